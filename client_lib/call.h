@@ -21,7 +21,8 @@ namespace pawl {
 
 class Call;
 
-// What a push or pull has for a partition, or some of it. Keys and values lie in memory of the call's.
+// What a push or pull has for a partition, or some of it. Keys and values lie in memory of the
+// call's.
 struct Segment {
   uint32_t table = 0;
   uint64_t ordinal = 0;
@@ -41,7 +42,8 @@ struct Segment {
 struct Message {
   std::shared_ptr<Call> call;
   std::vector<uint32_t> partitions;
-  // Of a push or pull: one for each of the partitions, among which one may come more than once. Others have none.
+  // Of a push or pull: one for each of the partitions, among which one may come more than once.
+  // Others have none.
   std::vector<Segment> segments;
   // Of the segments.
   size_t bytes = 0;
@@ -66,15 +68,16 @@ class Call {
   Call(const Terms& terms, RequestHeader header) : terms(terms), header(std::move(header)) {}
   virtual ~Call() = default;
 
-  // The request for the message's partitions. `header` is the call's, with the epoch that it is sent by. The result borrows
-  // what the segments do.
+  // The request for the message's partitions. `header` is the call's, with the epoch that it is
+  // sent by. The result borrows what the segments do.
   virtual OutgoingMessage Encode(const Message& message, const RequestHeader& header) const = 0;
   // Takes the server's answer to the message. Runs on any thread, for different messages at once.
   virtual absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) = 0;
   // Every message that was added is done. `status` is the first error.
   virtual void Finish(const absl::Status& status) = 0;
 
-  // The call begins with one message: its only one, or one that stands for whoever makes the others.
+  // The call begins with one message: its only one, or one that stands for whoever makes the
+  // others.
   void AddMessages(int count) { messages_.fetch_add(count, std::memory_order_relaxed); }
   void MessageDone(const absl::Status& status);
 

@@ -1,13 +1,14 @@
-// Client::Connect over gRPC, apart from client.cc so that the client can be built and tested without gRPC.
+// Client::Connect over gRPC, apart from client.cc so that the client can be built and tested
+// without gRPC.
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "client_lib/base/malloc_tuning.h"
 #include "client_lib/client.h"
 #include "client_lib/hosted_ranks.h"
-#include "client_lib/messenger.h"
-#include "client_lib/rpc/grpc_settings.h"
-#include "client_lib/rpc/grpc_transport.h"
+#include "client_lib/process/malloc_tuning.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_transport.h"
+#include "client_lib/session/messenger.h"
 
 namespace pawl {
 
@@ -16,16 +17,19 @@ static_assert(3 * kMaxMessagesPerServer + kMaxHostedRanks <= kMaxStreamsPerConne
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   if (options.scheduler.empty()) {
-    return absl::InvalidArgumentError("ClientOptions::scheduler is empty; set it to the scheduler's host:port");
+    return absl::InvalidArgumentError(
+        "ClientOptions::scheduler is empty; set it to the scheduler's host:port");
   }
   if (options.tune_process) {
     KeepFreedMemory();
-    // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of its own.
+    // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of
+    // its own.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
   auto control = std::make_shared<GrpcControlChannel>(options.scheduler);
   auto link = std::make_shared<GrpcControlChannel>(options.scheduler);
-  return Connect(std::move(options), std::make_shared<GrpcTransport>(), std::move(control), std::move(link));
+  return Connect(std::move(options), std::make_shared<GrpcTransport>(), std::move(control),
+                 std::move(link));
 }
 
 }  // namespace pawl

@@ -6,8 +6,8 @@
 
 namespace pawl {
 
-// Each has two threads, in an evaluation a third one, and its own gradients; and the client's connections have room for what
-// each sends at the end of a step (connect.cc).
+// Each has two threads, in an evaluation a third one, and its own gradients; and the client's
+// connections have room for what each sends at the end of a step (connect.cc).
 inline constexpr size_t kMaxHostedRanks = 256;
 
 }  // namespace pawl

@@ -1,8 +1,11 @@
-// check_job: whether job files are jobs that could be run, but for the files that they name. For documentation_test.py.
+// check_job: whether job files are jobs that could be run, but for the files that they name. For
+// documentation_test.py.
 //
-//   check_job FILE [PART...]     each PART is some fields of a job, checked as if they stood at the end of FILE
+//   check_job FILE [PART...]     each PART is some fields of a job, checked as if they stood at the
+//   end of FILE
 //
-// Prints a line for each that is not possible. Exit codes: 0 all are, 1 some are not, 2 wrong usage.
+// Prints a line for each that is not possible. Exit codes: 0 all are, 1 some are not, 2 wrong
+// usage.
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -19,7 +22,8 @@ namespace {
 absl::StatusOr<Job> Read(const std::string& path) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(path);
-  return ParseJob(std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}, path);
+  return ParseJob(
+      std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}, path);
 }
 
 absl::Status Check(const std::string& path, const char* part) {

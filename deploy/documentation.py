@@ -22,7 +22,7 @@ TARGETS = {
     "//deploy/pawlctl:pawlctl": "pawlctl",
     "//tests/chaos/storm": "storm",
     "//tests/simulation:simulate": "simulate",
-    "//tests/simulation:scheduler_scale": "scheduler_scale",
+    "//tests/simulation/scale:scheduler_scale": "scheduler_scale",
     "//tests/perf:bench": "bench",
     "//tests/perf:moves": "moves",
     "//tests/perf:overlap": "overlap",

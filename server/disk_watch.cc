@@ -16,8 +16,9 @@ void DiskWatch::Note(const absl::Status& room, bool waits, uint64_t durable, Mon
   if (!room.ok() || hangs) {
     const MonotonicTime since = hangs ? *waiting_since_ : now;
     if (!failing_since_.has_value() || since < *failing_since_) failing_since_ = since;
-    reason_ =
-        !room.ok() ? std::string(room.message()) : absl::StrCat("the disk has not answered for ", Seconds(kDiskHangs), " s");
+    reason_ = !room.ok()
+                  ? std::string(room.message())
+                  : absl::StrCat("the disk has not answered for ", Seconds(kDiskHangs), " s");
     told_ = told_ || now - *failing_since_ >= kDiskFailureTold;
     good_since_.reset();
     return;
@@ -33,8 +34,8 @@ void DiskWatch::Note(const absl::Status& room, bool waits, uint64_t durable, Mon
 std::optional<DiskFailure> DiskWatch::Failure(MonotonicTime now) const {
   if (!told_) return std::nullopt;
   DiskFailure failure;
-  failure.set_lasts_ms(
-      static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now - *failing_since_).count()));
+  failure.set_lasts_ms(static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - *failing_since_).count()));
   failure.set_reason(reason_);
   return failure;
 }

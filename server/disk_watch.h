@@ -13,7 +13,8 @@
 
 namespace pawl {
 
-// A disk on which nothing has become durable for so long, though something waits for it, does not answer.
+// A disk on which nothing has become durable for so long, though something waits for it, does not
+// answer.
 inline constexpr std::chrono::milliseconds kDiskHangs{2000};
 // A disk that is full or fails for less is not told of.
 inline constexpr std::chrono::milliseconds kDiskFailureTold{500};
@@ -23,8 +24,8 @@ inline constexpr std::chrono::milliseconds kDiskIsGoodAgain{3000};
 // Time is passed in. Not thread-safe.
 class DiskWatch {
  public:
-  // What is known now: whether the log takes changes; whether any change waits for it; and a number that grows with each
-  // change that becomes durable.
+  // What is known now: whether the log takes changes; whether any change waits for it; and a number
+  // that grows with each change that becomes durable.
   void Note(const absl::Status& room, bool waits, uint64_t durable, MonotonicTime now);
 
   // Nothing if the disk can be written.

@@ -1,6 +1,6 @@
 #include "server/disk_watch.h"
 
-#include "client_lib/base/simulated_clock.h"
+#include "client_lib/base/testing/simulated_clock.h"
 #include "gtest/gtest.h"
 
 namespace pawl {

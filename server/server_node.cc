@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/growing_pause.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/growing_pause.h"
 #include "client_lib/rpc/retry.h"
 #include "server/shard/partition_options.h"
 #include "spdlog/spdlog.h"
@@ -22,14 +22,16 @@ constexpr std::chrono::seconds kLongestConfirmationPause{1};
 
 }  // namespace
 
-ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
-                       ControlChannel& channel, Transport& peers, const Clock& clock, ControlChannel* routing_channel)
+ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane,
+                       std::unique_ptr<NodeLog> log, ControlChannel& channel, Transport& peers,
+                       const Clock& clock, ControlChannel* routing_channel)
     : options_(std::move(options)),
       data_plane_options_(data_plane),
       clock_(clock),
       link_(channel, clock, options_.scheduler, Events(), routing_channel),
       data_plane_(
-          data_plane, clock, &peers, [this] { return LeaseUntil(); }, [this] { return HasBegun(); }),
+          data_plane, clock, &peers, [this] { return LeaseUntil(); },
+          [this] { return HasBegun(); }),
       log_(std::move(log)) {}
 
 ServerNode::~ServerNode() { Close(); }
@@ -85,7 +87,8 @@ void ServerNode::ConfirmRouting() {
       confirming_ = false;
       if (!status.ok()) {
         epoch_refused_ = epoch;
-        next_confirmation_ = clock_.Now() + GrowingPause(++refusals_, kFirstConfirmationPause, kLongestConfirmationPause);
+        next_confirmation_ = clock_.Now() + GrowingPause(++refusals_, kFirstConfirmationPause,
+                                                         kLongestConfirmationPause);
       }
     }
     // There may be a newer one by now.
@@ -94,7 +97,7 @@ void ServerNode::ConfirmRouting() {
 }
 
 MonotonicTime ServerNode::LeaseUntil() const {
-  // In this order: a lease of the next life comes after its `routed_`.
+  // In this order: a lease of the next incarnation comes after its `routed_`.
   const MonotonicTime until = link_.lease_until();
   return routed_ ? until : MonotonicTime::min();
 }
@@ -109,9 +112,11 @@ absl::Status ServerNode::Start(const std::string& address) {
   if (log_ != nullptr && log_->identity().has_value()) {
     const NodeIdentity& identity = *log_->identity();
     node_ = identity.node();
-    PAWL_ASSIGN_OR_RETURN(recovered_,
-                          log_->Recover(PartitionOptionsOf(identity.job(), data_plane_options_.max_rows_per_partition)));
-    spdlog::info("was {} in job '{}', and has {} partitions of it", node_, identity.job().name(), recovered_.size());
+    PAWL_ASSIGN_OR_RETURN(
+        recovered_, log_->Recover(PartitionOptionsOf(identity.job(),
+                                                     data_plane_options_.max_rows_per_partition)));
+    spdlog::info("was {} in job '{}', and has {} partitions of it", node_, identity.job().name(),
+                 recovered_.size());
   }
   Register(clock_.Now() + options_.register_timeout);
   return absl::OkStatus();
@@ -133,7 +138,8 @@ void ServerNode::Register(MonotonicTime deadline) {
   request.set_zone(options_.zone);
   request.set_node(node_);
   request.set_job_id(job_id_);
-  if (log_ != nullptr && log_->identity().has_value()) request.set_life(log_->identity()->life());
+  if (log_ != nullptr && log_->identity().has_value())
+    request.set_start_count(log_->identity()->start_count());
   if (job_id_ == 0 && !node_.empty()) {
     request.set_job_id(log_->identity()->job_id());
     for (const auto& partition : recovered_) {
@@ -148,9 +154,11 @@ void ServerNode::Register(MonotonicTime deadline) {
     held->set_longest_lease_ms(longest_lease_ms_);
     *request.mutable_held_job() = *std::move(held);
   }
-  // What this server is in now, or what it holds of a job that may go on, is of no use in another one.
+  // What this server is in now, or what it holds of a job that may go on, is of no use in another
+  // one.
   request.set_that_job_only(job_id_ != 0 || KeepsToItsJob());
-  for (RecoveredReplica& replica : data_plane_.ReplicasWithData()) *request.add_recovered() = std::move(replica);
+  for (RecoveredReplica& replica : data_plane_.ReplicasWithData())
+    *request.add_recovered() = std::move(replica);
   link_.Register(std::move(request), deadline, [this](absl::StatusOr<RegisterResponse> registered) {
     MutexLock lock(mu_);
     news_.registered = std::move(registered);
@@ -158,12 +166,13 @@ void ServerNode::Register(MonotonicTime deadline) {
 }
 
 absl::Status ServerNode::Join(const RegisterResponse& registration) {
-  spdlog::info("registered as {}, incarnation {}, for job '{}'", registration.node(), registration.incarnation(),
-               registration.job().name());
+  spdlog::info("registered as {}, incarnation {}, for job '{}'", registration.node(),
+               registration.incarnation(), registration.job().name());
   const bool first = job_id_ == 0;
   if (!first && registration.job_id() != job_id_) {
-    return absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now, '",
-                                           registration.job().name(), "'"));
+    return absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler,
+                                           " directs another job now, '", registration.job().name(),
+                                           "'"));
   }
   if (first) PAWL_RETURN_IF_ERROR(PrepareLog(registration));
   data_plane_.Begin(registration);
@@ -172,7 +181,8 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   node_ = registration.node();
   job_id_ = registration.job_id();
   job_ = registration.job();
-  longest_lease_ms_ = std::max({longest_lease_ms_, registration.lease_ms(), registration.longest_lease_ms()});
+  longest_lease_ms_ =
+      std::max({longest_lease_ms_, registration.lease_ms(), registration.longest_lease_ms()});
   member_ = true;
   link_.Start();
   return absl::OkStatus();
@@ -181,9 +191,11 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
 absl::Status ServerNode::RefuseToDiscard(absl::string_view scheduler_says) const {
   const NodeIdentity& identity = *log_->identity();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--data_dir holds what ", identity.node(), " had of job '", identity.job().name(), "' (", identity.job_id(),
-      "), which is not known to be over, and with the scheduler at ", options_.scheduler, ", ", scheduler_says,
-      ". Is --scheduler right, and was that scheduler started with the --data_dir or --store that it had? To begin anew "
+      "--data_dir holds what ", identity.node(), " had of job '", identity.job().name(), "' (",
+      identity.job_id(), "), which is not known to be over, and with the scheduler at ",
+      options_.scheduler, ", ", scheduler_says,
+      ". Is --scheduler right, and was that scheduler started with the --data_dir or --store that "
+      "it had? To begin anew "
       "name another --data_dir, or give up what is in this one with --discard_other_job"));
 }
 
@@ -191,16 +203,18 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   const bool logs = registration.job().durability() != MEMORY;
   if (log_ == nullptr) {
     if (!logs) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("--data_dir=FOLDER is missing: job '", registration.job().name(),
-                                                   "' has durability ", Durability_Name(registration.job().durability()),
-                                                   ", so its servers write a log"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--data_dir=FOLDER is missing: job '", registration.job().name(), "' has durability ",
+        Durability_Name(registration.job().durability()), ", so its servers write a log"));
   }
-  const bool is_earlier = log_->identity().has_value() && log_->identity()->job_id() == registration.job_id() &&
+  const bool is_earlier = log_->identity().has_value() &&
+                          log_->identity()->job_id() == registration.job_id() &&
                           log_->identity()->node() == registration.node();
   if (!is_earlier) {
     if (KeepsToItsJob()) {
-      return RefuseToDiscard(absl::StrCat("the scheduler's job is '", registration.job().name(), "' (",
-                                          registration.job_id(), "), in which this server is ", registration.node()));
+      return RefuseToDiscard(absl::StrCat("the scheduler's job is '", registration.job().name(),
+                                          "' (", registration.job_id(),
+                                          "), in which this server is ", registration.node()));
     }
     recovered_.clear();
     NodeIdentity identity;
@@ -211,9 +225,10 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   }
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
-  return log_->Start({.durable = [this](uint32_t partition) { return data_plane_.OnDurable(partition); },
-                      .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }},
-                     PartitionOptionsOf(registration.job(), data_plane_options_.max_rows_per_partition));
+  return log_->Start(
+      {.durable = [this](uint32_t partition) { return data_plane_.OnDurable(partition); },
+       .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }},
+      PartitionOptionsOf(registration.job(), data_plane_options_.max_rows_per_partition));
 }
 
 std::optional<absl::Status> ServerNode::Tick() {
@@ -234,7 +249,8 @@ std::optional<absl::Status> ServerNode::Tick() {
         job_is_over_ = true;
         return absl::CancelledError(status.message());
       }
-      if (job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob()) return RefuseToDiscard(status.message());
+      if (job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob())
+        return RefuseToDiscard(status.message());
       // To start it again would not help, but set it against the one that is there.
       if (absl::IsAborted(status) || IsFinal(status))
         return absl::InvalidArgumentError(absl::StrCat("--data_dir: ", status.message()));
@@ -247,11 +263,13 @@ std::optional<absl::Status> ServerNode::Tick() {
     return end;
   }
   if (news.disowned.has_value()) {
-    spdlog::warn("the scheduler has taken this server for dead ({}); it joins again", std::string(news.disowned->message()));
+    spdlog::warn("the scheduler has taken this server for dead ({}); it joins again",
+                 std::string(news.disowned->message()));
     Register(MonotonicTime::max());
   }
   if (job_id_ != 0 && link_.silence() > options_.scheduler_timeout) {
-    return absl::UnavailableError(absl::StrCat("the scheduler at ", options_.scheduler, " has been silent for ",
+    return absl::UnavailableError(absl::StrCat("the scheduler at ", options_.scheduler,
+                                               " has been silent for ",
                                                options_.scheduler_timeout.count(), " s"));
   }
   if (news.told_to_leave && !draining_since_.has_value()) {
@@ -295,9 +313,11 @@ std::optional<absl::Status> ServerNode::DrainEnd() const {
   if (!member_ || data_plane_.epoch() == 0) {
     if (job_id_ == 0 || (hosts_nothing && !waits)) {
       // The routing that gives it replicas may be on its way.
-      return clock_.Now() < *draining_since_ + kRoutingGrace ? std::nullopt : std::optional(absl::OkStatus());
+      return clock_.Now() < *draining_since_ + kRoutingGrace ? std::nullopt
+                                                             : std::optional(absl::OkStatus());
     }
-    // Taken for dead, it may hold the only copies: it is to be a member again, and to hand them over then.
+    // Taken for dead, it may hold the only copies: it is to be a member again, and to hand them
+    // over then.
   } else if (hosts_nothing) {
     return absl::OkStatus();
   } else if (!waits && !data_plane_.HasPeers()) {
@@ -305,11 +325,14 @@ std::optional<absl::Status> ServerNode::DrainEnd() const {
     return absl::OkStatus();
   }
   if (clock_.Now() < *drain_until_) return std::nullopt;
-  spdlog::warn("ending with replicas that nobody has taken over within {} s", options_.drain_timeout.count());
+  spdlog::warn("ending with replicas that nobody has taken over within {} s",
+               options_.drain_timeout.count());
   return absl::OkStatus();
 }
 
-bool ServerNode::serving() const { return member_ && data_plane_.epoch() > 0 && !drain_until_.has_value(); }
+bool ServerNode::serving() const {
+  return member_ && data_plane_.epoch() > 0 && !drain_until_.has_value();
+}
 
 void ServerNode::Close() {
   if (std::exchange(closed_, true)) return;

@@ -18,7 +18,7 @@
 #include "client_lib/rpc/node_link.h"
 #include "client_lib/rpc/transport.h"
 #include "proto/scheduler.pb.h"
-#include "server/data_plane.h"
+#include "server/data_plane/data_plane.h"
 #include "server/storage/node_log.h"
 
 namespace pawl {
@@ -33,24 +33,27 @@ struct ServerNodeOptions {
   std::chrono::seconds register_timeout{60};
   // How long a scheduler that was reached may be silent. The replicas are served meanwhile.
   std::chrono::seconds scheduler_timeout{600};
-  // How long others may take to take over the replicas when this server is asked to end. When the scheduler has told it to
-  // leave they may take as long as they need.
+  // How long others may take to take over the replicas when this server is asked to end. When the
+  // scheduler has told it to leave they may take as long as they need.
   std::chrono::seconds drain_timeout{20};
   // Whether what the data directory holds of a job that may go on is given up for another job.
   bool discard_other_job = false;
 };
 
-// Joins the job, takes the roles that the scheduler gives, and, when the scheduler has taken this server for dead, joins it
-// again as the same node with what it has in memory. Asked to end, it hands its replicas over first.
+// Joins the job, takes the roles that the scheduler gives, and, when the scheduler has taken this
+// server for dead, joins it again as the same node with what it has in memory. Asked to end, it
+// hands its replicas over first.
 //
 // For one thread, which calls Tick often; but data_plane() may be used by all.
 class ServerNode {
  public:
-  // `log` is the data directory, just opened; null: this server has none, and can only be in jobs that write no log.
-  // `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) outlive the node. The owner shuts `peers` down, and
-  // everything that calls the data plane, before the destruction.
-  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
-             ControlChannel& channel, Transport& peers, const Clock& clock, ControlChannel* routing_channel = nullptr);
+  // `log` is the data directory, just opened; null: this server has none, and can only be in jobs
+  // that write no log. `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) outlive the
+  // node. The owner shuts `peers` down, and everything that calls the data plane, before the
+  // destruction.
+  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane,
+             std::unique_ptr<NodeLog> log, ControlChannel& channel, Transport& peers,
+             const Clock& clock, ControlChannel* routing_channel = nullptr);
   // Close.
   ~ServerNode();
   ServerNode(const ServerNode&) = delete;
@@ -58,16 +61,17 @@ class ServerNode {
 
   DataPlane& data_plane() { return data_plane_; }
 
-  // By which the scheduler knows it; empty before the first registration of a server without a data directory.
+  // By which the scheduler knows it; empty before the first registration of a server without a data
+  // directory.
   const std::string& node() const { return node_; }
 
-  // Reads back what a former life has left in the data directory; then begins to register, as reachable at `address`. An
-  // error (DATA_LOSS, naming file and offset) ends the server.
+  // Reads back what a former incarnation has left in the data directory; then begins to register,
+  // as reachable at `address`. An error (DATA_LOSS, naming file and offset) ends the server.
   absl::Status Start(const std::string& address);
 
-  // Follows what has happened, and keeps the data plane going. Once it is over, how it ended: OK for COMPLETED or when
-  // nothing is left to do after Drain, CANCELLED for STOPPED, INVALID_ARGUMENT if only another --data_dir or --scheduler
-  // helps, else what happened.
+  // Follows what has happened, and keeps the data plane going. Once it is over, how it ended: OK
+  // for COMPLETED or when nothing is left to do after Drain, CANCELLED for STOPPED,
+  // INVALID_ARGUMENT if only another --data_dir or --scheduler helps, else what happened.
   std::optional<absl::Status> Tick();
 
   // Asks the scheduler to give the replicas to others, for drain_timeout. Idempotent.
@@ -90,7 +94,8 @@ class ServerNode {
   };
 
   NodeLink::Events Events();
-  // Has the scheduler confirm the routing that this server acts by, if that is needed and it has not been asked already.
+  // Has the scheduler confirm the routing that this server acts by, if that is needed and it has
+  // not been asked already.
   void ConfirmRouting();
   // Until when the roles hold.
   MonotonicTime LeaseUntil() const;
@@ -99,23 +104,28 @@ class ServerNode {
   void Register(MonotonicTime deadline);
   // This server is in the job as `registration` says.
   absl::Status Join(const RegisterResponse& registration);
-  // The data directory is another job's than that of a scheduler who does not know this server's, or may be.
-  bool KeepsToItsJob() const { return log_ != nullptr && HoldsUnfinished(*log_) && !options_.discard_other_job; }
+  // The data directory is another job's than that of a scheduler who does not know this server's,
+  // or may be.
+  bool KeepsToItsJob() const {
+    return log_ != nullptr && HoldsUnfinished(*log_) && !options_.discard_other_job;
+  }
   // How the job has ended, if it has.
   std::optional<absl::Status> JobEnd(const News& news) const;
   void DrainUntil(MonotonicTime until);
   // Asked to end: whether it can.
   std::optional<absl::Status> DrainEnd() const;
 
-  // The data directory holds what the scheduler's job has no use for and another one may need. INVALID_ARGUMENT.
+  // The data directory holds what the scheduler's job has no use for and another one may need.
+  // INVALID_ARGUMENT.
   absl::Status RefuseToDiscard(absl::string_view scheduler_says) const;
-  // The log and what it has given back, for the first life.
+  // The log and what it has given back, for the first incarnation.
   absl::Status PrepareLog(const RegisterResponse& registration);
 
   const ServerNodeOptions options_;
   const DataPlaneOptions data_plane_options_;
   const Clock& clock_;
-  // There is a routing of this life: a new lease does not bring the roles back that a former life had.
+  // There is a routing of this incarnation: a new lease does not bring the roles back that a former
+  // incarnation had.
   std::atomic<bool> routed_{false};
   NodeLink link_;
   DataPlane data_plane_;
@@ -123,7 +133,7 @@ class ServerNode {
   // Until the first registration.
   std::vector<std::unique_ptr<Partition>> recovered_;
   std::string address_;
-  // Those of the last life; job_id is 0 before the first registration.
+  // Those of the last incarnation; job_id is 0 before the first registration.
   std::string node_;
   uint64_t job_id_ = 0;
   Job job_;

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "client_lib/base/fault_env.h"
-#include "client_lib/base/simulated_clock.h"
+#include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/daemon/node_file.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/in_process_transport.h"
+#include "client_lib/rpc/testing/in_process_transport.h"
 #include "gtest/gtest.h"
 #include "server/storage/server_log.h"
 
@@ -41,7 +41,9 @@ class FakeScheduler final : public ControlChannel {
   }
 
   void SetState(JobState state) { state_ = state; }
-  void SetDurability(Durability durability) { registration_.mutable_job()->set_durability(durability); }
+  void SetDurability(Durability durability) {
+    registration_.mutable_job()->set_durability(durability);
+  }
   // As a scheduler that knows nothing of RegisterRequest.that_job_only.
   void TakeAnybody() { takes_anybody_ = true; }
   // The job ends while nobody is a member.
@@ -54,8 +56,11 @@ class FakeScheduler final : public ControlChannel {
   // From now on routings are to be confirmed; answered with that at the next Advance.
   void AnswerConfirmations(absl::Status status) { confirmation_ = std::move(status); }
   // When which epoch was to be confirmed.
-  const std::vector<std::pair<MonotonicTime, uint64_t>>& confirmations() const { return confirmations_; }
-  // Whoever asks is told that server-0 in its present life, or server-1, is the primary of all partitions.
+  const std::vector<std::pair<MonotonicTime, uint64_t>>& confirmations() const {
+    return confirmations_;
+  }
+  // Whoever asks is told that server-0 in its present incarnation, or server-1, is the primary of
+  // all partitions.
   void GiveAllTo(const std::string& node) {
     routing_.set_job_id(registration_.job_id());
     routing_.set_epoch(routing_.epoch() + 1);
@@ -72,17 +77,21 @@ class FakeScheduler final : public ControlChannel {
       PartitionReplicas& replicas = *routing_.add_replicas();
       if (confirmation_.has_value()) replicas.set_confirm_since(routing_.epoch());
     }
-    for (Transport::Done& done : std::exchange(waiting_, {})) done(absl::OkStatus(), Message(routing_));
+    for (Transport::Done& done : std::exchange(waiting_, {}))
+      done(absl::OkStatus(), Message(routing_));
   }
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration, Transport::Done done) override {
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration,
+            Transport::Done done) override {
     std::string bytes(request.bytes.size(), '\0');
     request.bytes.CopyTo(bytes.data());
     if (method == "/pawl.Scheduler/Register") {
       RegisterRequest registration;
       EXPECT_TRUE(registration.ParseFromString(bytes));
-      if (registration.that_job_only() && registration.job_id() != registration_.job_id() && !takes_anybody_) {
-        return done(absl::NotFoundError("the job of this scheduler is another one"), IncomingMessage());
+      if (registration.that_job_only() && registration.job_id() != registration_.job_id() &&
+          !takes_anybody_) {
+        return done(absl::NotFoundError("the job of this scheduler is another one"),
+                    IncomingMessage());
       }
       if (registration.that_job_only() && is_over_) {
         return done(absl::OutOfRangeError("the job has completed"), IncomingMessage());
@@ -92,7 +101,8 @@ class FakeScheduler final : public ControlChannel {
       registration_.set_incarnation(registration_.incarnation() + 1);
       return done(absl::OkStatus(), Message(registration_));
     }
-    if (method == "/pawl.Scheduler/Goodbye") return done(absl::OkStatus(), Message(GoodbyeResponse()));
+    if (method == "/pawl.Scheduler/Goodbye")
+      return done(absl::OkStatus(), Message(GoodbyeResponse()));
     if (method == "/pawl.Scheduler/Heartbeat") {
       HeartbeatRequest heartbeat;
       EXPECT_TRUE(heartbeat.ParseFromString(bytes));
@@ -109,14 +119,16 @@ class FakeScheduler final : public ControlChannel {
       EXPECT_TRUE(confirmed.ParseFromString(bytes));
       confirmations_.emplace_back(clock_.Now(), confirmed.epoch());
       // Not here: the caller may be in an event.
-      return After(MonotonicDuration::zero(), [answer = *confirmation_, done = std::move(done)]() mutable {
-        done(std::move(answer), Message(ConfirmRoutingResponse()));
-      });
+      return After(MonotonicDuration::zero(),
+                   [answer = *confirmation_, done = std::move(done)]() mutable {
+                     done(std::move(answer), Message(ConfirmRoutingResponse()));
+                   });
     }
     GetRoutingRequest asked;
     EXPECT_EQ(method, "/pawl.Scheduler/GetRouting");
     EXPECT_TRUE(asked.ParseFromString(bytes));
-    if (routing_.epoch() > asked.newer_than_epoch()) return done(absl::OkStatus(), Message(routing_));
+    if (routing_.epoch() > asked.newer_than_epoch())
+      return done(absl::OkStatus(), Message(routing_));
     waiting_.push_back(std::move(done));
   }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
@@ -168,8 +180,8 @@ class ServerNodeTest : public testing::Test {
   static constexpr int kRounds = 20;
   static constexpr milliseconds kRound{100};
 
-  // A life of the server with that scheduler, which ends it after a while if it goes on. How it ended; OK if it went on.
-  // `each` is called before each of its rounds.
+  // A incarnation of the server with that scheduler, which ends it after a while if it goes on. How
+  // it ended; OK if it went on. `each` is called before each of its rounds.
   absl::Status Live(FakeScheduler& scheduler, bool discard_other_job = false,
                     const std::function<void(int round, ServerNode& node)>& each = nullptr) {
     ServerLogOptions log_options;
@@ -196,7 +208,9 @@ class ServerNodeTest : public testing::Test {
     peers.Shutdown();
     return ended;
   }
-  NodeIdentity Identity() { return ReadNodeFile(env_, "/data", kServerDaemon).value_or(NodeIdentity()); }
+  NodeIdentity Identity() {
+    return ReadNodeFile(env_, "/data", kServerDaemon).value_or(NodeIdentity());
+  }
 
   FaultEnv env_{1};
   SimulatedClock clock_;
@@ -211,11 +225,12 @@ TEST_F(ServerNodeTest, WhatIsOfAnotherJobThatMayGoOnIsKept) {
     if (takes_anybody) other.TakeAnybody();
     const absl::Status refused = Live(other);
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-    for (const char* words : {"server-0 had of job 'flights' (77)", "not known to be over", "10.0.0.1:7000",
-                              "--discard_other_job", "another --data_dir"}) {
-      EXPECT_TRUE(absl::StrContains(refused.message(), words)) << words << " is not in: " << refused;
+    for (const char* words : {"server-0 had of job 'flights' (77)", "not known to be over",
+                              "10.0.0.1:7000", "--discard_other_job", "another --data_dir"}) {
+      EXPECT_TRUE(absl::StrContains(refused.message(), words))
+          << words << " is not in: " << refused;
     }
-    before.set_life(before.life() + 1);
+    before.set_start_count(before.start_count() + 1);
     EXPECT_EQ(Identity().SerializeAsString(), before.SerializeAsString());
     // It was not even a member for a moment, to which partitions could have been given.
     EXPECT_EQ(other.members(), takes_anybody ? 1 : 0);
@@ -272,17 +287,18 @@ TEST_F(ServerNodeTest, AJobThatWritesNoLogLeavesNothingToKeep) {
 TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsJoinsAgainAndHandsOverThen) {
   FakeScheduler scheduler(clock_, "flights", 77);
   int last = -1;
-  const absl::Status ended = Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-    last = round;
-    if (round == 2) scheduler.GiveAllTo("server-0");
-    if (round == 3) node.Drain();
-    if (round == 12) scheduler.DisownOnce();
-    if (round == 16) {
-      EXPECT_EQ(scheduler.members(), 2);
-      scheduler.GiveAllTo("server-0");
-    }
-    if (round == 18) scheduler.GiveAllTo("server-1");
-  });
+  const absl::Status ended =
+      Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+        last = round;
+        if (round == 2) scheduler.GiveAllTo("server-0");
+        if (round == 3) node.Drain();
+        if (round == 12) scheduler.DisownOnce();
+        if (round == 16) {
+          EXPECT_EQ(scheduler.members(), 2);
+          scheduler.GiveAllTo("server-0");
+        }
+        if (round == 18) scheduler.GiveAllTo("server-1");
+      });
   EXPECT_TRUE(ended.ok()) << ended;
   EXPECT_EQ(last, 18) << "it ends when it has nothing left, and not before";
 }
@@ -290,16 +306,17 @@ TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsJoinsAgainAndHandsOverThen)
 TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsAndIsNotTakenBackEndsInTime) {
   FakeScheduler scheduler(clock_, "flights", 77);
   int last = -1;
-  const absl::Status ended = Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-    last = round;
-    if (round == 2) scheduler.GiveAllTo("server-0");
-    if (round == 3) node.Drain();
-    if (round == 12) {
-      scheduler.DisownOnce();
-      scheduler.BeSilentToNewLives();
-    }
-    if (round == 16) scheduler.Advance(ServerNodeOptions().drain_timeout);
-  });
+  const absl::Status ended =
+      Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+        last = round;
+        if (round == 2) scheduler.GiveAllTo("server-0");
+        if (round == 3) node.Drain();
+        if (round == 12) {
+          scheduler.DisownOnce();
+          scheduler.BeSilentToNewLives();
+        }
+        if (round == 16) scheduler.Advance(ServerNodeOptions().drain_timeout);
+      });
   EXPECT_TRUE(ended.ok()) << ended;
   EXPECT_EQ(last, 16);
 }
@@ -307,7 +324,8 @@ TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsAndIsNotTakenBackEndsInTime
 // A partition may be below min_in_sync for as long as a server is away.
 TEST_F(ServerNodeTest, PauseAfterARefusedConfirmationGrowsUntilThereIsAnotherRouting) {
   FakeScheduler scheduler(clock_, "flights", 77);
-  scheduler.AnswerConfirmations(absl::FailedPreconditionError("fewer replicas are in sync than min_in_sync"));
+  scheduler.AnswerConfirmations(
+      absl::FailedPreconditionError("fewer replicas are in sync than min_in_sync"));
   constexpr milliseconds kStep{10};
   const auto pass = [&](ServerNode& node, milliseconds time) {
     for (milliseconds passed{}; passed < time; passed += kStep) {
@@ -315,29 +333,31 @@ TEST_F(ServerNodeTest, PauseAfterARefusedConfirmationGrowsUntilThereIsAnotherRou
       EXPECT_FALSE(node.Tick().has_value());
     }
   };
-  const absl::Status ended = Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
-    if (round != 2) return;
-    scheduler.GiveAllTo("server-0");
-    pass(node, milliseconds(5000));
-    const auto& asked = scheduler.confirmations();
-    const std::vector<int> pauses_ms = {50, 100, 200, 400, 800, 1000, 1000};
-    ASSERT_GT(asked.size(), pauses_ms.size());
-    EXPECT_LE(asked.size(), pauses_ms.size() + 2);
-    for (size_t i = 0; i < pauses_ms.size(); ++i) {
-      EXPECT_GE(asked[i + 1].first - asked[i].first, milliseconds(pauses_ms[i])) << i;
-      EXPECT_LE(asked[i + 1].first - asked[i].first, milliseconds(pauses_ms[i]) + 3 * kStep) << i;
-    }
-    const size_t before = asked.size();
-    scheduler.GiveAllTo("server-0");
-    pass(node, 3 * kStep);
-    ASSERT_EQ(asked.size(), before + 1) << "another routing is confirmed at once";
-    EXPECT_EQ(asked[before].second, asked[before - 1].second + 1);
-    pass(node, milliseconds(100));
-    EXPECT_EQ(asked.size(), before + 2) << "the pauses begin anew";
-    scheduler.AnswerConfirmations(absl::OkStatus());
-    pass(node, milliseconds(5000));
-    EXPECT_EQ(asked.size(), before + 3) << "what is confirmed is not asked again";
-  });
+  const absl::Status ended =
+      Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+        if (round != 2) return;
+        scheduler.GiveAllTo("server-0");
+        pass(node, milliseconds(5000));
+        const auto& asked = scheduler.confirmations();
+        const std::vector<int> pauses_ms = {50, 100, 200, 400, 800, 1000, 1000};
+        ASSERT_GT(asked.size(), pauses_ms.size());
+        EXPECT_LE(asked.size(), pauses_ms.size() + 2);
+        for (size_t i = 0; i < pauses_ms.size(); ++i) {
+          EXPECT_GE(asked[i + 1].first - asked[i].first, milliseconds(pauses_ms[i])) << i;
+          EXPECT_LE(asked[i + 1].first - asked[i].first, milliseconds(pauses_ms[i]) + 3 * kStep)
+              << i;
+        }
+        const size_t before = asked.size();
+        scheduler.GiveAllTo("server-0");
+        pass(node, 3 * kStep);
+        ASSERT_EQ(asked.size(), before + 1) << "another routing is confirmed at once";
+        EXPECT_EQ(asked[before].second, asked[before - 1].second + 1);
+        pass(node, milliseconds(100));
+        EXPECT_EQ(asked.size(), before + 2) << "the pauses begin anew";
+        scheduler.AnswerConfirmations(absl::OkStatus());
+        pass(node, milliseconds(5000));
+        EXPECT_EQ(asked.size(), before + 3) << "what is confirmed is not asked again";
+      });
   EXPECT_TRUE(ended.ok()) << ended;
 }
 

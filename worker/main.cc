@@ -29,47 +29,62 @@
 #include "worker/collective/open_collectives.h"
 #include "worker/device/cpu/openblas_kernels.h"
 #include "worker/device/open_device.h"
-#include "worker/interrupt.h"
-#include "worker/worker.h"
+#include "worker/process/interrupt.h"
+#include "worker/process/worker.h"
 
 ABSL_FLAG(std::string, scheduler, "",
-          "host:port of the scheduler, or of it and its standbys (IP addresses, separated by commas); default: the "
+          "host:port of the scheduler, or of it and its standbys (IP addresses, separated by "
+          "commas); default: the "
           "environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port for the gRPC health service and reflection; port 0 takes a free one");
-ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
-ABSL_FLAG(
-    bool, cuda_graphs, false,
-    "on a GPU, record the steps of a model without categorical fields as CUDA graphs, which are launched as a whole: for "
-    "models so small that launching their kernels one by one takes longer than running them; gradients come together at the "
-    "end of a step then");
+ABSL_FLAG(std::string, device, "cpu",
+          "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
+ABSL_FLAG(bool, cuda_graphs, false,
+          "on a GPU, record the steps of a model without categorical fields as CUDA graphs, which "
+          "are launched as a whole: for "
+          "models so small that launching their kernels one by one takes longer than running them; "
+          "gradients come together at the "
+          "end of a step then");
 ABSL_FLAG(std::string, cuda_math, "float32",
-          "how a GPU multiplies matrices: float32, or tf32, with factors rounded to 11 bits (how much faster has not been "
+          "how a GPU multiplies matrices: float32, or tf32, with factors rounded to 11 bits (how "
+          "much faster has not been "
           "measured yet)");
-ABSL_FLAG(
-    std::string, collectives, "auto",
-    "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
-    "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, of one version and each with a "
-    "GPU of its own, else by Gloo, also where NCCL fails to connect them. A worker that shares no transport with the "
-    "others is refused");
+ABSL_FLAG(std::string, collectives, "auto",
+          "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, "
+          "by NVIDIA's NCCL, which "
+          "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, "
+          "of one version and each with a "
+          "GPU of its own, else by Gloo, also where NCCL fails to connect them. A worker that "
+          "shares no transport with the "
+          "others is refused");
 ABSL_FLAG(std::string, collective_host, "",
-          "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
-          "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot "
-          "reach. NCCL does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says which network it takes");
+          "IP address or name of this machine at which the other workers reach this one "
+          "(dense_path: ALLREDUCE); default: "
+          "the address on the way to the scheduler, which on the scheduler's own machine may be "
+          "one that others cannot "
+          "reach. NCCL does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says "
+          "which network it takes");
 ABSL_FLAG(std::string, data_dir, "",
-          "folder for its identity; made if missing. Started again with it, the worker has its ranks back at once; without "
+          "folder for its identity; made if missing. Started again with it, the worker has its "
+          "ranks back at once; without "
           "one it is a new worker, which gets them when the old one's lease has run out");
 ABSL_FLAG(uint64_t, max_data_bytes, 0,
-          "how much memory the job's data may take, the evaluation's included: a job with more fails, naming the file; "
-          "default: what the machine has. Set it where this worker is not alone on its machine, or is allowed less, as in a "
+          "how much memory the job's data may take, the evaluation's included: a job with more "
+          "fails, naming the file; "
+          "default: what the machine has. Set it where this worker is not alone on its machine, or "
+          "is allowed less, as in a "
           "container");
-ABSL_FLAG(int, connect_timeout_s, 300, "how long to try to reach the scheduler and to wait for the job's servers");
-ABSL_FLAG(
-    int, element_delay_ns, 0,
-    "for tests and measurements: wait so long for each dense parameter in the forward pass of a step, and twice as long "
-    "in the backward pass, to play a model that takes long to compute (dense_path: ALLREDUCE, no micro_batches)");
+ABSL_FLAG(int, connect_timeout_s, 300,
+          "how long to try to reach the scheduler and to wait for the job's servers");
+ABSL_FLAG(int, element_delay_ns, 0,
+          "for tests and measurements: wait so long for each dense parameter in the forward pass "
+          "of a step, and twice as long "
+          "in the backward pass, to play a model that takes long to compute (dense_path: "
+          "ALLREDUCE, no micro_batches)");
 ABSL_FLAG(int, step_delay_ms, 0,
-          "for tests and demonstrations: wait so long in each step before ending it, to play a slow worker");
+          "for tests and demonstrations: wait so long in each step before ending it, to play a "
+          "slow worker");
 
 namespace pawl {
 namespace {
@@ -77,24 +92,33 @@ namespace {
 constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
     "  pawl-worker --scheduler=HOST:PORT [--data_dir=FOLDER] [--device=cpu|cuda:N]\n\n"
-    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid on this machine),\n"
-    "trains the logical workers that the scheduler assigns to it, and ends with the job. The job begins when there are\n"
-    "as many workers as pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine. More may come at\n"
-    "any time: they take their share if the job says `elastic: true`, and stand by otherwise, until another one goes.\n\n"
-    "A worker that has died is started again with the same command: it goes on where the servers say that it was. If it\n"
-    "does not come back, the others take its ranks over. SIGTERM makes it end the step under way and leave; its ranks go\n"
+    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid "
+    "on this machine),\n"
+    "trains the logical workers that the scheduler assigns to it, and ends with the job. The job "
+    "begins when there are\n"
+    "as many workers as pawl-scheduler's --workers says; `pawlctl run` does all of that on one "
+    "machine. More may come at\n"
+    "any time: they take their share if the job says `elastic: true`, and stand by otherwise, "
+    "until another one goes.\n\n"
+    "A worker that has died is started again with the same command: it goes on where the servers "
+    "say that it was. If it\n"
+    "does not come back, the others take its ranks over. SIGTERM makes it end the step under way "
+    "and leave; its ranks go\n"
     "to the others at once, or wait for the next one if there is none.\n\n"
-    "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 the job has failed, "
-    "the scheduler cannot be reached, or it has declared this process dead; 2 wrong usage, or this worker cannot do the "
+    "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 "
+    "the job has failed, "
+    "the scheduler cannot be reached, or it has declared this process dead; 2 wrong usage, or this "
+    "worker cannot do the "
     "job (bad data, say).";
 
-// How long the steps under way may take after a signal, and what comes after them: something may be stuck.
+// How long the steps under way may take after a signal, and what comes after them: something may be
+// stuck.
 constexpr std::chrono::seconds kStepGrace{4};
 constexpr std::chrono::seconds kEndGrace{3};
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
-// Sets `leave` when a signal has come, and `abandon` if the worker has not left after a while. Ends the process if that
-// is not enough.
+// Sets `leave` when a signal has come, and `abandon` if the worker has not left after a while. Ends
+// the process if that is not enough.
 class SignalWatcher {
  public:
   SignalWatcher(EndSignal& signal, Interrupt& leave, Interrupt& abandon)
@@ -113,7 +137,8 @@ class SignalWatcher {
     const MonotonicTime asked = Clock::Real().Now();
     while (!ending_) {
       const MonotonicTime now = Clock::Real().Now();
-      if (now >= asked + kStepGrace) abandon_.Set(absl::CancelledError("the steps under way take too long"));
+      if (now >= asked + kStepGrace)
+        abandon_.Set(absl::CancelledError("the steps under way take too long"));
       if (now >= asked + kStepGrace + kEndGrace) std::_Exit(kExitDone);
       signal_.Wait(kSignalInterval);
     }
@@ -163,31 +188,42 @@ int Main(int argc, char** argv) {
   if (!options.data_dir.empty()) {
     std::error_code error;
     std::filesystem::create_directories(options.data_dir, error);
-    if (error) return UsageError(absl::StrCat("--data_dir=", options.data_dir, " cannot be made: ", error.message()));
+    if (error)
+      return UsageError(
+          absl::StrCat("--data_dir=", options.data_dir, " cannot be made: ", error.message()));
   }
   options.device = absl::GetFlag(FLAGS_device);
   const absl::StatusOr<CudaMath> cuda_math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
-  if (!cuda_math.ok()) return UsageError(absl::StrCat("--cuda_math: ", cuda_math.status().message()));
+  if (!cuda_math.ok())
+    return UsageError(absl::StrCat("--cuda_math: ", cuda_math.status().message()));
   options.cuda_math = *cuda_math;
-  const absl::StatusOr<CollectivesChoice> collectives = ParseCollectives(absl::GetFlag(FLAGS_collectives));
-  if (!collectives.ok()) return UsageError(absl::StrCat("--collectives: ", collectives.status().message()));
+  const absl::StatusOr<CollectivesChoice> collectives =
+      ParseCollectives(absl::GetFlag(FLAGS_collectives));
+  if (!collectives.ok())
+    return UsageError(absl::StrCat("--collectives: ", collectives.status().message()));
   options.collectives = *collectives;
   options.records_steps = absl::GetFlag(FLAGS_cuda_graphs);
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
-  if (absl::StrContains(options.collective_host, "://") || absl::StrContains(options.collective_host, ' ')) {
-    return UsageError(absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));
+  if (absl::StrContains(options.collective_host, "://") ||
+      absl::StrContains(options.collective_host, ' ')) {
+    return UsageError(
+        absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));
   }
   options.max_data_bytes = absl::GetFlag(FLAGS_max_data_bytes);
-  if (absl::GetFlag(FLAGS_connect_timeout_s) < 1) return UsageError("--connect_timeout_s must be at least 1");
+  if (absl::GetFlag(FLAGS_connect_timeout_s) < 1)
+    return UsageError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));
-  if (absl::GetFlag(FLAGS_element_delay_ns) < 0) return UsageError("--element_delay_ns must not be negative");
+  if (absl::GetFlag(FLAGS_element_delay_ns) < 0)
+    return UsageError("--element_delay_ns must not be negative");
   options.element_delay = std::chrono::nanoseconds(absl::GetFlag(FLAGS_element_delay_ns));
-  if (absl::GetFlag(FLAGS_step_delay_ms) < 0) return UsageError("--step_delay_ms must not be negative");
+  if (absl::GetFlag(FLAGS_step_delay_ms) < 0)
+    return UsageError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 
   spdlog::info("OpenBLAS computes with its {} kernels", OpenBlasKernels());
   EndSignal signal;
-  absl::StatusOr<std::unique_ptr<HealthEndpoint>> health = HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen));
+  absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =
+      HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen));
   if (!health.ok()) return UsageError(absl::StrCat("--listen: ", health.status().message()));
   spdlog::info("health is at {}", (*health)->address());
   options.on_training = [&health] { (*health)->SetServing(true); };

@@ -16,7 +16,8 @@ size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return 1;
-  // The range of the second byte leaves out what has a shorter form, surrogates, and what is beyond U+10FFFF.
+  // The range of the second byte leaves out what has a shorter form, surrogates, and what is beyond
+  // U+10FFFF.
   size_t bytes = 0;
   unsigned char low = 0x80;
   unsigned char high = 0xbf;
@@ -44,7 +45,8 @@ std::string BoundedText(absl::string_view text, size_t max_bytes) {
   std::string bounded;
   while (!text.empty()) {
     const size_t bytes = CharacterBytes(text);
-    const bool shown = bytes > 1 || (bytes == 1 && (!IsControl(text[0]) || text[0] == '\n' || text[0] == '\t'));
+    const bool shown =
+        bytes > 1 || (bytes == 1 && (!IsControl(text[0]) || text[0] == '\n' || text[0] == '\t'));
     const absl::string_view next = shown ? text.substr(0, bytes) : "?";
     if (bounded.size() + next.size() > max_bytes) break;
     bounded.append(next.data(), next.size());
@@ -53,6 +55,8 @@ std::string BoundedText(absl::string_view text, size_t max_bytes) {
   return bounded;
 }
 
-bool HasControlCharacters(absl::string_view text) { return std::any_of(text.begin(), text.end(), IsControl); }
+bool HasControlCharacters(absl::string_view text) {
+  return std::any_of(text.begin(), text.end(), IsControl);
+}
 
 }  // namespace pawl

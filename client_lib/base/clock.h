@@ -18,15 +18,18 @@ class Clock {
 
   virtual MonotonicTime Now() const = 0;
 
-  // The same, but it goes on while the machine is suspended (CLOCK_BOOTTIME): for leases, which run out meanwhile. A time
-  // of one is never compared with a time of the other, and nothing can wait for one of these.
+  // The same, but it goes on while the machine is suspended (CLOCK_BOOTTIME): for leases, which run
+  // out meanwhile. A time of one is never compared with a time of the other, and nothing can wait
+  // for one of these.
   virtual MonotonicTime LeaseNow() const { return Now(); }
 
   // The machine's own clock; lives for the whole process.
   static const Clock& Real();
 };
 
-inline double Seconds(MonotonicDuration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double Seconds(MonotonicDuration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace pawl
 

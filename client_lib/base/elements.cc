@@ -26,34 +26,46 @@ PAWL_ALWAYS_INLINE void Store(T value, void* to, size_t i) {
 
 // `scale`, a power of two, is of FLOAT16 alone.
 struct Encode {
-  PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float, void* __restrict to) {
+  PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float,
+                                          void* __restrict to) {
     for (size_t i = 0; i < count; ++i) Store<uint16_t>(Bfloat16Of(Load<float>(from, i)), to, i);
   }
-  PAWL_ALWAYS_INLINE static void Float16(const void* __restrict from, size_t count, float scale, void* __restrict to) {
-    for (size_t i = 0; i < count; ++i) Store<uint16_t>(Float16Of(Load<float>(from, i) * scale), to, i);
+  PAWL_ALWAYS_INLINE static void Float16(const void* __restrict from, size_t count, float scale,
+                                         void* __restrict to) {
+    for (size_t i = 0; i < count; ++i)
+      Store<uint16_t>(Float16Of(Load<float>(from, i) * scale), to, i);
   }
 };
 
 struct Decode {
-  PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float, void* __restrict to) {
-    for (size_t i = 0; i < count; ++i) Store<float>(FloatOfBfloat16(Load<uint16_t>(from, i)), to, i);
+  PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float,
+                                          void* __restrict to) {
+    for (size_t i = 0; i < count; ++i)
+      Store<float>(FloatOfBfloat16(Load<uint16_t>(from, i)), to, i);
   }
-  PAWL_ALWAYS_INLINE static void Float16(const void* __restrict from, size_t count, float scale, void* __restrict to) {
-    for (size_t i = 0; i < count; ++i) Store<float>(FloatOfFloat16(Load<uint16_t>(from, i)) * scale, to, i);
+  PAWL_ALWAYS_INLINE static void Float16(const void* __restrict from, size_t count, float scale,
+                                         void* __restrict to) {
+    for (size_t i = 0; i < count; ++i)
+      Store<float>(FloatOfFloat16(Load<uint16_t>(from, i)) * scale, to, i);
   }
 };
 
 struct Round {
-  PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float, void* __restrict to) {
-    for (size_t i = 0; i < count; ++i) Store<float>(FloatOfBfloat16(Bfloat16Of(Load<float>(from, i))), to, i);
+  PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float,
+                                          void* __restrict to) {
+    for (size_t i = 0; i < count; ++i)
+      Store<float>(FloatOfBfloat16(Bfloat16Of(Load<float>(from, i))), to, i);
   }
-  PAWL_ALWAYS_INLINE static void Float16(const void* __restrict from, size_t count, float, void* __restrict to) {
-    for (size_t i = 0; i < count; ++i) Store<float>(FloatOfFloat16(Float16Of(Load<float>(from, i))), to, i);
+  PAWL_ALWAYS_INLINE static void Float16(const void* __restrict from, size_t count, float,
+                                         void* __restrict to) {
+    for (size_t i = 0; i < count; ++i)
+      Store<float>(FloatOfFloat16(Float16Of(Load<float>(from, i))), to, i);
   }
 };
 
 template <typename Operation>
-PAWL_ALWAYS_INLINE void DoBody(ElementType type, const void* from, size_t count, float scale, void* to) {
+PAWL_ALWAYS_INLINE void DoBody(ElementType type, const void* from, size_t count, float scale,
+                               void* to) {
   if (type == BFLOAT16) {
     Operation::Bfloat16(from, count, scale, to);
   } else {
@@ -67,7 +79,8 @@ void DoPortable(ElementType type, const void* from, size_t count, float scale, v
 }
 
 template <typename Operation>
-PAWL_TARGET_AVX2 void DoAvx2(ElementType type, const void* from, size_t count, float scale, void* to) {
+PAWL_TARGET_AVX2 void DoAvx2(ElementType type, const void* from, size_t count, float scale,
+                             void* to) {
   DoBody<Operation>(type, from, count, scale, to);
 }
 
@@ -82,8 +95,12 @@ PAWL_ALWAYS_INLINE int32_t LargestFiniteBody(const void* floats, size_t count) {
   return largest;
 }
 
-int32_t LargestFinitePortable(const void* floats, size_t count) { return LargestFiniteBody(floats, count); }
-PAWL_TARGET_AVX2 int32_t LargestFiniteAvx2(const void* floats, size_t count) { return LargestFiniteBody(floats, count); }
+int32_t LargestFinitePortable(const void* floats, size_t count) {
+  return LargestFiniteBody(floats, count);
+}
+PAWL_TARGET_AVX2 int32_t LargestFiniteAvx2(const void* floats, size_t count) {
+  return LargestFiniteBody(floats, count);
+}
 
 bool HasAvx2() {
 #if defined(__x86_64__)
@@ -98,7 +115,8 @@ bool HasAvx2() {
 }
 
 template <typename Operation>
-void Do(bool with_avx2, ElementType type, const void* from, size_t count, int32_t exponent, void* to) {
+void Do(bool with_avx2, ElementType type, const void* from, size_t count, int32_t exponent,
+        void* to) {
   if (type != BFLOAT16 && type != FLOAT16) {
     if (count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
@@ -118,7 +136,8 @@ bool IsElementType(ElementType type) {
 }
 
 bool IsElementExponent(ElementType type, int32_t exponent) {
-  return exponent == 0 || (type == FLOAT16 && exponent >= kMinElementExponent && exponent <= kMaxElementExponent);
+  return exponent == 0 ||
+         (type == FLOAT16 && exponent >= kMinElementExponent && exponent <= kMaxElementExponent);
 }
 
 int32_t ElementExponentFor(ElementType type, float largest) {
@@ -128,15 +147,18 @@ int32_t ElementExponentFor(ElementType type, float largest) {
 }
 
 float LargestFinite(const void* floats, size_t count) {
-  const int32_t bits = HasAvx2() ? LargestFiniteAvx2(floats, count) : LargestFinitePortable(floats, count);
+  const int32_t bits =
+      HasAvx2() ? LargestFiniteAvx2(floats, count) : LargestFinitePortable(floats, count);
   return FloatOfBits(static_cast<uint32_t>(bits));
 }
 
-void EncodeElements(ElementType type, const void* floats, size_t count, void* to, int32_t exponent) {
+void EncodeElements(ElementType type, const void* floats, size_t count, void* to,
+                    int32_t exponent) {
   Do<Encode>(HasAvx2(), type, floats, count, -exponent, to);
 }
 
-void DecodeElements(ElementType type, const void* from, size_t count, void* floats, int32_t exponent) {
+void DecodeElements(ElementType type, const void* from, size_t count, void* floats,
+                    int32_t exponent) {
   Do<Decode>(HasAvx2(), type, from, count, exponent, floats);
 }
 
@@ -150,11 +172,13 @@ float LargestFinite(const void* floats, size_t count) {
   return FloatOfBits(static_cast<uint32_t>(LargestFinitePortable(floats, count)));
 }
 
-void EncodeElements(ElementType type, const void* floats, size_t count, void* to, int32_t exponent) {
+void EncodeElements(ElementType type, const void* floats, size_t count, void* to,
+                    int32_t exponent) {
   Do<Encode>(/*with_avx2=*/false, type, floats, count, -exponent, to);
 }
 
-void DecodeElements(ElementType type, const void* from, size_t count, void* floats, int32_t exponent) {
+void DecodeElements(ElementType type, const void* from, size_t count, void* floats,
+                    int32_t exponent) {
   Do<Decode>(/*with_avx2=*/false, type, from, count, exponent, floats);
 }
 

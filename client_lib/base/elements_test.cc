@@ -12,14 +12,16 @@
 namespace pawl {
 namespace {
 
-// What a number of 16 bits is worth by its definition: the sign, (1 or 0 and) the fraction, the exponent.
+// What a number of 16 bits is worth by its definition: the sign, (1 or 0 and) the fraction, the
+// exponent.
 double Worth(uint32_t half, int fraction_bits, int exponent_bits) {
   const double sign = half >> 15 ? -1 : 1;
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(half >> fraction_bits & ((1u << exponent_bits) - 1));
   const double fraction = std::ldexp(half & ((1u << fraction_bits) - 1), -fraction_bits);
   if (exponent == (1 << exponent_bits) - 1) return fraction == 0 ? sign * INFINITY : std::nan("");
-  return exponent == 0 ? sign * std::ldexp(fraction, 1 - bias) : sign * std::ldexp(1 + fraction, exponent - bias);
+  return exponent == 0 ? sign * std::ldexp(fraction, 1 - bias)
+                       : sign * std::ldexp(1 + fraction, exponent - bias);
 }
 
 struct Format {
@@ -29,7 +31,8 @@ struct Format {
   uint16_t (*half_of)(float);
   float (*float_of)(uint16_t);
 };
-constexpr Format kFormats[] = {{BFLOAT16, 7, 8, Bfloat16Of, FloatOfBfloat16}, {FLOAT16, 10, 5, Float16Of, FloatOfFloat16}};
+constexpr Format kFormats[] = {{BFLOAT16, 7, 8, Bfloat16Of, FloatOfBfloat16},
+                               {FLOAT16, 10, 5, Float16Of, FloatOfFloat16}};
 
 TEST(ElementsTest, EachOfAll65536NumbersIsWhatItsDefinitionSaysAndComesBack) {
   for (const Format& format : kFormats) {
@@ -63,10 +66,12 @@ TEST(ElementsTest, RoundsToNearestAndTiesToEven) {
     for (uint32_t i = 0; i < infinity; ++i) {
       const double low = Worth(i, format.fraction_bits, format.exponent_bits);
       // The next one, if numbers went on beyond the largest.
-      const double high = i + 1 < infinity ? Worth(i + 1, format.fraction_bits, format.exponent_bits)
-                                           : std::ldexp(1, (1 << (format.exponent_bits - 1)));
+      const double high = i + 1 < infinity
+                              ? Worth(i + 1, format.fraction_bits, format.exponent_bits)
+                              : std::ldexp(1, (1 << (format.exponent_bits - 1)));
       const float middle = static_cast<float>((low + high) / 2);
-      // Of BFLOAT16's subnormal numbers, which are binary32's too, there may be no more than the middle.
+      // Of BFLOAT16's subnormal numbers, which are binary32's too, there may be no more than the
+      // middle.
       ASSERT_EQ(middle, (low + high) / 2) << i;
       const uint32_t even = i % 2 == 0 ? i : i + 1;
       for (const uint32_t sign : {0u, 0x8000u}) {
@@ -76,7 +81,8 @@ TEST(ElementsTest, RoundsToNearestAndTiesToEven) {
         EXPECT_EQ(half(std::nextafter(middle, INFINITY)), (i + 1) | sign) << i;
       }
     }
-    const float floats[] = {std::numeric_limits<float>::max(), INFINITY, -INFINITY, 0.0f, -0.0f, 1e-45f};
+    const float floats[] = {
+        std::numeric_limits<float>::max(), INFINITY, -INFINITY, 0.0f, -0.0f, 1e-45f};
     uint16_t halves[6];
     EncodeElements(format.type, floats, 6, halves);
     EXPECT_EQ(halves[0], infinity);
@@ -91,11 +97,13 @@ TEST(ElementsTest, RoundsToNearestAndTiesToEven) {
 // Lengths around those of vectors, at odd addresses, with nothing written beyond.
 TEST(ElementsTest, AnyLengthAndAlignmentGivesTheSame) {
   std::vector<float> floats(100);
-  for (size_t i = 0; i < floats.size(); ++i) floats[i] = std::ldexp(1.0f + i / 77.0f, static_cast<int>(i) / 3 - 20);
+  for (size_t i = 0; i < floats.size(); ++i)
+    floats[i] = std::ldexp(1.0f + i / 77.0f, static_cast<int>(i) / 3 - 20);
   for (const Format& format : kFormats) {
     for (size_t count = 0; count <= 70; ++count) {
       for (const size_t shift : {0, 1, 3}) {
-        std::vector<char> from(count * 4 + shift), to(count * 2 + shift + 1, 'x'), back(count * 4 + shift + 1, 'x');
+        std::vector<char> from(count * 4 + shift), to(count * 2 + shift + 1, 'x'),
+            back(count * 4 + shift + 1, 'x');
         if (count > 0) std::memcpy(from.data() + shift, floats.data(), count * 4);
         EncodeElements(format.type, from.data() + shift, count, to.data() + shift);
         DecodeElements(format.type, to.data() + shift, count, back.data() + shift);
@@ -115,12 +123,14 @@ TEST(ElementsTest, AnyLengthAndAlignmentGivesTheSame) {
   }
 }
 
-// Whatever the largest one is, as many digits of it and of what is 2^20 times smaller as FLOAT16 has.
+// Whatever the largest one is, as many digits of it and of what is 2^20 times smaller as FLOAT16
+// has.
 TEST(ElementsTest, Float16WithAnExponentHasTheWholeRangeOfFloats) {
   for (int power = -149; power <= 127; ++power) {
     // 11 digits: FLOAT16's own.
     const float largest = std::ldexp(1.0f + 1023 / 1024.0f, power);
-    const std::vector<float> floats = {largest, -largest / 3, std::ldexp(largest, -20), 0, -INFINITY, std::nanf("")};
+    const std::vector<float> floats = {largest, -largest / 3, std::ldexp(largest, -20),
+                                       0,       -INFINITY,    std::nanf("")};
     ASSERT_EQ(LargestFinite(floats.data(), floats.size()), largest);
     const int32_t exponent = ElementExponentFor(FLOAT16, largest);
     ASSERT_TRUE(IsElementExponent(FLOAT16, exponent)) << power;
@@ -156,7 +166,8 @@ TEST(ElementsTest, NoExponentRoundsOrOverflows) {
       ASSERT_EQ(floats[i], std::ldexp(worth, exponent)) << i;
     }
   }
-  for (const int32_t exponent : {kMinElementExponent - 1, kMaxElementExponent + 1, INT32_MIN, INT32_MAX}) {
+  for (const int32_t exponent :
+       {kMinElementExponent - 1, kMaxElementExponent + 1, INT32_MIN, INT32_MAX}) {
     EXPECT_FALSE(IsElementExponent(FLOAT16, exponent));
   }
   for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32, BFLOAT16}) {
@@ -167,30 +178,34 @@ TEST(ElementsTest, NoExponentRoundsOrOverflows) {
   EXPECT_EQ(ElementExponentFor(FLOAT16, 0), 0);
 }
 
-// All upper halves of a float's bits with lower ones around what decides how it is rounded, NaN included; all numbers of 16
-// bits; exponents up to their ends.
+// All upper halves of a float's bits with lower ones around what decides how it is rounded, NaN
+// included; all numbers of 16 bits; exponents up to their ends.
 TEST(ElementsTest, MachinesWithoutAvx2HaveTheSameBits) {
   std::vector<float> floats;
   std::vector<uint16_t> halves;
   for (uint32_t upper = 0; upper < 65536; ++upper) {
     halves.push_back(static_cast<uint16_t>(upper));
-    for (const uint32_t lower : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x5a5au, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+    for (const uint32_t lower :
+         {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x5a5au, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
       floats.push_back(FloatOfBits(upper << 16 | lower));
     }
   }
   const auto expect_same = [](const auto& one, const auto& other, int type, int exponent) {
-    ASSERT_EQ(std::memcmp(one.data(), other.data(), one.size() * sizeof(one[0])), 0) << type << " " << exponent;
+    ASSERT_EQ(std::memcmp(one.data(), other.data(), one.size() * sizeof(one[0])), 0)
+        << type << " " << exponent;
   };
   for (const ElementType type : {BFLOAT16, FLOAT16}) {
     for (const int32_t exponent : {0, kMinElementExponent, -14, 9, kMaxElementExponent}) {
       if (!IsElementExponent(type, exponent)) continue;
       std::vector<uint16_t> encoded(floats.size()), portably_encoded(floats.size());
       EncodeElements(type, floats.data(), floats.size(), encoded.data(), exponent);
-      portable::EncodeElements(type, floats.data(), floats.size(), portably_encoded.data(), exponent);
+      portable::EncodeElements(type, floats.data(), floats.size(), portably_encoded.data(),
+                               exponent);
       expect_same(encoded, portably_encoded, type, exponent);
       std::vector<float> decoded(halves.size()), portably_decoded(halves.size());
       DecodeElements(type, halves.data(), halves.size(), decoded.data(), exponent);
-      portable::DecodeElements(type, halves.data(), halves.size(), portably_decoded.data(), exponent);
+      portable::DecodeElements(type, halves.data(), halves.size(), portably_decoded.data(),
+                               exponent);
       expect_same(decoded, portably_decoded, type, exponent);
     }
     std::vector<float> rounded(floats.size()), portably_rounded(floats.size());
@@ -199,7 +214,8 @@ TEST(ElementsTest, MachinesWithoutAvx2HaveTheSameBits) {
     expect_same(rounded, portably_rounded, type, 0);
   }
   for (size_t end = 0; end < floats.size(); end += 997) {
-    ASSERT_EQ(LargestFinite(floats.data(), end), portable::LargestFinite(floats.data(), end)) << end;
+    ASSERT_EQ(LargestFinite(floats.data(), end), portable::LargestFinite(floats.data(), end))
+        << end;
   }
 }
 

@@ -51,13 +51,14 @@ class Descriptor {
 
 class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritableFile(std::string path, int fd, uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  PosixWritableFile(std::string path, int fd, uint64_t size)
+      : path_(std::move(path)), fd_(fd), size_(size) {}
 
   absl::Status Append(absl::Span<const Fragment> fragments) override {
     PAWL_RETURN_IF_ERROR(broken_);
     if (undefined_tail_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("append to ", path_, ": an earlier append failed and its rest has not been cut off"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "append to ", path_, ": an earlier append failed and its rest has not been cut off"));
     }
     uint64_t written = 0;
     size_t next = 0;
@@ -68,11 +69,12 @@ class PosixWritableFile final : public WritableFile {
       for (size_t i = next; i < fragments.size() && vectors.size() < IOV_MAX; ++i) {
         const size_t skipped = i == next ? done_of_next : 0;
         if (fragments[i].size() == skipped) continue;
-        vectors.push_back({const_cast<char*>(fragments[i].data()) + skipped, fragments[i].size() - skipped});
+        vectors.push_back(
+            {const_cast<char*>(fragments[i].data()) + skipped, fragments[i].size() - skipped});
       }
       if (vectors.empty()) break;
-      const ssize_t count =
-          RetryInterrupted([&] { return writev(fd_.get(), vectors.data(), static_cast<int>(vectors.size())); });
+      const ssize_t count = RetryInterrupted(
+          [&] { return writev(fd_.get(), vectors.data(), static_cast<int>(vectors.size())); });
       if (count <= 0) {
         undefined_tail_ = true;
         return FileError("write", path_, count == 0 ? EIO : errno);
@@ -94,7 +96,8 @@ class PosixWritableFile final : public WritableFile {
 
   absl::Status Sync() override {
     PAWL_RETURN_IF_ERROR(broken_);
-    if (RetryInterrupted([&] { return fdatasync(fd_.get()); }) != 0) broken_ = FileError("sync", path_, errno);
+    if (RetryInterrupted([&] { return fdatasync(fd_.get()); }) != 0)
+      broken_ = FileError("sync", path_, errno);
     return broken_;
   }
 
@@ -122,7 +125,8 @@ class PosixWritableFile final : public WritableFile {
   Descriptor fd_;
   uint64_t size_;
   bool undefined_tail_ = false;
-  // Of the first sync that failed: the kernel may have forgotten what it could not write, and say OK next time.
+  // Of the first sync that failed: the kernel may have forgotten what it could not write, and say
+  // OK next time.
   absl::Status broken_;
 };
 
@@ -133,8 +137,10 @@ class PosixReadableFile final : public ReadableFile {
   absl::StatusOr<size_t> Read(uint64_t offset, absl::Span<char> out) const override {
     size_t done = 0;
     while (done < out.size()) {
-      const ssize_t count = RetryInterrupted(
-          [&] { return pread(fd_.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done)); });
+      const ssize_t count = RetryInterrupted([&] {
+        return pread(fd_.get(), out.data() + done, out.size() - done,
+                     static_cast<off_t>(offset + done));
+      });
       if (count < 0) return FileError("read", path_, errno);
       if (count == 0) break;
       done += count;
@@ -178,7 +184,8 @@ class PosixEnv final : public Env {
   }
 
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    if (rename(from.c_str(), to.c_str()) != 0) return FileError(absl::StrCat("rename to ", to, " of"), from, errno);
+    if (rename(from.c_str(), to.c_str()) != 0)
+      return FileError(absl::StrCat("rename to ", to, " of"), from, errno);
     return absl::OkStatus();
   }
 
@@ -191,7 +198,8 @@ class PosixEnv final : public Env {
     if (mkdir(path.c_str(), 0755) == 0) return absl::OkStatus();
     const int error_number = errno;
     struct stat status;
-    if (error_number == EEXIST && stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return absl::OkStatus();
+    if (error_number == EEXIST && stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
+      return absl::OkStatus();
     return FileError("make folder", path, error_number);
   }
 
@@ -218,9 +226,11 @@ class PosixEnv final : public Env {
   }
 
   absl::Status SyncFolder(const std::string& folder) override {
-    const Descriptor fd(RetryInterrupted([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    const Descriptor fd(
+        RetryInterrupted([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
     if (fd.get() < 0) return FileError("open", folder, errno);
-    if (RetryInterrupted([&] { return fsync(fd.get()); }) != 0) return FileError("sync", folder, errno);
+    if (RetryInterrupted([&] { return fsync(fd.get()); }) != 0)
+      return FileError("sync", folder, errno);
     return absl::OkStatus();
   }
 
@@ -232,19 +242,23 @@ class PosixEnv final : public Env {
 
   absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
     const std::string path = JoinPath(folder, kFolderLockFile);
-    Descriptor fd(RetryInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644); }));
+    Descriptor fd(
+        RetryInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644); }));
     if (fd.get() < 0) return FileError("open", path, errno);
     if (RetryInterrupted([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
       if (errno != EWOULDBLOCK) return FileError("lock", path, errno);
       return absl::UnavailableError(
-          absl::StrCat("the folder ", folder, " is in use by another process; end that one or name another folder"));
+          absl::StrCat("the folder ", folder,
+                       " is in use by another process; end that one or name another folder"));
     }
     return std::make_unique<PosixFolderLock>(fd.Release());
   }
 
  private:
-  static absl::StatusOr<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path, int flags) {
-    Descriptor fd(RetryInterrupted([&] { return open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644); }));
+  static absl::StatusOr<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path,
+                                                                   int flags) {
+    Descriptor fd(RetryInterrupted(
+        [&] { return open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644); }));
     if (fd.get() < 0) return FileError("open", path, errno);
     struct stat status;
     if (fstat(fd.get(), &status) != 0) return FileError("stat", path, errno);
@@ -295,7 +309,8 @@ absl::Status FileError(absl::string_view operation, absl::string_view path, int 
       break;
   }
   char buffer[128];
-  return absl::Status(code, absl::StrCat(operation, " ", path, ": ", strerror_r(error_number, buffer, sizeof(buffer))));
+  return absl::Status(code, absl::StrCat(operation, " ", path, ": ",
+                                         strerror_r(error_number, buffer, sizeof(buffer))));
 }
 
 Env& Env::Real() {
@@ -318,8 +333,8 @@ absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uin
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, env.OpenForRead(path));
   PAWL_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
   if (size > max_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("read ", path, ": it has ", size, " bytes, more than the limit of ", max_bytes));
+    return absl::ResourceExhaustedError(absl::StrCat("read ", path, ": it has ", size,
+                                                     " bytes, more than the limit of ", max_bytes));
   }
   std::string contents(size, '\0');
   PAWL_ASSIGN_OR_RETURN(const size_t count, file->Read(0, absl::MakeSpan(contents)));
@@ -327,7 +342,8 @@ absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uin
   return contents;
 }
 
-absl::Status WriteFileDurably(Env& env, const std::string& path, absl::Span<const WritableFile::Fragment> fragments) {
+absl::Status WriteFileDurably(Env& env, const std::string& path,
+                              absl::Span<const WritableFile::Fragment> fragments) {
   const std::string temporary = absl::StrCat(path, ".tmp");
   const auto write = [&]() -> absl::Status {
     PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env.Create(temporary));

@@ -17,8 +17,9 @@ namespace pawl {
 // The error of a system call on a file: names the operation, the file and errno's text.
 //   ENOENT NOT_FOUND; EEXIST ALREADY_EXISTS; EACCES, EPERM, EROFS PERMISSION_DENIED;
 //   ENOTDIR, ENAMETOOLONG, ELOOP, EINVAL INVALID_ARGUMENT: the path is none;
-//   EISDIR, ENOTEMPTY, EFBIG, ENODEV, ENXIO, EOPNOTSUPP FAILED_PRECONDITION: what is there is of another kind;
-//   ENOSPC, EDQUOT, EMFILE, ENFILE RESOURCE_EXHAUSTED; EIO DATA_LOSS; all others UNAVAILABLE: it may be better next time.
+//   EISDIR, ENOTEMPTY, EFBIG, ENODEV, ENXIO, EOPNOTSUPP FAILED_PRECONDITION: what is there is of
+//   another kind; ENOSPC, EDQUOT, EMFILE, ENFILE RESOURCE_EXHAUSTED; EIO DATA_LOSS; all others
+//   UNAVAILABLE: it may be better next time.
 absl::Status FileError(absl::string_view operation, absl::string_view path, int error_number);
 
 // A file that grows at its end. Not thread-safe. Closes itself, without syncing.
@@ -28,11 +29,12 @@ class WritableFile {
 
   virtual ~WritableFile() = default;
 
-  // Writes the fragments at the end, in order. After an error what lies in the file beyond size() is
-  // undefined, and nothing may be appended before Truncate(size()) has succeeded.
+  // Writes the fragments at the end, in order. After an error what lies in the file beyond size()
+  // is undefined, and nothing may be appended before Truncate(size()) has succeeded.
   virtual absl::Status Append(absl::Span<const Fragment> fragments) = 0;
-  // What was appended survives a loss of power. After an error the file is lost for good: what was not synced
-  // before may be gone though it can still be read, so every later Append, Sync and Truncate fails too.
+  // What was appended survives a loss of power. After an error the file is lost for good: what was
+  // not synced before may be gone though it can still be read, so every later Append, Sync and
+  // Truncate fails too.
   virtual absl::Status Sync() = 0;
   // Cuts the file to `size` bytes. REQUIRES: size <= size().
   virtual absl::Status Truncate(uint64_t size) = 0;
@@ -92,8 +94,8 @@ class Env {
   virtual absl::Status SyncFolder(const std::string& folder) = 0;
   // NOT_FOUND if there is none.
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
-  // Keeps all other processes (and other callers in this one) from locking the folder. UNAVAILABLE, with the
-  // way out, if another one holds it.
+  // Keeps all other processes (and other callers in this one) from locking the folder. UNAVAILABLE,
+  // with the way out, if another one holds it.
   virtual absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) = 0;
 };
 
@@ -104,9 +106,11 @@ std::string FolderOf(absl::string_view path);
 
 // The whole file. RESOURCE_EXHAUSTED beyond `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uint64_t max_bytes);
-// Creates or replaces `path` so that after a crash or loss of power it is either the old or the whole new file:
-// writes "<path>.tmp", syncs it, renames it, syncs the folder. REQUIRES: nobody else writes `path` meanwhile.
-absl::Status WriteFileDurably(Env& env, const std::string& path, absl::Span<const WritableFile::Fragment> fragments);
+// Creates or replaces `path` so that after a crash or loss of power it is either the old or the
+// whole new file: writes "<path>.tmp", syncs it, renames it, syncs the folder. REQUIRES: nobody
+// else writes `path` meanwhile.
+absl::Status WriteFileDurably(Env& env, const std::string& path,
+                              absl::Span<const WritableFile::Fragment> fragments);
 absl::Status WriteFileDurably(Env& env, const std::string& path, absl::string_view text);
 
 }  // namespace pawl

@@ -15,11 +15,14 @@ namespace {
 class EnvTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = JoinPath(testing::TempDir(), absl::StrCat(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    folder_ = JoinPath(testing::TempDir(),
+                       absl::StrCat(testing::UnitTest::GetInstance()->current_test_info()->name()));
     ASSERT_TRUE(env_.MakeFolder(folder_).ok());
   }
   std::string Path(absl::string_view name) const { return JoinPath(folder_, name); }
-  std::string Read(const std::string& path) const { return ReadWholeFile(env_, path, 1 << 30).value(); }
+  std::string Read(const std::string& path) const {
+    return ReadWholeFile(env_, path, 1 << 30).value();
+  }
 
   Env& env_ = Env::Real();
   std::string folder_;
@@ -84,7 +87,8 @@ TEST_F(EnvTest, FoldersListRenameAndDelete) {
 TEST_F(EnvTest, ErrorsNameTheFileAndTheReason) {
   const absl::Status status = env_.OpenForRead(Path("missing")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), absl::StrCat("open ", Path("missing"), ": No such file or directory"));
+  EXPECT_EQ(status.message(),
+            absl::StrCat("open ", Path("missing"), ": No such file or directory"));
   EXPECT_EQ(FileError("write", "f", ENOSPC).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(FileError("write", "f", EIO).code(), absl::StatusCode::kDataLoss);
 }
@@ -92,7 +96,8 @@ TEST_F(EnvTest, ErrorsNameTheFileAndTheReason) {
 TEST_F(EnvTest, WhatNoWaitingMendsIsNotUnavailable) {
   ASSERT_TRUE(WriteFileDurably(env_, Path("file"), "").ok());
   EXPECT_EQ(env_.MakeFolder(Path("file/x")).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(env_.MakeFolder(Path(std::string(300, 'x'))).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(env_.MakeFolder(Path(std::string(300, 'x'))).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(env_.OpenForAppend(folder_).status().code(), absl::StatusCode::kFailedPrecondition);
   for (const int number : {EACCES, EPERM, EROFS}) {
     EXPECT_EQ(FileError("open", "f", number).code(), absl::StatusCode::kPermissionDenied) << number;
@@ -110,7 +115,8 @@ TEST_F(EnvTest, AFullDiskIsResourceExhausted) {
   const absl::Status status = (*file)->Append("x");
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "/dev/full")) << status;
-  EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kFailedPrecondition) << "the rest has not been cut off";
+  EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kFailedPrecondition)
+      << "the rest has not been cut off";
 }
 
 TEST_F(EnvTest, AFolderIsLockedOnce) {
@@ -126,13 +132,15 @@ TEST_F(EnvTest, AFolderIsLockedOnce) {
 TEST_F(EnvTest, WholeFilesAreReadUpToALimitAndReplacedAtOnce) {
   const std::string one = "one", two = "two!";
   const std::vector<WritableFile::Fragment> first = {{one.data(), one.size()}};
-  const std::vector<WritableFile::Fragment> second = {{one.data(), one.size()}, {two.data(), two.size()}};
+  const std::vector<WritableFile::Fragment> second = {{one.data(), one.size()},
+                                                      {two.data(), two.size()}};
   ASSERT_TRUE(WriteFileDurably(env_, Path("f"), first).ok());
   EXPECT_EQ(Read(Path("f")), "one");
   ASSERT_TRUE(WriteFileDurably(env_, Path("f"), second).ok());
   EXPECT_EQ(Read(Path("f")), "onetwo!");
   EXPECT_EQ(env_.List(folder_)->size(), 1u);
-  EXPECT_EQ(ReadWholeFile(env_, Path("f"), 6).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReadWholeFile(env_, Path("f"), 6).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(PathTest, JoinsAndSplits) {

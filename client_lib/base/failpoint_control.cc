@@ -34,9 +34,12 @@ struct Armed {
 
 absl::StatusOr<Armed> Parse(absl::string_view text) {
   Armed armed;
-  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
-  if (absl::StrContains(text, '@') && (!absl::SimpleAtoi(parts.second, &armed.only_hit) || armed.only_hit == 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "': after '@' comes the number of a hit, from 1 up"));
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('@', 1));
+  if (absl::StrContains(text, '@') &&
+      (!absl::SimpleAtoi(parts.second, &armed.only_hit) || armed.only_hit == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "': after '@' comes the number of a hit, from 1 up"));
   }
   absl::string_view action = parts.first;
   uint64_t pause_ms = 0;
@@ -44,12 +47,13 @@ absl::StatusOr<Armed> Parse(absl::string_view text) {
     armed.action = Armed::Action::kCrash;
   } else if (action == "error") {
     armed.action = Armed::Action::kError;
-  } else if (absl::ConsumePrefix(&action, "pause:") && absl::SimpleAtoi(action, &pause_ms) && pause_ms <= kMaxPauseMs) {
+  } else if (absl::ConsumePrefix(&action, "pause:") && absl::SimpleAtoi(action, &pause_ms) &&
+             pause_ms <= kMaxPauseMs) {
     armed.action = Armed::Action::kPause;
     armed.pause = std::chrono::milliseconds(pause_ms);
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "': the actions are crash, error and pause:MS with MS up to ", kMaxPauseMs));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "': the actions are crash, error and pause:MS with MS up to ", kMaxPauseMs));
   }
   return armed;
 }
@@ -66,14 +70,16 @@ class Failpoints {
   absl::Status Arm(absl::string_view spec) {
     std::map<std::string, Armed> armed;
     for (const absl::string_view entry : absl::StrSplit(spec, ';', absl::SkipEmpty())) {
-      const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
+      const std::pair<absl::string_view, absl::string_view> parts =
+          absl::StrSplit(entry, absl::MaxSplits('=', 1));
       if (parts.first.empty()) {
         return absl::InvalidArgumentError(absl::StrCat("'", entry, "' is not NAME=ACTION[@N]"));
       }
       const absl::StatusOr<Armed> parsed = Parse(parts.second);
       if (!parsed.ok()) return parsed.status();
       if (!armed.emplace(std::string(parts.first), *parsed).second) {
-        return absl::InvalidArgumentError(absl::StrCat("failpoint '", parts.first, "' is armed twice"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("failpoint '", parts.first, "' is armed twice"));
       }
     }
     MutexLock lock(mu_);
@@ -88,7 +94,8 @@ class Failpoints {
       MutexLock lock(mu_);
       const uint64_t hit = ++hits_[name];
       const auto found = armed_.find(name);
-      if (found == armed_.end() || (found->second.only_hit != 0 && found->second.only_hit != hit)) return false;
+      if (found == armed_.end() || (found->second.only_hit != 0 && found->second.only_hit != hit))
+        return false;
       armed = found->second;
     }
     switch (armed.action) {

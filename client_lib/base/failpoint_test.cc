@@ -39,7 +39,8 @@ TEST(FailpointTest, APauseLastsAsLongAsItSays) {
 TEST(FailpointTest, ACrashIsAKill) {
   ASSERT_TRUE(ArmFailpoints("test.crash=crash@2").ok());
   EXPECT_FALSE(PAWL_FAILPOINT("test.crash"));
-  EXPECT_EXIT(PAWL_FAILPOINT("test.crash"), testing::KilledBySignal(SIGKILL), "failpoint test.crash: crash");
+  EXPECT_EXIT(PAWL_FAILPOINT("test.crash"), testing::KilledBySignal(SIGKILL),
+              "failpoint test.crash: crash");
 }
 
 TEST(FailpointTest, ThreadsCountTogether) {
@@ -57,8 +58,9 @@ TEST(FailpointTest, ThreadsCountTogether) {
 
 TEST(FailpointTest, AWrongSpecIsRefusedAndChangesNothing) {
   ASSERT_TRUE(ArmFailpoints("test.kept=error").ok());
-  for (const char* spec : {"test.a", "=crash", "test.a=explode", "test.a=crash@0", "test.a=crash@x", "test.a=crash@",
-                           "test.a=pause", "test.a=pause:600001", "test.a=error;test.a=crash"}) {
+  for (const char* spec :
+       {"test.a", "=crash", "test.a=explode", "test.a=crash@0", "test.a=crash@x", "test.a=crash@",
+        "test.a=pause", "test.a=pause:600001", "test.a=error;test.a=crash"}) {
     EXPECT_EQ(ArmFailpoints(spec).code(), absl::StatusCode::kInvalidArgument) << spec;
   }
   EXPECT_TRUE(PAWL_FAILPOINT("test.kept"));

@@ -1,4 +1,5 @@
-// Floating-point numbers of 16 bits, one at a time. Also for GPUs: nothing is included but what they have too.
+// Floating-point numbers of 16 bits, one at a time. Also for GPUs: nothing is included but what
+// they have too.
 #ifndef PAWL_CLIENT_LIB_BASE_HALF_H_
 #define PAWL_CLIENT_LIB_BASE_HALF_H_
 
@@ -25,8 +26,9 @@ PAWL_HOST_DEVICE inline float FloatOfBits(uint32_t bits) {
   return value;
 }
 
-// All of them: to nearest, ties to even; what is too large becomes infinity, NaN stays NaN and becomes quiet. Written
-// without branches that a compiler could not turn into selections, so that loops over them are vectorised.
+// All of them: to nearest, ties to even; what is too large becomes infinity, NaN stays NaN and
+// becomes quiet. Written without branches that a compiler could not turn into selections, so that
+// loops over them are vectorised.
 
 // BFLOAT16: the upper half of a binary32.
 PAWL_HOST_DEVICE inline uint16_t Bfloat16Of(float value) {
@@ -36,7 +38,9 @@ PAWL_HOST_DEVICE inline uint16_t Bfloat16Of(float value) {
   return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-PAWL_HOST_DEVICE inline float FloatOfBfloat16(uint16_t half) { return FloatOfBits(uint32_t{half} << 16); }
+PAWL_HOST_DEVICE inline float FloatOfBfloat16(uint16_t half) {
+  return FloatOfBits(uint32_t{half} << 16);
+}
 
 // FLOAT16: IEEE 754 binary16.
 PAWL_HOST_DEVICE inline uint16_t Float16Of(float value) {
@@ -44,7 +48,8 @@ PAWL_HOST_DEVICE inline uint16_t Float16Of(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   // The exponent counts from 15 instead of 127.
   const uint32_t normal = (magnitude + 0xc8000fffu + (magnitude >> 13 & 1u)) >> 13;
-  // One half has the last place where FLOAT16's subnormal numbers have it, so that the addition rounds.
+  // One half has the last place where FLOAT16's subnormal numbers have it, so that the addition
+  // rounds.
   const uint32_t subnormal = BitsOfFloat(FloatOfBits(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x3ffu);
   uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
@@ -57,7 +62,8 @@ PAWL_HOST_DEVICE inline float FloatOfFloat16(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
   const uint32_t shifted = magnitude << 13;
   // Times 2^-24.
-  const uint32_t subnormal = BitsOfFloat(static_cast<float>(static_cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
+  const uint32_t subnormal =
+      BitsOfFloat(static_cast<float>(static_cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
   // Of NaN the bit that makes it quiet.
   const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
   uint32_t bits = magnitude < 0x400u ? subnormal : shifted + 0x38000000u;

@@ -28,13 +28,16 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   const absl::string_view digits = colon == absl::string_view::npos ? "" : text.substr(colon + 1);
   uint32_t port = 0;
   const bool is_number = !digits.empty() && digits.size() <= kMaxPortDigits &&
-                         std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) && absl::SimpleAtoi(digits, &port);
+                         std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
+                         absl::SimpleAtoi(digits, &port);
   // Without brackets nobody can tell an IPv6 address from its port.
-  const bool is_host = !host.empty() && !HasControlCharacters(host) && host.find(' ') == absl::string_view::npos &&
-                       (host.find(':') == absl::string_view::npos || (host.front() == '[' && host.back() == ']'));
+  const bool is_host =
+      !host.empty() && !HasControlCharacters(host) && host.find(' ') == absl::string_view::npos &&
+      (host.find(':') == absl::string_view::npos || (host.front() == '[' && host.back() == ']'));
   if (!is_number || !is_host || port > kMaxPort) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", BoundedText(text, kMaxShownBytes), "' is not host:port with a port from 0 to ", kMaxPort));
+    return absl::InvalidArgumentError(absl::StrCat("'", BoundedText(text, kMaxShownBytes),
+                                                   "' is not host:port with a port from 0 to ",
+                                                   kMaxPort));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }

@@ -15,12 +15,13 @@ struct HostPort {
   std::string host;
   uint16_t port = 0;
 
-  // Stands for all addresses of a machine: one can listen there, but nobody can be told to go there.
+  // Stands for all addresses of a machine: one can listen there, but nobody can be told to go
+  // there.
   bool IsWildcard() const;
 };
 
-// INVALID_ARGUMENT unless it is a host that is not empty, a colon and a port from 0 to 65535. Port 0 is for listening: any
-// free one.
+// INVALID_ARGUMENT unless it is a host that is not empty, a colon and a port from 0 to 65535. Port
+// 0 is for listening: any free one.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
 }  // namespace pawl

@@ -14,8 +14,9 @@ TEST(HostPortTest, PortsFrom0To65535AreTaken) {
 }
 
 TEST(HostPortTest, EverythingElseIsRefused) {
-  for (const char* text : {"", ":", "localhost", "localhost:", ":80", "127.0.0.1:65536", "127.0.0.1:99999", "h:-1", "h:+1",
-                           "h: 1", "h:1x", "h:000001", "::1:80", "a b:1", "a\nb:1", "\x1b[2J:1"}) {
+  for (const char* text :
+       {"", ":", "localhost", "localhost:", ":80", "127.0.0.1:65536", "127.0.0.1:99999", "h:-1",
+        "h:+1", "h: 1", "h:1x", "h:000001", "::1:80", "a b:1", "a\nb:1", "\x1b[2J:1"}) {
     const auto parsed = ParseHostPort(text);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
   }

@@ -7,8 +7,8 @@
 
 namespace pawl {
 
-// Partitions of a job. One costs a lock and some KiB on its server; placement is a list of this length in every routing
-// table.
+// Partitions of a job. One costs a lock and some KiB on its server; placement is a list of this
+// length in every routing table.
 inline constexpr uint32_t kMaxPartitions = 65536;
 // RoutingTable.primary of a partition that nobody can serve.
 inline constexpr uint32_t kNoPrimary = UINT32_MAX;
@@ -16,9 +16,11 @@ inline constexpr uint32_t kNoPrimary = UINT32_MAX;
 inline constexpr uint32_t kMaxClients = 1024;
 // Widest row of a sparse table, in elements.
 inline constexpr uint32_t kMaxRowWidth = 4096;
-// Of a dense table: 256 GiB of weights, more than any server set of today holds, and its byte count stays far from 2^64.
+// Of a dense table: 256 GiB of weights, more than any server set of today holds, and its byte count
+// stays far from 2^64.
 inline constexpr uint64_t kMaxDenseElements = uint64_t{1} << 36;
-// How far ahead of the first missing ordinal a push may be: servers recognise within it what they have taken.
+// How far ahead of the first missing ordinal a push may be: servers recognise within it what they
+// have taken.
 inline constexpr size_t kPushWindow = 1024;
 
 }  // namespace pawl

@@ -9,7 +9,8 @@
 
 namespace pawl {
 
-static_assert(std::endian::native == std::endian::little, "files are written as the machine holds numbers");
+static_assert(std::endian::native == std::endian::little,
+              "files are written as the machine holds numbers");
 
 // Writes `value` at `out` and returns the place after it.
 template <typename Unsigned>

@@ -24,7 +24,8 @@ std::string AddressTowards(const addrinfo& destination) {
   // Of a datagram socket: the system only looks for the way.
   if (connect(descriptor, destination.ai_addr, destination.ai_addrlen) != 0 ||
       getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
     text[0] = '\0';
   }
   close(descriptor);
@@ -39,7 +40,8 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& addresses) {
     if (!where.ok()) return where.status();
     // The brackets of an IPv6 address are no part of it.
     const bool bracketed = where->host.front() == '[';
-    const std::string host = bracketed ? where->host.substr(1, where->host.size() - 2) : where->host;
+    const std::string host =
+        bracketed ? where->host.substr(1, where->host.size() - 2) : where->host;
     addrinfo hints = {};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* found = nullptr;

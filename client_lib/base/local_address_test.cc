@@ -12,7 +12,8 @@ TEST(LocalAddressTest, TheWayToThisMachineIsThisMachine) {
 
 TEST(LocalAddressTest, AddressesThatAreNoneAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(LocalAddressTowards("nowhere").status()));
-  EXPECT_TRUE(absl::IsUnavailable(LocalAddressTowards("there.is.no.such.host.invalid:7000").status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(LocalAddressTowards("there.is.no.such.host.invalid:7000").status()));
 }
 
 }  // namespace

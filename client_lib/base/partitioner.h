@@ -9,15 +9,19 @@ namespace pawl {
 
 // Elements in a block of a dense tensor; its last block may have fewer.
 inline constexpr uint64_t kBlockElements = 65536;
-// The blocks of a tensor of that many elements, and the elements of one of them. REQUIRES: block < BlockCount(elements).
-inline constexpr uint64_t BlockCount(uint64_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
+// The blocks of a tensor of that many elements, and the elements of one of them. REQUIRES: block <
+// BlockCount(elements).
+inline constexpr uint64_t BlockCount(uint64_t elements) {
+  return (elements + kBlockElements - 1) / kBlockElements;
+}
 inline constexpr uint64_t BlockElements(uint64_t elements, uint64_t block) {
   const uint64_t left = elements - block * kBlockElements;
   return left < kBlockElements ? left : kBlockElements;
 }
 
 // A bijection of 64-bit integers that spreads neighbouring ones: the finalizer of
-// SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure 17).
+// SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure
+// 17).
 inline constexpr uint64_t Mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;

@@ -18,18 +18,22 @@ inline constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) 
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(product0)};
     key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
   }
   return counter;
 }
 
 // The counter and key as 64-bit halves, low half first.
-inline constexpr PhiloxCounter Philox4x32(uint64_t counter_low, uint64_t counter_high, uint64_t key) {
-  return Philox4x32(PhiloxCounter{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-                                  static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)},
-                    PhiloxKey{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+inline constexpr PhiloxCounter Philox4x32(uint64_t counter_low, uint64_t counter_high,
+                                          uint64_t key) {
+  return Philox4x32(
+      PhiloxCounter{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
+                    static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)},
+      PhiloxKey{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
 }
 
 }  // namespace pawl

@@ -14,11 +14,14 @@
 
 namespace pawl {
 
-// Returns `status` with "context: " before its message; payloads are kept. An OK status stays as it is.
+// Returns `status` with "context: " before its message; payloads are kept. An OK status stays as it
+// is.
 inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { annotated.SetPayload(url, payload); });
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    annotated.SetPayload(url, payload);
+  });
   return annotated;
 }
 
@@ -37,7 +40,8 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
   if (!result.ok()) return std::move(result).status();              \
   declaration = *std::move(result)
 
-#define PAWL_ASSIGN_OR_RETURN(declaration, expression) \
-  PAWL_ASSIGN_OR_RETURN_IMPL(PAWL_STATUS_MACROS_CONCAT(pawl_result_, __LINE__), declaration, expression)
+#define PAWL_ASSIGN_OR_RETURN(declaration, expression)                                       \
+  PAWL_ASSIGN_OR_RETURN_IMPL(PAWL_STATUS_MACROS_CONCAT(pawl_result_, __LINE__), declaration, \
+                             expression)
 
 #endif  // PAWL_CLIENT_LIB_BASE_STATUS_MACROS_H_

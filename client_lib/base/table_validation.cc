@@ -11,8 +11,10 @@
 namespace pawl {
 namespace {
 
-absl::Status Refuse(absl::string_view context, absl::string_view field, double value, absl::string_view possible) {
-  return absl::InvalidArgumentError(absl::StrCat(context, ".", field, " is ", value, "; it must be ", possible));
+absl::Status Refuse(absl::string_view context, absl::string_view field, double value,
+                    absl::string_view possible) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(context, ".", field, " is ", value, "; it must be ", possible));
 }
 
 // Collects the first mistake of several fields of one message.
@@ -27,11 +29,15 @@ class FieldChecks {
     return Check(field, value, std::isfinite(value) && value >= 0, "0 or a number above it");
   }
   // Of a field that may be unset, and then has its default.
-  FieldChecks& Positive(absl::string_view field, bool given, float value) { return given ? Positive(field, value) : *this; }
+  FieldChecks& Positive(absl::string_view field, bool given, float value) {
+    return given ? Positive(field, value) : *this;
+  }
   FieldChecks& NotNegative(absl::string_view field, bool given, float value) {
     return given ? NotNegative(field, value) : *this;
   }
-  FieldChecks& Decay(absl::string_view field, bool given, float value) { return given ? Decay(field, value) : *this; }
+  FieldChecks& Decay(absl::string_view field, bool given, float value) {
+    return given ? Decay(field, value) : *this;
+  }
   FieldChecks& Finite(absl::string_view field, float value) {
     return Check(field, value, std::isfinite(value), "a finite number");
   }
@@ -39,7 +45,8 @@ class FieldChecks {
   FieldChecks& Decay(absl::string_view field, float value) {
     return Check(field, value, value >= 0 && value < 1, "at least 0 and below 1");
   }
-  FieldChecks& Check(absl::string_view field, double value, bool holds, absl::string_view possible) {
+  FieldChecks& Check(absl::string_view field, double value, bool holds,
+                     absl::string_view possible) {
     if (status_.ok() && !holds) status_ = Refuse(context_, field, value, possible);
     return *this;
   }
@@ -54,18 +61,19 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
   switch (schedule.kind_case()) {
     case LearningRateSchedule::kStep:
       return FieldChecks(context + ".step")
-          .Check("every_steps", static_cast<double>(schedule.step().every_steps()), schedule.step().every_steps() > 0,
-                 "at least 1")
+          .Check("every_steps", static_cast<double>(schedule.step().every_steps()),
+                 schedule.step().every_steps() > 0, "at least 1")
           // Above 1 the rate would grow without bound.
-          .Check("gamma", schedule.step().gamma(), schedule.step().gamma() > 0 && schedule.step().gamma() <= 1,
+          .Check("gamma", schedule.step().gamma(),
+                 schedule.step().gamma() > 0 && schedule.step().gamma() <= 1,
                  "above 0 and at most 1")
           .status();
     case LearningRateSchedule::kCosine:
       return FieldChecks(context + ".cosine")
-          .Check("total_steps", static_cast<double>(schedule.cosine().total_steps()), schedule.cosine().total_steps() > 0,
-                 "at least 1")
-          .Check("floor", schedule.cosine().floor(), schedule.cosine().floor() >= 0 && schedule.cosine().floor() <= 1,
-                 "from 0 to 1")
+          .Check("total_steps", static_cast<double>(schedule.cosine().total_steps()),
+                 schedule.cosine().total_steps() > 0, "at least 1")
+          .Check("floor", schedule.cosine().floor(),
+                 schedule.cosine().floor() >= 0 && schedule.cosine().floor() <= 1, "from 0 to 1")
           .status();
     case LearningRateSchedule::KIND_NOT_SET:
       return absl::OkStatus();
@@ -76,7 +84,9 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
 absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string& context) {
   switch (optimizer.kind_case()) {
     case Optimizer::kSgd:
-      return FieldChecks(context + ".sgd").Positive("learning_rate", optimizer.sgd().learning_rate()).status();
+      return FieldChecks(context + ".sgd")
+          .Positive("learning_rate", optimizer.sgd().learning_rate())
+          .status();
     case Optimizer::kMomentum: {
       const Optimizer::Momentum& message = optimizer.momentum();
       return FieldChecks(context + ".momentum")
@@ -88,7 +98,8 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
       const Optimizer::Adagrad& message = optimizer.adagrad();
       return FieldChecks(context + ".adagrad")
           .Positive("learning_rate", message.learning_rate())
-          .NotNegative("initial_accumulator", message.has_initial_accumulator(), message.initial_accumulator())
+          .NotNegative("initial_accumulator", message.has_initial_accumulator(),
+                       message.initial_accumulator())
           .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
@@ -96,7 +107,8 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
       const Optimizer::RowWiseAdagrad& message = optimizer.rowwise_adagrad();
       return FieldChecks(context + ".rowwise_adagrad")
           .Positive("learning_rate", message.learning_rate())
-          .NotNegative("initial_accumulator", message.has_initial_accumulator(), message.initial_accumulator())
+          .NotNegative("initial_accumulator", message.has_initial_accumulator(),
+                       message.initial_accumulator())
           .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
@@ -129,19 +141,21 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
     }
     case Optimizer::kFtrl: {
       const Optimizer::Ftrl& message = optimizer.ftrl();
-      PAWL_RETURN_IF_ERROR(
-          FieldChecks(context + ".ftrl")
-              .Positive("learning_rate", message.learning_rate())
-              .NotNegative("beta", message.has_beta(), message.beta())
-              .NotNegative("l1", message.has_l1(), message.l1())
-              .NotNegative("l2", message.has_l2(), message.l2())
-              .NotNegative("initial_accumulator", message.has_initial_accumulator(), message.initial_accumulator())
-              .status());
-      if (message.has_beta() && message.beta() == 0 && message.l2() == 0 && message.has_initial_accumulator() &&
-          message.initial_accumulator() == 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            context,
-            ".ftrl: beta, l2 and initial_accumulator are all 0, which leaves nothing to divide by; set one above 0"));
+      PAWL_RETURN_IF_ERROR(FieldChecks(context + ".ftrl")
+                               .Positive("learning_rate", message.learning_rate())
+                               .NotNegative("beta", message.has_beta(), message.beta())
+                               .NotNegative("l1", message.has_l1(), message.l1())
+                               .NotNegative("l2", message.has_l2(), message.l2())
+                               .NotNegative("initial_accumulator",
+                                            message.has_initial_accumulator(),
+                                            message.initial_accumulator())
+                               .status());
+      if (message.has_beta() && message.beta() == 0 && message.l2() == 0 &&
+          message.has_initial_accumulator() && message.initial_accumulator() == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(context,
+                         ".ftrl: beta, l2 and initial_accumulator are all 0, which leaves nothing "
+                         "to divide by; set one above 0"));
       }
       const absl::string_view possible = "0 with ftrl, which has its own: set ftrl.l1 and ftrl.l2";
       return FieldChecks(context)
@@ -151,27 +165,30 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
     }
     case Optimizer::kAssign: {
       const absl::string_view possible = "0 with assign, which takes what is pushed as it is";
-      PAWL_RETURN_IF_ERROR(FieldChecks(context)
-                               .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
-                               .Check("clip_norm", optimizer.clip_norm(), optimizer.clip_norm() == 0, possible)
-                               .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
-                               .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
-                               .status());
+      PAWL_RETURN_IF_ERROR(
+          FieldChecks(context)
+              .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
+              .Check("clip_norm", optimizer.clip_norm(), optimizer.clip_norm() == 0, possible)
+              .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
+              .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
+              .status());
       if (!optimizer.has_schedule()) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat(context, ".schedule is set, but assign has no learning rate"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(context, ".schedule is set, but assign has no learning rate"));
     }
     case Optimizer::KIND_NOT_SET:
-      return absl::InvalidArgumentError(
-          absl::StrCat(context,
-                       " has no kind; set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, "
-                       "adamw, ftrl, assign, as in ",
-                       context, " { adagrad { learning_rate: 0.05 } }"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          context,
+          " has no kind; set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, "
+          "adamw, ftrl, assign, as in ",
+          context, " { adagrad { learning_rate: 0.05 } }"));
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidateNormal(float mean, float stddev, const std::string& context) {
-  const double farthest = std::fabs(static_cast<double>(mean)) + kMostNormalDeviations * static_cast<double>(stddev);
+  const double farthest =
+      std::fabs(static_cast<double>(mean)) + kMostNormalDeviations * static_cast<double>(stddev);
   return FieldChecks(context)
       .Finite("mean", mean)
       .NotNegative("stddev", stddev)
@@ -183,26 +200,28 @@ absl::Status ValidateNormal(float mean, float stddev, const std::string& context
 absl::Status ValidateXavier(const TableSpec& table, const std::string& context) {
   const Initializer::Xavier& xavier = table.initializer().xavier();
   // With these every limit, gain sqrt(6 / (fan_in + fan_out)), is a float above 0.
-  PAWL_RETURN_IF_ERROR(FieldChecks(context)
-                           .Check("gain", xavier.gain(),
-                                  xavier.gain() == 0 || (xavier.gain() >= 1e-30 && xavier.gain() <= 1e38),
-                                  "0, which means 1, or from 1e-30 to 1e38")
-                           .status());
+  PAWL_RETURN_IF_ERROR(
+      FieldChecks(context)
+          .Check("gain", xavier.gain(),
+                 xavier.gain() == 0 || (xavier.gain() >= 1e-30 && xavier.gain() <= 1e38),
+                 "0, which means 1, or from 1e-30 to 1e38")
+          .status());
   const bool gives_fans = table.kind() == SPARSE || table.shape_size() == 2;
   const bool has_fans = xavier.fan_in() > 0 && xavier.fan_out() > 0;
   if (gives_fans || has_fans) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(context, xavier.fan_in() == 0 ? ".fan_in" : ".fan_out",
-                                                 " is 0; a tensor of ", table.shape_size(),
-                                                 " dimensions does not give the fans: set fan_in and fan_out"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      context, xavier.fan_in() == 0 ? ".fan_in" : ".fan_out", " is 0; a tensor of ",
+      table.shape_size(), " dimensions does not give the fans: set fan_in and fan_out"));
 }
 
 absl::Status ValidateTableName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxTableNameBytes;
-  for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '/' || c == '-');
+  for (const char c : name)
+    good = good && (absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '/' || c == '-');
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("table name '", absl::CEscape(name.substr(0, 2 * kMaxTableNameBytes)),
-                                                 "': it must be 1 to ", kMaxTableNameBytes,
-                                                 " letters, digits or characters of _./-"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "table name '", absl::CEscape(name.substr(0, 2 * kMaxTableNameBytes)), "': it must be 1 to ",
+      kMaxTableNameBytes, " letters, digits or characters of _./-"));
 }
 
 }  // namespace
@@ -224,19 +243,23 @@ absl::Status ValidateInitializer(const TableSpec& table, absl::string_view conte
   const std::string prefix(context);
   switch (initializer.kind_case()) {
     case Initializer::kConstant:
-      return FieldChecks(prefix + ".constant").Finite("value", initializer.constant().value()).status();
+      return FieldChecks(prefix + ".constant")
+          .Finite("value", initializer.constant().value())
+          .status();
     case Initializer::kUniform:
       return FieldChecks(prefix + ".uniform")
           .Finite("low", initializer.uniform().low())
           .Finite("high", initializer.uniform().high())
-          .Check("high", initializer.uniform().high(), initializer.uniform().high() > initializer.uniform().low(),
+          .Check("high", initializer.uniform().high(),
+                 initializer.uniform().high() > initializer.uniform().low(),
                  absl::StrCat("above low, which is ", initializer.uniform().low()))
           .status();
     case Initializer::kNormal:
-      return ValidateNormal(initializer.normal().mean(), initializer.normal().stddev(), prefix + ".normal");
+      return ValidateNormal(initializer.normal().mean(), initializer.normal().stddev(),
+                            prefix + ".normal");
     case Initializer::kTruncatedNormal:
-      return ValidateNormal(initializer.truncated_normal().mean(), initializer.truncated_normal().stddev(),
-                            prefix + ".truncated_normal");
+      return ValidateNormal(initializer.truncated_normal().mean(),
+                            initializer.truncated_normal().stddev(), prefix + ".truncated_normal");
     case Initializer::kXavier:
       return ValidateXavier(table, prefix + ".xavier");
     case Initializer::KIND_NOT_SET:
@@ -249,38 +272,43 @@ absl::Status ValidateTableSpec(const TableSpec& table) {
   PAWL_RETURN_IF_ERROR(ValidateTableName(table.name()));
   const std::string context = absl::StrCat("table ", table.name());
   if (table.element_type() != ELEMENT_TYPE_UNSPECIFIED && table.element_type() != FLOAT32) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(context, ": element_type is ", static_cast<int>(table.element_type()), "; parameters are FLOAT32"));
+    return absl::InvalidArgumentError(absl::StrCat(context, ": element_type is ",
+                                                   static_cast<int>(table.element_type()),
+                                                   "; parameters are FLOAT32"));
   }
   if (table.kind() == DENSE) {
     if (table.shape_size() < 1 || table.shape_size() > kMaxTableDimensions) {
       return absl::InvalidArgumentError(absl::StrCat(context, ": shape has ", table.shape_size(),
-                                                     " dimensions; a dense table has 1 to ", kMaxTableDimensions));
+                                                     " dimensions; a dense table has 1 to ",
+                                                     kMaxTableDimensions));
     }
     uint64_t elements = 1;
     for (const uint64_t extent : table.shape()) {
-      if (extent == 0) return absl::InvalidArgumentError(absl::StrCat(context, ": shape has a 0; extents begin at 1"));
-      if (extent > kMaxDenseElements / elements) {
+      if (extent == 0)
         return absl::InvalidArgumentError(
-            absl::StrCat(context, ": shape has more than ", kMaxDenseElements, " elements; use several tables"));
+            absl::StrCat(context, ": shape has a 0; extents begin at 1"));
+      if (extent > kMaxDenseElements / elements) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            context, ": shape has more than ", kMaxDenseElements, " elements; use several tables"));
       }
       elements *= extent;
     }
     if (table.row_width() != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(context, ": row_width is ", table.row_width(), "; a dense table has only a shape"));
+      return absl::InvalidArgumentError(absl::StrCat(context, ": row_width is ", table.row_width(),
+                                                     "; a dense table has only a shape"));
     }
   } else if (table.kind() == SPARSE) {
     if (table.row_width() < 1 || table.row_width() > kMaxRowWidth) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(context, ": row_width is ", table.row_width(), "; a sparse table's is 1 to ", kMaxRowWidth));
+      return absl::InvalidArgumentError(absl::StrCat(context, ": row_width is ", table.row_width(),
+                                                     "; a sparse table's is 1 to ", kMaxRowWidth));
     }
     if (table.shape_size() != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(context, ": shape is set; a sparse table has only a row_width"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(context, ": shape is set; a sparse table has only a row_width"));
     }
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat(context, ": kind is ", static_cast<int>(table.kind()), "; it must be DENSE or SPARSE"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        context, ": kind is ", static_cast<int>(table.kind()), "; it must be DENSE or SPARSE"));
   }
   PAWL_RETURN_IF_ERROR(ValidateInitializer(table, context + ".initializer"));
   return ValidateOptimizer(table.optimizer(), context + ".optimizer");

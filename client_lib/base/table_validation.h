@@ -1,4 +1,5 @@
-// Whether a table's description is possible: asked by who takes it from a user and, again, by who takes it from a peer.
+// Whether a table's description is possible: asked by who takes it from a user and, again, by who
+// takes it from a peer.
 #ifndef PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_
 #define PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_
 
@@ -16,7 +17,8 @@ inline constexpr int kMaxTableDimensions = 8;
 // How far from the mean the normal initializers go at most, in standard deviations.
 inline constexpr double kMostNormalDeviations = 7.0;
 
-// INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value and what is possible.
+// INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value and what is
+// possible.
 absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view context);
 // Of the table's initializer, which may need its shape.
 absl::Status ValidateInitializer(const TableSpec& table, absl::string_view context);

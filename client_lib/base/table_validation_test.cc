@@ -50,7 +50,8 @@ TEST(TableValidationTest, AssignmentTakesNoSettings) {
 }
 
 TEST(TableValidationTest, NamesAreBounded) {
-  for (const std::string& name : {std::string(), std::string("a b"), std::string(129, 'x'), std::string("a\n")}) {
+  for (const std::string& name :
+       {std::string(), std::string("a b"), std::string(129, 'x'), std::string("a\n")}) {
     TableSpec table = SparseTable();
     table.set_name(name);
     ExpectRefused(table, "table name");
@@ -96,7 +97,8 @@ TEST(TableValidationTest, ImpossibleHyperParametersAreNamed) {
   table = SparseTable();
   table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0);
   ExpectRefused(table, "optimizer.adagrad.learning_rate is 0");
-  table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(std::numeric_limits<float>::quiet_NaN());
+  table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(
+      std::numeric_limits<float>::quiet_NaN());
   ExpectRefused(table, "learning_rate is nan");
   table = SparseTable();
   table.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);

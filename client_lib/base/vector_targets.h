@@ -1,5 +1,5 @@
-// Puts a body of code, which the compiler vectorises, into functions for different machines. The choice among them is the
-// caller's; see server/optimizer/isa.h.
+// Puts a body of code, which the compiler vectorises, into functions for different machines. The
+// choice among them is the caller's; see server/optimizer/math/isa.h.
 #ifndef PAWL_CLIENT_LIB_BASE_VECTOR_TARGETS_H_
 #define PAWL_CLIENT_LIB_BASE_VECTOR_TARGETS_H_
 
@@ -10,7 +10,8 @@
 #if defined(__clang__)
 #define PAWL_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #else
-#define PAWL_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define PAWL_TARGET_AVX512 \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 #else
 #define PAWL_TARGET_AVX2

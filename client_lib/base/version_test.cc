@@ -17,8 +17,10 @@ TEST(VersionTest, RangesWithoutACommonProtocolAreBothNamed) {
   for (const ProtocolRange own : {ProtocolRange{1, 1}, ProtocolRange{7, 8}}) {
     const absl::Status status = CommonProtocol({3, 5}, "server-1", own).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("server-1 speaks the protocols 3 to 5"));
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(absl::StrCat(own.oldest, " to ", own.newest)));
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("server-1 speaks the protocols 3 to 5"));
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr(absl::StrCat(own.oldest, " to ", own.newest)));
   }
   EXPECT_FALSE(CommonProtocol({0, 0}, "x", {2, 4}).ok());
   EXPECT_FALSE(CommonProtocol({9, 3}, "x", {1, 8}).ok()) << "no range at all";

@@ -20,9 +20,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "client_lib/base/host_port.h"
-#include "client_lib/base/malloc_tuning.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/version.h"
+#include "client_lib/process/malloc_tuning.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -34,8 +34,9 @@ std::string& BinaryName() {
   return name;
 }
 
-// Runs on a thread that a library started before main (OpenBLAS does) and that hence does not block the
-// signal: lets it block the signals from now on, and sends the signal once more, for EndSignal::Wait.
+// Runs on a thread that a library started before main (OpenBLAS does) and that hence does not block
+// the signal: lets it block the signals from now on, and sends the signal once more, for
+// EndSignal::Wait.
 void PassOnSignal(int signal, siginfo_t*, void* context) {
   sigset_t& blocked = static_cast<ucontext_t*>(context)->uc_sigmask;
   sigaddset(&blocked, SIGTERM);
@@ -46,7 +47,8 @@ void PassOnSignal(int signal, siginfo_t*, void* context) {
 // The exit code while flags are parsed, -1 afterwards.
 int parsing_exit_code = -1;
 
-// A connection is a file, and gRPC 1.51 stops accepting for good once a process has run out of them.
+// A connection is a file, and gRPC 1.51 stops accepting for good once a process has run out of
+// them.
 void AllowManyFiles() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -75,8 +77,10 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
     std::this_thread::sleep_for(timeout);
     return true;
   }
-  const auto nanoseconds = std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count());
-  const timespec wait{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
+  const auto nanoseconds =
+      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count());
+  const timespec wait{static_cast<time_t>(nanoseconds / 1000000000),
+                      static_cast<long>(nanoseconds % 1000000000)};
   const int signal = sigtimedwait(&signals_, nullptr, &wait);
   if (signal > 0) {
     seen_ = true;
@@ -87,20 +91,25 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
 
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv) {
   BinaryName() = name;
-  // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of its own.
+  // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of
+  // its own.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   KeepFreedMemory();
   absl::SetProgramUsageMessage(usage);
   absl::FlagsUsageConfig config;
   // Not Abseil's own.
-  config.contains_help_flags = [](absl::string_view file) { return !absl::StrContains(file, "absl/flags/"); };
+  config.contains_help_flags = [](absl::string_view file) {
+    return !absl::StrContains(file, "absl/flags/");
+  };
   config.contains_helpshort_flags = config.contains_help_flags;
   config.version_string = [name] { return absl::StrCat(name, " ", kVersion, "\n"); };
   absl::SetFlagsUsageConfig(config);
   const bool asks = std::any_of(argv, argv + argc, [](absl::string_view argument) {
-    return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help") || argument == "--version";
+    return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help") ||
+           argument == "--version";
   });
-  // Abseil ends the process with 1 for wrong flags and after printing the help, with 0 after the version.
+  // Abseil ends the process with 1 for wrong flags and after printing the help, with 0 after the
+  // version.
   parsing_exit_code = asks ? kExitDone : kExitUsage;
   std::atexit([] {
     if (parsing_exit_code < 0) return;
@@ -117,8 +126,8 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
 }
 
 int UsageError(absl::string_view problem) {
-  std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", BinaryName().c_str(), std::string(problem).c_str(),
-               BinaryName().c_str());
+  std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", BinaryName().c_str(),
+               std::string(problem).c_str(), BinaryName().c_str());
   return kExitUsage;
 }
 
@@ -128,19 +137,22 @@ std::string SchedulerAddress(const std::string& flag) {
   return environment == nullptr ? "" : environment;
 }
 
-absl::Status CheckAddressFlags(const std::string& listen, const std::string& advertise, bool is_told) {
+absl::Status CheckAddressFlags(const std::string& listen, const std::string& advertise,
+                               bool is_told) {
   const absl::StatusOr<HostPort> at = ParseHostPort(listen);
   if (!at.ok()) return Annotate(at.status(), "--listen");
   if (advertise.empty()) {
     if (!is_told || !at->IsWildcard()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("--listen=", listen,
-                     " stands for all addresses of this machine; say by --advertise=HOST:PORT which one others reach"));
+                     " stands for all addresses of this machine; say by --advertise=HOST:PORT "
+                     "which one others reach"));
   }
   const absl::StatusOr<HostPort> told = ParseHostPort(advertise);
   if (!told.ok()) return Annotate(told.status(), "--advertise");
   if (told->port != 0 && !told->IsWildcard()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--advertise=", advertise, " is not an address that others can go to"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--advertise=", advertise, " is not an address that others can go to"));
 }
 
 absl::Status CheckSchedulerAddress(const std::string& address) {

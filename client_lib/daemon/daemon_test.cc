@@ -28,7 +28,8 @@ TEST(CheckAddressFlagsTest, ImpossiblePortsAreRefused) {
 TEST(CheckSchedulerAddressTest, EachOfSeveralAddressesIsLookedAt) {
   EXPECT_TRUE(CheckSchedulerAddress("10.0.0.1:7000").ok());
   EXPECT_TRUE(CheckSchedulerAddress("10.0.0.1:7000,10.0.0.2:7000").ok());
-  for (const char* address : {"", "10.0.0.1", "10.0.0.1:70000", "10.0.0.1:7000,", "10.0.0.1:7000,10.0.0.2:0"}) {
+  for (const char* address :
+       {"", "10.0.0.1", "10.0.0.1:70000", "10.0.0.1:7000,", "10.0.0.1:7000,10.0.0.2:0"}) {
     EXPECT_EQ(CheckSchedulerAddress(address).code(), absl::StatusCode::kInvalidArgument) << address;
   }
 }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 
 namespace pawl {
@@ -32,14 +32,19 @@ absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen on ", listen, "; is the port taken, or the host another machine's?"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot listen on ", listen, "; is the port taken, or the host another machine's?"));
   }
-  return std::unique_ptr<HealthEndpoint>(new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));
+  return std::unique_ptr<HealthEndpoint>(
+      new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));
 }
 
-HealthEndpoint::~HealthEndpoint() { server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace); }
+HealthEndpoint::~HealthEndpoint() {
+  server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+}
 
-void HealthEndpoint::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
+void HealthEndpoint::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
 
 }  // namespace pawl

@@ -13,7 +13,8 @@ namespace pawl {
 // grpc.health.v1.Health, NOT_SERVING at first, and server reflection. Thread-safe.
 class HealthEndpoint {
  public:
-  // INVALID_ARGUMENT if `listen` (host:port; port 0 takes a free one) is malformed or cannot be listened on.
+  // INVALID_ARGUMENT if `listen` (host:port; port 0 takes a free one) is malformed or cannot be
+  // listened on.
   static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(const std::string& listen);
   ~HealthEndpoint();
 

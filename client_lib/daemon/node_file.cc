@@ -21,12 +21,13 @@ constexpr char kStoreFile[] = "state.log";
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
 
 std::string HeadOf(absl::string_view text, absl::string_view daemon) {
-  return absl::StrFormat("# crc32c %08x of the lines below; written by %s\n", Crc32c(0, text.data(), text.size()), daemon);
+  return absl::StrFormat("# crc32c %08x of the lines below; written by %s\n",
+                         Crc32c(0, text.data(), text.size()), daemon);
 }
 
 // FAILED_PRECONDITION if one of the files or folders `names` is in the folder.
-absl::Status CheckHasNone(Env& env, const std::string& data_folder, absl::Span<const absl::string_view> names,
-                          absl::string_view owner) {
+absl::Status CheckHasNone(Env& env, const std::string& data_folder,
+                          absl::Span<const absl::string_view> names, absl::string_view owner) {
   const absl::StatusOr<std::vector<std::string>> entries = env.List(data_folder);
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(entries.status());
@@ -34,8 +35,9 @@ absl::Status CheckHasNone(Env& env, const std::string& data_folder, absl::Span<c
   const bool is_store = absl::c_linear_search(*entries, kStoreFile);
   for (const absl::string_view name : names) {
     if (!absl::c_linear_search(*entries, name) || (is_store && name == kFolderLockFile)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(data_folder, " has '", name, "' in it, so it is the folder of ", owner,
-                                                      ": give each process a --data_dir of its own"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(data_folder, " has '", name, "' in it, so it is the folder of ", owner,
+                     ": give each process a --data_dir of its own"));
   }
   return absl::OkStatus();
 }
@@ -43,14 +45,17 @@ absl::Status CheckHasNone(Env& env, const std::string& data_folder, absl::Span<c
 }  // namespace
 
 absl::Status CheckIsNoSchedulersFolder(Env& env, const std::string& data_folder) {
-  return CheckHasNone(env, data_folder, {"state", kStoreFile, "address", "metrics.json"}, "a pawl-scheduler");
+  return CheckHasNone(env, data_folder, {"state", kStoreFile, "address", "metrics.json"},
+                      "a pawl-scheduler");
 }
 
 absl::Status CheckIsNoNodesFolder(Env& env, const std::string& data_folder) {
-  return CheckHasNone(env, data_folder, {kNodeFile, kFolderLockFile}, "a pawl-server or pawl-worker");
+  return CheckHasNone(env, data_folder, {kNodeFile, kFolderLockFile},
+                      "a pawl-server or pawl-worker");
 }
 
-absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder, absl::string_view daemon) {
+absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder,
+                                          absl::string_view daemon) {
   const std::string path = JoinPath(data_folder, kNodeFile);
   PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env, path, kMaxNodeFileBytes));
   const size_t end_of_head = absl::string_view(contents).find('\n');
@@ -59,18 +64,20 @@ absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_fold
   const absl::string_view head = absl::string_view(contents).substr(0, begin);
   for (const absl::string_view other : {kServerDaemon, kWorkerDaemon}) {
     if (other == daemon || head != HeadOf(text, other)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is that of a ", other, ", and this is a ", daemon, ": give each a --data_dir of its own"));
+    return absl::FailedPreconditionError(absl::StrCat(path, " is that of a ", other,
+                                                      ", and this is a ", daemon,
+                                                      ": give each a --data_dir of its own"));
   }
   if (head != HeadOf(text, daemon)) {
-    return absl::DataLossError(absl::StrCat(path,
-                                            " is damaged at offset 0, or of an older version: the checksum in its first "
-                                            "line is not that of the lines below"));
+    return absl::DataLossError(
+        absl::StrCat(path,
+                     " is damaged at offset 0, or of an older version: the checksum in its first "
+                     "line is not that of the lines below"));
   }
   NodeIdentity identity;
   if (!google::protobuf::TextFormat::ParseFromString(text, &identity)) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is damaged at offset ", begin, ": it is no NodeIdentity of this version"));
+    return absl::DataLossError(absl::StrCat(path, " is damaged at offset ", begin,
+                                            ": it is no NodeIdentity of this version"));
   }
   return identity;
 }
@@ -82,7 +89,8 @@ absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeI
     return absl::InternalError("a NodeIdentity cannot be printed");
   }
   const std::string head = HeadOf(text, daemon);
-  const WritableFile::Fragment fragments[] = {{head.data(), head.size()}, {text.data(), text.size()}};
+  const WritableFile::Fragment fragments[] = {{head.data(), head.size()},
+                                              {text.data(), text.size()}};
   return WriteFileDurably(env, JoinPath(data_folder, kNodeFile), fragments);
 }
 

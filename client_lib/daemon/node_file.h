@@ -22,15 +22,19 @@ namespace pawl {
 inline constexpr absl::string_view kServerDaemon = "pawl-server";
 inline constexpr absl::string_view kWorkerDaemon = "pawl-worker";
 
-// NOT_FOUND. DATA_LOSS, naming the file and the offset. FAILED_PRECONDITION for a folder of the other daemon.
-absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder, absl::string_view daemon);
+// NOT_FOUND. DATA_LOSS, naming the file and the offset. FAILED_PRECONDITION for a folder of the
+// other daemon.
+absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder,
+                                          absl::string_view daemon);
 // FAILED_PRECONDITION, naming what lies there, if `data_folder` is a scheduler's.
 absl::Status CheckIsNoSchedulersFolder(Env& env, const std::string& data_folder);
-// FAILED_PRECONDITION, naming what lies there, if `data_folder` is a server's or a worker's. Each of the two looks after it
-// has left something that the other one looks for, so of two that begin at the same time at least one is refused.
+// FAILED_PRECONDITION, naming what lies there, if `data_folder` is a server's or a worker's. Each
+// of the two looks after it has left something that the other one looks for, so of two that begin
+// at the same time at least one is refused.
 absl::Status CheckIsNoNodesFolder(Env& env, const std::string& data_folder);
 // Durable when it returns.
-absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity, absl::string_view daemon);
+absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity,
+                           absl::string_view daemon);
 
 }  // namespace pawl
 

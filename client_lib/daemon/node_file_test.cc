@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "client_lib/base/fault_env.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -24,7 +24,8 @@ TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   env.CutPower();
   env.RestorePower();
-  EXPECT_EQ(ReadNodeFile(env, "/", kServerDaemon)->SerializeAsString(), Identity().SerializeAsString());
+  EXPECT_EQ(ReadNodeFile(env, "/", kServerDaemon)->SerializeAsString(),
+            Identity().SerializeAsString());
 }
 
 TEST(NodeFileTest, PeopleCanReadIt) {

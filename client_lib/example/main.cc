@@ -1,7 +1,9 @@
-// The smallest program that uses Pawl: fits y = 2x by gradient descent, with its one weight on the servers.
+// The smallest program that uses Pawl: fits y = 2x by gradient descent, with its one weight on the
+// servers.
 //
 //   bazel build //client_lib/example
-//   bazel-bin/client_lib/example/example 127.0.0.1:7000     (the scheduler of a job without data and model)
+//   bazel-bin/client_lib/example/example 127.0.0.1:7000     (the scheduler of a job without data
+//   and model)
 #include <cstdio>
 #include <vector>
 
@@ -25,17 +27,20 @@ absl::Status Run(const char* scheduler) {
   const std::vector<uint64_t> keys = {42};
   std::vector<float> weight(1), gradient(1);
   for (int step = 0; step < 60; ++step) {
-    PAWL_RETURN_IF_ERROR(session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(weight)}}).get());
+    PAWL_RETURN_IF_ERROR(
+        session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(weight)}}).get());
     const float x = static_cast<float>(step % 3), y = 2 * x;
     gradient[0] = (weight[0] * x - y) * x;
-    PAWL_RETURN_IF_ERROR(session.Push({{.table = table, .keys = keys, .gradients = gradient}}).get());
+    PAWL_RETURN_IF_ERROR(
+        session.Push({{.table = table, .keys = keys, .gradients = gradient}}).get());
   }
   std::printf("the weight is %.4f\n", weight[0]);
   return absl::OkStatus();
 }
 
 int main(int argc, char** argv) {
-  const absl::Status status = argc == 2 ? Run(argv[1]) : absl::InvalidArgumentError("usage: example SCHEDULER_ADDRESS");
+  const absl::Status status =
+      argc == 2 ? Run(argv[1]) : absl::InvalidArgumentError("usage: example SCHEDULER_ADDRESS");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

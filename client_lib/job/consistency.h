@@ -6,8 +6,8 @@
 
 namespace pawl {
 
-// Whether steps close when all ranks have ended them. A mode that is not set counts as SYNC, which is what a job file
-// without one means.
+// Whether steps close when all ranks have ended them. A mode that is not set counts as SYNC, which
+// is what a job file without one means.
 inline bool IsSync(ConsistencyMode mode) { return mode != BOUNDED && mode != ASYNC; }
 
 }  // namespace pawl

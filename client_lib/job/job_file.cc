@@ -79,7 +79,8 @@ absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name) {
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&mistakes);
   Job job;
-  if (!parser.ParseFromString(std::string(text), &job)) return absl::InvalidArgumentError(mistakes.Text());
+  if (!parser.ParseFromString(std::string(text), &job))
+    return absl::InvalidArgumentError(mistakes.Text());
   return job;
 }
 
@@ -96,7 +97,8 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path) {
   }
   std::string text(kMaxJobFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return absl::UnavailableError(absl::StrCat("job file ", path, ": ", std::strerror(errno)));
+  if (file.bad())
+    return absl::UnavailableError(absl::StrCat("job file ", path, ": ", std::strerror(errno)));
   text.resize(static_cast<size_t>(file.gcount()));
   PAWL_ASSIGN_OR_RETURN(Job job, ParseJob(text, path));
   ResolvePaths(job, std::filesystem::path(path).parent_path().string());
@@ -105,8 +107,10 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path) {
 
 void ResolvePaths(Job& job, const std::string& folder) {
   std::error_code error;
-  const std::filesystem::path base = std::filesystem::absolute(folder.empty() ? "." : folder, error);
-  if (!job.checkpoint().dir().empty()) job.mutable_checkpoint()->set_dir(AbsoluteFolder(job.checkpoint().dir(), base));
+  const std::filesystem::path base =
+      std::filesystem::absolute(folder.empty() ? "." : folder, error);
+  if (!job.checkpoint().dir().empty())
+    job.mutable_checkpoint()->set_dir(AbsoluteFolder(job.checkpoint().dir(), base));
   if (!job.has_data()) return;
   Data& data = *job.mutable_data();
   if (!data.train().empty()) data.set_train(Absolute(data.train(), base));
@@ -117,12 +121,14 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
   const size_t equals = override_text.find('=');
   if (equals == absl::string_view::npos || equals == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("override '", override_text, "': write path=value, as in optimizer.adagrad.learning_rate=0.1"));
+        absl::StrCat("override '", override_text,
+                     "': write path=value, as in optimizer.adagrad.learning_rate=0.1"));
   }
   const absl::string_view path = override_text.substr(0, equals);
   const absl::string_view value = absl::StripAsciiWhitespace(override_text.substr(equals + 1));
 
-  // The override becomes protobuf text, "a { b { c: value } }", and is merged into a copy of the job.
+  // The override becomes protobuf text, "a { b { c: value } }", and is merged into a copy of the
+  // job.
   Job changed = job;
   std::string text;
   std::string closing;
@@ -132,20 +138,24 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
     const Descriptor& descriptor = *message->GetDescriptor();
     const FieldDescriptor* field = descriptor.FindFieldByName(std::string(names[i]));
     const std::string where =
-        i == 0 ? std::string("a job") : absl::StrJoin(std::vector<absl::string_view>(names.begin(), names.begin() + i), ".");
+        i == 0
+            ? std::string("a job")
+            : absl::StrJoin(std::vector<absl::string_view>(names.begin(), names.begin() + i), ".");
     if (field == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': ", where, " has no field '", names[i],
-                                                     "'; it has ", FieldNames(descriptor)));
+      return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': ", where,
+                                                     " has no field '", names[i], "'; it has ",
+                                                     FieldNames(descriptor)));
     }
     const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (field->is_repeated() && is_message) {
       return absl::InvalidArgumentError(
-          absl::StrCat("override '", override_text, "': '", names[i], "' is a list of messages; change it in the job file"));
+          absl::StrCat("override '", override_text, "': '", names[i],
+                       "' is a list of messages; change it in the job file"));
     }
     if (i + 1 < names.size()) {
       if (!is_message) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("override '", override_text, "': '", names[i], "' has no fields of its own"));
+        return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': '",
+                                                       names[i], "' has no fields of its own"));
       }
       absl::StrAppend(&text, names[i], " { ");
       absl::StrAppend(&closing, " }");
@@ -157,10 +167,11 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
       const bool braces = !value.empty() && value.front() == '{';
       absl::StrAppend(&text, names[i], braces ? " " : " { ", value, braces ? "" : " }");
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
-      const bool quoted =
-          value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front();
+      const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+                          value.back() == value.front();
       absl::StrAppend(&text, names[i], ": ");
-      absl::StrAppend(&text, quoted ? std::string(value) : absl::StrCat("\"", absl::CEscape(value), "\""));
+      absl::StrAppend(&text,
+                      quoted ? std::string(value) : absl::StrCat("\"", absl::CEscape(value), "\""));
     } else {
       absl::StrAppend(&text, names[i], ": ", value);
     }
@@ -178,7 +189,8 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
 void FillDefaults(Job& job, uint32_t workers) {
   if (job.partitions() == 0) job.set_partitions(kDefaultPartitions);
   if (job.logical_workers() == 0) job.set_logical_workers(workers > 0 ? workers : 1);
-  if (job.consistency().mode() == CONSISTENCY_MODE_UNSPECIFIED) job.mutable_consistency()->set_mode(SYNC);
+  if (job.consistency().mode() == CONSISTENCY_MODE_UNSPECIFIED)
+    job.mutable_consistency()->set_mode(SYNC);
   if (job.dense_path() == DENSE_PATH_UNSPECIFIED) job.set_dense_path(SERVER);
   if (job.dense_path() == ALLREDUCE) {
     AllReduce& all_reduce = *job.mutable_all_reduce();
@@ -204,7 +216,9 @@ void FillDefaults(Job& job, uint32_t workers) {
     EarlyStopping& early_stopping = *job.mutable_evaluation()->mutable_early_stopping();
     if (early_stopping.patience() == 0) early_stopping.set_patience(1);
     if (early_stopping.metric() == METRIC_UNSPECIFIED) {
-      early_stopping.set_metric(model.loss() == LOGISTIC ? AUC : model.loss() == SQUARED ? RMSE : ACCURACY);
+      early_stopping.set_metric(model.loss() == LOGISTIC  ? AUC
+                                : model.loss() == SQUARED ? RMSE
+                                                          : ACCURACY);
     }
   }
 }

@@ -34,15 +34,15 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path);
 void ResolvePaths(Job& job, const std::string& folder);
 
 // Sets one field: "batch_size=8192", "consistency.mode=ASYNC", "model.deepfm.hidden=[64, 32]",
-// "data.train=other.libsvm" (strings go without quotes; a relative path stays relative, see ResolvePaths).
-// A list is replaced as a whole; a field of another kind of a oneof replaces the kind. INVALID_ARGUMENT, naming the
-// part of the path or the value that is wrong and what is possible; the job is then unchanged.
+// "data.train=other.libsvm" (strings go without quotes; a relative path stays relative, see
+// ResolvePaths). A list is replaced as a whole; a field of another kind of a oneof replaces the
+// kind. INVALID_ARGUMENT, naming the part of the path or the value that is wrong and what is
+// possible; the job is then unchanged.
 absl::Status ApplyOverride(Job& job, absl::string_view override_text);
 
-// Puts in what 0 or an unset field means: partitions, consistency.mode SYNC, dense_path SERVER, replicas 1,
-// durability LOG, checkpoint.keep 3,
-// logical_workers (one for each of `workers`, at least 1), epochs 1, the model's loss, the metric and
-// patience of early stopping. Idempotent.
+// Puts in what 0 or an unset field means: partitions, consistency.mode SYNC, dense_path SERVER,
+// replicas 1, durability LOG, checkpoint.keep 3, logical_workers (one for each of `workers`, at
+// least 1), epochs 1, the model's loss, the metric and patience of early stopping. Idempotent.
 void FillDefaults(Job& job, uint32_t workers);
 
 // The job as text that ParseJob reads.

@@ -47,7 +47,8 @@ TEST(JobFileTest, UnknownEnumValueIsRefusedWithItsPlace) {
 }
 
 TEST(JobFileTest, OverlongFileIsRefused) {
-  EXPECT_EQ(ParseJob(std::string(kMaxJobFileBytes + 1, ' '), "x.job").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseJob(std::string(kMaxJobFileBytes + 1, ' '), "x.job").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(JobFileTest, MissingFileIsNamed) {
@@ -98,17 +99,17 @@ TEST(JobFileTest, OverrideOfAnotherKindReplacesTheKind) {
 
 TEST(JobFileTest, ImpossibleOverrideNamesTheMistakeAndChangesNothing) {
   const Job before = Flights();
-  for (const auto& [text, mistake] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"batch_size", "path=value"},
-                                                                  {"=3", "path=value"},
-                                                                  {"optimizer.adagrad.rate=0.1", "learning_rate"},
-                                                                  {"bach_size=3", "batch_size"},
-                                                                  {"batch_size.x=3", "no fields"},
-                                                                  {"batch_size=-3", "-3"},
-                                                                  {"batch_size=abc", "abc"},
-                                                                  {"consistency.mode=FAST", "FAST"},
-                                                                  {"batch_size=3 } epochs: 4 {", "override"},
-                                                                  {"data.csv.columns=x", "list of messages"}}) {
+  for (const auto& [text, mistake] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"batch_size", "path=value"},
+           {"=3", "path=value"},
+           {"optimizer.adagrad.rate=0.1", "learning_rate"},
+           {"bach_size=3", "batch_size"},
+           {"batch_size.x=3", "no fields"},
+           {"batch_size=-3", "-3"},
+           {"batch_size=abc", "abc"},
+           {"consistency.mode=FAST", "FAST"},
+           {"batch_size=3 } epochs: 4 {", "override"},
+           {"data.csv.columns=x", "list of messages"}}) {
     Job job = before;
     const absl::Status status = ApplyOverride(job, text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

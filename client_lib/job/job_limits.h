@@ -15,7 +15,8 @@ inline constexpr uint32_t kMaxLogicalWorkers = 16384;
 inline constexpr uint32_t kMaxBatchSize = 1u << 24;
 inline constexpr uint32_t kMaxEpochs = 1000000;
 inline constexpr uint32_t kMaxStaleness = 1u << 20;
-// Of all_reduce.bucket_bytes: below, messages cost more than what is in them; above, nothing overlaps.
+// Of all_reduce.bucket_bytes: below, messages cost more than what is in them; above, nothing
+// overlaps.
 inline constexpr uint64_t kMinBucketBytes = 1024;
 inline constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 30;
 // Of all_reduce.write_back_steps: what is lost with all workers.

@@ -15,8 +15,8 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/table_validation.h"
 #include "client_lib/job/model_layers.h"
+#include "client_lib/base/table_validation.h"
 
 namespace pawl {
 
@@ -31,15 +31,17 @@ absl::Status Invalid(const Parts&... parts) {
 
 absl::Status ValidateName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxJobNameBytes;
-  for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-');
+  for (const char c : name)
+    good = good && (absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-');
   if (good) return absl::OkStatus();
-  return Invalid("name is '", absl::CEscape(name.substr(0, 2 * kMaxJobNameBytes)), "'; it must be 1 to ", kMaxJobNameBytes,
-                 " letters, digits or characters of _.-");
+  return Invalid("name is '", absl::CEscape(name.substr(0, 2 * kMaxJobNameBytes)),
+                 "'; it must be 1 to ", kMaxJobNameBytes, " letters, digits or characters of _.-");
 }
 
 absl::Status ValidateFile(const std::string& field, const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return Invalid(field, ": ", path, " is a folder, not a file");
+  if (std::filesystem::is_directory(path, error))
+    return Invalid(field, ": ", path, " is a folder, not a file");
   // Opening a pipe would wait for somebody to write to it.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
     return Invalid(field, ": ", path, " is not a regular file");
@@ -51,13 +53,16 @@ absl::Status ValidateFile(const std::string& field, const std::string& path) {
   return errno == ENOENT ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
 }
 
-absl::Status ValidateDataFile(const std::string& field, const std::string& path, DataFormat format) {
+absl::Status ValidateDataFile(const std::string& field, const std::string& path,
+                              DataFormat format) {
   PAWL_RETURN_IF_ERROR(ValidateFile(field, path));
   if (format != IDX) return absl::OkStatus();
   const std::filesystem::path images(path);
-  const std::string labels = absl::StrReplaceAll(images.filename().string(), {{"images-idx3", "labels-idx1"}});
+  const std::string labels =
+      absl::StrReplaceAll(images.filename().string(), {{"images-idx3", "labels-idx1"}});
   if (labels == images.filename().string()) {
-    return Invalid(field, ": ", path, " has no \"images-idx3\" in its name, by which the label file is found");
+    return Invalid(field, ": ", path,
+                   " has no \"images-idx3\" in its name, by which the label file is found");
   }
   return ValidateFile(absl::StrCat(field, " (labels)"), (images.parent_path() / labels).string());
 }
@@ -70,10 +75,12 @@ struct Inputs {
 
 absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
   if (csv.columns_size() == 0) {
-    return Invalid("data.csv.columns is empty; a CSV file needs a label column and at least one feature");
+    return Invalid(
+        "data.csv.columns is empty; a CSV file needs a label column and at least one feature");
   }
   if (csv.columns_size() > kMaxCsvColumns) {
-    return Invalid("data.csv.columns has ", csv.columns_size(), " entries; at most ", kMaxCsvColumns, " are possible");
+    return Invalid("data.csv.columns has ", csv.columns_size(), " entries; at most ",
+                   kMaxCsvColumns, " are possible");
   }
   int labels = 0;
   // By name: whether the column is categorical.
@@ -81,8 +88,10 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
   for (int i = 0; i < csv.columns_size(); ++i) {
     const CsvColumn& column = csv.columns(i);
     const std::string where =
-        absl::StrCat("data.csv.columns[", i, "]", column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
-    if (column.name().empty()) return Invalid(where, ".name is empty; write the column's name in the header line");
+        absl::StrCat("data.csv.columns[", i, "]",
+                     column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
+    if (column.name().empty())
+      return Invalid(where, ".name is empty; write the column's name in the header line");
     bool is_categorical = false;
     switch (column.kind_case()) {
       case CsvColumn::kLabel:
@@ -94,7 +103,8 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
       case CsvColumn::kNumeric:
         if (!std::isfinite(column.numeric().mean()) || !std::isfinite(column.numeric().scale()) ||
             column.numeric().scale() < 0) {
-          return Invalid(where, ".numeric: mean is ", column.numeric().mean(), " and scale ", column.numeric().scale(),
+          return Invalid(where, ".numeric: mean is ", column.numeric().mean(), " and scale ",
+                         column.numeric().scale(),
                          "; both must be finite, scale at least 0 (0 means 1)");
         }
         ++inputs.numerics;
@@ -108,7 +118,8 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
           return Invalid(where, ".bucketized.width is ", buckets.width(), "; it must be above 0");
         }
         for (int b = 0; b < buckets.boundaries_size(); ++b) {
-          if (!std::isfinite(buckets.boundaries(b)) || (b > 0 && buckets.boundaries(b) <= buckets.boundaries(b - 1))) {
+          if (!std::isfinite(buckets.boundaries(b)) ||
+              (b > 0 && buckets.boundaries(b) <= buckets.boundaries(b - 1))) {
             return Invalid(where, ".bucketized.boundaries[", b, "] is ", buckets.boundaries(b),
                            "; boundaries must be finite and ascend");
           }
@@ -120,40 +131,52 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
         is_categorical = true;
         break;
       case CsvColumn::kHashed:
-        if (column.hashed().buckets() == 0) return Invalid(where, ".hashed.buckets is 0; it must be at least 1");
+        if (column.hashed().buckets() == 0)
+          return Invalid(where, ".hashed.buckets is 0; it must be at least 1");
         is_categorical = true;
         break;
       case CsvColumn::kCrossed:
         if (!column.source().empty()) {
-          return Invalid(where, ".source is set; a crossed feature has no column of its own, only crossed.columns");
+          return Invalid(
+              where,
+              ".source is set; a crossed feature has no column of its own, only crossed.columns");
         }
         is_categorical = true;
         break;
       case CsvColumn::KIND_NOT_SET:
-        return Invalid(where, " has no kind; set one of label, numeric, bucketized, categorical, hashed, crossed");
+        return Invalid(
+            where,
+            " has no kind; set one of label, numeric, bucketized, categorical, hashed, crossed");
     }
     if (!categorical.emplace(column.name(), is_categorical && !column.has_crossed()).second) {
-      return Invalid(where, ": the name is used twice; to use one column twice give it two names and one source");
+      return Invalid(
+          where,
+          ": the name is used twice; to use one column twice give it two names and one source");
     }
     inputs.fields += is_categorical;
   }
-  if (labels != 1) return Invalid("data.csv.columns has ", labels, " label columns; it must have exactly one");
+  if (labels != 1)
+    return Invalid("data.csv.columns has ", labels, " label columns; it must have exactly one");
   if (inputs.numerics + inputs.fields == 0) {
     return Invalid("data.csv.columns has a label and no feature; add a column of another kind");
   }
   for (int i = 0; i < csv.columns_size(); ++i) {
     const CsvColumn& column = csv.columns(i);
     if (!column.has_crossed()) continue;
-    const std::string where = absl::StrCat("data.csv.columns[", i, "] (", column.name(), ").crossed.columns");
+    const std::string where =
+        absl::StrCat("data.csv.columns[", i, "] (", column.name(), ").crossed.columns");
     if (column.crossed().columns_size() < 2) {
-      return Invalid(where, " has ", column.crossed().columns_size(), " entries; crossing takes at least 2");
+      return Invalid(where, " has ", column.crossed().columns_size(),
+                     " entries; crossing takes at least 2");
     }
     absl::flat_hash_set<std::string> crossed;
     for (const std::string& name : column.crossed().columns()) {
       const auto it = categorical.find(name);
-      if (it == categorical.end()) return Invalid(where, " names '", name, "', which is not in data.csv.columns");
+      if (it == categorical.end())
+        return Invalid(where, " names '", name, "', which is not in data.csv.columns");
       if (!it->second) {
-        return Invalid(where, " names '", name, "', which is not bucketized, categorical or hashed");
+        return Invalid(where, " names '", name,
+                       "', which is not bucketized, categorical or hashed");
       }
       if (!crossed.insert(name).second) return Invalid(where, " names '", name, "' twice");
     }
@@ -162,16 +185,19 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
 }
 
 absl::Status ValidateData(const Data& data, const JobValidationOptions& options, Inputs& inputs) {
-  if (data.train().empty()) return Invalid("data.train is empty; it must name the file with the training samples");
+  if (data.train().empty())
+    return Invalid("data.train is empty; it must name the file with the training samples");
   if (data.format() != CSV && data.has_csv()) {
-    return Invalid("data.csv is set, but data.format is ", DataFormat_Name(data.format()), "; set format: CSV");
+    return Invalid("data.csv is set, but data.format is ", DataFormat_Name(data.format()),
+                   "; set format: CSV");
   }
   if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
-    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ", DataFormat_Name(data.format()),
-                   "; leave it out");
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ",
+                   DataFormat_Name(data.format()), "; leave it out");
   }
   if (data.libsvm_fields() > kMaxFields) {
-    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), "; at most ", kMaxFields, " are possible");
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), "; at most ", kMaxFields,
+                   " are possible");
   }
   switch (data.format()) {
     case LIBSVM:
@@ -189,7 +215,8 @@ absl::Status ValidateData(const Data& data, const JobValidationOptions& options,
   }
   if (!options.check_files) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(ValidateDataFile("data.train", data.train(), data.format()));
-  if (!data.eval().empty()) PAWL_RETURN_IF_ERROR(ValidateDataFile("data.eval", data.eval(), data.format()));
+  if (!data.eval().empty())
+    PAWL_RETURN_IF_ERROR(ValidateDataFile("data.eval", data.eval(), data.format()));
   return absl::OkStatus();
 }
 
@@ -199,20 +226,23 @@ absl::Status ValidateDim(const std::string& where, uint32_t dim) {
 }
 
 absl::Status ValidateStddev(const std::string& where, float stddev) {
-  const bool is_possible = stddev >= 0 && std::isfinite(static_cast<float>(kMostNormalDeviations * stddev));
+  const bool is_possible =
+      stddev >= 0 && std::isfinite(static_cast<float>(kMostNormalDeviations * stddev));
   if (is_possible) return absl::OkStatus();
-  return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01), and ", kMostNormalDeviations,
-                 " of it a float");
+  return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01), and ",
+                 kMostNormalDeviations, " of it a float");
 }
 
 template <typename Layers>
 absl::Status ValidateLayers(const std::string& field, const Layers& widths) {
   if (widths.size() > kMaxHiddenLayers) {
-    return Invalid(field, " has ", widths.size(), " layers; at most ", kMaxHiddenLayers, " are possible");
+    return Invalid(field, " has ", widths.size(), " layers; at most ", kMaxHiddenLayers,
+                   " are possible");
   }
   for (int i = 0; i < widths.size(); ++i) {
     if (widths.Get(i) < 1 || widths.Get(i) > kMaxLayerWidth) {
-      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer is 1 to ", kMaxLayerWidth, " wide");
+      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer is 1 to ", kMaxLayerWidth,
+                     " wide");
     }
   }
   return absl::OkStatus();
@@ -220,8 +250,9 @@ absl::Status ValidateLayers(const std::string& field, const Layers& widths) {
 
 absl::Status NeedFields(const std::string& where, const Inputs& inputs, uint64_t fields) {
   if (inputs.fields >= fields) return absl::OkStatus();
-  return Invalid(where, " needs at least ", fields, " categorical field", fields == 1 ? "" : "s", ", but data has ",
-                 inputs.fields, "; add bucketized, categorical, hashed or crossed columns, or choose mlp");
+  return Invalid(where, " needs at least ", fields, " categorical field", fields == 1 ? "" : "s",
+                 ", but data has ", inputs.fields,
+                 "; add bucketized, categorical, hashed or crossed columns, or choose mlp");
 }
 
 absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
@@ -255,7 +286,8 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
       if (inputs.numerics == 0 && dlrm.bottom_size() > 0) {
         return Invalid("model.dlrm.bottom is set, but data has no numeric inputs; leave it out");
       }
-      if (inputs.numerics > 0 && (dlrm.bottom_size() == 0 || dlrm.bottom(dlrm.bottom_size() - 1) != dlrm.dim())) {
+      if (inputs.numerics > 0 &&
+          (dlrm.bottom_size() == 0 || dlrm.bottom(dlrm.bottom_size() - 1) != dlrm.dim())) {
         return Invalid("model.dlrm.bottom must end with a layer as wide as dim, ", dlrm.dim(),
                        ", since data has numeric inputs");
       }
@@ -263,11 +295,14 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
     }
     case Model::kMlp:
       if (inputs.numerics == 0) {
-        return Invalid("model.mlp needs numeric inputs, but data has none; use IDX, or CSV with numeric columns");
+        return Invalid(
+            "model.mlp needs numeric inputs, but data has none; use IDX, or CSV with numeric "
+            "columns");
       }
       PAWL_RETURN_IF_ERROR(ValidateLayers("model.mlp.hidden", model.mlp().hidden()));
       if (model.mlp().classes() < 1 || model.mlp().classes() > kMaxClasses) {
-        return Invalid("model.mlp.classes is ", model.mlp().classes(), "; it must be 1 to ", kMaxClasses);
+        return Invalid("model.mlp.classes is ", model.mlp().classes(), "; it must be 1 to ",
+                       kMaxClasses);
       }
       if (inputs.fields > 0) {
         return Invalid("model.mlp takes numeric inputs alone, but data has ", inputs.fields,
@@ -276,8 +311,10 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
       break;
     case Model::kMatrixFactorization:
       PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", inputs, 2));
-      PAWL_RETURN_IF_ERROR(ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
-      PAWL_RETURN_IF_ERROR(ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
+      PAWL_RETURN_IF_ERROR(
+          ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
+      PAWL_RETURN_IF_ERROR(
+          ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
       if (!std::isfinite(model.matrix_factorization().mean())) {
         return Invalid("model.matrix_factorization.mean is ", model.matrix_factorization().mean(),
                        "; it must be a finite number");
@@ -290,9 +327,11 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
   }
   PAWL_RETURN_IF_ERROR(ValidateRecompute(model));
   const bool many_classes = model.has_mlp() && model.mlp().classes() > 1;
-  if (!Loss_IsValid(model.loss())) return Invalid("model.loss is ", static_cast<int>(model.loss()), ", which is unknown");
+  if (!Loss_IsValid(model.loss()))
+    return Invalid("model.loss is ", static_cast<int>(model.loss()), ", which is unknown");
   if (model.loss() != LOSS_UNSPECIFIED && (model.loss() == SOFTMAX_CROSS_ENTROPY) != many_classes) {
-    return Invalid("model.loss is ", Loss_Name(model.loss()), "; mlp with classes > 1 takes SOFTMAX_CROSS_ENTROPY, ",
+    return Invalid("model.loss is ", Loss_Name(model.loss()),
+                   "; mlp with classes > 1 takes SOFTMAX_CROSS_ENTROPY, ",
                    "every other model LOGISTIC or SQUARED");
   }
   return absl::OkStatus();
@@ -308,16 +347,19 @@ absl::Status ValidateEvaluation(const Job& job) {
   const Evaluation& evaluation = job.evaluation();
   if (job.data().eval().empty()) {
     if (evaluation.every_steps() != 0) {
-      return Invalid("evaluation.every_steps is ", evaluation.every_steps(), ", but data.eval is empty");
+      return Invalid("evaluation.every_steps is ", evaluation.every_steps(),
+                     ", but data.eval is empty");
     }
     if (evaluation.has_early_stopping()) {
-      return Invalid("evaluation.early_stopping is set, but data.eval is empty; name a file to evaluate on");
+      return Invalid(
+          "evaluation.early_stopping is set, but data.eval is empty; name a file to evaluate on");
     }
   }
   if (!evaluation.has_early_stopping()) return absl::OkStatus();
   const EarlyStopping& early_stopping = evaluation.early_stopping();
   if (!std::isfinite(early_stopping.min_delta()) || early_stopping.min_delta() < 0) {
-    return Invalid("evaluation.early_stopping.min_delta is ", early_stopping.min_delta(), "; it must be at least 0");
+    return Invalid("evaluation.early_stopping.min_delta is ", early_stopping.min_delta(),
+                   "; it must be at least 0");
   }
   const Loss loss = LossOf(job.model());
   bool applies = false;
@@ -336,40 +378,45 @@ absl::Status ValidateEvaluation(const Job& job) {
       applies = loss == SQUARED;
       break;
     default:
-      return Invalid("evaluation.early_stopping.metric is ", static_cast<int>(early_stopping.metric()),
-                     ", which is unknown");
+      return Invalid("evaluation.early_stopping.metric is ",
+                     static_cast<int>(early_stopping.metric()), ", which is unknown");
   }
   if (!applies) {
     return Invalid("evaluation.early_stopping.metric is ", Metric_Name(early_stopping.metric()),
                    ", which does not apply to the loss ", Loss_Name(loss),
-                   "; LOGISTIC has AUC, LOGLOSS, ACCURACY, SOFTMAX_CROSS_ENTROPY has LOGLOSS, ACCURACY, SQUARED has RMSE");
+                   "; LOGISTIC has AUC, LOGLOSS, ACCURACY, SOFTMAX_CROSS_ENTROPY has LOGLOSS, "
+                   "ACCURACY, SQUARED has RMSE");
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
   const Consistency& consistency = job.consistency();
-  const ConsistencyMode mode = consistency.mode() == CONSISTENCY_MODE_UNSPECIFIED ? SYNC : consistency.mode();
+  const ConsistencyMode mode =
+      consistency.mode() == CONSISTENCY_MODE_UNSPECIFIED ? SYNC : consistency.mode();
   if (!ConsistencyMode_IsValid(mode)) {
-    return Invalid("consistency.mode is ", static_cast<int>(mode), "; it must be SYNC, BOUNDED or ASYNC");
+    return Invalid("consistency.mode is ", static_cast<int>(mode),
+                   "; it must be SYNC, BOUNDED or ASYNC");
   }
   if (consistency.staleness() != 0 && mode != BOUNDED) {
-    return Invalid("consistency.staleness is ", consistency.staleness(), ", but consistency.mode is ",
-                   ConsistencyMode_Name(mode), "; leave it out or use mode: BOUNDED");
+    return Invalid("consistency.staleness is ", consistency.staleness(),
+                   ", but consistency.mode is ", ConsistencyMode_Name(mode),
+                   "; leave it out or use mode: BOUNDED");
   }
   if (consistency.staleness() > kMaxStaleness) {
-    return Invalid("consistency.staleness is ", consistency.staleness(), "; at most ", kMaxStaleness,
-                   " is possible, or use mode: ASYNC");
+    return Invalid("consistency.staleness is ", consistency.staleness(), "; at most ",
+                   kMaxStaleness, " is possible, or use mode: ASYNC");
   }
   if (consistency.backup_workers() == 0) return absl::OkStatus();
   if (mode != SYNC) {
-    return Invalid("consistency.backup_workers is ", consistency.backup_workers(), ", but consistency.mode is ",
-                   ConsistencyMode_Name(mode), "; only SYNC has backup workers");
+    return Invalid("consistency.backup_workers is ", consistency.backup_workers(),
+                   ", but consistency.mode is ", ConsistencyMode_Name(mode),
+                   "; only SYNC has backup workers");
   }
   // Whoever does not know V yet checks again when it does.
   if (logical_workers != 0 && consistency.backup_workers() >= logical_workers) {
-    return Invalid("consistency.backup_workers is ", consistency.backup_workers(), " of ", logical_workers,
-                   " logical_workers; at least one must count");
+    return Invalid("consistency.backup_workers is ", consistency.backup_workers(), " of ",
+                   logical_workers, " logical_workers; at least one must count");
   }
   return absl::OkStatus();
 }
@@ -381,28 +428,33 @@ absl::Status ValidateAllReduce(const Job& job) {
     return absl::OkStatus();
   }
   if (IsServeOnly(job)) {
-    return Invalid("dense_path is ALLREDUCE, but the job has no model, whose dense part the workers would train");
+    return Invalid(
+        "dense_path is ALLREDUCE, but the job has no model, whose dense part the workers would "
+        "train");
   }
   if (job.consistency().backup_workers() > 0) {
     return Invalid("consistency.backup_workers is ", job.consistency().backup_workers(),
-                   ", but with dense_path: ALLREDUCE every logical worker takes part in every step; use SERVER");
+                   ", but with dense_path: ALLREDUCE every logical worker takes part in every "
+                   "step; use SERVER");
   }
-  if (all_reduce.bucket_bytes() != 0 &&
-      (all_reduce.bucket_bytes() < kMinBucketBytes || all_reduce.bucket_bytes() > kMaxBucketBytes)) {
-    return Invalid("all_reduce.bucket_bytes is ", all_reduce.bucket_bytes(), "; it must be ", kMinBucketBytes, " to ",
-                   kMaxBucketBytes, ", or 0 for the default");
+  if (all_reduce.bucket_bytes() != 0 && (all_reduce.bucket_bytes() < kMinBucketBytes ||
+                                         all_reduce.bucket_bytes() > kMaxBucketBytes)) {
+    return Invalid("all_reduce.bucket_bytes is ", all_reduce.bucket_bytes(), "; it must be ",
+                   kMinBucketBytes, " to ", kMaxBucketBytes, ", or 0 for the default");
   }
   if (all_reduce.write_back_steps() > kMaxWriteBackSteps) {
-    return Invalid("all_reduce.write_back_steps is ", all_reduce.write_back_steps(), "; at most ", kMaxWriteBackSteps,
-                   " are possible");
+    return Invalid("all_reduce.write_back_steps is ", all_reduce.write_back_steps(), "; at most ",
+                   kMaxWriteBackSteps, " are possible");
   }
   if (all_reduce.sharded_optimizer() && job.optimizer().has_rowwise_adagrad()) {
     return Invalid(
-        "all_reduce.sharded_optimizer is set, but optimizer.rowwise_adagrad needs whole rows, which shares cut; "
+        "all_reduce.sharded_optimizer is set, but optimizer.rowwise_adagrad needs whole rows, "
+        "which shares cut; "
         "use optimizer.adagrad");
   }
   if (all_reduce.sharded_optimizer() && job.optimizer().clip_norm() != 0) {
-    return Invalid("all_reduce.sharded_optimizer is set, but optimizer.clip_norm is ", job.optimizer().clip_norm(),
+    return Invalid("all_reduce.sharded_optimizer is set, but optimizer.clip_norm is ",
+                   job.optimizer().clip_norm(),
                    " and needs whole rows, which shares cut; use optimizer.clip_value");
   }
   return absl::OkStatus();
@@ -410,7 +462,8 @@ absl::Status ValidateAllReduce(const Job& job) {
 
 absl::Status ValidateElementType(const std::string& field, ElementType type) {
   if (ElementType_IsValid(type)) return absl::OkStatus();
-  return Invalid(field, " is ", static_cast<int>(type), "; it must be FLOAT32, BFLOAT16 or FLOAT16");
+  return Invalid(field, " is ", static_cast<int>(type),
+                 "; it must be FLOAT32, BFLOAT16 or FLOAT16");
 }
 
 absl::Status ValidatePrecision(const Precision& precision) {
@@ -418,15 +471,18 @@ absl::Status ValidatePrecision(const Precision& precision) {
   PAWL_RETURN_IF_ERROR(ValidateElementType("precision.gradients", precision.gradients()));
   const float scale = precision.loss_scale();
   if (scale != 0 && precision.compute() != FLOAT16) {
-    return Invalid("precision.loss_scale is ", scale, ", but is for precision.compute FLOAT16 alone, which is ",
-                   ElementType_Name(precision.compute()),
-                   "; leave it out (gradients of FLOAT16 that are pushed have a scale of their own)");
+    return Invalid(
+        "precision.loss_scale is ", scale,
+        ", but is for precision.compute FLOAT16 alone, which is ",
+        ElementType_Name(precision.compute()),
+        "; leave it out (gradients of FLOAT16 that are pushed have a scale of their own)");
   }
   int exponent = 0;
   // Also of what is no number.
-  if (scale == 0 || (scale >= 1 && scale <= kMaxLossScale && std::frexp(scale, &exponent) == 0.5f)) return absl::OkStatus();
-  return Invalid("precision.loss_scale is ", scale, "; it must be a power of two from 1 to ", kMaxLossScale,
-                 ", or 0 for the default");
+  if (scale == 0 || (scale >= 1 && scale <= kMaxLossScale && std::frexp(scale, &exponent) == 0.5f))
+    return absl::OkStatus();
+  return Invalid("precision.loss_scale is ", scale, "; it must be a power of two from 1 to ",
+                 kMaxLossScale, ", or 0 for the default");
 }
 
 absl::Status ValidateReplication(const Job& job, uint32_t servers) {
@@ -434,27 +490,33 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
     return Invalid("replicas is ", job.replicas(), "; at most ", kMaxReplicas, " are possible");
   }
   if (job.min_in_sync() > std::max(job.replicas(), 1u)) {
-    return Invalid("min_in_sync is ", job.min_in_sync(), ", but replicas is ", std::max(job.replicas(), 1u),
-                   ": no push could ever be acknowledged; lower it to at most that, or raise replicas");
+    return Invalid(
+        "min_in_sync is ", job.min_in_sync(), ", but replicas is ", std::max(job.replicas(), 1u),
+        ": no push could ever be acknowledged; lower it to at most that, or raise replicas");
   }
   if (servers != 0 && job.replicas() > servers) {
     return Invalid("replicas is ", job.replicas(), ", but there are ", servers,
-                   " servers, and each replica of a partition needs one of its own; start more servers or lower it");
+                   " servers, and each replica of a partition needs one of its own; start more "
+                   "servers or lower it");
   }
   if (!Durability_IsValid(job.durability())) {
-    return Invalid("durability is ", static_cast<int>(job.durability()), "; it must be MEMORY, LOG or FSYNC");
+    return Invalid("durability is ", static_cast<int>(job.durability()),
+                   "; it must be MEMORY, LOG or FSYNC");
   }
   const CheckpointPolicy& checkpoint = job.checkpoint();
   if (checkpoint.keep() > kMaxCheckpointsKept) {
-    return Invalid("checkpoint.keep is ", checkpoint.keep(), "; at most ", kMaxCheckpointsKept, " are possible");
-  }
-  if (checkpoint.every_seconds() > kMaxCheckpointIntervalS) {
-    return Invalid("checkpoint.every_seconds is ", checkpoint.every_seconds(), "; at most ", kMaxCheckpointIntervalS,
+    return Invalid("checkpoint.keep is ", checkpoint.keep(), "; at most ", kMaxCheckpointsKept,
                    " are possible");
   }
-  if (checkpoint.dir().empty() && (checkpoint.every_steps() != 0 || checkpoint.every_seconds() != 0)) {
+  if (checkpoint.every_seconds() > kMaxCheckpointIntervalS) {
+    return Invalid("checkpoint.every_seconds is ", checkpoint.every_seconds(), "; at most ",
+                   kMaxCheckpointIntervalS, " are possible");
+  }
+  if (checkpoint.dir().empty() &&
+      (checkpoint.every_steps() != 0 || checkpoint.every_seconds() != 0)) {
     return Invalid(
-        "checkpoint.dir is empty; it must name the folder for the checkpoints that checkpoint.every_steps or "
+        "checkpoint.dir is empty; it must name the folder for the checkpoints that "
+        "checkpoint.every_steps or "
         "every_seconds asks for");
   }
   return absl::OkStatus();
@@ -464,43 +526,55 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
 
 absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   PAWL_RETURN_IF_ERROR(ValidateName(job.name()));
-  if (job.has_model() && !job.has_data()) return Invalid("data is missing; a job with a model needs data to train on");
-  if (job.has_data() && !job.has_model()) return Invalid("model is missing; a job with data needs a model to train");
+  if (job.has_model() && !job.has_data())
+    return Invalid("data is missing; a job with a model needs data to train on");
+  if (job.has_data() && !job.has_model())
+    return Invalid("model is missing; a job with data needs a model to train");
 
-  const uint32_t logical_workers = job.logical_workers() != 0 ? job.logical_workers() : options.workers;
+  const uint32_t logical_workers =
+      job.logical_workers() != 0 ? job.logical_workers() : options.workers;
   if (job.logical_workers() > kMaxLogicalWorkers) {
-    return Invalid("logical_workers is ", job.logical_workers(), "; at most ", kMaxLogicalWorkers, " are possible");
+    return Invalid("logical_workers is ", job.logical_workers(), "; at most ", kMaxLogicalWorkers,
+                   " are possible");
   }
   if (!IsServeOnly(job) && logical_workers != 0 && options.workers > logical_workers) {
-    return Invalid("logical_workers is ", logical_workers, ", fewer than the ", options.workers,
-                   " workers; start fewer workers or raise it (it changes the order of the samples)");
+    return Invalid(
+        "logical_workers is ", logical_workers, ", fewer than the ", options.workers,
+        " workers; start fewer workers or raise it (it changes the order of the samples)");
   }
   if (job.partitions() > kMaxPartitions) {
-    return Invalid("partitions is ", job.partitions(), "; at most ", kMaxPartitions, " are possible");
+    return Invalid("partitions is ", job.partitions(), "; at most ", kMaxPartitions,
+                   " are possible");
   }
   if (!DensePath_IsValid(job.dense_path())) {
-    return Invalid("dense_path is ", static_cast<int>(job.dense_path()), "; it must be SERVER or ALLREDUCE");
+    return Invalid("dense_path is ", static_cast<int>(job.dense_path()),
+                   "; it must be SERVER or ALLREDUCE");
   }
   PAWL_RETURN_IF_ERROR(ValidateAllReduce(job));
   if (job.micro_batches() > kMaxMicroBatches) {
-    return Invalid("micro_batches is ", job.micro_batches(), "; at most ", kMaxMicroBatches, " are possible");
+    return Invalid("micro_batches is ", job.micro_batches(), "; at most ", kMaxMicroBatches,
+                   " are possible");
   }
   PAWL_RETURN_IF_ERROR(ValidatePrecision(job.precision()));
   PAWL_RETURN_IF_ERROR(ValidateReplication(job, options.servers));
   PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
-  if (job.optimizer().has_assign()) return Invalid("optimizer.assign is set, which trains nothing; set one that learns");
+  if (job.optimizer().has_assign())
+    return Invalid("optimizer.assign is set, which trains nothing; set one that learns");
   if (job.sparse_optimizer().has_assign()) {
     return Invalid("sparse_optimizer.assign is set, which trains nothing; set one that learns");
   }
   if (job.has_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.optimizer(), "optimizer"));
-  if (job.has_sparse_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.sparse_optimizer(), "sparse_optimizer"));
+  if (job.has_sparse_optimizer())
+    PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.sparse_optimizer(), "sparse_optimizer"));
   if (IsServeOnly(job)) {
-    if (job.has_evaluation()) return Invalid("evaluation is set, but the job has neither data nor model");
+    if (job.has_evaluation())
+      return Invalid("evaluation is set, but the job has neither data nor model");
     return absl::OkStatus();
   }
 
   if (!job.has_optimizer()) {
-    return Invalid("optimizer is missing; write one, as in optimizer { adagrad { learning_rate: 0.05 } }");
+    return Invalid(
+        "optimizer is missing; write one, as in optimizer { adagrad { learning_rate: 0.05 } }");
   }
   if (job.batch_size() == 0 || job.batch_size() > kMaxBatchSize) {
     return Invalid("batch_size is ", job.batch_size(), "; it must be 1 to ", kMaxBatchSize,
@@ -510,9 +584,11 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
     return Invalid("batch_size is ", job.batch_size(), ", fewer than the ", logical_workers,
                    " logical_workers; each needs at least one sample a step");
   }
-  if (job.epochs() > kMaxEpochs) return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
+  if (job.epochs() > kMaxEpochs)
+    return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
   Inputs inputs;
-  // Values before files: a mistake in the job file is named even where the data is on another machine.
+  // Values before files: a mistake in the job file is named even where the data is on another
+  // machine.
   JobValidationOptions values_only = options;
   values_only.check_files = false;
   PAWL_RETURN_IF_ERROR(ValidateData(job.data(), values_only, inputs));

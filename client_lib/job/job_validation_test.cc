@@ -58,7 +58,8 @@ void ExpectRefused(const std::vector<std::string>& overrides, const std::string&
 TEST(JobValidationTest, PrecisionIsOneOfThreeTypesAndAPowerOfTwo) {
   for (const char* field : {"precision.compute", "precision.gradients"}) {
     for (const char* type : {"FLOAT32", "BFLOAT16", "FLOAT16"}) {
-      EXPECT_EQ(Validate(Changed({absl::StrCat(field, "=", type)})), absl::OkStatus()) << field << type;
+      EXPECT_EQ(Validate(Changed({absl::StrCat(field, "=", type)})), absl::OkStatus())
+          << field << type;
     }
     Job job = Changed({});
     const auto unknown = static_cast<ElementType>(4);
@@ -66,20 +67,24 @@ TEST(JobValidationTest, PrecisionIsOneOfThreeTypesAndAPowerOfTwo) {
                                      : job.mutable_precision()->set_gradients(unknown);
     const absl::Status status = Validate(job);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find(absl::StrCat(field, " is 4; it must be FLOAT32, BFLOAT16 or FLOAT16")),
+    EXPECT_NE(status.message().find(
+                  absl::StrCat(field, " is 4; it must be FLOAT32, BFLOAT16 or FLOAT16")),
               absl::string_view::npos)
         << status;
   }
   for (const char* scale : {"0", "1", "2", "32768", "16777216"}) {
-    EXPECT_EQ(Validate(Changed({"precision.compute=FLOAT16", absl::StrCat("precision.loss_scale=", scale)})),
+    EXPECT_EQ(Validate(Changed(
+                  {"precision.compute=FLOAT16", absl::StrCat("precision.loss_scale=", scale)})),
               absl::OkStatus())
         << scale;
   }
   for (const char* scale : {"0.5", "-2", "3", "32767", "33554432", "nan", "inf"}) {
-    ExpectRefused({"precision.compute=FLOAT16", absl::StrCat("precision.loss_scale=", scale)}, "it must be a power of two");
+    ExpectRefused({"precision.compute=FLOAT16", absl::StrCat("precision.loss_scale=", scale)},
+                  "it must be a power of two");
   }
   for (const char* compute : {"FLOAT32", "BFLOAT16"}) {
-    ExpectRefused({absl::StrCat("precision.compute=", compute), "precision.gradients=FLOAT16", "precision.loss_scale=2"},
+    ExpectRefused({absl::StrCat("precision.compute=", compute), "precision.gradients=FLOAT16",
+                   "precision.loss_scale=2"},
                   "precision.loss_scale is 2, but is for precision.compute FLOAT16 alone");
   }
   ExpectRefused({"precision.loss_scale=2"}, "leave it out");
@@ -95,14 +100,16 @@ TEST(JobValidationTest, RecomputedLayersAreLayersOfTheModel) {
   for (const char* names : {"'all'", "'top/0'", "'bottom/1', 'top/1', 'all'"}) {
     EXPECT_EQ(Validate(model(absl::StrCat(dlrm, " recompute: [", names, "]"))), absl::OkStatus());
   }
-  EXPECT_EQ(Validate(model("deepfm { dim: 8 hidden: [4, 4] } recompute: 'mlp/2'")), absl::OkStatus());
+  EXPECT_EQ(Validate(model("deepfm { dim: 8 hidden: [4, 4] } recompute: 'mlp/2'")),
+            absl::OkStatus());
   const auto refused = [&](const std::string& text, const std::string& words) {
     const absl::Status status = Validate(model(text));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
   };
   refused(absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
-          "model.recompute[1] is 'top/2', which is no layer; there are bottom/0, bottom/1, top/0, top/1, or write \"all\"");
+          "model.recompute[1] is 'top/2', which is no layer; there are bottom/0, bottom/1, top/0, "
+          "top/1, or write \"all\"");
   refused("deepfm { dim: 8 } recompute: 'mlp/0/weight'", "model.recompute[0]");
   refused("deepfm { dim: 8 } recompute: ''", "model.recompute[0] is ''");
   refused("fm { dim: 8 } recompute: 'mlp/0'", "the model has no fully connected layers");
@@ -117,7 +124,8 @@ TEST(JobValidationTest, InitialParametersOfAModelAreFloats) {
     job.mutable_model()->mutable_fm()->set_init_stddev(impossible);
     const absl::Status status = Validate(job);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find(absl::StrCat("model.fm.init_stddev is ", impossible)), absl::string_view::npos)
+    EXPECT_NE(status.message().find(absl::StrCat("model.fm.init_stddev is ", impossible)),
+              absl::string_view::npos)
         << status;
   }
 }
@@ -153,17 +161,24 @@ TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
 
 TEST(JobValidationTest, AllReduceHasLimits) {
   EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE"})), absl::OkStatus());
-  EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1024", "micro_batches=4"})),
+  EXPECT_EQ(Validate(Changed(
+                {"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1024", "micro_batches=4"})),
             absl::OkStatus());
   ExpectRefused({"all_reduce.bucket_bytes=2048"}, "dense_path is not ALLREDUCE");
-  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1023"}, "all_reduce.bucket_bytes is 1023");
-  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1073741825"}, "all_reduce.bucket_bytes is 1073741825");
-  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.write_back_steps=1000001"}, "all_reduce.write_back_steps is 1000001");
-  ExpectRefused({"dense_path=ALLREDUCE", "consistency.backup_workers=1"}, "consistency.backup_workers is 1");
-  const std::vector<std::string> sharded = {"dense_path=ALLREDUCE", "all_reduce.sharded_optimizer=true"};
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1023"},
+                "all_reduce.bucket_bytes is 1023");
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1073741825"},
+                "all_reduce.bucket_bytes is 1073741825");
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.write_back_steps=1000001"},
+                "all_reduce.write_back_steps is 1000001");
+  ExpectRefused({"dense_path=ALLREDUCE", "consistency.backup_workers=1"},
+                "consistency.backup_workers is 1");
+  const std::vector<std::string> sharded = {"dense_path=ALLREDUCE",
+                                            "all_reduce.sharded_optimizer=true"};
   EXPECT_EQ(Validate(Changed(sharded)), absl::OkStatus());
-  for (const auto& [setting, field] : {std::pair("optimizer.rowwise_adagrad.learning_rate=1", "optimizer.rowwise_adagrad"),
-                                       std::pair("optimizer.clip_norm=0.5", "optimizer.clip_norm is 0.5")}) {
+  for (const auto& [setting, field] :
+       {std::pair("optimizer.rowwise_adagrad.learning_rate=1", "optimizer.rowwise_adagrad"),
+        std::pair("optimizer.clip_norm=0.5", "optimizer.clip_norm is 0.5")}) {
     std::vector<std::string> settings = sharded;
     settings.emplace_back(setting);
     ExpectRefused(settings, "all_reduce.sharded_optimizer is set");
@@ -191,17 +206,20 @@ TEST(JobValidationTest, ConsistencyFieldsBelongToTheirModes) {
   ExpectRefused({"consistency.staleness=3"}, "use mode: BOUNDED");
   ExpectRefused({"consistency.mode=ASYNC", "consistency.backup_workers=1"}, "only SYNC");
   ExpectRefused({"consistency.backup_workers=4"}, "backup_workers is 4 of 4");
-  EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", "consistency.staleness=3"})), absl::OkStatus());
+  EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", "consistency.staleness=3"})),
+            absl::OkStatus());
   EXPECT_EQ(Validate(Changed({"consistency.backup_workers=3"})), absl::OkStatus());
 }
 
 TEST(JobValidationTest, MoreWorkersThanRanksAreRefused) {
   EXPECT_EQ(Validate(Changed({}), 4), absl::OkStatus());
-  EXPECT_NE(Validate(Changed({}), 5).message().find("fewer than the 5 workers"), absl::string_view::npos);
+  EXPECT_NE(Validate(Changed({}), 5).message().find("fewer than the 5 workers"),
+            absl::string_view::npos);
 }
 
 TEST(JobValidationTest, DataMustSuitTheModel) {
-  ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }", "data.format=LIBSVM", "data.csv={}"}, "data.csv is set");
+  ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }", "data.format=LIBSVM", "data.csv={}"},
+                "data.csv is set");
   ExpectRefused({"model.dlrm={ dim: 8 top: 4 }"}, "bottom must end with");
   ExpectRefused({"model.dlrm={ dim: 8 bottom: [16, 4] top: 4 }"}, "bottom must end with");
   EXPECT_EQ(Validate(Changed({"model.dlrm={ dim: 8 bottom: [16, 8] top: 4 }"})), absl::OkStatus());
@@ -221,12 +239,14 @@ TEST(JobValidationTest, WhatNoWorkerCouldTrainIsRefused) {
   ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }"}, "model.mlp takes numeric inputs alone");
   ExpectRefused({"model.deepfm.hidden=16385"}, "model.deepfm.hidden[0] is 16385");
   ExpectRefused({"model.mlp={ hidden: 8 classes: 16385 }"}, "model.mlp.classes is 16385");
-  ExpectRefused({"model.logistic_regression={}", "data.csv={ columns { name: 'y' label {} } }"}, "a label and no feature");
+  ExpectRefused({"model.logistic_regression={}", "data.csv={ columns { name: 'y' label {} } }"},
+                "a label and no feature");
   Job libsvm = Changed({"data.format=LIBSVM", "data.libsvm_fields=4096"});
   libsvm.mutable_data()->clear_csv();
   EXPECT_EQ(Validate(libsvm), absl::OkStatus());
   libsvm.mutable_data()->set_libsvm_fields(4097);
-  EXPECT_NE(Validate(libsvm).message().find("data.libsvm_fields is 4097; at most 4096"), absl::string_view::npos);
+  EXPECT_NE(Validate(libsvm).message().find("data.libsvm_fields is 4097; at most 4096"),
+            absl::string_view::npos);
 }
 
 TEST(JobValidationTest, CsvColumnsAreChecked) {
@@ -243,10 +263,16 @@ TEST(JobValidationTest, CsvColumnsAreChecked) {
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->clear_kind(); }, "(origin) has no kind");
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->set_name("hour"); }, "used twice");
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->mutable_hashed(); }, "buckets is 0");
-  refused([](CsvSpec& csv) { csv.mutable_columns(3)->mutable_bucketized()->add_boundaries(1); }, "either width or");
-  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "nowhere"); }, "'nowhere'");
-  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "distance"); }, "is not bucketized");
-  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "hour"); }, "twice");
+  refused([](CsvSpec& csv) { csv.mutable_columns(3)->mutable_bucketized()->add_boundaries(1); },
+          "either width or");
+  refused(
+      [](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "nowhere"); },
+      "'nowhere'");
+  refused(
+      [](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "distance"); },
+      "is not bucketized");
+  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "hour"); },
+          "twice");
 }
 
 TEST(JobValidationTest, EarlyStoppingNeedsAnEvaluationAndAMetricThatApplies) {
@@ -258,9 +284,12 @@ TEST(JobValidationTest, EarlyStoppingNeedsAnEvaluationAndAMetricThatApplies) {
 }
 
 TEST(JobValidationTest, CheckpointsAreDueWithinAYear) {
-  EXPECT_EQ(Validate(Changed({"checkpoint.dir=/c", "checkpoint.every_seconds=31536000"})), absl::OkStatus());
-  ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=31536001"}, "checkpoint.every_seconds is 31536001");
-  ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=18446744073709551615"}, "at most 31536000");
+  EXPECT_EQ(Validate(Changed({"checkpoint.dir=/c", "checkpoint.every_seconds=31536000"})),
+            absl::OkStatus());
+  ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=31536001"},
+                "checkpoint.every_seconds is 31536001");
+  ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=18446744073709551615"},
+                "at most 31536000");
 }
 
 TEST(JobValidationTest, MissingDataFilesAreNamed) {
@@ -269,7 +298,8 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
   ResolvePaths(job, folder.string());
   absl::Status status = ValidateJob(job, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_NE(status.message().find("data.train: cannot open " + (folder / "train.csv").string()), absl::string_view::npos)
+  EXPECT_NE(status.message().find("data.train: cannot open " + (folder / "train.csv").string()),
+            absl::string_view::npos)
       << status;
   std::ofstream(folder / "train.csv") << "late\n";
   status = ValidateJob(job, {});
@@ -280,7 +310,8 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
 
 // It is compared with others.
 TEST(JobValidationTest, TheFolderOfCheckpointsHasNoSlashAtItsEnd) {
-  for (const auto& [written, path] : {std::pair("/shared/c//", "/shared/c"), {"c/", "/jobs/c"}, {"/", "/"}}) {
+  for (const auto& [written, path] :
+       {std::pair("/shared/c//", "/shared/c"), {"c/", "/jobs/c"}, {"/", "/"}}) {
     Job job;
     job.mutable_checkpoint()->set_dir(written);
     ResolvePaths(job, "/jobs");
@@ -290,8 +321,8 @@ TEST(JobValidationTest, TheFolderOfCheckpointsHasNoSlashAtItsEnd) {
 
 TEST(JobValidationTest, IdxImagesNeedTheirLabelFile) {
   const std::filesystem::path folder(std::getenv("TEST_TMPDIR"));
-  Job job = Changed(
-      {"model.mlp={ hidden: 8 classes: 10 }", "data.format=IDX", "data.eval=\"\"", "data.train=train-images-idx3-ubyte.gz"});
+  Job job = Changed({"model.mlp={ hidden: 8 classes: 10 }", "data.format=IDX", "data.eval=\"\"",
+                     "data.train=train-images-idx3-ubyte.gz"});
   job.mutable_data()->clear_csv();
   ResolvePaths(job, folder.string());
   std::ofstream(folder / "train-images-idx3-ubyte.gz") << "x";

@@ -10,11 +10,14 @@
 
 namespace pawl {
 
-// In the order of the forward pass: "mlp/0", or, of DLRM, "bottom/0" and "top/0". Their tables are "<name>/weight" and
-// "<name>/bias". Empty for a model without such layers. REQUIRES: the model is possible (ValidateJob).
+// In the order of the forward pass: "mlp/0", or, of DLRM, "bottom/0" and "top/0". Their tables are
+// "<name>/weight" and
+// "<name>/bias". Empty for a model without such layers. REQUIRES: the model is possible
+// (ValidateJob).
 std::vector<std::string> LayersOf(const Model& model);
 
-// INVALID_ARGUMENT, listing the layers that there are, for a name in model.recompute that is neither one of them nor "all".
+// INVALID_ARGUMENT, listing the layers that there are, for a name in model.recompute that is
+// neither one of them nor "all".
 absl::Status ValidateRecompute(const Model& model);
 
 }  // namespace pawl

@@ -13,7 +13,8 @@
 
 namespace pawl {
 
-// From anybody: nullopt also for bytes that are none, and whether the table is possible is not looked at.
+// From anybody: nullopt also for bytes that are none, and whether the table is possible is not
+// looked at.
 inline std::optional<RoutingTable> AttachedRouting(const absl::Status& error) {
   const absl::optional<absl::Cord> payload = error.GetPayload(kRoutingPayloadUrl);
   RoutingTable table;

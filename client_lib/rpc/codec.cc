@@ -35,13 +35,15 @@ enum ResponseField : uint32_t { kResults = 1 };
 enum ResultField : uint32_t { kResultValues = 1 };
 
 size_t ContentSize(const PushSegmentView& segment) {
-  return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + VarintFieldSize(segment.ordinal) +
-         VarintFieldSize(segment.element_type) + BytesFieldSize(segment.keys.size()) +
-         BytesFieldSize(segment.values.size()) + VarintFieldSize(ZigZag(segment.exponent));
+  return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
+         VarintFieldSize(segment.ordinal) + VarintFieldSize(segment.element_type) +
+         BytesFieldSize(segment.keys.size()) + BytesFieldSize(segment.values.size()) +
+         VarintFieldSize(ZigZag(segment.exponent));
 }
 
 size_t ContentSize(const PullSegmentView& segment) {
-  return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + BytesFieldSize(segment.keys.size());
+  return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
+         BytesFieldSize(segment.keys.size());
 }
 
 bool Parse(const ByteView& message, google::protobuf::MessageLite& out) {
@@ -51,29 +53,34 @@ bool Parse(const ByteView& message, google::protobuf::MessageLite& out) {
 }
 
 absl::Status Malformed(absl::string_view message) {
-  return absl::InvalidArgumentError(absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
 }
 
 absl::Status CheckSize(const ByteView& message, absl::string_view name) {
   if (message.size() <= kMaxMessageBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " has ", message.size(), " bytes; the limit is ", kMaxMessageBytes, "; send several messages"));
+  return absl::InvalidArgumentError(absl::StrCat(name, " has ", message.size(),
+                                                 " bytes; the limit is ", kMaxMessageBytes,
+                                                 "; send several messages"));
 }
 
 absl::Status TooManySegments(absl::string_view message) {
-  return absl::InvalidArgumentError(absl::StrCat(message, " has more than ", kMaxSegmentsInMessage,
-                                                 " segments, which is the limit; send several messages"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(message, " has more than ", kMaxSegmentsInMessage,
+                   " segments, which is the limit; send several messages"));
 }
 
 absl::Status TwiceGiven(absl::string_view field) {
-  return absl::InvalidArgumentError(absl::StrCat("the field `", field, "` comes twice in one segment; give it once"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the field `", field, "` comes twice in one segment; give it once"));
 }
 
 absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHeader* header) {
   size_t size;
   if (!decoder.ReadLength(&size)) return Malformed(name);
   if (size > kMaxHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ".header has ", size, " bytes; the limit is ", kMaxHeaderBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".header has ", size, " bytes; the limit is ", kMaxHeaderBytes));
   }
   ByteView view;
   decoder.ReadView(size, &view);
@@ -81,13 +88,14 @@ absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHea
   view.CopyTo(bytes);
   // A message given twice is merged, as protobuf does.
   RequestHeader part;
-  if (!part.ParseFromArray(bytes, static_cast<int>(size))) return Malformed(absl::StrCat(name, ".header"));
+  if (!part.ParseFromArray(bytes, static_cast<int>(size)))
+    return Malformed(absl::StrCat(name, ".header"));
   header->MergeFrom(part);
   return absl::OkStatus();
 }
 
-absl::Status ReadBytesOnce(WireDecoder& decoder, absl::string_view name, absl::string_view field, bool* seen,
-                           ByteView* view) {
+absl::Status ReadBytesOnce(WireDecoder& decoder, absl::string_view name, absl::string_view field,
+                           bool* seen, ByteView* view) {
   size_t size;
   if (!decoder.ReadLength(&size)) return Malformed(name);
   if (std::exchange(*seen, true)) return TwiceGiven(field);
@@ -124,7 +132,8 @@ absl::Status ReadSegment(WireDecoder& decoder, PushSegmentView* segment) {
         PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "keys", &keys_seen, &segment->keys));
         break;
       case Tag(kPushValues, kBytes):
-        PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "values", &values_seen, &segment->values));
+        PAWL_RETURN_IF_ERROR(
+            ReadBytesOnce(decoder, kName, "values", &values_seen, &segment->values));
         break;
       case Tag(kPushExponent, kVarint):
         if (!decoder.ReadVarint(&value)) return Malformed(kName);
@@ -180,8 +189,8 @@ absl::Status ReadSegment(WireDecoder& decoder, ByteView* result) {
 
 // Reads the repeated message field `segments_tag` and, if `header` is not null, the header.
 template <typename Segment>
-absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32_t segments_tag, RequestHeader* header,
-                         std::vector<Segment>* segments) {
+absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32_t segments_tag,
+                         RequestHeader* header, std::vector<Segment>* segments) {
   PAWL_RETURN_IF_ERROR(CheckSize(message, name));
   WireDecoder decoder(message);
   while (!decoder.done()) {
@@ -206,7 +215,8 @@ absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32
 
 }  // namespace
 
-OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const PushSegmentView> segments,
+OutgoingMessage EncodePushRequest(const RequestHeader& header,
+                                  absl::Span<const PushSegmentView> segments,
                                   std::shared_ptr<const void> owner) {
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
@@ -229,10 +239,12 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const 
   return std::move(encoder).Finish();
 }
 
-OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments) {
+OutgoingMessage EncodePullRequest(const RequestHeader& header,
+                                  absl::Span<const PullSegmentView> segments) {
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
-  for (const PullSegmentView& segment : segments) own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys);
+  for (const PullSegmentView& segment : segments)
+    own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys);
   WireEncoder encoder(own_bytes, /*owner=*/nullptr);
   encoder.PutLength(kHeader, header_size);
   encoder.PutMessage(header);
@@ -245,7 +257,8 @@ OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const 
   return std::move(encoder).Finish();
 }
 
-OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results, std::shared_ptr<const void> owner) {
+OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results,
+                                   std::shared_ptr<const void> owner) {
   size_t own_bytes = 0;
   for (const ByteView& values : results) own_bytes += kMaxOwnBytesInSegment + CopiedBytes(values);
   WireEncoder encoder(own_bytes, std::move(owner));
@@ -266,33 +279,37 @@ OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message) {
 
 absl::StatusOr<PushRequestView> DecodePushRequest(const ByteView& message) {
   PushRequestView view;
-  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PushRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
+  PAWL_RETURN_IF_ERROR(
+      ReadMessage(message, "PushRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
   return view;
 }
 
 absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message) {
   PullRequestView view;
-  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PullRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
+  PAWL_RETURN_IF_ERROR(
+      ReadMessage(message, "PullRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
   return view;
 }
 
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message) {
   PullResponseView view;
-  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PullResponse", Tag(kResults, kBytes), nullptr, &view.results));
+  PAWL_RETURN_IF_ERROR(
+      ReadMessage(message, "PullResponse", Tag(kResults, kBytes), nullptr, &view.results));
   return view;
 }
 
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out) {
   if (message.size() > kMaxSmallMessageBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(out.GetTypeName(), " has ", message.size(), " bytes; the limit is ", kMaxSmallMessageBytes));
+    return absl::InvalidArgumentError(absl::StrCat(out.GetTypeName(), " has ", message.size(),
+                                                   " bytes; the limit is ", kMaxSmallMessageBytes));
   }
   return Parse(message, out) ? absl::OkStatus() : Malformed(out.GetTypeName());
 }
 
 absl::Status DecodeControl(const ByteView& message, google::protobuf::MessageLite& out) {
   if (Parse(message, out)) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("the scheduler's answer, a ", out.GetTypeName(), ", is malformed"));
+  return absl::InternalError(
+      absl::StrCat("the scheduler's answer, a ", out.GetTypeName(), ", is malformed"));
 }
 
 }  // namespace pawl

@@ -54,10 +54,13 @@ struct PullResponseView {
 
 // Encoders. The message borrows the memory that the views refer to; `header` and
 // everything else is copied. `owner` is kept alive with the message.
-OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const PushSegmentView> segments,
+OutgoingMessage EncodePushRequest(const RequestHeader& header,
+                                  absl::Span<const PushSegmentView> segments,
                                   std::shared_ptr<const void> owner = nullptr);
-OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments);
-OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results, std::shared_ptr<const void> owner = nullptr);
+OutgoingMessage EncodePullRequest(const RequestHeader& header,
+                                  absl::Span<const PullSegmentView> segments);
+OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results,
+                                   std::shared_ptr<const void> owner = nullptr);
 // Any small message (PushResponse, EndStepRequest, ...), serialized by protobuf.
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
 
@@ -70,7 +73,8 @@ absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message);
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message);
 // Copies the bytes (at most 1 MiB) and lets protobuf parse them.
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out);
-// The same for an answer of the scheduler's, of whatever size the channel takes; INTERNAL if it is malformed.
+// The same for an answer of the scheduler's, of whatever size the channel takes; INTERNAL if it is
+// malformed.
 absl::Status DecodeControl(const ByteView& message, google::protobuf::MessageLite& out);
 
 }  // namespace pawl

@@ -21,7 +21,8 @@ std::string Flat(const ByteView& view) {
 
 ByteView View(const std::string& bytes) { return ByteView(bytes.data(), bytes.size()); }
 
-// The same bytes in fragments that have memory of their own, so that reading past one's end is found.
+// The same bytes in fragments that have memory of their own, so that reading past one's end is
+// found.
 class Fragmented {
  public:
   Fragmented(const std::string& bytes, const std::vector<size_t>& cuts) {
@@ -114,8 +115,9 @@ class Random {
 std::string Encode(const PushRequest& request) {
   std::vector<PushSegmentView> segments;
   for (const PushSegment& segment : request.segments()) {
-    segments.push_back({segment.table(), segment.partition(), segment.ordinal(), segment.element_type(),
-                        View(segment.keys()), View(segment.values()), segment.exponent()});
+    segments.push_back({segment.table(), segment.partition(), segment.ordinal(),
+                        segment.element_type(), View(segment.keys()), View(segment.values()),
+                        segment.exponent()});
   }
   return Flat(EncodePushRequest(request.header(), segments).bytes);
 }
@@ -197,7 +199,8 @@ TEST(CodecTest, DecodersReadTheBytesThatProtobufWritesHoweverTheyAreCut) {
 
     const std::string response = random.Response().SerializeAsString();
     const Fragmented response_pieces(response, random.Cuts(response.size()));
-    const absl::StatusOr<PullResponseView> response_view = DecodePullResponse(response_pieces.view());
+    const absl::StatusOr<PullResponseView> response_view =
+        DecodePullResponse(response_pieces.view());
     ASSERT_TRUE(response_view.ok()) << response_view.status();
     EXPECT_EQ(ToProto(*response_view).SerializeAsString(), response);
   }
@@ -227,7 +230,8 @@ TEST(CodecTest, AMessageCutAtAnyTwoBytesReadsTheSame) {
   }
 }
 
-// Whatever protobuf says of mangled bytes the decoder says too, apart from its own rule against repeated bytes fields.
+// Whatever protobuf says of mangled bytes the decoder says too, apart from its own rule against
+// repeated bytes fields.
 TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
   Random random(3);
   int refused = 0;
@@ -261,7 +265,8 @@ TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
     } else {
       ++refused;
       ASSERT_EQ(view.status().code(), absl::StatusCode::kInvalidArgument);
-      ASSERT_TRUE(!parsed || view.status().message().find("twice") != absl::string_view::npos) << view.status();
+      ASSERT_TRUE(!parsed || view.status().message().find("twice") != absl::string_view::npos)
+          << view.status();
     }
   }
   EXPECT_GT(refused, 1000);
@@ -277,7 +282,8 @@ TEST(CodecTest, EveryTruncationOfASegmentIsRefused) {
   const std::string bytes = request.SerializeAsString();
   for (size_t size = 1; size < bytes.size(); ++size) {
     const Fragmented pieces(bytes.substr(0, size), {});
-    EXPECT_EQ(DecodePushRequest(pieces.view()).status().code(), absl::StatusCode::kInvalidArgument) << size;
+    EXPECT_EQ(DecodePushRequest(pieces.view()).status().code(), absl::StatusCode::kInvalidArgument)
+        << size;
   }
 }
 
@@ -310,21 +316,21 @@ TEST(CodecTest, UnknownFieldsOfEveryWireTypeAreSkipped) {
   PushSegment& segment = *request.add_segments();
   segment.set_table(7);
   segment.set_keys("12345678");
-  const std::string unknown =
-      std::string("\xf8\x01\x96\x01", 4) +  // 31: varint
-      std::string(
-          "\xf9\x01"
-          "12345678",
-          10) +  // 31: fixed64
-      std::string(
-          "\xfa\x01\x03"
-          "abc",
-          6) +                                              // 31: bytes
-      std::string("\xfb\x01\x08\x01\x0b\x0c\xfc\x01", 8) +  // 31: group with a varint and a group in it
-      std::string(
-          "\xfd\x01"
-          "1234",
-          6);  // 31: fixed32
+  const std::string unknown = std::string("\xf8\x01\x96\x01", 4) +  // 31: varint
+                              std::string(
+                                  "\xf9\x01"
+                                  "12345678",
+                                  10) +  // 31: fixed64
+                              std::string(
+                                  "\xfa\x01\x03"
+                                  "abc",
+                                  6) +  // 31: bytes
+                              std::string("\xfb\x01\x08\x01\x0b\x0c\xfc\x01",
+                                          8) +  // 31: group with a varint and a group in it
+                              std::string(
+                                  "\xfd\x01"
+                                  "1234",
+                                  6);  // 31: fixed32
   std::string content = unknown + segment.SerializeAsString() + unknown;
   std::string header = request.header().SerializeAsString() + unknown;
   std::string bytes = unknown;
@@ -349,12 +355,14 @@ TEST(CodecTest, BytesFieldsGivenTwiceAreRefusedByName) {
   std::string content = request.segments(0).SerializeAsString();
   content += content;
   const std::string push = std::string("\x12") + static_cast<char>(content.size()) + content;
-  EXPECT_EQ(DecodePushRequest(View(push)).status(),
-            absl::InvalidArgumentError("the field `keys` comes twice in one segment; give it once"));
+  EXPECT_EQ(
+      DecodePushRequest(View(push)).status(),
+      absl::InvalidArgumentError("the field `keys` comes twice in one segment; give it once"));
   const std::string values = "\x0a\x01x\x0a\x01y";
   const std::string response = std::string("\x0a") + static_cast<char>(values.size()) + values;
-  EXPECT_EQ(DecodePullResponse(View(response)).status(),
-            absl::InvalidArgumentError("the field `values` comes twice in one segment; give it once"));
+  EXPECT_EQ(
+      DecodePullResponse(View(response)).status(),
+      absl::InvalidArgumentError("the field `values` comes twice in one segment; give it once"));
 }
 
 TEST(CodecTest, TooManySegmentsAreRefused) {
@@ -369,7 +377,8 @@ TEST(CodecTest, TooManySegmentsAreRefused) {
 TEST(CodecTest, TooManyBytesAreRefused) {
   const std::string piece(1 << 20, 'x');
   ByteView message;
-  for (size_t size = 0; size <= kMaxMessageBytes; size += piece.size()) message.Append(piece.data(), piece.size());
+  for (size_t size = 0; size <= kMaxMessageBytes; size += piece.size())
+    message.Append(piece.data(), piece.size());
   const absl::Status status = DecodePushRequest(message).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("67108864"), absl::string_view::npos) << status;
@@ -418,7 +427,8 @@ TEST(CodecTest, SmallMessagesTravelAndAreBounded) {
   ASSERT_TRUE(DecodeSmall(message.bytes, read).ok());
   EXPECT_EQ(read.partitions(), 5);
   EXPECT_EQ(DecodeSmall(View("\xff"), read).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(DecodeSmall(View(std::string((1 << 20) + 1, '\0')), read).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DecodeSmall(View(std::string((1 << 20) + 1, '\0')), read).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(CodecTest, AnAnswerOfTheSchedulersMayBeLarge) {

@@ -16,9 +16,11 @@ class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
 
-  // Like Transport::Call; `method` is the rpc's full name: "/pawl.Scheduler/Register". `done` must be run, also after
-  // Shutdown: its destruction alone would throw in whoever waits for it with a future (client_lib/base/futures.h).
-  virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) = 0;
+  // Like Transport::Call; `method` is the rpc's full name: "/pawl.Scheduler/Register". `done` must
+  // be run, also after Shutdown: its destruction alone would throw in whoever waits for it with a
+  // future (client_lib/base/futures.h).
+  virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+                    Transport::Done done) = 0;
 
   // Like Transport::After and Transport::Shutdown.
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;

@@ -8,11 +8,11 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/futures.h"
-#include "client_lib/base/lease.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/version.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/routing_changes.h"
 #include "spdlog/spdlog.h"
@@ -24,8 +24,8 @@ namespace {
 constexpr std::chrono::milliseconds kRegisterAttempt{1000};
 // How long one GetRouting waits at the scheduler; then it is sent again.
 constexpr std::chrono::seconds kRoutingAttempt{10};
-// An answer that comes later than the lease lasts is worth nothing; with this many unanswered ones no more are sent
-// until some have ended.
+// An answer that comes later than the lease lasts is worth nothing; with this many unanswered ones
+// no more are sent until some have ended.
 constexpr int kMaxHeartbeatsUnderWay = 16;
 constexpr std::chrono::milliseconds kConfirmAttempt{1000};
 constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
@@ -40,9 +40,11 @@ constexpr std::chrono::seconds kCloseLimit{60};
 // All places are taken: one may become free.
 bool IsFull(const absl::Status& status) { return absl::IsResourceExhausted(status); }
 
-// It is refused for the sake of another one that may be dead, or this one's earlier life: its address is another node's, or
-// its rank. The scheduler knows when the lease has run out.
-bool MayBeOfTheDead(const absl::Status& status) { return absl::IsAlreadyExists(status) && !IsFinal(status); }
+// It is refused for the sake of another one that may be dead, or this one's earlier incarnation:
+// its address is another node's, or its rank. The scheduler knows when the lease has run out.
+bool MayBeOfTheDead(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) && !IsFinal(status);
+}
 // Longer than any sensible lease: who has an address or a rank for so long lives.
 constexpr std::chrono::seconds kOthersLeaseLimit{30};
 
@@ -52,11 +54,12 @@ bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || sta
 
 }  // namespace
 
-// Everything, so that calls under way can outlive the link. A life begins with each Register; what belongs to an
-// earlier one ends without effect.
+// Everything, so that calls under way can outlive the link. A incarnation begins with each
+// Register; what belongs to an earlier one ends without effect.
 class NodeLink::State : public std::enable_shared_from_this<State> {
  public:
-  State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock, std::string scheduler, Events events)
+  State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock,
+        std::string scheduler, Events events)
       : channel_(channel),
         routing_channel_(routing_channel),
         clock_(clock),
@@ -68,7 +71,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     attempts->request = std::move(request);
     attempts->request.set_process_nonce(process_nonce_);
     attempts->request.set_version(kVersion);
-    attempts->request.set_oldest_protocol(attempts->request.role() == SERVER_ROLE ? kOldestServerProtocol : kOldestProtocol);
+    attempts->request.set_oldest_protocol(
+        attempts->request.role() == SERVER_ROLE ? kOldestServerProtocol : kOldestProtocol);
     attempts->request.set_newest_protocol(kNewestProtocol);
     attempts->deadline = deadline;
     auto answer = std::make_shared<Registered>(std::move(done));
@@ -77,8 +81,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       MutexLock lock(mu_);
       closed = closed_;
       if (!closed) {
-        attempts->life = ++life_;
-        attempts->request.set_registration(attempts->life);
+        attempts->registration = ++registration_count_;
+        attempts->request.set_registration(attempts->registration);
         started_ = false;
         registered_ = false;
         SetLease(MonotonicTime::min());
@@ -92,40 +96,43 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   }
 
   void Start() {
-    uint64_t life;
+    uint64_t registration;
     {
       MutexLock lock(mu_);
       if (closed_ || !registered_ || started_) return;
       started_ = true;
-      life = life_;
+      registration = registration_count_;
       routing_epoch_ = 0;
       routing_ = nullptr;
       heartbeats_under_way_ = 0;
       told_to_leave_ = false;
     }
     // Not here: the caller may be in an event.
-    channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] { self->Beat(life); });
-    routing_channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] { self->PollRouting(life, 0); });
+    channel_.After(MonotonicDuration::zero(),
+                   [self = shared_from_this(), registration] { self->Beat(registration); });
+    routing_channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), registration] {
+      self->PollRouting(registration, 0);
+    });
   }
 
   void ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
     ConfirmRoutingRequest request;
-    uint64_t life;
+    uint64_t registration;
     {
       MutexLock lock(mu_);
       if (closed_ || !started_) return;
-      life = life_;
+      registration = registration_count_;
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
     }
     request.set_epoch(epoch);
-    routing_channel_.Call(
-        "/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
-        [self = shared_from_this(), life, done = std::move(done)](absl::Status status, IncomingMessage) mutable {
-          if (!self->BeginEvent(life, kRoutingEvent)) return;
-          done(std::move(status));
-          self->EndEvent(kRoutingEvent);
-        });
+    routing_channel_.Call("/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
+                          [self = shared_from_this(), registration, done = std::move(done)](
+                              absl::Status status, IncomingMessage) mutable {
+                            if (!self->BeginEvent(registration, kRoutingEvent)) return;
+                            done(std::move(status));
+                            self->EndEvent(kRoutingEvent);
+                          });
   }
 
   void Close() {
@@ -146,7 +153,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     if (!goodbye.node().empty()) {
       std::future<absl::Status> answer;
       channel_.Call("/pawl.Scheduler/Goodbye", EncodeSmall(goodbye), kGoodbyeAttempt,
-                    [done = Fulfilling(answer)](absl::Status status, IncomingMessage) mutable { done(std::move(status)); });
+                    [done = Fulfilling(answer)](absl::Status status, IncomingMessage) mutable {
+                      done(std::move(status));
+                    });
       // Nobody minds if it is lost: the lease runs out.
       if (answer.wait_for(2 * kGoodbyeAttempt) == std::future_status::ready) {
         if (const absl::Status status = answer.get(); !status.ok()) {
@@ -158,7 +167,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
     while (running_ != kNone) {
       if (!event_over_.WaitUntil(mu_, limit) && running_ != kNone) {
-        spdlog::critical("an event of the link to the scheduler has blocked for {} s", kCloseLimit.count());
+        spdlog::critical("an event of the link to the scheduler has blocked for {} s",
+                         kCloseLimit.count());
         std::abort();
       }
     }
@@ -181,32 +191,32 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   struct Registration {
     RegisterRequest request;
     MonotonicTime deadline;
-    uint64_t life = 0;
+    uint64_t registration = 0;
     int retries = 0;
-    // The scheduler has said once that the life that it began is over.
+    // The scheduler has said once that the incarnation that it began is over.
     bool is_anew = false;
     absl::Status last_error;
     // Since when it has been refused for the sake of one that may be dead.
     std::optional<MonotonicTime> taken_since;
   };
 
-  // Events of one kind run one at a time. Adopting a routing may take long and holds back no heartbeat; the events that
-  // begin and end a life run beside nothing.
+  // Events of one kind run one at a time. Adopting a routing may take long and holds back no
+  // heartbeat; the events that begin and end an incarnation run beside nothing.
   using EventKinds = uint32_t;
   static constexpr EventKinds kNone = 0;
   static constexpr EventKinds kHeartbeatEvent = 1;
   static constexpr EventKinds kRoutingEvent = 2;
   static constexpr EventKinds kAllEvents = kHeartbeatEvent | kRoutingEvent;
 
-  // Acquires the right to run an event of these kinds; false: the life is over, or the link closed. The caller calls
-  // EndEvent with the same kinds.
-  bool BeginEvent(uint64_t life, EventKinds kinds) {
+  // Acquires the right to run an event of these kinds; false: the incarnation is over, or the link
+  // closed. The caller calls EndEvent with the same kinds.
+  bool BeginEvent(uint64_t registration, EventKinds kinds) {
     MutexLock lock(mu_);
     // Bounded by what an event may take.
-    while ((running_ & kinds) != 0 && !closed_ && life == life_) {
+    while ((running_ & kinds) != 0 && !closed_ && registration == registration_count_) {
       event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
     }
-    if (closed_ || life != life_) return false;
+    if (closed_ || registration != registration_count_) return false;
     running_ |= kinds;
     return true;
   }
@@ -216,9 +226,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     event_over_.NotifyAll();
   }
 
-  bool IsOver(uint64_t life) const {
+  bool IsOver(uint64_t registration) const {
     MutexLock lock(mu_);
-    return closed_ || life != life_;
+    return closed_ || registration != registration_count_;
   }
 
   void SetLease(MonotonicTime until) PAWL_REQUIRES(mu_) {
@@ -229,7 +239,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void RenewLease(MonotonicTime sent) PAWL_REQUIRES(mu_) {
     const MonotonicTime now = clock_.Now();
     if (std::exchange(silence_noted_, false)) {
-      spdlog::info("the scheduler at {} answers again, after {:.1f} s", scheduler_, Seconds(now - last_answer_));
+      spdlog::info("the scheduler at {} answers again, after {:.1f} s", scheduler_,
+                   Seconds(now - last_answer_));
     }
     heard_ = true;
     last_answer_ = now;
@@ -239,8 +250,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void NoteSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
     if (!heard_ || silence_noted_ || clock_.Now() - last_answer_ < kNotedSilence) return;
     silence_noted_ = true;
-    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, going on without it: {}", scheduler_,
-                 Seconds(clock_.Now() - last_answer_), error.ToString());
+    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, going on without it: {}",
+                 scheduler_, Seconds(clock_.Now() - last_answer_), error.ToString());
   }
 
   void AttemptRegistration(const std::shared_ptr<Registration>& attempts) {
@@ -250,24 +261,26 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     if (left <= MonotonicDuration::zero()) {
       // Not here: the caller may be in an event.
       channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), attempts] {
-        self->FinishRegistration(attempts->life,
-                                 absl::DeadlineExceededError(
-                                     absl::StrCat("registering with the scheduler at ", self->scheduler_,
-                                                  ": not done in time; the last error: ", attempts->last_error.message())));
+        self->FinishRegistration(
+            attempts->registration,
+            absl::DeadlineExceededError(absl::StrCat(
+                "registering with the scheduler at ", self->scheduler_,
+                ": not done in time; the last error: ", attempts->last_error.message())));
       });
       return;
     }
-    if (IsOver(attempts->life)) return;
-    channel_.Call("/pawl.Scheduler/Register", EncodeSmall(attempts->request),
-                  std::min<MonotonicDuration>(kRegisterAttempt, left),
-                  [self = shared_from_this(), attempts, sent](absl::Status status, IncomingMessage answer) {
-                    self->OnRegistration(attempts, sent, std::move(status), answer);
-                  });
+    if (IsOver(attempts->registration)) return;
+    channel_.Call(
+        "/pawl.Scheduler/Register", EncodeSmall(attempts->request),
+        std::min<MonotonicDuration>(kRegisterAttempt, left),
+        [self = shared_from_this(), attempts, sent](absl::Status status, IncomingMessage answer) {
+          self->OnRegistration(attempts, sent, std::move(status), answer);
+        });
   }
 
   // `sent` by the clock of leases.
-  void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent, absl::Status status,
-                      const IncomingMessage& answer) {
+  void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent,
+                      absl::Status status, const IncomingMessage& answer) {
     RegisterResponse response;
     if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (status.ok()) {
@@ -278,53 +291,57 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     if (status.ok()) {
       {
         MutexLock lock(mu_);
-        if (closed_ || attempts->life != life_) return;
+        if (closed_ || attempts->registration != registration_count_) return;
         registration_ = response;
         registered_ = true;
-        lease_ = response.lease_ms() > 0 ? std::chrono::milliseconds(response.lease_ms()) : kDefaultLease;
+        lease_ = response.lease_ms() > 0 ? std::chrono::milliseconds(response.lease_ms())
+                                         : kDefaultLease;
         RenewLease(sent);
       }
-      FinishRegistration(attempts->life, std::move(response));
+      FinishRegistration(attempts->registration, std::move(response));
       return;
     }
     if (absl::IsAborted(status) && !attempts->is_anew) return RegisterAnew(*attempts);
     const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
-    const bool of_the_dead = MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
+    const bool of_the_dead =
+        MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
     if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
-    if (!(IsPassing(status) || IsFull(status) || of_the_dead) || clock_.Now() >= attempts->deadline - delay) {
-      absl::Status refused(status.code(),
-                           absl::StrCat("registering with the scheduler at ", scheduler_, ": ", status.message()));
+    if (!(IsPassing(status) || IsFull(status) || of_the_dead) ||
+        clock_.Now() >= attempts->deadline - delay) {
+      absl::Status refused(status.code(), absl::StrCat("registering with the scheduler at ",
+                                                       scheduler_, ": ", status.message()));
       if (IsFinal(status)) refused.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
-      FinishRegistration(attempts->life, std::move(refused));
+      FinishRegistration(attempts->registration, std::move(refused));
       return;
     }
-    if (IsOver(attempts->life)) return;
+    if (IsOver(attempts->registration)) return;
     if (of_the_dead && !absl::IsAlreadyExists(attempts->last_error)) {
-      spdlog::warn("the scheduler at {}: {}; trying again, for that one's lease may run out", scheduler_,
-                   std::string(status.message()));
+      spdlog::warn("the scheduler at {}: {}; trying again, for that one's lease may run out",
+                   scheduler_, std::string(status.message()));
     }
     ++attempts->retries;
     attempts->last_error = std::move(status);
-    channel_.After(delay, [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });
+    channel_.After(delay,
+                   [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });
   }
 
-  // The life may have ended because its answer was lost for longer than a lease: one more try under a higher number. A node
-  // that another process has become is refused under that too.
+  // The incarnation may have ended because its answer was lost for longer than a lease: one more
+  // try under a higher number. A node that another process has become is refused under that too.
   void RegisterAnew(const Registration& before) {
     auto attempts = std::make_shared<Registration>(before);
     attempts->is_anew = true;
     {
       MutexLock lock(mu_);
-      if (closed_ || before.life != life_) return;
-      attempts->life = ++life_;
-      attempts->request.set_registration(attempts->life);
+      if (closed_ || before.registration != registration_count_) return;
+      attempts->registration = ++registration_count_;
+      attempts->request.set_registration(attempts->registration);
     }
     AttemptRegistration(attempts);
   }
 
-  // Without effect if the life is over: whoever ended it has answered.
-  void FinishRegistration(uint64_t life, absl::StatusOr<RegisterResponse> answer) {
-    if (!BeginEvent(life, kAllEvents)) return;
+  // Without effect if the incarnation is over: whoever ended it has answered.
+  void FinishRegistration(uint64_t registration, absl::StatusOr<RegisterResponse> answer) {
+    if (!BeginEvent(registration, kAllEvents)) return;
     std::shared_ptr<Registered> done;
     {
       MutexLock lock(mu_);
@@ -334,41 +351,45 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     EndEvent(kAllEvents);
   }
 
-  void Beat(uint64_t life) {
+  void Beat(uint64_t registration) {
     HeartbeatRequest request;
     MonotonicDuration interval;
     MonotonicDuration timeout;
     bool send;
     {
       MutexLock lock(mu_);
-      if (closed_ || life != life_) return;
+      if (closed_ || registration != registration_count_) return;
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
       request.set_job_id(registration_.job_id());
       request.set_challenge(challenge_);
-      interval = registration_.heartbeat_interval_ms() > 0 ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
-                                                           : kDefaultHeartbeatInterval;
+      interval = registration_.heartbeat_interval_ms() > 0
+                     ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
+                     : kDefaultHeartbeatInterval;
       timeout = lease_;
       send = heartbeats_under_way_ < kMaxHeartbeatsUnderWay;
       if (send) ++heartbeats_under_way_;
     }
-    // The next one goes out in its turn, whether this one has been answered or not: on a busy machine an
-    // answer may take long, and it is the sending that keeps the lease.
-    channel_.After(interval, [self = shared_from_this(), life] { self->Beat(life); });
+    // The next one goes out in its turn, whether this one has been answered or not: on a busy
+    // machine an answer may take long, and it is the sending that keeps the lease.
+    channel_.After(interval,
+                   [self = shared_from_this(), registration] { self->Beat(registration); });
     if (!send) return;
     if (events_.fill_heartbeat != nullptr) {
-      if (!BeginEvent(life, kHeartbeatEvent)) return;
+      if (!BeginEvent(registration, kHeartbeatEvent)) return;
       events_.fill_heartbeat(request);
       EndEvent(kHeartbeatEvent);
     }
     const MonotonicTime sent = clock_.LeaseNow();
     channel_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), timeout,
-                  [self = shared_from_this(), life, sent](absl::Status status, IncomingMessage answer) {
-                    self->OnBeat(life, sent, std::move(status), answer);
+                  [self = shared_from_this(), registration, sent](absl::Status status,
+                                                                  IncomingMessage answer) {
+                    self->OnBeat(registration, sent, std::move(status), answer);
                   });
   }
 
-  void OnBeat(uint64_t life, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
+  void OnBeat(uint64_t registration, MonotonicTime sent, absl::Status status,
+              const IncomingMessage& answer) {
     HeartbeatResponse response;
     if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (absl::IsFailedPrecondition(status)) {
@@ -382,7 +403,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     bool told_to_leave = false;
     {
       MutexLock lock(mu_);
-      if (closed_ || life != life_) return;
+      if (closed_ || registration != registration_count_) return;
       --heartbeats_under_way_;
       if (status.ok()) {
         if (response.lease_ms() > 0) lease_ = std::chrono::milliseconds(response.lease_ms());
@@ -402,30 +423,34 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       }
     }
     if (disowned) {
-      spdlog::warn("the scheduler at {} does not know this life of the node: {}", scheduler_, status.ToString());
-      if (!BeginEvent(life, kAllEvents)) return;
+      spdlog::warn("the scheduler at {} does not know this incarnation of the node: {}", scheduler_,
+                   status.ToString());
+      if (!BeginEvent(registration, kAllEvents)) return;
       {
-        // Other answers of this life count no more. Register, in the event or later, begins the next.
+        // Other answers of this incarnation count no more. Register, in the event or later, begins
+        // the next.
         MutexLock lock(mu_);
-        ++life_;
+        ++registration_count_;
       }
       if (events_.disowned != nullptr) events_.disowned(status);
       EndEvent(kAllEvents);
-    } else if (state_changed && events_.job_state != nullptr && BeginEvent(life, kHeartbeatEvent)) {
+    } else if (state_changed && events_.job_state != nullptr &&
+               BeginEvent(registration, kHeartbeatEvent)) {
       events_.job_state(response.job_state(), response.failure());
       EndEvent(kHeartbeatEvent);
     }
-    if (told_to_leave && events_.told_to_leave != nullptr && BeginEvent(life, kHeartbeatEvent)) {
+    if (told_to_leave && events_.told_to_leave != nullptr &&
+        BeginEvent(registration, kHeartbeatEvent)) {
       events_.told_to_leave();
       EndEvent(kHeartbeatEvent);
     }
   }
 
-  void PollRouting(uint64_t life, int retries) {
+  void PollRouting(uint64_t registration, int retries) {
     GetRoutingRequest request;
     {
       MutexLock lock(mu_);
-      if (closed_ || life != life_) return;
+      if (closed_ || registration != registration_count_) return;
       request.set_newer_than_epoch(routing_epoch_);
       request.set_accepts_changes(routing_ != nullptr);
       request.set_node(registration_.node());
@@ -433,19 +458,21 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     const MonotonicTime sent = clock_.Now();
     routing_channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
-                          [self = shared_from_this(), life, retries, sent](absl::Status status, IncomingMessage answer) {
-                            self->OnRouting(life, retries, sent, std::move(status), answer);
+                          [self = shared_from_this(), registration, retries, sent](
+                              absl::Status status, IncomingMessage answer) {
+                            self->OnRouting(registration, retries, sent, std::move(status), answer);
                           });
   }
 
-  void OnRouting(uint64_t life, int retries, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
+  void OnRouting(uint64_t registration, int retries, MonotonicTime sent, absl::Status status,
+                 const IncomingMessage& answer) {
     auto table = std::make_shared<RoutingTable>();
     bool is_newer = false;
     if (status.ok()) status = DecodeControl(answer.bytes, *table);
     if (status.ok() && table->since_epoch() != 0) status = Complete(*table);
     {
       MutexLock lock(mu_);
-      if (closed_ || life != life_) return;
+      if (closed_ || registration != registration_count_) return;
       is_newer = status.ok() && table->epoch() > routing_epoch_;
       if (is_newer) {
         routing_epoch_ = table->epoch();
@@ -455,18 +482,21 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       if (absl::IsInvalidArgument(status)) routing_ = nullptr;
     }
     if (is_newer && events_.routing != nullptr) {
-      if (!BeginEvent(life, kRoutingEvent)) return;
+      if (!BeginEvent(registration, kRoutingEvent)) return;
       events_.routing(*table);
       EndEvent(kRoutingEvent);
     }
     // The call waited as long as it was to: nothing new.
-    const bool waited = absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kRoutingAttempt / 2;
+    const bool waited =
+        absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kRoutingAttempt / 2;
     if (is_newer || waited) {
-      PollRouting(life, 0);
+      PollRouting(registration, 0);
       return;
     }
     routing_channel_.After(Backoff(retries, RandomNumber()),
-                           [self = shared_from_this(), life, retries] { self->PollRouting(life, retries + 1); });
+                           [self = shared_from_this(), registration, retries] {
+                             self->PollRouting(registration, retries + 1);
+                           });
   }
 
   // Makes the whole table of what has changed since the present one.
@@ -476,10 +506,12 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       MutexLock lock(mu_);
       base = routing_;
     }
-    if (base == nullptr) return absl::InvalidArgumentError("changes of the routing came, and there is none here");
+    if (base == nullptr)
+      return absl::InvalidArgumentError("changes of the routing came, and there is none here");
     absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(*base, table);
     if (!whole.ok()) {
-      spdlog::warn("the scheduler at {}: {}; asking for the whole table", scheduler_, whole.status().ToString());
+      spdlog::warn("the scheduler at {}: {}; asking for the whole table", scheduler_,
+                   whole.status().ToString());
       return whole.status();
     }
     table = *std::move(whole);
@@ -500,8 +532,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   CondVar event_over_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   // Grows with every Register and when the scheduler ends one.
-  uint64_t life_ PAWL_GUARDED_BY(mu_) = 0;
-  // Null unless a Register of this life has not been answered.
+  uint64_t registration_count_ PAWL_GUARDED_BY(mu_) = 0;
+  // Null unless a Register of this incarnation has not been answered.
   std::shared_ptr<Registered> registering_ PAWL_GUARDED_BY(mu_);
   bool registered_ PAWL_GUARDED_BY(mu_) = false;
   bool started_ PAWL_GUARDED_BY(mu_) = false;
@@ -522,9 +554,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   uint64_t challenge_ PAWL_GUARDED_BY(mu_) = 0;
 };
 
-NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events,
-                   ControlChannel* routing_channel)
-    : state_(std::make_shared<State>(channel, routing_channel == nullptr ? channel : *routing_channel, clock,
+NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler,
+                   Events events, ControlChannel* routing_channel)
+    : state_(std::make_shared<State>(channel,
+                                     routing_channel == nullptr ? channel : *routing_channel, clock,
                                      std::move(scheduler), std::move(events))) {}
 
 NodeLink::~NodeLink() { Close(); }

@@ -10,11 +10,11 @@
 
 #include "absl/strings/cord.h"
 #include "client_lib/base/futures.h"
-#include "client_lib/base/lease.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/base/simulated_clock.h"
+#include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/base/version.h"
 #include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
 #include "gtest/gtest.h"
 
@@ -39,7 +39,8 @@ IncomingMessage Message(const google::protobuf::MessageLite& message) {
   return out;
 }
 
-// Keeps what is sent until the test answers it, and runs timers when the test lets time pass. All on the test's thread.
+// Keeps what is sent until the test answers it, and runs timers when the test lets time pass. All
+// on the test's thread.
 class ScriptedChannel final : public ControlChannel {
  public:
   struct Sent {
@@ -51,7 +52,8 @@ class ScriptedChannel final : public ControlChannel {
 
   explicit ScriptedChannel(SimulatedClock& clock) : clock_(clock) {}
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) override {
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override {
     std::string bytes(request.bytes.size(), '\0');
     request.bytes.CopyTo(bytes.data());
     if (method == kGoodbye) {
@@ -72,7 +74,8 @@ class ScriptedChannel final : public ControlChannel {
   void Advance(MonotonicDuration by) {
     const MonotonicTime end = clock_.Now() + by;
     while (!timers_.empty() && timers_.begin()->first <= end) {
-      if (timers_.begin()->first > clock_.Now()) clock_.Advance(timers_.begin()->first - clock_.Now());
+      if (timers_.begin()->first > clock_.Now())
+        clock_.Advance(timers_.begin()->first - clock_.Now());
       absl::AnyInvocable<void()> action = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
       action();
@@ -101,7 +104,9 @@ class ScriptedChannel final : public ControlChannel {
   void Answer(const std::string& method, const google::protobuf::MessageLite& answer) {
     Take(method).done(absl::OkStatus(), Message(answer));
   }
-  void Refuse(const std::string& method, const absl::Status& status) { Take(method).done(status, IncomingMessage()); }
+  void Refuse(const std::string& method, const absl::Status& status) {
+    Take(method).done(status, IncomingMessage());
+  }
 
   std::deque<Sent> sent;
   std::vector<std::string> goodbyes;
@@ -136,13 +141,17 @@ class NodeLinkTest : public testing::Test {
  protected:
   NodeLinkTest()
       : link_(channel_, clock_, "scheduler:1",
-              {.fill_heartbeat = [this](HeartbeatRequest& request) { request.set_draining(draining_); },
+              {.fill_heartbeat =
+                   [this](HeartbeatRequest& request) { request.set_draining(draining_); },
                .routing =
                    [this](const RoutingTable& table) {
                      epochs_.push_back(table.epoch());
                      last_routing_ = table;
                    },
-               .job_state = [this](JobState state, const std::string& failure) { states_.emplace_back(state, failure); },
+               .job_state =
+                   [this](JobState state, const std::string& failure) {
+                     states_.emplace_back(state, failure);
+                   },
                .disowned =
                    [this](const absl::Status& why) {
                      disowned_.push_back(why);
@@ -157,7 +166,8 @@ class NodeLinkTest : public testing::Test {
     channel_.Advance(milliseconds(0));
   }
 
-  std::future<absl::StatusOr<RegisterResponse>> Register(const RegisterRequest& request, MonotonicTime deadline) {
+  std::future<absl::StatusOr<RegisterResponse>> Register(const RegisterRequest& request,
+                                                         MonotonicTime deadline) {
     std::future<absl::StatusOr<RegisterResponse>> registered;
     link_.Register(request, deadline, Fulfilling(registered));
     return registered;
@@ -262,7 +272,8 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("rank 1 is hosted by worker-0"));
     channel_.Advance(seconds(2));
   }
-  EXPECT_NE(refused.get().status().message().find("rank 1 is hosted by worker-0"), absl::string_view::npos);
+  EXPECT_NE(refused.get().status().message().find("rank 1 is hosted by worker-0"),
+            absl::string_view::npos);
 }
 
 TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
@@ -349,7 +360,7 @@ TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
 TEST_F(NodeLinkTest, AnEndedLifeIsFollowedByOneMoreRegistrationUnderAHigherNumber) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent first = channel_.Take(kRegister);
-  first.done(absl::AbortedError("began a life that is over"), IncomingMessage());
+  first.done(absl::AbortedError("began an incarnation that is over"), IncomingMessage());
   ScriptedChannel::Sent second = channel_.Take(kRegister);
   RegisterRequest before, after;
   ASSERT_TRUE(before.ParseFromString(first.bytes) && after.ParseFromString(second.bytes));
@@ -429,7 +440,8 @@ TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSched
   EXPECT_LE(under_way, 16u);
   // A minute without the scheduler ends nothing.
   for (int i = 0; i < 300; ++i) {
-    while (channel_.Waiting(kHeartbeat) > 0) channel_.Refuse(kHeartbeat, absl::UnavailableError("gone"));
+    while (channel_.Waiting(kHeartbeat) > 0)
+      channel_.Refuse(kHeartbeat, absl::UnavailableError("gone"));
     channel_.Advance(kInterval);
   }
   EXPECT_TRUE(disowned_.empty());
@@ -533,16 +545,18 @@ TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {
   HeartbeatResponse stopped;
   stopped.set_job_state(STOPPED);
   channel_.Answer(kHeartbeat, stopped);
-  EXPECT_EQ(states_, (std::vector<std::pair<JobState, std::string>>{{RUNNING, ""}, {FAILED, "worker-1 is dead"}}));
+  EXPECT_EQ(states_, (std::vector<std::pair<JobState, std::string>>{{RUNNING, ""},
+                                                                    {FAILED, "worker-1 is dead"}}));
 }
 
 TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent) {
   absl::StatusOr<RegisterResponse> again;
   when_disowned_ = [&] {
-    link_.Register(RegisterRequest(), MonotonicTime::max(), [&](absl::StatusOr<RegisterResponse> response) {
-      again = std::move(response);
-      link_.Start();
-    });
+    link_.Register(RegisterRequest(), MonotonicTime::max(),
+                   [&](absl::StatusOr<RegisterResponse> response) {
+                     again = std::move(response);
+                     link_.Start();
+                   });
   };
   RegisterAndStart(5);
   channel_.Answer(kGetRouting, Routing(3));
@@ -551,7 +565,8 @@ TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent
   channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
   ASSERT_EQ(disowned_.size(), 1u);
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
-  // An answer of the old life that was on its way neither gives the lease back nor is a second event.
+  // An answer of the old incarnation that was on its way neither gives the lease back nor is a
+  // second event.
   channel_.Answer(kHeartbeat, Running());
   channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
   EXPECT_EQ(disowned_.size(), 1u);
@@ -564,7 +579,7 @@ TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent
   HeartbeatRequest sent;
   ASSERT_TRUE(sent.ParseFromString(channel_.Take(kHeartbeat).bytes));
   EXPECT_EQ(sent.incarnation(), 9u);
-  // Routing is asked for from the beginning; the old life's call counts no more.
+  // Routing is asked for from the beginning; the old incarnation's call counts no more.
   channel_.Answer(kGetRouting, Routing(8));
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{3}));
   channel_.Answer(kGetRouting, Routing(8));

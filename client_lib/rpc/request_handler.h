@@ -15,15 +15,18 @@ namespace pawl {
 
 // What a handler knows of a request besides its bytes.
 struct CallContext {
-  // When the caller stops waiting. Always set: the service gives a call without a deadline one of its own.
+  // When the caller stops waiting. Always set: the service gives a call without a deadline one of
+  // its own.
   MonotonicTime deadline;
   // Becomes true when nobody waits for the answer any more (the connection is
-  // gone, the caller cancelled). A hint that saves work: a parked call is looked at
-  // when parked calls are swept for their deadlines, and then answered with any
+  // gone, the caller cancelled). A hint that saves work: a pending call is looked at
+  // when pending calls are swept for their deadlines, and then answered with any
   // status. Null where the transport cannot tell.
   std::shared_ptr<const std::atomic<bool>> cancelled;
 
-  bool IsCancelled() const { return cancelled != nullptr && cancelled->load(std::memory_order_relaxed); }
+  bool IsCancelled() const {
+    return cancelled != nullptr && cancelled->load(std::memory_order_relaxed);
+  }
 };
 
 // Thread-safe. Implemented by the server; called by its gRPC service and by InProcessTransport.
@@ -36,7 +39,7 @@ class RequestHandler {
 
   virtual ~RequestHandler() = default;
 
-  // Never blocks. A request that has to wait (a parked pull) is kept with its
+  // Never blocks. A request that has to wait (a pending pull) is kept with its
   // `reply`; the handler itself answers it with DEADLINE_EXCEEDED once
   // `context.deadline` has passed. Whoever keeps views into the request keeps `request.owner`.
   virtual void Handle(Method method, IncomingMessage request, CallContext context, Reply reply) = 0;

@@ -6,15 +6,17 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/types/optional.h"
-#include "client_lib/base/growing_pause.h"
+#include "client_lib/rpc/growing_pause.h"
 #include "client_lib/rpc/transport.h"
 
 namespace pawl {
 
 MonotonicDuration Backoff(int retries, uint64_t random) {
-  const MonotonicDuration full = GrowingPause(static_cast<uint32_t>(retries) + 1, kFirstBackoff, kMaxBackoff);
+  const MonotonicDuration full =
+      GrowingPause(static_cast<uint32_t>(retries) + 1, kFirstBackoff, kMaxBackoff);
   const MonotonicDuration half = full / 2;
-  return half + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % static_cast<uint64_t>(half.count())));
+  return half + MonotonicDuration(static_cast<MonotonicDuration::rep>(
+                    random % static_cast<uint64_t>(half.count())));
 }
 
 bool IsUnanswered(const absl::Status& error) {
@@ -34,10 +36,12 @@ bool IsFinal(const absl::Status& error) {
 }
 
 bool IsPassing(const absl::Status& error) {
-  return IsUnanswered(error) || (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
+  return IsUnanswered(error) ||
+         (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
 }
 
-RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random, RetryBudget& budget) {
+RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random,
+                          RetryBudget& budget) {
   if (IsUnanswered(error)) {
     if (!budget.Spend()) return {RetryAction::kAgain, kMaxBackoff};
     return {RetryAction::kAgain, Backoff(retries, random)};
@@ -50,12 +54,14 @@ RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t rando
       const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
       uint32_t milliseconds;
       if (!pushback || !absl::SimpleAtoi(std::string(*pushback), &milliseconds)) break;
-      MonotonicDuration asked = std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
+      MonotonicDuration asked =
+          std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
       const MonotonicDuration doubled = asked * (1 << std::min(retries, kMaxPushbackDoublings));
       asked = std::max(asked, std::min<MonotonicDuration>(doubled, kMaxBackoff));
       // Later by up to half, so that those who were sent away do not come back together.
       const uint64_t spread = static_cast<uint64_t>(asked.count()) / 2 + 1;
-      return {RetryAction::kAgain, asked + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % spread))};
+      return {RetryAction::kAgain,
+              asked + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % spread))};
     }
     default:
       break;

@@ -12,7 +12,9 @@ namespace {
 
 // Whether each server that is named is one of `servers`.
 bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas) {
-  const auto is_known = [servers](uint32_t server) { return server < static_cast<uint32_t>(servers); };
+  const auto is_known = [servers](uint32_t server) {
+    return server < static_cast<uint32_t>(servers);
+  };
   return (primary == kNoPrimary || is_known(primary)) &&
          std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
          std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
@@ -38,8 +40,8 @@ std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const Routin
   return changed;
 }
 
-RoutingTable RoutingChanges(const RoutingTable& table, uint64_t since_epoch, const std::vector<uint32_t>& changed,
-                            bool servers_changed) {
+RoutingTable RoutingChanges(const RoutingTable& table, uint64_t since_epoch,
+                            const std::vector<uint32_t>& changed, bool servers_changed) {
   RoutingTable changes;
   changes.set_job_id(table.job_id());
   changes.set_epoch(table.epoch());
@@ -53,21 +55,24 @@ RoutingTable RoutingChanges(const RoutingTable& table, uint64_t since_epoch, con
   return changes;
 }
 
-absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const RoutingTable& changes) {
+absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base,
+                                                 const RoutingTable& changes) {
   if (changes.since_epoch() == 0 || changes.since_epoch() != base.epoch()) {
-    return absl::InvalidArgumentError(absl::StrCat("changes of the routing since epoch ", changes.since_epoch(),
+    return absl::InvalidArgumentError(absl::StrCat("changes of the routing since epoch ",
+                                                   changes.since_epoch(),
                                                    " do not fit a table of epoch ", base.epoch()));
   }
   if (changes.job_id() != base.job_id() || changes.epoch() <= base.epoch()) {
-    return absl::InvalidArgumentError(absl::StrCat("changes of the routing lead from epoch ", base.epoch(), " of job ",
-                                                   base.job_id(), " to epoch ", changes.epoch(), " of job ",
-                                                   changes.job_id()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("changes of the routing lead from epoch ", base.epoch(), " of job ",
+                     base.job_id(), " to epoch ", changes.epoch(), " of job ", changes.job_id()));
   }
-  if (changes.primary_size() != changes.changed_size() || changes.replicas_size() != changes.changed_size() ||
+  if (changes.primary_size() != changes.changed_size() ||
+      changes.replicas_size() != changes.changed_size() ||
       base.replicas_size() != base.primary_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("changes of the routing name ", changes.changed_size(), " partitions, ",
-                                                   changes.primary_size(), " primaries and the replicas of ",
-                                                   changes.replicas_size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "changes of the routing name ", changes.changed_size(), " partitions, ",
+        changes.primary_size(), " primaries and the replicas of ", changes.replicas_size()));
   }
   RoutingTable table = base;
   table.set_epoch(changes.epoch());
@@ -76,8 +81,9 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const
   for (int i = 0; i < changes.changed_size(); ++i) {
     const uint32_t partition = changes.changed(i);
     if (partition <= last || partition >= static_cast<uint32_t>(table.primary_size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("changes of the routing name partition ", partition, " after ", last, ", of ", table.primary_size()));
+      return absl::InvalidArgumentError(absl::StrCat("changes of the routing name partition ",
+                                                     partition, " after ", last, ", of ",
+                                                     table.primary_size()));
     }
     last = partition;
     table.set_primary(static_cast<int>(partition), changes.primary(i));
@@ -86,8 +92,9 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const
   // All of them: the servers may be other ones.
   for (int p = 0; p < table.primary_size(); ++p) {
     if (NamesOnly(table.servers_size(), table.primary(p), table.replicas(p))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("with the changes of the routing to epoch ", table.epoch(), " partition ",
-                                                   p, " is on a server that there is not"));
+    return absl::InvalidArgumentError(absl::StrCat("with the changes of the routing to epoch ",
+                                                   table.epoch(), " partition ", p,
+                                                   " is on a server that there is not"));
   }
   return table;
 }

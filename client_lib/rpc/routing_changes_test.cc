@@ -48,7 +48,8 @@ TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
       table.set_epoch(table.epoch() + 1 + below(3));
       if (below(4) == 0) AddServer(table, table.epoch());
       if (below(4) == 0) {
-        table.mutable_servers(static_cast<int>(below(table.servers_size())))->set_incarnation(table.epoch());
+        table.mutable_servers(static_cast<int>(below(table.servers_size())))
+            ->set_incarnation(table.epoch());
       }
       for (uint32_t i = below(5); i-- > 0;) {
         const int p = static_cast<int>(below(kPartitions));
@@ -66,7 +67,8 @@ TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
     }
     const size_t from = below(tables.size() - 1);
     const size_t to = from + 1 + below(tables.size() - from - 1);
-    const absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(tables[from], Changes(tables[from], tables[to], true));
+    const absl::StatusOr<RoutingTable> whole =
+        ApplyRoutingChanges(tables[from], Changes(tables[from], tables[to], true));
     ASSERT_TRUE(whole.ok()) << whole.status();
     ASSERT_EQ(whole->SerializeAsString(), tables[to].SerializeAsString()) << "seed " << seed;
   }

@@ -13,8 +13,11 @@ namespace pawl {
 // The slowest network that deadlines are made for.
 inline constexpr uint64_t kMinBytesPerSecond = 20'000'000;
 
-// What a message of so many bytes takes on it: a part of the message's deadline, which allows for more besides.
-inline MonotonicDuration TransferTime(size_t bytes) { return std::chrono::milliseconds(1000 * bytes / kMinBytesPerSecond); }
+// What a message of so many bytes takes on it: a part of the message's deadline, which allows for
+// more besides.
+inline MonotonicDuration TransferTime(size_t bytes) {
+  return std::chrono::milliseconds(1000 * bytes / kMinBytesPerSecond);
+}
 
 }  // namespace pawl
 

@@ -16,7 +16,8 @@ enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnaps
 
 // The payload of a FAILED_PRECONDITION status that holds a serialized pawl.RoutingTable.
 inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";
-// The payload of a RESOURCE_EXHAUSTED status that says after how many milliseconds to try again (decimal digits).
+// The payload of a RESOURCE_EXHAUSTED status that says after how many milliseconds to try again
+// (decimal digits).
 inline constexpr char kPushbackPayloadUrl[] = "type.pawl/retry-pushback-ms";
 // As a pushback: not at all.
 inline constexpr char kNeverAgain[] = "-1";
@@ -32,19 +33,22 @@ class Transport {
   virtual ~Transport() = default;
 
   // Sends `request` to the server at `address` (host:port), once: no retries here.
-  // `done` gets DEADLINE_EXCEEDED when `timeout` has passed without an answer. It may run before Call returns.
-  virtual void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
-                    Done done) = 0;
+  // `done` gets DEADLINE_EXCEEDED when `timeout` has passed without an answer. It may run before
+  // Call returns.
+  virtual void Call(const std::string& address, Method method, OutgoingMessage request,
+                    MonotonicDuration timeout, Done done) = 0;
 
-  // Ends the calls under way to `address` with CANCELLED, soon: the server is not expected to answer. Later calls are
-  // not touched. A hint, which a transport may ignore.
+  // Ends the calls under way to `address` with CANCELLED, soon: the server is not expected to
+  // answer. Later calls are not touched. A hint, which a transport may ignore.
   virtual void CancelCalls(const std::string& address) {}
 
-  // Nobody is expected at `address` any more: ends the calls under way to it as CancelCalls does, and gives up what is kept
-  // for calls to it. A later call begins anew. Runs nothing of the caller's before it returns.
+  // Nobody is expected at `address` any more: ends the calls under way to it as CancelCalls does,
+  // and gives up what is kept for calls to it. A later call begins anew. Runs nothing of the
+  // caller's before it returns.
   virtual void Forget(const std::string& address) { CancelCalls(address); }
 
-  // Runs `action` once, after `delay` or at Shutdown, on another thread (retries with backoff wait here).
+  // Runs `action` once, after `delay` or at Shutdown, on another thread (retries with backoff wait
+  // here).
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
 
   // Ends every call under way with CANCELLED, soon, and every later one at once.

@@ -22,7 +22,14 @@ inline constexpr size_t kMaxCopiedBytes = 256;
 // Protobuf's own limit on nesting.
 inline constexpr size_t kMaxGroupDepth = 100;
 
-enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kGroupBegin = 3, kGroupEnd = 4, kFixed32 = 5 };
+enum WireType : uint32_t {
+  kVarint = 0,
+  kFixed64 = 1,
+  kBytes = 2,
+  kGroupBegin = 3,
+  kGroupEnd = 4,
+  kFixed32 = 5
+};
 
 constexpr uint32_t Tag(uint32_t field, WireType type) { return field << 3 | type; }
 
@@ -33,21 +40,28 @@ inline size_t VarintSize(uint64_t value) {
 }
 
 // Of sint32: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
-inline uint32_t ZigZag(int32_t value) { return static_cast<uint32_t>(value) << 1 ^ (value < 0 ? ~0u : 0u); }
-inline int32_t UnZigZag(uint32_t value) { return static_cast<int32_t>(value >> 1 ^ (value & 1 ? ~0u : 0u)); }
+inline uint32_t ZigZag(int32_t value) {
+  return static_cast<uint32_t>(value) << 1 ^ (value < 0 ? ~0u : 0u);
+}
+inline int32_t UnZigZag(uint32_t value) {
+  return static_cast<int32_t>(value >> 1 ^ (value & 1 ? ~0u : 0u));
+}
 
 // Fields that have their default are not written; tags of this file take one byte.
 inline size_t VarintFieldSize(uint64_t value) { return value == 0 ? 0 : 1 + VarintSize(value); }
 inline size_t BytesFieldSize(size_t size) { return size == 0 ? 0 : 1 + VarintSize(size) + size; }
 
 // How much of a bytes field WireEncoder copies.
-inline size_t CopiedBytes(const ByteView& bytes) { return bytes.size() <= kMaxCopiedBytes ? bytes.size() : 0; }
+inline size_t CopiedBytes(const ByteView& bytes) {
+  return bytes.size() <= kMaxCopiedBytes ? bytes.size() : 0;
+}
 
 // Writes small things to memory of its own and notes where the large ones lie.
 class WireEncoder {
  public:
   // `own_bytes` bounds what goes through the Put functions and small Bytes.
-  WireEncoder(size_t own_bytes, std::shared_ptr<const void> owner) : owned_(std::make_shared<Owned>()) {
+  WireEncoder(size_t own_bytes, std::shared_ptr<const void> owner)
+      : owned_(std::make_shared<Owned>()) {
     owned_->memory.reset(new char[own_bytes]);
     owned_->borrowed = std::move(owner);
     begin_ = end_ = owned_->memory.get();
@@ -70,7 +84,8 @@ class WireEncoder {
   }
 
   void PutMessage(const google::protobuf::MessageLite& message) {
-    end_ = reinterpret_cast<char*>(message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(end_)));
+    end_ = reinterpret_cast<char*>(
+        message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(end_)));
   }
 
   void PutBytesField(uint32_t field, const ByteView& bytes) {
@@ -82,7 +97,8 @@ class WireEncoder {
       return;
     }
     Flush();
-    for (const ByteView::Fragment& fragment : bytes.fragments()) bytes_.Append(fragment.data(), fragment.size());
+    for (const ByteView::Fragment& fragment : bytes.fragments())
+      bytes_.Append(fragment.data(), fragment.size());
   }
 
   OutgoingMessage Finish() && {
@@ -111,7 +127,8 @@ class WireEncoder {
 // Reads a message that lies in fragments.
 class WireDecoder {
  public:
-  explicit WireDecoder(const ByteView& message) : next_(message.fragments().data()), left_(message.size()) {}
+  explicit WireDecoder(const ByteView& message)
+      : next_(message.fragments().data()), left_(message.size()) {}
 
   bool done() const { return left_ == 0; }
 

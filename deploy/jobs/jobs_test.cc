@@ -23,7 +23,8 @@ Job ReadJob(const std::string& name) {
 
 TEST(JobsTest, FlightsJobsReadTheFlightsFiles) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/flights.csv";
-  std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,23,6,ATL,SAV,215\n";
+  std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,"
+                         "23,6,ATL,SAV,215\n";
   for (const char* name : {"flights-deepfm", "flights-fm", "flights-lr"}) {
     const Job job = ReadJob(name);
     EXPECT_EQ(job.name(), name);
@@ -39,7 +40,8 @@ TEST(JobsTest, FlightsJobsReadTheFlightsFiles) {
 // The distance is a number to it, and a category to the others.
 TEST(JobsTest, FlightsDlrmJobReadsTheFlightsFiles) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/flights-dlrm.csv";
-  std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,23,6,ATL,SAV,215\n";
+  std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,"
+                         "23,6,ATL,SAV,215\n";
   const Job job = ReadJob("flights-dlrm");
   EXPECT_EQ(job.name(), "flights-dlrm");
   const auto dataset = Dataset::Load(job.data(), path);

@@ -28,11 +28,13 @@ struct CommandSpec {
   std::vector<std::string> flags;
   // Those of them that may come more than once: absl::Flag<std::string>s, whose value is not used.
   std::vector<std::string> repeated_flags = {};
-  // The flag that a word which is no flag stands for: `pawlctl drain server-1`. Empty: there are no such words.
+  // The flag that a word which is no flag stands for: `pawlctl drain server-1`. Empty: there are no
+  // such words.
   std::string argument = {};
   // Flags that may come without a value, and what they mean then.
   absl::flat_hash_map<std::string, std::string> bare_flags = {};
-  // What flags mean here where that is not what they mean to other commands; shown without a default.
+  // What flags mean here where that is not what they mean to other commands; shown without a
+  // default.
   absl::flat_hash_map<std::string, std::string> flag_help = {};
 };
 
@@ -45,9 +47,12 @@ struct CommandLine {
   absl::flat_hash_set<std::string> given;
 };
 
-// Sets the flags that `arguments` (what comes after the command) give, as --name=value or --name value, or
-// --name for a boolean or a bare flag. INVALID_ARGUMENT, saying what would be right, for anything else.
-absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::Span<const std::string> arguments);
+// Sets the flags that `arguments` (what comes after the command) give, as --name=value or --name
+// value, or
+// --name for a boolean or a bare flag. INVALID_ARGUMENT, saying what would be right, for anything
+// else.
+absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command,
+                                             absl::Span<const std::string> arguments);
 
 // The text of `program COMMAND --help`.
 std::string CommandHelp(absl::string_view program, const CommandSpec& command);

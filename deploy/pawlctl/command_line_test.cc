@@ -26,7 +26,9 @@ const CommandSpec kRun = {.name = "run",
 
 class CommandLineTest : public testing::Test {
  protected:
-  absl::StatusOr<CommandLine> Parse(std::vector<std::string> arguments) { return ParseCommandLine(kRun, arguments); }
+  absl::StatusOr<CommandLine> Parse(std::vector<std::string> arguments) {
+    return ParseCommandLine(kRun, arguments);
+  }
   std::string Error(std::vector<std::string> arguments) {
     const absl::Status status = Parse(arguments).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -60,9 +62,13 @@ TEST_F(CommandLineTest, ImpossibleValueIsNamed) {
   EXPECT_TRUE(absl::StrContains(error, "--servers=many")) << error;
 }
 
-TEST_F(CommandLineTest, MissingValueIsNamed) { EXPECT_TRUE(absl::StrContains(Error({"--job"}), "--job needs a value")); }
+TEST_F(CommandLineTest, MissingValueIsNamed) {
+  EXPECT_TRUE(absl::StrContains(Error({"--job"}), "--job needs a value"));
+}
 
-TEST_F(CommandLineTest, StrayArgumentIsNamed) { EXPECT_TRUE(absl::StrContains(Error({"job.pbtxt"}), "'job.pbtxt'")); }
+TEST_F(CommandLineTest, StrayArgumentIsNamed) {
+  EXPECT_TRUE(absl::StrContains(Error({"job.pbtxt"}), "'job.pbtxt'"));
+}
 
 const CommandSpec kDrain = {.name = "drain",
                             .summary = "drains",
@@ -72,13 +78,15 @@ const CommandSpec kDrain = {.name = "drain",
                             .bare_flags = {{"servers", "7"}}};
 
 TEST_F(CommandLineTest, OneWordMayStandForAFlagAndAFlagForItsUsualValue) {
-  const absl::StatusOr<CommandLine> line = ParseCommandLine(kDrain, std::vector<std::string>{"--servers", "flights"});
+  const absl::StatusOr<CommandLine> line =
+      ParseCommandLine(kDrain, std::vector<std::string>{"--servers", "flights"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(absl::GetFlag(FLAGS_job), "flights");
   EXPECT_EQ(absl::GetFlag(FLAGS_servers), 7);
   EXPECT_TRUE(line->given.contains("servers"));
   EXPECT_TRUE(line->given.contains("job"));
-  EXPECT_FALSE(ParseCommandLine(kDrain, std::vector<std::string>{"flights", "other"}).ok()) << "one word, not two";
+  EXPECT_FALSE(ParseCommandLine(kDrain, std::vector<std::string>{"flights", "other"}).ok())
+      << "one word, not two";
   EXPECT_FALSE(Parse({"--servers=3"})->given.contains("job"));
 }
 
@@ -90,8 +98,8 @@ TEST_F(CommandLineTest, HelpWinsOverMistakes) {
 
 TEST_F(CommandLineTest, HelpShowsEveryFlagWithItsDefault) {
   const std::string help = CommandHelp("pawlctl", kRun);
-  for (const char* part :
-       {"Usage: pawlctl run", "Runs a job.", "--servers=...  (default 1)", "how many servers", "--json\n", "--set=..."}) {
+  for (const char* part : {"Usage: pawlctl run", "Runs a job.", "--servers=...  (default 1)",
+                           "how many servers", "--json\n", "--set=..."}) {
     EXPECT_TRUE(absl::StrContains(help, part)) << part << " is missing in\n" << help;
   }
 }

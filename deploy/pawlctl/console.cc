@@ -12,7 +12,9 @@ constexpr size_t kUnknownWidth = 80;
 // Without a terminal nothing has to fit.
 constexpr size_t kNoWidth = 4096;
 
-void Put(std::FILE* file, absl::string_view text) { std::fwrite(text.data(), 1, text.size(), file); }
+void Put(std::FILE* file, absl::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), file);
+}
 
 }  // namespace
 

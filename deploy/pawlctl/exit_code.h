@@ -7,8 +7,8 @@
 namespace pawl {
 
 inline constexpr int kExitDone = 0;
-// The job failed or was stopped, or has no checkpoint of its end though it was to have one, or the cluster refused what was
-// asked.
+// The job failed or was stopped, or has no checkpoint of its end though it was to have one, or the
+// cluster refused what was asked.
 inline constexpr int kExitFailed = 1;
 // A wrong command line or job file: nothing was started or changed.
 inline constexpr int kExitUsage = 2;

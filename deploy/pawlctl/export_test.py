@@ -2,7 +2,7 @@
 """Tests of `pawlctl export`: jobs are trained to their end, and their models are used without Pawl.
 
 Nothing here comes from Pawl but the program: arrays are parsed by the words of NumPy's format, keys and scores are computed
-by those of server/export/model_format.md, the digest by those of scheduler/digest.h.
+by those of server/export/model_format.md, the digest by those of scheduler/job/digest.h.
 
 Usage: export_test.py PAWLCTL
 """

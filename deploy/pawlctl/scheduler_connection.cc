@@ -1,9 +1,9 @@
 #include "deploy/pawlctl/scheduler_connection.h"
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/rpc/grpc_deadline.h"
-#include "client_lib/rpc/grpc_settings.h"
-#include "client_lib/rpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_deadline.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
@@ -11,8 +11,9 @@ namespace pawl {
 
 SchedulerConnection::SchedulerConnection(const std::string& address)
     : address_(address),
-      stub_(Scheduler::NewStub(grpc::CreateCustomChannel(ChannelTarget(address), grpc::InsecureChannelCredentials(),
-                                                         ChannelSettings(ChannelKind::kControl)))) {}
+      stub_(Scheduler::NewStub(
+          grpc::CreateCustomChannel(ChannelTarget(address), grpc::InsecureChannelCredentials(),
+                                    ChannelSettings(ChannelKind::kControl)))) {}
 
 absl::StatusOr<GetStatusResponse> SchedulerConnection::GetStatus(MonotonicDuration timeout) {
   grpc::ClientContext context;
@@ -41,7 +42,8 @@ absl::StatusOr<RoutingTable> SchedulerConnection::GetRouting(MonotonicDuration t
   return response;
 }
 
-absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::string& dir, MonotonicDuration timeout) {
+absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::string& dir,
+                                                                   MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   CheckpointRequest request;
@@ -52,7 +54,8 @@ absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::st
   return response;
 }
 
-absl::StatusOr<ScaleResponse> SchedulerConnection::Scale(const ScaleRequest& request, MonotonicDuration timeout) {
+absl::StatusOr<ScaleResponse> SchedulerConnection::Scale(const ScaleRequest& request,
+                                                         MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   ScaleResponse response;
@@ -68,8 +71,8 @@ absl::Status SchedulerConnection::Drain(const DrainRequest& request, MonotonicDu
   return ToStatus(stub_->Drain(&context, request, &response));
 }
 
-absl::StatusOr<ReleaseKeptResponse> SchedulerConnection::ReleaseKept(const ReleaseKeptRequest& request,
-                                                                     MonotonicDuration timeout) {
+absl::StatusOr<ReleaseKeptResponse> SchedulerConnection::ReleaseKept(
+    const ReleaseKeptRequest& request, MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   ReleaseKeptResponse response;
@@ -78,7 +81,8 @@ absl::StatusOr<ReleaseKeptResponse> SchedulerConnection::ReleaseKept(const Relea
   return response;
 }
 
-absl::StatusOr<ListEventsResponse> SchedulerConnection::ListEvents(uint64_t after, MonotonicDuration timeout) {
+absl::StatusOr<ListEventsResponse> SchedulerConnection::ListEvents(uint64_t after,
+                                                                   MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   ListEventsRequest request;
@@ -103,10 +107,11 @@ absl::Status SchedulerConnection::ToStatus(const grpc::Status& status) const {
   const absl::Status answer = FromGrpcStatus(status);
   const std::string message(answer.message());
   if (absl::IsUnavailable(answer) || absl::IsDeadlineExceeded(answer)) {
-    return absl::Status(answer.code(),
-                        absl::StrCat("the scheduler at ", address_, " does not answer (", message,
-                                     "); is its job still running, and is the address right (--scheduler or "
-                                     "PAWL_SCHEDULER; pawlctl run writes it to scheduler.addr in its --out)?"));
+    return absl::Status(
+        answer.code(),
+        absl::StrCat("the scheduler at ", address_, " does not answer (", message,
+                     "); is its job still running, and is the address right (--scheduler or "
+                     "PAWL_SCHEDULER; pawlctl run writes it to scheduler.addr in its --out)?"));
   }
   return absl::Status(answer.code(), absl::StrCat("the scheduler at ", address_, ": ", message));
 }

@@ -1,9 +1,9 @@
 #include "deploy/pawlctl/server_connection.h"
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/rpc/grpc_deadline.h"
-#include "client_lib/rpc/grpc_settings.h"
-#include "client_lib/rpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_deadline.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
@@ -11,23 +11,27 @@ namespace pawl {
 
 ServerConnection::ServerConnection(const ServerAddress& server)
     : server_(server),
-      stub_(ServerControl::NewStub(grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(),
-                                                             ChannelSettings(ChannelKind::kControl)))) {}
+      stub_(ServerControl::NewStub(
+          grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(),
+                                    ChannelSettings(ChannelKind::kControl)))) {}
 
 absl::StatusOr<FingerprintResponse> ServerConnection::Fingerprint(const FingerprintRequest& request,
                                                                   MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   FingerprintResponse response;
-  if (const grpc::Status status = stub_->Fingerprint(&context, request, &response); !status.ok()) return ToStatus(status);
+  if (const grpc::Status status = stub_->Fingerprint(&context, request, &response); !status.ok())
+    return ToStatus(status);
   return response;
 }
 
-absl::StatusOr<InspectResponse> ServerConnection::Inspect(const InspectRequest& request, MonotonicDuration timeout) {
+absl::StatusOr<InspectResponse> ServerConnection::Inspect(const InspectRequest& request,
+                                                          MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   InspectResponse response;
-  if (const grpc::Status status = stub_->Inspect(&context, request, &response); !status.ok()) return ToStatus(status);
+  if (const grpc::Status status = stub_->Inspect(&context, request, &response); !status.ok())
+    return ToStatus(status);
   return response;
 }
 
@@ -35,9 +39,10 @@ absl::Status ServerConnection::ToStatus(const grpc::Status& status) const {
   const absl::Status answer = FromGrpcStatus(status);
   return absl::Status(
       answer.code(),
-      absl::StrCat(
-          server_.node(), " at ", server_.address(), ": ", std::string(answer.message()),
-          absl::IsDeadlineExceeded(answer) ? " (a larger --timeout gives it more time to read its parameters)" : ""));
+      absl::StrCat(server_.node(), " at ", server_.address(), ": ", std::string(answer.message()),
+                   absl::IsDeadlineExceeded(answer)
+                       ? " (a larger --timeout gives it more time to read its parameters)"
+                       : ""));
 }
 
 }  // namespace pawl

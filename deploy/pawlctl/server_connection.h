@@ -11,13 +11,14 @@
 
 namespace pawl {
 
-// Connects with the first call. Each call blocks, for at most `timeout`; an error names the server and the way out where it
-// was too slow. Thread-safe.
+// Connects with the first call. Each call blocks, for at most `timeout`; an error names the server
+// and the way out where it was too slow. Thread-safe.
 class ServerConnection {
  public:
   explicit ServerConnection(const ServerAddress& server);
 
-  absl::StatusOr<FingerprintResponse> Fingerprint(const FingerprintRequest& request, MonotonicDuration timeout);
+  absl::StatusOr<FingerprintResponse> Fingerprint(const FingerprintRequest& request,
+                                                  MonotonicDuration timeout);
   absl::StatusOr<InspectResponse> Inspect(const InspectRequest& request, MonotonicDuration timeout);
 
  private:

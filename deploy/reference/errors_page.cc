@@ -55,14 +55,17 @@ std::string StatusTable() {
     absl::Status rerouted(code, "");
     rerouted.SetPayload(kRoutingPayloadUrl, absl::Cord());
     if (const std::string action = ClientDoes(rerouted); action != plain) {
-      absl::StrAppend(&text, Row(absl::StrCat(name, " with a RoutingTable in its details"), action));
+      absl::StrAppend(&text,
+                      Row(absl::StrCat(name, " with a RoutingTable in its details"), action));
     }
     absl::Status pushed_back(code, "");
     pushed_back.SetPayload(kPushbackPayloadUrl, absl::Cord("1"));
     if (const std::string action = ClientDoes(pushed_back); action != plain) {
-      absl::StrAppend(&text,
-                      Row(absl::StrCat(name, " with grpc-retry-pushback-ms"),
-                          absl::StrCat(action, " at least as long as that says (10 s are believed), longer each time")));
+      absl::StrAppend(
+          &text,
+          Row(absl::StrCat(name, " with grpc-retry-pushback-ms"),
+              absl::StrCat(
+                  action, " at least as long as that says (10 s are believed), longer each time")));
     }
   }
   return text;
@@ -71,7 +74,8 @@ std::string StatusTable() {
 // The statuses that a comment names.
 std::vector<std::string> CodesIn(absl::string_view comment) {
   std::vector<std::string> named;
-  const std::vector<absl::string_view> words = absl::StrSplit(comment, absl::ByAnyChar(" ,.;:()\n"), absl::SkipEmpty());
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(comment, absl::ByAnyChar(" ,.;:()\n"), absl::SkipEmpty());
   for (const absl::StatusCode code : Codes()) {
     const std::string name = absl::StatusCodeToString(code);
     if (std::find(words.begin(), words.end(), name) != words.end()) named.push_back(name);
@@ -85,7 +89,8 @@ std::string FileComment(const FileDescriptor& file) {
   file.CopyTo(&proto);
   file.CopySourceCodeInfoTo(&proto);
   for (const auto& location : proto.source_code_info().location()) {
-    if (location.path_size() == 1 && location.path(0) == google::protobuf::FileDescriptorProto::kSyntaxFieldNumber) {
+    if (location.path_size() == 1 &&
+        location.path(0) == google::protobuf::FileDescriptorProto::kSyntaxFieldNumber) {
       return location.leading_comments();
     }
   }
@@ -105,7 +110,8 @@ std::string ErrorsOfAllRpcs(const FileDescriptor& file) {
 
 std::string ServiceText(const ServiceDescriptor& service) {
   std::string text = absl::StrCat("\n## ", service.name(), "\n\n`", service.file()->name(), "`\n");
-  if (const std::string errors = ErrorsOfAllRpcs(*service.file()); !errors.empty()) absl::StrAppend(&text, "\n", errors);
+  if (const std::string errors = ErrorsOfAllRpcs(*service.file()); !errors.empty())
+    absl::StrAppend(&text, "\n", errors);
   const std::string comment = CommentOf(service);
   if (!comment.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", comment));
   absl::StrAppend(&text, "\n");
@@ -113,24 +119,29 @@ std::string ServiceText(const ServiceDescriptor& service) {
     const MethodDescriptor& method = *service.method(i);
     const std::string effect = CommentOf(method);
     const std::vector<std::string> codes = CodesIn(effect);
-    const std::string own = codes.empty() ? "" : absl::StrCat(" (", absl::StrJoin(codes, ", "), ")");
-    absl::StrAppend(&text, Wrapped("- ", "  ", absl::StrCat("`", method.name(), "`", own, ": ", effect)));
+    const std::string own =
+        codes.empty() ? "" : absl::StrCat(" (", absl::StrJoin(codes, ", "), ")");
+    absl::StrAppend(&text,
+                    Wrapped("- ", "  ", absl::StrCat("`", method.name(), "`", own, ": ", effect)));
   }
   return text;
 }
 
 }  // namespace
 
-std::string ErrorsPage(const google::protobuf::DescriptorPool& pool, const std::vector<std::string>& files) {
+std::string ErrorsPage(const google::protobuf::DescriptorPool& pool,
+                       const std::vector<std::string>& files) {
   std::string text = absl::StrCat(
       "# What a call can fail with\n\n",
       Wrapped("", "",
-              "Every call ends with a gRPC status. Behind an rpc's name stand the statuses that its comment names, besides "
+              "Every call ends with a gRPC status. Behind an rpc's name stand the statuses that "
+              "its comment names, besides "
               "those that all of the service's have; the comment says when, and what to do."),
       "\n", StatusTable());
   for (const std::string& name : files) {
     const FileDescriptor& file = *pool.FindFileByName(name);
-    for (int i = 0; i < file.service_count(); ++i) absl::StrAppend(&text, ServiceText(*file.service(i)));
+    for (int i = 0; i < file.service_count(); ++i)
+      absl::StrAppend(&text, ServiceText(*file.service(i)));
   }
   return text;
 }

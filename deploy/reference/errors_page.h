@@ -9,9 +9,11 @@
 
 namespace pawl {
 
-// What the C++ client does for each status (asked of DecideRetry, client_lib/rpc/retry.h), and the services of `files` with
-// the comments of their rpcs. REQUIRES: the pool has the files, with source info.
-std::string ErrorsPage(const google::protobuf::DescriptorPool& pool, const std::vector<std::string>& files);
+// What the C++ client does for each status (asked of DecideRetry, client_lib/rpc/retry.h), and the
+// services of `files` with the comments of their rpcs. REQUIRES: the pool has the files, with
+// source info.
+std::string ErrorsPage(const google::protobuf::DescriptorPool& pool,
+                       const std::vector<std::string>& files);
 
 }  // namespace pawl
 

@@ -33,7 +33,9 @@ void MakeMessages(Message& message) {
   const Descriptor& descriptor = *message.GetDescriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor* const field = descriptor.field(i);
-    if (field->is_repeated() || field->real_containing_oneof() != nullptr || field->message_type() == nullptr) continue;
+    if (field->is_repeated() || field->real_containing_oneof() != nullptr ||
+        field->message_type() == nullptr)
+      continue;
     MakeMessages(*message.GetReflection()->MutableMessage(&message, field));
   }
 }
@@ -43,7 +45,8 @@ void NoteDefaults(const Message& message, Defaults& defaults) {
   message.GetReflection()->ListFields(message, &set);
   for (const FieldDescriptor* const field : set) {
     if (field->message_type() != nullptr) {
-      if (!field->is_repeated()) NoteDefaults(message.GetReflection()->GetMessage(message, field), defaults);
+      if (!field->is_repeated())
+        NoteDefaults(message.GetReflection()->GetMessage(message, field), defaults);
       continue;
     }
     TextFormat::PrintFieldValueToString(message, field, -1, &defaults[field->full_name()]);
@@ -60,13 +63,15 @@ Defaults DefaultsWith(uint32_t workers, const Model& model) {
   return defaults;
 }
 
-// Of all jobs alike: what depends on the number of workers or on the model is left to the field's comment.
+// Of all jobs alike: what depends on the number of workers or on the model is left to the field's
+// comment.
 Defaults DefaultsOfAllJobs() {
   Model classes, factors;
   classes.mutable_mlp()->set_classes(2);
   factors.mutable_matrix_factorization();
   Defaults common = DefaultsWith(1, Model());
-  for (const Defaults& others : {DefaultsWith(2, Model()), DefaultsWith(1, classes), DefaultsWith(1, factors)}) {
+  for (const Defaults& others :
+       {DefaultsWith(2, Model()), DefaultsWith(1, classes), DefaultsWith(1, factors)}) {
     for (auto it = common.begin(); it != common.end();) {
       const auto other = others.find(it->first);
       it = other != others.end() && other->second == it->second ? std::next(it) : common.erase(it);
@@ -94,12 +99,14 @@ std::string TypeOf(const FieldDescriptor& field) {
   return field.is_repeated() ? absl::StrCat("any number of ", type) : type;
 }
 
-std::string FieldText(const FieldDescriptor& field, const Defaults& defaults, absl::string_view indent) {
+std::string FieldText(const FieldDescriptor& field, const Defaults& defaults,
+                      absl::string_view indent) {
   std::string head = absl::StrCat(indent, "- `", field.name(), "` ", TypeOf(field));
   const auto it = defaults.find(field.full_name());
   if (it != defaults.end()) absl::StrAppend(&head, ", default ", it->second);
   const std::string comment = CommentOf(field);
-  return Wrapped(comment.empty() ? head : absl::StrCat(head, ": "), absl::StrCat(indent, "  "), comment);
+  return Wrapped(comment.empty() ? head : absl::StrCat(head, ": "), absl::StrCat(indent, "  "),
+                 comment);
 }
 
 std::string MessageText(const Descriptor& message, const Defaults& defaults) {
@@ -110,13 +117,15 @@ std::string MessageText(const Descriptor& message, const Defaults& defaults) {
   absl::StrAppend(&text, "\n");
   std::set<const google::protobuf::OneofDescriptor*> told;
   for (int i = 0; i < message.field_count(); ++i) {
-    const google::protobuf::OneofDescriptor* const oneof = message.field(i)->real_containing_oneof();
+    const google::protobuf::OneofDescriptor* const oneof =
+        message.field(i)->real_containing_oneof();
     if (oneof == nullptr) {
       absl::StrAppend(&text, FieldText(*message.field(i), defaults, ""));
     } else if (told.insert(oneof).second) {
       const std::string comment = CommentOf(*oneof);
       absl::StrAppend(&text, Wrapped(comment.empty() ? "- one of" : "- one of: ", "  ", comment));
-      for (int j = 0; j < oneof->field_count(); ++j) absl::StrAppend(&text, FieldText(*oneof->field(j), defaults, "  "));
+      for (int j = 0; j < oneof->field_count(); ++j)
+        absl::StrAppend(&text, FieldText(*oneof->field(j), defaults, "  "));
     }
   }
   return text;
@@ -135,7 +144,9 @@ std::string EnumText(const EnumDescriptor& type) {
     if (value.number() == 0) {
       absl::StrAppend(&text, Wrapped("- left out: ", "  ", comment));
     } else {
-      absl::StrAppend(&text, Wrapped(absl::StrCat("- `", value.name(), comment.empty() ? "`" : "`: "), "  ", comment));
+      absl::StrAppend(
+          &text,
+          Wrapped(absl::StrCat("- `", value.name(), comment.empty() ? "`" : "`: "), "  ", comment));
     }
   }
   return text;
@@ -147,9 +158,11 @@ std::string JobPage(const google::protobuf::DescriptorPool& pool) {
   const Defaults defaults = DefaultsOfAllJobs();
   std::string text =
       "# The job file\n\n"
-      "One protobuf text file, a [Job](#job). A field that is left out is 0, false or empty, unless a default is named.\n";
+      "One protobuf text file, a [Job](#job). A field that is left out is 0, false or empty, "
+      "unless a default is named.\n";
   std::string enums;
-  std::deque<const Descriptor*> messages = {pool.FindMessageTypeByName(Job::descriptor()->full_name())};
+  std::deque<const Descriptor*> messages = {
+      pool.FindMessageTypeByName(Job::descriptor()->full_name())};
   std::set<std::string> seen = {messages.front()->full_name()};
   while (!messages.empty()) {
     const Descriptor& message = *messages.front();
@@ -157,7 +170,8 @@ std::string JobPage(const google::protobuf::DescriptorPool& pool) {
     absl::StrAppend(&text, MessageText(message, defaults));
     for (int i = 0; i < message.field_count(); ++i) {
       const FieldDescriptor& field = *message.field(i);
-      if (field.message_type() != nullptr && seen.insert(field.message_type()->full_name()).second) {
+      if (field.message_type() != nullptr &&
+          seen.insert(field.message_type()->full_name()).second) {
         messages.push_back(field.message_type());
       }
       if (field.enum_type() != nullptr && seen.insert(field.enum_type()->full_name()).second) {

@@ -8,8 +8,9 @@
 
 namespace pawl {
 
-// The messages and enums that pawl.Job is made of, each with its comment, its fields and their defaults: those that
-// FillDefaults (client_lib/job/job_file.h) puts in. REQUIRES: the pool has pawl.Job, with source info.
+// The messages and enums that pawl.Job is made of, each with its comment, its fields and their
+// defaults: those that FillDefaults (client_lib/job/job_file.h) puts in. REQUIRES: the pool has
+// pawl.Job, with source info.
 std::string JobPage(const google::protobuf::DescriptorPool& pool);
 
 }  // namespace pawl

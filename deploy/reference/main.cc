@@ -1,6 +1,7 @@
 // write_page: writes one page of the reference to its output.
 //
-//   write_page job|errors|metrics DESCRIPTORS     (protoc --descriptor_set_out --include_imports --include_source_info)
+//   write_page job|errors|metrics DESCRIPTORS     (protoc --descriptor_set_out --include_imports
+//   --include_source_info)
 //
 // deploy/reference/generate runs it for all pages.
 //
@@ -41,15 +42,17 @@ int main(int argc, char** argv) {
     text = pawl::JobPage(pool);
   } else if (page == "errors") {
     source = "the comments in proto/ and client_lib/rpc/retry.cc";
-    text = pawl::ErrorsPage(
-        pool, {"proto/parameter.proto", "proto/scheduler.proto", "proto/replication.proto", "proto/server_control.proto"});
+    text = pawl::ErrorsPage(pool, {"proto/parameter.proto", "proto/scheduler.proto",
+                                   "proto/replication.proto", "proto/server_control.proto"});
   } else if (page == "metrics") {
-    source = "scheduler/metrics.cc";
+    source = "scheduler/status/metrics.cc";
     text = pawl::MetricsPage();
   } else {
     std::cerr << "write_page: there is no page '" << page << "'\n";
     return 2;
   }
-  std::cout << "Made by deploy/reference/generate, from " << source << ": change that, not this.\n\n" << text;
+  std::cout << "Made by deploy/reference/generate, from " << source
+            << ": change that, not this.\n\n"
+            << text;
   return std::cout.flush() ? 0 : 1;
 }

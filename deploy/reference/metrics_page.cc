@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "scheduler/metrics.h"
+#include "scheduler/status/metrics.h"
 
 namespace pawl {
 namespace {
@@ -19,7 +19,8 @@ std::string LabelsOf(const prometheus::MetricFamily& family) {
   std::vector<std::string> labels;
   for (const auto& [name, all] : values) {
     const bool names_a_node = name == "server" || name == "worker";
-    labels.push_back(names_a_node ? absl::StrCat(name, ": its name") : absl::StrCat(name, ": ", absl::StrJoin(all, ", ")));
+    labels.push_back(names_a_node ? absl::StrCat(name, ": its name")
+                                  : absl::StrCat(name, ": ", absl::StrJoin(all, ", ")));
   }
   return absl::StrJoin(labels, "; ");
 }
@@ -34,13 +35,14 @@ std::string MetricsPage() {
   status.mutable_nodes(1)->set_node("worker-0");
   std::string text =
       "# Metrics\n\n"
-      "`pawl-scheduler --metrics_listen=HOST:PORT` tells them at `http://HOST:PORT/metrics`. A counter may begin anew when\n"
+      "`pawl-scheduler --metrics_listen=HOST:PORT` tells them at `http://HOST:PORT/metrics`. A "
+      "counter may begin anew when\n"
       "the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n|---|---|---|---|\n";
   for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
     const bool is_counter = family.type == prometheus::MetricType::Counter;
-    absl::StrAppend(&text, "| `", family.name, "` | ", is_counter ? "counter" : "gauge", " | ", LabelsOf(family), " | ",
-                    family.help, " |\n");
+    absl::StrAppend(&text, "| `", family.name, "` | ", is_counter ? "counter" : "gauge", " | ",
+                    LabelsOf(family), " | ", family.help, " |\n");
   }
   return text;
 }

@@ -6,7 +6,7 @@
 
 namespace pawl {
 
-// Of a cluster with a server and a worker, which has every metric (scheduler/metrics.h).
+// Of a cluster with a server and a worker, which has every metric (scheduler/status/metrics.h).
 std::string MetricsPage();
 
 }  // namespace pawl

@@ -48,12 +48,13 @@ absl::Status ErrorOf(long http_code, const json& answer, absl::string_view text)
       case absl::StatusCode::kUnauthenticated:
         return absl::Status(code, words);
       default:
-        // ABORTED and FAILED_PRECONDITION have a meaning of their own in StateStore, which etcd does not know.
+        // ABORTED and FAILED_PRECONDITION have a meaning of their own in StateStore, which etcd
+        // does not know.
         return absl::InternalError(words);
     }
   }
-  const std::string words =
-      absl::StrCat("HTTP code ", http_code, ", \"", absl::CHexEscape(text.substr(0, kMaxQuotedBytes)), "\"");
+  const std::string words = absl::StrCat("HTTP code ", http_code, ", \"",
+                                         absl::CHexEscape(text.substr(0, kMaxQuotedBytes)), "\"");
   if (http_code >= 500) return absl::UnavailableError(words);
   return absl::UnimplementedError(absl::StrCat("this does not speak etcd's v3 gateway: ", words));
 }
@@ -88,8 +89,10 @@ class EtcdClient::Handle {
   Handle& operator=(const Handle&) = delete;
 
   // UNAVAILABLE if another endpoint may do better.
-  absl::StatusOr<json> Post(const std::string& url, const std::string& body, std::chrono::milliseconds timeout) {
-    if (curl_ == nullptr || headers_ == nullptr) return absl::ResourceExhaustedError("no memory for curl");
+  absl::StatusOr<json> Post(const std::string& url, const std::string& body,
+                            std::chrono::milliseconds timeout) {
+    if (curl_ == nullptr || headers_ == nullptr)
+      return absl::ResourceExhaustedError("no memory for curl");
     std::string text;
     error_[0] = '\0';
     Set(CURLOPT_URL, url.c_str());
@@ -119,33 +122,39 @@ class EtcdClient::Handle {
   char error_[CURL_ERROR_SIZE] = "";
 };
 
-EtcdClient::EtcdClient(std::vector<std::string> endpoints, std::chrono::milliseconds attempt_timeout)
-    : endpoints_(std::move(endpoints)), attempt_timeout_(attempt_timeout), handle_(std::make_unique<Handle>()) {}
+EtcdClient::EtcdClient(std::vector<std::string> endpoints,
+                       std::chrono::milliseconds attempt_timeout)
+    : endpoints_(std::move(endpoints)),
+      attempt_timeout_(attempt_timeout),
+      handle_(std::make_unique<Handle>()) {}
 
 EtcdClient::~EtcdClient() = default;
 
-absl::StatusOr<json> EtcdClient::Call(absl::string_view path, const json& request, MonotonicTime deadline) {
+absl::StatusOr<json> EtcdClient::Call(absl::string_view path, const json& request,
+                                      MonotonicTime deadline) {
   const std::string body = request.dump();
   std::vector<std::string> failures;
   for (size_t tried = 0; tried < endpoints_.size(); ++tried) {
     const std::string& endpoint = endpoints_[current_];
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::Real().Now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::Real().Now());
     // To curl a timeout of 0 is none.
     if (left.count() <= 0) {
       failures.push_back(absl::StrCat(endpoint, ": no time left"));
       break;
     }
-    absl::StatusOr<json> answer =
-        handle_->Post(absl::StrCat("http://", endpoint, path), body, std::min(left, attempt_timeout_));
+    absl::StatusOr<json> answer = handle_->Post(absl::StrCat("http://", endpoint, path), body,
+                                                std::min(left, attempt_timeout_));
     if (answer.ok()) return answer;
     if (!absl::IsUnavailable(answer.status())) {
-      return absl::Status(answer.status().code(),
-                          absl::StrCat("etcd at ", endpoint, ", ", path, ": ", answer.status().message()));
+      return absl::Status(answer.status().code(), absl::StrCat("etcd at ", endpoint, ", ", path,
+                                                               ": ", answer.status().message()));
     }
     failures.push_back(absl::StrCat(endpoint, ": ", answer.status().message()));
     current_ = (current_ + 1) % endpoints_.size();
   }
-  return absl::UnavailableError(absl::StrCat("no etcd endpoint answers ", path, ": ", absl::StrJoin(failures, "; ")));
+  return absl::UnavailableError(
+      absl::StrCat("no etcd endpoint answers ", path, ": ", absl::StrJoin(failures, "; ")));
 }
 
 std::string EtcdBytes(absl::string_view bytes) { return absl::Base64Escape(bytes); }
@@ -155,7 +164,8 @@ absl::StatusOr<int64_t> EtcdIntegerAt(const json& object, const char* name) {
   if (found == object.end()) return 0;
   int64_t value = 0;
   if (found->is_number_integer()) return found->get<int64_t>();
-  if (found->is_string() && absl::SimpleAtoi(found->get_ref<const std::string&>(), &value)) return value;
+  if (found->is_string() && absl::SimpleAtoi(found->get_ref<const std::string&>(), &value))
+    return value;
   return absl::DataLossError(absl::StrCat("etcd's answer has '", name, "' that is not an integer"));
 }
 
@@ -163,7 +173,8 @@ absl::StatusOr<std::string> EtcdBytesAt(const json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) return std::string();
   std::string value;
-  if (found->is_string() && absl::Base64Unescape(found->get_ref<const std::string&>(), &value)) return value;
+  if (found->is_string() && absl::Base64Unescape(found->get_ref<const std::string&>(), &value))
+    return value;
   return absl::DataLossError(absl::StrCat("etcd's answer has '", name, "' that is not base64"));
 }
 

@@ -53,7 +53,8 @@ class FixedAnswer {
       if (recv(connection, request, sizeof(request), 0) > 0) {
         ++requests_;
         for (size_t sent = 0; sent < answer_.size();) {
-          const ssize_t bytes = send(connection, answer_.data() + sent, answer_.size() - sent, MSG_NOSIGNAL);
+          const ssize_t bytes =
+              send(connection, answer_.data() + sent, answer_.size() - sent, MSG_NOSIGNAL);
           if (bytes <= 0) break;
           sent += bytes;
         }
@@ -70,12 +71,14 @@ class FixedAnswer {
 };
 
 std::string Http(absl::string_view code, absl::string_view body) {
-  return absl::StrCat("HTTP/1.1 ", code, "\r\nContent-Length: ", body.size(), "\r\nConnection: close\r\n\r\n", body);
+  return absl::StrCat("HTTP/1.1 ", code, "\r\nContent-Length: ", body.size(),
+                      "\r\nConnection: close\r\n\r\n", body);
 }
 
 absl::StatusOr<json> CallAgainst(const std::string& answer) {
   const FixedAnswer server(answer);
-  return EtcdClient({server.endpoint()}, std::chrono::milliseconds(5000)).Call("/v3/kv/range", json::object(), Soon());
+  return EtcdClient({server.endpoint()}, std::chrono::milliseconds(5000))
+      .Call("/v3/kv/range", json::object(), Soon());
 }
 
 TEST(EtcdClientTest, AnObjectIsReturned) {
@@ -109,21 +112,24 @@ TEST(EtcdClientTest, EtcdsErrorKeepsItsCodeAndWords) {
 
 TEST(EtcdClientTest, WhatIsNotEtcdIsQuoted) {
   for (const std::string& reply :
-       {Http("404 Not Found", "no\nsuch page"), Http("200 OK", "no\nsuch page"), Http("302 Found", "no\nsuch page")}) {
+       {Http("404 Not Found", "no\nsuch page"), Http("200 OK", "no\nsuch page"),
+        Http("302 Found", "no\nsuch page")}) {
     const auto answer = CallAgainst(reply);
     EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnimplemented) << answer.status();
     EXPECT_TRUE(absl::StrContains(answer.status().message(), "no\\nsuch page")) << answer.status();
   }
   for (const char* body : {"", "[]", "12", "{", "null"}) {
-    EXPECT_EQ(CallAgainst(Http("200 OK", body)).status().code(), absl::StatusCode::kUnimplemented) << body;
+    EXPECT_EQ(CallAgainst(Http("200 OK", body)).status().code(), absl::StatusCode::kUnimplemented)
+        << body;
   }
 }
 
 TEST(EtcdClientTest, AnotherEndpointIsTriedWhereOneCannotServe) {
   const FixedAnswer good(Http("200 OK", R"({"count": "1"})"));
-  for (const std::string& reply : {Http("503 Service Unavailable", "proxy"), std::string("not HTTP at all\n"), std::string(),
-                                   Http("200 OK", std::string(kMaxEtcdAnswerBytes + 1, ' ')),
-                                   Http("503 Service Unavailable", R"({"message": "no leader", "code": 14})")}) {
+  for (const std::string& reply :
+       {Http("503 Service Unavailable", "proxy"), std::string("not HTTP at all\n"), std::string(),
+        Http("200 OK", std::string(kMaxEtcdAnswerBytes + 1, ' ')),
+        Http("503 Service Unavailable", R"({"message": "no leader", "code": 14})")}) {
     const FixedAnswer bad(reply);
     EtcdClient client({bad.endpoint(), good.endpoint()}, std::chrono::milliseconds(5000));
     for (int i = 0; i < 2; ++i) {
@@ -132,7 +138,8 @@ TEST(EtcdClientTest, AnotherEndpointIsTriedWhereOneCannotServe) {
       EXPECT_EQ(*EtcdIntegerAt(*answer, "count"), 1);
     }
     EXPECT_GE(bad.requests(), 1);
-    EXPECT_LE(bad.requests(), 2) << "curl may repeat a request on a connection that was closed without an answer";
+    EXPECT_LE(bad.requests(), 2)
+        << "curl may repeat a request on a connection that was closed without an answer";
   }
 }
 
@@ -140,7 +147,8 @@ TEST(EtcdClientTest, AnErrorOfEtcdIsNotRepeatedElsewhere) {
   const FixedAnswer refusing(Http("400 Bad Request", R"({"message": "too large", "code": 3})"));
   const FixedAnswer other(Http("200 OK", "{}"));
   EtcdClient client({refusing.endpoint(), other.endpoint()}, std::chrono::milliseconds(5000));
-  EXPECT_EQ(client.Call("/v3/kv/put", json::object(), Soon()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client.Call("/v3/kv/put", json::object(), Soon()).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(other.requests(), 0);
 }
 
@@ -153,7 +161,8 @@ TEST(EtcdClientTest, NothingIsSentAfterTheDeadline) {
 }
 
 TEST(EtcdClientTest, MembersOfTheWrongTypeAreDataLoss) {
-  const json answer = json::parse(R"({"integer": 7, "text": "-8", "words": "x", "list": [], "bytes": "AP8="})");
+  const json answer =
+      json::parse(R"({"integer": 7, "text": "-8", "words": "x", "list": [], "bytes": "AP8="})");
   EXPECT_EQ(*EtcdIntegerAt(answer, "integer"), 7);
   EXPECT_EQ(*EtcdIntegerAt(answer, "text"), -8);
   EXPECT_EQ(*EtcdIntegerAt(answer, "absent"), 0);

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/eventually.h"
 #include "scheduler/store/etcd_client.h"
 
 namespace pawl {
@@ -43,7 +43,8 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
     ports.push_back(ntohs(address.sin_port));
   }
   for (const int socket_fd : sockets) close(socket_fd);
-  if (ports.size() < static_cast<size_t>(count)) return absl::ErrnoToStatus(errno, "cannot find a free port");
+  if (ports.size() < static_cast<size_t>(count))
+    return absl::ErrnoToStatus(errno, "cannot find a free port");
   return ports;
 }
 
@@ -51,8 +52,8 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
 
 absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(EtcdClusterOptions options) {
   if (access(kProgram, X_OK) != 0) {
-    return absl::NotFoundError(
-        absl::StrCat(kProgram, " is not there: apt-get install etcd-server (deploy/install_packages does it)"));
+    return absl::NotFoundError(absl::StrCat(
+        kProgram, " is not there: apt-get install etcd-server (deploy/install_packages does it)"));
   }
   absl::Status status;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -74,16 +75,18 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
     const std::string client_url = absl::StrCat("http://", endpoints_[i]);
     const std::string peer_url = absl::StrCat("http://127.0.0.1:", ports[2 * i + 1]);
     const std::string place = absl::StrCat(options.folder, "/etcd-", attempt, "-", i);
-    std::vector<std::string> arguments = {absl::StrCat("--name=m", i),
-                                          absl::StrCat("--data-dir=", place),
-                                          absl::StrCat("--listen-client-urls=", client_url),
-                                          absl::StrCat("--advertise-client-urls=", client_url),
-                                          absl::StrCat("--listen-peer-urls=", peer_url),
-                                          absl::StrCat("--initial-advertise-peer-urls=", peer_url),
-                                          absl::StrCat("--initial-cluster=", absl::StrJoin(peers, ","))};
+    std::vector<std::string> arguments = {
+        absl::StrCat("--name=m", i),
+        absl::StrCat("--data-dir=", place),
+        absl::StrCat("--listen-client-urls=", client_url),
+        absl::StrCat("--advertise-client-urls=", client_url),
+        absl::StrCat("--listen-peer-urls=", peer_url),
+        absl::StrCat("--initial-advertise-peer-urls=", peer_url),
+        absl::StrCat("--initial-cluster=", absl::StrJoin(peers, ","))};
     arguments.insert(arguments.end(), options.flags.begin(), options.flags.end());
-    PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> child,
-                          ChildProcess::Start({absl::StrCat("etcd-", i), kProgram, arguments, place + ".log"}));
+    PAWL_ASSIGN_OR_RETURN(
+        std::unique_ptr<ChildProcess> child,
+        ChildProcess::Start({absl::StrCat("etcd-", i), kProgram, arguments, place + ".log"}));
     members_.push_back(std::move(child));
   }
   const MonotonicTime deadline = Clock::Real().Now() + kStartTimeout;
@@ -97,8 +100,9 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
         },
         deadline - Clock::Real().Now());
     if (!status.ok()) {
-      return Annotate(status, absl::StrCat("etcd does not start; its log ends with\n",
-                                           absl::StrJoin(members_[i]->LogTail(kLogTailLines), "\n"), "\n"));
+      return Annotate(status,
+                      absl::StrCat("etcd does not start; its log ends with\n",
+                                   absl::StrJoin(members_[i]->LogTail(kLogTailLines), "\n"), "\n"));
     }
   }
   return absl::OkStatus();

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "deploy/pawlctl/child_process.h"
+#include "client_lib/process/child_process.h"
 
 namespace pawl {
 

@@ -19,7 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-// An endpoint that is silent for this long is left for the next; etcd answers in milliseconds unless it elects.
+// An endpoint that is silent for this long is left for the next; etcd answers in milliseconds
+// unless it elects.
 constexpr std::chrono::milliseconds kAttemptTimeout{3000};
 // Between two looks at who leads.
 constexpr std::chrono::milliseconds kCampaignInterval{200};
@@ -28,7 +29,8 @@ constexpr std::chrono::milliseconds kMinCampaignTime{500};
 // Leaving politely must not hold up the end of a process.
 constexpr std::chrono::milliseconds kLeaveTimeout{1000};
 
-constexpr char kRunOut[] = "the lease has run out: etcd could not be reached, or this process stood still";
+constexpr char kRunOut[] =
+    "the lease has run out: etcd could not be reached, or this process stood still";
 
 MonotonicTime Now() { return Clock::Real().Now(); }
 
@@ -64,7 +66,8 @@ json FirstOf(const json& range) {
 // The same of the `index`-th operation of a transaction.
 json FirstOf(const json& answer, size_t index) {
   const auto responses = answer.find("responses");
-  if (responses == answer.end() || !responses->is_array() || responses->size() <= index) return json();
+  if (responses == answer.end() || !responses->is_array() || responses->size() <= index)
+    return json();
   const json& response = (*responses)[index];
   const auto range = response.find("response_range");
   return range == response.end() ? json() : FirstOf(*range);
@@ -89,15 +92,19 @@ EtcdStore::~EtcdStore() {
   }
   if (lease == 0) return;
   // The key `leader` goes with its lease.
-  const auto left = client_.Call("/v3/lease/revoke", {{"ID", absl::StrCat(lease)}}, Now() + kLeaveTimeout);
-  if (!left.ok()) spdlog::warn("{}: the lease is left to run out: {}", Describe(), left.status().ToString());
+  const auto left =
+      client_.Call("/v3/lease/revoke", {{"ID", absl::StrCat(lease)}}, Now() + kLeaveTimeout);
+  if (!left.ok())
+    spdlog::warn("{}: the lease is left to run out: {}", Describe(), left.status().ToString());
 }
 
 std::string EtcdStore::Describe() const {
   return absl::StrCat("etcd://", absl::StrJoin(options_.endpoints, ","), "/", options_.prefix);
 }
 
-std::string EtcdStore::Key(absl::string_view name) const { return absl::StrCat(options_.prefix, "/", name); }
+std::string EtcdStore::Key(absl::string_view name) const {
+  return absl::StrCat(options_.prefix, "/", name);
+}
 
 std::string EtcdStore::ChunkKey(absl::string_view folder, size_t index) const {
   return Key(absl::StrFormat("state/%s/%06d", folder, index));
@@ -110,14 +117,17 @@ json EtcdStore::IsLed(int64_t create_revision) const {
           {"create_revision", absl::StrCat(create_revision)}};
 }
 
-void EtcdStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) { lost_ = std::move(lost); }
+void EtcdStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) {
+  lost_ = std::move(lost);
+}
 
 bool EtcdStore::IsLeader() const { return CurrentLeadership().ok(); }
 
 absl::StatusOr<EtcdStore::Leadership> EtcdStore::CurrentLeadership() const {
   MutexLock lock(mu_);
   if (leadership_.has_value() && Now() < leadership_->until) return *leadership_;
-  if (leadership_.has_value()) return absl::AbortedError(absl::StrCat(Describe(), ": the lease has run out"));
+  if (leadership_.has_value())
+    return absl::AbortedError(absl::StrCat(Describe(), ": the lease has run out"));
   if (!lost_why_.ok()) return lost_why_;
   return absl::AbortedError(absl::StrCat(Describe(), ": this process is not the leader"));
 }
@@ -148,23 +158,29 @@ absl::Status EtcdStore::Campaign(MonotonicTime deadline) {
 absl::StatusOr<MonotonicTime> EtcdStore::KeepPendingLease(MonotonicTime deadline) {
   const MonotonicTime asked = Now();
   if (pending_lease_ != 0) {
-    PAWL_ASSIGN_OR_RETURN(const json answer,
-                          client_.Call("/v3/lease/keepalive", {{"ID", absl::StrCat(pending_lease_)}}, deadline));
-    PAWL_ASSIGN_OR_RETURN(const int64_t ttl, EtcdIntegerAt(answer.value("result", json::object()), "TTL"));
+    PAWL_ASSIGN_OR_RETURN(
+        const json answer,
+        client_.Call("/v3/lease/keepalive", {{"ID", absl::StrCat(pending_lease_)}}, deadline));
+    PAWL_ASSIGN_OR_RETURN(const int64_t ttl,
+                          EtcdIntegerAt(answer.value("result", json::object()), "TTL"));
     if (ttl > 0) return asked + std::chrono::seconds(ttl);
     pending_lease_ = 0;
   }
-  PAWL_ASSIGN_OR_RETURN(const json answer,
-                        client_.Call("/v3/lease/grant", {{"TTL", absl::StrCat(options_.lease_ttl.count())}}, deadline));
+  PAWL_ASSIGN_OR_RETURN(
+      const json answer,
+      client_.Call("/v3/lease/grant", {{"TTL", absl::StrCat(options_.lease_ttl.count())}},
+                   deadline));
   PAWL_ASSIGN_OR_RETURN(pending_lease_, EtcdIntegerAt(answer, "ID"));
   PAWL_ASSIGN_OR_RETURN(const int64_t ttl, EtcdIntegerAt(answer, "TTL"));
-  if (pending_lease_ == 0 || ttl <= 0) return absl::InternalError(absl::StrCat(Describe(), " granted no lease"));
+  if (pending_lease_ == 0 || ttl <= 0)
+    return absl::InternalError(absl::StrCat(Describe(), " granted no lease"));
   return asked + std::chrono::seconds(ttl);
 }
 
 absl::Status EtcdStore::TryToLead(MonotonicTime deadline) {
   const std::string key = Key("leader");
-  PAWL_ASSIGN_OR_RETURN(const json range, client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
+  PAWL_ASSIGN_OR_RETURN(const json range,
+                        client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
   json leader = FirstOf(range);
   if (!leader.is_null()) {
     PAWL_ASSIGN_OR_RETURN(const int64_t lease, EtcdIntegerAt(leader, "lease"));
@@ -177,24 +193,28 @@ absl::Status EtcdStore::TryToLead(MonotonicTime deadline) {
   PAWL_ASSIGN_OR_RETURN(const MonotonicTime until, KeepPendingLease(deadline));
   json put = Put(key, Identity());
   put["request_put"]["lease"] = absl::StrCat(pending_lease_);
-  const json transaction = {
-      {"compare", json::array({IsLed(0)})}, {"success", json::array({put})}, {"failure", json::array({Range(key)})}};
+  const json transaction = {{"compare", json::array({IsLed(0)})},
+                            {"success", json::array({put})},
+                            {"failure", json::array({Range(key)})}};
   PAWL_ASSIGN_OR_RETURN(const json answer, client_.Call("/v3/kv/txn", transaction, deadline));
 
   Leadership mine;
   mine.lease = pending_lease_;
   mine.until = until;
   if (Succeeded(answer)) {
-    PAWL_ASSIGN_OR_RETURN(mine.create_revision, EtcdIntegerAt(answer.value("header", json::object()), "revision"));
+    PAWL_ASSIGN_OR_RETURN(mine.create_revision,
+                          EtcdIntegerAt(answer.value("header", json::object()), "revision"));
   } else {
     leader = FirstOf(answer, 0);
     PAWL_ASSIGN_OR_RETURN(const int64_t lease, EtcdIntegerAt(leader, "lease"));
     if (lease != pending_lease_) {
-      return absl::DeadlineExceededError(absl::StrCat(Describe(), ": another process was quicker to lead"));
+      return absl::DeadlineExceededError(
+          absl::StrCat(Describe(), ": another process was quicker to lead"));
     }
     PAWL_ASSIGN_OR_RETURN(mine.create_revision, EtcdIntegerAt(leader, "create_revision"));
   }
-  if (mine.create_revision <= 0) return absl::InternalError(absl::StrCat(Describe(), " answers without a revision"));
+  if (mine.create_revision <= 0)
+    return absl::InternalError(absl::StrCat(Describe(), " answers without a revision"));
   pending_lease_ = 0;
   MutexLock lock(mu_);
   leadership_ = mine;
@@ -221,8 +241,10 @@ void EtcdStore::KeepLease() {
       continue;
     }
     next = asked + interval;
-    const auto answer = client.Call("/v3/lease/keepalive", {{"ID", absl::StrCat(mine.lease)}}, mine.until);
-    const auto ttl = answer.ok() ? EtcdIntegerAt(answer->value("result", json::object()), "TTL") : answer.status();
+    const auto answer =
+        client.Call("/v3/lease/keepalive", {{"ID", absl::StrCat(mine.lease)}}, mine.until);
+    const auto ttl = answer.ok() ? EtcdIntegerAt(answer->value("result", json::object()), "TTL")
+                                 : answer.status();
     if (!ttl.ok()) {
       spdlog::warn("{}: the lease was not renewed: {}", Describe(), ttl.status().ToString());
       // The lease may end before the usual time comes round.
@@ -244,7 +266,8 @@ void EtcdStore::KeepLease() {
 }
 
 absl::Status EtcdStore::Lose(int64_t lease, absl::string_view why) {
-  absl::Status status = absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: ", why));
+  absl::Status status =
+      absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: ", why));
   MutexLock lock(mu_);
   if (leadership_.has_value() && leadership_->lease == lease) {
     leadership_.reset();
@@ -265,13 +288,15 @@ absl::Status EtcdStore::CheckStillLed(const Leadership& leadership, const json& 
 
 absl::Status EtcdStore::NotLed(const Leadership& leadership, const json& answer) {
   PAWL_RETURN_IF_ERROR(CheckStillLed(leadership, answer));
-  return absl::InternalError(absl::StrCat(Describe(), " refuses a transaction whose condition holds"));
+  return absl::InternalError(
+      absl::StrCat(Describe(), " refuses a transaction whose condition holds"));
 }
 
 absl::StatusOr<EtcdStore::Newest> EtcdStore::ParseNewest(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
   Newest newest;
-  if (parts.size() != 4 || parts[0].size() != 20 || parts[1].size() != 8 || !absl::SimpleAtoi(parts[0], &newest.revision) ||
+  if (parts.size() != 4 || parts[0].size() != 20 || parts[1].size() != 8 ||
+      !absl::SimpleAtoi(parts[0], &newest.revision) ||
       !absl::SimpleHexAtoi(parts[1], &newest.crc) || !absl::SimpleAtoi(parts[2], &newest.bytes) ||
       newest.bytes > kMaxStateBytes) {
     return absl::DataLossError(absl::StrCat("is \"", text, "\", not REVISION CRC32C BYTES FOLDER"));
@@ -287,13 +312,16 @@ absl::StatusOr<std::optional<StoredState>> EtcdStore::Load() {
   // Without a write where there is a state: a full etcd still lets it be read.
   const json is_led = json::array({IsLed(leadership.create_revision)});
   const json refused = json::array({Range(Key("leader"))});
-  json transaction = {{"compare", is_led}, {"success", json::array({Range(key)})}, {"failure", refused}};
+  json transaction = {
+      {"compare", is_led}, {"success", json::array({Range(key)})}, {"failure", refused}};
   PAWL_ASSIGN_OR_RETURN(json answer, client_.Call("/v3/kv/txn", transaction, deadline));
   if (!Succeeded(answer)) return NotLed(leadership, answer);
   const json pair = FirstOf(answer, 0);
   if (pair.is_null()) {
-    // A revision to compare with must be there before the first Save: etcd takes no condition on an absent value.
-    transaction["success"] = json::array({Put(key, absl::StrCat(RevisionText(0), " 00000000 0 none"))});
+    // A revision to compare with must be there before the first Save: etcd takes no condition on an
+    // absent value.
+    transaction["success"] =
+        json::array({Put(key, absl::StrCat(RevisionText(0), " 00000000 0 none"))});
     PAWL_ASSIGN_OR_RETURN(answer, client_.Call("/v3/kv/txn", transaction, deadline));
     if (!Succeeded(answer)) return NotLed(leadership, answer);
     loaded_create_revision_ = leadership.create_revision;
@@ -324,20 +352,22 @@ absl::StatusOr<std::string> EtcdStore::ReadState(const Newest& newest, Monotonic
   std::string state;
   for (size_t index = 0; index == 0 || state.size() < newest.bytes; ++index) {
     const std::string chunk_key = ChunkKey(newest.folder, index);
-    PAWL_ASSIGN_OR_RETURN(const json range, client_.Call("/v3/kv/range", {{"key", EtcdBytes(chunk_key)}}, deadline));
+    PAWL_ASSIGN_OR_RETURN(const json range,
+                          client_.Call("/v3/kv/range", {{"key", EtcdBytes(chunk_key)}}, deadline));
     const json found = FirstOf(range);
     PAWL_ASSIGN_OR_RETURN(const std::string chunk, EtcdBytesAt(found, "value"));
     if (found.is_null() || (chunk.empty() && newest.bytes != 0)) {
-      return absl::NotFoundError(
-          absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ", newest.revision, " is missing or empty"));
+      return absl::NotFoundError(absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ",
+                                              newest.revision, " is missing or empty"));
     }
     state += chunk;
   }
   const uint32_t crc = Crc32c(0, state.data(), state.size());
   if (state.size() != newest.bytes || crc != newest.crc) {
     return absl::DataLossError(absl::StrFormat(
-        "%s: the keys under %s hold %d bytes with CRC32C %08x, and %s says %d bytes with %08x", Describe(),
-        Key(absl::StrCat("state/", newest.folder)), state.size(), crc, Key("newest"), newest.bytes, newest.crc));
+        "%s: the keys under %s hold %d bytes with CRC32C %08x, and %s says %d bytes with %08x",
+        Describe(), Key(absl::StrCat("state/", newest.folder)), state.size(), crc, Key("newest"),
+        newest.bytes, newest.crc));
   }
   return state;
 }
@@ -345,7 +375,8 @@ absl::StatusOr<std::string> EtcdStore::ReadState(const Newest& newest, Monotonic
 absl::StatusOr<std::optional<StoredState>> EtcdStore::Peek() {
   const MonotonicTime deadline = CallDeadline();
   const std::string key = Key("newest");
-  PAWL_ASSIGN_OR_RETURN(const json range, client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
+  PAWL_ASSIGN_OR_RETURN(const json range,
+                        client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
   const json pair = FirstOf(range);
   if (pair.is_null()) return std::nullopt;
   PAWL_ASSIGN_OR_RETURN(const std::string text, EtcdBytesAt(pair, "value"));
@@ -360,15 +391,18 @@ absl::Status EtcdStore::Save(uint64_t revision, absl::string_view state) {
   PAWL_RETURN_IF_ERROR(CheckState(revision, state));
   PAWL_ASSIGN_OR_RETURN(const Leadership leadership, CurrentLeadership());
   if (loaded_create_revision_ != leadership.create_revision) {
-    return absl::FailedPreconditionError(absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
   }
   const MonotonicTime deadline = CallDeadline();
   const std::string key = Key("newest");
   const size_t total = state.size();
   const uint32_t crc = Crc32c(0, state.data(), total);
   const std::string folder = absl::StrCat(leadership.create_revision, "-", ++folders_made_);
-  const json is_newer = {
-      {"key", EtcdBytes(key)}, {"target", "VALUE"}, {"result", "LESS"}, {"value", EtcdBytes(RevisionText(revision))}};
+  const json is_newer = {{"key", EtcdBytes(key)},
+                         {"target", "VALUE"},
+                         {"result", "LESS"},
+                         {"value", EtcdBytes(RevisionText(revision))}};
   json transaction = {{"compare", json::array({IsLed(leadership.create_revision), is_newer})},
                       {"failure", json::array({Range(Key("leader")), Range(key)})}};
   size_t index = 0;
@@ -379,9 +413,12 @@ absl::Status EtcdStore::Save(uint64_t revision, absl::string_view state) {
     state.remove_prefix(chunk.size());
     transaction["success"] = json::array({Put(ChunkKey(folder, index++), chunk)});
     if (state.empty()) {
-      // '0' follows '/': the range of a folder's keys ends before it. Whatever is not in this folder goes.
-      transaction["success"].push_back(DeleteRange(Key("state/"), Key(absl::StrCat("state/", folder, "/"))));
-      transaction["success"].push_back(DeleteRange(Key(absl::StrCat("state/", folder, "0")), Key("state0")));
+      // '0' follows '/': the range of a folder's keys ends before it. Whatever is not in this
+      // folder goes.
+      transaction["success"].push_back(
+          DeleteRange(Key("state/"), Key(absl::StrCat("state/", folder, "/"))));
+      transaction["success"].push_back(
+          DeleteRange(Key(absl::StrCat("state/", folder, "0")), Key("state0")));
       transaction["success"].push_back(
           Put(key, absl::StrFormat("%s %08x %d %s", RevisionText(revision), crc, total, folder)));
     }
@@ -394,7 +431,8 @@ absl::Status EtcdStore::Save(uint64_t revision, absl::string_view state) {
   PAWL_ASSIGN_OR_RETURN(const std::string text, EtcdBytesAt(FirstOf(answer, 1), "value"));
   const absl::StatusOr<Newest> newest = ParseNewest(text);
   if (!newest.ok()) return Annotate(newest.status(), absl::StrCat(Describe(), ": the key ", key));
-  if (newest->revision == revision && newest->crc == crc && newest->bytes == total) return absl::OkStatus();
+  if (newest->revision == revision && newest->crc == crc && newest->bytes == total)
+    return absl::OkStatus();
   return NotNewer(Describe(), revision, newest->revision);
 }
 

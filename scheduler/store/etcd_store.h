@@ -26,29 +26,34 @@ struct EtcdStoreOptions {
   std::vector<std::string> endpoints;
   // Begins the keys; one for each job.
   std::string prefix;
-  // After a leader's death a standby waits for this long. It is renewed three times as often. etcd rounds it up to
-  // one and a half of its own election timeout (2 s as it comes).
+  // After a leader's death a standby waits for this long. It is renewed three times as often. etcd
+  // rounds it up to one and a half of its own election timeout (2 s as it comes).
   std::chrono::seconds lease_ttl{5};
 };
 
-// etcd refuses requests beyond 1.5 MiB (--max-request-bytes), after base64 is undone: larger states are cut.
+// etcd refuses requests beyond 1.5 MiB (--max-request-bytes), after base64 is undone: larger states
+// are cut.
 inline constexpr size_t kEtcdChunkBytes = size_t{1} << 20;
 
 // The keys, below the prefix:
 //
 //   leader              who leads, for people; on the leader's lease, so that it goes with it
-//   newest              "REVISION CRC32C BYTES FOLDER": 20 decimal digits, 8 hexadecimal digits, decimal, text
-//   state/FOLDER/INDEX  the bytes of the newest state in chunks of at most kEtcdChunkBytes; INDEX has 6 digits
+//   newest              "REVISION CRC32C BYTES FOLDER": 20 decimal digits, 8 hexadecimal digits,
+//   decimal, text state/FOLDER/INDEX  the bytes of the newest state in chunks of at most
+//   kEtcdChunkBytes; INDEX has 6 digits
 //
-// 1. Every write is a transaction with the condition that `leader` has the create revision that it got when this
-//    process became leader: etcd itself refuses whoever was overtaken, however late his request arrives.
-// 2. The last chunk, `newest` and the removal of older folders are one transaction, with the condition that the
-//    revision in `newest` is smaller. Each Save has a folder of its own, so nothing that fails or comes late can
-//    change a chunk that `newest` names.
+// 1. Every write is a transaction with the condition that `leader` has the create revision that it
+// got when this
+//    process became leader: etcd itself refuses whoever was overtaken, however late his request
+//    arrives.
+// 2. The last chunk, `newest` and the removal of older folders are one transaction, with the
+// condition that the
+//    revision in `newest` is smaller. Each Save has a folder of its own, so nothing that fails or
+//    comes late can change a chunk that `newest` names.
 //
-// etcd keeps each written value until it is compacted: run it with --auto-compaction-retention, or its quota fills
-// and Save answers RESOURCE_EXHAUSTED, and Campaign too; who leads goes on leading and can Load. Plain HTTP, without
-// authentication.
+// etcd keeps each written value until it is compacted: run it with --auto-compaction-retention, or
+// its quota fills and Save answers RESOURCE_EXHAUSTED, and Campaign too; who leads goes on leading
+// and can Load. Plain HTTP, without authentication.
 class EtcdStore final : public StateStore {
  public:
   explicit EtcdStore(EtcdStoreOptions options);
@@ -85,12 +90,14 @@ class EtcdStore final : public StateStore {
   // The condition of invariant 1.
   nlohmann::json IsLed(int64_t create_revision) const;
 
-  // What the keys of the newest state hold. NOT_FOUND: one is missing; DATA_LOSS: it is not what `newest` says.
+  // What the keys of the newest state hold. NOT_FOUND: one is missing; DATA_LOSS: it is not what
+  // `newest` says.
   absl::StatusOr<std::string> ReadState(const Newest& newest, MonotonicTime deadline);
 
   // One try to become leader. DEADLINE_EXCEEDED, naming the leader, if there is another.
   absl::Status TryToLead(MonotonicTime deadline);
-  // The lease to campaign with: the pending one if it still lives, else a new one; how long it surely lives.
+  // The lease to campaign with: the pending one if it still lives, else a new one; how long it
+  // surely lives.
   absl::StatusOr<MonotonicTime> KeepPendingLease(MonotonicTime deadline);
   absl::StatusOr<Leadership> CurrentLeadership() const;
   // Ends the leadership that has this lease, if it is still ours; the lease's thread tells.

@@ -15,7 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/etcd_cluster.h"
 
@@ -82,9 +82,11 @@ class EtcdStoreTest : public testing::Test {
   // Names below the prefix, in order.
   std::vector<std::string> Keys() {
     const std::string begin = absl::StrCat(kPrefix, "/");
-    const auto answer = client_->Call(
-        "/v3/kv/range",
-        {{"key", EtcdBytes(begin)}, {"range_end", EtcdBytes(absl::StrCat(kPrefix, "0"))}, {"keys_only", true}}, In(kLong));
+    const auto answer = client_->Call("/v3/kv/range",
+                                      {{"key", EtcdBytes(begin)},
+                                       {"range_end", EtcdBytes(absl::StrCat(kPrefix, "0"))},
+                                       {"keys_only", true}},
+                                      In(kLong));
     EXPECT_TRUE(answer.ok()) << answer.status();
     std::vector<std::string> keys;
     for (const json& pair : answer->value("kvs", json::array())) {
@@ -94,18 +96,21 @@ class EtcdStoreTest : public testing::Test {
   }
 
   std::string Get(const std::string& name) {
-    const auto answer = client_->Call("/v3/kv/range", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
+    const auto answer = client_->Call(
+        "/v3/kv/range", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
     EXPECT_TRUE(answer.ok()) << answer.status();
     return *EtcdBytesAt((*answer)["kvs"][0], "value");
   }
   void Put(const std::string& name, const std::string& value) {
     const auto answer = client_->Call(
-        "/v3/kv/put", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}, {"value", EtcdBytes(value)}}, In(kLong));
+        "/v3/kv/put",
+        {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}, {"value", EtcdBytes(value)}},
+        In(kLong));
     EXPECT_TRUE(answer.ok()) << answer.status();
   }
   void Delete(const std::string& name) {
-    const auto answer =
-        client_->Call("/v3/kv/deleterange", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
+    const auto answer = client_->Call(
+        "/v3/kv/deleterange", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
     EXPECT_TRUE(answer.ok()) << answer.status();
   }
 
@@ -120,7 +125,8 @@ TEST_F(EtcdStoreTest, OnlyTheNewestStatesKeysStay) {
   EXPECT_EQ(Keys().size(), 5u);
   ASSERT_TRUE(store->Save(2, "small").ok());
   // Folders numbered with one digit and with two.
-  for (int i = 0; i < 12; ++i) ASSERT_TRUE(store->Save(3 + i, std::string(i % 2 * kEtcdChunkBytes + 1, 'x')).ok());
+  for (int i = 0; i < 12; ++i)
+    ASSERT_TRUE(store->Save(3 + i, std::string(i % 2 * kEtcdChunkBytes + 1, 'x')).ok());
   ASSERT_TRUE(store->Save(20, "small").ok());
   const std::vector<std::string> keys = Keys();
   ASSERT_EQ(keys.size(), 3u);
@@ -143,7 +149,8 @@ TEST_F(EtcdStoreTest, DamagedKeysAreRefusedByName) {
   const auto expect_data_loss = [&](const std::string& what) {
     const auto loaded = store->Load();
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss) << loaded.status();
-    EXPECT_TRUE(absl::StrContains(loaded.status().message(), absl::StrCat(kPrefix, "/", what))) << loaded.status();
+    EXPECT_TRUE(absl::StrContains(loaded.status().message(), absl::StrCat(kPrefix, "/", what)))
+        << loaded.status();
     EXPECT_TRUE(store->IsLeader());
   };
   Put(second_chunk, "y");
@@ -154,7 +161,8 @@ TEST_F(EtcdStoreTest, DamagedKeysAreRefusedByName) {
   expect_data_loss(second_chunk);
   Put(second_chunk, "x");
   EXPECT_TRUE(store->Load().ok());
-  for (const std::string& text : {std::string("nonsense"), newest.substr(1), newest + " more", std::string()}) {
+  for (const std::string& text :
+       {std::string("nonsense"), newest.substr(1), newest + " more", std::string()}) {
     Put("newest", text);
     expect_data_loss("newest");
   }
@@ -208,8 +216,9 @@ TEST_F(EtcdStoreTest, EndpointsThatDoNotAnswerArePassedOver) {
   const SilentListener silent;
   const std::string good = cluster_->endpoints()[0];
   // Port 1 refuses.
-  for (const std::vector<std::string>& endpoints :
-       {std::vector<std::string>{"127.0.0.1:1", good}, {silent.endpoint(), good}, {good, silent.endpoint()}}) {
+  for (const std::vector<std::string>& endpoints : {std::vector<std::string>{"127.0.0.1:1", good},
+                                                    {silent.endpoint(), good},
+                                                    {good, silent.endpoint()}}) {
     auto store = Open(endpoints);
     absl::Status status = store->Campaign(In(kLong));
     ASSERT_TRUE(status.ok()) << status;
@@ -233,7 +242,8 @@ TEST_F(EtcdStoreTest, AFullEtcdIsATypedErrorAndTheStateBeforeStays) {
   absl::Status status;
   uint64_t saved = 0;
   while (saved < 100) {
-    status = store->Save(saved + 1, absl::StrCat(saved + 1, std::string(kEtcdChunkBytes - 10, 'x')));
+    status =
+        store->Save(saved + 1, absl::StrCat(saved + 1, std::string(kEtcdChunkBytes - 10, 'x')));
     if (!status.ok()) break;
     ++saved;
   }
@@ -249,7 +259,8 @@ TEST_F(EtcdStoreTest, OneOfThreeMembersMayDie) {
   auto store = Lead();
   ASSERT_TRUE(store->Save(1, "one").ok());
   cluster_->member(0).Signal(SIGKILL);
-  // While etcd elects, calls may fail, and the leadership may be lost and won again; the same Save is repeated.
+  // While etcd elects, calls may fail, and the leadership may be lost and won again; the same Save
+  // is repeated.
   const auto save = [&](uint64_t revision, const std::string& state) {
     absl::Status status;
     const MonotonicTime deadline = In(kLong);

@@ -40,11 +40,14 @@ absl::Status WriteError(const absl::Status& status) {
 
 }  // namespace
 
-FileStore::FileStore(FileStoreOptions options, Env& env) : options_(std::move(options)), env_(env) {}
+FileStore::FileStore(FileStoreOptions options, Env& env)
+    : options_(std::move(options)), env_(env) {}
 
 std::string FileStore::Describe() const { return absl::StrCat("file:", options_.folder); }
 
-void FileStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) { lost_ = std::move(lost); }
+void FileStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) {
+  lost_ = std::move(lost);
+}
 
 absl::Status FileStore::Campaign(MonotonicTime deadline) {
   if (leader_) return absl::OkStatus();
@@ -63,7 +66,8 @@ absl::Status FileStore::Campaign(MonotonicTime deadline) {
     if (!absl::IsUnavailable(lock.status())) return lock.status();
     const MonotonicTime next = Clock::Real().Now() + kCampaignInterval;
     if (next >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
+      return absl::DeadlineExceededError(
+          absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
     }
     std::this_thread::sleep_until(next);
   }
@@ -80,8 +84,8 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   log_.reset();
   newest_ = Newest();
   const std::string path = log_path();
-  // What is returned must be durable, and its writer may have died before it had synced. An empty folder must stay
-  // empty too: a renaming may be on its way.
+  // What is returned must be durable, and its writer may have died before it had synced. An empty
+  // folder must stay empty too: a renaming may be on its way.
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.folder));
   absl::StatusOr<std::unique_ptr<WritableFile>> log = env_.OpenForAppend(path);
   if (absl::IsNotFound(log.status())) {
@@ -96,7 +100,8 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   if (!parsed.ok()) return parsed.status();
   if (parsed->end < bytes) {
     spdlog::warn(
-        "{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the newest "
+        "{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the "
+        "newest "
         "revision is {}",
         path, bytes - parsed->end, parsed->end, parsed->newest.revision);
   }
@@ -108,12 +113,14 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
 }
 
 absl::StatusOr<StateLog> FileStore::ReadLog(uint64_t* bytes) const {
-  const uint64_t max_bytes = std::max<uint64_t>(options_.max_log_bytes, kStateLogHeaderBytes + kMaxStateRecordBytes);
+  const uint64_t max_bytes =
+      std::max<uint64_t>(options_.max_log_bytes, kStateLogHeaderBytes + kMaxStateRecordBytes);
   PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env_, log_path(), max_bytes));
   *bytes = contents.size();
   absl::StatusOr<StateLog> parsed = ParseStateLog(contents);
   if (!parsed.ok()) {
-    return Annotate(parsed.status(), absl::StrCat(log_path(), " (put it aside to begin without a state)"));
+    return Annotate(parsed.status(),
+                    absl::StrCat(log_path(), " (put it aside to begin without a state)"));
   }
   return parsed;
 }
@@ -132,8 +139,9 @@ absl::Status FileStore::CheckLogIsOurs() {
   const absl::StatusOr<uint64_t> bytes = env_.FileSize(log_path());
   if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
   if ((bytes.ok() ? *bytes : 0) == *log_bytes_) return absl::OkStatus();
-  absl::Status why = absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: another process has written ",
-                                                     log_path(), "; was the lock file removed while this one ran?"));
+  absl::Status why = absl::AbortedError(
+      absl::StrCat(Describe(), ": the leadership is lost: another process has written ", log_path(),
+                   "; was the lock file removed while this one ran?"));
   leader_ = false;
   spdlog::error("{}", why.ToString());
   if (lost_) lost_(why);
@@ -144,11 +152,13 @@ absl::Status FileStore::Save(uint64_t revision, absl::string_view state) {
   PAWL_RETURN_IF_ERROR(CheckState(revision, state));
   PAWL_RETURN_IF_ERROR(CheckLeader());
   if (!loaded_) {
-    return absl::FailedPreconditionError(absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
   }
   PAWL_RETURN_IF_ERROR(CheckLogIsOurs());
   const uint32_t crc = Crc32c(0, state.data(), state.size());
-  if (revision == newest_.revision && state.size() == newest_.bytes && crc == newest_.crc) return absl::OkStatus();
+  if (revision == newest_.revision && state.size() == newest_.bytes && crc == newest_.crc)
+    return absl::OkStatus();
   if (revision <= newest_.revision) return NotNewer(Describe(), revision, newest_.revision);
 
   std::string record;
@@ -173,8 +183,9 @@ absl::Status FileStore::Append(absl::string_view record) {
 
 absl::Status FileStore::Rewrite(absl::string_view record) {
   log_.reset();
-  const WritableFile::Fragment fragments[] = {WritableFile::Fragment(kStateLogMagic, sizeof(kStateLogMagic)),
-                                              WritableFile::Fragment(record.data(), record.size())};
+  const WritableFile::Fragment fragments[] = {
+      WritableFile::Fragment(kStateLogMagic, sizeof(kStateLogMagic)),
+      WritableFile::Fragment(record.data(), record.size())};
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, log_path(), fragments));
   log_bytes_ = kStateLogHeaderBytes + record.size();
   // If it cannot be opened the next record is written anew too.

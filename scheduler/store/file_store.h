@@ -22,14 +22,16 @@ namespace pawl {
 struct FileStoreOptions {
   // Made, with its parents, if it is missing. On a local file system: the lock is flock's.
   std::string folder;
-  // A log that would grow beyond this is replaced by its newest state. Larger makes rewriting rarer and Load longer.
+  // A log that would grow beyond this is replaced by its newest state. Larger makes rewriting rarer
+  // and Load longer.
   uint64_t max_log_bytes = uint64_t{8} << 20;
 };
 
 // `state.log` of state_log_format.md, written by the process that holds the folder's lock.
 //
 // 1. Who cannot lock the folder is no leader; the kernel gives the lock back when its process dies.
-// 2. Before each write the log must have the length that this process has left it with. So one whose lock
+// 2. Before each write the log must have the length that this process has left it with. So one
+// whose lock
 //    was broken by removing the lock file is refused as soon as another has written.
 // 3. No failed write is built upon: the next Save writes the log anew.
 class FileStore final : public StateStore {

@@ -1,4 +1,5 @@
-// What FileStore does when the disk, the power or the file fails. What all stores promise: store_conformance_test.
+// What FileStore does when the disk, the power or the file fails. What all stores promise:
+// store_conformance_test.
 #include "scheduler/store/file_store.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/fault_env.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "scheduler/store/state_log.h"
 
 namespace pawl {
@@ -20,13 +21,17 @@ constexpr uint64_t kMaxLogBytes = 4000;
 MonotonicTime Soon() { return Clock::Real().Now() + std::chrono::milliseconds(10); }
 
 // Of a length that depends on the revision, so that writes end at all places of a block.
-std::string StateOf(uint64_t revision) { return std::string(revision * 37 % 900, static_cast<char>('a' + revision % 26)); }
+std::string StateOf(uint64_t revision) {
+  return std::string(revision * 37 % 900, static_cast<char>('a' + revision % 26));
+}
 
 class FileStoreTest : public testing::Test {
  protected:
   explicit FileStoreTest(uint64_t seed = 1) : env_(seed) {}
 
-  std::unique_ptr<FileStore> Open() { return std::make_unique<FileStore>(FileStoreOptions{kFolder, kMaxLogBytes}, env_); }
+  std::unique_ptr<FileStore> Open() {
+    return std::make_unique<FileStore>(FileStoreOptions{kFolder, kMaxLogBytes}, env_);
+  }
 
   // A leader that has loaded; `revision` is set to what it found.
   std::unique_ptr<FileStore> Lead(uint64_t& revision) {
@@ -100,9 +105,11 @@ TEST(FileStorePowerTest, WhatWasSavedSurvivesAnyLossOfPower) {
         absl::Status status = store.Campaign(Soon());
         ASSERT_TRUE(status.ok()) << status;
         const auto loaded = store.Load();
-        ASSERT_TRUE(loaded.ok()) << "seed " << seed << ", after " << operations << " operations: " << loaded.status();
+        ASSERT_TRUE(loaded.ok()) << "seed " << seed << ", after " << operations
+                                 << " operations: " << loaded.status();
         const StoredState state = loaded->value_or(StoredState());
-        EXPECT_GE(state.revision, seen) << "seed " << seed << ", after " << operations << " operations";
+        EXPECT_GE(state.revision, seen)
+            << "seed " << seed << ", after " << operations << " operations";
         EXPECT_LE(state.revision, tried);
         if (state.revision > 0) {
           EXPECT_EQ(state.state, StateOf(state.revision));
@@ -235,7 +242,8 @@ TEST_F(FileStoreTest, AfterAFailedWriteOrFolderSyncTheNextSaveIsDurable) {
 
 TEST_F(FileStoreTest, ADamagedLogIsRefusedAndLeftAsItIs) {
   auto store = Lead(revision_);
-  for (uint64_t revision = 1; revision <= 3; ++revision) ASSERT_TRUE(store->Save(revision, StateOf(revision)).ok());
+  for (uint64_t revision = 1; revision <= 3; ++revision)
+    ASSERT_TRUE(store->Save(revision, StateOf(revision)).ok());
   const std::string path = store->log_path();
   store.reset();
   std::string damaged = env_.Contents(path);
@@ -247,7 +255,8 @@ TEST_F(FileStoreTest, ADamagedLogIsRefusedAndLeftAsItIs) {
   const auto loaded = store->Load();
   EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StrContains(loaded.status().message(), path)) << loaded.status();
-  EXPECT_TRUE(absl::StrContains(loaded.status().message(), absl::StrCat("offset ", kStateLogHeaderBytes)))
+  EXPECT_TRUE(
+      absl::StrContains(loaded.status().message(), absl::StrCat("offset ", kStateLogHeaderBytes)))
       << loaded.status();
   EXPECT_EQ(store->Save(4, StateOf(4)).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(env_.Contents(path), damaged);
@@ -255,7 +264,8 @@ TEST_F(FileStoreTest, ADamagedLogIsRefusedAndLeftAsItIs) {
 
 TEST_F(FileStoreTest, AnInterruptedWriteIsIgnoredAndWrittenOver) {
   auto store = Lead(revision_);
-  for (uint64_t revision = 1; revision <= 3; ++revision) ASSERT_TRUE(store->Save(revision, StateOf(revision)).ok());
+  for (uint64_t revision = 1; revision <= 3; ++revision)
+    ASSERT_TRUE(store->Save(revision, StateOf(revision)).ok());
   const std::string path = store->log_path();
   store.reset();
   const std::string whole = env_.Contents(path);
@@ -273,7 +283,8 @@ TEST_F(FileStoreTest, ALogThatIsTooLargeIsRefusedUnread) {
   auto store = Lead(revision_);
   ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
   const std::string path = store->log_path();
-  env_.SetContents(path, env_.Contents(path) + std::string(kMaxStateRecordBytes + kMaxLogBytes, 'x'));
+  env_.SetContents(path,
+                   env_.Contents(path) + std::string(kMaxStateRecordBytes + kMaxLogBytes, 'x'));
   EXPECT_FALSE(store->Load().ok());
   EXPECT_FALSE(store->Save(2, StateOf(2)).ok());
 }

@@ -29,35 +29,44 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
   // An address of IPv6 is in brackets.
   const bool bracketed = absl::StartsWith(parsed->host, "[");
   for (const char c : parsed->host) {
-    if (!absl::ascii_isalnum(c) && c != '.' && c != '-' && c != '_' && !(bracketed && (c == ':' || c == '[' || c == ']'))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", endpoint, "' has a host with the character '", absl::string_view(&c, 1), "'"));
+    if (!absl::ascii_isalnum(c) && c != '.' && c != '-' && c != '_' &&
+        !(bracketed && (c == ':' || c == '[' || c == ']'))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", endpoint, "' has a host with the character '", absl::string_view(&c, 1), "'"));
     }
   }
-  if (parsed->port == 0) return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' has no port between 1 and 65535"));
+  if (parsed->port == 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", endpoint, "' has no port between 1 and 65535"));
   return absl::OkStatus();
 }
 
 absl::Status CheckPrefix(absl::string_view prefix) {
-  const auto is_allowed = [](char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/'; };
-  if (prefix.empty() || prefix.size() > kMaxPrefixBytes || absl::StartsWith(prefix, "/") || absl::EndsWith(prefix, "/") ||
-      absl::StrContains(prefix, "//") || !std::all_of(prefix.begin(), prefix.end(), is_allowed)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the prefix '", prefix, "' is not 1 to ", kMaxPrefixBytes,
-                     " letters, digits, '.', '_', '-' and single '/' between them, such as pawl/my-job"));
+  const auto is_allowed = [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/';
+  };
+  if (prefix.empty() || prefix.size() > kMaxPrefixBytes || absl::StartsWith(prefix, "/") ||
+      absl::EndsWith(prefix, "/") || absl::StrContains(prefix, "//") ||
+      !std::all_of(prefix.begin(), prefix.end(), is_allowed)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prefix '", prefix, "' is not 1 to ", kMaxPrefixBytes,
+        " letters, digits, '.', '_', '-' and single '/' between them, such as pawl/my-job"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<EtcdStoreOptions> ParseEtcd(absl::string_view rest) {
-  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(rest, absl::MaxSplits('/', 1));
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(rest, absl::MaxSplits('/', 1));
   EtcdStoreOptions options;
   options.endpoints = absl::StrSplit(parts.first, ',');
   if (options.endpoints.size() > kMaxEndpoints) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are ", options.endpoints.size(), " endpoints, and at most ", kMaxEndpoints, " are taken"));
+    return absl::InvalidArgumentError(absl::StrCat("there are ", options.endpoints.size(),
+                                                   " endpoints, and at most ", kMaxEndpoints,
+                                                   " are taken"));
   }
-  for (const std::string& endpoint : options.endpoints) PAWL_RETURN_IF_ERROR(CheckEndpoint(endpoint));
+  for (const std::string& endpoint : options.endpoints)
+    PAWL_RETURN_IF_ERROR(CheckEndpoint(endpoint));
   PAWL_RETURN_IF_ERROR(CheckPrefix(parts.second));
   options.prefix = std::string(parts.second);
   return options;
@@ -65,7 +74,8 @@ absl::StatusOr<EtcdStoreOptions> ParseEtcd(absl::string_view rest) {
 
 absl::Status Wrong(absl::string_view place, absl::string_view why) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the store '", place, "': ", why, "; it is DIR, file:DIR or etcd://HOST:PORT[,HOST:PORT...]/PREFIX"));
+      absl::StrCat("the store '", place, "': ", why,
+                   "; it is DIR, file:DIR or etcd://HOST:PORT[,HOST:PORT...]/PREFIX"));
 }
 
 }  // namespace

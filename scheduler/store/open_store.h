@@ -11,8 +11,9 @@
 namespace pawl {
 
 // `place` is one of
-//   DIR, file:DIR                            a directory of this machine, made if it is missing (FileStore)
-//   etcd://HOST:PORT[,HOST:PORT...]/PREFIX   keys under PREFIX in an etcd cluster (EtcdStore); one PREFIX for each
+//   DIR, file:DIR                            a directory of this machine, made if it is missing
+//   (FileStore) etcd://HOST:PORT[,HOST:PORT...]/PREFIX   keys under PREFIX in an etcd cluster
+//   (EtcdStore); one PREFIX for each
 //                                            job
 // Connects to nothing and locks nothing: Campaign does.
 //   INVALID_ARGUMENT: it is none of these; the message quotes the part that is wrong.

@@ -11,16 +11,19 @@ namespace pawl {
 namespace {
 
 TEST(OpenStoreTest, AFolderIsAFileStore) {
-  for (const char* place : {"/tmp/some/folder", "folder", "file:/tmp/some/folder", "file:folder", "a,b:c", "C:/x"}) {
+  for (const char* place :
+       {"/tmp/some/folder", "folder", "file:/tmp/some/folder", "file:folder", "a,b:c", "C:/x"}) {
     const auto store = OpenStore(place);
     ASSERT_TRUE(store.ok()) << place << ": " << store.status();
-    EXPECT_TRUE(absl::EndsWith(absl::StrCat("file:", place), (*store)->Describe().substr(5))) << (*store)->Describe();
+    EXPECT_TRUE(absl::EndsWith(absl::StrCat("file:", place), (*store)->Describe().substr(5)))
+        << (*store)->Describe();
     EXPECT_TRUE(absl::StartsWith((*store)->Describe(), "file:"));
   }
 }
 
 TEST(OpenStoreTest, EndpointsAndAPrefixAreAnEtcdStore) {
-  for (const char* place : {"etcd://127.0.0.1:2379/pawl", "etcd://a.example:2379,b-c.example:1,[::1]:65535/pawl/job_1.x"}) {
+  for (const char* place : {"etcd://127.0.0.1:2379/pawl",
+                            "etcd://a.example:2379,b-c.example:1,[::1]:65535/pawl/job_1.x"}) {
     const auto store = OpenStore(place);
     ASSERT_TRUE(store.ok()) << place << ": " << store.status();
     EXPECT_EQ((*store)->Describe(), place);
@@ -61,7 +64,8 @@ TEST(OpenStoreTest, AnythingElseIsRefusedWithThePartThatIsWrong) {
   for (const auto& [place, quoted] : cases) {
     const auto store = OpenStore(place);
     EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument) << place;
-    EXPECT_TRUE(absl::StrContains(store.status().message(), quoted)) << store.status() << " lacks " << quoted;
+    EXPECT_TRUE(absl::StrContains(store.status().message(), quoted))
+        << store.status() << " lacks " << quoted;
     EXPECT_TRUE(absl::StrContains(store.status().message(), "etcd://HOST:PORT")) << store.status();
   }
 }

@@ -25,7 +25,8 @@ constexpr size_t kCheckedHeaderBytes = kStateRecordHeaderBytes - sizeof(uint32_t
 // The record that begins `bytes`; none if there is no whole and undamaged one.
 std::optional<Record> RecordAt(absl::string_view bytes) {
   if (bytes.size() < kStateRecordHeaderBytes) return std::nullopt;
-  if (Crc32c(0, bytes.data(), kCheckedHeaderBytes) != NumberAt<uint32_t>(bytes, kCheckedHeaderBytes)) {
+  if (Crc32c(0, bytes.data(), kCheckedHeaderBytes) !=
+      NumberAt<uint32_t>(bytes, kCheckedHeaderBytes)) {
     return std::nullopt;
   }
   const uint32_t size = NumberAt<uint32_t>(bytes, 0);
@@ -50,7 +51,8 @@ void AppendStateRecord(uint64_t revision, absl::string_view state, std::string& 
 absl::StatusOr<StateLog> ParseStateLog(absl::string_view log) {
   const absl::string_view magic(kStateLogMagic, sizeof(kStateLogMagic));
   if (log.substr(0, magic.size()) != magic) {
-    return absl::DataLossError(absl::StrCat("offset 0: this is not a state log, which begins with \"", magic, "\""));
+    return absl::DataLossError(
+        absl::StrCat("offset 0: this is not a state log, which begins with \"", magic, "\""));
   }
   Record newest;
   size_t end = magic.size();
@@ -58,24 +60,28 @@ absl::StatusOr<StateLog> ParseStateLog(absl::string_view log) {
     const std::optional<Record> record = RecordAt(log.substr(end));
     if (!record.has_value()) break;
     if (record->revision <= newest.revision) {
-      return absl::DataLossError(
-          absl::StrCat("offset ", end, ": revision ", record->revision, " follows revision ", newest.revision));
+      return absl::DataLossError(absl::StrCat("offset ", end, ": revision ", record->revision,
+                                              " follows revision ", newest.revision));
     }
     newest = *record;
     end += kStateRecordHeaderBytes + record->state.size();
   }
   if (newest.revision == 0) {
     // A log is put in place with its first record.
-    return absl::DataLossError(absl::StrCat("offset ", end, ": the first record is damaged or missing"));
+    return absl::DataLossError(
+        absl::StrCat("offset ", end, ": the first record is damaged or missing"));
   }
-  // One write at a time is under way, so an interrupted one is at the end, and no record was written after it.
+  // One write at a time is under way, so an interrupted one is at the end, and no record was
+  // written after it.
   if (log.size() - end > kMaxStateRecordBytes) {
-    return absl::DataLossError(absl::StrCat("offset ", end, ": ", log.size() - end,
-                                            " bytes that are no record, and more than one interrupted write leaves"));
+    return absl::DataLossError(
+        absl::StrCat("offset ", end, ": ", log.size() - end,
+                     " bytes that are no record, and more than one interrupted write leaves"));
   }
   for (size_t offset = end + 1; offset < log.size(); ++offset) {
     if (RecordAt(log.substr(offset)).has_value()) {
-      return absl::DataLossError(absl::StrCat("offset ", end, ": a damaged record; a good one follows at offset ", offset));
+      return absl::DataLossError(absl::StrCat(
+          "offset ", end, ": a damaged record; a good one follows at offset ", offset));
     }
   }
   StateLog parsed;

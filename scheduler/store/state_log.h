@@ -24,12 +24,13 @@ void AppendStateRecord(uint64_t revision, absl::string_view state, std::string& 
 struct StateLog {
   // The last record.
   StoredState newest;
-  // Where the last record ends. What comes after is one record at most, whose write was interrupted.
+  // Where the last record ends. What comes after is one record at most, whose write was
+  // interrupted.
   size_t end = 0;
 };
 
-// Reads a whole log. DATA_LOSS, naming the offset, if it is anything but a header, records of growing revisions,
-// at least one, and a tail that is no more than one interrupted write.
+// Reads a whole log. DATA_LOSS, naming the offset, if it is anything but a header, records of
+// growing revisions, at least one, and a tail that is no more than one interrupted write.
 absl::StatusOr<StateLog> ParseStateLog(absl::string_view log);
 
 }  // namespace pawl

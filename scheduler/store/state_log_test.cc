@@ -21,7 +21,8 @@ const std::string kMagic(kStateLogMagic, sizeof(kStateLogMagic));
 struct Example {
   Example() {
     log = kMagic;
-    for (const auto& [revision, state] : {std::pair<uint64_t, std::string>{1, "first"}, {2, ""}, {9, "the third"}}) {
+    for (const auto& [revision, state] :
+         {std::pair<uint64_t, std::string>{1, "first"}, {2, ""}, {9, "the third"}}) {
       AppendStateRecord(revision, state, log);
       ends.push_back(log.size());
     }
@@ -31,8 +32,8 @@ struct Example {
 };
 
 TEST(StateLogTest, TheDocumentsWorkedBytesAreWhatIsWritten) {
-  std::ifstream document(
-      absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/scheduler/store/state_log_format.md"));
+  std::ifstream document(absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
+                                      "/scheduler/store/state_log_format.md"));
   ASSERT_TRUE(document.good());
   std::string worked;
   std::string line;
@@ -89,8 +90,11 @@ TEST(StateLogTest, AnyFlippedBitBeforeTheLastRecordIsRefusedWithItsRecordsOffset
         continue;
       }
       ASSERT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss) << offset << " bit " << bit;
-      const size_t record = offset < kMagic.size() ? 0 : offset < example.ends[0] ? kMagic.size() : example.ends[0];
-      EXPECT_TRUE(absl::StrContains(parsed.status().message(), absl::StrCat("offset ", record, ":")))
+      const size_t record = offset < kMagic.size()     ? 0
+                            : offset < example.ends[0] ? kMagic.size()
+                                                       : example.ends[0];
+      EXPECT_TRUE(
+          absl::StrContains(parsed.status().message(), absl::StrCat("offset ", record, ":")))
           << offset << ": " << parsed.status();
     }
   }
@@ -98,7 +102,8 @@ TEST(StateLogTest, AnyFlippedBitBeforeTheLastRecordIsRefusedWithItsRecordsOffset
 
 TEST(StateLogTest, ZerosAndGarbageAtTheEndAreATail) {
   const Example example;
-  for (const std::string& tail : {std::string(1, '\0'), std::string(4096, '\0'), std::string(100, '\xff')}) {
+  for (const std::string& tail :
+       {std::string(1, '\0'), std::string(4096, '\0'), std::string(100, '\xff')}) {
     const auto parsed = ParseStateLog(example.log + tail);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(parsed->newest.revision, 9);
@@ -118,12 +123,15 @@ TEST(StateLogTest, ARevisionThatDoesNotGrowIsRefused) {
     AppendStateRecord(revision, "again", example.log);
     const auto parsed = ParseStateLog(example.log);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss) << parsed.status();
-    EXPECT_TRUE(absl::StrContains(parsed.status().message(), absl::StrCat("offset ", example.ends[2]))) << parsed.status();
+    EXPECT_TRUE(
+        absl::StrContains(parsed.status().message(), absl::StrCat("offset ", example.ends[2])))
+        << parsed.status();
   }
 }
 
 TEST(StateLogTest, WhatIsNoStateLogIsRefused) {
-  for (const std::string& log : {std::string(), std::string("PAWL"), std::string("PAWLSTA2"), std::string(100, '\0')}) {
+  for (const std::string& log :
+       {std::string(), std::string("PAWL"), std::string("PAWLSTA2"), std::string(100, '\0')}) {
     EXPECT_EQ(ParseStateLog(log).status().code(), absl::StatusCode::kDataLoss);
   }
 }

@@ -22,7 +22,8 @@ struct StoredState {
   std::string state;
 };
 
-// A state is routing, membership and positions: KiB for a usual job. The limit keeps one Save within a second.
+// A state is routing, membership and positions: KiB for a usual job. The limit keeps one Save
+// within a second.
 inline constexpr size_t kMaxStateBytes = size_t{16} << 20;
 
 // How long one call may block on disk or network before it fails.
@@ -38,19 +39,22 @@ inline constexpr std::chrono::seconds kMaxStoreCallTime{10};
 //   ...
 //   PAWL_RETURN_IF_ERROR(store->Save(++revision, state));
 //
-// The state is opaque bytes and is saved whole: what is loaded is always exactly what one Save was given.
+// The state is opaque bytes and is saved whole: what is loaded is always exactly what one Save was
+// given.
 //
 // 1. When Save has returned OK the state survives the loss of the process and of power; Load never
 //    returns an older one.
-// 2. At most one process is leader. One that was overtaken can save nothing, whatever it believes of
+// 2. At most one process is leader. One that was overtaken can save nothing, whatever it believes
+// of
 //    itself: the storage refuses it, not a clock.
 // 3. Revisions only grow, over all leaders; the first is 1 or more.
-// 4. A failed Save may have happened or not, as a lost reply leaves it. Repeat it with the same revision
+// 4. A failed Save may have happened or not, as a lost reply leaves it. Repeat it with the same
+// revision
 //    and the same state, or save a newer revision. Nothing else changes what is stored.
 //
-// All calls may block on disk or network, each for at most kMaxStoreCallTime unless it takes a deadline:
-// never make them under a lock of the data path. Campaign, Load and Save are for one thread at a time;
-// IsLeader is for any thread and does not block.
+// All calls may block on disk or network, each for at most kMaxStoreCallTime unless it takes a
+// deadline: never make them under a lock of the data path. Campaign, Load and Save are for one
+// thread at a time; IsLeader is for any thread and does not block.
 class StateStore {
  public:
   // Gives the leadership up, so that a standby need not wait for a lease to run out.
@@ -67,9 +71,9 @@ class StateStore {
   // False from the moment that the leadership may have passed to another process.
   virtual bool IsLeader() const = 0;
 
-  // `lost` runs once for each leadership that is lost against our will (not when the store is destroyed), with
-  // the reason, on a thread of the store or within Save; it must not call the store.
-  // REQUIRES: Campaign was not called yet.
+  // `lost` runs once for each leadership that is lost against our will (not when the store is
+  // destroyed), with the reason, on a thread of the store or within Save; it must not call the
+  // store. REQUIRES: Campaign was not called yet.
   virtual void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) = 0;
 
   // The newest state; none if nothing was ever saved.
@@ -77,16 +81,19 @@ class StateStore {
   //   DATA_LOSS: what is stored is damaged; the message names the place. Nothing was changed.
   virtual absl::StatusOr<std::optional<StoredState>> Load() = 0;
 
-  // The newest state as it was a moment ago, for who is not the leader; none if nothing was ever saved. Nothing is changed,
-  // and nothing may be decided by it that matters. Any error: it cannot be read now, as while the leader writes.
+  // The newest state as it was a moment ago, for who is not the leader; none if nothing was ever
+  // saved. Nothing is changed, and nothing may be decided by it that matters. Any error: it cannot
+  // be read now, as while the leader writes.
   virtual absl::StatusOr<std::optional<StoredState>> Peek() = 0;
 
   // Stores `state` as the newest, durably.
   //   ABORTED: this process is not, or no longer, the leader: it must stop deciding.
-  //   FAILED_PRECONDITION: `revision` is not newer than the stored one, or Load was not called since Campaign.
+  //   FAILED_PRECONDITION: `revision` is not newer than the stored one, or Load was not called
+  //   since Campaign.
   //     The stored revision with the very same state is OK: it is a repetition.
   //   INVALID_ARGUMENT: the state is larger than kMaxStateBytes.
-  //   RESOURCE_EXHAUSTED, UNAVAILABLE: the storage is full or cannot be reached or written now; try again later.
+  //   RESOURCE_EXHAUSTED, UNAVAILABLE: the storage is full or cannot be reached or written now; try
+  //   again later.
   virtual absl::Status Save(uint64_t revision, absl::string_view state) = 0;
 
   // What messages call it: "file:DIR" or "etcd://...".
@@ -96,7 +103,8 @@ class StateStore {
   // Whether any store takes these: the revision is not 0, the state within the limit.
   static absl::Status CheckState(uint64_t revision, absl::string_view state);
   // The refusal of a revision that is not newer.
-  static absl::Status NotNewer(absl::string_view store, uint64_t revision, uint64_t stored_revision);
+  static absl::Status NotNewer(absl::string_view store, uint64_t revision,
+                               uint64_t stored_revision);
 };
 
 }  // namespace pawl

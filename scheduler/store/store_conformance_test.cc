@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/eventually.h"
-#include "deploy/pawlctl/child_process.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/process/child_process.h"
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/etcd_cluster.h"
 #include "scheduler/store/etcd_store.h"
@@ -60,7 +60,9 @@ class FileBackend final : public Backend {
  public:
   FileBackend() : folder_(NewFolder() + "/scheduler/state") {}
   std::string Place() const override { return absl::StrCat("file:", folder_); }
-  std::unique_ptr<StateStore> Open(seconds) override { return std::make_unique<FileStore>(FileStoreOptions{folder_}); }
+  std::unique_ptr<StateStore> Open(seconds) override {
+    return std::make_unique<FileStore>(FileStoreOptions{folder_});
+  }
   void BreakLeadership() override { EXPECT_TRUE(std::filesystem::remove(folder_ + "/LOCK")); }
 
  private:
@@ -80,7 +82,8 @@ class EtcdBackend final : public Backend {
   void BreakLeadership() override {
     EtcdClient client({Endpoint()}, milliseconds(5000));
     const auto answer =
-        client.Call("/v3/kv/deleterange", {{"key", EtcdBytes(absl::StrCat(prefix_, "/leader"))}}, In(seconds(5)));
+        client.Call("/v3/kv/deleterange", {{"key", EtcdBytes(absl::StrCat(prefix_, "/leader"))}},
+                    In(seconds(5)));
     ASSERT_TRUE(answer.ok()) << answer.status();
     EXPECT_EQ(*EtcdIntegerAt(*answer, "deleted"), 1);
   }
@@ -97,7 +100,9 @@ class EtcdBackend final : public Backend {
   }
 
  private:
-  static std::string Endpoint() { return cluster_ == nullptr ? "127.0.0.1:1" : cluster_->endpoints()[0]; }
+  static std::string Endpoint() {
+    return cluster_ == nullptr ? "127.0.0.1:1" : cluster_->endpoints()[0];
+  }
 
   static EtcdCluster* cluster_;
   std::string prefix_;
@@ -145,16 +150,19 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
     const std::string folder = NewFolder();
     ready_ = folder + "/ready";
     go_ = folder + "/go";
-    const std::string program =
-        absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/scheduler/store/store_holder");
-    auto child = ChildProcess::Start(
-        {"holder", program, {backend_->Place(), absl::StrCat(revision), state, ready_, go_}, folder + "/log"});
+    const std::string program = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
+                                             "/scheduler/store/store_holder");
+    auto child =
+        ChildProcess::Start({"holder",
+                             program,
+                             {backend_->Place(), absl::StrCat(revision), state, ready_, go_},
+                             folder + "/log"});
     EXPECT_TRUE(child.ok()) << child.status();
     const auto ready = [&] { return access(ready_.c_str(), F_OK) == 0; };
     Eventually([&] { return ready() || (*child)->HasEnded(); });
     if (ready()) return *std::move(child);
-    ADD_FAILURE() << "the holder " << ((*child)->HasEnded() ? (*child)->HowItEnded() : "hangs") << ": "
-                  << absl::StrJoin((*child)->LogTail(20), "\n");
+    ADD_FAILURE() << "the holder " << ((*child)->HasEnded() ? (*child)->HowItEnded() : "hangs")
+                  << ": " << absl::StrJoin((*child)->LogTail(20), "\n");
     return nullptr;
   }
 
@@ -213,10 +221,12 @@ TEST_P(StoreConformanceTest, TheNextLeaderLoadsTheNewestState) {
 
 TEST_P(StoreConformanceTest, StatesOfAllSizesComeBack) {
   uint64_t revision = 0;
-  for (const size_t size : {size_t{0}, size_t{1}, kEtcdChunkBytes - 1, kEtcdChunkBytes, kEtcdChunkBytes + 1,
-                            3 * kEtcdChunkBytes + 5, kMaxStateBytes, size_t{0}, size_t{10}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, kEtcdChunkBytes - 1, kEtcdChunkBytes, kEtcdChunkBytes + 1,
+        3 * kEtcdChunkBytes + 5, kMaxStateBytes, size_t{0}, size_t{10}}) {
     std::string state(size, '\0');
-    for (size_t i = 0; i < size; ++i) state[i] = static_cast<char>((i * 2654435761u + revision) >> 13);
+    for (size_t i = 0; i < size; ++i)
+      state[i] = static_cast<char>((i * 2654435761u + revision) >> 13);
     {
       const auto store = Lead();
       const absl::Status status = store->Save(++revision, state);
@@ -361,7 +371,8 @@ TEST_P(StoreConformanceTest, AnOvertakenLeaderSavesNothingAndHearsOfItOnce) {
   EXPECT_EQ(lost, 1);
 }
 
-// Each leader adds one to a number. Were there ever two at once, or a state lost, the sum would be too small.
+// Each leader adds one to a number. Were there ever two at once, or a state lost, the sum would be
+// too small.
 TEST_P(StoreConformanceTest, OneOfManyLeadsAtATime) {
   constexpr int kThreads = 4;
   constexpr int kTerms = 3;
@@ -408,7 +419,8 @@ TEST_P(EtcdPauseTest, ALeaderThatStoodStillForLongerThanItsLeaseSavesNothing) {
   std::ofstream(go_) << "go";
   holder->Signal(SIGCONT);
   ASSERT_TRUE(holder->WaitUntil(In(kLong)));
-  EXPECT_EQ(holder->HowItEnded(), "exited with code 10") << absl::StrJoin(holder->LogTail(20), "\n");
+  EXPECT_EQ(holder->HowItEnded(), "exited with code 10")
+      << absl::StrJoin(holder->LogTail(20), "\n");
   EXPECT_EQ((*standby->Load())->state, "during the pause");
 }
 

@@ -1,6 +1,6 @@
-// A process that leads: opens the store PLACE, waits until it leads and saves revision REVISION with the bytes STATE.
-// Then it writes its pid into the file READY and waits for the file GO, saves REVISION + 1000, and exits with the
-// code of that Save's status (0 is OK, 10 ABORTED).
+// A process that leads: opens the store PLACE, waits until it leads and saves revision REVISION
+// with the bytes STATE. Then it writes its pid into the file READY and waits for the file GO, saves
+// REVISION + 1000, and exits with the code of that Save's status (0 is OK, 10 ABORTED).
 //
 //   store_holder PLACE REVISION STATE READY GO
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "scheduler/store/open_store.h"
 
 namespace pawl {
@@ -26,11 +26,13 @@ int Fail(const absl::Status& status) {
 
 int Run(char** argv) {
   uint64_t revision = 0;
-  if (!absl::SimpleAtoi(argv[2], &revision)) return Fail(absl::InvalidArgumentError("REVISION is not a number"));
+  if (!absl::SimpleAtoi(argv[2], &revision))
+    return Fail(absl::InvalidArgumentError("REVISION is not a number"));
   const auto store = OpenStore(argv[1]);
   if (!store.ok()) return Fail(store.status());
   const auto now = [] { return Clock::Real().Now(); };
-  if (const auto status = (*store)->Campaign(now() + kCampaignTime); !status.ok()) return Fail(status);
+  if (const auto status = (*store)->Campaign(now() + kCampaignTime); !status.ok())
+    return Fail(status);
   if (const auto loaded = (*store)->Load(); !loaded.ok()) return Fail(loaded.status());
   if (const auto status = (*store)->Save(revision, argv[3]); !status.ok()) return Fail(status);
   std::ofstream(argv[4]) << getpid() << std::endl;

@@ -24,8 +24,8 @@
 #include "server/shard/partition_options.h"
 #include "server/shard/table_part.h"
 #include "server/shard/table_schema.h"
-#include "server/storage/checkpoint_store.h"
-#include "server/storage/partition_file.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
+#include "server/storage/snapshot/partition_file.h"
 
 namespace pawl {
 namespace {
@@ -39,13 +39,16 @@ constexpr int kFormatVersion = 1;
 constexpr char kKeys[] = ".keys";
 constexpr char kRows[] = ".rows";
 
-bool IsThere(Env& env, const std::string& path) { return env.FileSize(path).ok() || env.List(path).ok(); }
+bool IsThere(Env& env, const std::string& path) {
+  return env.FileSize(path).ok() || env.List(path).ok();
+}
 
-// Beside `path`. Drawn anew each time: other machines that write there, what an export that was killed has left, and whoever
-// may make folders there cannot have the same one.
+// Beside `path`. Drawn anew each time: other machines that write there, what an export that was
+// killed has left, and whoever may make folders there cannot have the same one.
 std::string TemporaryName(const std::string& path) {
   std::random_device random;
-  return absl::StrCat(path, ".", absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8), ".tmp");
+  return absl::StrCat(path, ".", absl::Hex(random(), absl::kZeroPad8),
+                      absl::Hex(random(), absl::kZeroPad8), ".tmp");
 }
 
 // A folder that goes, with all that is in it, once it is made and unless it is kept.
@@ -106,16 +109,18 @@ struct Outgoing {
   size_t row_bytes() const { return schema->MaxRowWidth() * sizeof(float); }
 };
 
-// With dense_path: ALLREDUCE the servers keep slots and steps of the workers in tables of their own, which are not the
-// model's (worker/dense/dense_store.h).
+// With dense_path: ALLREDUCE the servers keep slots and steps of the workers in tables of their
+// own, which are not the model's (worker/dense/dense_store.h).
 bool IsOptimizerState(const TableSpec& table, const Job& job, const std::set<std::string>& names) {
-  if (job.dense_path() != ALLREDUCE || table.kind() != DENSE || !table.optimizer().has_assign()) return false;
+  if (job.dense_path() != ALLREDUCE || table.kind() != DENSE || !table.optimizer().has_assign())
+    return false;
   absl::string_view of = table.name();
-  return of == "dense/steps" || (absl::ConsumeSuffix(&of, "/slots") && names.contains(std::string(of)));
+  return of == "dense/steps" ||
+         (absl::ConsumeSuffix(&of, "/slots") && names.contains(std::string(of)));
 }
 
-// The beginning of the names of the table's files: other characters than letters, digits and "_-" become '.', and it gets a
-// number where it, or what a sparse table has in its place, is taken.
+// The beginning of the names of the table's files: other characters than letters, digits and "_-"
+// become '.', and it gets a number where it, or what a sparse table has in its place, is taken.
 std::string StemOf(const std::string& table, std::set<std::string>& taken) {
   std::string stem;
   for (const char c : table) stem += absl::ascii_isalnum(c) || c == '_' || c == '-' ? c : '.';
@@ -134,7 +139,8 @@ std::string StemOf(const std::string& table, std::set<std::string>& taken) {
 
 class Exporter {
  public:
-  Exporter(Env& env, const CheckpointStore& store, const CheckpointManifest& manifest, TemporaryFolder& folder)
+  Exporter(Env& env, const CheckpointStore& store, const CheckpointManifest& manifest,
+           TemporaryFolder& folder)
       : env_(env), store_(store), manifest_(manifest), folder_(folder) {}
 
   absl::Status Run() {
@@ -153,22 +159,26 @@ class Exporter {
 
  private:
   absl::Status ReadJob() {
-    if (!job_.ParseFromString(manifest_.job()) || job_.partitions() != static_cast<uint32_t>(manifest_.parts_size()) ||
+    if (!job_.ParseFromString(manifest_.job()) ||
+        job_.partitions() != static_cast<uint32_t>(manifest_.parts_size()) ||
         job_.partitions() > kMaxPartitions || job_.logical_workers() > kMaxLogicalWorkers) {
-      return Wrong(absl::StrCat("holds no job that can be of its ", manifest_.parts_size(), " partitions"));
+      return Wrong(
+          absl::StrCat("holds no job that can be of its ", manifest_.parts_size(), " partitions"));
     }
     std::set<std::string> names;
     std::set<uint32_t> ids;
     for (const TableSpec& spec : manifest_.tables()) {
       if (!names.insert(spec.name()).second || !ids.insert(spec.id()).second) {
-        return Wrong(absl::StrCat("has two tables of the name '", spec.name(), "' or the id ", spec.id()));
+        return Wrong(
+            absl::StrCat("has two tables of the name '", spec.name(), "' or the id ", spec.id()));
       }
     }
     std::set<std::string> stems;
     for (const TableSpec& spec : manifest_.tables()) {
       if (IsOptimizerState(spec, job_, names)) continue;
       Outgoing& table = tables_.emplace_back();
-      absl::StatusOr<std::shared_ptr<const TableSchema>> schema = TableSchema::Create(spec, job_.seed());
+      absl::StatusOr<std::shared_ptr<const TableSchema>> schema =
+          TableSchema::Create(spec, job_.seed());
       if (!schema.ok()) return Wrong(schema.status().message());
       table.schema = *std::move(schema);
       table.stem = StemOf(spec.name(), stems);
@@ -178,7 +188,8 @@ class Exporter {
   }
 
   absl::Status Wrong(absl::string_view what) const {
-    return absl::DataLossError(absl::StrCat(store_.ManifestPath(CheckpointStore::NameOf(manifest_)), ": ", what));
+    return absl::DataLossError(
+        absl::StrCat(store_.ManifestPath(CheckpointStore::NameOf(manifest_)), ": ", what));
   }
 
   absl::Status TakePartition(uint32_t index) {
@@ -189,8 +200,10 @@ class Exporter {
       const TablePart* part = partition.FindTable(table.spec().id());
       std::unique_ptr<const TablePart> none;
       // Its rows are read by the manifest's table, and fit its alone.
-      if (part != nullptr && part->table().spec().SerializeAsString() != table.spec().SerializeAsString()) {
-        return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": its table ", table.spec().id(),
+      if (part != nullptr &&
+          part->table().spec().SerializeAsString() != table.spec().SerializeAsString()) {
+        return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": its table ",
+                                                table.spec().id(),
                                                 " is not the one that the manifest has"));
       }
       if (part == nullptr) {
@@ -198,7 +211,8 @@ class Exporter {
         none = std::make_unique<TablePart>(table.schema);
         part = none.get();
       }
-      PAWL_RETURN_IF_ERROR(table.schema->is_dense() ? TakeBlocks(*part, index, table) : TakeRows(*part, table));
+      PAWL_RETURN_IF_ERROR(table.schema->is_dense() ? TakeBlocks(*part, index, table)
+                                                    : TakeRows(*part, table));
     }
     return absl::OkStatus();
   }
@@ -206,9 +220,11 @@ class Exporter {
   absl::StatusOr<Partition> ReadPartition(uint32_t index, const PartitionOptions& options) {
     PAWL_ASSIGN_OR_RETURN(const auto file, store_.OpenPart(manifest_, index));
     absl::StatusOr<Partition> partition = LoadPartitionFile(*file, PartitionLoader(index, options));
-    // Nothing of what was asked for is wrong: another partition or another job is what should not be in the file.
+    // Nothing of what was asked for is wrong: another partition or another job is what should not
+    // be in the file.
     if (!partition.ok()) {
-      return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": ", partition.status().message()));
+      return absl::DataLossError(
+          absl::StrCat(store_.PartPath(manifest_, index), ": ", partition.status().message()));
     }
     return partition;
   }
@@ -218,10 +234,11 @@ class Exporter {
     part.Hold().rows.ForEach([&](uint64_t key, const float*) { keys.push_back(key); });
     std::sort(keys.begin(), keys.end());
     if (keys.empty()) return absl::OkStatus();
-    PAWL_ASSIGN_OR_RETURN(const RowSpool::Run run,
-                          spool_->AddRun(keys, table.row_bytes(), [&](absl::Span<const uint64_t> some, char* out) {
-                            part.Read(ByteView(some.data(), some.size() * sizeof(uint64_t)), out);
-                          }));
+    PAWL_ASSIGN_OR_RETURN(
+        const RowSpool::Run run,
+        spool_->AddRun(keys, table.row_bytes(), [&](absl::Span<const uint64_t> some, char* out) {
+          part.Read(ByteView(some.data(), some.size() * sizeof(uint64_t)), out);
+        }));
     table.runs.push_back(run);
     table.rows += run.count;
     return absl::OkStatus();
@@ -232,9 +249,9 @@ class Exporter {
       if (PartitionOf(table.spec().id(), block, job_.partitions()) != index) continue;
       std::vector<BlockLoan> loans;
       part.Lend(ByteView(&block, sizeof(block)), loans);
-      PAWL_ASSIGN_OR_RETURN(
-          table.blocks[block],
-          spool_->Add(absl::string_view(reinterpret_cast<const char*>(loans[0].data()), loans[0].size() * sizeof(float))));
+      PAWL_ASSIGN_OR_RETURN(table.blocks[block], spool_->Add(absl::string_view(
+                                                     reinterpret_cast<const char*>(loans[0].data()),
+                                                     loans[0].size() * sizeof(float))));
     }
     return absl::OkStatus();
   }
@@ -242,13 +259,15 @@ class Exporter {
   absl::Status PutDense(const Outgoing& table) {
     const std::vector<uint64_t> shape(table.spec().shape().begin(), table.spec().shape().end());
     const std::string file = table.stem + ".npy";
-    PAWL_ASSIGN_OR_RETURN(const auto out, NpyWriter::Create(env_, folder_.File(file), NpyType::kFloat32, shape));
+    PAWL_ASSIGN_OR_RETURN(const auto out,
+                          NpyWriter::Create(env_, folder_.File(file), NpyType::kFloat32, shape));
     uint64_t elements = 0;
     for (uint64_t block = 0; block < table.blocks.size(); ++block) {
       const uint64_t width = table.schema->RowWidth(block);
       elements += width;
-      PAWL_RETURN_IF_ERROR(spool_->Copy(table.blocks[block], width * sizeof(float),
-                                        [&](absl::string_view bytes) { return out->Append(bytes); }));
+      PAWL_RETURN_IF_ERROR(
+          spool_->Copy(table.blocks[block], width * sizeof(float),
+                       [&](absl::string_view bytes) { return out->Append(bytes); }));
     }
     PAWL_RETURN_IF_ERROR(out->Finish());
     summary_.elements += elements;
@@ -266,9 +285,11 @@ class Exporter {
     const uint64_t width = table.schema->MaxRowWidth();
     const std::string keys_file = absl::StrCat(table.stem, kKeys, ".npy");
     const std::string rows_file = absl::StrCat(table.stem, kRows, ".npy");
-    PAWL_ASSIGN_OR_RETURN(const auto keys, NpyWriter::Create(env_, folder_.File(keys_file), NpyType::kUint64, {table.rows}));
-    PAWL_ASSIGN_OR_RETURN(const auto rows,
-                          NpyWriter::Create(env_, folder_.File(rows_file), NpyType::kFloat32, {table.rows, width}));
+    PAWL_ASSIGN_OR_RETURN(const auto keys, NpyWriter::Create(env_, folder_.File(keys_file),
+                                                             NpyType::kUint64, {table.rows}));
+    PAWL_ASSIGN_OR_RETURN(
+        const auto rows,
+        NpyWriter::Create(env_, folder_.File(rows_file), NpyType::kFloat32, {table.rows, width}));
     PAWL_RETURN_IF_ERROR(spool_->Merge(
         table.runs, table.row_bytes(), [&](absl::string_view bytes) { return keys->Append(bytes); },
         [&](absl::string_view bytes) { return rows->Append(bytes); }));
@@ -290,7 +311,8 @@ class Exporter {
 
   absl::Status PutModel() {
     const google::protobuf::FieldDescriptor* const kind =
-        job_.model().GetReflection()->GetOneofFieldDescriptor(job_.model(), Model::descriptor()->FindOneofByName("kind"));
+        job_.model().GetReflection()->GetOneofFieldDescriptor(
+            job_.model(), Model::descriptor()->FindOneofByName("kind"));
     summary_.job = manifest_.job_name();
     summary_.checkpoint = CheckpointStore::NameOf(manifest_);
     summary_.step = manifest_.step();
@@ -327,7 +349,8 @@ class Exporter {
   ExportSummary summary_;
 };
 
-absl::StatusOr<ExportSummary> WriteModel(Env& env, const CheckpointPlace& found, TemporaryFolder& folder) {
+absl::StatusOr<ExportSummary> WriteModel(Env& env, const CheckpointPlace& found,
+                                         TemporaryFolder& folder) {
   const CheckpointStore store(env, found.dir);
   PAWL_RETURN_IF_ERROR(store.Verify(found.name));
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(found.name));
@@ -338,11 +361,13 @@ absl::StatusOr<ExportSummary> WriteModel(Env& env, const CheckpointPlace& found,
 
 }  // namespace
 
-absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, const std::string& out) {
+absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
+                                          const std::string& out) {
   const std::string to = AbsolutePath(out);
   const auto refuse_if_there = [&] {
     if (!IsThere(env, to)) return absl::OkStatus();
-    return absl::AlreadyExistsError(absl::StrCat(to, " is there already; name another folder, or delete it"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(to, " is there already; name another folder, or delete it"));
   };
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_ASSIGN_OR_RETURN(const CheckpointPlace found, CheckpointStore::Locate(env, path));
@@ -354,7 +379,8 @@ absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, con
     // The manifest goes first.
     const std::string manifest = CheckpointStore(env, found.dir).ManifestPath(found.name);
     if (!absl::IsNotFound(env.FileSize(manifest).status())) return summary;
-    return absl::AbortedError(absl::StrCat(FolderOf(manifest), " was deleted while it was read; take a newer one"));
+    return absl::AbortedError(
+        absl::StrCat(FolderOf(manifest), " was deleted while it was read; take a newer one"));
   }
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_RETURN_IF_ERROR(folder.Become(to));

@@ -15,14 +15,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/fault_env.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
 #include "server/shard/partition_options.h"
-#include "server/shard/partition_snapshot.h"
-#include "server/storage/checkpoint_store.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
 
 namespace pawl {
 namespace {
@@ -35,11 +35,13 @@ constexpr uint64_t kColumns = 7;
 // Of three blocks.
 constexpr uint64_t kDenseRows = (2 * kBlockElements + 100) / kColumns;
 
-// Rows of the keys 3, 6, 9, ..., each its key and its half; a dense tensor whose second block alone was pushed to.
+// Rows of the keys 3, 6, 9, ..., each its key and its half; a dense tensor whose second block alone
+// was pushed to.
 class ModelExportTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                           testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
     job_.set_name("job");
     job_.set_seed(3);
@@ -71,15 +73,17 @@ class ModelExportTest : public testing::Test {
 
   Partition Make(uint32_t index, uint64_t rows) {
     Partition partition(index, PartitionOptionsOf(job_, 1000000));
-    for (const auto& spec : specs_) EXPECT_TRUE(partition.CreateTable(TableSchema::Create(*spec, 3).value()).ok());
+    for (const auto& spec : specs_)
+      EXPECT_TRUE(partition.CreateTable(TableSchema::Create(*spec, 3).value()).ok());
     if (!pushed_) return partition;
     Sender client;
     uint64_t ordinal = 0;
     const auto push = [&](uint32_t table, uint64_t key, std::vector<float> values) {
       auto data = std::make_shared<std::pair<uint64_t, std::vector<float>>>(key, std::move(values));
-      const auto pushed = partition.Push(client, ordinal++, table,
-                                         {ByteView(&data->first, sizeof(uint64_t)),
-                                          ByteView(data->second.data(), data->second.size() * sizeof(float)), data});
+      const auto pushed = partition.Push(
+          client, ordinal++, table,
+          {ByteView(&data->first, sizeof(uint64_t)),
+           ByteView(data->second.data(), data->second.size() * sizeof(float)), data});
       EXPECT_TRUE(pushed.ok()) << pushed.status();
     };
     for (uint64_t key = 3; key <= 3 * rows; key += 3) {
@@ -95,7 +99,8 @@ class ModelExportTest : public testing::Test {
   }
 
   // `change`: in the manifest something else is to stand than in the parts.
-  void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false, uint64_t rows = 1000,
+  void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false,
+             uint64_t rows = 1000,
              const std::function<void(CheckpointManifest&)>& change = nullptr) {
     CheckpointStore store(env, dir);
     CheckpointManifest manifest;
@@ -107,7 +112,8 @@ class ModelExportTest : public testing::Test {
     for (const auto& spec : specs_) *manifest.add_tables() = *spec;
     for (uint32_t p = 0; p < kPartitions; ++p) {
       const Partition partition = Make(p, rows);
-      auto writer = store.BeginPart({77, job_.name(), step, of_end}, p, partition.log_index()).value();
+      auto writer =
+          store.BeginPart({77, job_.name(), step, of_end}, p, partition.log_index()).value();
       SavePartition(partition, [&](const void* data, size_t size) {
         EXPECT_TRUE(writer->Append(absl::string_view(static_cast<const char*>(data), size)).ok());
       });
@@ -151,8 +157,10 @@ TEST_F(ModelExportTest, EveryParameterIsThere) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->step, 5u);
   EXPECT_EQ(summary->rows, 1000u);
-  const auto keys = Elements<uint64_t>("embedding.rows.keys.npy", "'<u8', 'fortran_order': False, 'shape': (1000,), }");
-  const auto rows = Elements<float>("embedding.rows.rows.npy", "'<f4', 'fortran_order': False, 'shape': (1000, 2), }");
+  const auto keys = Elements<uint64_t>("embedding.rows.keys.npy",
+                                       "'<u8', 'fortran_order': False, 'shape': (1000,), }");
+  const auto rows = Elements<float>("embedding.rows.rows.npy",
+                                    "'<f4', 'fortran_order': False, 'shape': (1000, 2), }");
   ASSERT_EQ(keys.size(), 1000u);
   ASSERT_EQ(rows.size(), 2000u);
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -160,7 +168,8 @@ TEST_F(ModelExportTest, EveryParameterIsThere) {
     ASSERT_EQ(rows[2 * i], static_cast<float>(keys[i]));
     ASSERT_EQ(rows[2 * i + 1], static_cast<float>(keys[i]) / 2);
   }
-  const auto dense = Elements<float>("hidden.weights.npy", absl::StrCat("'shape': (", kDenseRows, ", ", kColumns, "), }"));
+  const auto dense = Elements<float>(
+      "hidden.weights.npy", absl::StrCat("'shape': (", kDenseRows, ", ", kColumns, "), }"));
   ASSERT_EQ(dense.size(), kDenseRows * kColumns);
   for (size_t i = 0; i < dense.size(); ++i) {
     const bool pushed = i / kBlockElements == 1;
@@ -197,7 +206,8 @@ TEST_F(ModelExportTest, OfAFolderTheNewestIsTakenAndTheEndIsNewerThanItsStep) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->rows, 7u);
   EXPECT_TRUE(summary->of_end);
-  const auto one = ExportModel(Env::Real(), absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 4), "/"), out() + "-2");
+  const auto one = ExportModel(
+      Env::Real(), absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 4), "/"), out() + "-2");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->rows, 5u);
 }
@@ -254,7 +264,8 @@ TEST_F(ModelExportTest, WhereTheModelIsToBeIsLookedAtBeforeTheCheckpointIsRead) 
 }
 
 TEST_F(ModelExportTest, EachTableHasFilesOfItsOwn) {
-  const std::vector<std::pair<std::string, uint64_t>> tables = {{"x", 0}, {"x/keys", 2}, {"x.rows", 3}, {"model", 4}};
+  const std::vector<std::pair<std::string, uint64_t>> tables = {
+      {"x", 0}, {"x/keys", 2}, {"x.rows", 3}, {"model", 4}};
   pushed_ = false;
   for (const bool reversed : {false, true}) {
     SCOPED_TRACE(reversed);
@@ -268,7 +279,8 @@ TEST_F(ModelExportTest, EachTableHasFilesOfItsOwn) {
     Write(Env::Real(), dir(), 5);
     const auto summary = ExportModel(Env::Real(), dir(), out());
     ASSERT_TRUE(summary.ok()) << summary.status();
-    EXPECT_EQ(Env::Real().List(out())->size(), 6u) << "three dense tables, a sparse one, and model.json";
+    EXPECT_EQ(Env::Real().List(out())->size(), 6u)
+        << "three dense tables, a sparse one, and model.json";
     const auto model = nlohmann::json::parse(Read("model.json"));
     for (const auto& table : model["tables"]) {
       if (table["kind"] == "sparse") continue;
@@ -285,14 +297,17 @@ TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
     std::string words;
     std::function<void(CheckpointManifest&)> change;
   };
-  const auto job_with = [this](CheckpointManifest& manifest, const std::function<void(Job&)>& change) {
+  const auto job_with = [this](CheckpointManifest& manifest,
+                               const std::function<void(Job&)>& change) {
     Job job = job_;
     change(job);
     manifest.set_job(job.SerializeAsString());
   };
   const std::vector<Case> cases = {
-      {"p0.part: its table 1 is not the one", [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1); }},
-      {"p0.part: its table 2 is not the one", [](CheckpointManifest& m) { m.mutable_tables(1)->set_shape(0, 1); }},
+      {"p0.part: its table 1 is not the one",
+       [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1); }},
+      {"p0.part: its table 2 is not the one",
+       [](CheckpointManifest& m) { m.mutable_tables(1)->set_shape(0, 1); }},
       {"p0.part: its table 2 is not the one",
        [](CheckpointManifest& m) {
          m.mutable_tables(1)->clear_shape();
@@ -300,12 +315,17 @@ TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
          m.mutable_tables(1)->set_row_width(2);
        }},
       {"two tables", [](CheckpointManifest& m) { m.mutable_tables(1)->set_id(kRowsTable); }},
-      {"two tables", [](CheckpointManifest& m) { m.mutable_tables(1)->set_name(m.tables(0).name()); }},
-      {"table embedding/rows", [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1 << 30); }},
+      {"two tables",
+       [](CheckpointManifest& m) { m.mutable_tables(1)->set_name(m.tables(0).name()); }},
+      {"table embedding/rows",
+       [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1 << 30); }},
       {"p0.part: ", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_seed(4); }); }},
-      {"holds no job that can be", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_partitions(2); }); }},
       {"holds no job that can be",
-       [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_logical_workers(4000000000u); }); }},
+       [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_partitions(2); }); }},
+      {"holds no job that can be",
+       [&](CheckpointManifest& m) {
+         job_with(m, [](Job& job) { job.set_logical_workers(4000000000u); });
+       }},
   };
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(i);
@@ -328,7 +348,8 @@ TEST_F(ModelExportTest, WhatIsThereUnderTheNameOfAProcessIsNotTouched) {
   ASSERT_TRUE(ExportModel(Env::Real(), dir(), out()).ok());
   EXPECT_EQ(Env::Real().List(out())->size(), 5u) << "its own files alone";
   std::filesystem::remove(absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 5), "/p1.part"));
-  EXPECT_EQ(ExportModel(Env::Real(), dir(), out() + "-2").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ExportModel(Env::Real(), dir(), out() + "-2").status().code(),
+            absl::StatusCode::kDataLoss);
   ASSERT_TRUE(Env::Real().List(other).ok()) << "it is still there";
   EXPECT_EQ(*Env::Real().List(other), std::vector<std::string>{"another.npy"});
 }
@@ -336,8 +357,11 @@ TEST_F(ModelExportTest, WhatIsThereUnderTheNameOfAProcessIsNotTouched) {
 // Somebody's `before` is called before a file is read.
 class WatchedEnv final : public Env {
  public:
-  WatchedEnv(Env& env, std::function<void(const std::string& path)> before) : env_(env), before_(std::move(before)) {}
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override { return env_.Create(path); }
+  WatchedEnv(Env& env, std::function<void(const std::string& path)> before)
+      : env_(env), before_(std::move(before)) {}
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return env_.Create(path);
+  }
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
     return env_.OpenForAppend(path);
   }
@@ -345,13 +369,19 @@ class WatchedEnv final : public Env {
     before_(path);
     return env_.OpenForRead(path);
   }
-  absl::Status Rename(const std::string& from, const std::string& to) override { return env_.Rename(from, to); }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return env_.Rename(from, to);
+  }
   absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
   absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
   absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override { return env_.List(folder); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
+    return env_.List(folder);
+  }
   absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
-  absl::StatusOr<uint64_t> FileSize(const std::string& path) override { return env_.FileSize(path); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
+    return env_.FileSize(path);
+  }
   absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
     return env_.LockFolder(folder);
   }
@@ -375,7 +405,9 @@ TEST_F(ModelExportTest, OneThatIsDeletedWhileItIsReadIsNoDamage) {
     });
     const absl::Status status = ExportModel(env, "/c", "/model").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), CheckpointStore::NameOf("job", 5) + " was deleted")) << status;
+    EXPECT_TRUE(
+        absl::StrContains(status.message(), CheckpointStore::NameOf("job", 5) + " was deleted"))
+        << status;
     EXPECT_EQ(files.List("/")->size(), 1u);
   }
 }

@@ -10,15 +10,17 @@
 namespace pawl {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "elements are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "elements are written as they lie in memory");
 
 // The elements begin at a multiple of it.
 constexpr size_t kAlignment = 64;
 
 // Magic, version 1.0, the length of what follows, and a Python literal filled up with spaces.
 std::string Header(absl::string_view type, absl::Span<const uint64_t> shape) {
-  std::string dictionary = absl::StrCat("{'descr': '", type, "', 'fortran_order': False, 'shape': (",
-                                        absl::StrJoin(shape, ", "), shape.size() == 1 ? ",), }" : "), }");
+  std::string dictionary =
+      absl::StrCat("{'descr': '", type, "', 'fortran_order': False, 'shape': (",
+                   absl::StrJoin(shape, ", "), shape.size() == 1 ? ",), }" : "), }");
   std::string header("\x93NUMPY\x01\x00", 8);
   const size_t unpadded = header.size() + 2 + dictionary.size() + 1;
   dictionary.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
@@ -31,7 +33,8 @@ std::string Header(absl::string_view type, absl::Span<const uint64_t> shape) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(Env& env, const std::string& path, NpyType type,
+absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(Env& env, const std::string& path,
+                                                             NpyType type,
                                                              absl::Span<const uint64_t> shape) {
   uint64_t bytes = type == NpyType::kFloat32 ? sizeof(float) : sizeof(uint64_t);
   for (const uint64_t extent : shape) bytes *= extent;
@@ -42,8 +45,9 @@ absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(Env& env, const std
 
 absl::Status NpyWriter::Append(absl::string_view bytes) {
   if (bytes.size() > missing_) {
-    return absl::OutOfRangeError(
-        absl::StrCat(path_, ": ", bytes.size(), " bytes are more than the ", missing_, " that its shape has left"));
+    return absl::OutOfRangeError(absl::StrCat(path_, ": ", bytes.size(),
+                                              " bytes are more than the ", missing_,
+                                              " that its shape has left"));
   }
   PAWL_RETURN_IF_ERROR(file_->Append(bytes));
   missing_ -= bytes.size();
@@ -51,7 +55,9 @@ absl::Status NpyWriter::Append(absl::string_view bytes) {
 }
 
 absl::Status NpyWriter::Finish() {
-  if (missing_ > 0) return absl::InternalError(absl::StrCat(path_, ": ", missing_, " bytes of its shape are missing"));
+  if (missing_ > 0)
+    return absl::InternalError(
+        absl::StrCat(path_, ": ", missing_, " bytes of its shape are missing"));
   PAWL_RETURN_IF_ERROR(file_->Sync());
   return file_->Close();
 }

@@ -17,16 +17,20 @@ namespace pawl {
 // The elements of the arrays that there are, little-endian.
 enum class NpyType { kFloat32, kUint64 };
 
-// Writes one array of a known shape from its first element to its last, in C order. Not thread-safe.
+// Writes one array of a known shape from its first element to its last, in C order. Not
+// thread-safe.
 class NpyWriter {
  public:
   // `env` outlives this.
-  static absl::StatusOr<std::unique_ptr<NpyWriter>> Create(Env& env, const std::string& path, NpyType type,
+  static absl::StatusOr<std::unique_ptr<NpyWriter>> Create(Env& env, const std::string& path,
+                                                           NpyType type,
                                                            absl::Span<const uint64_t> shape);
 
-  // The next elements, whole or not. OUT_OF_RANGE beyond what the shape holds. After an error the file is of no use.
+  // The next elements, whole or not. OUT_OF_RANGE beyond what the shape holds. After an error the
+  // file is of no use.
   absl::Status Append(absl::string_view bytes);
-  // All elements are there: the file is durable, its name once its folder is synced. INTERNAL if some are missing.
+  // All elements are there: the file is durable, its name once its folder is synced. INTERNAL if
+  // some are missing.
   absl::Status Finish();
 
   // Of the whole file.

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client_lib/base/fault_env.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
-#include "server/storage/worked_bytes.h"
+#include "server/storage/testing/worked_bytes.h"
 
 namespace pawl {
 namespace {
@@ -40,16 +40,21 @@ TEST_F(NpyWriterTest, TheBytesAreThoseOfTheFormat) {
   expected += "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }";
   expected.append(58, ' ').append("\n");
   ASSERT_EQ(expected.size(), 128u);
-  expected +=
-      std::string("\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40\x00\x00\xa0\x40\x00\x00\xc0\xc0", 24);
+  expected += std::string(
+      "\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40\x00\x00\xa0\x40\x00\x00\xc0"
+      "\xc0",
+      24);
   EXPECT_EQ(env_.Contents("/a.npy"), expected);
   EXPECT_EQ(writer->file_bytes(), expected.size());
-  EXPECT_EQ(ReadWorkedBytes("server/export/model_format.md"), expected) << FormatWorkedBytes(expected);
+  EXPECT_EQ(ReadWorkedBytes("server/export/model_format.md"), expected)
+      << FormatWorkedBytes(expected);
 }
 
 TEST_F(NpyWriterTest, AShapeOfOneNumberHasAComma) {
   const std::string file = Zeros(NpyType::kUint64, {5}, 40);
-  EXPECT_NE(file.find("{'descr': '<u8', 'fortran_order': False, 'shape': (5,), }"), std::string::npos) << file;
+  EXPECT_NE(file.find("{'descr': '<u8', 'fortran_order': False, 'shape': (5,), }"),
+            std::string::npos)
+      << file;
 }
 
 TEST_F(NpyWriterTest, AnEmptyArrayIsOne) {
@@ -61,7 +66,8 @@ TEST_F(NpyWriterTest, AnEmptyArrayIsOne) {
 TEST_F(NpyWriterTest, ElementsBeginAtAMultipleOf64WhateverTheShape) {
   uint64_t extent = 1;
   for (int digits = 1; digits < 20; ++digits, extent *= 10) {
-    const auto writer = NpyWriter::Create(env_, "/a.npy", NpyType::kFloat32, {extent, 0, extent}).value();
+    const auto writer =
+        NpyWriter::Create(env_, "/a.npy", NpyType::kFloat32, {extent, 0, extent}).value();
     const std::string file = env_.Contents("/a.npy");
     EXPECT_EQ(file.size() % 64, 0u);
     EXPECT_EQ(file.back(), '\n');

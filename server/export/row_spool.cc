@@ -42,8 +42,9 @@ absl::StatusOr<uint64_t> RowSpool::Add(absl::string_view bytes) {
   return begin;
 }
 
-absl::StatusOr<RowSpool::Run> RowSpool::AddRun(absl::Span<const uint64_t> keys, size_t row_bytes,
-                                               absl::FunctionRef<void(absl::Span<const uint64_t>, char*)> read) {
+absl::StatusOr<RowSpool::Run> RowSpool::AddRun(
+    absl::Span<const uint64_t> keys, size_t row_bytes,
+    absl::FunctionRef<void(absl::Span<const uint64_t>, char*)> read) {
   Run run;
   run.count = keys.size();
   PAWL_ASSIGN_OR_RETURN(run.keys_begin, Add(BytesOf(keys)));
@@ -68,7 +69,8 @@ absl::Status RowSpool::EndAdding() {
 absl::Status RowSpool::Read(uint64_t begin, absl::Span<char> out) const {
   PAWL_ASSIGN_OR_RETURN(const size_t read, reader_->Read(begin, out));
   if (read == out.size()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path_, " ends at offset ", begin + read, ", where more was written"));
+  return absl::DataLossError(
+      absl::StrCat(path_, " ends at offset ", begin + read, ", where more was written"));
 }
 
 absl::Status RowSpool::Copy(uint64_t begin, uint64_t bytes, Sink sink) const {
@@ -83,9 +85,11 @@ absl::Status RowSpool::Copy(uint64_t begin, uint64_t bytes, Sink sink) const {
   return absl::OkStatus();
 }
 
-absl::Status RowSpool::Merge(absl::Span<const Run> runs, size_t row_bytes, Sink keys, Sink rows) const {
+absl::Status RowSpool::Merge(absl::Span<const Run> runs, size_t row_bytes, Sink keys,
+                             Sink rows) const {
   if (runs.empty()) return absl::OkStatus();
-  const size_t ahead = std::max<size_t>(kMergeBytes / runs.size() / (sizeof(uint64_t) + row_bytes), 1);
+  const size_t ahead =
+      std::max<size_t>(kMergeBytes / runs.size() / (sizeof(uint64_t) + row_bytes), 1);
   std::vector<Cursor> cursors(runs.size());
   std::priority_queue<Head> heads;
   // The next rows of the run, if there are any.
@@ -95,8 +99,9 @@ absl::Status RowSpool::Merge(absl::Span<const Run> runs, size_t row_bytes, Sink 
     if (count == 0) return absl::OkStatus();
     cursor.keys.resize(count);
     cursor.rows.resize(count * row_bytes);
-    PAWL_RETURN_IF_ERROR(
-        Read(cursor.rest.keys_begin, absl::MakeSpan(reinterpret_cast<char*>(cursor.keys.data()), count * sizeof(uint64_t))));
+    PAWL_RETURN_IF_ERROR(Read(
+        cursor.rest.keys_begin,
+        absl::MakeSpan(reinterpret_cast<char*>(cursor.keys.data()), count * sizeof(uint64_t))));
     PAWL_RETURN_IF_ERROR(Read(cursor.rest.rows_begin, absl::MakeSpan(cursor.rows)));
     cursor.rest.keys_begin += count * sizeof(uint64_t);
     cursor.rest.rows_begin += cursor.rows.size();

@@ -1,4 +1,5 @@
-// Rows on their way from partitions, which have them in no order of keys, to one file in ascending order.
+// Rows on their way from partitions, which have them in no order of keys, to one file in ascending
+// order.
 #ifndef PAWL_SERVER_EXPORT_ROW_SPOOL_H_
 #define PAWL_SERVER_EXPORT_ROW_SPOOL_H_
 
@@ -21,8 +22,9 @@ namespace pawl {
 inline constexpr size_t kMergeBytes = size_t{64} << 20;
 inline constexpr size_t kSpoolChunkBytes = size_t{1} << 20;
 
-// A temporary file that is filled first and read then, so that a table of any size needs memory for its largest partition
-// alone. First Add and AddRun; after EndAdding, Copy and Merge. Not thread-safe.
+// A temporary file that is filled first and read then, so that a table of any size needs memory for
+// its largest partition alone. First Add and AddRun; after EndAdding, Copy and Merge. Not
+// thread-safe.
 class RowSpool {
  public:
   // Rows in ascending order of their keys.
@@ -39,13 +41,14 @@ class RowSpool {
   // Returns where the bytes are.
   absl::StatusOr<uint64_t> Add(absl::string_view bytes);
   // `read` writes the rows of a stretch of `keys` to memory. REQUIRES: the keys ascend.
-  absl::StatusOr<Run> AddRun(absl::Span<const uint64_t> keys, size_t row_bytes,
-                             absl::FunctionRef<void(absl::Span<const uint64_t> keys, char* out)> read);
+  absl::StatusOr<Run> AddRun(
+      absl::Span<const uint64_t> keys, size_t row_bytes,
+      absl::FunctionRef<void(absl::Span<const uint64_t> keys, char* out)> read);
   absl::Status EndAdding();
 
   absl::Status Copy(uint64_t begin, uint64_t bytes, Sink sink) const;
-  // Hands the rows of all runs on in ascending order of the key: `keys` gets their keys, `rows` as many rows, in pieces. No
-  // two runs may have a key in common.
+  // Hands the rows of all runs on in ascending order of the key: `keys` gets their keys, `rows` as
+  // many rows, in pieces. No two runs may have a key in common.
   absl::Status Merge(absl::Span<const Run> runs, size_t row_bytes, Sink keys, Sink rows) const;
 
  private:

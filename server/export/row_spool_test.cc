@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/base/fault_env.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -100,7 +100,8 @@ TEST_F(RowSpoolTest, AFileThatWasCutMeanwhileIsNoEndlessRead) {
   const uint64_t begin = spool_->Add("abc").value();
   env_.SetContents("/spool", "a");
   ASSERT_TRUE(spool_->EndAdding().ok());
-  const absl::Status status = spool_->Copy(begin, 3, [](absl::string_view) { return absl::OkStatus(); });
+  const absl::Status status =
+      spool_->Copy(begin, 3, [](absl::string_view) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 

@@ -1,5 +1,6 @@
-// Adagrad: Duchi, Hazan and Singer 2011, "Adaptive subgradient methods for online learning and stochastic
-// optimization", figure 1 with the diagonal matrix of equation 1; epsilon stands outside of the root, as in PyTorch.
+// Adagrad: Duchi, Hazan and Singer 2011, "Adaptive subgradient methods for online learning and
+// stochastic optimization", figure 1 with the diagonal matrix of equation 1; epsilon stands outside
+// of the root, as in PyTorch.
 //
 //   a <- a + g g
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
@@ -18,7 +19,9 @@ struct AdagradKernel {
   float epsilon;
 
   float InitialSlot() const { return initial_accumulator; }
-  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, epsilon}; }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const {
+    return {rate, epsilon};
+  }
 };
 
 }  // namespace
@@ -26,7 +29,8 @@ struct AdagradKernel {
 std::unique_ptr<const UpdateRule> MakeAdagrad(const Optimizer& spec, Isa isa) {
   const Optimizer::Adagrad& own = spec.adagrad();
   AdagradKernel kernel;
-  kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
+  kernel.initial_accumulator =
+      own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
   kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
   return MakeRule(kernel, own.learning_rate(), spec, isa);
 }

@@ -6,11 +6,13 @@
 //   v <- beta2 v + (1 - beta2) (g g)
 //   w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 //
-// The arithmetic takes the corrections out of the loop over the elements (c1, c2: BiasCorrection, doubles):
+// The arithmetic takes the corrections out of the loop over the elements (c1, c2: BiasCorrection,
+// doubles):
 //   corrected_rate = float(rate * c1), inverse_root = float(c2)
 //   w <- w - (corrected_rate m) / (sqrt(v) inverse_root + epsilon)
 //
-// AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization", algorithm 2, where before that
+// AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization", algorithm 2, where
+// before that
 //   w <- w keep, keep = float(1 - rate * weight_decay), in doubles
 // and the decay goes along with the learning rate, as in PyTorch.
 #ifndef PAWL_SERVER_OPTIMIZER_ADAM_KERNEL_H_
@@ -20,8 +22,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/optimizer/bias_correction.h"
-#include "server/optimizer/isa.h"
+#include "server/optimizer/math/bias_correction.h"
+#include "server/optimizer/math/isa.h"
 #include "server/optimizer/update_formula.h"
 
 namespace pawl {
@@ -51,7 +53,9 @@ struct AdamKernel {
             beta2,
             1.0f - beta2,
             epsilon,
-            kDecoupledDecay ? static_cast<float>(1.0 - rate_in_double * static_cast<double>(weight_decay)) : 1.0f};
+            kDecoupledDecay
+                ? static_cast<float>(1.0 - rate_in_double * static_cast<double>(weight_decay))
+                : 1.0f};
   }
 };
 

@@ -1,4 +1,5 @@
-// Assignment: what is pushed takes the place of the weights. For state that somebody else trains and that is kept here.
+// Assignment: what is pushed takes the place of the weights. For state that somebody else trains
+// and that is kept here.
 //
 //   w <- g
 #include <cstring>
@@ -15,8 +16,9 @@ class AssignRule final : public UpdateRule {
   void InitializeSlots(size_t /*width*/, float* /*slots*/) const override {}
   bool IsElementwise() const override { return true; }
   // `scale` is the caller's mean over ranks, of which one alone has pushed.
-  void Apply(const UpdatePosition& /*position*/, float /*scale*/, const void* gradient, size_t /*width*/, size_t begin,
-             size_t count, float* weights, float* /*slots*/) const override {
+  void Apply(const UpdatePosition& /*position*/, float /*scale*/, const void* gradient,
+             size_t /*width*/, size_t begin, size_t count, float* weights,
+             float* /*slots*/) const override {
     if (count > 0) std::memcpy(weights + begin, gradient, count * sizeof(float));
   }
   UpdateFormula FormulaAt(const UpdatePosition& /*position*/, float /*scale*/) const override {

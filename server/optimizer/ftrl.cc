@@ -1,13 +1,13 @@
-// FTRL-proximal: McMahan et al. 2013, "Ad click prediction: a view from the trenches", algorithm 1. The
-// slots are n, then z; rate is the paper's alpha.
+// FTRL-proximal: McMahan et al. 2013, "Ad click prediction: a view from the trenches", algorithm 1.
+// The slots are n, then z; rate is the paper's alpha.
 //
 //   root  = sqrt(n),  n <- n + g g,  new_root = sqrt(n)
 //   sigma = (new_root - root) / rate
 //   z <- z + (g - sigma w)
 //   w <- 0 if |z| <= l1, otherwise (sign(z) l1 - z) / ((beta + new_root) / rate + l2)
 //
-// As in the paper the weights are a function of z and n alone: what the initializer gave a row serves until
-// its first update and does not come back.
+// As in the paper the weights are a function of z and n alone: what the initializer gave a row
+// serves until its first update and does not come back.
 #include "server/optimizer/make_rule.h"
 
 namespace pawl {
@@ -25,7 +25,9 @@ struct FtrlKernel {
   float initial_accumulator;
 
   float InitialSlot() const { return initial_accumulator; }
-  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, beta, l1, l2}; }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const {
+    return {rate, beta, l1, l2};
+  }
 };
 
 }  // namespace
@@ -36,7 +38,8 @@ std::unique_ptr<const UpdateRule> MakeFtrl(const Optimizer& spec, Isa isa) {
   kernel.beta = own.has_beta() ? own.beta() : kDefaultBeta;
   kernel.l1 = own.l1();
   kernel.l2 = own.l2();
-  kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
+  kernel.initial_accumulator =
+      own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
   return MakeRule(kernel, own.learning_rate(), spec, isa);
 }
 

@@ -1,11 +1,12 @@
-// The gradient of one row on its way to the optimizer: scaled, clipped, regularized, and summed for its norm.
+// The gradient of one row on its way to the optimizer: scaled, clipped, regularized, and summed for
+// its norm.
 #ifndef PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
 #define PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
 
 #include <cstddef>
 #include <cstring>
 
-#include "server/optimizer/isa.h"
+#include "server/optimizer/math/isa.h"
 #include "server/optimizer/update_formula.h"
 
 namespace pawl {
@@ -26,14 +27,16 @@ PAWL_ALWAYS_INLINE T ElementsAt(const void* floats, size_t i) {
 
 // As the optimizer sees them; `weights` is the row's part that begins where the gradient does.
 template <GradientMode kMode, typename T>
-PAWL_ALWAYS_INLINE T PreparedAt(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+PAWL_ALWAYS_INLINE T PreparedAt(const GradientPass& pass, const char* gradient, size_t i,
+                                const float* weights) {
   T weight = {};
   if constexpr (kMode == GradientMode::kRegularized) weight = ElementsAt<T>(weights, i);
   return Prepared<kMode, T>(pass, ElementsAt<T>(gradient, i), weight);
 }
 
 template <GradientMode kMode, bool kPrepared, typename T>
-PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, size_t i,
+                             const float* weights) {
   if constexpr (kPrepared) {
     return PreparedAt<kMode, T>(pass, gradient, i, weights);
   } else {
@@ -44,11 +47,12 @@ PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, siz
 // Sums over a row run in 16 lanes whatever the vector width, so that all widths give the same bits.
 inline constexpr size_t kSumLanes = 16;
 
-// The sum of the squares of `count` elements: lane j sums elements j, j + 16, ... in double, where the
-// squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
+// The sum of the squares of `count` elements: lane j sums elements j, j + 16, ... in double, where
+// the squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
 // kPrepared: of Prepared, otherwise of Clipped.
 template <GradientMode kMode, bool kPrepared>
-PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count, const float* weights) {
+PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count,
+                                       const float* weights) {
   Doubles sums[kSumLanes / 4] = {};
   size_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes) {

@@ -12,20 +12,24 @@ namespace pawl {
 namespace {
 
 template <bool kPrepared>
-double Portable(const GradientPass& pass, const char* gradient, size_t count, const float* weights) {
+double Portable(const GradientPass& pass, const char* gradient, size_t count,
+                const float* weights) {
   return SumOfSquares<GradientMode::kRegularized, kPrepared>(pass, gradient, count, weights);
 }
 template <bool kPrepared>
-PAWL_TARGET_AVX2 double Avx2(const GradientPass& pass, const char* gradient, size_t count, const float* weights) {
+PAWL_TARGET_AVX2 double Avx2(const GradientPass& pass, const char* gradient, size_t count,
+                             const float* weights) {
   return SumOfSquares<GradientMode::kRegularized, kPrepared>(pass, gradient, count, weights);
 }
 template <bool kPrepared>
-PAWL_TARGET_AVX512 double Avx512(const GradientPass& pass, const char* gradient, size_t count, const float* weights) {
+PAWL_TARGET_AVX512 double Avx512(const GradientPass& pass, const char* gradient, size_t count,
+                                 const float* weights) {
   return SumOfSquares<GradientMode::kRegularized, kPrepared>(pass, gradient, count, weights);
 }
 
 template <bool kPrepared>
-double Sum(Isa isa, const GradientPass& pass, const char* gradient, size_t count, const float* weights) {
+double Sum(Isa isa, const GradientPass& pass, const char* gradient, size_t count,
+           const float* weights) {
   switch (isa) {
     case Isa::kPortable:
       break;

@@ -10,7 +10,8 @@ namespace pawl {
 
 struct GradientSettings {
   explicit GradientSettings(const Optimizer& spec)
-      : bound(spec.clip_value() > 0.0f ? spec.clip_value() : std::numeric_limits<float>::infinity()),
+      : bound(spec.clip_value() > 0.0f ? spec.clip_value()
+                                       : std::numeric_limits<float>::infinity()),
         clip_norm(spec.clip_norm()),
         l1(spec.l1()),
         l2(spec.l2()) {}

@@ -12,8 +12,8 @@
 
 #include "server/optimizer/gradient_pass.h"
 #include "server/optimizer/gradient_settings.h"
-#include "server/optimizer/isa.h"
 #include "server/optimizer/learning_rate.h"
+#include "server/optimizer/math/isa.h"
 #include "server/optimizer/update_formula.h"
 #include "server/optimizer/update_rule.h"
 
@@ -21,8 +21,8 @@ namespace pawl {
 
 // An UpdateRule from a Kernel, which has
 //   Formula                the formula for one element (update_formula.h)
-//   InitialSlot()          the value of every slot of the first array before the first update; the second begins at 0
-//   Begin(rate, prior_updates)                        the Formula of one row
+//   InitialSlot()          the value of every slot of the first array before the first update; the
+//   second begins at 0 Begin(rate, prior_updates)                        the Formula of one row
 // A formula with a slot for the whole row makes the rule not elementwise.
 template <typename Kernel>
 class KernelRule final : public UpdateRule {
@@ -36,7 +36,9 @@ class KernelRule final : public UpdateRule {
         mode_(ModeOf(settings)),
         apply_(ChooseMode(mode_, isa)) {}
 
-  size_t SlotCount(size_t width) const override { return Formula::kSlotArrays * width + Formula::kRowSlots; }
+  size_t SlotCount(size_t width) const override {
+    return Formula::kSlotArrays * width + Formula::kRowSlots;
+  }
 
   void InitializeSlots(size_t width, float* slots) const override {
     const size_t first = Formula::kRowSlots + (Formula::kSlotArrays > 0 ? width : 0);
@@ -45,11 +47,14 @@ class KernelRule final : public UpdateRule {
     for (size_t i = first; i < all; ++i) slots[i] = 0.0f;
   }
 
-  bool IsElementwise() const override { return Formula::kRowSlots == 0 && settings_.clip_norm == 0.0f; }
+  bool IsElementwise() const override {
+    return Formula::kRowSlots == 0 && settings_.clip_norm == 0.0f;
+  }
 
-  void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin, size_t count,
-             float* weights, float* slots) const override {
-    apply_(*this, position, scale, static_cast<const char*>(gradient), width, begin, count, weights, slots);
+  void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width,
+             size_t begin, size_t count, float* weights, float* slots) const override {
+    apply_(*this, position, scale, static_cast<const char*>(gradient), width, begin, count, weights,
+           slots);
   }
 
   UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const override {
@@ -60,17 +65,18 @@ class KernelRule final : public UpdateRule {
   }
 
  private:
-  using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position, float scale, const char* gradient,
-                                 size_t width, size_t begin, size_t count, float* weights, float* slots);
+  using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position,
+                                 float scale, const char* gradient, size_t width, size_t begin,
+                                 size_t count, float* weights, float* slots);
 
   PAWL_ALWAYS_INLINE GradientPass PassOf(float scale) const {
     return {scale, settings_.bound, 1.0f, settings_.l1, settings_.l2};
   }
 
   template <GradientMode kMode>
-  PAWL_ALWAYS_INLINE static void Body(const KernelRule& rule, const UpdatePosition& position, float scale,
-                                      const char* gradient, size_t width, size_t begin, size_t count, float* weights,
-                                      float* slots) {
+  PAWL_ALWAYS_INLINE static void Body(const KernelRule& rule, const UpdatePosition& position,
+                                      float scale, const char* gradient, size_t width, size_t begin,
+                                      size_t count, float* weights, float* slots) {
     const float rate = rule.rate_.At(position.step);
     GradientPass pass = rule.PassOf(scale);
     if constexpr (kMode != GradientMode::kPlain) {
@@ -90,33 +96,38 @@ class KernelRule final : public UpdateRule {
     const Formula k = formula;
     if constexpr (Formula::kSlotArrays == 0) {
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i) k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i]);
+      for (size_t i = 0; i < count; ++i)
+        k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i]);
     } else if constexpr (Formula::kSlotArrays == 1) {
       float* __restrict s = slots + begin;
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i) k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i]);
+      for (size_t i = 0; i < count; ++i)
+        k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i]);
     } else {
       float* __restrict s = slots + begin;
       float* __restrict t = slots + width + begin;
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i) k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i], t[i]);
+      for (size_t i = 0; i < count; ++i)
+        k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i], t[i]);
     }
   }
 
   template <GradientMode kMode>
-  static void ApplyPortable(const KernelRule& rule, const UpdatePosition& position, float scale, const char* gradient,
-                            size_t width, size_t begin, size_t count, float* weights, float* slots) {
+  static void ApplyPortable(const KernelRule& rule, const UpdatePosition& position, float scale,
+                            const char* gradient, size_t width, size_t begin, size_t count,
+                            float* weights, float* slots) {
     Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
   }
   template <GradientMode kMode>
-  PAWL_TARGET_AVX2 static void ApplyAvx2(const KernelRule& rule, const UpdatePosition& position, float scale,
-                                         const char* gradient, size_t width, size_t begin, size_t count, float* weights,
-                                         float* slots) {
+  PAWL_TARGET_AVX2 static void ApplyAvx2(const KernelRule& rule, const UpdatePosition& position,
+                                         float scale, const char* gradient, size_t width,
+                                         size_t begin, size_t count, float* weights, float* slots) {
     Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
   }
   template <GradientMode kMode>
-  PAWL_TARGET_AVX512 static void ApplyAvx512(const KernelRule& rule, const UpdatePosition& position, float scale,
-                                             const char* gradient, size_t width, size_t begin, size_t count, float* weights,
+  PAWL_TARGET_AVX512 static void ApplyAvx512(const KernelRule& rule, const UpdatePosition& position,
+                                             float scale, const char* gradient, size_t width,
+                                             size_t begin, size_t count, float* weights,
                                              float* slots) {
     Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
   }
@@ -136,7 +147,8 @@ class KernelRule final : public UpdateRule {
 
   static GradientMode ModeOf(const GradientSettings& settings) {
     if (settings.l1 != 0.0f || settings.l2 != 0.0f) return GradientMode::kRegularized;
-    const bool clips = settings.clip_norm != 0.0f || settings.bound != std::numeric_limits<float>::infinity();
+    const bool clips =
+        settings.clip_norm != 0.0f || settings.bound != std::numeric_limits<float>::infinity();
     return clips ? GradientMode::kClipped : GradientMode::kPlain;
   }
 

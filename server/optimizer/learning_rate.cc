@@ -1,6 +1,6 @@
 #include "server/optimizer/learning_rate.h"
 
-#include "server/optimizer/deterministic_math.h"
+#include "server/optimizer/math/deterministic_math.h"
 
 namespace pawl {
 
@@ -38,7 +38,9 @@ float LearningRate::Scheduled(uint64_t step) const {
       break;
     case Kind::kCosine: {
       const double cosine =
-          step >= period_ ? -1.0 : DeterministicCosPi(static_cast<double>(step) / static_cast<double>(period_));
+          step >= period_
+              ? -1.0
+              : DeterministicCosPi(static_cast<double>(step) / static_cast<double>(period_));
       rate *= floor_ + (1.0 - floor_) * ((1.0 + cosine) * 0.5);
       break;
     }

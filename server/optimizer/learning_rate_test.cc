@@ -17,7 +17,8 @@ LearningRate Make(float base, const std::string& text) {
 
 TEST(LearningRateTest, WithoutScheduleItStaysTheSame) {
   const LearningRate rate = Make(0.3f, "");
-  for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, UINT64_MAX}) EXPECT_EQ(rate.At(step), 0.3f);
+  for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, UINT64_MAX})
+    EXPECT_EQ(rate.At(step), 0.3f);
 }
 
 TEST(LearningRateTest, WarmUpRisesLinearlyAndEnds) {
@@ -47,7 +48,8 @@ TEST(LearningRateTest, CosineFallsToTheFloorAndStaysThere) {
   EXPECT_EQ(rate.At(300), 0.5f);
   EXPECT_EQ(rate.At(UINT64_MAX), 0.5f);
   for (uint64_t step = 0; step < 300; ++step) {
-    const double expected = 2.0 * (0.25 + 0.75 * (1.0 + std::cos(M_PI * static_cast<double>(step) / 300.0)) / 2.0);
+    const double expected =
+        2.0 * (0.25 + 0.75 * (1.0 + std::cos(M_PI * static_cast<double>(step) / 300.0)) / 2.0);
     EXPECT_FLOAT_EQ(rate.At(step), static_cast<float>(expected)) << step;
     EXPECT_LE(rate.At(step + 1), rate.At(step)) << step;
   }

@@ -14,9 +14,10 @@ namespace pawl {
 
 // REQUIRES: as rules.h says.
 template <typename Kernel>
-std::unique_ptr<const UpdateRule> MakeRule(Kernel kernel, float learning_rate, const Optimizer& spec, Isa isa) {
-  return std::make_unique<const KernelRule<Kernel>>(std::move(kernel), LearningRate(learning_rate, spec.schedule()),
-                                                    GradientSettings(spec), isa);
+std::unique_ptr<const UpdateRule> MakeRule(Kernel kernel, float learning_rate,
+                                           const Optimizer& spec, Isa isa) {
+  return std::make_unique<const KernelRule<Kernel>>(
+      std::move(kernel), LearningRate(learning_rate, spec.schedule()), GradientSettings(spec), isa);
 }
 
 }  // namespace pawl

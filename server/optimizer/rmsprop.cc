@@ -1,5 +1,5 @@
-// RMSProp: Tieleman and Hinton 2012, "Neural networks for machine learning", lecture 6.5, slide 29; epsilon
-// stands outside of the root, as in PyTorch.
+// RMSProp: Tieleman and Hinton 2012, "Neural networks for machine learning", lecture 6.5, slide 29;
+// epsilon stands outside of the root, as in PyTorch.
 //
 //   a <- rho a + (1 - rho) (g g)
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
@@ -18,7 +18,9 @@ struct RmsPropKernel {
   float epsilon;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, rho, 1.0f - rho, epsilon}; }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const {
+    return {rate, rho, 1.0f - rho, epsilon};
+  }
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Row-wise Adagrad: Adagrad with one accumulator for a row, so that an embedding's state is one float:
-// Gupta, Bengio and Weston 2014, "Training highly multiclass classifiers", section 4 (AdaGrad that is fixed
-// within a class's parameters), in the form of DLRM's and FBGEMM's `rowwise_adagrad`.
+// Row-wise Adagrad: Adagrad with one accumulator for a row, so that an embedding's state is one
+// float: Gupta, Bengio and Weston 2014, "Training highly multiclass classifiers", section 4
+// (AdaGrad that is fixed within a class's parameters), in the form of DLRM's and FBGEMM's
+// `rowwise_adagrad`.
 //
 //   a <- a + mean(g g)                                  over the row; see SumOfSquares
 //   w <- w - (rate / (sqrt(a) + epsilon)) g
@@ -19,7 +20,9 @@ struct RowWiseAdagradKernel {
   float epsilon;
 
   float InitialSlot() const { return initial_accumulator; }
-  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, epsilon}; }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const {
+    return {rate, epsilon};
+  }
 };
 
 }  // namespace
@@ -27,7 +30,8 @@ struct RowWiseAdagradKernel {
 std::unique_ptr<const UpdateRule> MakeRowWiseAdagrad(const Optimizer& spec, Isa isa) {
   const Optimizer::RowWiseAdagrad& own = spec.rowwise_adagrad();
   RowWiseAdagradKernel kernel;
-  kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
+  kernel.initial_accumulator =
+      own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
   kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
   return MakeRule(kernel, own.learning_rate(), spec, isa);
 }

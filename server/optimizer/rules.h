@@ -1,4 +1,5 @@
-// One maker for each optimizer, in a file of its own name, with its formula and where that comes from.
+// One maker for each optimizer, in a file of its own name, with its formula and where that comes
+// from.
 #ifndef PAWL_SERVER_OPTIMIZER_RULES_H_
 #define PAWL_SERVER_OPTIMIZER_RULES_H_
 
@@ -6,13 +7,13 @@
 
 #include "absl/status/statusor.h"
 #include "proto/types.pb.h"
-#include "server/optimizer/isa.h"
+#include "server/optimizer/math/isa.h"
 #include "server/optimizer/update_rule.h"
 
 namespace pawl {
 
-// Each REQUIRES that ValidateOptimizer (client_lib/base/table_validation.h) passes the spec, that its kind is the one that
-// the name says and that this machine has `isa`.
+// Each REQUIRES that ValidateOptimizer (client_lib/base/table_validation.h) passes the spec, that
+// its kind is the one that the name says and that this machine has `isa`.
 std::unique_ptr<const UpdateRule> MakeSgd(const Optimizer& spec, Isa isa);
 std::unique_ptr<const UpdateRule> MakeMomentum(const Optimizer& spec, Isa isa);
 std::unique_ptr<const UpdateRule> MakeAdagrad(const Optimizer& spec, Isa isa);

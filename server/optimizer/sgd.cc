@@ -1,4 +1,5 @@
-// Stochastic gradient descent: Robbins and Monro 1951, "A stochastic approximation method", equation 6.
+// Stochastic gradient descent: Robbins and Monro 1951, "A stochastic approximation method",
+// equation 6.
 //
 //   w <- w - rate g
 #include "server/optimizer/make_rule.h"

@@ -1,5 +1,6 @@
-// What an update does with one element, as arithmetic that every processor can do: from here it gets into the vector code of
-// kernel_rule.h, and into the kernels of worker/device/cuda, which nvcc compiles.
+// What an update does with one element, as arithmetic that every processor can do: from here it
+// gets into the vector code of kernel_rule.h, and into the kernels of worker/device/cuda, which
+// nvcc compiles.
 #ifndef PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
 #define PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
 
@@ -23,8 +24,8 @@ enum class GradientMode {
   kRegularized,  // l1 or l2, and perhaps clips
 };
 
-// What is known of the gradient of a row. Values that switch an operation off make it exact: no bound is infinity, no norm
-// clip is a factor of 1.
+// What is known of the gradient of a row. Values that switch an operation off make it exact: no
+// bound is infinity, no norm clip is a factor of 1.
 struct GradientPass {
   float scale;
   float bound;
@@ -65,8 +66,9 @@ PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
 //   kSlotArrays            slot arrays as long as the weights: 0, 1 or 2
 //   kRowSlots              1 if, instead, one slot serves the whole row
 //   Element(g, w, ...)     the update of a weight and its slots by a prepared gradient
-// and, with kRowSlots, BeginRow(mean_square, slot), to be called once before a row's elements with the mean of the squares
-// of its prepared gradients: it updates the slot, and what Element needs of it.
+// and, with kRowSlots, BeginRow(mean_square, slot), to be called once before a row's elements with
+// the mean of the squares of its prepared gradients: it updates the slot, and what Element needs of
+// it.
 
 struct SgdFormula {
   static constexpr size_t kSlotArrays = 0;
@@ -180,8 +182,9 @@ struct AssignFormula {};
 
 // One update of rows, whole: the README says what is to be done with a row, in which order.
 struct UpdateFormula {
-  std::variant<AssignFormula, SgdFormula, MomentumFormula<false>, MomentumFormula<true>, AdagradFormula,
-               RowWiseAdagradFormula, RmsPropFormula, AdamFormula<false>, AdamFormula<true>, FtrlFormula>
+  std::variant<AssignFormula, SgdFormula, MomentumFormula<false>, MomentumFormula<true>,
+               AdagradFormula, RowWiseAdagradFormula, RmsPropFormula, AdamFormula<false>,
+               AdamFormula<true>, FtrlFormula>
       element;
   // The rest is not the assignment's.
   GradientMode mode = GradientMode::kPlain;

@@ -2,7 +2,7 @@
 
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
-#include "server/optimizer/isa.h"
+#include "server/optimizer/math/isa.h"
 #include "server/optimizer/rules.h"
 
 namespace pawl {

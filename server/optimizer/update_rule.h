@@ -36,17 +36,20 @@ class UpdateRule {
   virtual size_t SlotCount(size_t width) const = 0;
   virtual void InitializeSlots(size_t width, float* slots) const = 0;
 
-  // True if element i of the result depends on element i of the inputs alone, so that a row may be updated in parts.
+  // True if element i of the result depends on element i of the inputs alone, so that a row may be
+  // updated in parts.
   virtual bool IsElementwise() const = 0;
 
   // Updates elements [begin, begin + count) of a row of `width` elements with
   // scale * gradient. `gradient` holds count little-endian floats at any alignment;
   // `weights` and `slots` are those of the whole row.
   // REQUIRES: begin == 0 and count == width unless IsElementwise().
-  virtual void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin,
-                     size_t count, float* weights, float* slots) const = 0;
+  virtual void Apply(const UpdatePosition& position, float scale, const void* gradient,
+                     size_t width, size_t begin, size_t count, float* weights,
+                     float* slots) const = 0;
 
-  // What Apply does with whole rows, for processors that it has no code for. Row-wise rules begin each row by themselves.
+  // What Apply does with whole rows, for processors that it has no code for. Row-wise rules begin
+  // each row by themselves.
   virtual UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const = 0;
 };
 

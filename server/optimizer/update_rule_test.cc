@@ -13,16 +13,17 @@
 #include "client_lib/base/crc32c.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/optimizer/isa.h"
+#include "server/optimizer/math/isa.h"
 #include "server/optimizer/rules.h"
-#include "server/optimizer/scalar_reference.h"
+#include "server/optimizer/testing/scalar_reference.h"
 
 namespace pawl {
 namespace {
 
 Optimizer Parse(const std::string& text) {
   Optimizer spec;
-  if (!google::protobuf::TextFormat::ParseFromString(text, &spec)) ADD_FAILURE() << "not an Optimizer: " << text;
+  if (!google::protobuf::TextFormat::ParseFromString(text, &spec))
+    ADD_FAILURE() << "not an Optimizer: " << text;
   return spec;
 }
 
@@ -64,9 +65,11 @@ std::vector<Expected> ExpectedUpdates() {
 }
 
 // Within 1e-5 of the value, or of `least` where the value is smaller.
-void ExpectClose(const std::vector<float>& actual, const double* expected, double least, const std::string& what) {
+void ExpectClose(const std::vector<float>& actual, const double* expected, double least,
+                 const std::string& what) {
   for (size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_NEAR(actual[i], expected[i], 1e-5 * std::max(std::fabs(expected[i]), least)) << what << ", element " << i;
+    EXPECT_NEAR(actual[i], expected[i], 1e-5 * std::max(std::fabs(expected[i]), least))
+        << what << ", element " << i;
   }
 }
 
@@ -83,10 +86,12 @@ TEST(UpdateRuleTest, AgreesWithTheFormulasInDoublePrecision) {
     std::vector<float> slots(slot_count);
     (*rule)->InitializeSlots(width, slots.data());
     for (size_t t = 0; t < expected.steps.size(); ++t) {
-      const std::vector<float> gradient(&expected.gradients[t * width], &expected.gradients[t * width] + width);
-      (*rule)->Apply({static_cast<uint64_t>(expected.steps[t]), t}, expected.scale, gradient.data(), width, 0, width,
-                     weights.data(), slots.data());
-      // Terms of both signs cancel in weights and averages; most of all in FTRL's difference of two roots.
+      const std::vector<float> gradient(&expected.gradients[t * width],
+                                        &expected.gradients[t * width] + width);
+      (*rule)->Apply({static_cast<uint64_t>(expected.steps[t]), t}, expected.scale, gradient.data(),
+                     width, 0, width, weights.data(), slots.data());
+      // Terms of both signs cancel in weights and averages; most of all in FTRL's difference of two
+      // roots.
       const double least = expected.spec.rfind("ftrl", 0) == 0 ? 0.1 : 0.01;
       const std::string what = expected.spec + ", update " + std::to_string(t);
       ExpectClose(weights, &expected.weights_after[t * width], least, what + ", weights");
@@ -111,7 +116,8 @@ const char* const kCommons[] = {
     "clip_value: 0.5",
     "clip_norm: 1",
     "l2: 0.01",
-    "clip_value: 0.5 clip_norm: 1 l1: 0.001 l2: 0.01 schedule { cosine { total_steps: 5000 } warmup_steps: 1000 }",
+    "clip_value: 0.5 clip_norm: 1 l1: 0.001 l2: 0.01 schedule { cosine { total_steps: 5000 } "
+    "warmup_steps: 1000 }",
 };
 
 std::vector<Optimizer> AllSpecs() {
@@ -154,15 +160,16 @@ std::vector<float> MixedNumbers(size_t count, std::mt19937& random) {
   return numbers;
 }
 
-// Some updates of elements [begin, begin + count) of a row, by a rule and by the scalar reference, which must not
-// differ in any bit, within the range or outside of it.
-void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, size_t count, size_t misalignment,
-                    uint32_t seed) {
+// Some updates of elements [begin, begin + count) of a row, by a rule and by the scalar reference,
+// which must not differ in any bit, within the range or outside of it.
+void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, size_t count,
+                    size_t misalignment, uint32_t seed) {
   const auto rule = MakeUpdateRule(spec, isa);
   ASSERT_TRUE(rule.ok()) << rule.status();
   std::mt19937 random(seed);
   const size_t slot_count = (*rule)->SlotCount(width);
-  // One allocation without anything behind it, so that AddressSanitizer sees any access beyond a row.
+  // One allocation without anything behind it, so that AddressSanitizer sees any access beyond a
+  // row.
   std::vector<float> row = MixedNumbers(width + slot_count, random);
   (*rule)->InitializeSlots(width, row.data() + width);
   std::vector<float> reference = row;
@@ -173,13 +180,15 @@ void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, 
     const std::vector<float> gradient = MixedNumbers(count, random);
     if (count > 0) std::memcpy(bytes.data() + misalignment, gradient.data(), count * sizeof(float));
     const UpdatePosition position = {3 * prior_updates, prior_updates};
-    (*rule)->Apply(position, 0.75f, bytes.data() + misalignment, width, begin, count, row.data(), row.data() + width);
-    ScalarApply(spec, position, 0.75f, gradient.data(), width, begin, count, reference.data(), reference.data() + width);
+    (*rule)->Apply(position, 0.75f, bytes.data() + misalignment, width, begin, count, row.data(),
+                   row.data() + width);
+    ScalarApply(spec, position, 0.75f, gradient.data(), width, begin, count, reference.data(),
+                reference.data() + width);
     for (size_t i = 0; i < row.size(); ++i) {
       ASSERT_EQ(std::memcmp(&row[i], &reference[i], sizeof(float)), 0)
           << spec.ShortDebugString() << "\n"
-          << IsaName(isa) << ", width " << width << ", [" << begin << ", " << begin + count << "), float " << i
-          << " of weights and slots: " << row[i] << ", not " << reference[i];
+          << IsaName(isa) << ", width " << width << ", [" << begin << ", " << begin + count
+          << "), float " << i << " of weights and slots: " << row[i] << ", not " << reference[i];
     }
   }
 }
@@ -199,7 +208,8 @@ TEST_P(UpdateRuleIsaTest, BlocksEqualTheScalarReferenceToTheBit) {
   const std::vector<Optimizer> specs = AllSpecs();
   // Of each optimizer the first and the last, which have nothing and everything switched on.
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (i % std::size(kCommons) != 0 && i % std::size(kCommons) != std::size(kCommons) - 1) continue;
+    if (i % std::size(kCommons) != 0 && i % std::size(kCommons) != std::size(kCommons) - 1)
+      continue;
     ExpectSameBits(specs[i], GetParam(), 65536 + 3, 0, 65536 + 3, 1, 5);
     if (HasFatalFailure()) return;
   }
@@ -211,7 +221,8 @@ TEST_P(UpdateRuleIsaTest, PartsOfARowEqualTheScalarReferenceAndLeaveTheRestAlone
     for (const size_t begin : {0, 1, 7, 16, 50, 99}) {
       for (const size_t count : {0, 1, 3, 17, 49}) {
         if (begin + count > 100) continue;
-        ExpectSameBits(spec, GetParam(), 100, begin, count, begin % 4, static_cast<uint32_t>(begin * 100 + count));
+        ExpectSameBits(spec, GetParam(), 100, begin, count, begin % 4,
+                       static_cast<uint32_t>(begin * 100 + count));
         if (HasFatalFailure()) return;
       }
     }
@@ -239,8 +250,8 @@ TEST(UpdateRuleTest, BitsArePinned) {
     rule->InitializeSlots(kWidth, row.data() + kWidth);
     for (const uint64_t prior_updates : {0, 1, 20, 3000}) {
       const std::vector<float> gradient = MixedNumbers(kWidth, random);
-      rule->Apply({2 * prior_updates, prior_updates}, 0.3f, gradient.data(), kWidth, 0, kWidth, row.data(),
-                  row.data() + kWidth);
+      rule->Apply({2 * prior_updates, prior_updates}, 0.3f, gradient.data(), kWidth, 0, kWidth,
+                  row.data(), row.data() + kWidth);
     }
     crc = Crc32c(crc, row.data(), floats * sizeof(float));
   }
@@ -255,9 +266,10 @@ TEST(UpdateRuleTest, AssignmentTakesWhatIsPushedAsItIs) {
   // Whatever the number of ranks.
   rule->Apply({5, 2}, 1.0f / 3, pushed.data(), 3, 0, 3, weights.data(), nullptr);
   EXPECT_EQ(std::memcmp(weights.data(), pushed.data(), 3 * sizeof(float)), 0);
-  for (const char* spec : {"assign {} clip_value: 1", "assign {} clip_norm: 1", "assign {} l1: 1", "assign {} l2: 1",
-                           "assign {} schedule { warmup_steps: 5 }"}) {
-    EXPECT_EQ(UpdateRule::Create(Parse(spec)).status().code(), absl::StatusCode::kInvalidArgument) << spec;
+  for (const char* spec : {"assign {} clip_value: 1", "assign {} clip_norm: 1", "assign {} l1: 1",
+                           "assign {} l2: 1", "assign {} schedule { warmup_steps: 5 }"}) {
+    EXPECT_EQ(UpdateRule::Create(Parse(spec)).status().code(), absl::StatusCode::kInvalidArgument)
+        << spec;
   }
 }
 
@@ -272,20 +284,26 @@ TEST(UpdateRuleTest, UpdateInPartsEqualsUpdateAtOnce) {
     rule->InitializeSlots(kWidth, whole.data() + kWidth);
     std::vector<float> parts = whole;
     const std::vector<float> gradient = MixedNumbers(kWidth, random);
-    rule->Apply({4, 2}, 0.5f, gradient.data(), kWidth, 0, kWidth, whole.data(), whole.data() + kWidth);
+    rule->Apply({4, 2}, 0.5f, gradient.data(), kWidth, 0, kWidth, whole.data(),
+                whole.data() + kWidth);
     for (size_t begin = 0; begin < kWidth;) {
       const size_t count = std::min<size_t>(kWidth - begin, random() % 150);
-      rule->Apply({4, 2}, 0.5f, gradient.data() + begin, kWidth, begin, count, parts.data(), parts.data() + kWidth);
+      rule->Apply({4, 2}, 0.5f, gradient.data() + begin, kWidth, begin, count, parts.data(),
+                  parts.data() + kWidth);
       begin += count;
     }
-    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), floats * sizeof(float)), 0) << spec.ShortDebugString();
+    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), floats * sizeof(float)), 0)
+        << spec.ShortDebugString();
   }
 }
 
 TEST(UpdateRuleTest, OnlyWhatLooksAtTheWholeRowIsNotElementwise) {
-  EXPECT_TRUE((*UpdateRule::Create(Parse("adam { learning_rate: 1 } clip_value: 1 l2: 1")))->IsElementwise());
-  EXPECT_FALSE((*UpdateRule::Create(Parse("sgd { learning_rate: 1 } clip_norm: 1")))->IsElementwise());
-  EXPECT_FALSE((*UpdateRule::Create(Parse("rowwise_adagrad { learning_rate: 1 }")))->IsElementwise());
+  EXPECT_TRUE((*UpdateRule::Create(Parse("adam { learning_rate: 1 } clip_value: 1 l2: 1")))
+                  ->IsElementwise());
+  EXPECT_FALSE(
+      (*UpdateRule::Create(Parse("sgd { learning_rate: 1 } clip_norm: 1")))->IsElementwise());
+  EXPECT_FALSE(
+      (*UpdateRule::Create(Parse("rowwise_adagrad { learning_rate: 1 }")))->IsElementwise());
 }
 
 TEST(UpdateRuleTest, SlotsAreThoseOfTheOptimizer) {
@@ -334,10 +352,12 @@ TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
       {"momentum { learning_rate: 0 }", "optimizer.momentum.learning_rate"},
       {"momentum { learning_rate: 1 momentum: 1 }", "optimizer.momentum.momentum"},
       {"adagrad {}", "optimizer.adagrad.learning_rate"},
-      {"adagrad { learning_rate: 1 initial_accumulator: -1 }", "optimizer.adagrad.initial_accumulator"},
+      {"adagrad { learning_rate: 1 initial_accumulator: -1 }",
+       "optimizer.adagrad.initial_accumulator"},
       {"adagrad { learning_rate: 1 epsilon: 0 }", "optimizer.adagrad.epsilon"},
       {"rowwise_adagrad {}", "optimizer.rowwise_adagrad.learning_rate"},
-      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }", "optimizer.rowwise_adagrad.initial_accumulator"},
+      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }",
+       "optimizer.rowwise_adagrad.initial_accumulator"},
       {"rowwise_adagrad { learning_rate: 1 epsilon: -1 }", "optimizer.rowwise_adagrad.epsilon"},
       {"rmsprop {}", "optimizer.rmsprop.learning_rate"},
       {"rmsprop { learning_rate: 1 rho: 1.5 }", "optimizer.rmsprop.rho"},
@@ -363,17 +383,22 @@ TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
       {"sgd { learning_rate: 1 } clip_norm: nan", "optimizer.clip_norm"},
       {"sgd { learning_rate: 1 } l1: -1", "optimizer.l1"},
       {"sgd { learning_rate: 1 } l2: inf", "optimizer.l2"},
-      {"sgd { learning_rate: 1 } schedule { step { gamma: 0.5 } }", "optimizer.schedule.step.every_steps"},
-      {"sgd { learning_rate: 1 } schedule { step { every_steps: 1 gamma: 1.5 } }", "optimizer.schedule.step.gamma"},
-      {"sgd { learning_rate: 1 } schedule { step { every_steps: 1 } }", "optimizer.schedule.step.gamma"},
+      {"sgd { learning_rate: 1 } schedule { step { gamma: 0.5 } }",
+       "optimizer.schedule.step.every_steps"},
+      {"sgd { learning_rate: 1 } schedule { step { every_steps: 1 gamma: 1.5 } }",
+       "optimizer.schedule.step.gamma"},
+      {"sgd { learning_rate: 1 } schedule { step { every_steps: 1 } }",
+       "optimizer.schedule.step.gamma"},
       {"sgd { learning_rate: 1 } schedule { cosine {} }", "optimizer.schedule.cosine.total_steps"},
-      {"sgd { learning_rate: 1 } schedule { cosine { total_steps: 1 floor: 2 } }", "optimizer.schedule.cosine.floor"},
+      {"sgd { learning_rate: 1 } schedule { cosine { total_steps: 1 floor: 2 } }",
+       "optimizer.schedule.cosine.floor"},
   };
   for (const auto& test : kCases) {
     const auto rule = UpdateRule::Create(Parse(test.spec));
     ASSERT_FALSE(rule.ok()) << test.spec;
     EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << test.spec;
-    EXPECT_NE(std::string(rule.status().message()).find(test.field), std::string::npos) << rule.status();
+    EXPECT_NE(std::string(rule.status().message()).find(test.field), std::string::npos)
+        << rule.status();
   }
 }
 

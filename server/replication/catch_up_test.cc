@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/replication/replica_fixture.h"
 #include "server/replication/replicator.h"
+#include "server/replication/testing/replica_fixture.h"
 
 namespace pawl {
 namespace {
 
-// This server has a log, and has followed server-1, whose changes 1 to 4 it has. Now it follows server-2.
+// This server has a log, and has followed server-1, whose changes 1 to 4 it has. Now it follows
+// server-2.
 class GoBackTest : public ReplicaTest {
  protected:
   GoBackTest() {
@@ -58,8 +59,10 @@ TEST_F(GoBackTest, AReplicaGoesBackAndTakesItsPrimarysChangesFromThere) {
 TEST_F(GoBackTest, ARequestThatComesLateIsRefused) {
   ASSERT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
   EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2))));
-  for (const uint64_t index : {3, 4}) ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
-  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "the index is the same, the term is not";
+  for (const uint64_t index : {3, 4})
+    ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
+  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2))))
+      << "the index is the same, the term is not";
   EXPECT_EQ(LogIndex(), 4u);
 }
 
@@ -113,13 +116,15 @@ TEST_F(GoBackTest, ASnapshotReplacesWhatIsAheadAndNothingThatFollowedIt) {
   const InstallSnapshotRequest snapshot = WholeSnapshot(2, 2, *PartitionAfter(2));
   ASSERT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok());
   EXPECT_EQ(LogIndex(), 2u);
-  for (const uint64_t index : {3, 4}) ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
+  for (const uint64_t index : {3, 4})
+    ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
   EXPECT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok()) << "it has that";
   EXPECT_EQ(LogIndex(), 4u);
 }
 
-// The primary has given up waiting, is at change 3 of its own, and concludes from an empty position that a snapshot is
-// needed. What is acknowledged here counts as stored: the replica that is about to go back must not confirm it.
+// The primary has given up waiting, is at change 3 of its own, and concludes from an empty position
+// that a snapshot is needed. What is acknowledged here counts as stored: the replica that is about
+// to go back must not confirm it.
 TEST_F(GoBackTest, ASnapshotIsNotConfirmedByAReplicaThatGoesBackAtThatMoment) {
   auto primarys = PartitionAfter(2);
   ASSERT_TRUE(primarys->SetTerm(2).ok());
@@ -148,7 +153,8 @@ TEST_F(GoBackTest, ASnapshotReplacesALongerReplicaThatHasAnotherEntryAtItsEnd) {
 }
 
 TEST_F(GoBackTest, OneReplicaIsReadBackAtATime) {
-  plane_->AdoptRouting(Routing(3, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 2, .backups = {0}, .since = 3}}));
+  plane_->AdoptRouting(Routing(
+      3, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 2, .backups = {0}, .since = 3}}));
   log_->on_read_back = [&](uint64_t index) {
     GoBackRequest other = BackTo(0);
     other.mutable_header()->set_epoch(3);
@@ -161,7 +167,8 @@ TEST_F(GoBackTest, OneReplicaIsReadBackAtATime) {
   EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "the next one is looked at";
 }
 
-// This server has a log and comes back as the primary, with the changes 1 to 4 of partition 0; server-2 follows.
+// This server has a log and comes back as the primary, with the changes 1 to 4 of partition 0;
+// server-2 follows.
 class CatchUpTest : public ReplicaTest {
  protected:
   CatchUpTest() {
@@ -225,7 +232,8 @@ TEST_F(CatchUpTest, OnlyWhatIsDurableIsReadFromTheLog) {
   EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4, 5}));
 }
 
-// The follower may be the only one that this server can hand over to, and a snapshot needs no disk here.
+// The follower may be the only one that this server can hand over to, and a snapshot needs no disk
+// here.
 TEST_F(CatchUpTest, AReadThatTakesTooLongMakesASnapshot) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   ASSERT_EQ(log_->reads.size(), 1u);
@@ -255,7 +263,8 @@ TEST_F(CatchUpTest, AReadFromADiskThatFailsIsGivenUpEarlier) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-// Otherwise a snapshot of the log's own takes the place of what is to be read next, again and again.
+// Otherwise a snapshot of the log's own takes the place of what is to be read next, again and
+// again.
 TEST_F(CatchUpTest, TheLogKeepsWhatAFollowerIsAboutToGet) {
   EXPECT_TRUE(plane_->Hold(0).has_value());
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
@@ -263,7 +272,8 @@ TEST_F(CatchUpTest, TheLogKeepsWhatAFollowerIsAboutToGet) {
   EXPECT_FALSE(plane_->Hold(0).has_value()) << "it catches up";
   AnswerRead(absl::NotFoundError("it begins later"));
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
-  EXPECT_FALSE(plane_->Hold(0).has_value()) << "it gets a snapshot, and then what was held behind it";
+  EXPECT_FALSE(plane_->Hold(0).has_value())
+      << "it gets a snapshot, and then what was held behind it";
   transport_.EndCalls(absl::OkStatus());
   EXPECT_TRUE(plane_->Hold(0).has_value()) << "all of it is on its way";
 }
@@ -275,7 +285,7 @@ TEST_F(CatchUpTest, WhatIsReadForAFormerTermIsOfNoInterest) {
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-TEST_F(CatchUpTest, MoreIsReadWhenTheLaneHasLittleLeft) {
+TEST_F(CatchUpTest, ReadsMoreWhenTheStreamRunsLow) {
   AnswerPosition(/*log_index=*/0, /*follows_since=*/5);
   for (uint64_t index = 1; index <= 3; ++index) {
     ASSERT_EQ(log_->reads.size(), 1u);
@@ -298,15 +308,18 @@ TEST_F(CatchUpTest, WhatIsLargerThanASnapshotIsNotReadToItsEnd) {
 
 // An answer with the terms of all of them would be too large to be read.
 TEST_F(CatchUpTest, PositionsAreAskedForInSeveralRequests) {
-  const auto answered = [](const ReplicateResponse&, const std::vector<uint32_t>&, MonotonicTime) {};
-  const auto lane = std::make_shared<ReplicationLane>(
+  const auto answered = [](const ReplicateResponse&, const std::vector<uint32_t>&, MonotonicTime) {
+  };
+  const auto stream = std::make_shared<ReplicationStream>(
       transport_, clock_, "1",
-      ReplicationLane::Events{.header = [] { return ReplicationHeader(); }, .answered = answered, .failed = nullptr});
+      ReplicationStream::Events{
+          .header = [] { return ReplicationHeader(); }, .answered = answered, .failed = nullptr});
   transport_.calls.clear();
-  for (uint32_t partition = 0; partition < kMaxAsksInRequest + 5; ++partition) lane->AskPosition(partition);
+  for (uint32_t partition = 0; partition < kMaxAsksInRequest + 5; ++partition)
+    stream->AskPosition(partition);
   std::vector<uint32_t> asked;
   for (const size_t expected : {kMaxAsksInRequest, size_t{5}}) {
-    lane->Pump();
+    stream->Pump();
     ASSERT_EQ(transport_.calls.size(), 1u);
     ReplicateRequest request;
     ASSERT_TRUE(request.ParseFromString(transport_.calls.front().request));
@@ -325,7 +338,8 @@ TEST_F(CatchUpTest, WhatIsHeldBeyondItsLimitIsReadFromTheLog) {
   Replica replica(0, /*logs=*/true);
   MutexLock lock(replica.mu);
   Follower& follower = replica.followers.emplace_back();
-  follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+  follower.stream =
+      std::make_shared<ReplicationStream>(transport_, clock_, "1", ReplicationStream::Events());
   follower.state = Follower::State::kInstalling;
   for (uint64_t index = 7; index < 13; ++index) {
     replica.SendToFollowers({0, index, ByteView(memory->data(), kEntryBytes), memory});

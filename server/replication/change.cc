@@ -14,13 +14,19 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
     case ChangeView::Kind::kPush: {
       const PushSegmentView& segment = change.segment;
       const TablePart* const part = partition.FindTable(segment.table);
-      if (part == nullptr) return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));
+      if (part == nullptr)
+        return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));
       // Its primary has decoded it.
-      if (segment.element_type != FLOAT32) return absl::InvalidArgumentError("a change with a gradient that is not FLOAT32");
-      absl::Status status = part->table().CheckGradient(segment.element_type, segment.exponent, segment.keys, segment.values,
-                                                        partition.index(), partition.options().partitions);
+      if (segment.element_type != FLOAT32)
+        return absl::InvalidArgumentError("a change with a gradient that is not FLOAT32");
+      absl::Status status = part->table().CheckGradient(
+          segment.element_type, segment.exponent, segment.keys, segment.values, partition.index(),
+          partition.options().partitions);
       if (!status.ok()) return status;
-      return partition.Take(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner}).status();
+      return partition
+          .Take(sender, segment.ordinal, segment.table,
+                Gradient{segment.keys, segment.values, owner})
+          .status();
     }
     case ChangeView::Kind::kEndStep:
       return partition.EndStep(sender, change.segments);
@@ -76,9 +82,9 @@ absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const v
   absl::Status status = has_term ? partition.SetTerm(change.term) : absl::OkStatus();
   if (status.ok()) status = Apply(change, owner, std::move(table), partition);
   if (status.ok() && partition.log_index() == before + 1) return status;
-  return absl::DataLossError(absl::StrCat("change ", change.index, " of partition ", change.partition,
-                                          " does not fit the replica at ", before, ": ",
-                                          status.ok() ? "it changes nothing" : status.ToString()));
+  return absl::DataLossError(absl::StrCat(
+      "change ", change.index, " of partition ", change.partition, " does not fit the replica at ",
+      before, ": ", status.ok() ? "it changes nothing" : status.ToString()));
 }
 
 }  // namespace pawl

@@ -43,7 +43,8 @@ TEST(ChangeTest, AGradientThatIsNotFloat32IsDamageAndChangesNothing) {
       change.segment.exponent = exponent;
       const absl::Status status = ApplyChange(change, nullptr, nullptr, partition);
       const bool is_right = type == FLOAT32 && exponent == 0;
-      EXPECT_EQ(status.code(), is_right ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss) << status;
+      EXPECT_EQ(status.code(), is_right ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss)
+          << status;
       EXPECT_EQ(partition.log_index(), index + is_right);
       EXPECT_EQ(partition.row_count(), is_right ? 1u : 0u);
       if (is_right) return;

@@ -4,7 +4,7 @@
 
 namespace pawl {
 
-void EntryTail::Add(const void* memory, size_t memory_bytes, ReplicationLane::Entry entry) {
+void EntryTail::Add(const void* memory, size_t memory_bytes, ReplicationStream::Entry entry) {
   std::vector<Kept> dropped;
   MutexLock lock(mu_);
   const uint32_t partition = entry.partition;
@@ -29,15 +29,18 @@ void EntryTail::Forget(uint32_t partition) {
   DropAll(partition, dropped);
 }
 
-std::optional<std::vector<ReplicationLane::Entry>> EntryTail::Find(uint32_t partition, uint64_t first, uint64_t last) const {
-  std::vector<ReplicationLane::Entry> found;
+std::optional<std::vector<ReplicationStream::Entry>> EntryTail::Find(uint32_t partition,
+                                                                     uint64_t first,
+                                                                     uint64_t last) const {
+  std::vector<ReplicationStream::Entry> found;
   if (first > last) return found;
   MutexLock lock(mu_);
   const auto kept = entries_.find(partition);
   if (kept == entries_.end()) return std::nullopt;
   const uint64_t oldest = kept->second.front().entry.index;
   if (first < oldest || last >= oldest + kept->second.size()) return std::nullopt;
-  for (uint64_t index = first; index <= last; ++index) found.push_back(kept->second[index - oldest].entry);
+  for (uint64_t index = first; index <= last; ++index)
+    found.push_back(kept->second[index - oldest].entry);
   return found;
 }
 
@@ -53,7 +56,8 @@ void EntryTail::DropOldest(Partitions::iterator partition, std::vector<Kept>& dr
 }
 
 void EntryTail::DropAll(uint32_t partition, std::vector<Kept>& dropped) {
-  for (auto kept = entries_.find(partition); kept != entries_.end(); kept = entries_.find(partition)) {
+  for (auto kept = entries_.find(partition); kept != entries_.end();
+       kept = entries_.find(partition)) {
     DropOldest(kept, dropped);
   }
   std::erase(order_, partition);

@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-using Entries = std::vector<ReplicationLane::Entry>;
+using Entries = std::vector<ReplicationStream::Entry>;
 
 // A message of 100 bytes with one entry a pair (partition, index), whose bytes are `text`.
 struct Message {
@@ -30,8 +30,9 @@ struct Message {
 std::string Texts(const std::optional<Entries>& entries) {
   if (!entries.has_value()) return "none";
   std::string texts;
-  for (const ReplicationLane::Entry& entry : *entries) {
-    texts += std::to_string(entry.index) + *static_cast<const std::string*>(entry.owner.get()) + " ";
+  for (const ReplicationStream::Entry& entry : *entries) {
+    texts +=
+        std::to_string(entry.index) + *static_cast<const std::string*>(entry.owner.get()) + " ";
   }
   return texts;
 }

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/replication/replica_fixture.h"
+#include "server/replication/testing/replica_fixture.h"
 
 namespace pawl {
 namespace {
@@ -31,7 +31,8 @@ TEST_F(FailoverTest, ABackupThatHasEverythingGetsNothing) {
   EXPECT_TRUE(transport_.calls.empty());
 }
 
-// Changes that only it has were never acknowledged, and the new primary gives their indices to others.
+// Changes that only it has were never acknowledged, and the new primary gives their indices to
+// others.
 TEST_F(FailoverTest, ABackupThatIsAheadAndHasNoLogGetsASnapshot) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}});
@@ -145,7 +146,8 @@ TEST_F(FailoverTest, ABackupWithTheChangesOfAnotherTermGetsASnapshot) {
 TEST_F(FailoverTest, WhatWasSentBeforeASnapshotIsNotSentOn) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
-  for (const uint64_t index : {1, 2}) ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
+  for (const uint64_t index : {1, 2})
+    ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
   auto other = EmptyPartition(0);
   ASSERT_TRUE(other->SetTerm(1).ok());
   for (uint64_t step = 11; step <= 13; ++step) other->KeepBest(step);
@@ -177,7 +179,8 @@ TEST_F(FailoverTest, WhoIsThePrimaryOnceMoreAsksItsBackupsAgain) {
   EXPECT_EQ(done, 0);
 }
 
-// What a lane carried when its server stopped being the primary is answered in the server's next term.
+// What a stream carried when its server stopped being the primary is answered in the server's next
+// term.
 TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
   BecomePrimaryAfter(3);
   // The question is asked again in another term while this answer is on its way.
@@ -187,7 +190,8 @@ TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// Late, on a lane where it was a learner, say: the index alone does not say that it has these changes.
+// Late, on a stream where it was a learner, say: the index alone does not say that it has these
+// changes.
 TEST_F(FailoverTest, APositionOfAnotherTermIsNotBelieved) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
@@ -208,8 +212,8 @@ TEST_F(FailoverTest, APositionOfAnotherTermIsNotBelieved) {
   EXPECT_EQ(done, 2);
 }
 
-// A learner that were in sync could be handed the partition, and has promised nothing: it would take writes while the server
-// that was promised still answers pulls.
+// A learner that were in sync could be handed the partition, and has promised nothing: it would
+// take writes while the server that was promised still answers pulls.
 TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
@@ -217,7 +221,8 @@ TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {
   *asks.mutable_header() = HeaderOf(1, 1);
   asks.mutable_header()->set_wants_promise(true);
   ASSERT_TRUE((*Send(Method::kReplicate, asks))->ok());
-  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {2}, .since = 2, .learners_since = 2}}));
+  plane_->AdoptRouting(
+      Routing(2, {{.primary = 0, .learners = {2}, .since = 2, .learners_since = 2}}));
   AnswerThatNothingIsThere();
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   transport_.EndCalls(absl::OkStatus());

@@ -8,7 +8,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/rpc/transfer_time.h"
 #include "gtest/gtest.h"
-#include "server/replication/replica_fixture.h"
+#include "server/replication/testing/replica_fixture.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -52,7 +52,8 @@ TEST_F(FollowersTest, ALearnerThatNearlyCaughtUpAndTakesNothingIsToldOf) {
   ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
   ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
   transport_.EndCalls(absl::OkStatus());
-  EXPECT_FALSE(Send(Method::kPush, EmptyPush(0, 2, 1))->has_value()) << "acknowledged without the learner, which counts";
+  EXPECT_FALSE(Send(Method::kPush, EmptyPush(0, 2, 1))->has_value())
+      << "acknowledged without the learner, which counts";
   for (int i = 0; i < 5; ++i) {
     transport_.EndCalls(absl::ResourceExhaustedError("its disk is full"));
     clock_.Advance(std::chrono::seconds(1));
@@ -69,7 +70,8 @@ TEST_F(FollowersTest, ALearnerThatCountsGetsWhatIsNewOnALaneOfItsOwn) {
   ASSERT_EQ(EntriesSent().size(), 1u);
   const uint64_t lacked = EntriesSent().front();
   Send(Method::kPush, EmptyPush(0, 2, 1));
-  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked}) << "it is kept until the others have arrived";
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked})
+      << "it is kept until the others have arrived";
   AnswerPosition(lacked);
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked + 1});
 }
@@ -164,14 +166,16 @@ TEST_F(FollowersTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) 
   fails_and_comes_after(kMaxSnapshotRetryInterval);
 }
 
-// The first push that would not fit is refused, those before it are slowed; without an answer from the follower none is.
+// The first push that would not fit is refused, those before it are slowed; without an answer from
+// the follower none is.
 TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravelsAndNothingIsThrownAway) {
   constexpr size_t kEntryBytes = kMaxLearnerBacklogBytes / 4;
   const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
   Replica replica(0, /*logs=*/false);
   MutexLock lock(replica.mu);
   Follower& follower = replica.followers.emplace_back();
-  follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+  follower.stream =
+      std::make_shared<ReplicationStream>(transport_, clock_, "1", ReplicationStream::Events());
   follower.state = Follower::State::kInstalling;
   const auto push = [&](uint64_t i) PAWL_REQUIRES(replica.mu) {
     replica.SendToFollowers({0, i, ByteView(memory->data(), kEntryBytes), memory});
@@ -205,7 +209,7 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravelsAndNothingIsThrownAway
 TEST_F(FollowersTest, TheAddressOfAServerThatTheRoutingDoesNotNameAnyMoreIsForgotten) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
-  // Another life at the same address, and one at another.
+  // Another incarnation at the same address, and one at another.
   RoutingTable routing = Routing(2, {{.primary = 0}});
   routing.mutable_servers(1)->set_incarnation(2);
   routing.mutable_servers(2)->set_incarnation(2);
@@ -218,8 +222,8 @@ TEST_F(FollowersTest, TheAddressOfAServerThatTheRoutingDoesNotNameAnyMoreIsForgo
   EXPECT_EQ(transport_.forgotten.size(), 1u);
 }
 
-// This server is the primary, and server-1 learns partition 0 from it, by a snapshot of two pieces, of which the second
-// waits for its turn once the first has been answered.
+// This server is the primary, and server-1 learns partition 0 from it, by a snapshot of two pieces,
+// of which the second waits for its turn once the first has been answered.
 class LargeSnapshotTest : public ReplicaTest {
  protected:
   LargeSnapshotTest() {
@@ -233,7 +237,8 @@ class LargeSnapshotTest : public ReplicaTest {
     spec.set_element_type(FLOAT32);
     spec.add_shape(1 << 20);
     spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    plane_->CreateTable(plane_->epoch(), spec, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
+    plane_->CreateTable(plane_->epoch(), spec,
+                        [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
     PushRequest push = EmptyPush(0, 1);
     PushSegment& segment = *push.mutable_segments(0);
     for (uint64_t block = 0; segment.values().size() <= kSnapshotPieceBytes; ++block) {
@@ -242,14 +247,16 @@ class LargeSnapshotTest : public ReplicaTest {
       segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
     }
     EXPECT_TRUE(Send(Method::kPush, push)->value().ok());
-    plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+    plane_->AdoptRouting(
+        Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
     AnswerThatNothingIsThere();
     EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   }
 
   void FirstPieceArrives() {
     transport_.EndCalls(absl::OkStatus());
-    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u) << "the next piece waits for its turn";
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u)
+        << "the next piece waits for its turn";
   }
 };
 
@@ -302,12 +309,13 @@ TEST_F(FollowersTest, WhoRefusesIsAskedMoreAndMoreSeldomAndOneWhoIsAwayIsNot) {
     return pause;
   };
   const absl::Status full = absl::ResourceExhaustedError("its disk is full");
-  EXPECT_EQ(pause_after(full), kLaneRetryInterval);
-  EXPECT_EQ(pause_after(full), 2 * kLaneRetryInterval);
+  EXPECT_EQ(pause_after(full), kStreamRetryInterval);
+  EXPECT_EQ(pause_after(full), 2 * kStreamRetryInterval);
   for (int i = 0; i < 10; ++i) pause_after(full);
-  EXPECT_EQ(pause_after(full), kMaxLaneRetryInterval);
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(pause_after(absl::UnavailableError("away")), kLaneRetryInterval);
-  EXPECT_EQ(pause_after(full), kLaneRetryInterval);
+  EXPECT_EQ(pause_after(full), kMaxStreamRetryInterval);
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(pause_after(absl::UnavailableError("away")), kStreamRetryInterval);
+  EXPECT_EQ(pause_after(full), kStreamRetryInterval);
 }
 
 // A full disk must not become fuller by being told of.
@@ -320,7 +328,8 @@ TEST_F(FollowersTest, WhatAFollowerRefusesIsLoggedOnceASecond) {
   Create().IgnoreError();
   const auto refusals = [&] {
     size_t count = 0;
-    for (const auto& line : lines->last_formatted()) count += line.find("its disk is full") != std::string::npos;
+    for (const auto& line : lines->last_formatted())
+      count += line.find("its disk is full") != std::string::npos;
     return count;
   };
   const auto refuse = [&](int times) {
@@ -331,13 +340,14 @@ TEST_F(FollowersTest, WhatAFollowerRefusesIsLoggedOnceASecond) {
   };
   refuse(10);
   EXPECT_EQ(refusals(), 1u);
-  clock_.Advance(kLaneRefusalLogInterval);
+  clock_.Advance(kStreamRefusalLogInterval);
   refuse(10);
   EXPECT_EQ(refusals(), 2u);
   spdlog::set_default_logger(before);
 }
 
-// Whoever gives up waiting leaves its push behind: a backup that takes nothing for long must not cost all of the memory.
+// Whoever gives up waiting leaves its push behind: a backup that takes nothing for long must not
+// cost all of the memory.
 TEST_F(FollowersTest, APushThatABackupHasNotTakenIsInFlightWhoeverWaitsForIt) {
   // Two of them.
   options_.max_bytes_in_flight = 2 * EmptyPush(0, 1, 9).ByteSizeLong();
@@ -352,7 +362,8 @@ TEST_F(FollowersTest, APushThatABackupHasNotTakenIsInFlightWhoeverWaitsForIt) {
     EXPECT_TRUE((*pushed)->GetPayload(kPushbackPayloadUrl).has_value());
     return true;
   };
-  const std::vector given_up = {Send(Method::kPush, EmptyPush(0, 1, 1)), Send(Method::kPush, EmptyPush(0, 1, 2))};
+  const std::vector given_up = {Send(Method::kPush, EmptyPush(0, 1, 1)),
+                                Send(Method::kPush, EmptyPush(0, 1, 2))};
   EXPECT_TRUE(is_refused(3));
   clock_.Advance(std::chrono::seconds(11));
   plane_->Tick();
@@ -394,13 +405,15 @@ TEST_F(FollowersTest, SoIsAPushThatCameIn16Bits) {
   EXPECT_TRUE(absl::IsResourceExhausted(**next)) << **next;
 }
 
-// The message that brought an entry has those of other partitions too, and may be a hundred times as large.
+// The message that brought an entry has those of other partitions too, and may be a hundred times
+// as large.
 TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
   const auto message_is_kept_for = [&](Follower::State state, bool counts) {
     Replica replica(0, /*logs=*/false);
     MutexLock lock(replica.mu);
     Follower& follower = replica.followers.emplace_back();
-    follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+    follower.stream =
+        std::make_shared<ReplicationStream>(transport_, clock_, "1", ReplicationStream::Events());
     follower.state = state;
     follower.counts = counts;
     auto message = std::make_shared<const std::string>("entry, and those of others");
@@ -409,16 +422,17 @@ TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
     const bool is_kept = message.use_count() > 1;
     message = nullptr;
     EXPECT_EQ(watched.expired(), !is_kept);
-    for (const ReplicationLane::Entry& held : follower.held) {
+    for (const ReplicationStream::Entry& held : follower.held) {
       std::string bytes(held.bytes.size(), '\0');
       held.bytes.CopyTo(bytes.data());
       EXPECT_EQ(bytes, "entry");
       EXPECT_EQ(held.index, 1u);
     }
-    EXPECT_EQ(follower.held.size() * 5 + follower.lane->BytesOf(0), 5u);
+    EXPECT_EQ(follower.held.size() * 5 + follower.stream->BytesOf(0), 5u);
     return is_kept;
   };
-  for (const auto state : {Follower::State::kAsked, Follower::State::kInstalling, Follower::State::kStreaming}) {
+  for (const auto state :
+       {Follower::State::kAsked, Follower::State::kInstalling, Follower::State::kStreaming}) {
     EXPECT_FALSE(message_is_kept_for(state, /*counts=*/false)) << static_cast<int>(state);
     EXPECT_TRUE(message_is_kept_for(state, /*counts=*/true)) << static_cast<int>(state);
   }

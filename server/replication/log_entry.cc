@@ -19,7 +19,8 @@ enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 constexpr size_t kMaxOwnBytes = 64;
 
 absl::Status Malformed(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(what, " is malformed; see proto/replication.proto"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is malformed; see proto/replication.proto"));
 }
 
 // The small changes, as protobuf has them.
@@ -66,7 +67,8 @@ absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& p
   WireDecoder decoder(packed);
   while (!decoder.done()) {
     uint64_t partition;
-    if (!decoder.ReadVarint(&partition) || partition > UINT32_MAX) return Malformed("ReplicateRequest.asks_position");
+    if (!decoder.ReadVarint(&partition) || partition > UINT32_MAX)
+      return Malformed("ReplicateRequest.asks_position");
     if (partitions.size() == kMaxPositionsAsked) {
       return absl::InvalidArgumentError(
           absl::StrCat("ReplicateRequest asks for more than ", kMaxPositionsAsked, " positions"));
@@ -78,7 +80,8 @@ absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& p
 
 // Client numbers go further than ranks do.
 absl::Status RequireRank(const RequestHeader& sender, absl::string_view field) {
-  return sender.sender_case() == RequestHeader::kLogicalWorker ? absl::OkStatus() : Malformed(field);
+  return sender.sender_case() == RequestHeader::kLogicalWorker ? absl::OkStatus()
+                                                               : Malformed(field);
 }
 
 absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
@@ -88,7 +91,8 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
       if (push.segments.size() != 1) return Malformed("LogEntry.push");
       change.sender = std::move(push.header);
       change.segment = std::move(push.segments[0]);
-      if (change.segment.partition != change.partition) return Malformed("LogEntry.push.segments.partition");
+      if (change.segment.partition != change.partition)
+        return Malformed("LogEntry.push.segments.partition");
       return absl::OkStatus();
     }
     case ChangeView::Kind::kEndStep: {
@@ -172,7 +176,8 @@ absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {
     } else if (tag == Tag(kTerm, kVarint)) {
       if (!decoder.ReadVarint(&change.term)) return Malformed("LogEntry.term");
     } else if (const uint32_t field = tag >> 3; (tag & 7) == kBytes && field >= 3 && field <= 9) {
-      if (std::exchange(has_change, true) || !decoder.ReadLength(&size)) return Malformed("LogEntry.change");
+      if (std::exchange(has_change, true) || !decoder.ReadLength(&size))
+        return Malformed("LogEntry.change");
       change.kind = static_cast<ChangeView::Kind>(field);
       decoder.ReadView(size, &body);
     } else {
@@ -185,8 +190,10 @@ absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {
   return change;
 }
 
-OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header, absl::Span<const ByteView> entries,
-                                       absl::Span<const uint32_t> asks_position, std::shared_ptr<const void> owner) {
+OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header,
+                                       absl::Span<const ByteView> entries,
+                                       absl::Span<const uint32_t> asks_position,
+                                       std::shared_ptr<const void> owner) {
   ReplicateRequest small;
   *small.mutable_header() = header;
   small.mutable_asks_position()->Add(asks_position.begin(), asks_position.end());
@@ -200,8 +207,8 @@ OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header, absl::Sp
 
 absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& message) {
   if (message.size() > kMaxMessageBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ReplicateRequest has ", message.size(), " bytes; the limit is ", kMaxMessageBytes));
+    return absl::InvalidArgumentError(absl::StrCat("ReplicateRequest has ", message.size(),
+                                                   " bytes; the limit is ", kMaxMessageBytes));
   }
   ReplicateRequestView view;
   WireDecoder decoder(message);
@@ -216,7 +223,8 @@ absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& mess
       PAWL_RETURN_IF_ERROR(DecodeSmall(header, view.header));
     } else if (tag == Tag(kEntries, kBytes)) {
       if (view.entries.size() == kMaxEntriesInRequest) {
-        return absl::InvalidArgumentError(absl::StrCat("ReplicateRequest has more than ", kMaxEntriesInRequest, " entries"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("ReplicateRequest has more than ", kMaxEntriesInRequest, " entries"));
       }
       if (!decoder.ReadLength(&size)) return Malformed("ReplicateRequest.entries");
       view.entries.emplace_back();

@@ -1,5 +1,6 @@
-// Changes of partitions as they travel to other replicas and into the log file (proto/replication.proto, LogEntry and
-// ReplicateRequest), written and read without copying keys or values.
+// Changes of partitions as they travel to other replicas and into the log file
+// (proto/replication.proto, LogEntry and ReplicateRequest), written and read without copying keys
+// or values.
 #ifndef PAWL_SERVER_REPLICATION_LOG_ENTRY_H_
 #define PAWL_SERVER_REPLICATION_LOG_ENTRY_H_
 
@@ -35,10 +36,12 @@ struct ChangeView {
   };
   Kind kind = Kind::kPush;
   uint64_t index = 0;
-  // PartitionReplicas.primary_since of the primary that made it; 0: an entry of before terms were written.
+  // PartitionReplicas.primary_since of the primary that made it; 0: an entry of before terms were
+  // written.
   uint64_t term = 0;
   uint32_t partition = 0;
-  // kPush, kEndStep, kTakeOver, kReleased: who, in which life and step. The job and the epoch are not set.
+  // kPush, kEndStep, kTakeOver, kReleased: who, in which incarnation and step. The job and the
+  // epoch are not set.
   RequestHeader sender;
   // kPush.
   PushSegmentView segment;
@@ -50,7 +53,8 @@ struct ChangeView {
   uint64_t step = 0;
 };
 
-// A serialized LogEntry. It refers to the memory of a push's keys and values; `owner` is kept alive with it.
+// A serialized LogEntry. It refers to the memory of a push's keys and values; `owner` is kept alive
+// with it.
 OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const void> owner);
 // INVALID_ARGUMENT for anything that is not exactly one change of one partition.
 absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes);
@@ -64,8 +68,10 @@ struct ReplicateRequestView {
 };
 
 // `owner` keeps the memory of the entries alive.
-OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header, absl::Span<const ByteView> entries,
-                                       absl::Span<const uint32_t> asks_position, std::shared_ptr<const void> owner);
+OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header,
+                                       absl::Span<const ByteView> entries,
+                                       absl::Span<const uint32_t> asks_position,
+                                       std::shared_ptr<const void> owner);
 absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& message);
 
 }  // namespace pawl

@@ -53,12 +53,14 @@ TEST(LogEntryTest, EveryChangeComesBack) {
   const std::string values(16, 'v');
   std::vector<ChangeView> changes;
   changes.push_back(Push(keys, values));
-  for (const auto kind : {ChangeView::Kind::kEndStep, ChangeView::Kind::kTakeOver, ChangeView::Kind::kTableCreated,
-                          ChangeView::Kind::kBestKept, ChangeView::Kind::kBestRestored, ChangeView::Kind::kReleased}) {
+  for (const auto kind : {ChangeView::Kind::kEndStep, ChangeView::Kind::kTakeOver,
+                          ChangeView::Kind::kTableCreated, ChangeView::Kind::kBestKept,
+                          ChangeView::Kind::kBestRestored, ChangeView::Kind::kReleased}) {
     ChangeView change;
     change.kind = kind;
     change.index = 1;
-    if (kind == ChangeView::Kind::kEndStep || kind == ChangeView::Kind::kTakeOver || kind == ChangeView::Kind::kReleased) {
+    if (kind == ChangeView::Kind::kEndStep || kind == ChangeView::Kind::kTakeOver ||
+        kind == ChangeView::Kind::kReleased) {
       change.sender.set_logical_worker(0);
       change.sender.set_incarnation(4);
     }

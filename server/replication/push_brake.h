@@ -12,15 +12,17 @@
 
 namespace pawl {
 
-// A partition that a learner is to get must not be pushed to faster than the learner can follow, or moves and repairs would
-// never end. Pushes are delayed before they are applied: a refusal would make the sender transfer them again, and a delayed
-// acknowledgement would not bound what has to be kept for the learner. Refusals are left for what no delay can hold back.
+// A partition that a learner is to get must not be pushed to faster than the learner can follow, or
+// moves and repairs would never end. Pushes are delayed before they are applied: a refusal would
+// make the sender transfer them again, and a delayed acknowledgement would not bound what has to be
+// kept for the learner. Refusals are left for what no delay can hold back.
 //
 // The functions here decide; Replica measures and DataPlane acts.
 
 // Up to this share of the bound on a learner's backlog pushes are not slowed.
 inline constexpr double kUnbrakedShare = 0.25;
-// Pushes fill the backlog up to this share while the snapshot travels; the rest is for those already under way.
+// Pushes fill the backlog up to this share while the snapshot travels; the rest is for those
+// already under way.
 inline constexpr double kSnapshotShare = 0.875;
 // Of the rate at which a learner takes its backlog, pushes get this share, so that it ends.
 inline constexpr double kPushShare = 0.8;
@@ -34,12 +36,13 @@ inline constexpr std::chrono::milliseconds kMaxPushDelay{500};
 inline constexpr std::chrono::milliseconds kLeastInstallTime{250};
 
 // Pushes may bring so many bytes a second while a snapshot travels that will have arrived at `end`.
-inline double PushRateDuringInstall(size_t backlog, size_t bound, MonotonicTime now, MonotonicTime end,
-                                    double least = kLeastPushBytesPerS) {
+inline double PushRateDuringInstall(size_t backlog, size_t bound, MonotonicTime now,
+                                    MonotonicTime end, double least = kLeastPushBytesPerS) {
   const double room = kSnapshotShare * static_cast<double>(bound) - static_cast<double>(backlog);
   // An end that is not known yet is far away.
-  const MonotonicDuration left =
-      end == MonotonicTime::max() ? std::chrono::seconds(1) : std::max<MonotonicDuration>(end - now, kLeastInstallTime);
+  const MonotonicDuration left = end == MonotonicTime::max()
+                                     ? std::chrono::seconds(1)
+                                     : std::max<MonotonicDuration>(end - now, kLeastInstallTime);
   return std::max(least, room / Seconds(left));
 }
 
@@ -82,13 +85,14 @@ class DrainRate {
 // Spaces pushes so that they keep to a rate. Not thread-safe.
 class PushBrake {
  public:
-  // How long a push of `bytes` is to wait at `rate`; nothing if that is longer than kMaxPushDelay, and then the push has no
-  // place.
+  // How long a push of `bytes` is to wait at `rate`; nothing if that is longer than kMaxPushDelay,
+  // and then the push has no place.
   std::optional<MonotonicDuration> Take(size_t bytes, double rate, MonotonicTime now) {
     const MonotonicTime turn = std::max(free_from_, now);
     if (turn - now > kMaxPushDelay) return std::nullopt;
     const double seconds = std::min(static_cast<double>(bytes) / rate, kLongestTurnS);
-    free_from_ = turn + std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(seconds));
+    free_from_ = turn + std::chrono::duration_cast<MonotonicDuration>(
+                            std::chrono::duration<double>(seconds));
     return turn - now;
   }
 

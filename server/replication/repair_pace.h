@@ -9,9 +9,9 @@
 
 namespace pawl {
 
-// Additive increase, multiplicative decrease by how long a server takes for what it is sent: a piece, or a replication
-// request, that takes much longer than the quickest has waited behind other work for a link, a disk or a processor. Not
-// thread-safe.
+// Additive increase, multiplicative decrease by how long a server takes for what it is sent: a
+// piece, or a replication request, that takes much longer than the quickest has waited behind other
+// work for a link, a disk or a processor. Not thread-safe.
 class RepairPace {
  public:
   // `most`: bytes a second that are never exceeded.
@@ -23,10 +23,12 @@ class RepairPace {
   void OnPiece(size_t bytes, MonotonicTime sent, MonotonicTime now) {
     const MonotonicDuration took = now - sent;
     // The quickest of late: it is forgotten slowly, since machines change.
-    quickest_ = std::min(took, quickest_ == MonotonicDuration::max() ? took : quickest_ + quickest_ / 64);
+    quickest_ =
+        std::min(took, quickest_ == MonotonicDuration::max() ? took : quickest_ + quickest_ / 64);
     if (took > kSlowFactor * quickest_ + kSlack) return Slow(now);
     // As fast as it was used alone: a rate that nobody reaches says nothing.
-    rate_ = std::min(most_, rate_ + (has_slowed_ ? kIncrease : kFirstIncrease) * static_cast<double>(bytes));
+    rate_ = std::min(
+        most_, rate_ + (has_slowed_ ? kIncrease : kFirstIncrease) * static_cast<double>(bytes));
   }
   // The same of a replication request, for which pushes wait.
   void OnReplication(MonotonicDuration took, MonotonicTime now) {

@@ -10,9 +10,10 @@
 namespace pawl {
 namespace {
 
-// What is kept for somebody for whom nobody waits must not keep the message that brought it, which may be far larger.
-// Not inlined: gcc 12 then takes parts of the moved InlinedVector for uninitialized.
-ABSL_ATTRIBUTE_NOINLINE ReplicationLane::Entry CopyOf(const ReplicationLane::Entry& entry) {
+// What is kept for somebody for whom nobody waits must not keep the message that brought it, which
+// may be far larger. Not inlined: gcc 12 then takes parts of the moved InlinedVector for
+// uninitialized.
+ABSL_ATTRIBUTE_NOINLINE ReplicationStream::Entry CopyOf(const ReplicationStream::Entry& entry) {
   const auto memory = std::make_shared_for_overwrite<char[]>(entry.bytes.size());
   entry.bytes.CopyTo(memory.get());
   return {entry.partition, entry.index, ByteView(memory.get(), entry.bytes.size()), memory};
@@ -33,10 +34,10 @@ uint64_t Replica::CommitIndex() const {
   return index;
 }
 
-void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
+void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
   // One for all that do not count, made when the first of them needs it.
-  std::optional<ReplicationLane::Entry> copy;
-  const auto entry_for = [&](const Follower& follower) -> const ReplicationLane::Entry& {
+  std::optional<ReplicationStream::Entry> copy;
+  const auto entry_for = [&](const Follower& follower) -> const ReplicationStream::Entry& {
     // It counts among the bytes in flight.
     if (follower.counts) return entry;
     if (!copy.has_value()) copy = CopyOf(entry);
@@ -50,13 +51,13 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
       case Follower::State::kGoingBack:
       case Follower::State::kInstalling:
       case Follower::State::kCatchingUp:
-      case Follower::State::kChangingLanes:
+      case Follower::State::kChangingStreams:
         follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
-        if (logs && follower.state != Follower::State::kChangingLanes) ForgetHeld(follower);
+        if (logs && follower.state != Follower::State::kChangingStreams) ForgetHeld(follower);
         break;
       case Follower::State::kStreaming:
-        follower.lane->Append(entry_for(follower));
+        follower.stream->Append(entry_for(follower));
         follower.drain.OnAppended(entry.bytes.size());
         break;
     }
@@ -70,7 +71,7 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
 
 void Replica::ForgetHeld(Follower& follower) {
   while (follower.held_bytes > kMaxHeldBytes) {
-    const ReplicationLane::Entry& oldest = follower.held.front();
+    const ReplicationStream::Entry& oldest = follower.held.front();
     if (follower.unread_bytes == 0) follower.unread_from = oldest.index;
     follower.unread_bytes += oldest.bytes.size();
     follower.held_bytes -= oldest.bytes.size();
@@ -80,7 +81,8 @@ void Replica::ForgetHeld(Follower& follower) {
 
 bool Replica::FollowerNeedsLog() const {
   return std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
-    return follower.state == Follower::State::kGoingBack || follower.state == Follower::State::kInstalling ||
+    return follower.state == Follower::State::kGoingBack ||
+           follower.state == Follower::State::kInstalling ||
            follower.state == Follower::State::kCatchingUp;
   });
 }
@@ -91,16 +93,19 @@ size_t Replica::MaxLearnerBacklog() const {
 }
 
 size_t Replica::BacklogOf(const Follower& follower) const {
-  const bool is_fed = follower.state == Follower::State::kStreaming || follower.state == Follower::State::kCatchingUp;
-  return follower.held_bytes + follower.unread_bytes + (is_fed ? follower.lane->BytesOf(index) : 0);
+  const bool is_fed = follower.state == Follower::State::kStreaming ||
+                      follower.state == Follower::State::kCatchingUp;
+  return follower.held_bytes + follower.unread_bytes +
+         (is_fed ? follower.stream->BytesOf(index) : 0);
 }
 
 // A follower that does not answer stops no push: it gets another snapshot when it does.
 bool Replica::IsBraked(const Follower& follower) const {
   if (follower.counts) return false;
   if (follower.state == Follower::State::kInstalling) return !follower.install_fails;
-  const bool is_fed = follower.state == Follower::State::kStreaming || follower.state == Follower::State::kCatchingUp;
-  return is_fed && !follower.lane->FailingSince().has_value();
+  const bool is_fed = follower.state == Follower::State::kStreaming ||
+                      follower.state == Follower::State::kCatchingUp;
+  return is_fed && !follower.stream->FailingSince().has_value();
 }
 
 std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime now) {
@@ -116,7 +121,8 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
     }
     const double its_rate =
         follower.state == Follower::State::kInstalling
-            ? PushRateDuringInstall(backlog, bound, now, follower.install_end, limits.least_push_bytes_per_s)
+            ? PushRateDuringInstall(backlog, bound, now, follower.install_end,
+                                    limits.least_push_bytes_per_s)
             : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS),
                                   limits.least_push_bytes_per_s);
     rate = std::min(rate.value_or(its_rate), its_rate);
@@ -131,7 +137,7 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
 }
 
 void Replica::NeedsSnapshot(Follower& follower) {
-  follower.lane->Discard(index);
+  follower.stream->Discard(index);
   follower.state = Follower::State::kNeedsSnapshot;
   follower.held.clear();
   follower.held_bytes = 0;
@@ -182,11 +188,13 @@ ReplicaFigures Replica::Figures() {
 void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {
   if (partition == nullptr) return;
   auto step = waiting_for_step.begin();
-  while (step != waiting_for_step.end() && partition->CanPull(step->first)) ready.push_back(std::move((step++)->second));
+  while (step != waiting_for_step.end() && partition->CanPull(step->first))
+    ready.push_back(std::move((step++)->second));
   waiting_for_step.erase(waiting_for_step.begin(), step);
   if (waiting_for_commit.empty()) return;
   const auto committed = waiting_for_commit.upper_bound(CommitIndex());
-  for (auto it = waiting_for_commit.begin(); it != committed; ++it) ready.push_back(std::move(it->second));
+  for (auto it = waiting_for_commit.begin(); it != committed; ++it)
+    ready.push_back(std::move(it->second));
   waiting_for_commit.erase(waiting_for_commit.begin(), committed);
 }
 
@@ -199,12 +207,15 @@ void Replica::TakeAll(std::vector<std::shared_ptr<WaitingCall>>& all) {
 
 void Replica::DropFinished() {
   for (auto* waiting : {&waiting_for_step, &waiting_for_commit}) {
-    for (auto it = waiting->begin(); it != waiting->end();) it = it->second->finished() ? waiting->erase(it) : std::next(it);
+    for (auto it = waiting->begin(); it != waiting->end();)
+      it = it->second->finished() ? waiting->erase(it) : std::next(it);
   }
 }
 
 void TakeCutIfDue(const std::shared_ptr<Replica>& replica) {
-  if (replica->cut == nullptr || !replica->HasDataAsPrimary() || replica->partition->CutStep() < replica->cut->step) return;
+  if (replica->cut == nullptr || !replica->HasDataAsPrimary() ||
+      replica->partition->CutStep() < replica->cut->step)
+    return;
   std::exchange(replica->cut, nullptr)->take(replica);
 }
 

@@ -1,4 +1,5 @@
-// A replica of a partition that this server hosts, with its lock, what follows it, and those who wait for it.
+// A replica of a partition that this server hosts, with its lock, what follows it, and those who
+// wait for it.
 #ifndef PAWL_SERVER_REPLICATION_REPLICA_H_
 #define PAWL_SERVER_REPLICATION_REPLICA_H_
 
@@ -16,8 +17,8 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "server/replication/follower.h"
-#include "server/replication/lane.h"
 #include "server/replication/push_brake.h"
+#include "server/replication/replication_stream.h"
 #include "server/replication/waiting_call.h"
 #include "server/shard/partition.h"
 
@@ -62,10 +63,11 @@ struct Cut {
   std::function<void(const std::shared_ptr<Replica>&)> take;
 };
 
-// The members of a replica. Whoever holds `mu` may take the lane's and the log's locks.
+// The members of a replica. Whoever holds `mu` may take the stream's and the log's locks.
 //
 // Invariants:
-// 1. Only a primary gives log indices, and each follower is handed every entry after its snapshot in order.
+// 1. Only a primary gives log indices, and each follower is handed every entry after its snapshot
+// in order.
 // 2. A change is committed when the own log and every follower that counts have it; it is
 //    acknowledged only then, and so is a duplicate of it.
 struct Replica {
@@ -85,16 +87,18 @@ struct Replica {
   std::unique_ptr<Partition> partition PAWL_GUARDED_BY(mu);
   // The routing epoch at which the present primary, which may be this one, became it.
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
-  // Of a follower: the newest routing epoch by which its primary has asked it something, or sent it something that was not
-  // refused.
+  // Of a follower: the newest routing epoch by which its primary has asked it something, or sent it
+  // something that was not refused.
   uint64_t addressed_epoch PAWL_GUARDED_BY(mu) = 0;
   // Another state is about to take the place of `partition`, which takes no changes meanwhile.
   bool installing PAWL_GUARDED_BY(mu) = false;
-  // Of a primary: not before this, by LeaseNow, because the one before has been promised so (proto/replication.proto).
+  // Of a primary: not before this, by LeaseNow, because the one before has been promised so
+  // (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // Of a backup: since when the partition has no primary; nullopt: it has one.
   std::optional<MonotonicTime> without_primary_since PAWL_GUARDED_BY(mu);
-  // Of a primary: PartitionReplicas.confirm_since, until the scheduler has confirmed that. 0: confirmed.
+  // Of a primary: PartitionReplicas.confirm_since, until the scheduler has confirmed that. 0:
+  // confirmed.
   uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
@@ -109,7 +113,8 @@ struct Replica {
   // By the step that they wait for (Partition::CanPull).
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_step PAWL_GUARDED_BY(mu);
   // By the log index that must be committed.
-  absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_commit PAWL_GUARDED_BY(mu);
+  absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_commit
+      PAWL_GUARDED_BY(mu);
 
   // What changes nothing in the partition and is no part of its state.
   uint64_t pushes_deduplicated PAWL_GUARDED_BY(mu) = 0;
@@ -118,7 +123,8 @@ struct Replica {
   // Partition::ExceedsBound.
   uint64_t pulls_beyond_bound PAWL_GUARDED_BY(mu) = 0;
 
-  // The last figures seen, for whoever must not wait for `mu` (a heartbeat, while a digest is computed).
+  // The last figures seen, for whoever must not wait for `mu` (a heartbeat, while a digest is
+  // computed).
   Mutex last_figures_mu;
   ReplicaFigures last_figures PAWL_GUARDED_BY(last_figures_mu);
   ReplicaFigures LastFigures() {
@@ -127,11 +133,14 @@ struct Replica {
   }
 
   // Not the role alone: a primary may have nothing yet.
-  bool HasDataAsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
+  bool HasDataAsPrimary() const PAWL_REQUIRES(mu) {
+    return role == ReplicaRole::kPrimary && partition != nullptr;
+  }
 
-  // The changes up to this one are durable here and on every follower that counts; none, while there are too few of those or
-  // the scheduler has not confirmed that no other server counts. Falls when a learner begins to count, which is told of only
-  // when it has what was acknowledged before. REQUIRES: partition != nullptr.
+  // The changes up to this one are durable here and on every follower that counts; none, while
+  // there are too few of those or the scheduler has not confirmed that no other server counts.
+  // Falls when a learner begins to count, which is told of only when it has what was acknowledged
+  // before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
 
   // By the partition's size: the longer its snapshot travels, the more is pushed meanwhile.
@@ -140,15 +149,16 @@ struct Replica {
   size_t BacklogOf(const Follower& follower) const PAWL_REQUIRES(mu);
   // Pushes are slowed rather than that the follower gets another snapshot: it moves.
   bool IsBraked(const Follower& follower) const PAWL_REQUIRES(mu);
-  // How long a push of so many bytes has to wait for the sake of learners before it is applied; zero: not at all. Nothing:
-  // it is to come again later.
+  // How long a push of so many bytes has to wait for the sake of learners before it is applied;
+  // zero: not at all. Nothing: it is to come again later.
   std::optional<MonotonicDuration> BrakePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
 
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.
-  void SendToFollowers(const ReplicationLane::Entry& entry) PAWL_REQUIRES(mu);
+  void SendToFollowers(const ReplicationStream::Entry& entry) PAWL_REQUIRES(mu);
 
-  // A follower is about to get entries from the log, as far back as it is kept now. That is bounded: by what the follower
-  // lacked when it was asked, which is less than a snapshot, and MaxLearnerBacklog.
+  // A follower is about to get entries from the log, as far back as it is kept now. That is
+  // bounded: by what the follower lacked when it was asked, which is less than a snapshot, and
+  // MaxLearnerBacklog.
   bool FollowerNeedsLog() const PAWL_REQUIRES(mu);
 
   // With a log: what is held beyond kMaxHeldBytes is read from there when its turn comes.
@@ -175,7 +185,8 @@ struct Replica {
   void DropFinished() PAWL_REQUIRES(mu);
 };
 
-// To be called after every change that can raise Partition::CutStep, before anything else is changed.
+// To be called after every change that can raise Partition::CutStep, before anything else is
+// changed.
 void TakeCutIfDue(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu);
 
 }  // namespace pawl

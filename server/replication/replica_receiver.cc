@@ -15,20 +15,23 @@
 #include "client_lib/rpc/codec.h"
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
-#include "server/replication/shared_work.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "server/threads/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
 
 namespace {
 
-// Whether the replica is what the sender's was at change `log_index` or later: it ends with that entry, or with one that the
-// sender has written since. Any other end is void, also of a replica that has that entry and then others of a former term.
+// Whether the replica is what the sender's was at change `log_index` or later: it ends with that
+// entry, or with one that the sender has written since. Any other end is void, also of a replica
+// that has that entry and then others of a former term.
 bool HasFollowed(const Partition& present, const InstallSnapshotRequest& request) {
   const uint64_t last = present.log_index();
   const uint64_t last_term = present.terms().TermOf(last);
-  if (last == request.log_index() && last_term == request.log_term() && (last == 0 || last_term != 0)) return true;
+  if (last == request.log_index() && last_term == request.log_term() &&
+      (last == 0 || last_term != 0))
+    return true;
   return last >= request.log_index() && last_term == request.primary_since();
 }
 
@@ -57,54 +60,65 @@ void ReplicaReceiver::SetPromise(MonotonicDuration promise) {
   promise_ = promise;
 }
 
-absl::Status ReplicaReceiver::CheckJob(const Hosting::View& view, const ReplicationHeader& header) const {
+absl::Status ReplicaReceiver::CheckJob(const ReplicaMap::View& view,
+                                       const ReplicationHeader& header) const {
   if (view.epoch == 0) return absl::UnavailableError("this server has no routing table yet");
   if (header.job_id() == view.job_id) return absl::OkStatus();
   return OfAnotherJob(header.job_id());
 }
 
-absl::Status ReplicaReceiver::CheckSender(const Hosting::View& view, const ReplicationHeader& header,
+absl::Status ReplicaReceiver::CheckSender(const ReplicaMap::View& view,
+                                          const ReplicationHeader& header,
                                           uint32_t partition) const {
   const RoutingTable& routing = view.routing;
-  const bool known = partition < static_cast<uint32_t>(std::min(routing.primary_size(), routing.replicas_size()));
+  const bool known =
+      partition < static_cast<uint32_t>(std::min(routing.primary_size(), routing.replicas_size()));
   const uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoPrimary;
-  const bool is_primary = primary < static_cast<uint32_t>(routing.servers_size()) &&
-                          routing.servers(static_cast<int>(primary)).node() == header.node() &&
-                          routing.servers(static_cast<int>(primary)).incarnation() == header.incarnation();
+  const bool is_primary =
+      primary < static_cast<uint32_t>(routing.servers_size()) &&
+      routing.servers(static_cast<int>(primary)).node() == header.node() &&
+      routing.servers(static_cast<int>(primary)).incarnation() == header.incarnation();
   // What it sent before it was the primary once more is of another run of changes.
-  const bool is_current = known && header.epoch() >= routing.replicas(static_cast<int>(partition)).primary_since();
+  const bool is_current =
+      known && header.epoch() >= routing.replicas(static_cast<int>(partition)).primary_since();
   if (is_primary && is_current && view.Find(partition) != nullptr) return absl::OkStatus();
-  const std::string what = absl::StrCat(header.node(), " incarnation ", header.incarnation(), " replicates partition ",
-                                        partition, " by routing epoch ", header.epoch());
+  const std::string what =
+      absl::StrCat(header.node(), " incarnation ", header.incarnation(), " replicates partition ",
+                   partition, " by routing epoch ", header.epoch());
   if (header.epoch() > view.epoch) {
-    return absl::UnavailableError(absl::StrCat(what, ", which has not reached this server, at ", view.epoch));
+    return absl::UnavailableError(
+        absl::StrCat(what, ", which has not reached this server, at ", view.epoch));
   }
   return StaleRouting(view, what);
 }
 
-absl::Status ReplicaReceiver::CheckReign(const Replica& replica, uint64_t primary_since) const {
+absl::Status ReplicaReceiver::CheckTerm(const Replica& replica, uint64_t primary_since) const {
   if (replica.primary_since == primary_since) return absl::OkStatus();
-  const std::string what = absl::StrCat("partition ", replica.index, " follows its primary since routing epoch ",
-                                        replica.primary_since, ", not the one since ", primary_since);
+  const std::string what =
+      absl::StrCat("partition ", replica.index, " follows its primary since routing epoch ",
+                   replica.primary_since, ", not the one since ", primary_since);
   if (replica.primary_since < primary_since) return absl::UnavailableError(what);
-  return StaleRouting(*hosting_.view(), what);
+  return StaleRouting(*replica_map_.view(), what);
 }
 
 absl::Status ReplicaReceiver::ApplyEntry(const ChangeView& change, const ByteView& bytes,
-                                         const std::shared_ptr<const void>& owner, Replica& replica) {
+                                         const std::shared_ptr<const void>& owner,
+                                         Replica& replica) {
   std::shared_ptr<const TableSchema> table;
   if (change.kind == ChangeView::Kind::kTableCreated) {
-    PAWL_ASSIGN_OR_RETURN(table, TableSchema::Create(change.table, replica.partition->options().job_seed));
+    PAWL_ASSIGN_OR_RETURN(table,
+                          TableSchema::Create(change.table, replica.partition->options().job_seed));
   }
   PAWL_RETURN_IF_ERROR(ApplyChange(change, owner, std::move(table), *replica.partition));
   if (log_ != nullptr) log_->Append(replica.index, change.index, change.term, bytes, owner);
   return absl::OkStatus();
 }
 
-void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
+void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context,
+                                RequestHandler::Reply reply) {
   auto request = DecodeReplicateRequest(message.bytes);
   if (!request.ok()) return reply(request.status(), OutgoingMessage());
-  if (absl::Status status = CheckJob(*hosting_.view(), request->header); !status.ok()) {
+  if (absl::Status status = CheckJob(*replica_map_.view(), request->header); !status.ok()) {
     return reply(std::move(status), OutgoingMessage());
   }
   if (log_ != nullptr) {
@@ -119,14 +133,15 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     if (!change.ok()) return reply(change.status(), OutgoingMessage());
     // The table is known before a push of it can come.
     if (change->kind == ChangeView::Kind::kTableCreated) {
-      if (const auto table = hosting_.LearnTable(change->table); !table.ok()) {
+      if (const auto table = replica_map_.LearnTable(change->table); !table.ok()) {
         return reply(table.status(), OutgoingMessage());
       }
     }
     received->ShareOf(change->partition).changes.push_back(received->changes.size());
     received->changes.push_back(*std::move(change));
   }
-  for (const uint32_t partition : request->asks_position) received->ShareOf(partition).is_asked = true;
+  for (const uint32_t partition : request->asks_position)
+    received->ShareOf(partition).is_asked = true;
   received->message = std::move(message);
   received->request = *std::move(request);
   HelperThreads* const helpers = MayTouchAllRows(*received) ? helpers_ : nullptr;
@@ -146,20 +161,24 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
 
 bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
   const auto copies = [](const ChangeView& change) {
-    return change.kind == ChangeView::Kind::kBestKept || change.kind == ChangeView::Kind::kBestRestored;
+    return change.kind == ChangeView::Kind::kBestKept ||
+           change.kind == ChangeView::Kind::kBestRestored;
   };
   if (std::any_of(received.changes.begin(), received.changes.end(), copies)) return true;
-  const auto view = hosting_.view();
+  const auto view = replica_map_.view();
   for (const Share& share : received.shares) {
-    const auto ends_step = [&](size_t k) { return received.changes[k].kind == ChangeView::Kind::kEndStep; };
+    const auto ends_step = [&](size_t k) {
+      return received.changes[k].kind == ChangeView::Kind::kEndStep;
+    };
     if (std::none_of(share.changes.begin(), share.changes.end(), ends_step)) continue;
     if (view->Find(share.partition) == nullptr) continue;
     const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
     MutexLock lock(replica->mu);
     if (replica->partition == nullptr) continue;
     const uint64_t taken = replica->partition->log_index();
-    const size_t ends = std::count_if(share.changes.begin(), share.changes.end(),
-                                      [&](size_t k) { return ends_step(k) && received.changes[k].index > taken; });
+    const size_t ends = std::count_if(share.changes.begin(), share.changes.end(), [&](size_t k) {
+      return ends_step(k) && received.changes[k].index > taken;
+    });
     // An end is mostly one in all partitions: the first one that has any tells of the others.
     return replica->partition->EndsCloseStep(ends);
   }
@@ -167,18 +186,22 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
 }
 
 absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
-  const auto view = hosting_.view();
+  const auto view = replica_map_.view();
   const ReplicationHeader& header = received.request.header;
   PAWL_RETURN_IF_ERROR(CheckSender(*view, header, share.partition));
-  // By this server's routing it may follow the sender in a former term, and another primary in between.
-  if (share.is_asked && header.epoch() > view->epoch) return RoutingNotReached(*view, header.epoch());
+  // By this server's routing it may follow the sender in a former term, and another primary in
+  // between.
+  if (share.is_asked && header.epoch() > view->epoch)
+    return RoutingNotReached(*view, header.epoch());
   const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
   share.position.set_partition(share.partition);
   MutexLock lock(replica->mu);
-  PAWL_RETURN_IF_ERROR(CheckReign(*replica, view->routing.replicas(static_cast<int>(share.partition)).primary_since()));
+  PAWL_RETURN_IF_ERROR(CheckTerm(
+      *replica, view->routing.replicas(static_cast<int>(share.partition)).primary_since()));
   replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, header.epoch());
   // A learner with nothing takes nothing; nor does a replica in a newer role.
-  if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
+  if (replica->partition == nullptr ||
+      (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
     return absl::OkStatus();
   }
   Partition& partition = *replica->partition;
@@ -193,8 +216,9 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
     if (change.index <= partition.log_index()) {
       const uint64_t term = partition.terms().TermOf(change.index);
       if (term == 0 || change.term == 0 || term == change.term) continue;
-      status = absl::DataLossError(absl::StrCat("change ", change.index, " of partition ", share.partition, " is of term ",
-                                                change.term, ", and of term ", term, " in the replica here"));
+      status = absl::DataLossError(absl::StrCat("change ", change.index, " of partition ",
+                                                share.partition, " is of term ", change.term,
+                                                ", and of term ", term, " in the replica here"));
       break;
     }
     const ByteView& entry = received.request.entries[k];
@@ -217,13 +241,15 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   return status;
 }
 
-void ReplicaReceiver::Acknowledge(Received& received, CallContext context, RequestHandler::Reply reply) {
+void ReplicaReceiver::Acknowledge(Received& received, CallContext context,
+                                  RequestHandler::Reply reply) {
   const ReplicationHeader& header = received.request.header;
   ReplicateResponse response;
   std::vector<ChangeMark> marks;
   for (Share& share : received.shares) {
     if (!share.status.ok()) {
-      if (!absl::IsFailedPrecondition(share.status) && !absl::IsUnavailable(share.status) && MayLogRefusal()) {
+      if (!absl::IsFailedPrecondition(share.status) && !absl::IsUnavailable(share.status) &&
+          MayLogRefusal()) {
         spdlog::error("{}: {}", header.node(), share.status.ToString());
       }
       return reply(std::move(share.status), OutgoingMessage());
@@ -237,27 +263,30 @@ void ReplicaReceiver::Acknowledge(Received& received, CallContext context, Reque
       MutexLock lock(mu_);
       promise = promise_;
     }
-    if (hosting_.Promise(header, promise)) {
-      response.set_promise_ms(static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(promise).count()));
+    if (replica_map_.Promise(header, promise)) {
+      response.set_promise_ms(static_cast<uint32_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(promise).count()));
     }
   }
-  waiting_.ForDurable(marks, std::move(context), [response, reply = std::move(reply)](absl::Status status) mutable {
-    if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-    PAWL_FAILPOINT("replica.acknowledge");
-    reply(absl::OkStatus(), EncodeSmall(response));
-    PAWL_FAILPOINT("replica.acknowledged");
-  });
+  waiting_.ForDurable(marks, std::move(context),
+                      [response, reply = std::move(reply)](absl::Status status) mutable {
+                        if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+                        PAWL_FAILPOINT("replica.acknowledge");
+                        reply(absl::OkStatus(), EncodeSmall(response));
+                        PAWL_FAILPOINT("replica.acknowledged");
+                      });
 }
 
 bool ReplicaReceiver::MayLogRefusal() {
   const MonotonicTime now = clock_.Now();
   MutexLock lock(mu_);
   if (now < next_refusal_logged_) return false;
-  next_refusal_logged_ = now + kLaneRefusalLogInterval;
+  next_refusal_logged_ = now + kStreamRefusalLogInterval;
   return true;
 }
 
-ReplicaReceiver::Arriving::Arriving(const InstallSnapshotRequest& request, const PartitionOptions& options)
+ReplicaReceiver::Arriving::Arriving(const InstallSnapshotRequest& request,
+                                    const PartitionOptions& options)
     : partition(request.partition()),
       node(request.header().node()),
       incarnation(request.header().incarnation()),
@@ -270,7 +299,8 @@ bool ReplicaReceiver::Arriving::IsOf(const InstallSnapshotRequest& request) cons
          primary_since == request.primary_since() && log_index == request.log_index();
 }
 
-ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(ArrivingSnapshots::iterator snapshot) {
+ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(
+    ArrivingSnapshots::iterator snapshot) {
   Arriving& forgotten = *snapshot->second;
   forgotten.forgotten = true;
   bytes_arriving_ -= std::exchange(forgotten.counted_bytes, 0);
@@ -284,15 +314,16 @@ void ReplicaReceiver::Forget(const std::shared_ptr<Arriving>& snapshot) {
 }
 
 void ReplicaReceiver::Tick() {
-  const auto view = hosting_.view();
+  const auto view = replica_map_.view();
   const MonotonicTime now = clock_.Now();
   // Their destruction takes long.
   std::vector<std::shared_ptr<Arriving>> forgotten;
   MutexLock lock(mu_);
   for (auto it = arriving_.begin(); it != arriving_.end();) {
     const int partition = static_cast<int>(it->first);
-    const bool follows = partition < view->routing.replicas_size() && view->Find(it->first) != nullptr &&
-                         view->routing.replicas(partition).primary_since() == it->second->primary_since;
+    const bool follows =
+        partition < view->routing.replicas_size() && view->Find(it->first) != nullptr &&
+        view->routing.replicas(partition).primary_since() == it->second->primary_since;
     if (follows && now - it->second->last_piece < kSnapshotPieceTimeout) {
       ++it;
       continue;
@@ -302,8 +333,8 @@ void ReplicaReceiver::Tick() {
   }
 }
 
-absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find(const InstallSnapshotRequest& request,
-                                                                                 const PartitionOptions& options) {
+absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find(
+    const InstallSnapshotRequest& request, const PartitionOptions& options) {
   // Their destruction takes long.
   std::vector<std::shared_ptr<Arriving>> forgotten;
   MutexLock lock(mu_);
@@ -314,15 +345,18 @@ absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find
   if (request.offset() == 0) {
     if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
       // Most probably of a primary that has died in the middle of it.
-      forget(std::min_element(arriving_.begin(), arriving_.end(),
-                              [](const auto& a, const auto& b) { return a.second->last_piece < b.second->last_piece; }));
+      forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
+        return a.second->last_piece < b.second->last_piece;
+      }));
     }
-    if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) forget(before);
+    if (const auto before = arriving_.find(request.partition()); before != arriving_.end())
+      forget(before);
     arriving_[request.partition()] = std::make_shared<Arriving>(request, options);
   }
   const auto found = arriving_.find(request.partition());
   if (found == arriving_.end() || !found->second->IsOf(request)) {
-    return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ", request.offset(),
+    return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(),
+                                              ": the piece at offset ", request.offset(),
                                               " does not follow what has arrived; begin at 0"));
   }
   found->second->last_piece = clock_.Now();
@@ -332,15 +366,16 @@ absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find
 absl::Status ReplicaReceiver::CountBytes(Arriving& snapshot, size_t size) {
   MutexLock lock(mu_);
   if (snapshot.forgotten) {
-    return absl::OutOfRangeError(
-        absl::StrCat("partition ", snapshot.partition, ": another snapshot has been begun; begin at 0"));
+    return absl::OutOfRangeError(absl::StrCat("partition ", snapshot.partition,
+                                              ": another snapshot has been begun; begin at 0"));
   }
   if (snapshot.counted_bytes + size > kMaxSnapshotBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("a snapshot of more than ", kMaxSnapshotBytes, " bytes"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a snapshot of more than ", kMaxSnapshotBytes, " bytes"));
   }
   if (bytes_arriving_ > snapshot.counted_bytes && bytes_arriving_ + size > max_bytes_arriving_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("snapshots of more than ", max_bytes_arriving_, " bytes arrive; send it again later"));
+    return absl::ResourceExhaustedError(absl::StrCat("snapshots of more than ", max_bytes_arriving_,
+                                                     " bytes arrive; send it again later"));
   }
   snapshot.counted_bytes += size;
   bytes_arriving_ += size;
@@ -350,12 +385,13 @@ absl::Status ReplicaReceiver::CountBytes(Arriving& snapshot, size_t size) {
 absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot) {
   MutexLock lock(snapshot.mu);
   const size_t size = request.data().size();
-  const bool came_before = size > 0 && request.offset() == snapshot.last_offset && request.offset() + size == snapshot.bytes;
+  const bool came_before = size > 0 && request.offset() == snapshot.last_offset &&
+                           request.offset() + size == snapshot.bytes;
   if (!came_before) {
     if (snapshot.is_whole || request.offset() != snapshot.bytes) {
-      return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ",
-                                                request.offset(), " does not follow what has arrived, ", snapshot.bytes,
-                                                " bytes; begin at 0"));
+      return absl::OutOfRangeError(absl::StrCat(
+          "partition ", request.partition(), ": the piece at offset ", request.offset(),
+          " does not follow what has arrived, ", snapshot.bytes, " bytes; begin at 0"));
     }
     PAWL_RETURN_IF_ERROR(CountBytes(snapshot, size));
     snapshot.crc = Crc32c(snapshot.crc, request.data().data(), size);
@@ -365,43 +401,53 @@ absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, A
   }
   if (!request.last() || snapshot.is_whole) return absl::OkStatus();
   if (snapshot.crc != request.crc32c()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " has checksum ",
-                                            snapshot.crc, " and should have ", request.crc32c()));
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(),
+                                            " has checksum ", snapshot.crc, " and should have ",
+                                            request.crc32c()));
   }
   PAWL_ASSIGN_OR_RETURN(Partition loaded, snapshot.loader.Finish());
   if (loaded.log_index() != request.log_index()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ", loaded.log_index(),
-                                            ", not at ", request.log_index()));
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(),
+                                            " is at ", loaded.log_index(), ", not at ",
+                                            request.log_index()));
   }
   snapshot.whole = std::make_unique<Partition>(std::move(loaded));
   snapshot.is_whole = true;
   return absl::OkStatus();
 }
 
-absl::Status ReplicaReceiver::CheckFollows(const ReplicationHeader& header, uint64_t primary_since, Replica& replica) const {
+absl::Status ReplicaReceiver::CheckFollows(const ReplicationHeader& header, uint64_t primary_since,
+                                           Replica& replica) const {
   if (replica.role != ReplicaRole::kBackup && replica.role != ReplicaRole::kLearner) {
-    return StaleRouting(*hosting_.view(), absl::StrCat("partition ", replica.index, " is not a backup here"));
+    return StaleRouting(*replica_map_.view(),
+                        absl::StrCat("partition ", replica.index, " is not a backup here"));
   }
-  PAWL_RETURN_IF_ERROR(CheckReign(replica, primary_since));
+  PAWL_RETURN_IF_ERROR(CheckTerm(replica, primary_since));
   replica.addressed_epoch = std::max<uint64_t>(replica.addressed_epoch, header.epoch());
   return absl::OkStatus();
 }
 
-std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request, Replica& replica) {
-  if (absl::Status status = CheckFollows(request.header(), request.primary_since(), replica); !status.ok()) return status;
-  if (replica.partition == nullptr || !HasFollowed(*replica.partition, request)) return std::nullopt;
+std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request,
+                                                          Replica& replica) {
+  if (absl::Status status = CheckFollows(request.header(), request.primary_since(), replica);
+      !status.ok())
+    return status;
+  if (replica.partition == nullptr || !HasFollowed(*replica.partition, request))
+    return std::nullopt;
   return absl::OkStatus();
 }
 
 absl::Status ReplicaReceiver::CheckNotInstalling(const Replica& replica) {
   if (!replica.installing) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("another state of partition ", replica.index, " is being put in place; send it again"));
+  return absl::UnavailableError(absl::StrCat("another state of partition ", replica.index,
+                                             " is being put in place; send it again"));
 }
 
-absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
+absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
+                                      const InstallSnapshotRequest& request,
                                       std::unique_ptr<Partition>& partition) {
-  for (const auto& table : partition->tables()) PAWL_RETURN_IF_ERROR(hosting_.LearnTable(table->spec()).status());
+  for (const auto& table : partition->tables())
+    PAWL_RETURN_IF_ERROR(replica_map_.LearnTable(table->spec()).status());
   const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
   std::unique_ptr<StoredSnapshot> stored;
   if (log_ != nullptr) {
@@ -411,7 +457,8 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
       PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
     }
     // No other thread has the partition yet, so it needs no lock.
-    PAWL_ASSIGN_OR_RETURN(stored, log_->StoreSnapshot(request.partition(), HoldSnapshot(*partition)));
+    PAWL_ASSIGN_OR_RETURN(stored,
+                          log_->StoreSnapshot(request.partition(), HoldSnapshot(*partition)));
   }
   // Destroyed without the lock.
   std::unique_ptr<Partition> before;
@@ -427,7 +474,8 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   return absl::OkStatus();
 }
 
-absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const InstallSnapshotRequest& request) {
+absl::Status ReplicaReceiver::TakeSnapshot(const ReplicaMap::View& view,
+                                           const InstallSnapshotRequest& request) {
   if (request.last()) {
     // The answer to it may have been lost.
     Replica& replica = *view.replicas[request.partition()];
@@ -443,8 +491,8 @@ absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const Inst
       partition = std::move(snapshot->whole);
     }
     if (partition == nullptr) {
-      return absl::UnavailableError(
-          absl::StrCat("a snapshot of partition ", request.partition(), " is being put in place; send the piece again"));
+      return absl::UnavailableError(absl::StrCat("a snapshot of partition ", request.partition(),
+                                                 " is being put in place; send the piece again"));
     }
     status = Install(view, request, partition);
     if (absl::IsUnavailable(status)) {
@@ -464,40 +512,49 @@ absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const Inst
 absl::Status ReplicaReceiver::CheckDurable(const ChangeMark& mark) {
   Replica& replica = *mark.replica;
   MutexLock lock(replica.mu);
-  if (replica.partition != nullptr && replica.primary_since == mark.primary_since && replica.CommitIndex() >= mark.index) {
+  if (replica.partition != nullptr && replica.primary_since == mark.primary_since &&
+      replica.CommitIndex() >= mark.index) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("partition ", replica.index, " was replaced before it was durable here"));
+  return absl::UnavailableError(
+      absl::StrCat("partition ", replica.index, " was replaced before it was durable here"));
 }
 
-void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
+void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context,
+                                      RequestHandler::Reply reply) {
   InstallSnapshotRequest request;
   absl::Status status = DecodeSmall(message.bytes, request);
-  const auto view = hosting_.view();
+  const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
   if (status.ok()) status = TakeSnapshot(*view, request);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
   if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
-  const ChangeMark mark = {view->replicas[request.partition()], request.log_index(), request.primary_since()};
-  waiting_.ForDurable({mark}, std::move(context), [mark, reply = std::move(reply)](absl::Status status) mutable {
-    if (status.ok()) status = CheckDurable(mark);
-    // The sender tries the last piece again after UNAVAILABLE alone; after any other error, all of them.
-    if (absl::IsResourceExhausted(status)) status = absl::UnavailableError(status.message());
-    reply(std::move(status), EncodeSmall(InstallSnapshotResponse()));
-  });
+  const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),
+                           request.primary_since()};
+  waiting_.ForDurable({mark}, std::move(context),
+                      [mark, reply = std::move(reply)](absl::Status status) mutable {
+                        if (status.ok()) status = CheckDurable(mark);
+                        // The sender tries the last piece again after UNAVAILABLE alone; after any
+                        // other error, all of them.
+                        if (absl::IsResourceExhausted(status))
+                          status = absl::UnavailableError(status.message());
+                        reply(std::move(status), EncodeSmall(InstallSnapshotResponse()));
+                      });
 }
 
 absl::Status ReplicaReceiver::CheckGoBack(const GoBackRequest& request, Replica& replica) const {
   PAWL_RETURN_IF_ERROR(CheckFollows(request.header(), request.primary_since(), replica));
   if (log_ == nullptr) return absl::NotFoundError("this server has no log");
   const Partition* const present = replica.partition.get();
-  if (present != nullptr && present->log_index() == request.last_index() && request.index() < request.last_index() &&
+  if (present != nullptr && present->log_index() == request.last_index() &&
+      request.index() < request.last_index() &&
       present->terms().TermOf(request.last_index()) == request.last_term()) {
     return absl::OkStatus();
   }
-  return absl::AbortedError(absl::StrCat("partition ", request.partition(), " does not end with change ",
-                                         request.last_index(), " of term ", request.last_term(), " here any more"));
+  return absl::AbortedError(absl::StrCat("partition ", request.partition(),
+                                         " does not end with change ", request.last_index(),
+                                         " of term ", request.last_term(), " here any more"));
 }
 
 absl::Status ReplicaReceiver::BeginGoBack(Replica& replica, const GoBackRequest& request) {
@@ -523,10 +580,11 @@ absl::Status ReplicaReceiver::EndGoBack(Replica& replica, const GoBackRequest& r
   return absl::OkStatus();
 }
 
-void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
+void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context,
+                             RequestHandler::Reply reply) {
   GoBackRequest request;
   absl::Status status = DecodeSmall(message.bytes, request);
-  const auto view = hosting_.view();
+  const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
@@ -534,7 +592,8 @@ void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context, Reque
   {
     MutexLock lock(mu_);
     if (reads_back_) {
-      return reply(absl::UnavailableError("another partition is being read back; ask again"), OutgoingMessage());
+      return reply(absl::UnavailableError("another partition is being read back; ask again"),
+                   OutgoingMessage());
     }
     reads_back_ = true;
   }
@@ -543,14 +602,15 @@ void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context, Reque
     EndReadBack();
     return reply(std::move(status), OutgoingMessage());
   }
-  log_->ReadBackThen(request.partition(), request.index(),
-                     [this, replica, request, context = std::move(context),
-                      reply = std::move(reply)](absl::StatusOr<std::unique_ptr<Partition>> read) mutable {
-                       absl::Status end = EndGoBack(*replica, request, std::move(read));
-                       EndReadBack();
-                       if (!end.ok()) return reply(std::move(end), OutgoingMessage());
-                       OnWentBack(replica, request, std::move(context), std::move(reply));
-                     });
+  log_->ReadBackThen(
+      request.partition(), request.index(),
+      [this, replica, request, context = std::move(context),
+       reply = std::move(reply)](absl::StatusOr<std::unique_ptr<Partition>> read) mutable {
+        absl::Status end = EndGoBack(*replica, request, std::move(read));
+        EndReadBack();
+        if (!end.ok()) return reply(std::move(end), OutgoingMessage());
+        OnWentBack(replica, request, std::move(context), std::move(reply));
+      });
 }
 
 void ReplicaReceiver::EndReadBack() {
@@ -558,14 +618,17 @@ void ReplicaReceiver::EndReadBack() {
   reads_back_ = false;
 }
 
-void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request, CallContext context,
+void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica,
+                                 const GoBackRequest& request, CallContext context,
                                  RequestHandler::Reply reply) {
-  spdlog::info("partition {} has gone back to change {}, the last one that its primary has too, from {}",
-               request.partition(), request.index(), request.last_index());
+  spdlog::info(
+      "partition {} has gone back to change {}, the last one that its primary has too, from {}",
+      request.partition(), request.index(), request.last_index());
   const ChangeMark mark{replica, request.index(), request.primary_since()};
-  waiting_.ForDurable({mark}, std::move(context), [reply = std::move(reply)](absl::Status durable) mutable {
-    reply(std::move(durable), EncodeSmall(GoBackResponse()));
-  });
+  waiting_.ForDurable({mark}, std::move(context),
+                      [reply = std::move(reply)](absl::Status durable) mutable {
+                        reply(std::move(durable), EncodeSmall(GoBackResponse()));
+                      });
 }
 
 }  // namespace pawl

@@ -19,30 +19,33 @@
 #include "proto/replication.pb.h"
 #include "server/replication/change_log.h"
 #include "server/replication/entry_tail.h"
-#include "server/replication/helper_threads.h"
-#include "server/replication/hosting.h"
 #include "server/replication/log_entry.h"
+#include "server/replication/replica_map.h"
 #include "server/replication/waiting_calls.h"
-#include "server/shard/partition_loader.h"
+#include "server/shard/snapshot/partition_loader.h"
+#include "server/threads/helper_threads.h"
 
 namespace pawl {
 
-// Of one partition of 8 GiB of parameters, with the keys of narrow rows; larger ones cannot be moved.
+// Of one partition of 8 GiB of parameters, with the keys of narrow rows; larger ones cannot be
+// moved.
 inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
 inline constexpr size_t kMaxSnapshotsArriving = 64;
 // Of all of them together; one is always taken. They become partitions as they arrive.
 inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
-// Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and then begins anew.
+// Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and
+// then begins anew.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
 // The rpcs of proto/replication.proto. Thread-safe; owns no thread.
 class ReplicaReceiver {
  public:
-  // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet. `helpers`: see DataPlaneOptions.
-  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, EntryTail& tail, const Clock& clock, size_t max_bytes_arriving,
-                  HelperThreads* helpers)
-      : hosting_(hosting),
+  // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet. `helpers`: see
+  // DataPlaneOptions.
+  ReplicaReceiver(ReplicaMap& replica_map, WaitingCalls& waiting, EntryTail& tail,
+                  const Clock& clock, size_t max_bytes_arriving, HelperThreads* helpers)
+      : replica_map_(replica_map),
         waiting_(waiting),
         tail_(tail),
         clock_(clock),
@@ -52,7 +55,8 @@ class ReplicaReceiver {
   // Before the first routing; without it nothing is written down.
   void SetLog(ChangeLog* log) { log_ = log; }
 
-  // How long a primary that asks is promised that this server will not take its place; zero, at first: not at all.
+  // How long a primary that asks is promised that this server will not take its place; zero, at
+  // first: not at all.
   void SetPromise(MonotonicDuration promise);
 
   void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
@@ -92,15 +96,19 @@ class ReplicaReceiver {
   };
   using ArrivingSnapshots = absl::btree_map<uint32_t, std::shared_ptr<Arriving>>;  // by partition
 
-  absl::Status CheckJob(const Hosting::View& view, const ReplicationHeader& header) const;
-  // OK if the sender is, by this server's routing, the primary of a partition of which this server has another replica.
-  // What changes between this and the lock of the replica is found by CheckReign.
-  absl::Status CheckSender(const Hosting::View& view, const ReplicationHeader& header, uint32_t partition) const;
-  // OK if the replica follows, and follows the primary that became it at `primary_since`, who has sent `header`.
-  absl::Status CheckFollows(const ReplicationHeader& header, uint64_t primary_since, Replica& replica) const
-      PAWL_REQUIRES(replica.mu);
+  absl::Status CheckJob(const ReplicaMap::View& view, const ReplicationHeader& header) const;
+  // OK if the sender is, by this server's routing, the primary of a partition of which this server
+  // has another replica. What changes between this and the lock of the replica is found by
+  // CheckTerm.
+  absl::Status CheckSender(const ReplicaMap::View& view, const ReplicationHeader& header,
+                           uint32_t partition) const;
+  // OK if the replica follows, and follows the primary that became it at `primary_since`, who has
+  // sent `header`.
+  absl::Status CheckFollows(const ReplicationHeader& header, uint64_t primary_since,
+                            Replica& replica) const PAWL_REQUIRES(replica.mu);
   // OK if the replica follows the primary that became it at `primary_since`.
-  absl::Status CheckReign(const Replica& replica, uint64_t primary_since) const PAWL_REQUIRES(replica.mu);
+  absl::Status CheckTerm(const Replica& replica, uint64_t primary_since) const
+      PAWL_REQUIRES(replica.mu);
   // The changes of one partition in a request, and what comes of them.
   struct Share {
     uint32_t partition = 0;
@@ -113,41 +121,47 @@ class ReplicaReceiver {
     std::optional<ChangeMark> mark;
   };
   struct Received;
-  // Whether it is worth while to tell others of it: the best parameters are copied, or all gradients of a step applied.
+  // Whether it is worth while to tell others of it: the best parameters are copied, or all
+  // gradients of a step applied.
   bool MayTouchAllRows(const Received& received) const;
   absl::Status Take(const Received& received, Share& share);
   // Answers with the first error, or once all changes are durable.
   void Acknowledge(Received& received, CallContext context, RequestHandler::Reply reply);
-  absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes, const std::shared_ptr<const void>& owner,
-                          Replica& replica) PAWL_REQUIRES(replica.mu);
-  // What is refused is sent again and again: of all of it some is logged (kLaneRefusalLogInterval).
+  absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes,
+                          const std::shared_ptr<const void>& owner, Replica& replica)
+      PAWL_REQUIRES(replica.mu);
+  // What is refused is sent again and again: of all of it some is logged
+  // (kStreamRefusalLogInterval).
   bool MayLogRefusal();
   // Forgets it and returns the one after it.
   ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
   void Forget(const std::shared_ptr<Arriving>& snapshot);
   // The snapshot that the piece is of, which it begins or goes on with.
-  absl::StatusOr<std::shared_ptr<Arriving>> Find(const InstallSnapshotRequest& request, const PartitionOptions& options);
+  absl::StatusOr<std::shared_ptr<Arriving>> Find(const InstallSnapshotRequest& request,
+                                                 const PartitionOptions& options);
   // Reads the piece, unless it has come before.
   absl::Status TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot);
   absl::Status CountBytes(Arriving& snapshot, size_t size);
   // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
-  absl::Status TakeSnapshot(const Hosting::View& view, const InstallSnapshotRequest& request);
+  absl::Status TakeSnapshot(const ReplicaMap::View& view, const InstallSnapshotRequest& request);
   // What to answer if the replica need not, or must not, become what the snapshot says.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);
   static absl::Status CheckNotInstalling(const Replica& replica) PAWL_REQUIRES(replica.mu);
   absl::Status BeginGoBack(Replica& replica, const GoBackRequest& request);
-  absl::Status EndGoBack(Replica& replica, const GoBackRequest& request, absl::StatusOr<std::unique_ptr<Partition>> read);
+  absl::Status EndGoBack(Replica& replica, const GoBackRequest& request,
+                         absl::StatusOr<std::unique_ptr<Partition>> read);
   void EndReadBack();
-  void OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request, CallContext context,
-                  RequestHandler::Reply reply);
-  absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const PAWL_REQUIRES(replica.mu);
+  void OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request,
+                  CallContext context, RequestHandler::Reply reply);
+  absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const
+      PAWL_REQUIRES(replica.mu);
   // Takes the partition only if it returns OK.
-  absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request,
+  absl::Status Install(const ReplicaMap::View& view, const InstallSnapshotRequest& request,
                        std::unique_ptr<Partition>& partition);
 
-  Hosting& hosting_;
+  ReplicaMap& replica_map_;
   WaitingCalls& waiting_;
   EntryTail& tail_;
   const Clock& clock_;

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
-#include "server/replication/replica_fixture.h"
+#include "server/replication/testing/replica_fixture.h"
 #include "server/shard/table_schema.h"
 
 namespace pawl {
@@ -18,7 +18,8 @@ namespace {
 
 using ReplicaRolesTest = ReplicaTest;
 
-// A routing that takes its time (it waits for whoever has a replica) holds up nobody who only looks where things are.
+// A routing that takes its time (it waits for whoever has a replica) holds up nobody who only looks
+// where things are.
 TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore) {
   log_ = std::make_unique<HeldLog>();
   Begin();
@@ -28,11 +29,14 @@ TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore
   absl::Status stale;
   log_->on_drop = [&](uint32_t partition) {
     if (partition != 0) return;
-    auto push = std::async(std::launch::async, [&] { return *Send(Method::kPush, EmptyPush(1, 2)); });
-    ASSERT_EQ(push.wait_for(kTestPatience), std::future_status::ready) << "the request waits for the routing";
+    auto push =
+        std::async(std::launch::async, [&] { return *Send(Method::kPush, EmptyPush(1, 2)); });
+    ASSERT_EQ(push.wait_for(kTestPatience), std::future_status::ready)
+        << "the request waits for the routing";
     stale = push.get().value();
   };
-  plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 3}, {.primary = 1, .backups = {0}, .since = 2}}));
+  plane_->AdoptRouting(
+      Routing(3, {{.primary = 1, .since = 3}, {.primary = 1, .backups = {0}, .since = 2}}));
   EXPECT_TRUE(absl::IsFailedPrecondition(stale)) << stale;
   EXPECT_EQ(plane_->epoch(), 3u);
 }
@@ -52,7 +56,8 @@ TEST_F(ReplicaRolesTest, WhatWasPromisedBeforeARestartBindsAfterIt) {
   Begin(/*incarnation=*/2);
   plane_->AddRecovered(EmptyPartition(0));
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .since = 6}}, /*incarnation=*/2));
-  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{1}) << "nobody has promised anything of one that is new";
+  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{1})
+      << "nobody has promised anything of one that is new";
   clock_.Advance(kLease);
   EXPECT_EQ(plane_->Served(), (std::vector<uint32_t>{0, 1}));
 }
@@ -75,7 +80,8 @@ TEST_F(ReplicaRolesTest, ASnapshotThatAReplacedPrimaryBeganIsNotItsNextReigns) {
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
 }
 
-// It was on the way while another server was the primary in between, and its index says nothing any more.
+// It was on the way while another server was the primary in between, and its index says nothing any
+// more.
 TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
@@ -88,7 +94,8 @@ TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// A routing that let it go came late: its primary had one by then in which it learns again, and counted it.
+// A routing that let it go came late: its primary had one by then in which it learns again, and
+// counted it.
 TEST_F(ReplicaRolesTest, WhatWasTakenByANewerRoutingIsNotDroppedForAnOlderOne) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}, {.primary = 1}}));
@@ -117,7 +124,8 @@ TEST_F(ReplicaRolesTest, WhoIsAskedByANewerRoutingAnswersOnceItHasThat) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// By a routing that its primary had and this server had not it learns again. What the primary hears, it counts on.
+// By a routing that its primary had and this server had not it learns again. What the primary
+// hears, it counts on.
 TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
   log_ = std::make_unique<HeldLog>();
   Begin();
@@ -216,7 +224,8 @@ TEST_F(ReplicaRolesTest, ARoutingThatNamesServersThatThereAreNotIsNotAdopted) {
   EXPECT_EQ(plane_->epoch(), 5u);
 }
 
-// All that had the partition are gone, and it had no change: it began anew here, where nothing of it had arrived.
+// All that had the partition are gone, and it had no change: it began anew here, where nothing of
+// it had arrived.
 TEST_F(ReplicaRolesTest, ALearnerWithNothingIsThePrimaryOfAPartitionThatBeginsAnew) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
@@ -231,7 +240,8 @@ TEST_F(ReplicaRolesTest, ALearnerWithNothingIsThePrimaryOfAPartitionThatBeginsAn
 }
 
 // What was acknowledged may be with others.
-TEST_F(ReplicaRolesTest, ALearnerWithNothingThatIsMadeThePrimaryOfAPartitionThatGoesOnServesNothing) {
+TEST_F(ReplicaRolesTest,
+       ALearnerWithNothingThatIsMadeThePrimaryOfAPartitionThatGoesOnServesNothing) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 1}}));
@@ -255,8 +265,9 @@ TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAsItsPiecesComeAndCountsUntilItIsWritt
   const std::string values(kBlockElements * sizeof(float), '\0');
   auto primarys = EmptyPartition(0);
   ASSERT_TRUE(primarys->CreateTable(*table).ok());
-  const auto pushed = primarys->Push(SenderOf(EmptyPush(0, 1).header()), 0, kTable,
-                                     {ByteView(&block, sizeof(block)), ByteView(values.data(), values.size()), nullptr, 0});
+  const auto pushed = primarys->Push(
+      SenderOf(EmptyPush(0, 1).header()), 0, kTable,
+      {ByteView(&block, sizeof(block)), ByteView(values.data(), values.size()), nullptr, 0});
   ASSERT_TRUE(pushed.ok()) << pushed.status();
 
   const std::string snapshot = SnapshotOf(*primarys);
@@ -291,7 +302,8 @@ TEST_F(ReplicaRolesTest, AKeeperKeepsWhatItHasUntilTheRoutingNamesItNoMore) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}, {.primary = 1, .backups = {0}}}));
   EXPECT_FALSE(plane_->HostsNothing());
-  plane_->AdoptRouting(Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
+  plane_->AdoptRouting(
+      Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
   EXPECT_TRUE(plane_->Served().empty());
   EXPECT_FALSE(plane_->HostsNothing()) << "it may be needed: server-1 has not confirmed";
@@ -310,7 +322,8 @@ TEST_F(ReplicaRolesTest, AKeeperThatIsMadeThePrimaryAgainHasWhatItHad) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   ASSERT_TRUE(Create().ok());
-  plane_->AdoptRouting(Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
+  plane_->AdoptRouting(
+      Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
   plane_->AdoptRouting(Routing(3, {{.primary = 0, .since = 3}}));
   EXPECT_EQ(plane_->Served(), (std::vector<uint32_t>{0, 1}));
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
@@ -318,14 +331,17 @@ TEST_F(ReplicaRolesTest, AKeeperThatIsMadeThePrimaryAgainHasWhatItHad) {
 
 TEST_F(ReplicaRolesTest, ALearnerKeepsTheFilesThatItHadUntilItsSnapshotHasCome) {
   log_ = std::make_unique<HeldLog>();
-  log_->on_drop = [](uint32_t partition) { ADD_FAILURE() << "partition " << partition << " is deleted"; };
+  log_->on_drop = [](uint32_t partition) {
+    ADD_FAILURE() << "partition " << partition << " is deleted";
+  };
   int saved = 0;
   log_->on_store = [&](HeldSnapshot) { ++saved; };
   Begin();
   auto former = EmptyPartition(0);
   former->KeepBest(1);
   plane_->AddRecovered(std::move(former));
-  plane_->AdoptRouting(Routing(3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
+  plane_->AdoptRouting(Routing(
+      3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
   ASSERT_EQ(plane_->ReplicasWithData().size(), 1u);
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
   EXPECT_TRUE(plane_->Hold(0).has_value()) << "the log may be compacted meanwhile";
@@ -344,7 +360,8 @@ TEST_F(ReplicaRolesTest, ALearnerWithoutItsSnapshotThatIsMadeThePrimaryHasWhatIt
   auto former = EmptyPartition(0);
   former->KeepBest(1);
   plane_->AddRecovered(std::move(former));
-  plane_->AdoptRouting(Routing(3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
+  plane_->AdoptRouting(Routing(
+      3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .since = 4, .began = 1}, {.primary = 1}}));
   clock_.Advance(kLease);
   EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{0});
@@ -373,7 +390,8 @@ TEST_F(ReplicaRolesTest, APrimaryAcknowledgesNothingBeforeTheRoutingIsConfirmed)
   EXPECT_EQ(plane_->EpochToConfirm(), 0u) << "it is confirmed already";
   // What was confirmed of this incarnation says nothing of the next one.
   Begin(/*incarnation=*/2);
-  plane_->AdoptRouting(Routing(7, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}, /*incarnation=*/2));
+  plane_->AdoptRouting(
+      Routing(7, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}, /*incarnation=*/2));
   EXPECT_EQ(plane_->EpochToConfirm(), 7u);
 }
 
@@ -393,7 +411,9 @@ TEST_F(ReplicaRolesTest, NothingIsAcknowledgedWhileTooFewAreInSync) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
   auto done = std::make_shared<int>(0);
-  const auto keep = [&](uint64_t step) { plane_->KeepBest(1, step, [done](const absl::Status&) { ++*done; }); };
+  const auto keep = [&](uint64_t step) {
+    plane_->KeepBest(1, step, [done](const absl::Status&) { ++*done; });
+  };
   keep(1);
   ReplicateResponse response;
   for (uint32_t partition = 0; partition < kPartitions; ++partition) {

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "client_lib/base/clock.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
-#include "client_lib/rpc/in_process_transport.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/rpc/request_handler.h"
+#include "client_lib/rpc/testing/in_process_transport.h"
 #include "gtest/gtest.h"
-#include "server/data_plane.h"
+#include "server/data_plane/data_plane.h"
 
 namespace pawl {
 namespace {
@@ -59,7 +59,9 @@ class ReplicationTest : public testing::Test {
     transport_.reset();
   }
 
-  void Connect(int server) { transport_->SetHandler(std::to_string(server), planes_[server].get()); }
+  void Connect(int server) {
+    transport_->SetHandler(std::to_string(server), planes_[server].get());
+  }
   void Disconnect(int server) { transport_->SetHandler(std::to_string(server), nullptr); }
 
   // `since`: the epoch at which the primary became it.
@@ -112,13 +114,14 @@ class ReplicationTest : public testing::Test {
     }
   };
 
-  std::shared_ptr<Answer> Send(int server, Method method, const google::protobuf::MessageLite& request) {
+  std::shared_ptr<Answer> Send(int server, Method method,
+                               const google::protobuf::MessageLite& request) {
     auto bytes = std::make_shared<std::string>(request.SerializeAsString());
     auto answer = std::make_shared<Answer>();
     CallContext context;
     context.deadline = Clock::Real().Now() + kTestPatience;
-    planes_[server]->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
-                            [answer](absl::Status status, OutgoingMessage message) {
+    planes_[server]->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes},
+                            context, [answer](absl::Status status, OutgoingMessage message) {
                               MutexLock lock(answer->mu);
                               answer->done = true;
                               answer->status = std::move(status);
@@ -129,7 +132,8 @@ class ReplicationTest : public testing::Test {
   }
 
   absl::Status StatusOf(const std::shared_ptr<Answer>& answer) {
-    if (!WaitFor([&] { return answer->Done(); })) return absl::DeadlineExceededError("the test's patience");
+    if (!WaitFor([&] { return answer->Done(); }))
+      return absl::DeadlineExceededError("the test's patience");
     MutexLock lock(answer->mu);
     return answer->status;
   }
@@ -199,7 +203,8 @@ class ReplicationTest : public testing::Test {
     PullResponse response;
     EXPECT_TRUE(response.ParseFromString(answer->bytes));
     float value = -1;
-    if (response.results_size() == 1) std::memcpy(&value, response.results(0).values().data(), sizeof(value));
+    if (response.results_size() == 1)
+      std::memcpy(&value, response.results(0).values().data(), sizeof(value));
     return value;
   }
 
@@ -208,8 +213,8 @@ class ReplicationTest : public testing::Test {
     EXPECT_TRUE(answer.ok()) << answer.status();
     std::string text;
     for (const ReplicaFingerprint& replica : answer->replicas()) {
-      text += std::to_string(replica.partition()) + ":" + std::to_string(replica.log_index()) + ":" +
-              std::to_string(replica.fingerprint()) + " ";
+      text += std::to_string(replica.partition()) + ":" + std::to_string(replica.log_index()) +
+              ":" + std::to_string(replica.fingerprint()) + " ";
     }
     return text;
   }

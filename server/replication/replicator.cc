@@ -8,13 +8,13 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/growing_pause.h"
-#include "client_lib/base/lease.h"
 #include "client_lib/rpc/attached_routing.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/growing_pause.h"
+#include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/transfer_time.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/shard/snapshot/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -36,8 +36,8 @@ struct Replicator::Install {
   // Of its last change.
   uint64_t log_term = 0;
   MonotonicTime began;
-  // The piece under way, which is sent again if it fails, and where in the snapshot it begins; whether it is the last one;
-  // the checksum of all up to its end.
+  // The piece under way, which is sent again if it fails, and where in the snapshot it begins;
+  // whether it is the last one; the checksum of all up to its end.
   std::string piece;
   bool is_last = false;
   uint64_t offset = 0;
@@ -75,8 +75,8 @@ struct Replicator::Install {
   std::string ahead PAWL_GUARDED_BY(mu);
 };
 
-Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, const EntryTail& tail,
-                       Events events)
+Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
+                       const EntryTail& tail, Events events)
     : options_(options),
       transport_(transport),
       clock_(clock),
@@ -84,43 +84,45 @@ Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, c
       events_(std::move(events)),
       pace_(static_cast<double>(options.repair_bytes_per_s)) {}
 
-std::shared_ptr<ReplicationLane> Replicator::NewLane(const ServerAddress& address) {
+std::shared_ptr<ReplicationStream> Replicator::NewStream(const ServerAddress& address) {
   const Server server(address.node(), address.incarnation());
-  auto lane = std::make_shared<ReplicationLane>(
+  auto stream = std::make_shared<ReplicationStream>(
       transport_, clock_, address.address(),
-      ReplicationLane::Events{
+      ReplicationStream::Events{
           .header = events_.header,
-          .answered = [this, server](const ReplicateResponse& response, const std::vector<uint32_t>& asked,
-                                     MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
+          .answered = [this, server](
+                          const ReplicateResponse& response, const std::vector<uint32_t>& asked,
+                          MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
           .failed = [this, server](const absl::Status& status) { OnFailure(server, status); }});
-  if (closed_) lane->Close();
-  return lane;
+  if (closed_) stream->Close();
+  return stream;
 }
 
 Replicator::Peer& Replicator::PeerAt(const ServerAddress& address) {
   Peer& peer = peers_[Server(address.node(), address.incarnation())];
-  if (peer.lanes.empty()) {
-    for (uint32_t i = 0; i < kLanesToAServer; ++i) peer.lanes.push_back(NewLane(address));
-    peer.catch_up = NewLane(address);
+  if (peer.streams.empty()) {
+    for (uint32_t i = 0; i < kStreamsPerServer; ++i) peer.streams.push_back(NewStream(address));
+    peer.catch_up = NewStream(address);
   }
   return peer;
 }
 
-std::vector<std::shared_ptr<ReplicationLane>> Replicator::AllLanes() const {
-  std::vector<std::shared_ptr<ReplicationLane>> lanes;
+std::vector<std::shared_ptr<ReplicationStream>> Replicator::AllStreams() const {
+  std::vector<std::shared_ptr<ReplicationStream>> streams;
   MutexLock lock(mu_);
   for (const auto& [server, peer] : peers_) {
-    lanes.insert(lanes.end(), peer.lanes.begin(), peer.lanes.end());
-    lanes.push_back(peer.catch_up);
+    streams.insert(streams.end(), peer.streams.begin(), peer.streams.end());
+    streams.push_back(peer.catch_up);
   }
-  return lanes;
+  return streams;
 }
 
 void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) {
   const PartitionReplicas& wanted = routing.replicas(static_cast<int>(replica.index));
   std::vector<Follower> followers;
   bool needs_snapshot = false;
-  // What is queued for those that do not go on from where they are, before any of them is asked anything.
+  // What is queued for those that do not go on from where they are, before any of them is asked
+  // anything.
   const auto goes_on = [&](const Follower& follower) PAWL_REQUIRES(replica.mu) {
     const auto is = [&](uint32_t server) {
       const ServerAddress& address = routing.servers(static_cast<int>(server));
@@ -134,15 +136,17 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
     return false;
   };
   for (const Follower& follower : replica.followers) {
-    if (!goes_on(follower)) follower.lane->Discard(replica.index);
+    if (!goes_on(follower)) follower.stream->Discard(replica.index);
   }
   // `since`: of a learner.
   const auto add = [&](uint32_t server, bool is_learner, uint64_t since) PAWL_REQUIRES(replica.mu) {
     const ServerAddress& address = routing.servers(static_cast<int>(server));
     Follower* const present = replica.FindFollower(address.node(), address.incarnation());
     Follower follower;
-    // By routings that this server has not seen, a learner may have been dropped, with what it had, and come again.
-    if (present != nullptr && (!is_learner || (present->is_learner && present->learner_since == since))) {
+    // By routings that this server has not seen, a learner may have been dropped, with what it had,
+    // and come again.
+    if (present != nullptr &&
+        (!is_learner || (present->is_learner && present->learner_since == since))) {
       follower = std::move(*present);
     } else {
       follower.node = address.node();
@@ -151,17 +155,18 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
       {
         MutexLock lock(mu_);
         const Peer& peer = PeerAt(address);
-        follower.on_catch_up_lane = is_learner;
-        follower.lane = is_learner ? peer.catch_up : peer.lanes[replica.index % kLanesToAServer];
+        follower.on_catch_up_stream = is_learner;
+        follower.stream =
+            is_learner ? peer.catch_up : peer.streams[replica.index % kStreamsPerServer];
       }
       // What was queued for it, or asked of it, before is of no interest.
-      follower.lane->Discard(replica.index);
+      follower.stream->Discard(replica.index);
       if (is_new && !is_learner) {
         follower.state = Follower::State::kStreaming;
       } else if (replica.partition != nullptr) {
         follower.state = Follower::State::kAsked;
         follower.asked_at = replica.partition->log_index();
-        follower.lane->AskPosition(replica.index);
+        follower.stream->AskPosition(replica.index);
       }
     }
     // A learner that counts goes on counting: the scheduler may be about to make it a backup.
@@ -172,7 +177,8 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   };
   for (const uint32_t server : wanted.backups()) add(server, /*is_learner=*/false, 0);
   for (int i = 0; i < wanted.learners_size(); ++i) {
-    add(wanted.learners(i), /*is_learner=*/true, i < wanted.learners_since_size() ? wanted.learners_since(i) : 0);
+    add(wanted.learners(i), /*is_learner=*/true,
+        i < wanted.learners_since_size() ? wanted.learners_since(i) : 0);
   }
   replica.followers = std::move(followers);
   if (needs_snapshot) WantSnapshot(replica.index);
@@ -180,7 +186,8 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
 
 void Replicator::WantSnapshot(uint32_t partition) {
   MutexLock lock(mu_);
-  if (std::find(wanting_.begin(), wanting_.end(), partition) == wanting_.end()) wanting_.push_back(partition);
+  if (std::find(wanting_.begin(), wanting_.end(), partition) == wanting_.end())
+    wanting_.push_back(partition);
 }
 
 void Replicator::NeedsSnapshot(Replica& replica, Follower& follower) {
@@ -193,18 +200,19 @@ void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
   {
     MutexLock lock(mu_);
     for (auto it = peers_.begin(); it != peers_.end();) {
-      const bool named = std::any_of(routing.servers().begin(), routing.servers().end(), [&](const ServerAddress& server) {
-        return server.node() == it->first.first && server.incarnation() == it->first.second;
-      });
+      const bool named = std::any_of(
+          routing.servers().begin(), routing.servers().end(), [&](const ServerAddress& server) {
+            return server.node() == it->first.first && server.incarnation() == it->first.second;
+          });
       if (!named) {
         gone.insert(it->second.catch_up->address());
-        for (const auto& lane : it->second.lanes) lane->Close();
+        for (const auto& stream : it->second.streams) stream->Close();
         it->second.catch_up->Close();
       }
       it = named ? std::next(it) : peers_.erase(it);
     }
   }
-  // Another life may be there.
+  // Another incarnation may be there.
   if (!gone.empty()) {
     for (const ServerAddress& server : routing.servers()) gone.erase(server.address());
   }
@@ -222,17 +230,17 @@ void Replicator::Close() {
   going_back_.clear();
   wanting_.clear();
   for (const auto& [server, peer] : peers_) {
-    for (const auto& lane : peer.lanes) lane->Close();
+    for (const auto& stream : peer.streams) stream->Close();
     peer.catch_up->Close();
   }
 }
 
-void Replicator::PumpLanes() {
-  for (const auto& lane : AllLanes()) lane->Pump();
+void Replicator::PumpStreams() {
+  for (const auto& stream : AllStreams()) stream->Pump();
 }
 
 void Replicator::Pump() {
-  PumpLanes();
+  PumpStreams();
   BeginReads();
   BeginTransfers();
 }
@@ -240,14 +248,14 @@ void Replicator::Pump() {
 void Replicator::Tick(bool asks) {
   Pump();
   if (!asks) return;
-  std::vector<std::shared_ptr<ReplicationLane>> lanes;
+  std::vector<std::shared_ptr<ReplicationStream>> streams;
   {
     MutexLock lock(mu_);
     for (const auto& [server, peer] : peers_) {
-      if (!peer.lanes.empty()) lanes.push_back(peer.lanes[0]);
+      if (!peer.streams.empty()) streams.push_back(peer.streams[0]);
     }
   }
-  for (const auto& lane : lanes) lane->Ping();
+  for (const auto& stream : streams) stream->Ping();
 }
 
 std::vector<SilentServer> Replicator::SilentFor(MonotonicDuration duration) const {
@@ -255,18 +263,21 @@ std::vector<SilentServer> Replicator::SilentFor(MonotonicDuration duration) cons
   std::vector<SilentServer> silent;
   MutexLock lock(mu_);
   for (const auto& [server, peer] : peers_) {
-    const auto is_silent_on = [&](const std::shared_ptr<ReplicationLane>& lane) {
-      const std::optional<MonotonicTime> since = lane->FailingSince();
+    const auto is_silent_on = [&](const std::shared_ptr<ReplicationStream>& stream) {
+      const std::optional<MonotonicTime> since = stream->FailingSince();
       return since.has_value() && now - *since >= duration;
     };
-    // A learner counts before it has left the lane of the learners.
-    const bool is_slow =
-        std::any_of(peer.lanes.begin(), peer.lanes.end(), [&](const std::shared_ptr<ReplicationLane>& lane) {
-          const std::optional<MonotonicTime> since = lane->SlowSince();
-          return since.has_value() && now - *since >= kSlowTooLong;
-        });
-    const bool is_silent = std::any_of(peer.lanes.begin(), peer.lanes.end(), is_silent_on) || is_silent_on(peer.catch_up);
-    const bool fails = peer.installs_fail_since.has_value() && now - *peer.installs_fail_since >= duration &&
+    // A learner counts before it has left the stream of the learners.
+    const bool is_slow = std::any_of(peer.streams.begin(), peer.streams.end(),
+                                     [&](const std::shared_ptr<ReplicationStream>& stream) {
+                                       const std::optional<MonotonicTime> since =
+                                           stream->SlowSince();
+                                       return since.has_value() && now - *since >= kSlowTooLong;
+                                     });
+    const bool is_silent = std::any_of(peer.streams.begin(), peer.streams.end(), is_silent_on) ||
+                           is_silent_on(peer.catch_up);
+    const bool fails = peer.installs_fail_since.has_value() &&
+                       now - *peer.installs_fail_since >= duration &&
                        now - peer.install_failed_at < kFailedInstallCounts;
     if (!is_silent && !is_slow && !fails) continue;
     SilentServer& entry = silent.emplace_back();
@@ -286,15 +297,20 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   // A replica that is busy is told of the next time.
   if (!replica.mu.TryLock()) return;
   if (replica.HasDataAsPrimary()) {
-    const MonotonicDuration patience = request.has_disk_failure() ? kFailingLogReadTimeout : kLogReadTimeout;
+    const MonotonicDuration patience =
+        request.has_disk_failure() ? kFailingLogReadTimeout : kLogReadTimeout;
     for (Follower& follower : replica.followers) {
       if (follower.reads_since.has_value() && clock_.Now() - *follower.reads_since >= patience) {
-        spdlog::warn("{} lacks the changes of partition {} from {} on, and the log does not answer: it gets a snapshot",
-                     follower.node, replica.index, follower.next);
+        spdlog::warn(
+            "{} lacks the changes of partition {} from {} on, and the log does not answer: it gets "
+            "a snapshot",
+            follower.node, replica.index, follower.next);
         replica.NeedsSnapshot(follower);
       }
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
-      if (!follower.is_learner || !follower.HasCaughtUp() || clock_.LeaseNow() < replica.serves_from) continue;
+      if (!follower.is_learner || !follower.HasCaughtUp() ||
+          clock_.LeaseNow() < replica.serves_from)
+        continue;
       CaughtUpReplica& entry = *request.add_caught_up();
       entry.set_partition(replica.index);
       entry.set_node(follower.node);
@@ -307,49 +323,52 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
   follower.acked = std::max(follower.acked, position);
   if (!follower.counts) {
-    follower.drain.Look(follower.lane->BytesOf(replica.index), clock_.Now());
+    follower.drain.Look(follower.stream->BytesOf(replica.index), clock_.Now());
     const uint64_t last = replica.partition->log_index();
-    if (follower.acked < last && follower.lane->Bytes() > replica.limits.nearly_caught_up_bytes) return;
+    if (follower.acked < last && follower.stream->Bytes() > replica.limits.nearly_caught_up_bytes)
+      return;
     // From here on nothing is acknowledged without it.
     follower.counts = true;
     follower.counts_after = last;
   }
-  if (follower.on_catch_up_lane && follower.state == Follower::State::kStreaming) {
-    follower.state = Follower::State::kChangingLanes;
+  if (follower.on_catch_up_stream && follower.state == Follower::State::kStreaming) {
+    follower.state = Follower::State::kChangingStreams;
     follower.counts_after = replica.partition->log_index();
   }
-  if (follower.state != Follower::State::kChangingLanes || follower.acked < follower.counts_after) return;
+  if (follower.state != Follower::State::kChangingStreams || follower.acked < follower.counts_after)
+    return;
   follower.state = Follower::State::kStreaming;
-  follower.on_catch_up_lane = false;
+  follower.on_catch_up_stream = false;
   {
     MutexLock lock(mu_);
-    if (const auto peer = peers_.find(Server(follower.node, follower.incarnation)); peer != peers_.end()) {
-      follower.lane = peer->second.lanes[replica.index % kLanesToAServer];
+    if (const auto peer = peers_.find(Server(follower.node, follower.incarnation));
+        peer != peers_.end()) {
+      follower.stream = peer->second.streams[replica.index % kStreamsPerServer];
     }
   }
   AppendHeld(follower);
 }
 
-void Replicator::AppendToLane(Follower& follower, ReplicationLane::Entry entry) {
+void Replicator::AppendToStream(Follower& follower, ReplicationStream::Entry entry) {
   follower.drain.OnAppended(entry.bytes.size());
-  follower.lane->Append(std::move(entry));
+  follower.stream->Append(std::move(entry));
 }
 
 void Replicator::AppendHeld(Follower& follower) {
-  for (ReplicationLane::Entry& entry : follower.held) AppendToLane(follower, std::move(entry));
+  for (ReplicationStream::Entry& entry : follower.held) AppendToStream(follower, std::move(entry));
   follower.held.clear();
   follower.held_bytes = 0;
 }
 
 Follower* Replicator::Find(Replica& replica, const Attempt& attempt, Follower::State state) {
   Follower* const follower = replica.FindFollower(attempt.server.first, attempt.server.second);
-  const bool is_present =
-      replica.HasDataAsPrimary() && follower != nullptr && follower->attempt == attempt.number && follower->state == state;
+  const bool is_present = replica.HasDataAsPrimary() && follower != nullptr &&
+                          follower->attempt == attempt.number && follower->state == state;
   return is_present ? follower : nullptr;
 }
 
-void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follower, const ReplicaPosition& position,
-                       AfterAnswer& after) {
+void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follower,
+                       const ReplicaPosition& position, AfterAnswer& after) {
   if (position.follows_since() == 0 && position.log_index() > 0) {
     after.asks_later.push_back(WillAskLater(replica, follower));
     return;
@@ -357,19 +376,24 @@ void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follow
   TermHistory terms;
   for (const auto& run : position.terms()) terms.Begin(run.first_index(), run.term());
   const uint64_t last = position.log_index();
-  const uint64_t shared = LastSharedIndex(replica->partition->terms(), replica->partition->log_index(), terms, last);
+  const uint64_t shared =
+      LastSharedIndex(replica->partition->terms(), replica->partition->log_index(), terms, last);
   follower.found_index = last;
   if (position.follows_since() == replica->primary_since && shared == last) {
     BeginCatchUp(replica, follower, last);
-    const bool is_done = follower.state != Follower::State::kCatchingUp && follower.state != Follower::State::kNeedsSnapshot;
+    const bool is_done = follower.state != Follower::State::kCatchingUp &&
+                         follower.state != Follower::State::kNeedsSnapshot;
     if (is_done && last < follower.asked_at) ++figures_.by_tail;
     return;
   }
-  const bool has_rest = log_ != nullptr || tail_.Find(replica->index, shared + 1, follower.asked_at).has_value();
-  if (position.follows_since() != replica->primary_since || shared == 0 || !position.can_go_back() || !has_rest ||
-      follower.failed_go_backs >= kMaxGoBacks) {
-    spdlog::debug("{} is at change {} of partition {}, of which this server has those up to {}: it gets a snapshot",
-                  follower.node, last, replica->index, shared);
+  const bool has_rest =
+      log_ != nullptr || tail_.Find(replica->index, shared + 1, follower.asked_at).has_value();
+  if (position.follows_since() != replica->primary_since || shared == 0 ||
+      !position.can_go_back() || !has_rest || follower.failed_go_backs >= kMaxGoBacks) {
+    spdlog::debug(
+        "{} is at change {} of partition {}, of which this server has those up to {}: it gets a "
+        "snapshot",
+        follower.node, last, replica->index, shared);
     return NeedsSnapshot(*replica, follower);
   }
   follower.state = Follower::State::kGoingBack;
@@ -381,11 +405,13 @@ void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follow
   request.set_last_index(last);
   request.set_last_term(terms.TermOf(last));
   MutexLock lock(mu_);
-  going_back_.push_back(
-      {{replica, {follower.node, follower.incarnation}, follower.attempt}, follower.lane->address(), std::move(request)});
+  going_back_.push_back({{replica, {follower.node, follower.incarnation}, follower.attempt},
+                         follower.stream->address(),
+                         std::move(request)});
 }
 
-Replicator::Attempt Replicator::WillAskLater(const std::shared_ptr<Replica>& replica, Follower& follower) {
+Replicator::Attempt Replicator::WillAskLater(const std::shared_ptr<Replica>& replica,
+                                             Follower& follower) {
   follower.state = Follower::State::kAsked;
   follower.attempt = ++attempts_;
   return {replica, {follower.node, follower.incarnation}, follower.attempt};
@@ -397,13 +423,14 @@ void Replicator::AskLater(Attempt attempt) {
       MutexLock lock(attempt.replica->mu);
       Follower* const follower = Find(*attempt.replica, attempt, Follower::State::kAsked);
       if (follower == nullptr) return;
-      follower->lane->AskPosition(attempt.replica->index);
+      follower->stream->AskPosition(attempt.replica->index);
     }
-    PumpLanes();
+    PumpStreams();
   });
 }
 
-void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower, uint64_t index) {
+void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower,
+                              uint64_t index) {
   follower.state = Follower::State::kCatchingUp;
   follower.attempt = ++attempts_;
   follower.acked = index;
@@ -414,23 +441,28 @@ void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower&
 
 void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& follower) {
   if (follower.reads_since.has_value()) return;
-  const uint64_t held_from = follower.held.empty() ? replica->partition->log_index() + 1 : follower.held.front().index;
+  const uint64_t held_from =
+      follower.held.empty() ? replica->partition->log_index() + 1 : follower.held.front().index;
   if (follower.next < held_from) {
     if (auto entries = tail_.Find(replica->index, follower.next, held_from - 1)) {
-      for (ReplicationLane::Entry& entry : *entries) {
+      for (ReplicationStream::Entry& entry : *entries) {
         figures_.entry_bytes += entry.bytes.size();
-        AppendToLane(follower, std::move(entry));
+        AppendToStream(follower, std::move(entry));
       }
     } else if (log_ == nullptr) {
       return NeedsSnapshot(*replica, follower);
     } else {
-      if (follower.lane->BytesOf(replica->index) > kCatchUpChunkBytes) return;
+      if (follower.stream->BytesOf(replica->index) > kCatchUpChunkBytes) return;
       follower.reads_since = clock_.Now();
-      // The tail has the entries after these. A disk that fails writes none of them, and the log waits for what it is asked.
-      const uint64_t last =
-          follower.next <= replica->durable_index ? std::min(replica->durable_index, held_from - 1) : held_from - 1;
+      // The tail has the entries after these. A disk that fails writes none of them, and the log
+      // waits for what it is asked.
+      const uint64_t last = follower.next <= replica->durable_index
+                                ? std::min(replica->durable_index, held_from - 1)
+                                : held_from - 1;
       MutexLock lock(mu_);
-      readings_.push_back({{replica, {follower.node, follower.incarnation}, follower.attempt}, follower.next, last});
+      readings_.push_back({{replica, {follower.node, follower.incarnation}, follower.attempt},
+                           follower.next,
+                           last});
       return;
     }
   }
@@ -450,14 +482,16 @@ void Replicator::BeginReads() {
     const uint32_t partition = reading.attempt.replica->index;
     const uint64_t first = reading.first;
     const uint64_t last = reading.last;
-    log_->ReadEntries(partition, first, last, kCatchUpChunkBytes,
-                      [this, reading = std::move(reading)](absl::StatusOr<std::vector<StoredEntry>> entries) {
-                        OnEntriesRead(reading, std::move(entries));
-                      });
+    log_->ReadEntries(
+        partition, first, last, kCatchUpChunkBytes,
+        [this, reading = std::move(reading)](absl::StatusOr<std::vector<StoredEntry>> entries) {
+          OnEntriesRead(reading, std::move(entries));
+        });
   }
 }
 
-void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vector<StoredEntry>> entries) {
+void Replicator::OnEntriesRead(const Reading& reading,
+                               absl::StatusOr<std::vector<StoredEntry>> entries) {
   {
     MutexLock lock(mu_);
     if (closed_) return;
@@ -474,25 +508,28 @@ void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vecto
       for (StoredEntry& entry : *entries) {
         const size_t size = entry.bytes.size();
         bytes += size;
-        if (entry.index >= follower->unread_from) follower->unread_bytes -= std::min(size, follower->unread_bytes);
+        if (entry.index >= follower->unread_from)
+          follower->unread_bytes -= std::min(size, follower->unread_bytes);
         follower->next = entry.index + 1;
-        AppendToLane(*follower, {replica->index, entry.index, std::move(entry.bytes), std::move(entry.owner)});
+        AppendToStream(*follower, {replica->index, entry.index, std::move(entry.bytes),
+                                   std::move(entry.owner)});
       }
       figures_.entry_bytes += bytes;
     }
     // Only what it lacked when it was asked counts: after a snapshot, entries are all that is left.
     const uint64_t lacking = follower->asked_at - std::min(follower->next - 1, follower->asked_at);
-    const bool is_too_much =
-        bytes >= kCatchUpChunkBytes / 2 && lacking > 0 &&
-        static_cast<double>(bytes) / static_cast<double>(entries->size()) * static_cast<double>(lacking) >
-            static_cast<double>(replica->partition->parameter_bytes());
+    const bool is_too_much = bytes >= kCatchUpChunkBytes / 2 && lacking > 0 &&
+                             static_cast<double>(bytes) / static_cast<double>(entries->size()) *
+                                     static_cast<double>(lacking) >
+                                 static_cast<double>(replica->partition->parameter_bytes());
     if (bytes == 0 || is_too_much) {
-      const std::string why = is_too_much        ? "which is smaller"
-                              : !entries.ok()    ? entries.status().ToString()
-                              : entries->empty() ? "the log has none of them"
-                                                 : absl::StrCat("the log has ", entries->front().index, " first");
-      spdlog::info("{} lacks the changes of partition {} from {} on: it gets a snapshot, {}", follower->node, replica->index,
-                   follower->next, why);
+      const std::string why = is_too_much     ? "which is smaller"
+                              : !entries.ok() ? entries.status().ToString()
+                              : entries->empty()
+                                  ? "the log has none of them"
+                                  : absl::StrCat("the log has ", entries->front().index, " first");
+      spdlog::info("{} lacks the changes of partition {} from {} on: it gets a snapshot, {}",
+                   follower->node, replica->index, follower->next, why);
       NeedsSnapshot(*replica, *follower);
     } else {
       CatchUp(replica, *follower);
@@ -513,10 +550,11 @@ bool Replicator::SendGoBack(WaitingGoBack waiting) {
   *waiting.request.mutable_header() = events_.header();
   // The follower reads that many bytes back.
   const MonotonicDuration timeout = kSnapshotPieceDeadline + TransferTime(bytes);
-  transport_.Call(waiting.address, Method::kGoBack, EncodeSmall(waiting.request), timeout,
-                  [this, attempt, index = waiting.request.index()](absl::Status status, IncomingMessage) {
-                    OnWentBack(attempt, index, status);
-                  });
+  transport_.Call(
+      waiting.address, Method::kGoBack, EncodeSmall(waiting.request), timeout,
+      [this, attempt, index = waiting.request.index()](absl::Status status, IncomingMessage) {
+        OnWentBack(attempt, index, status);
+      });
   return true;
 }
 
@@ -525,7 +563,8 @@ void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::
   {
     MutexLock lock(mu_);
     --transfers_;
-    if (const auto peer = peers_.find(attempt.server); peer != peers_.end()) peer->second.goes_back = false;
+    if (const auto peer = peers_.find(attempt.server); peer != peers_.end())
+      peer->second.goes_back = false;
     if (closed_) return;
   }
   std::optional<Attempt> asks_later;
@@ -542,7 +581,7 @@ void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::
       } else {
         ++follower->failed_go_backs;
         follower->state = Follower::State::kAsked;
-        follower->lane->AskPosition(replica->index);
+        follower->stream->AskPosition(replica->index);
       }
     }
   }
@@ -552,19 +591,21 @@ void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::
   Pump();
 }
 
-void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
-                          MonotonicTime sent) {
+void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response,
+                          const std::vector<uint32_t>& asked, MonotonicTime sent) {
   if (response.promise_ms() > 0) {
     MutexLock lock(mu_);
     const auto found = peers_.find(server);
     if (found != peers_.end()) {
       found->second.promised_until =
-          std::max(found->second.promised_until, sent + HeldFor(std::chrono::milliseconds(response.promise_ms())));
+          std::max(found->second.promised_until,
+                   sent + HeldFor(std::chrono::milliseconds(response.promise_ms())));
     }
   }
   AfterAnswer after;
   for (const ReplicaPosition& position : response.positions()) {
-    TakePosition(server, position, std::binary_search(asked.begin(), asked.end(), position.partition()), after);
+    TakePosition(server, position,
+                 std::binary_search(asked.begin(), asked.end(), position.partition()), after);
   }
   if (after.is_of_backup) {
     const MonotonicTime now = clock_.Now();
@@ -572,12 +613,13 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     pace_.OnReplication(clock_.LeaseNow() - sent, now);
   }
   for (Attempt& attempt : after.asks_later) AskLater(std::move(attempt));
-  if (after.changes_lanes) PumpLanes();
+  if (after.changes_streams) PumpStreams();
   BeginReads();
   BeginTransfers();
 }
 
-void Replicator::TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked, AfterAnswer& after) {
+void Replicator::TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked,
+                              AfterAnswer& after) {
   const std::shared_ptr<Replica> replica = events_.find(position.partition());
   if (replica == nullptr) return;
   {
@@ -596,24 +638,26 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
         break;
       case Follower::State::kCatchingUp:
       case Follower::State::kStreaming:
-      case Follower::State::kChangingLanes:
+      case Follower::State::kChangingStreams:
         // A late answer, of a former term.
-        if (position.follows_since() != 0 && position.follows_since() != replica->primary_since) return;
+        if (position.follows_since() != 0 && position.follows_since() != replica->primary_since)
+          return;
         if (position.log_index() < follower->acked) {
           // It has lost what it had: it is another replica than the one that acknowledged.
-          spdlog::error("{} is at {} of partition {} after {}: it gets a snapshot", server.first, position.log_index(),
-                        replica->index, follower->acked);
+          spdlog::error("{} is at {} of partition {} after {}: it gets a snapshot", server.first,
+                        position.log_index(), replica->index, follower->acked);
           replica->StartAnew(*follower);
           WantSnapshot(replica->index);
         } else if (follower->state == Follower::State::kCatchingUp) {
           follower->acked = position.log_index();
-          follower->drain.Look(follower->lane->BytesOf(replica->index), clock_.Now());
+          follower->drain.Look(follower->stream->BytesOf(replica->index), clock_.Now());
           CatchUp(replica, *follower);
         } else {
-          const bool was_on_catch_up_lane = follower->on_catch_up_lane;
-          after.is_of_backup = after.is_of_backup || (follower->counts && !was_on_catch_up_lane);
+          const bool was_on_catch_up_stream = follower->on_catch_up_stream;
+          after.is_of_backup = after.is_of_backup || (follower->counts && !was_on_catch_up_stream);
           Advance(*replica, *follower, position.log_index());
-          after.changes_lanes = after.changes_lanes || was_on_catch_up_lane != follower->on_catch_up_lane;
+          after.changes_streams =
+              after.changes_streams || was_on_catch_up_stream != follower->on_catch_up_stream;
         }
     }
   }
@@ -621,14 +665,15 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
 }
 
 void Replicator::OnFailure(const Server& server, const absl::Status& status) {
-  if (const std::optional<RoutingTable> routing = AttachedRouting(status)) return events_.routing(*routing);
+  if (const std::optional<RoutingTable> routing = AttachedRouting(status))
+    return events_.routing(*routing);
   if (IsUnanswered(status)) return;
   {
     MutexLock lock(mu_);
     const auto peer = peers_.find(server);
     const MonotonicTime now = clock_.Now();
     if (peer == peers_.end() || now < peer->second.next_refusal_logged) return;
-    peer->second.next_refusal_logged = now + kLaneRefusalLogInterval;
+    peer->second.next_refusal_logged = now + kStreamRefusalLogInterval;
   }
   spdlog::warn("replication to {}: {}", server.first, status.ToString());
 }
@@ -653,7 +698,8 @@ void Replicator::BeginTransfers() {
       const Server server = goes_back->attempt.server;
       if (SendGoBack(*std::move(goes_back))) continue;
       MutexLock lock(mu_);
-      if (const auto peer = peers_.find(server); peer != peers_.end()) peer->second.goes_back = false;
+      if (const auto peer = peers_.find(server); peer != peers_.end())
+        peer->second.goes_back = false;
       --transfers_;
       continue;
     }
@@ -686,7 +732,8 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
     for (Follower& follower : replica->followers) {
       if (follower.state != Follower::State::kNeedsSnapshot) continue;
       if (follower.failed_installs > 0 && !follower.install_from.has_value()) {
-        pause = GrowingPause(follower.failed_installs, kSnapshotRetryInterval, kMaxSnapshotRetryInterval);
+        pause = GrowingPause(follower.failed_installs, kSnapshotRetryInterval,
+                             kMaxSnapshotRetryInterval);
         follower.install_from = now + *pause;
       }
       if (follower.install_from.has_value() && now < *follower.install_from) continue;
@@ -696,7 +743,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       }
       follower.attempt = ++attempts_;
       install->attempt = {replica, {follower.node, follower.incarnation}, follower.attempt};
-      install->address = follower.lane->address();
+      install->address = follower.stream->address();
       install->primary_since = replica->primary_since;
       install->snapshot = HoldSnapshot(*replica->partition);
       install->log_term = replica->partition->terms().TermOf(replica->partition->log_index());
@@ -735,11 +782,12 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   request.set_last(install->is_last);
   request.set_crc32c(install->crc);
   const MonotonicDuration timeout =
-      kSnapshotPieceDeadline +
-      (request.last() ? TransferTime(install->snapshot.approximate_bytes()) : MonotonicDuration::zero());
+      kSnapshotPieceDeadline + (request.last() ? TransferTime(install->snapshot.approximate_bytes())
+                                               : MonotonicDuration::zero());
   install->piece_sent = clock_.Now();
-  transport_.Call(install->address, Method::kInstallSnapshot, EncodeSmall(request), timeout,
-                  [this, install](absl::Status status, IncomingMessage) { OnPiece(install, status); });
+  transport_.Call(
+      install->address, Method::kInstallSnapshot, EncodeSmall(request), timeout,
+      [this, install](absl::Status status, IncomingMessage) { OnPiece(install, status); });
 }
 
 void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::Status& status) {
@@ -757,10 +805,14 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   if (install->is_last) return EndInstall(install, status);
   // All of it will have arrived when the rest has taken as long as its share.
   const double sent = static_cast<double>(install->offset + bytes);
-  const double rest = std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
-  const auto left = std::chrono::duration_cast<MonotonicDuration>((now - install->began) * (rest / sent));
-  // Then a follower with a log writes all of it down before it answers: for about as long, where the disk is no faster.
-  const auto written = install->attempt.replica->logs ? now - install->began + left : MonotonicDuration::zero();
+  const double rest =
+      std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
+  const auto left =
+      std::chrono::duration_cast<MonotonicDuration>((now - install->began) * (rest / sent));
+  // Then a follower with a log writes all of it down before it answers: for about as long, where
+  // the disk is no faster.
+  const auto written =
+      install->attempt.replica->logs ? now - install->began + left : MonotonicDuration::zero();
   bool pushes_wait = false;
   if (!IsWanted(*install, now + left + written, /*fails=*/false, &pushes_wait)) {
     return EndInstall(install, absl::AbortedError("the follower needs no snapshot any more"));
@@ -770,9 +822,11 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
     MutexLock lock(mu_);
     if (is_limited_) {
       // While pushes wait for the snapshot, it does not make room for them.
-      const double rate = pushes_wait ? static_cast<double>(options_.repair_bytes_per_s) : pace_.bytes_per_s();
-      next_piece_ = std::max(next_piece_, now) +
-                    std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
+      const double rate =
+          pushes_wait ? static_cast<double>(options_.repair_bytes_per_s) : pace_.bytes_per_s();
+      next_piece_ =
+          std::max(next_piece_, now) +
+          std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
       pause = next_piece_ - now;
     }
   }
@@ -786,38 +840,46 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   });
 }
 
-void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const absl::Status& status) {
+void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install,
+                               const absl::Status& status) {
   const MonotonicTime now = clock_.Now();
   const bool may_pass = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   if (may_pass) {
     MutexLock lock(mu_);
     if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
       peer->second.install_failed_at = now;
-      if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->piece_sent;
+      if (!peer->second.installs_fail_since.has_value())
+        peer->second.installs_fail_since = install->piece_sent;
     }
   }
-  // The last piece is answered only when the follower has written all of the snapshot down. From then on it
-  // answers quickly: its tries count from the first answer.
+  // The last piece is answered only when the follower has written all of the snapshot down. From
+  // then on it answers quickly: its tries count from the first answer.
   if (install->failed_tries == 0 && install->is_last) install->first_try = now;
-  const MonotonicDuration pause = GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
-  if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout) return EndInstall(install, status);
+  const MonotonicDuration pause =
+      GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
+  if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout)
+    return EndInstall(install, status);
   if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
   OnFailure(install->attempt.server, status);
   transport_.After(pause, [this, install, status] {
-    if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
+    if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true))
+      return EndInstall(install, status);
     SendPiece(install);
   });
 }
 
-bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails, bool* pushes_wait) {
+bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails,
+                          bool* pushes_wait) {
   MutexLock lock(install.attempt.replica->mu);
-  Follower* const follower = Find(*install.attempt.replica, install.attempt, Follower::State::kInstalling);
+  Follower* const follower =
+      Find(*install.attempt.replica, install.attempt, Follower::State::kInstalling);
   if (follower == nullptr) return false;
   follower->install_end = end;
   follower->install_fails = fails;
   if (pushes_wait != nullptr) {
     const MonotonicTime waited_at = install.attempt.replica->pushes_waited_at;
-    *pushes_wait = waited_at != MonotonicTime::min() && clock_.Now() - waited_at < kPushesWaitedLately;
+    *pushes_wait =
+        waited_at != MonotonicTime::min() && clock_.Now() - waited_at < kPushesWaitedLately;
   }
   return true;
 }
@@ -843,12 +905,13 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
         replica->StartAnew(*follower);
       }
     }
-    for (const Follower& other : replica->followers) again = again || other.state == Follower::State::kNeedsSnapshot;
+    for (const Follower& other : replica->followers)
+      again = again || other.state == Follower::State::kNeedsSnapshot;
   }
   if (!status.ok()) {
     OnFailure(install->attempt.server, status);
-    spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica->index, install->attempt.server.first,
-                 status.ToString());
+    spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica->index,
+                 install->attempt.server.first, status.ToString());
   }
   if (again) WantSnapshot(replica->index);
   events_.advanced(replica);

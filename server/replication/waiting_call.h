@@ -1,4 +1,5 @@
-// A request that waits for partitions: until they have reached its step, or until its changes are committed.
+// A request that waits for partitions: until they have reached its step, or until its changes are
+// committed.
 #ifndef PAWL_SERVER_REPLICATION_WAITING_CALL_H_
 #define PAWL_SERVER_REPLICATION_WAITING_CALL_H_
 
@@ -24,7 +25,8 @@ class WaitingCall {
   const CallContext& context() const { return context_; }
   bool finished() const { return finished_.load(std::memory_order_acquire); }
 
-  // One more partition to wait for. REQUIRES: the count is above 0 (it starts at 1, the caller's own).
+  // One more partition to wait for. REQUIRES: the count is above 0 (it starts at 1, the caller's
+  // own).
   void Add() { count_.fetch_add(1, std::memory_order_relaxed); }
 
   // One partition less; true if it was the last and the caller must call Resume.
@@ -32,7 +34,8 @@ class WaitingCall {
 
   // Runs the call, unless it has run.
   void Resume(absl::Status status) {
-    if (!finished_.exchange(true, std::memory_order_acq_rel)) std::exchange(resume_, nullptr)(std::move(status));
+    if (!finished_.exchange(true, std::memory_order_acq_rel))
+      std::exchange(resume_, nullptr)(std::move(status));
   }
 
  private:

@@ -13,8 +13,8 @@ bool WaitingCalls::Keep(const std::shared_ptr<WaitingCall>& call) {
     MutexLock lock(mu_);
     refused = closed_;
     if (refused.ok() && calls_.size() >= max_calls_) {
-      refused = WithPushback(absl::ResourceExhaustedError(
-          absl::StrCat("more than ", max_calls_, " calls wait on this server; try again in a moment")));
+      refused = WithPushback(absl::ResourceExhaustedError(absl::StrCat(
+          "more than ", max_calls_, " calls wait on this server; try again in a moment")));
     }
     if (refused.ok()) calls_.push_back(call);
   }
@@ -23,8 +23,8 @@ bool WaitingCalls::Keep(const std::shared_ptr<WaitingCall>& call) {
   return false;
 }
 
-void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step, CallContext context,
-                           Resume resume) {
+void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
+                           CallContext context, Resume resume) {
   bool waits = false;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
@@ -43,24 +43,29 @@ void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
-void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext context, Resume resume) {
+void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext context,
+                             Resume resume) {
   bool waits = false;
   bool stale = false;
   for (const ChangeMark& change : changes) {
     MutexLock lock(change.replica->mu);
-    if (!change.replica->HasDataAsPrimary() || change.replica->primary_since != change.primary_since) {
+    if (!change.replica->HasDataAsPrimary() ||
+        change.replica->primary_since != change.primary_since) {
       stale = true;
     } else {
       waits = waits || change.replica->CommitIndex() < change.index;
     }
   }
-  if (stale) return resume(StaleRouting(*hosting_.view(), "the partition has moved before the change was everywhere"));
+  if (stale)
+    return resume(StaleRouting(*replica_map_.view(),
+                               "the partition has moved before the change was everywhere"));
   if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   if (!Keep(call)) return;
   for (const ChangeMark& change : changes) {
     MutexLock lock(change.replica->mu);
-    if (!change.replica->HasDataAsPrimary() || change.replica->primary_since != change.primary_since) {
+    if (!change.replica->HasDataAsPrimary() ||
+        change.replica->primary_since != change.primary_since) {
       stale = true;
       break;
     }
@@ -72,19 +77,22 @@ void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
-void WaitingCalls::ForDurable(const std::vector<ChangeMark>& changes, CallContext context, Resume resume) {
+void WaitingCalls::ForDurable(const std::vector<ChangeMark>& changes, CallContext context,
+                              Resume resume) {
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   bool kept = false;
   for (const ChangeMark& change : changes) {
     // What has been durable for long needs no place among those that wait.
     {
       MutexLock lock(change.replica->mu);
-      if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index) continue;
+      if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index)
+        continue;
     }
     if (!kept && !Keep(call)) return;
     kept = true;
     MutexLock lock(change.replica->mu);
-    if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index) continue;
+    if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index)
+      continue;
     call->Add();
     change.replica->waiting_for_commit.emplace(change.index, call);
   }
@@ -98,9 +106,11 @@ void WaitingCalls::GoOn(const std::vector<std::shared_ptr<WaitingCall>>& ready) 
 }
 
 void WaitingCalls::TellStale(const std::vector<std::shared_ptr<WaitingCall>>& stale) const {
-  // Each has a status of its own: ThreadSanitizer does not see how the system's Abseil counts references.
+  // Each has a status of its own: ThreadSanitizer does not see how the system's Abseil counts
+  // references.
   for (const auto& call : stale) {
-    call->Resume(StaleRouting(*hosting_.view(), "the partition has moved while the call waited"));
+    call->Resume(
+        StaleRouting(*replica_map_.view(), "the partition has moved while the call waited"));
   }
 }
 
@@ -125,7 +135,7 @@ void WaitingCalls::Expire() {
         "what the call waits for (the step, or the change on all replicas) was not there in time"));
   }
   if (!finished_left_.exchange(false)) return;
-  const auto view = hosting_.view();
+  const auto view = replica_map_.view();
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     // Whoever has it may have it for long.

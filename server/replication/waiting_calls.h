@@ -14,8 +14,8 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
-#include "server/replication/hosting.h"
 #include "server/replication/replica.h"
+#include "server/replication/replica_map.h"
 #include "server/replication/waiting_call.h"
 
 namespace pawl {
@@ -27,24 +27,25 @@ struct ChangeMark {
   uint64_t primary_since = 0;
 };
 
-// Keeps calls until their condition holds, their deadline passes, their partition moves or the server closes.
-// Owns no thread: a call goes on, on the thread that brought what it waited for. Thread-safe. Its lock and a
-// replica's are never held together.
+// Keeps calls until their condition holds, their deadline passes, their partition moves or the
+// server closes. Owns no thread: a call goes on, on the thread that brought what it waited for.
+// Thread-safe. Its lock and a replica's are never held together.
 class WaitingCalls {
  public:
   using Resume = absl::AnyInvocable<void(absl::Status)>;
 
-  // `hosting` says where a partition is that has moved away; it outlives this.
-  WaitingCalls(size_t max_calls, const Clock& clock, const Hosting& hosting)
-      : max_calls_(max_calls), clock_(clock), hosting_(hosting) {}
+  // `replica_map` says where a partition is that has moved away; it outlives this.
+  WaitingCalls(size_t max_calls, const Clock& clock, const ReplicaMap& replica_map)
+      : max_calls_(max_calls), clock_(clock), replica_map_(replica_map) {}
 
-  // Runs `resume` once all `replicas` can answer a pull for `step`, or with an error: FAILED_PRECONDITION with the new
-  // routing if one of them is not a primary any more.
-  void ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step, CallContext context, Resume resume);
+  // Runs `resume` once all `replicas` can answer a pull for `step`, or with an error:
+  // FAILED_PRECONDITION with the new routing if one of them is not a primary any more.
+  void ForStep(const std::vector<std::shared_ptr<Replica>>& replicas, uint64_t step,
+               CallContext context, Resume resume);
   // The same once all changes of primaries are committed.
   void ForCommit(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
-  // The same once all changes of backups and learners are durable here; those of a replica that has got
-  // another role since are not waited for.
+  // The same once all changes of backups and learners are durable here; those of a replica that has
+  // got another role since are not waited for.
   void ForDurable(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
 
   // For what Replica::TakeReady and TakeAll give, without locks.
@@ -63,7 +64,7 @@ class WaitingCalls {
 
   const size_t max_calls_;
   const Clock& clock_;
-  const Hosting& hosting_;
+  const ReplicaMap& replica_map_;
   // Some replica may still have calls that have ended.
   std::atomic<bool> finished_left_{false};
 

@@ -11,12 +11,12 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/simulated_clock.h"
+#include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
-#include "server/replication/hosting.h"
 #include "server/replication/pushback.h"
-#include "server/two_servers.h"
+#include "server/replication/replica_map.h"
+#include "server/testing/two_servers.h"
 
 namespace pawl {
 namespace {
@@ -37,7 +37,8 @@ class WaitingCallsTest : public testing::Test {
     options.partitions = kPartitions;
     options.logical_workers = 1;
     options.consistency.set_mode(SYNC);
-    hosting_.Begin(kJobId, options, /*min_in_sync=*/1, "server-0", /*incarnation=*/1, MonotonicDuration::zero());
+    replica_map_.Begin(kJobId, options, /*min_in_sync=*/1, "server-0", /*incarnation=*/1,
+                       MonotonicDuration::zero());
     Adopt(1, 0);
   }
 
@@ -50,12 +51,12 @@ class WaitingCallsTest : public testing::Test {
     }
     std::vector<std::shared_ptr<WaitingCall>> ready;
     std::vector<std::shared_ptr<WaitingCall>> stale;
-    ASSERT_TRUE(hosting_.AdoptRouting(routing, ready, stale));
+    ASSERT_TRUE(replica_map_.AdoptRouting(routing, ready, stale));
     WaitingCalls::GoOn(ready);
     calls_.TellStale(stale);
   }
 
-  std::vector<std::shared_ptr<Replica>> Replicas() const { return hosting_.view()->replicas; }
+  std::vector<std::shared_ptr<Replica>> Replicas() const { return replica_map_.view()->replicas; }
 
   static std::pair<Answer, WaitingCalls::Resume> NewAnswer() {
     auto answer = std::make_shared<std::optional<absl::Status>>();
@@ -64,7 +65,9 @@ class WaitingCallsTest : public testing::Test {
               *answer = std::move(status);
             }};
   }
-  CallContext Context(milliseconds patience = milliseconds(1000)) const { return {clock_.Now() + patience, nullptr}; }
+  CallContext Context(milliseconds patience = milliseconds(1000)) const {
+    return {clock_.Now() + patience, nullptr};
+  }
 
   Answer ForStep(uint64_t step) { return ForStep(step, Context()); }
   Answer ForStep(uint64_t step, CallContext context) {
@@ -95,7 +98,9 @@ class WaitingCallsTest : public testing::Test {
       std::vector<std::shared_ptr<WaitingCall>> ready;
       {
         MutexLock lock(replica->mu);
-        ASSERT_TRUE(replica->partition->EndStep({Sender::Kind::kLogicalWorker, 0, 1, step}, std::nullopt).ok());
+        ASSERT_TRUE(
+            replica->partition->EndStep({Sender::Kind::kLogicalWorker, 0, 1, step}, std::nullopt)
+                .ok());
         replica->TakeReady(ready);
       }
       WaitingCalls::GoOn(ready);
@@ -111,8 +116,8 @@ class WaitingCallsTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  Hosting hosting_{clock_};
-  WaitingCalls calls_{kMaxCalls, clock_, hosting_};
+  ReplicaMap replica_map_{clock_};
+  WaitingCalls calls_{kMaxCalls, clock_, replica_map_};
 };
 
 TEST_F(WaitingCallsTest, ACallGoesOnWhenAllItsPartitionsHaveReachedItsStep) {

@@ -20,7 +20,8 @@ struct Gradient {
   ByteView values;
   // Keeps the memory of both alive. Without it, a gradient that outlives the call is copied.
   std::shared_ptr<const void> owner;
-  // All the memory that the owner keeps, such as a message with other gradients in it. 0: not known.
+  // All the memory that the owner keeps, such as a message with other gradients in it. 0: not
+  // known.
   size_t owner_bytes = 0;
 };
 
@@ -34,13 +35,15 @@ inline std::vector<uint64_t> CopyKeys(const ByteView& keys) {
 // the rows keys[0], keys[1], ... in order: elements [begin, begin + count) of row i.
 // Rows of sparse tables come whole; blocks come in as many parts as the network cut them into.
 template <typename Visit>
-void ForEachPart(const TableSchema& table, const std::vector<uint64_t>& keys, const ByteView& values, Visit visit) {
+void ForEachPart(const TableSchema& table, const std::vector<uint64_t>& keys,
+                 const ByteView& values, Visit visit) {
   if (!table.is_dense()) {
     const size_t width = table.MaxRowWidth();
     char scratch[kMaxRowWidth * sizeof(float)];
     size_t row = 0;
     values.ForEachRun(width * sizeof(float), scratch, [&](const char* data, size_t rows) {
-      for (size_t i = 0; i < rows; ++i) visit(row++, size_t{0}, width, data + i * width * sizeof(float));
+      for (size_t i = 0; i < rows; ++i)
+        visit(row++, size_t{0}, width, data + i * width * sizeof(float));
     });
     return;
   }

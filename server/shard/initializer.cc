@@ -9,7 +9,7 @@
 #include "client_lib/base/philox.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
-#include "server/optimizer/deterministic_math.h"
+#include "server/optimizer/math/deterministic_math.h"
 
 namespace pawl {
 namespace {
@@ -36,7 +36,8 @@ class ConstantInitializer final : public TableInitializer {
 template <typename Distribution>
 class RandomInitializer final : public TableInitializer {
  public:
-  RandomInitializer(uint64_t stream, Distribution distribution) : stream_(stream), distribution_(distribution) {}
+  RandomInitializer(uint64_t stream, Distribution distribution)
+      : stream_(stream), distribution_(distribution) {}
 
   void Fill(uint64_t key, size_t begin, size_t count, float* out) const override {
     while (count > 0) {
@@ -87,7 +88,11 @@ class NormalDistribution {
  public:
   // Of the middle of the distribution, all but `tail` at either end.
   NormalDistribution(float mean, float stddev, double tail, double most_deviations)
-      : mean_(mean), stddev_(stddev), tail_(tail), body_(1.0 - 2.0 * tail), most_(most_deviations) {}
+      : mean_(mean),
+        stddev_(stddev),
+        tail_(tail),
+        body_(1.0 - 2.0 * tail),
+        most_(most_deviations) {}
 
   // REQUIRES: count <= kChunk.
   void Map(const uint32_t* words, size_t count, float* out) const {
@@ -96,7 +101,8 @@ class NormalDistribution {
     for (size_t i = 0; i < count; ++i) {
       p[i] = tail_ + body_ * ((static_cast<double>(words[i]) + 0.5) * 0x1p-32);
     }
-    // Most values take the branch without logarithm: it goes over all of them, which the compiler vectorises.
+    // Most values take the branch without logarithm: it goes over all of them, which the compiler
+    // vectorises.
     for (size_t i = 0; i < count; ++i) z[i] = InverseNormalCentral(p[i] - 0.5);
     for (size_t i = 0; i < count; ++i) {
       if (p[i] - 0.5 < -0.425 || p[i] - 0.5 > 0.425) z[i] = InverseNormal(p[i]);
@@ -115,7 +121,8 @@ class NormalDistribution {
 };
 
 template <typename Distribution>
-std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint64_t job_seed, Distribution distribution) {
+std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint64_t job_seed,
+                                                   Distribution distribution) {
   const uint64_t stream = XXH64(table.name().data(), table.name().size(), job_seed);
   return std::make_unique<RandomInitializer<Distribution>>(stream, distribution);
 }
@@ -137,7 +144,8 @@ float XavierLimit(const TableSpec& table) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(const TableSpec& table, uint64_t job_seed) {
+absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(
+    const TableSpec& table, uint64_t job_seed) {
   PAWL_RETURN_IF_ERROR(ValidateInitializer(table, "initializer"));
   const Initializer& spec = table.initializer();
   switch (spec.kind_case()) {
@@ -146,14 +154,17 @@ absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create
     case Initializer::kConstant:
       return std::make_unique<ConstantInitializer>(spec.constant().value());
     case Initializer::kUniform:
-      return MakeRandom(table, job_seed, UniformDistribution(spec.uniform().low(), spec.uniform().high()));
+      return MakeRandom(table, job_seed,
+                        UniformDistribution(spec.uniform().low(), spec.uniform().high()));
     case Initializer::kNormal:
       return MakeRandom(table, job_seed,
-                        NormalDistribution(spec.normal().mean(), spec.normal().stddev(), 0.0, kMostNormalDeviations));
+                        NormalDistribution(spec.normal().mean(), spec.normal().stddev(), 0.0,
+                                           kMostNormalDeviations));
     case Initializer::kTruncatedNormal:
-      return MakeRandom(table, job_seed,
-                        NormalDistribution(spec.truncated_normal().mean(), spec.truncated_normal().stddev(),
-                                           kTailBelowMinusTwo, kTruncation));
+      return MakeRandom(
+          table, job_seed,
+          NormalDistribution(spec.truncated_normal().mean(), spec.truncated_normal().stddev(),
+                             kTailBelowMinusTwo, kTruncation));
     case Initializer::kXavier: {
       const float limit = XavierLimit(table);
       return MakeRandom(table, job_seed, UniformDistribution(-limit, limit));

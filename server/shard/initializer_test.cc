@@ -14,19 +14,22 @@ namespace {
 
 TableSpec Parse(const std::string& text) {
   TableSpec table;
-  if (!google::protobuf::TextFormat::ParseFromString(text, &table)) ADD_FAILURE() << "not a TableSpec: " << text;
+  if (!google::protobuf::TextFormat::ParseFromString(text, &table))
+    ADD_FAILURE() << "not a TableSpec: " << text;
   return table;
 }
 
 std::unique_ptr<const TableInitializer> Make(const std::string& initializer, uint64_t job_seed = 7,
                                              const std::string& name = "embedding") {
   auto made = TableInitializer::Create(
-      Parse("name: '" + name + "' kind: SPARSE row_width: 16 initializer { " + initializer + " }"), job_seed);
+      Parse("name: '" + name + "' kind: SPARSE row_width: 16 initializer { " + initializer + " }"),
+      job_seed);
   if (!made.ok()) ADD_FAILURE() << made.status();
   return *std::move(made);
 }
 
-std::vector<float> Fill(const TableInitializer& initializer, uint64_t key, size_t begin, size_t count) {
+std::vector<float> Fill(const TableInitializer& initializer, uint64_t key, size_t begin,
+                        size_t count) {
   std::vector<float> values(count);
   initializer.Fill(key, begin, count, values.data());
   return values;
@@ -112,7 +115,8 @@ TEST(InitializerTest, XavierTakesItsFansFromTheTable) {
   } kCases[] = {
       {"kind: DENSE shape: [30, 20] initializer { xavier {} }", std::sqrt(6.0 / 50)},
       {"kind: SPARSE row_width: 16 initializer { xavier {} }", std::sqrt(6.0 / 17)},
-      {"kind: SPARSE row_width: 16 initializer { xavier { gain: 0.5 } }", 0.5 * std::sqrt(6.0 / 17)},
+      {"kind: SPARSE row_width: 16 initializer { xavier { gain: 0.5 } }",
+       0.5 * std::sqrt(6.0 / 17)},
       {"kind: SPARSE row_width: 16 initializer { xavier { fan_in: 8 } }", std::sqrt(6.0 / 24)},
       {"kind: DENSE shape: [5, 3, 3] initializer { xavier { fan_in: 4 fan_out: 20 } }", 0.5},
   };
@@ -139,7 +143,8 @@ TEST(InitializerTest, AnyPartOfARowIsThatPartOfTheRow) {
     for (size_t begin = 0; begin < 140; begin += begin < 9 ? 1 : 13) {
       for (const size_t count : {0, 1, 2, 3, 4, 5, 16, 60, 61, 64, 65}) {
         if (begin + count > row.size()) continue;
-        EXPECT_EQ(Fill(*made, 42, begin, count), std::vector<float>(row.begin() + begin, row.begin() + begin + count))
+        EXPECT_EQ(Fill(*made, 42, begin, count),
+                  std::vector<float>(row.begin() + begin, row.begin() + begin + count))
             << spec << " from " << begin << ", " << count;
       }
     }
@@ -162,8 +167,10 @@ TEST(InitializerTest, TheSameSeedNameAndKeyGiveTheSameValuesAndOthersOthers) {
     EXPECT_EQ(Fill(*Make(spec, 7, "a"), 1, 0, 16), row);
     // No element in common at the same place: a chance of 16 in 2^24 at most.
     for (const std::vector<float>& other :
-         {Fill(*Make(spec, 8, "a"), 1, 0, 16), Fill(*Make(spec, 7, "b"), 1, 0, 16), Fill(*Make(spec, 7, "a"), 2, 0, 16),
-          Fill(*Make(spec, 7, "a"), uint64_t{1} << 32 | 1, 0, 16), Fill(*Make(spec, 7, "a"), 1, 16, 16)}) {
+         {Fill(*Make(spec, 8, "a"), 1, 0, 16), Fill(*Make(spec, 7, "b"), 1, 0, 16),
+          Fill(*Make(spec, 7, "a"), 2, 0, 16),
+          Fill(*Make(spec, 7, "a"), uint64_t{1} << 32 | 1, 0, 16),
+          Fill(*Make(spec, 7, "a"), 1, 16, 16)}) {
       for (size_t i = 0; i < row.size(); ++i) EXPECT_NE(row[i], other[i]) << spec << " " << i;
     }
   }
@@ -215,7 +222,9 @@ TEST(InitializerTest, ValuesArePinned) {
       {"truncated_normal { mean: 1 stddev: 2 }",
        0x123456789ABCDEF0u,
        {2.8492806f, 1.67160559f, 2.94124031f, 0.238478482f, -1.37809908f, 1.57997596f}},
-      {"xavier {}", 0x0u, {0.204061851f, -0.0961107984f, 0.407119036f, 0.542247891f, -0.0344234779f, 0.0378392376f}},
+      {"xavier {}",
+       0x0u,
+       {0.204061851f, -0.0961107984f, 0.407119036f, 0.542247891f, -0.0344234779f, 0.0378392376f}},
       {"xavier {}",
        0x123456789ABCDEF0u,
        {0.401358038f, 0.163681135f, 0.415932119f, -0.184618339f, -0.476503253f, 0.142017737f}},
@@ -251,13 +260,15 @@ TEST(InitializerTest, ImpossibleSpecsAreRefusedByName) {
       {"initializer { truncated_normal { stddev: nan } }", "initializer.truncated_normal.stddev"},
       {"initializer { xavier { gain: -1 } } kind: SPARSE row_width: 1", "initializer.xavier.gain"},
       {"initializer { xavier {} } kind: DENSE shape: 10", "initializer.xavier.fan_in"},
-      {"initializer { xavier { fan_in: 3 } } kind: DENSE shape: [2, 2, 2]", "initializer.xavier.fan_out"},
+      {"initializer { xavier { fan_in: 3 } } kind: DENSE shape: [2, 2, 2]",
+       "initializer.xavier.fan_out"},
   };
   for (const auto& test : kCases) {
     const auto made = TableInitializer::Create(Parse(test.table), 1);
     ASSERT_FALSE(made.ok()) << test.table;
     EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << test.table;
-    EXPECT_NE(std::string(made.status().message()).find(test.field), std::string::npos) << made.status();
+    EXPECT_NE(std::string(made.status().message()).find(test.field), std::string::npos)
+        << made.status();
   }
 }
 

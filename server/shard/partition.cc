@@ -31,21 +31,24 @@ uint64_t Partition::parameter_bytes() const {
 
 absl::Status Partition::SetTerm(uint64_t term) {
   if (terms_.Begin(log_index_ + 1, term)) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("partition ", index_, ": change ", log_index_ + 1, " is of term ", term,
-                                          ", and follows one of term ", terms_.last_term()));
+  return absl::DataLossError(absl::StrCat("partition ", index_, ": change ", log_index_ + 1,
+                                          " is of term ", term, ", and follows one of term ",
+                                          terms_.last_term()));
 }
 
 absl::Status Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
   const uint32_t id = table->id();
   if (const TablePart* part = FindTable(id); part != nullptr) {
-    if (part->shared_table() == table || part->table().spec().SerializeAsString() == table->spec().SerializeAsString()) {
+    if (part->shared_table() == table ||
+        part->table().spec().SerializeAsString() == table->spec().SerializeAsString()) {
       return absl::OkStatus();
     }
-    return absl::AlreadyExistsError(
-        absl::StrCat("table ", id, " exists as '", part->table().spec().name(), "' with another spec"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "table ", id, " exists as '", part->table().spec().name(), "' with another spec"));
   }
   if (tables_.size() >= kMaxTablesOfPartition) {
-    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTablesOfPartition, " tables"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a job has at most ", kMaxTablesOfPartition, " tables"));
   }
   tables_.try_emplace(id, std::move(table));
   ++log_index_;
@@ -65,9 +68,10 @@ const TablePart* Partition::FindTable(uint32_t table) const {
 
 TablePart& Partition::MutableTable(uint32_t table) { return tables_.find(table)->second; }
 
-absl::Status Partition::CheckLife(uint32_t rank, uint64_t incarnation) const {
+absl::Status Partition::CheckIncarnation(uint32_t rank, uint64_t incarnation) const {
   if (rank >= workers_.size()) {
-    return absl::OutOfRangeError(absl::StrCat("logical worker ", rank, ": the job has ", workers_.size()));
+    return absl::OutOfRangeError(
+        absl::StrCat("logical worker ", rank, ": the job has ", workers_.size()));
   }
   const Worker& worker = workers_[rank];
   if (incarnation < worker.incarnation) {
@@ -83,20 +87,22 @@ absl::Status Partition::CheckLife(uint32_t rank, uint64_t incarnation) const {
 
 absl::Status Partition::CheckSender(const Sender& sender) const {
   if (sender.kind == Sender::Kind::kLogicalWorker) {
-    PAWL_RETURN_IF_ERROR(CheckLife(sender.number, sender.incarnation));
+    PAWL_RETURN_IF_ERROR(CheckIncarnation(sender.number, sender.incarnation));
     const Worker& worker = workers_[sender.number];
     if (!worker.released) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " is released since incarnation ",
-                                                      worker.incarnation, "; incarnation ", sender.incarnation,
-                                                      " must take over first"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "logical worker ", sender.number, " is released since incarnation ", worker.incarnation,
+        "; incarnation ", sender.incarnation, " must take over first"));
   }
   if (sender.number >= kMaxClients) {
-    return absl::OutOfRangeError(absl::StrCat("client ", sender.number, ": numbers go up to ", kMaxClients - 1));
+    return absl::OutOfRangeError(
+        absl::StrCat("client ", sender.number, ": numbers go up to ", kMaxClients - 1));
   }
   const auto found = clients_.find(sender.number);
   if (found != clients_.end() && sender.incarnation < found->second.incarnation) {
-    return absl::AbortedError(absl::StrCat("incarnation ", sender.incarnation, " of client ", sender.number,
-                                           " is superseded by incarnation ", found->second.incarnation));
+    return absl::AbortedError(absl::StrCat("incarnation ", sender.incarnation, " of client ",
+                                           sender.number, " is superseded by incarnation ",
+                                           found->second.incarnation));
   }
   return absl::OkStatus();
 }
@@ -108,7 +114,8 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
     const Worker& worker = workers_[sender.number];
     if (sender.step < worker.clock) return PushWindow::Answer::kDuplicate;
     if (sender.step > worker.clock) {
-      return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " pushes for step ", sender.step,
+      return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number,
+                                                        " pushes for step ", sender.step,
                                                         " but has not ended step ", worker.clock));
     }
     answer = WindowOf(worker).Look(ordinal);
@@ -119,45 +126,51 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
     answer = PushWindow().Look(ordinal);
   }
   if (answer == PushWindow::Answer::kBeyondWindow) {
-    return absl::OutOfRangeError(
-        absl::StrCat("ordinal ", ordinal, " is ", kPushWindow, " or more ahead of the first one that is missing"));
+    return absl::OutOfRangeError(absl::StrCat("ordinal ", ordinal, " is ", kPushWindow,
+                                              " or more ahead of the first one that is missing"));
   }
   return answer;
 }
 
-absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys, size_t value_bytes,
-                                  const PushesAhead& ahead) const {
-  if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC && sender.step == version_ &&
-      !step_sum_.MustTake(sender.number, NeededWorkers()) &&
-      step_sum_.staged_bytes() + ahead.bytes + keys.size() + value_bytes > options_.max_staged_bytes) {
-    return absl::UnavailableError(absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
-                                               " bytes of gradients that came before those of lower ranks; the limit is ",
-                                               options_.max_staged_bytes));
+absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys,
+                                  size_t value_bytes, const PushesAhead& ahead) const {
+  if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
+      sender.step == version_ && !step_sum_.MustTake(sender.number, NeededWorkers()) &&
+      step_sum_.staged_bytes() + ahead.bytes + keys.size() + value_bytes >
+          options_.max_staged_bytes) {
+    return absl::UnavailableError(
+        absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
+                     " bytes of gradients that came before those of lower ranks; the limit is ",
+                     options_.max_staged_bytes));
   }
   // Counting what is there is only needed near the limit.
   const uint64_t coming = step_sum_.key_count() + ahead.keys;
   if (row_count() + coming + keys.size() / sizeof(uint64_t) > options_.max_rows) {
     const uint64_t missing = FindTable(table)->CountMissing(keys);
     if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("partition ", index_, " holds ", row_count(), " rows of at most ", options_.max_rows));
+      return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
+                                                       " rows of at most ", options_.max_rows));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const ByteView& keys,
-                                  size_t value_bytes, const PushesAhead& ahead) const {
+absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                  const ByteView& keys, size_t value_bytes,
+                                  const PushesAhead& ahead) const {
   PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
-  return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, keys, value_bytes, ahead) : absl::OkStatus();
+  return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, keys, value_bytes, ahead)
+                                            : absl::OkStatus();
 }
 
-absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
+absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                            Gradient gradient) {
   PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient.keys, gradient.values.size()));
   return Take(sender, ordinal, table, std::move(gradient));
 }
 
-absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
+absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                            Gradient gradient) {
   PAWL_RETURN_IF_ERROR(LookUp(sender, ordinal).status());
   const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
   PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
@@ -203,27 +216,31 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
   const Worker& worker = workers_[sender.number];
   if (sender.step < worker.clock) return absl::OkStatus();
   if (sender.step > worker.clock) {
-    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number,
+                                                      " ends step ", sender.step,
                                                       " but has not ended step ", worker.clock));
   }
   const bool is_sync = options_.consistency.mode() == SYNC;
   const PushWindow& window = WindowOf(worker);
-  if (segments.has_value() && (window.contiguous() < *segments || (is_sync && window.count() != *segments))) {
+  if (segments.has_value() &&
+      (window.contiguous() < *segments || (is_sync && window.count() != *segments))) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "logical worker ", sender.number, " ends step ", sender.step, " after ", *segments, " segments for partition ",
-        index_, ", which has taken ", window.count(), ", those below ordinal ", window.contiguous(), " without a gap"));
+        "logical worker ", sender.number, " ends step ", sender.step, " after ", *segments,
+        " segments for partition ", index_, ", which has taken ", window.count(),
+        ", those below ordinal ", window.contiguous(), " without a gap"));
   }
   if ((is_sync || !segments.has_value()) && window.has_gap()) {
-    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
-                                                      " but its push with ordinal ", window.contiguous(),
-                                                      " has not arrived"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
+                     " but its push with ordinal ", window.contiguous(), " has not arrived"));
   }
   return absl::OkStatus();
 }
 
 bool Partition::EndClosesStep(const Sender& sender) const {
-  return sender.kind == Sender::Kind::kLogicalWorker && sender.step == version_ && sender.number < workers_.size() &&
-         workers_[sender.number].clock == version_ && EndsCloseStep(1);
+  return sender.kind == Sender::Kind::kLogicalWorker && sender.step == version_ &&
+         sender.number < workers_.size() && workers_[sender.number].clock == version_ &&
+         EndsCloseStep(1);
 }
 
 bool Partition::EndsCloseStep(size_t ends) const {
@@ -253,9 +270,10 @@ void Partition::CloseSteps() {
   const auto has_ended = [this](uint32_t rank) { return HasEnded(rank); };
   while (ended_ >= NeededWorkers()) {
     const float scale = 1.0f / static_cast<float>(ended_);
-    const uint64_t dropped = step_sum_.Close(has_ended, [&](const TableSchema& table, uint64_t key, const float* sum) {
-      MutableTable(table.id()).ApplyRow(version_, scale, key, sum);
-    });
+    const uint64_t dropped =
+        step_sum_.Close(has_ended, [&](const TableSchema& table, uint64_t key, const float* sum) {
+          MutableTable(table.id()).ApplyRow(version_, scale, key, sum);
+        });
     counters_.pushes_applied -= dropped;
     counters_.pushes_late += dropped;
     ++version_;
@@ -267,7 +285,7 @@ void Partition::CloseSteps() {
 }
 
 absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation) {
-  PAWL_RETURN_IF_ERROR(CheckLife(rank, incarnation));
+  PAWL_RETURN_IF_ERROR(CheckIncarnation(rank, incarnation));
   Worker& worker = workers_[rank];
   if (incarnation == worker.incarnation) return worker.clock;
   ++log_index_;
@@ -284,10 +302,12 @@ absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation
 
 absl::Status Partition::Release(uint32_t rank, uint64_t incarnation) {
   if (rank >= workers_.size()) {
-    return absl::OutOfRangeError(absl::StrCat("logical worker ", rank, ": the job has ", workers_.size()));
+    return absl::OutOfRangeError(
+        absl::StrCat("logical worker ", rank, ": the job has ", workers_.size()));
   }
   if (options_.consistency.mode() == SYNC) {
-    return absl::FailedPreconditionError(absl::StrCat("logical worker ", rank, " cannot be released: the job is SYNC"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("logical worker ", rank, " cannot be released: the job is SYNC"));
   }
   Worker& worker = workers_[rank];
   if (incarnation < worker.incarnation || (worker.released && incarnation == worker.incarnation)) {
@@ -352,11 +372,13 @@ bool Partition::CanPull(uint64_t step) const {
 }
 
 uint64_t Partition::Staleness(uint32_t rank, uint64_t step) const {
-  // The bound is the promise of these modes: to break it is worse than to stop. Backup workers may be behind it.
+  // The bound is the promise of these modes: to break it is worse than to stop. Backup workers may
+  // be behind it.
   if (!CanPull(step)) std::abort();
   const bool is_sync = options_.consistency.mode() == SYNC;
   const uint64_t bound = options_.consistency.staleness();
-  if (options_.consistency.mode() == BOUNDED || (is_sync && options_.consistency.backup_workers() == 0)) {
+  if (options_.consistency.mode() == BOUNDED ||
+      (is_sync && options_.consistency.backup_workers() == 0)) {
     const size_t count = std::min<size_t>(kCheckedRanks, workers_.size());
     for (size_t i = 0; i < count; ++i) {
       const Worker& other = workers_[(step * kCheckedRanks + rank + i) % workers_.size()];
@@ -373,7 +395,9 @@ bool Partition::ExceedsBound(uint64_t step) const {
          exempt_clocks_.begin()->first + options_.consistency.staleness() < step;
 }
 
-void Partition::Pull(uint32_t table, const ByteView& keys, char* out) const { FindTable(table)->Read(keys, out); }
+void Partition::Pull(uint32_t table, const ByteView& keys, char* out) const {
+  FindTable(table)->Read(keys, out);
+}
 
 void Partition::Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan>& loans) const {
   FindTable(table)->Lend(keys, loans);
@@ -382,12 +406,14 @@ void Partition::Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan
 absl::Status Partition::ReopenStep() {
   if (options_.consistency.mode() != SYNC) return absl::OkStatus();
   const bool has_gradients =
-      step_sum_.key_count() > 0 || std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+      step_sum_.key_count() > 0 ||
+      std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
         return worker.clock >= version_ && WindowOf(worker).count() > 0;
       });
   if (has_gradients) {
-    return absl::FailedPreconditionError(absl::StrCat("partition ", index_, " has gradients of step ", version_,
-                                                      " already: it was not saved between two steps"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("partition ", index_, " has gradients of step ", version_,
+                     " already: it was not saved between two steps"));
   }
   bool changed = false;
   for (Worker& worker : workers_) {
@@ -400,7 +426,8 @@ absl::Status Partition::ReopenStep() {
   CountAll();
   UpdateMinClock();
   // Nothing is in it but who had ended.
-  step_sum_.Close([](uint32_t) { return false; }, [](const TableSchema&, uint64_t, const float*) {});
+  step_sum_.Close([](uint32_t) { return false; },
+                  [](const TableSchema&, uint64_t, const float*) {});
   return absl::OkStatus();
 }
 

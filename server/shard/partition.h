@@ -34,12 +34,12 @@ struct PartitionOptions {
   Consistency consistency;
   // 256 partitions of a server then hold 2^34 rows at most. A push beyond it is refused.
   uint64_t max_rows = uint64_t{1} << 26;
-  // SYNC: keys and values of gradients kept because those of a lower rank are still to come. Beyond it only
-  // the ranks are taken without which the step cannot close.
+  // SYNC: keys and values of gradients kept because those of a lower rank are still to come. Beyond
+  // it only the ranks are taken without which the step cannot close.
   size_t max_staged_bytes = size_t{256} << 20;
 };
 
-// Who pushes, in which life.
+// Who pushes, in which incarnation.
 struct Sender {
   enum class Kind { kLogicalWorker, kClient };
   Kind kind = Kind::kClient;
@@ -63,7 +63,8 @@ struct PartitionCounters {
   uint64_t keys_pushed = 0;
 };
 
-// What the earlier segments of the same request bring to the partition, when a later one is checked.
+// What the earlier segments of the same request bring to the partition, when a later one is
+// checked.
 struct PushesAhead {
   uint64_t keys = 0;
   size_t bytes = 0;  // of keys and values
@@ -82,8 +83,8 @@ struct PushesAhead {
 // 3. A push id changes the state at most once.
 // 4. A call that returns an error has changed nothing.
 // 5. Every call that changes the state raises log_index() by one; what changes nothing (an error, a
-//    duplicate, what has happened already) leaves it. So the changes are numbered, and a replica that
-//    applies them in this order is the same.
+//    duplicate, what has happened already) leaves it. So the changes are numbered, and a replica
+//    that applies them in this order is the same.
 // 6. min_clock() only grows.
 class Partition {
  public:
@@ -92,8 +93,8 @@ class Partition {
   uint32_t index() const { return index_; }
   // Of the last change; 0 before the first.
   uint64_t log_index() const { return log_index_; }
-  // Which term's primary wrote which of the changes. No part of the state: replicas that are the same may know different
-  // runs.
+  // Which term's primary wrote which of the changes. No part of the state: replicas that are the
+  // same may know different runs.
   const TermHistory& terms() const { return terms_; }
   // The next changes are of `term`. DATA_LOSS: the last ones are of a later one.
   absl::Status SetTerm(uint64_t term);
@@ -110,70 +111,82 @@ class Partition {
   uint64_t row_count() const;
   uint64_t parameter_bytes() const;
 
-  // Nothing happens if the table exists. ALREADY_EXISTS: with another spec. RESOURCE_EXHAUSTED: too many tables.
+  // Nothing happens if the table exists. ALREADY_EXISTS: with another spec. RESOURCE_EXHAUSTED: too
+  // many tables.
   absl::Status CreateTable(std::shared_ptr<const TableSchema> table);
 
   // Takes a gradient under its push id (sender, ordinal).
-  // FAILED_PRECONDITION: not the sender's step, or it is released. ABORTED: its incarnation is superseded.
-  // OUT_OF_RANGE: no such rank or client, or an ordinal too far ahead. RESOURCE_EXHAUSTED: too many rows.
-  // UNAVAILABLE: early, and max_staged_bytes are kept; to be sent again.
-  // REQUIRES: the table exists, CheckGradient has accepted the gradient; in SYNC CanPull(sender.step) of a
-  // logical worker: all steps before are applied.
-  absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
-  // The same where the primary has taken it: limits of memory, which this process may have others of, do not count.
-  absl::StatusOr<PushOutcome> Take(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
-  // The error that Push would return after the pushes `ahead`, without the push. `value_bytes`: of its values as floats.
-  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const ByteView& keys, size_t value_bytes,
+  // FAILED_PRECONDITION: not the sender's step, or it is released. ABORTED: its incarnation is
+  // superseded. OUT_OF_RANGE: no such rank or client, or an ordinal too far ahead.
+  // RESOURCE_EXHAUSTED: too many rows. UNAVAILABLE: early, and max_staged_bytes are kept; to be
+  // sent again. REQUIRES: the table exists, CheckGradient has accepted the gradient; in SYNC
+  // CanPull(sender.step) of a logical worker: all steps before are applied.
+  absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                   Gradient gradient);
+  // The same where the primary has taken it: limits of memory, which this process may have others
+  // of, do not count.
+  absl::StatusOr<PushOutcome> Take(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                   Gradient gradient);
+  // The error that Push would return after the pushes `ahead`, without the push. `value_bytes`: of
+  // its values as floats.
+  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
+                         const ByteView& keys, size_t value_bytes,
                          const PushesAhead& ahead = {}) const;
 
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the
   // step closes with the last logical worker. Nothing happens if it ended before.
-  // `segments`: how many it has pushed here in this step; without it, whatever has come without a gap is taken for all.
-  // FAILED_PRECONDITION: not its step; one of the ordinals below `segments` is missing; in SYNC also, one from
-  // `segments` on is there (in the other modes a recomputed step may differ, and what the predecessor pushed
-  // is in the parameters already); or it is released. ABORTED: superseded. INVALID_ARGUMENT: the sender is a client.
+  // `segments`: how many it has pushed here in this step; without it, whatever has come without a
+  // gap is taken for all. FAILED_PRECONDITION: not its step; one of the ordinals below `segments`
+  // is missing; in SYNC also, one from `segments` on is there (in the other modes a recomputed step
+  // may differ, and what the predecessor pushed is in the parameters already); or it is released.
+  // ABORTED: superseded. INVALID_ARGUMENT: the sender is a client.
   absl::Status EndStep(const Sender& sender, std::optional<uint64_t> segments);
   absl::Status CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const;
-  // Whether EndStep would close a step of SYNC, and apply all of its gradients; without looking for errors.
+  // Whether EndStep would close a step of SYNC, and apply all of its gradients; without looking for
+  // errors.
   bool EndClosesStep(const Sender& sender) const;
   // The same of so many ends of the step, of different logical workers that have not ended it.
   bool EndsCloseStep(size_t ends) const;
 
-  // Supersedes all earlier incarnations of a logical worker and returns its clock. Nothing happens if the
-  // incarnation is the present one. A released rank counts again from now on, as if its clock were
-  // min_clock() at least: it catches up without holding anybody back further than where they are.
-  // OUT_OF_RANGE: no such rank. ABORTED: superseded.
+  // Supersedes all earlier incarnations of a logical worker and returns its clock. Nothing happens
+  // if the incarnation is the present one. A released rank counts again from now on, as if its
+  // clock were min_clock() at least: it catches up without holding anybody back further than where
+  // they are. OUT_OF_RANGE: no such rank. ABORTED: superseded.
   absl::StatusOr<uint64_t> TakeOver(uint32_t rank, uint64_t incarnation);
 
-  // BOUNDED, ASYNC: that life of the logical worker is over; until a later one takes over, nobody waits for its
-  // clock. Nothing happens if a later one has, or if it is released. OUT_OF_RANGE: no such rank.
-  // FAILED_PRECONDITION: in SYNC, where no step closes without it.
+  // BOUNDED, ASYNC: that incarnation of the logical worker is over; until a later one takes over,
+  // nobody waits for its clock. Nothing happens if a later one has, or if it is released.
+  // OUT_OF_RANGE: no such rank. FAILED_PRECONDITION: in SYNC, where no step closes without it.
   absl::Status Release(uint32_t rank, uint64_t incarnation);
 
   // Whether a logical worker's pull for `step` may be answered now. Once true, it stays true.
   bool CanPull(uint64_t step) const;
-  // Writes the weights of a sparse table's `keys` to `out`, or lends those of a dense one's, in the order of the keys.
-  // REQUIRES: the table exists and CheckKeys has accepted the keys.
+  // Writes the weights of a sparse table's `keys` to `out`, or lends those of a dense one's, in the
+  // order of the keys. REQUIRES: the table exists and CheckKeys has accepted the keys.
   void Pull(uint32_t table, const ByteView& keys, char* out) const;
   void Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan>& loans) const;
-  // How many steps a pull of logical worker `rank` at `step` is ahead of the slowest one; 0 for a step that
-  // is not the worker's. Crashes if the mode's bound is broken, by the clocks of kCheckedRanks logical workers themselves:
-  // each pull looks at other ones. REQUIRES: CanPull(step).
+  // How many steps a pull of logical worker `rank` at `step` is ahead of the slowest one; 0 for a
+  // step that is not the worker's. Crashes if the mode's bound is broken, by the clocks of
+  // kCheckedRanks logical workers themselves: each pull looks at other ones. REQUIRES:
+  // CanPull(step).
   uint64_t Staleness(uint32_t rank, uint64_t step) const;
-  // BOUNDED: whether a pull for `step`, which CanPull allows, lacks gradients of more than `staleness` steps ago: of ranks
-  // that came back after they had been released, and have not caught up with the others yet.
+  // BOUNDED: whether a pull for `step`, which CanPull allows, lacks gradients of more than
+  // `staleness` steps ago: of ranks that came back after they had been released, and have not
+  // caught up with the others yet.
   bool ExceedsBound(uint64_t step) const;
 
-  // Keeps the present weights aside as the best ones. `step`: the steps behind them, which grow through restores too.
-  // Nothing happens unless it is a later one than that of those kept.
+  // Keeps the present weights aside as the best ones. `step`: the steps behind them, which grow
+  // through restores too. Nothing happens unless it is a later one than that of those kept.
   void KeepBest(uint64_t step);
-  // Brings them back; see TablePart. Nothing happens if none are kept, or if nothing has changed since it was done.
+  // Brings them back; see TablePart. Nothing happens if none are kept, or if nothing has changed
+  // since it was done.
   void RestoreBest();
 
-  // SYNC, of a restored partition that was saved when it had just reached its version: the logical workers that had ended
-  // that step already, because they push nothing here, are to end it again, together with the other partitions, in which
-  // they may not have ended it. Those that are behind, which backup workers may be, each elsewhere in each partition, begin
-  // with it too: what they would push for closed steps is dropped anyway. In the other modes nothing happens.
+  // SYNC, of a restored partition that was saved when it had just reached its version: the logical
+  // workers that had ended that step already, because they push nothing here, are to end it again,
+  // together with the other partitions, in which they may not have ended it. Those that are behind,
+  // which backup workers may be, each elsewhere in each partition, begin with it too: what they
+  // would push for closed steps is dropped anyway. In the other modes nothing happens.
   // FAILED_PRECONDITION: gradients of the step are there.
   absl::Status ReopenStep();
 
@@ -210,8 +223,8 @@ class Partition {
   };
 
   TablePart& MutableTable(uint32_t table);
-  // Of a logical worker: OUT_OF_RANGE, or ABORTED if that life is over.
-  absl::Status CheckLife(uint32_t rank, uint64_t incarnation) const;
+  // Of a logical worker: OUT_OF_RANGE, or ABORTED if that incarnation is over.
+  absl::Status CheckIncarnation(uint32_t rank, uint64_t incarnation) const;
   absl::Status CheckSender(const Sender& sender) const;
   // Logical workers that close a SYNC step.
   size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
@@ -220,8 +233,8 @@ class Partition {
   // What it would be to its sender's window; the error if it is not the sender's to push now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
   // RESOURCE_EXHAUSTED or UNAVAILABLE, see Push, for a push that is new.
-  absl::Status CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys, size_t value_bytes,
-                         const PushesAhead& ahead) const;
+  absl::Status CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys,
+                         size_t value_bytes, const PushesAhead& ahead) const;
   void CloseSteps();
   // `worker`, which is not released, counts from now on as it is; not any more.
   void Count(const Worker& worker);
@@ -237,7 +250,8 @@ class Partition {
 
   absl::btree_map<uint32_t, TablePart> tables_;  // by id
   std::vector<Worker> workers_;                  // by rank
-  // How many of those that are not released count as at which clock, so that the end of a step looks at no other rank.
+  // How many of those that are not released count as at which clock, so that the end of a step
+  // looks at no other rank.
   absl::btree_map<uint64_t, uint32_t> clocks_;
   // The same of those that came back and have not caught up, by their real clocks. Mostly empty.
   absl::btree_map<uint64_t, uint32_t> exempt_clocks_;

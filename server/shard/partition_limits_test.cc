@@ -13,7 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
-#include "server/shard/partition_fixture.h"
+#include "server/shard/testing/partition_fixture.h"
 
 namespace pawl {
 namespace {
@@ -27,7 +27,8 @@ TEST(PartitionLimits, RefusesRowsBeyondItsLimit) {
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
   // What is there can still be trained.
-  EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})), PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})),
+            PushOutcome::kAccepted);
 }
 
 TEST(PartitionLimits, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
@@ -36,8 +37,10 @@ TEST(PartitionLimits, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
   options.max_staged_bytes = 1;
   Partition partition = MakePartition(options);
   EXPECT_FALSE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kAccepted);
-  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kDuplicate);
+  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
+            PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})),
+            PushOutcome::kDuplicate);
 }
 
 TEST(PartitionLimits, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
@@ -47,7 +50,8 @@ TEST(PartitionLimits, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRa
   ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
   EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).status().code(),
             absl::StatusCode::kUnavailable);
-  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({1, 2, 3, 4, 5}, Floats(10, 1))).ok());
+  ASSERT_TRUE(
+      partition.Push(Worker(0, 0), 0, kRows, MakeGradient({1, 2, 3, 4, 5}, Floats(10, 1))).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
   EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
 }
@@ -129,7 +133,8 @@ TEST(PartitionLimits, ARankWithoutOpenPushesCostsAtMost32Bytes) {
   for (const uint32_t backup : {0, 1}) {
     const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
     std::deque<Partition> partitions;
-    for (uint32_t i = 0; i < kPartitions; ++i) partitions.push_back(MakePartition(Options(SYNC, kManyRanks, 0, backup)));
+    for (uint32_t i = 0; i < kPartitions; ++i)
+      partitions.push_back(MakePartition(Options(SYNC, kManyRanks, 0, backup)));
     // Nor does one that has pushed and ended its step.
     for (Partition& partition : partitions) {
       for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
@@ -154,7 +159,8 @@ TEST(PartitionLimits, TenThousandRanksEndTheirStepsIn256Partitions) {
   for (uint32_t i = 0; i < kPartitions; ++i) partitions.emplace_back(i, Options(SYNC, kManyRanks));
   for (uint64_t step = 0; step < 2; ++step) {
     for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
-      for (Partition& partition : partitions) ASSERT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
+      for (Partition& partition : partitions)
+        ASSERT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
     }
     for (const Partition& partition : partitions) ASSERT_EQ(partition.version(), step + 1);
   }
@@ -169,13 +175,16 @@ TEST(PartitionLimits, TheEndOfAStepTakesNoLongerWithAHundredTimesTheRanks) {
     double best = 1e9;
     for (uint64_t step = 0; step < 5 * kManyRanks / ranks; ++step) {
       const auto begin = std::chrono::steady_clock::now();
-      for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
-      const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+      for (uint32_t rank = 0; rank < ranks; ++rank)
+        EXPECT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
+      const std::chrono::duration<double, std::nano> took =
+          std::chrono::steady_clock::now() - begin;
       best = std::min(best, took.count() / ranks);
     }
     return best;
   };
-  for (const auto& [mode, backup] : {std::pair(SYNC, 0u), std::pair(SYNC, 2u), std::pair(BOUNDED, 0u)}) {
+  for (const auto& [mode, backup] :
+       {std::pair(SYNC, 0u), std::pair(SYNC, 2u), std::pair(BOUNDED, 0u)}) {
     const double few = nanoseconds_an_end(mode, backup, kManyRanks / 100);
     const double many = nanoseconds_an_end(mode, backup, kManyRanks);
     // Looking at every rank, it took a hundred times as long.

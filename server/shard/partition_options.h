@@ -9,7 +9,8 @@
 
 namespace pawl {
 
-// `job` has its defaults filled in. The same for everybody who has its partitions, whether they are served or only read.
+// `job` has its defaults filled in. The same for everybody who has its partitions, whether they are
+// served or only read.
 PartitionOptions PartitionOptionsOf(const Job& job, uint64_t max_rows);
 
 }  // namespace pawl

@@ -1,9 +1,9 @@
-// Logical workers whose life ends: their successors, and those that nobody waits for.
+// Logical workers whose incarnation ends: their successors, and those that nobody waits for.
 #include <cstdint>
 
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
-#include "server/shard/partition_fixture.h"
+#include "server/shard/testing/partition_fixture.h"
 
 namespace pawl {
 namespace {
@@ -12,7 +12,8 @@ TEST(PartitionSuccession, ASuccessorEndsAShorterStepExceptInSync) {
   for (const ConsistencyMode mode : {SYNC, ASYNC}) {
     Partition partition = MakePartition(Options(mode, 1));
     for (const uint64_t ordinal : {0, 2}) {
-      ASSERT_TRUE(partition.Push(Worker(0, 0, 1), ordinal, kRows, MakeGradient({ordinal}, {2, 4})).ok());
+      ASSERT_TRUE(
+          partition.Push(Worker(0, 0, 1), ordinal, kRows, MakeGradient({ordinal}, {2, 4})).ok());
     }
     EXPECT_EQ(partition.EndStep(Worker(0, 0, 2), 2).code(), absl::StatusCode::kFailedPrecondition);
     ASSERT_TRUE(partition.Push(Worker(0, 0, 2), 1, kRows, MakeGradient({1}, {2, 4})).ok());
@@ -48,7 +49,7 @@ TEST(PartitionSuccession, NobodyWaitsForAReleasedLogicalWorker) {
   ASSERT_TRUE(partition.Release(2, 1).ok());
   EXPECT_EQ(partition.min_clock(), 8u);
   EXPECT_TRUE(partition.CanPull(9));
-  // That life is over.
+  // That incarnation is over.
   EXPECT_EQ(partition.EndStep(Worker(2, 3, 1), 0).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(partition.TakeOver(2, 1).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(partition.Push(Worker(2, 3, 1), 0, kRows, MakeGradient({5}, {2, 4})).status().code(),
@@ -63,7 +64,7 @@ TEST(PartitionSuccession, NobodyWaitsForAReleasedLogicalWorker) {
   EXPECT_EQ(partition.min_clock(), 8u);
   run_to(2, 9, 2);
   EXPECT_EQ(partition.min_clock(), 9u);
-  // The scheduler's word on an earlier life comes late.
+  // The scheduler's word on an earlier incarnation comes late.
   ASSERT_TRUE(partition.Release(2, 1).ok());
   EXPECT_EQ(partition.min_clock(), 9u);
 }
@@ -101,7 +102,8 @@ TEST(PartitionSuccession, PullsBeyondTheBoundOfARankThatCameBackAreTold) {
 
 TEST(PartitionSuccession, TheFirstToComeBackWaitsForNoneThatIsStillReleased) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/3));
-  for (uint64_t step = 0; step < 10; ++step) ASSERT_TRUE(partition.EndStep(Worker(0, step), 0).ok());
+  for (uint64_t step = 0; step < 10; ++step)
+    ASSERT_TRUE(partition.EndStep(Worker(0, step), 0).ok());
   for (uint64_t step = 0; step < 6; ++step) ASSERT_TRUE(partition.EndStep(Worker(1, step), 0).ok());
   ASSERT_TRUE(partition.Release(0, 1).ok());
   ASSERT_TRUE(partition.Release(1, 1).ok());

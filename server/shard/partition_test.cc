@@ -7,8 +7,8 @@
 
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
-#include "server/shard/partition_fixture.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "server/shard/testing/partition_fixture.h"
 
 namespace pawl {
 namespace {
@@ -16,9 +16,11 @@ namespace {
 TEST(Partition, AppliesAClientsPushOnArrivalAndOnce) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   EXPECT_EQ(Row(partition, 5), (Floats{10, 10}));
-  EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})),
+            PushOutcome::kAccepted);
   EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
-  EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kDuplicate);
+  EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})),
+            PushOutcome::kDuplicate);
   EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
   EXPECT_EQ(partition.counters().pushes_applied, 1u);
 }
@@ -33,8 +35,10 @@ TEST(Partition, APullCreatesNothing) {
 TEST(Partition, RefusesASupersededIncarnationAndStartsANewOneAfresh) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(3, 2), 0, kRows, MakeGradient({5}, {1, 2})).ok());
-  EXPECT_EQ(partition.Push(Client(3, 1), 7, kRows, MakeGradient({5}, {1, 2})).status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(*partition.Push(Client(3, 3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kAccepted);
+  EXPECT_EQ(partition.Push(Client(3, 1), 7, kRows, MakeGradient({5}, {1, 2})).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(*partition.Push(Client(3, 3), 0, kRows, MakeGradient({5}, {1, 2})),
+            PushOutcome::kAccepted);
   EXPECT_EQ(Row(partition, 5), (Floats{8, 6}));
 }
 
@@ -60,7 +64,10 @@ TEST(Partition, SyncSumsInRankAndOrdinalOrderWhateverTheArrival) {
     std::vector<int> pushed(3, 0);
     for (const int i : arrival) {
       const uint32_t rank = i / 2;
-      EXPECT_TRUE(partition.Push(Worker(rank, 0), i % 2, kRows, MakeGradient({5, 6}, {values[i], 1, values[i], 2})).ok());
+      EXPECT_TRUE(partition
+                      .Push(Worker(rank, 0), i % 2, kRows,
+                            MakeGradient({5, 6}, {values[i], 1, values[i], 2}))
+                      .ok());
       if (++pushed[rank] == 2) {
         EXPECT_TRUE(partition.EndStep(Worker(rank, 0), std::nullopt).ok());
       }
@@ -82,8 +89,10 @@ TEST(Partition, SyncRecognisesTheRecomputedStepOfASuccessor) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.Push(Worker(0, 0, 1), 0, kRows, MakeGradient({5}, {2, 4})).ok());
   // Incarnation 1 dies here; incarnation 2 computes the step again.
-  EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 0, kRows, MakeGradient({5}, {2, 4})), PushOutcome::kDuplicate);
-  EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 1, kRows, MakeGradient({6}, {2, 4})), PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 0, kRows, MakeGradient({5}, {2, 4})),
+            PushOutcome::kDuplicate);
+  EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 1, kRows, MakeGradient({6}, {2, 4})),
+            PushOutcome::kAccepted);
   EXPECT_EQ(partition.Push(Worker(0, 0, 1), 1, kRows, MakeGradient({6}, {2, 4})).status().code(),
             absl::StatusCode::kAborted);
   ASSERT_TRUE(partition.EndStep(Worker(0, 0, 2), std::nullopt).ok());
@@ -97,7 +106,8 @@ TEST(Partition, EndStepIsIdempotentAndInTurn) {
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
   EXPECT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
   EXPECT_EQ(partition.clock(0), 1u);
-  EXPECT_EQ(partition.EndStep(Worker(0, 2), std::nullopt).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(partition.EndStep(Worker(0, 2), std::nullopt).code(),
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(partition.EndStep(Worker(0, 1, 0), std::nullopt).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(partition.clock(0), 1u);
 }
@@ -106,8 +116,10 @@ TEST(Partition, OnlyALogicalWorkerEndsAStep) {
   Partition partition = MakePartition(Options(SYNC, 1));
   const uint64_t before = partition.log_index();
   for (const uint32_t client : {0u, 1u, kMaxClients - 1}) {
-    EXPECT_EQ(partition.CheckEndStep(Client(client), std::nullopt).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(partition.EndStep(Client(client), std::nullopt).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(partition.CheckEndStep(Client(client), std::nullopt).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(partition.EndStep(Client(client), std::nullopt).code(),
+              absl::StatusCode::kInvalidArgument);
     EXPECT_FALSE(partition.EndClosesStep(Client(client)));
   }
   EXPECT_EQ(partition.log_index(), before);
@@ -117,7 +129,8 @@ TEST(Partition, OnlyALogicalWorkerEndsAStep) {
 TEST(Partition, EndStepRefusesAStepWithAMissingPush) {
   Partition partition = MakePartition(Options(SYNC, 1));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({5}, {2, 4})).ok());
-  EXPECT_EQ(partition.EndStep(Worker(0, 0), std::nullopt).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(partition.EndStep(Worker(0, 0), std::nullopt).code(),
+            absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({6}, {2, 4})).ok());
   EXPECT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
 }
@@ -126,7 +139,8 @@ TEST(Partition, APushOfAnEndedStepIsADuplicate) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
-  EXPECT_EQ(*partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 1})), PushOutcome::kDuplicate);
+  EXPECT_EQ(*partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 1})),
+            PushOutcome::kDuplicate);
   EXPECT_EQ(partition.Push(Worker(0, 2), 0, kRows, MakeGradient({5}, {1, 1})).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Row(partition, 5), (Floats{9, 9}));
@@ -145,7 +159,8 @@ namespace {
 TEST(Partition, ABoundThatTheClocksThemselvesBreakCrashesThePull) {
   for (const uint32_t ranks : {2u, 100u}) {
     Partition partition = MakePartition(Options(BOUNDED, ranks, /*staleness=*/2));
-    for (uint32_t rank = 0; rank < ranks; ++rank) ASSERT_TRUE(partition.EndStep(Worker(rank, 0), 0).ok());
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      ASSERT_TRUE(partition.EndStep(Worker(rank, 0), 0).ok());
     PartitionSaboteur::SetMinClock(partition, 7);
     ASSERT_TRUE(partition.CanPull(4)) << "it believes min_clock";
     EXPECT_DEATH(partition.Staleness(0, 4), "");
@@ -175,7 +190,8 @@ TEST(Partition, AsyncAppliesAtOnceAndNeverWaits) {
 
 TEST(Partition, BackupWorkersCloseTheStepWithoutTheStraggler) {
   Partition partition = MakePartition(Options(SYNC, 3, 0, /*backup=*/1));
-  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());  // ends too late
+  ASSERT_TRUE(
+      partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());  // ends too late
   ASSERT_TRUE(partition.Push(Worker(2, 0), 0, kRows, MakeGradient({5}, {2, 2})).ok());
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {4, 4})).ok());
   ASSERT_TRUE(partition.EndStep(Worker(2, 0), std::nullopt).ok());
@@ -232,15 +248,17 @@ TEST(Partition, TheBestWeightsComeBack) {
   EXPECT_EQ(partition.FindTable(kRows)->Digest(), digest);
 }
 
-// A job may end between two evaluations with the best parameters, and the longer one that goes on from there uses the
-// number of that evaluation again.
+// A job may end between two evaluations with the best parameters, and the longer one that goes on
+// from there uses the number of that evaluation again.
 TEST(Partition, WhatIsKeptAsBestIsNamedByTheStepAlsoThroughARestore) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
   partition.KeepBest(450);
   partition.RestoreBest();
   std::string bytes;
-  SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
+  SavePartition(partition, [&](const void* data, size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+  });
   auto restored = LoadPartition(0, partition.options(), ByteView(bytes.data(), bytes.size()));
   ASSERT_TRUE(restored.ok()) << restored.status();
   ASSERT_TRUE(restored->Push(Client(0), 1, kRows, MakeGradient({1}, {1, 1})).ok());
@@ -257,7 +275,8 @@ TEST(Partition, BlocksInPiecesGiveTheSameBits) {
   std::vector<float> values(kBlockElements + 3);
   for (float& value : values) value = static_cast<float>(random() % 1000) / 7.0f;
   const std::vector<uint64_t> keys = {0, 1};
-  const auto digest = [&](Partition partition, const Sender& sender, const std::vector<size_t>& cuts) {
+  const auto digest = [&](Partition partition, const Sender& sender,
+                          const std::vector<size_t>& cuts) {
     Gradient gradient;
     gradient.keys = ByteView(keys.data(), keys.size() * 8);
     const char* data = reinterpret_cast<const char*>(values.data());
@@ -288,7 +307,8 @@ TEST(Partition, EndStepRefusesAStepWhoseSegmentsHaveNotAllArrived) {
     Partition partition = MakePartition(Options(mode, 1));
     ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
     EXPECT_EQ(partition.EndStep(Worker(0, 0), 2).code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(partition.CheckEndStep(Worker(0, 0), 2).code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(partition.CheckEndStep(Worker(0, 0), 2).code(),
+              absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(partition.clock(0), 0u);
     ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({6}, {2, 4})).ok());
     EXPECT_TRUE(partition.EndStep(Worker(0, 0), 2).ok());
@@ -370,7 +390,8 @@ TEST(Partition, TheCutIsWhereAllNeededLogicalWorkersHaveBeenApplied) {
   EXPECT_EQ(bounded.CutStep(), 1u);
 }
 
-// Logical worker 0 has nothing here in step 1, and ends it before logical worker 1 has ended step 0.
+// Logical worker 0 has nothing here in step 1, and ends it before logical worker 1 has ended step
+// 0.
 TEST(Partition, AReopenedStepIsEndedByAllOnceMore) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
@@ -400,7 +421,8 @@ TEST(Partition, WhoIsBehindBeginsWithTheReopenedStepToo) {
     for (const uint32_t rank : {0u, 2u}) ASSERT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
   }
   // Of a step that is closed, with a gap.
-  ASSERT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(), PushOutcome::kLate);
+  ASSERT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(),
+            PushOutcome::kLate);
   ASSERT_EQ(partition.version(), 2u);
   ASSERT_EQ(partition.clock(1), 0u);
   const uint64_t before = partition.log_index();
@@ -412,7 +434,8 @@ TEST(Partition, WhoIsBehindBeginsWithTheReopenedStepToo) {
   EXPECT_EQ(partition.log_index(), before + 1);
 
   // It counts in that step, from its first segment on.
-  ASSERT_EQ(partition.Push(Worker(1, 2), 0, kRows, MakeGradient({5}, {2, 4})).value(), PushOutcome::kAccepted);
+  ASSERT_EQ(partition.Push(Worker(1, 2), 0, kRows, MakeGradient({5}, {2, 4})).value(),
+            PushOutcome::kAccepted);
   ASSERT_TRUE(partition.EndStep(Worker(1, 2), 1).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 2), 0).ok());
   EXPECT_EQ(partition.version(), 3u);
@@ -429,7 +452,8 @@ TEST(Partition, InTheOtherModesNothingIsReopened) {
     EXPECT_EQ(partition.log_index(), before);
     EXPECT_EQ(partition.clock(0), 1u);
     EXPECT_EQ(partition.clock(1), 0u);
-    EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(), PushOutcome::kDuplicate);
+    EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(),
+              PushOutcome::kDuplicate);
   }
 }
 
@@ -454,10 +478,11 @@ TEST(Partition, TheSameInputsGiveTheSameBits) {
         ordinal[rank] = 0;
       } else {
         const float value = static_cast<float>(random() % 100) / 3.0f;
-        EXPECT_TRUE(partition
-                        .Push(Worker(rank, step[rank]), ordinal[rank]++, kRows,
-                              MakeGradient({random() % 50, random() % 50}, {value, value, -value, 1}))
-                        .ok());
+        EXPECT_TRUE(
+            partition
+                .Push(Worker(rank, step[rank]), ordinal[rank]++, kRows,
+                      MakeGradient({random() % 50, random() % 50}, {value, value, -value, 1}))
+                .ok());
       }
     }
     return partition.FindTable(kRows)->Digest();

@@ -51,7 +51,8 @@ TEST(PushWindow, AgreesWithASetOverRandomOrders) {
   std::set<uint64_t> taken;
   uint64_t first_missing = 0;
   for (int i = 0; i < 100000; ++i) {
-    const uint64_t ordinal = first_missing + random() % (kPushWindow + 100) - std::min<uint64_t>(first_missing, 50);
+    const uint64_t ordinal =
+        first_missing + random() % (kPushWindow + 100) - std::min<uint64_t>(first_missing, 50);
     const Answer answer = window.Take(ordinal);
     if (taken.contains(ordinal)) {
       ASSERT_EQ(answer, Answer::kDuplicate) << ordinal;

@@ -39,7 +39,8 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 
 RowStore::RowStore(size_t row_floats)
     : stride_(row_floats < kCacheLineFloats ? row_floats : RoundUp(row_floats, kCacheLineFloats)),
-      rows_shift_(stride_ == 0 || stride_ > kSlabFloats ? 0 : std::bit_width(kSlabFloats / stride_) - 1),
+      rows_shift_(
+          stride_ == 0 || stride_ > kSlabFloats ? 0 : std::bit_width(kSlabFloats / stride_) - 1),
       row_mask_((uint32_t{1} << rows_shift_) - 1),
       index_(1) {}
 
@@ -54,10 +55,12 @@ float* RowStore::Insert(uint64_t key, size_t floats) {
   const uint32_t place = row & row_mask_;
   if (place == 0) {
     const size_t row_floats = stride_ == 0 ? floats : stride_ << rows_shift_;
-    slabs_.push_back({SharedBlock(RoundUp(row_floats, kKeyFloats) + (kKeyFloats << rows_shift_)), holds_});
+    slabs_.push_back(
+        {SharedBlock(RoundUp(row_floats, kKeyFloats) + (kKeyFloats << rows_shift_)), holds_});
   }
   float_count_ += floats;
-  float* const memory = slabs_.back().holds == holds_ ? slabs_.back().memory.MutableUnlent() : Unshared(slabs_.back());
+  float* const memory = slabs_.back().holds == holds_ ? slabs_.back().memory.MutableUnlent()
+                                                      : Unshared(slabs_.back());
   float* const keys = memory + slabs_.back().memory.size() - (kKeyFloats << rows_shift_);
   std::memcpy(keys + kKeyFloats * place, &key, sizeof(key));
   if (rows_ == kMaxRowsOfOneMap) SplitIndex();

@@ -20,15 +20,16 @@ inline constexpr size_t kIndexMaps = 64;
 
 namespace internal {
 
-// Which map has the keys with these upper bits of the hash. The last map has twice as many keys as the first, and those
-// between follow a geometric series: so the maps reach the load at which they double one after the other.
+// Which map has the keys with these upper bits of the hash. The last map has twice as many keys as
+// the first, and those between follow a geometric series: so the maps reach the load at which they
+// double one after the other.
 inline constexpr size_t kIndexHashBits = 12;
 extern const std::array<uint8_t, size_t{1} << kIndexHashBits> kIndexMapOf;
 
 }  // namespace internal
 
-// The rows that a RowStore had when it was held, in no particular order. They never change. May be read by one thread at
-// a time and destroyed on any, also after the store's end.
+// The rows that a RowStore had when it was held, in no particular order. They never change. May be
+// read by one thread at a time and destroyed on any, also after the store's end.
 class HeldRows {
  public:
   HeldRows() = default;
@@ -36,7 +37,8 @@ class HeldRows {
   uint64_t size() const { return rows_; }
   size_t slab_count() const { return slabs_.size(); }
 
-  // Calls visit(uint64_t key, const float* row) for the rows of one slab. REQUIRES: it has not been released.
+  // Calls visit(uint64_t key, const float* row) for the rows of one slab. REQUIRES: it has not been
+  // released.
   template <typename Visit>
   void ForEachInSlab(size_t slab, Visit visit) const {
     const uint64_t first = uint64_t{slab} << rows_shift_;
@@ -67,15 +69,17 @@ class HeldRows {
   uint32_t rows_shift_ = 0;
 };
 
-// Maps a key to a run of floats. Rows lie in slabs of about kSlabFloats together with their keys; larger ones have a slab
-// each. A held slab is copied by the first change after the hold: holding costs a reference per slab, and memory only
-// for the slabs that are changed while the hold lives. Not thread-safe.
+// Maps a key to a run of floats. Rows lie in slabs of about kSlabFloats together with their keys;
+// larger ones have a slab each. A held slab is copied by the first change after the hold: holding
+// costs a reference per slab, and memory only for the slabs that are changed while the hold lives.
+// Not thread-safe.
 //
 // Invariants:
 // 1. Every key's row has the number of floats that it was inserted with.
 // 2. Rows of 16 floats and more begin on a cache line.
 // 3. A row's address stays until the store is held and the row is changed after that.
-// 4. One insertion rehashes at most one of the kIndexMaps maps of the index, and these do not grow at the same time.
+// 4. One insertion rehashes at most one of the kIndexMaps maps of the index, and these do not grow
+// at the same time.
 class RowStore {
  public:
   // A job has hundreds of partitions, each with a slab begun; and a change after a hold copies one.
@@ -99,11 +103,13 @@ class RowStore {
     const IndexMap& map = Map(key);
     const auto found = map.find(key);
     if (found == map.end()) return nullptr;
-    return slabs_[found->second >> rows_shift_].memory.data() + (found->second & row_mask_) * stride_;
+    return slabs_[found->second >> rows_shift_].memory.data() +
+           (found->second & row_mask_) * stride_;
   }
 
-  // Finds the row, to be changed until the next Hold, or makes one of `floats` floats with unspecified content;
-  // `inserted` says which. REQUIRES: floats == row_floats, if that is not 0; fewer than 2^32 rows.
+  // Finds the row, to be changed until the next Hold, or makes one of `floats` floats with
+  // unspecified content; `inserted` says which. REQUIRES: floats == row_floats, if that is not 0;
+  // fewer than 2^32 rows.
   float* FindOrInsert(uint64_t key, size_t floats, bool& inserted) {
     const auto [entry, is_new] = Map(key).try_emplace(key, static_cast<uint32_t>(rows_));
     inserted = is_new;
@@ -131,7 +137,9 @@ class RowStore {
   static size_t MapOf(uint64_t key) {
     return internal::kIndexMapOf[(key * 0x9e3779b97f4a7c15u) >> (64 - internal::kIndexHashBits)];
   }
-  const IndexMap& Map(uint64_t key) const { return index_.size() == 1 ? index_.front() : index_[MapOf(key)]; }
+  const IndexMap& Map(uint64_t key) const {
+    return index_.size() == 1 ? index_.front() : index_[MapOf(key)];
+  }
   IndexMap& Map(uint64_t key) { return index_.size() == 1 ? index_.front() : index_[MapOf(key)]; }
 
   float* Writable(uint32_t row) {

@@ -27,7 +27,8 @@ TEST(RowStore, KeepsEveryRowWhereItIs) {
     }
     for (const auto& [key, row] : where) {
       ASSERT_EQ(store.Find(key * 7919), row);
-      for (size_t i = 0; i < width; ++i) ASSERT_EQ(row[i], static_cast<float>(key)) << "width " << width;
+      for (size_t i = 0; i < width; ++i)
+        ASSERT_EQ(row[i], static_cast<float>(key)) << "width " << width;
     }
     EXPECT_EQ(store.size(), 500u);
     EXPECT_EQ(store.float_count(), 500 * width);
@@ -56,7 +57,8 @@ TEST(RowStore, FindsWhatItInsertedAndNothingElse) {
   EXPECT_EQ(keys, (std::vector<uint64_t>{~uint64_t{0}, 5}));
 }
 
-// Of every width that lies in slabs in another way, through growing indices and several holds at a time.
+// Of every width that lies in slabs in another way, through growing indices and several holds at a
+// time.
 TEST(RowStore, AHoldDoesNotChange) {
   for (const size_t width : {1u, 3u, 16u, 17u, 1000u, 5000u}) {
     RowStore store(width);

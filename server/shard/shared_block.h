@@ -20,7 +20,8 @@ struct alignas(kCacheLineBytes) BlockMemory {
   void Unref();
   float* data() { return reinterpret_cast<float*>(this + 1); }
 
-  // Loans, and the block that lends. Only the latter adds to them, so 1 means, to it, that it is alone for good.
+  // Loans, and the block that lends. Only the latter adds to them, so 1 means, to it, that it is
+  // alone for good.
   std::atomic<size_t> references{1};
   const size_t floats;
 };
@@ -29,7 +30,8 @@ static_assert(sizeof(BlockMemory) == kCacheLineBytes);
 }  // namespace internal
 
 // Floats of a SharedBlock as they were when they were lent, for as long as this lives.
-// May be given back (destroyed) on any thread, without the lock of the block that lent it and after its end.
+// May be given back (destroyed) on any thread, without the lock of the block that lent it and after
+// its end.
 class BlockLoan {
  public:
   BlockLoan(BlockLoan&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
@@ -51,9 +53,9 @@ class BlockLoan {
   internal::BlockMemory* memory_;
 };
 
-// A run of floats that begins on a cache line. What is lent never changes: the first write after a loan goes to
-// a copy, unless the loan has ended by then. So a loan costs no time, and memory only where both go on.
-// Not thread-safe, but knows nothing of the threads that loans end on.
+// A run of floats that begins on a cache line. What is lent never changes: the first write after a
+// loan goes to a copy, unless the loan has ended by then. So a loan costs no time, and memory only
+// where both go on. Not thread-safe, but knows nothing of the threads that loans end on.
 class SharedBlock {
  public:
   // Of unspecified content.
@@ -68,7 +70,8 @@ class SharedBlock {
   const float* data() const { return memory_->data(); }
   size_t size() const { return memory_->floats; }  // floats
 
-  // The floats, to be written until the next Lend. Earlier results of data() may be those of a loan from now on.
+  // The floats, to be written until the next Lend. Earlier results of data() may be those of a loan
+  // from now on.
   float* Mutable();
   // The same. REQUIRES: nothing was lent since the last Mutable.
   float* MutableUnlent() { return memory_->data(); }

@@ -63,7 +63,8 @@ TEST(SharedBlock, ALoanOutlivesTheBlock) {
   EXPECT_EQ(loan.data()[99], 1);
 }
 
-// Who writes must have seen that the loans on other threads are over (ThreadSanitizer looks at this one).
+// Who writes must have seen that the loans on other threads are over (ThreadSanitizer looks at this
+// one).
 TEST(SharedBlock, LoansEndOnOtherThreads) {
   constexpr size_t kFloats = 1000;
   constexpr int kRounds = 2000;
@@ -76,7 +77,8 @@ TEST(SharedBlock, LoansEndOnOtherThreads) {
     for (int i = 0; i < kReaders; ++i) {
       readers.emplace_back([&wrong, round, loan = block.Lend()]() mutable {
         const BlockLoan mine = std::move(loan);
-        for (size_t k = 0; k < mine.size(); ++k) wrong += mine.data()[k] != static_cast<float>(round);
+        for (size_t k = 0; k < mine.size(); ++k)
+          wrong += mine.data()[k] != static_cast<float>(round);
       });
     }
     float* data = block.Mutable();

@@ -15,15 +15,16 @@ ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
   const auto memory = std::make_shared_for_overwrite<char[]>(key_bytes + value_bytes);
   gradient.keys.CopyTo(memory.get());
   gradient.values.CopyTo(memory.get() + key_bytes);
-  return {ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes), memory};
+  return {ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes),
+          memory};
 }
 
 }  // namespace
 
 StepSum::StepSum(uint32_t ranks, bool sum_at_close) : ranks_(ranks), sum_at_close_(sum_at_close) {}
 
-void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient,
-                  HasEnded has_ended) {
+void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
+                  Gradient gradient, HasEnded has_ended) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
   staged_bytes_ += gradient.keys.size() + gradient.values.size();
   const size_t owner_bytes = std::exchange(gradient.owner_bytes, 0);
@@ -33,7 +34,9 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   const auto left = early.find(ordinal);
   if (left == early.end()) return;
   // Memory of its own: a copy would take as much.
-  if (owner_bytes > 0 && owner_bytes == left->second.gradient.keys.size() + left->second.gradient.values.size()) return;
+  if (owner_bytes > 0 &&
+      owner_bytes == left->second.gradient.keys.size() + left->second.gradient.values.size())
+    return;
   if (left->second.gradient.owner != nullptr && owner_bytes > 0 &&
       owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
     left->second.gradient.owner_bytes = owner_bytes;
@@ -73,25 +76,26 @@ void StepSum::Fold(const Staged& staged) {
   staged_bytes_ -= staged.gradient.keys.size() + staged.gradient.values.size();
   kept_message_bytes_ -= staged.gradient.owner_bytes;
   const TableSchema& table = *staged.table;
-  const auto [entry, is_new_table] =
-      sums_.try_emplace(table.id(), Sum{staged.table, RowStore(table.is_dense() ? 0 : table.MaxRowWidth())});
+  const auto [entry, is_new_table] = sums_.try_emplace(
+      table.id(), Sum{staged.table, RowStore(table.is_dense() ? 0 : table.MaxRowWidth())});
   RowStore& rows = entry->second.rows;
   const std::vector<uint64_t> keys = CopyKeys(staged.gradient.keys);
   float* row = nullptr;
   bool first = false;
-  ForEachPart(table, keys, staged.gradient.values, [&](size_t i, size_t begin, size_t count, const char* data) {
-    if (begin == 0) row = rows.FindOrInsert(keys[i], table.RowWidth(keys[i]), first);
-    if (first) {
-      std::memcpy(row + begin, data, count * sizeof(float));
-      return;
-    }
-    float* sum = row + begin;
-    for (size_t k = 0; k < count; ++k) {
-      float value;
-      std::memcpy(&value, data + k * sizeof(float), sizeof(float));
-      sum[k] += value;
-    }
-  });
+  ForEachPart(table, keys, staged.gradient.values,
+              [&](size_t i, size_t begin, size_t count, const char* data) {
+                if (begin == 0) row = rows.FindOrInsert(keys[i], table.RowWidth(keys[i]), first);
+                if (first) {
+                  std::memcpy(row + begin, data, count * sizeof(float));
+                  return;
+                }
+                float* sum = row + begin;
+                for (size_t k = 0; k < count; ++k) {
+                  float value;
+                  std::memcpy(&value, data + k * sizeof(float), sizeof(float));
+                  sum[k] += value;
+                }
+              });
 }
 
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {

@@ -14,21 +14,23 @@
 
 namespace pawl {
 
-// Of messages that a partition's early gradients keep in memory; they may be far larger than the gradients, and
-// count once for each of them here.
+// Of messages that a partition's early gradients keep in memory; they may be far larger than the
+// gradients, and count once for each of them here.
 inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 
 // Adds gradients in the order (rank, ordinal), in whatever order they arrive, so
 // that the sum has the same bits every time. The prefix that is complete is added
 // up at once; only what arrived early is kept. Not thread-safe.
 //
-// An early gradient keeps its whole message in memory if that is small enough, and is copied otherwise; one whose owner
-// keeps nothing but it is kept as it is.
+// An early gradient keeps its whole message in memory if that is small enough, and is copied
+// otherwise; one whose owner keeps nothing but it is kept as it is.
 //
-// With backup workers it is not known before the close whose gradients count, so all are kept until then.
+// With backup workers it is not known before the close whose gradients count, so all are kept until
+// then.
 //
-// The owner knows which ranks have ended the step, so that no more gradients of theirs come, and is asked. A rank without
-// gradients costs nothing here, and a step costs O(ranks) in all its calls together.
+// The owner knows which ranks have ended the step, so that no more gradients of theirs come, and is
+// asked. A rank without gradients costs nothing here, and a step costs O(ranks) in all its calls
+// together.
 class StepSum {
  public:
   using HasEnded = absl::FunctionRef<bool(uint32_t rank)>;
@@ -36,7 +38,8 @@ class StepSum {
   StepSum(uint32_t ranks, bool sum_at_close);
 
   // REQUIRES: the rank has not ended, the (rank, ordinal) is new.
-  void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient, HasEnded has_ended);
+  void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
+           Gradient gradient, HasEnded has_ended);
   // A rank has ended the step, or the step has begun and some may have ended it before.
   void RanksHaveEnded(HasEnded has_ended);
 
@@ -44,13 +47,14 @@ class StepSum {
   uint64_t key_count() const { return key_count_; }
   // Bytes of the keys and values of gradients that are kept because they arrived early.
   size_t staged_bytes() const { return staged_bytes_; }
-  // Whether the step can close only if this rank's gradients are taken, however much is kept: the rank that
-  // is next to be added up; or, where all are kept until the close, one of the first `needed` that came.
+  // Whether the step can close only if this rank's gradients are taken, however much is kept: the
+  // rank that is next to be added up; or, where all are kept until the close, one of the first
+  // `needed` that came.
   bool MustTake(uint32_t rank, size_t needed) const;
 
-  // Adds up what is left, without the ranks that have not ended (whose number of gradients it returns), calls
-  // visit(table, key, const float* sum) for every row that has a gradient, each once
-  // (rows do not depend on each other, so their order does not matter), and empties the sum.
+  // Adds up what is left, without the ranks that have not ended (whose number of gradients it
+  // returns), calls visit(table, key, const float* sum) for every row that has a gradient, each
+  // once (rows do not depend on each other, so their order does not matter), and empties the sum.
   template <typename Visit>
   uint64_t Close(HasEnded has_ended, Visit visit) {
     FoldAtClose(has_ended);
@@ -68,7 +72,8 @@ class StepSum {
 
   struct Staged {
     std::shared_ptr<const TableSchema> table;
-    // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied, or has memory of its own.
+    // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied, or has memory of
+    // its own.
     Gradient gradient;
   };
   // One that has pushed in this step.

@@ -14,7 +14,8 @@ constexpr size_t kPrefetchDistance = 16;
 
 void PrefetchRow(const float* row, size_t floats) {
   const char* end = reinterpret_cast<const char*>(row + floats);
-  for (const char* line = reinterpret_cast<const char*>(row); line < end; line += 64) __builtin_prefetch(line);
+  for (const char* line = reinterpret_cast<const char*>(row); line < end; line += 64)
+    __builtin_prefetch(line);
 }
 
 size_t StateFloats(const TableSchema& table, size_t width) {
@@ -23,17 +24,20 @@ size_t StateFloats(const TableSchema& table, size_t width) {
 
 }  // namespace
 
-TablePart::TablePart(std::shared_ptr<const TableSchema> table) : table_(std::move(table)), rows_(MakeRows()) {}
+TablePart::TablePart(std::shared_ptr<const TableSchema> table)
+    : table_(std::move(table)), rows_(MakeRows()) {}
 
 RowStore TablePart::MakeRows() const {
-  return RowStore(table_->is_dense() ? 0 : table_->MaxRowWidth() + StateFloats(table_->MaxRowWidth()));
+  return RowStore(table_->is_dense() ? 0
+                                     : table_->MaxRowWidth() + StateFloats(table_->MaxRowWidth()));
 }
 
 size_t TablePart::StateFloats(size_t width) const { return pawl::StateFloats(*table_, width); }
 
 uint64_t TablePart::CountMissing(const ByteView& keys) const {
   uint64_t missing = 0;
-  for (const uint64_t key : CopyKeys(keys)) missing += !(table_->is_dense() ? blocks_.contains(key) : rows_.contains(key));
+  for (const uint64_t key : CopyKeys(keys))
+    missing += !(table_->is_dense() ? blocks_.contains(key) : rows_.contains(key));
   return missing;
 }
 
@@ -61,8 +65,8 @@ TablePart::RowMemory TablePart::Row(uint64_t key, size_t width) {
   return row;
 }
 
-void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
-                          const RowMemory& row) const {
+void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
+                          const void* gradient, const RowMemory& row) const {
   UpdatePosition position;
   position.step = step;
   if (table_->counts_updates()) {
@@ -95,26 +99,28 @@ void TablePart::Apply(uint64_t step, float scale, const Gradient& gradient) {
       rows[i] = Row(keys[i], width);
       PrefetchRow(rows[i].weights, floats);
     }
-    ForEachPart(*table_, keys, gradient.values, [&](size_t i, size_t begin, size_t count, const char* data) {
-      ApplyPart(step, scale, width, begin, count, data, rows[i]);
-      CountUpdate(width, rows[i].state);
-    });
+    ForEachPart(*table_, keys, gradient.values,
+                [&](size_t i, size_t begin, size_t count, const char* data) {
+                  ApplyPart(step, scale, width, begin, count, data, rows[i]);
+                  CountUpdate(width, rows[i].state);
+                });
     return;
   }
   // A rule that looks at the whole block needs it in one piece.
   std::vector<float> whole(table_->rule().IsElementwise() ? 0 : table_->MaxRowWidth());
-  ForEachPart(*table_, keys, gradient.values, [&](size_t i, size_t begin, size_t count, const char* data) {
-    const size_t width = table_->RowWidth(keys[i]);
-    const bool last = begin + count == width;
-    if (!whole.empty()) {
-      std::memcpy(whole.data() + begin, data, count * sizeof(float));
-      if (last) ApplyRow(step, scale, keys[i], whole.data());
-      return;
-    }
-    const RowMemory block = Row(keys[i], width);
-    ApplyPart(step, scale, width, begin, count, data, block);
-    if (last) CountUpdate(width, block.state);
-  });
+  ForEachPart(*table_, keys, gradient.values,
+              [&](size_t i, size_t begin, size_t count, const char* data) {
+                const size_t width = table_->RowWidth(keys[i]);
+                const bool last = begin + count == width;
+                if (!whole.empty()) {
+                  std::memcpy(whole.data() + begin, data, count * sizeof(float));
+                  if (last) ApplyRow(step, scale, keys[i], whole.data());
+                  return;
+                }
+                const RowMemory block = Row(keys[i], width);
+                ApplyPart(step, scale, width, begin, count, data, block);
+                if (last) CountUpdate(width, block.state);
+              });
 }
 
 void TablePart::ApplyRow(uint64_t step, float scale, uint64_t key, const float* gradient) {
@@ -165,12 +171,15 @@ HeldTable TablePart::Hold() const {
   held.table = table_;
   held.rows = rows_.Hold();
   held.blocks.reserve(blocks_.size());
-  for (const auto& [key, block] : blocks_) held.blocks.push_back({key, block.weights.Lend(), block.state.Lend()});
+  for (const auto& [key, block] : blocks_)
+    held.blocks.push_back({key, block.weights.Lend(), block.state.Lend()});
   held.best = best_;
   return held;
 }
 
-size_t HeldTable::StateFloats(uint64_t key) const { return pawl::StateFloats(*table, table->RowWidth(key)); }
+size_t HeldTable::StateFloats(uint64_t key) const {
+  return pawl::StateFloats(*table, table->RowWidth(key));
+}
 
 uint32_t HeldTable::Digest() const {
   std::vector<std::pair<uint64_t, const float*>> sorted;

@@ -61,7 +61,8 @@ class TablePart {
 
   // Writes the weights of `keys`, one row after the other, to `out`. REQUIRES: the table is sparse.
   void Read(const ByteView& keys, char* out) const;
-  // Appends the weights of `keys`, one block after the other, as they are now. REQUIRES: the table is dense.
+  // Appends the weights of `keys`, one block after the other, as they are now. REQUIRES: the table
+  // is dense.
   void Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const;
 
   // Costs a reference for each slab and block.
@@ -81,7 +82,8 @@ class TablePart {
   friend class PartitionLoader;
   friend class PartitionSaver;
 
-  // Apart, since a pull lends the weights alone: a push to a block that is lent then copies no slots.
+  // Apart, since a pull lends the weights alone: a push to a block that is lent then copies no
+  // slots.
   struct Block {
     SharedBlock weights;
     SharedBlock state;
@@ -97,8 +99,8 @@ class TablePart {
   RowStore MakeRows() const;
   // The row or block, created if need be.
   RowMemory Row(uint64_t key, size_t width);
-  void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
-                 const RowMemory& row) const;
+  void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
+                 const void* gradient, const RowMemory& row) const;
   void CountUpdate(size_t width, float* state) const;
 
   std::shared_ptr<const TableSchema> table_;

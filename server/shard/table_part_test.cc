@@ -18,12 +18,13 @@ constexpr char kAdam[] = "adam { learning_rate: 0.1 }";
 constexpr char kSgd[] = "sgd { learning_rate: 1 }";
 
 // Two blocks: one of kBlockElements and one of kTailFloats.
-TablePart MakeBlocks(const std::string& optimizer, const std::string& initializer = "constant { value: 10 }") {
+TablePart MakeBlocks(const std::string& optimizer,
+                     const std::string& initializer = "constant { value: 10 }") {
   TableSpec spec;
-  EXPECT_TRUE(
-      google::protobuf::TextFormat::ParseFromString("id: 1 name: 'blocks' kind: DENSE element_type: FLOAT32 initializer {" +
-                                                        initializer + "} optimizer {" + optimizer + "}",
-                                                    &spec));
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "id: 1 name: 'blocks' kind: DENSE element_type: FLOAT32 initializer {" + initializer +
+          "} optimizer {" + optimizer + "}",
+      &spec));
   spec.add_shape(kBlockElements + kTailFloats);
   auto schema = TableSchema::Create(spec, 7);
   EXPECT_TRUE(schema.ok()) << schema.status();
@@ -32,7 +33,9 @@ TablePart MakeBlocks(const std::string& optimizer, const std::string& initialize
 
 void Push(TablePart& part, uint64_t key, float value) {
   const Floats gradient(part.table().RowWidth(key), value);
-  part.Apply(0, 1, {ByteView(&key, sizeof(key)), ByteView(gradient.data(), gradient.size() * sizeof(float)), nullptr});
+  part.Apply(0, 1,
+             {ByteView(&key, sizeof(key)),
+              ByteView(gradient.data(), gradient.size() * sizeof(float)), nullptr});
 }
 
 std::vector<BlockLoan> Lend(const TablePart& part, std::vector<uint64_t> keys) {

@@ -8,7 +8,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
-#include "server/optimizer/finite.h"
+#include "server/optimizer/math/finite.h"
 
 namespace pawl {
 namespace {
@@ -25,7 +25,8 @@ bool AllElementsFinite(ElementType type, const char* data, size_t count) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const TableSpec& spec, uint64_t job_seed) {
+absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const TableSpec& spec,
+                                                                       uint64_t job_seed) {
   std::shared_ptr<TableSchema> table(new TableSchema());
   table->spec_ = spec;
   PAWL_RETURN_IF_ERROR(ValidateTableSpec(spec));
@@ -52,7 +53,8 @@ size_t TableSchema::RowWidth(uint64_t key) const {
 absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
                                     size_t& value_bytes) const {
   if (keys.size() % sizeof(uint64_t) != 0) {
-    return Invalid(spec_, absl::StrCat("keys are ", keys.size(), " bytes, which is not a multiple of 8"));
+    return Invalid(spec_,
+                   absl::StrCat("keys are ", keys.size(), " bytes, which is not a multiple of 8"));
   }
   absl::Status status;
   size_t elements = 0;
@@ -63,12 +65,13 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
       uint64_t key;
       std::memcpy(&key, data + i * sizeof(key), sizeof(key));
       if (is_dense() && key >= block_count_) {
-        status = absl::OutOfRangeError(
-            absl::StrCat("table '", spec_.name(), "' has ", block_count_, " blocks; there is no block ", key));
+        status = absl::OutOfRangeError(absl::StrCat("table '", spec_.name(), "' has ", block_count_,
+                                                    " blocks; there is no block ", key));
         return;
       }
       if (const uint32_t right = PartitionOf(id(), key, partitions); right != partition) {
-        status = Invalid(spec_, absl::StrCat("key ", key, " belongs to partition ", right, ", not ", partition));
+        status = Invalid(
+            spec_, absl::StrCat("key ", key, " belongs to partition ", right, ", not ", partition));
         return;
       }
       if (is_dense()) elements += RowWidth(key);
@@ -79,23 +82,26 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
   return status;
 }
 
-absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys,
-                                        const ByteView& values, uint32_t partition, uint32_t partitions) const {
+absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t exponent,
+                                        const ByteView& keys, const ByteView& values,
+                                        uint32_t partition, uint32_t partitions) const {
   if (!IsElementType(element_type)) {
     return Invalid(spec_, absl::StrCat("element type ", static_cast<int>(element_type),
                                        " was pushed; there are FLOAT32, BFLOAT16 and FLOAT16"));
   }
   if (!IsElementExponent(element_type, exponent)) {
-    return Invalid(spec_, absl::StrCat("exponent ", exponent, " was pushed; of FLOAT16 it is from ", kMinElementExponent,
-                                       " to ", kMaxElementExponent, ", of other types 0"));
+    return Invalid(spec_, absl::StrCat("exponent ", exponent, " was pushed; of FLOAT16 it is from ",
+                                       kMinElementExponent, " to ", kMaxElementExponent,
+                                       ", of other types 0"));
   }
   size_t value_bytes = 0;
   PAWL_RETURN_IF_ERROR(CheckKeys(keys, partition, partitions, value_bytes));
   const size_t element_bytes = ElementBytes(element_type);
   value_bytes = value_bytes / sizeof(float) * element_bytes;
   if (values.size() != value_bytes) {
-    return Invalid(spec_, absl::StrCat("values are ", values.size(), " bytes; ", keys.size() / sizeof(uint64_t),
-                                       " keys take ", value_bytes, ", ", element_bytes, " an element"));
+    return Invalid(spec_, absl::StrCat("values are ", values.size(), " bytes; ",
+                                       keys.size() / sizeof(uint64_t), " keys take ", value_bytes,
+                                       ", ", element_bytes, " an element"));
   }
   bool finite = true;
   char scratch[sizeof(float)];
@@ -103,7 +109,8 @@ absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t expone
     // No exponent makes them infinite.
     finite = finite && AllElementsFinite(element_type, data, count);
   });
-  if (!finite) return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
+  if (!finite)
+    return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
   return absl::OkStatus();
 }
 

@@ -19,7 +19,8 @@ namespace pawl {
 class TableSchema {
  public:
   // INVALID_ARGUMENT, naming the table and the field, for an impossible spec.
-  static absl::StatusOr<std::shared_ptr<const TableSchema>> Create(const TableSpec& spec, uint64_t job_seed);
+  static absl::StatusOr<std::shared_ptr<const TableSchema>> Create(const TableSpec& spec,
+                                                                   uint64_t job_seed);
 
   const TableSpec& spec() const { return spec_; }
   uint32_t id() const { return spec_.id(); }
@@ -27,7 +28,9 @@ class TableSchema {
   const UpdateRule& rule() const { return *rule_; }
   const TableInitializer& initializer() const { return *initializer_; }
   // Whether the rule needs to know how often a row was updated.
-  bool counts_updates() const { return spec_.optimizer().has_adam() || spec_.optimizer().has_adamw(); }
+  bool counts_updates() const {
+    return spec_.optimizer().has_adam() || spec_.optimizer().has_adamw();
+  }
 
   // Elements of the row or block `key`. REQUIRES: the key is in the table.
   size_t RowWidth(uint64_t key) const;
@@ -37,12 +40,14 @@ class TableSchema {
   uint64_t BlockCount() const { return block_count_; }
 
   // Checks what a gradient can get wrong by itself, so that after it nothing can
-  // fail: a type that there is with an exponent that it can have, whole keys, keys in range and in `partition` of
-  // `partitions`, as many values as the keys' rows have, all of them finite. INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
-  absl::Status CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys, const ByteView& values,
-                             uint32_t partition, uint32_t partitions) const;
+  // fail: a type that there is with an exponent that it can have, whole keys, keys in range and in
+  // `partition` of `partitions`, as many values as the keys' rows have, all of them finite.
+  // INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
+  absl::Status CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys,
+                             const ByteView& values, uint32_t partition, uint32_t partitions) const;
   // The same for keys alone; on success `value_bytes` is what their rows take.
-  absl::Status CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions, size_t& value_bytes) const;
+  absl::Status CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
+                         size_t& value_bytes) const;
 
  private:
   TableSchema() = default;

@@ -36,13 +36,14 @@ TableSpec DenseSpec(std::vector<uint64_t> shape) {
   return spec;
 }
 
-absl::Status Check(const TableSpec& spec, std::vector<uint64_t> keys, std::vector<float> values, ElementType type = FLOAT32,
-                   int partition = -1, int32_t exponent = 0) {
+absl::Status Check(const TableSpec& spec, std::vector<uint64_t> keys, std::vector<float> values,
+                   ElementType type = FLOAT32, int partition = -1, int32_t exponent = 0) {
   const auto schema = TableSchema::Create(spec, 1);
   EXPECT_TRUE(schema.ok()) << schema.status();
   if (partition < 0) partition = keys.empty() ? 0 : PartitionOf(1, keys[0], kPartitions);
   return (*schema)->CheckGradient(type, exponent, ByteView(keys.data(), keys.size() * 8),
-                                  ByteView(values.data(), values.size() * 4), partition, kPartitions);
+                                  ByteView(values.data(), values.size() * 4), partition,
+                                  kPartitions);
 }
 
 TEST(TableSchema, RefusesImpossibleSpecs) {
@@ -77,7 +78,8 @@ TEST(TableSchema, RefusesWrongLengthsAndTypes) {
   EXPECT_EQ(Check(SparseSpec(2), {5}, {1}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2, 3}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Check(SparseSpec(2), {5}, {1, 2}, ELEMENT_TYPE_UNSPECIFIED).ok());
-  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, static_cast<ElementType>(4)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, static_cast<ElementType>(4)).code(),
+            absl::StatusCode::kInvalidArgument);
   // What is four bytes for each element here is two elements there.
   for (const ElementType type : {BFLOAT16, FLOAT16}) {
     EXPECT_TRUE(Check(SparseSpec(4), {5}, {1, 2}, type).ok());
@@ -87,32 +89,41 @@ TEST(TableSchema, RefusesWrongLengthsAndTypes) {
   }
   EXPECT_TRUE(Check(SparseSpec(4), {5}, {1, 2}, FLOAT16, -1, -125).ok());
   EXPECT_TRUE(Check(SparseSpec(4), {5}, {1, 2}, FLOAT16, -1, 112).ok());
-  EXPECT_EQ(Check(SparseSpec(4), {5}, {1, 2}, FLOAT16, -1, 113).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Check(SparseSpec(4), {5}, {1, 2}, BFLOAT16, -1, -1).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, FLOAT32, -1, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(SparseSpec(4), {5}, {1, 2}, FLOAT16, -1, 113).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(SparseSpec(4), {5}, {1, 2}, BFLOAT16, -1, -1).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, FLOAT32, -1, 1).code(),
+            absl::StatusCode::kInvalidArgument);
   const uint32_t wrong = (PartitionOf(1, 5, kPartitions) + 1) % kPartitions;
-  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, FLOAT32, wrong).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Check(DenseSpec({7}), {1}, {1, 2, 3, 4, 5, 6, 7}).code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(Check(DenseSpec({7}), {0}, {1, 2, 3, 4, 5, 6}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, FLOAT32, wrong).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(DenseSpec({7}), {1}, {1, 2, 3, 4, 5, 6, 7}).code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Check(DenseSpec({7}), {0}, {1, 2, 3, 4, 5, 6}).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Check(DenseSpec({7}), {0}, {1, 2, 3, 4, 5, 6, 7}).ok());
 }
 
 TEST(TableSchema, FindsOneValueThatIsNotFiniteAnywhere) {
   constexpr size_t kWidth = 67;  // whole vectors of any size and a tail
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-                          -std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
     for (size_t i = 0; i < kWidth; ++i) {
       std::vector<float> values(kWidth, std::numeric_limits<float>::max());
       EXPECT_TRUE(Check(SparseSpec(kWidth), {5}, values).ok());
       values[i] = bad;
-      EXPECT_EQ(Check(SparseSpec(kWidth), {5}, values).code(), absl::StatusCode::kInvalidArgument) << i;
+      EXPECT_EQ(Check(SparseSpec(kWidth), {5}, values).code(), absl::StatusCode::kInvalidArgument)
+          << i;
     }
   }
 }
 
 TEST(TableSchema, FindsOneValueOf16BitsThatIsNotFiniteAnywhere) {
   constexpr size_t kWidth = 4096;
-  for (const auto& [type, infinity, largest] : {std::tuple(BFLOAT16, 0x7f80, 0x7f7f), std::tuple(FLOAT16, 0x7c00, 0x7bff)}) {
+  for (const auto& [type, infinity, largest] :
+       {std::tuple(BFLOAT16, 0x7f80, 0x7f7f), std::tuple(FLOAT16, 0x7c00, 0x7bff)}) {
     for (const size_t i : {size_t{0}, size_t{1}, size_t{67}, size_t{2047}, kWidth - 1}) {
       std::vector<uint16_t> halves(kWidth, static_cast<uint16_t>(largest));
       std::vector<float> values(kWidth / 2);
@@ -120,7 +131,9 @@ TEST(TableSchema, FindsOneValueOf16BitsThatIsNotFiniteAnywhere) {
       EXPECT_TRUE(Check(SparseSpec(kWidth), {5}, values, type).ok());
       halves[i] = static_cast<uint16_t>(infinity);
       std::memcpy(values.data(), halves.data(), kWidth * 2);
-      EXPECT_EQ(Check(SparseSpec(kWidth), {5}, values, type).code(), absl::StatusCode::kInvalidArgument) << i;
+      EXPECT_EQ(Check(SparseSpec(kWidth), {5}, values, type).code(),
+                absl::StatusCode::kInvalidArgument)
+          << i;
     }
   }
 }

@@ -24,19 +24,22 @@ bool TermHistory::Begin(uint64_t first_index, uint64_t term) {
 }
 
 uint64_t TermHistory::TermOf(uint64_t index) const {
-  const auto after = std::upper_bound(runs_.begin(), runs_.end(), index,
-                                      [](uint64_t wanted, const TermRun& run) { return wanted < run.first_index; });
+  const auto after = std::upper_bound(
+      runs_.begin(), runs_.end(), index,
+      [](uint64_t wanted, const TermRun& run) { return wanted < run.first_index; });
   return after == runs_.begin() ? 0 : std::prev(after)->term;
 }
 
-uint64_t LastSharedIndex(const TermHistory& a, uint64_t a_last, const TermHistory& b, uint64_t b_last) {
+uint64_t LastSharedIndex(const TermHistory& a, uint64_t a_last, const TermHistory& b,
+                         uint64_t b_last) {
   size_t i = a.runs().size();
   size_t j = b.runs().size();
   while (i > 0 && j > 0) {
     const TermRun& in_a = a.runs()[i - 1];
     const TermRun& in_b = b.runs()[j - 1];
     if (in_a.term == in_b.term) {
-      const uint64_t last = std::min(LastOf(a.runs(), i - 1, a_last), LastOf(b.runs(), j - 1, b_last));
+      const uint64_t last =
+          std::min(LastOf(a.runs(), i - 1, a_last), LastOf(b.runs(), j - 1, b_last));
       if (last >= std::max(in_a.first_index, in_b.first_index)) return last;
     }
     // The other log has no entry of the later term.

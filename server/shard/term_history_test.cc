@@ -51,11 +51,14 @@ TEST(TermHistoryTest, TheOldestRunsAreForgotten) {
 TEST(LastSharedIndexTest, IsTheEndOfTheLastCommonTerm) {
   const TermHistory primary = Of({{1, 1}, {10, 3}, {20, 7}});
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}}), 15), 15u) << "it lacks the rest";
-  EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}}), 22), 19u) << "it is ahead in a former term";
-  EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}, {15, 5}}), 30), 14u) << "another primary wrote the rest";
+  EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}}), 22), 19u)
+      << "it is ahead in a former term";
+  EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}, {15, 5}}), 30), 14u)
+      << "another primary wrote the rest";
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {8, 5}}), 30), 7u);
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}, {20, 7}}), 25), 25u);
-  EXPECT_EQ(LastSharedIndex(primary, 19, Of({{1, 1}, {10, 3}}), 15), 15u) << "its own last run has no entries";
+  EXPECT_EQ(LastSharedIndex(primary, 19, Of({{1, 1}, {10, 3}}), 15), 15u)
+      << "its own last run has no entries";
 }
 
 TEST(LastSharedIndexTest, WithoutACommonKnownTermNothingIsShared) {
@@ -71,7 +74,8 @@ TEST(LastSharedIndexTest, AgreesWithTheComparisonOfAllEntries) {
   std::mt19937_64 random(5);
   const auto below = [&](uint64_t bound) { return random() % bound; };
   for (int round = 0; round < 20000; ++round) {
-    // Of three replicas each term's primary is one, which appends; others get a beginning of its log.
+    // Of three replicas each term's primary is one, which appends; others get a beginning of its
+    // log.
     std::vector<std::vector<uint64_t>> logs(3);
     for (uint64_t term = 1; term <= 6; ++term) {
       const size_t primary = below(3);
@@ -79,7 +83,8 @@ TEST(LastSharedIndexTest, AgreesWithTheComparisonOfAllEntries) {
       for (size_t other = 0; other < 3; ++other) {
         if (other == primary || below(2) == 0) continue;
         size_t shared = 0;
-        while (shared < std::min(logs[primary].size(), logs[other].size()) && logs[primary][shared] == logs[other][shared]) {
+        while (shared < std::min(logs[primary].size(), logs[other].size()) &&
+               logs[primary][shared] == logs[other][shared]) {
           ++shared;
         }
         logs[other].resize(shared);
@@ -97,7 +102,9 @@ TEST(LastSharedIndexTest, AgreesWithTheComparisonOfAllEntries) {
     for (size_t i = 0; i < std::min(logs[0].size(), logs[1].size()); ++i) {
       if (logs[0][i] == logs[1][i]) expected = i + 1;
     }
-    ASSERT_EQ(LastSharedIndex(history_of(logs[0]), logs[0].size(), history_of(logs[1]), logs[1].size()), expected);
+    ASSERT_EQ(
+        LastSharedIndex(history_of(logs[0]), logs[0].size(), history_of(logs[1]), logs[1].size()),
+        expected);
   }
 }
 

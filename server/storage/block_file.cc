@@ -14,8 +14,8 @@ namespace pawl {
 namespace {
 
 constexpr absl::string_view kMagic = "PAWLBLK\n";
-// Synced every so often while it is written, so that the sync at the end is short and does not hold up the log's on
-// the same disk.
+// Synced every so often while it is written, so that the sync at the end is short and does not hold
+// up the log's on the same disk.
 constexpr uint64_t kSyncEveryBytes = 32u << 20;
 
 std::string EncodeHeader(const BlockFileId& id) {
@@ -34,8 +34,8 @@ std::string EncodeHeader(const BlockFileId& id) {
   return header;
 }
 
-// What a block's checksum begins with: the file that it belongs to and its place in it, so that a block of another
-// file or place is not taken for it.
+// What a block's checksum begins with: the file that it belongs to and its place in it, so that a
+// block of another file or place is not taken for it.
 uint32_t BlockSeed(uint32_t id_crc, uint64_t block, uint32_t length) {
   char seed[16];
   PutNumber(PutNumber(PutNumber(seed, id_crc), block), length);
@@ -77,7 +77,8 @@ Footer TakeFooter(const char* footer) {
 BlockFileWriter::BlockFileWriter(std::unique_ptr<WritableFile> file, const BlockFileId& id)
     : file_(std::move(file)), header_(EncodeHeader(id)) {}
 
-absl::StatusOr<std::unique_ptr<BlockFileWriter>> BlockFileWriter::Create(Env& env, const std::string& path,
+absl::StatusOr<std::unique_ptr<BlockFileWriter>> BlockFileWriter::Create(Env& env,
+                                                                         const std::string& path,
                                                                          const BlockFileId& id) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.Create(path));
   std::unique_ptr<BlockFileWriter> writer(new BlockFileWriter(std::move(file), id));
@@ -128,9 +129,10 @@ absl::Status BlockFileWriter::WriteBlock(absl::string_view payload) {
   uint32_t id_crc;
   std::memcpy(&id_crc, header_.data() + kBlockFileHeaderBytes - 4, 4);
   char block_header[kBlockHeaderBytes];
-  PutNumber(PutNumber(block_header, length), Crc32c(BlockSeed(id_crc, blocks_, length), payload.data(), payload.size()));
-  const std::array<WritableFile::Fragment, 2> fragments = {WritableFile::Fragment(block_header, kBlockHeaderBytes),
-                                                           Fragment(payload)};
+  PutNumber(PutNumber(block_header, length),
+            Crc32c(BlockSeed(id_crc, blocks_, length), payload.data(), payload.size()));
+  const std::array<WritableFile::Fragment, 2> fragments = {
+      WritableFile::Fragment(block_header, kBlockHeaderBytes), Fragment(payload)};
   PAWL_RETURN_IF_ERROR(Write(fragments));
   ++blocks_;
   payload_bytes_ += payload.size();
@@ -148,8 +150,8 @@ absl::Status BlockFileWriter::Write(absl::Span<const WritableFile::Fragment> fra
   return file_->Append(fragments);
 }
 
-absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::Open(Env& env, const std::string& path,
-                                                                       const BlockFileId& expected) {
+absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::Open(
+    Env& env, const std::string& path, const BlockFileId& expected) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<BlockFileReader> reader, OpenAny(env, path));
   PAWL_RETURN_IF_ERROR(reader->CheckId(expected));
   return reader;
@@ -160,7 +162,8 @@ absl::StatusOr<BlockFileId> BlockFileReader::ReadId(Env& env, const std::string&
   return reader->id();
 }
 
-absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::OpenAny(Env& env, const std::string& path) {
+absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::OpenAny(Env& env,
+                                                                          const std::string& path) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForRead(path));
   PAWL_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
   std::unique_ptr<BlockFileReader> reader(new BlockFileReader(path, std::move(file), size));
@@ -172,7 +175,8 @@ absl::Status BlockFileReader::ReadHeader() {
   char header[kBlockFileHeaderBytes];
   PAWL_RETURN_IF_ERROR(Read(header, sizeof(header), "the header"));
   offset_ = 0;  // What errors name.
-  if (absl::string_view(header, kMagic.size()) != kMagic) return Damaged("this is no block file: its magic is wrong");
+  if (absl::string_view(header, kMagic.size()) != kMagic)
+    return Damaged("this is no block file: its magic is wrong");
   const char* in = header + kMagic.size();
   const auto version = TakeNumber<uint32_t>(in);
   id_.kind = static_cast<BlockFileKind>(TakeNumber<uint32_t>(in));
@@ -182,9 +186,11 @@ absl::Status BlockFileReader::ReadHeader() {
   id_.index = TakeNumber<uint64_t>(in);
   id_.mark = TakeNumber<uint64_t>(in);
   id_crc_ = TakeNumber<uint32_t>(in);
-  if (id_crc_ != Crc32c(0, header, kBlockFileHeaderBytes - 4)) return Damaged("the header's checksum is wrong");
+  if (id_crc_ != Crc32c(0, header, kBlockFileHeaderBytes - 4))
+    return Damaged("the header's checksum is wrong");
   if (version != kBlockFileVersion || reserved != 0) {
-    return Damaged(absl::StrCat("the format's version is ", version, "; this program reads ", kBlockFileVersion));
+    return Damaged(absl::StrCat("the format's version is ", version, "; this program reads ",
+                                kBlockFileVersion));
   }
   offset_ = kBlockFileHeaderBytes;
   file_crc_ = Crc32c(0, header, kBlockFileHeaderBytes);
@@ -194,10 +200,12 @@ absl::Status BlockFileReader::ReadHeader() {
 absl::Status BlockFileReader::CheckId(const BlockFileId& expected) const {
   if (id_.kind != expected.kind) return Damaged(absl::StrCat("it is a ", KindName(id_.kind)));
   if (id_.job_id != expected.job_id) {
-    return Damaged(absl::StrCat("it belongs to job ", id_.job_id, ", not to job ", expected.job_id));
+    return Damaged(
+        absl::StrCat("it belongs to job ", id_.job_id, ", not to job ", expected.job_id));
   }
   if (id_.partition != expected.partition) {
-    return Damaged(absl::StrCat("it holds partition ", id_.partition, ", not ", expected.partition));
+    return Damaged(
+        absl::StrCat("it holds partition ", id_.partition, ", not ", expected.partition));
   }
   if (id_.index != expected.index) {
     return Damaged(absl::StrCat("it holds log index ", id_.index, ", not ", expected.index));
@@ -220,10 +228,12 @@ absl::StatusOr<absl::string_view> BlockFileReader::NextBlock() {
     return absl::string_view();
   }
   if (length > kBlockBytes) {
-    return Damaged(absl::StrCat("block ", blocks_, " has a length of ", length, ", more than ", kBlockBytes));
+    return Damaged(
+        absl::StrCat("block ", blocks_, " has a length of ", length, ", more than ", kBlockBytes));
   }
   if (payload_bytes_ != blocks_ * kBlockBytes) {
-    return Damaged(absl::StrCat("block ", blocks_, " follows a shorter one than ", kBlockBytes, " bytes"));
+    return Damaged(
+        absl::StrCat("block ", blocks_, " follows a shorter one than ", kBlockBytes, " bytes"));
   }
   const uint64_t block_offset = offset_;
   offset_ += 4;
@@ -252,7 +262,8 @@ absl::Status BlockFileReader::ReadFooter(const char* length_field) {
   if (says.footer_crc != Crc32c(file_crc_, footer, kBlockFileFooterBytes - 4)) {
     return Damaged("the footer's checksum is wrong");
   }
-  if (says.payload_bytes != payload_bytes_ || says.blocks != blocks_ || says.file_crc != file_crc_) {
+  if (says.payload_bytes != payload_bytes_ || says.blocks != blocks_ ||
+      says.file_crc != file_crc_) {
     return Damaged("the footer does not agree with the blocks before it");
   }
   offset_ += kBlockFileFooterBytes;
@@ -263,7 +274,8 @@ absl::Status BlockFileReader::ReadFooter(const char* length_field) {
 
 absl::StatusOr<BlockFileInfo> BlockFileReader::PeekInfo() {
   char footer[kBlockFileFooterBytes];
-  if (file_bytes_ < kBlockFileHeaderBytes + sizeof(footer)) return Damaged("the file ends within the footer");
+  if (file_bytes_ < kBlockFileHeaderBytes + sizeof(footer))
+    return Damaged("the file ends within the footer");
   PAWL_RETURN_IF_ERROR(ReadAt(file_bytes_ - sizeof(footer), footer, sizeof(footer), "the footer"));
   const Footer says = TakeFooter(footer);
   if (says.footer_crc != Crc32c(says.file_crc, footer, kBlockFileFooterBytes - 4)) {
@@ -276,7 +288,8 @@ absl::Status BlockFileReader::Read(char* out, size_t size, absl::string_view wha
   return ReadAt(offset_, out, size, what);
 }
 
-absl::Status BlockFileReader::ReadAt(uint64_t offset, char* out, size_t size, absl::string_view what) {
+absl::Status BlockFileReader::ReadAt(uint64_t offset, char* out, size_t size,
+                                     absl::string_view what) {
   PAWL_ASSIGN_OR_RETURN(const size_t count, file_->Read(offset, absl::MakeSpan(out, size)));
   if (count == size) return absl::OkStatus();
   return Damaged(absl::StrCat("the file ends within ", what));
@@ -286,8 +299,10 @@ absl::Status BlockFileReader::Damaged(absl::string_view what) const {
   return absl::DataLossError(absl::StrCat(path_, " is damaged at offset ", offset_, ": ", what));
 }
 
-absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path, const BlockFileId& expected) {
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader, BlockFileReader::Open(env, path, expected));
+absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path,
+                                              const BlockFileId& expected) {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader,
+                        BlockFileReader::Open(env, path, expected));
   while (true) {
     PAWL_ASSIGN_OR_RETURN(const absl::string_view block, reader->NextBlock());
     if (block.empty()) return reader->info();

@@ -1,4 +1,5 @@
-// A file of checked blocks: what snapshots and the parts of checkpoints are. block_file_format.md has the bytes.
+// A file of checked blocks: what snapshots and the parts of checkpoints are. block_file_format.md
+// has the bytes.
 #ifndef PAWL_SERVER_STORAGE_BLOCK_FILE_H_
 #define PAWL_SERVER_STORAGE_BLOCK_FILE_H_
 
@@ -15,8 +16,8 @@
 
 namespace pawl {
 
-// Payload of all blocks but the last: large enough that headers and calls cost nothing, small enough that a reader's
-// buffer does not matter.
+// Payload of all blocks but the last: large enough that headers and calls cost nothing, small
+// enough that a reader's buffer does not matter.
 inline constexpr uint32_t kBlockBytes = 1u << 20;
 inline constexpr uint32_t kBlockFileVersion = 1;
 inline constexpr size_t kBlockFileHeaderBytes = 52;
@@ -35,7 +36,8 @@ struct BlockFileId {
   uint32_t partition = 0;
   // The log index of the state that the file holds.
   uint64_t index = 0;
-  // kCheckpointPart: the checkpoint's step. kSnapshot: where the log was when the snapshot was begun (log_format.md).
+  // kCheckpointPart: the checkpoint's step. kSnapshot: where the log was when the snapshot was
+  // begun (log_format.md).
   uint64_t mark = 0;
 };
 
@@ -49,11 +51,13 @@ struct BlockFileInfo {
 // Not thread-safe. Without Finish the file is incomplete, which readers detect.
 class BlockFileWriter {
  public:
-  static absl::StatusOr<std::unique_ptr<BlockFileWriter>> Create(Env& env, const std::string& path, const BlockFileId& id);
+  static absl::StatusOr<std::unique_ptr<BlockFileWriter>> Create(Env& env, const std::string& path,
+                                                                 const BlockFileId& id);
 
   // After an error the file is of no use.
   absl::Status Append(absl::string_view bytes);
-  // Writes the footer, syncs and closes. Nothing may be called after it. The name is durable once its folder is synced.
+  // Writes the footer, syncs and closes. Nothing may be called after it. The name is durable once
+  // its folder is synced.
   absl::StatusOr<BlockFileInfo> Finish();
 
  private:
@@ -81,14 +85,15 @@ class BlockFileReader {
   // What a file says it is, of which nothing else is read.
   static absl::StatusOr<BlockFileId> ReadId(Env& env, const std::string& path);
 
-  // What the footer says, without reading what is before it: which file it is, not whether it is whole.
+  // What the footer says, without reading what is before it: which file it is, not whether it is
+  // whole.
   absl::StatusOr<BlockFileInfo> PeekInfo();
 
   const BlockFileId& id() const { return id_; }
   const std::string& path() const { return path_; }
 
-  // The next block's payload, which lives until the next call. Empty at the end of the file: only then is it known
-  // that the file is whole.
+  // The next block's payload, which lives until the next call. Empty at the end of the file: only
+  // then is it known that the file is whole.
   absl::StatusOr<absl::string_view> NextBlock();
   // REQUIRES: NextBlock has returned the end.
   const BlockFileInfo& info() const { return info_; }
@@ -96,7 +101,8 @@ class BlockFileReader {
  private:
   BlockFileReader(std::string path, std::unique_ptr<ReadableFile> file, uint64_t file_bytes)
       : path_(std::move(path)), file_(std::move(file)), file_bytes_(file_bytes) {}
-  static absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenAny(Env& env, const std::string& path);
+  static absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenAny(Env& env,
+                                                                  const std::string& path);
   absl::Status ReadHeader();
   absl::Status CheckId(const BlockFileId& expected) const;
   absl::Status ReadFooter(const char* length_field);
@@ -120,7 +126,8 @@ class BlockFileReader {
 };
 
 // Reads all of a file, for its checks alone.
-absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path, const BlockFileId& expected);
+absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path,
+                                              const BlockFileId& expected);
 
 }  // namespace pawl
 

@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/fault_env.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
-#include "server/storage/worked_bytes.h"
+#include "server/storage/testing/worked_bytes.h"
 
 namespace pawl {
 namespace {
@@ -16,7 +16,8 @@ namespace {
 constexpr char kPath[] = "/f";
 const BlockFileId kId = {BlockFileKind::kCheckpointPart, 77, 5, 123, 9};
 
-BlockFileInfo WriteFile(Env& env, const std::string& path, const BlockFileId& id, absl::string_view payload,
+BlockFileInfo WriteFile(Env& env, const std::string& path, const BlockFileId& id,
+                        absl::string_view payload,
                         size_t piece = std::numeric_limits<size_t>::max()) {
   std::unique_ptr<BlockFileWriter> writer = BlockFileWriter::Create(env, path, id).value();
   while (!payload.empty()) {
@@ -49,14 +50,16 @@ std::string Payload(size_t size) {
 void ExpectDamaged(Env& env, const BlockFileId& id, absl::string_view what) {
   const absl::Status status = ReadFile(env, kPath, id).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << what << ": " << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(kPath, " is damaged at offset "))) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(kPath, " is damaged at offset ")))
+      << status;
 }
 
 TEST(BlockFileTest, AnySizeInAnyPiecesIsReadBack) {
   FaultEnv env(1);
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{kBlockBytes - 1}, size_t{kBlockBytes}, size_t{kBlockBytes + 1},
-                            size_t{3 * kBlockBytes + 17}}) {
-    for (const size_t piece : {size_t{1000}, size_t{kBlockBytes + 7}, std::numeric_limits<size_t>::max()}) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{kBlockBytes - 1}, size_t{kBlockBytes},
+                            size_t{kBlockBytes + 1}, size_t{3 * kBlockBytes + 17}}) {
+    for (const size_t piece :
+         {size_t{1000}, size_t{kBlockBytes + 7}, std::numeric_limits<size_t>::max()}) {
       const std::string payload = Payload(size);
       const BlockFileInfo info = WriteFile(env, kPath, kId, payload, piece);
       EXPECT_EQ(info.payload_bytes, size);
@@ -115,11 +118,11 @@ TEST(BlockFileTest, AFileThatWasNotFinishedIsDetected) {
 
 TEST(BlockFileTest, AnotherFileUnderThisNameIsDetected) {
   FaultEnv env(1);
-  for (const BlockFileId& other :
-       {BlockFileId{BlockFileKind::kSnapshot, 77, 5, 123, 9}, BlockFileId{BlockFileKind::kCheckpointPart, 78, 5, 123, 9},
-        BlockFileId{BlockFileKind::kCheckpointPart, 77, 6, 123, 9},
-        BlockFileId{BlockFileKind::kCheckpointPart, 77, 5, 124, 9},
-        BlockFileId{BlockFileKind::kCheckpointPart, 77, 5, 123, 10}}) {
+  for (const BlockFileId& other : {BlockFileId{BlockFileKind::kSnapshot, 77, 5, 123, 9},
+                                   BlockFileId{BlockFileKind::kCheckpointPart, 78, 5, 123, 9},
+                                   BlockFileId{BlockFileKind::kCheckpointPart, 77, 6, 123, 9},
+                                   BlockFileId{BlockFileKind::kCheckpointPart, 77, 5, 124, 9},
+                                   BlockFileId{BlockFileKind::kCheckpointPart, 77, 5, 123, 10}}) {
     WriteFile(env, kPath, other, Payload(300));
     ExpectDamaged(env, kId, "another file");
   }
@@ -140,7 +143,8 @@ TEST(BlockFileTest, BlocksOfAnotherPlaceOrFileAreDetected) {
   BlockFileId other = kId;
   other.partition = 6;
   WriteFile(env, "/other", other, Payload(3 * kBlockBytes));
-  env.SetContents(kPath, contents.substr(0, kBlockFileHeaderBytes) + env.Contents("/other").substr(kBlockFileHeaderBytes));
+  env.SetContents(kPath, contents.substr(0, kBlockFileHeaderBytes) +
+                             env.Contents("/other").substr(kBlockFileHeaderBytes));
   ExpectDamaged(env, kId, "blocks of another file");
 
   std::string without = contents;
@@ -159,7 +163,8 @@ TEST(BlockFileTest, AFullDiskIsReported) {
 TEST(BlockFileTest, TheDocumentShowsTheBytes) {
   FaultEnv env(1);
   WriteFile(env, kPath, kId, "Pawl");
-  EXPECT_EQ(ReadWorkedBytes("block_file_format.md"), env.Contents(kPath)) << FormatWorkedBytes(env.Contents(kPath));
+  EXPECT_EQ(ReadWorkedBytes("server/storage/block_file_format.md"), env.Contents(kPath))
+      << FormatWorkedBytes(env.Contents(kPath));
 }
 
 }  // namespace

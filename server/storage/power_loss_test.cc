@@ -1,6 +1,6 @@
-// Kills and power losses at random moments, also of cuts. With syncs, nothing that was reported durable is
-// ever missing, and the server always starts. Without, a loss of power may take the end of the log, but
-// never joins the log before a cut to the one after it.
+// Kills and power losses at random moments, also of cuts. With syncs, nothing that was reported
+// durable is ever missing, and the server always starts. Without, a loss of power may take the end
+// of the log, but never joins the log before a cut to the one after it.
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -12,9 +12,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/fault_env.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
-#include "server/storage/storage_harness.h"
+#include "server/storage/testing/storage_harness.h"
 
 namespace pawl {
 namespace {
@@ -38,7 +38,8 @@ struct Era {
   }
 };
 
-// The eras that it may be found in, oldest first: of each cut it is not known whether it is durable.
+// The eras that it may be found in, oldest first: of each cut it is not known whether it is
+// durable.
 using Expected = std::vector<Era>;
 
 class Torture {
@@ -47,7 +48,7 @@ class Torture {
 
   // Returns how often the server has started.
   int Run() {
-    for (int life = 0; life < kLives && !testing::Test::HasFailure(); ++life) {
+    for (int incarnation = 0; incarnation < kLives && !testing::Test::HasFailure(); ++incarnation) {
       Live();
       if (is_damaged_) return starts_;
       server_ = nullptr;
@@ -99,12 +100,15 @@ class Torture {
     const auto is_it = [&](const Era& era) {
       if (found == server_->partitions().end()) return !era.durable.has_value();
       const auto known = era.states.find(found->second.index);
-      return found->second.index >= era.durable.value_or(0) && known != era.states.end() && known->second == found->second;
+      return found->second.index >= era.durable.value_or(0) && known != era.states.end() &&
+             known->second == found->second;
     };
     const auto era = std::find_if(expected.rbegin(), expected.rend(), is_it);
     if (era == expected.rend()) {
       ADD_FAILURE() << "partition " << p << " is in no state that it may be in, "
-                    << (found == server_->partitions().end() ? "but gone" : absl::StrCat("at ", found->second.index));
+                    << (found == server_->partitions().end()
+                            ? "but gone"
+                            : absl::StrCat("at ", found->second.index));
       return;
     }
     Era present = found == server_->partitions().end() ? Era() : *era;
@@ -119,13 +123,15 @@ class Torture {
       // A snapshot may be ahead of what is left of the log: then it is no way back.
       for (const RecoveredPartition& recovered : server_->recovered().partitions) {
         if (recovered.partition != p) continue;
-        present.states.erase(present.states.begin(), present.states.lower_bound(recovered.snapshot_index));
+        present.states.erase(present.states.begin(),
+                             present.states.lower_bound(recovered.snapshot_index));
       }
     }
     expected = {std::move(present)};
   }
 
-  // One life, which ends at some moment with a loss of power, or when the test has had enough.
+  // One incarnation, which ends at some moment with a loss of power, or when the test has had
+  // enough.
   void Live() {
     if (Random(3) != 0) env_.CutPowerAfter(static_cast<int64_t>(Random(150)));
     if (!Open()) return;
@@ -161,7 +167,8 @@ class Torture {
           break;
         default:
           for (uint64_t count = Random(6); count > 0; --count) {
-            if (!server_->Append(p, std::string(Random(400), static_cast<char>('a' + Random(26))))) break;
+            if (!server_->Append(p, std::string(Random(400), static_cast<char>('a' + Random(26)))))
+              break;
             const ToyPartition& state = server_->partitions().at(p);
             expected.states[state.index] = state;
           }
@@ -171,7 +178,8 @@ class Torture {
     env_.CutPowerAfter(static_cast<int64_t>(Random(5)));
   }
 
-  // What the log has reported so far; also what it reports when it is closed counts, but need not be checked.
+  // What the log has reported so far; also what it reports when it is closed counts, but need not
+  // be checked.
   void Note(uint32_t p) {
     if (const uint64_t durable = server_->durable(p); durable > 0) {
       expected_[p] = {expected_[p].back()};
@@ -254,7 +262,8 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 // PAWL_SEED repeats one seed, PAWL_SEEDS runs more of them.
 void RunSeeds(bool sync) {
   const uint64_t first = FromEnvironment("PAWL_SEED", 1);
-  const uint64_t count = FromEnvironment("PAWL_SEEDS", std::getenv("PAWL_SEED") == nullptr ? 100 : 1);
+  const uint64_t count =
+      FromEnvironment("PAWL_SEEDS", std::getenv("PAWL_SEED") == nullptr ? 100 : 1);
   uint64_t starts = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(absl::StrCat("PAWL_SEED=", seed));
@@ -266,9 +275,13 @@ void RunSeeds(bool sync) {
   }
 }
 
-TEST(PowerLossTest, NothingReportedDurableIsEverMissingAndItAlwaysStarts) { RunSeeds(/*sync=*/true); }
+TEST(PowerLossTest, NothingReportedDurableIsEverMissingAndItAlwaysStarts) {
+  RunSeeds(/*sync=*/true);
+}
 
-TEST(PowerLossTest, WithoutSyncsALogIsNeverAMixOfTheOnesBeforeAndAfterACut) { RunSeeds(/*sync=*/false); }
+TEST(PowerLossTest, WithoutSyncsALogIsNeverAMixOfTheOnesBeforeAndAfterACut) {
+  RunSeeds(/*sync=*/false);
+}
 
 }  // namespace
 }  // namespace pawl

@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "server/storage/log_format.h"
-#include "server/storage/log_reader.h"
+#include "server/storage/wal/log_format.h"
+#include "server/storage/wal/log_reader.h"
 
 namespace pawl {
 namespace {
@@ -34,8 +34,8 @@ struct PartitionLog {
   std::vector<RecordRun> runs;
   // Those that count, in their order.
   std::vector<PlacedCut> cuts;
-  // A cut that was not settled: nothing was reported that depends on it, so it does not count, and neither do the
-  // records after it.
+  // A cut that was not settled: nothing was reported that depends on it, so it does not count, and
+  // neither do the records after it.
   bool ignored = false;
   // What the newest kReached record claims, and which file says so.
   uint64_t claimed = 0;
@@ -50,10 +50,12 @@ struct PartitionLog {
     if (!runs.empty()) runs.back().last = std::min(runs.back().last, cut.index);
   }
   bool VoidsRecord(uint64_t position, uint64_t index) const {
-    return std::any_of(cuts.begin(), cuts.end(),
-                       [&](const PlacedCut& placed) { return position < placed.position && placed.cut.Voids(index); });
+    return std::any_of(cuts.begin(), cuts.end(), [&](const PlacedCut& placed) {
+      return position < placed.position && placed.cut.Voids(index);
+    });
   }
-  // A snapshot that was stored to replace the log counts once a cut names its mark; any other counts at once.
+  // A snapshot that was stored to replace the log counts once a cut names its mark; any other
+  // counts at once.
   bool VoidsSnapshot(const SnapshotStore::Snapshot& snapshot, uint64_t mark) const {
     bool counts = !snapshot.stored_mark.has_value();
     for (const auto& [position, cut] : cuts) {
@@ -97,9 +99,12 @@ class Recovery {
     std::optional<uint64_t> bytes;
   };
 
-  std::string PathOf(uint64_t segment) const { return JoinPath(log_folder_, SegmentFileName(segment)); }
+  std::string PathOf(uint64_t segment) const {
+    return JoinPath(log_folder_, SegmentFileName(segment));
+  }
 
-  // From the newest segment back, as each names the one before. What is not in the chain does not count.
+  // From the newest segment back, as each names the one before. What is not in the chain does not
+  // count.
   absl::Status FindSegments() {
     PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(log_folder_));
     std::vector<uint64_t> found;
@@ -113,10 +118,12 @@ class Recovery {
     if (found.empty()) return absl::OkStatus();
     std::optional<uint64_t> bytes;
     for (uint64_t segment = found.back(); segment != 0;) {
-      PAWL_ASSIGN_OR_RETURN(const SegmentHeader header, ReadSegmentHeader(env_, log_folder_, snapshots_.job_id(), segment));
+      PAWL_ASSIGN_OR_RETURN(const SegmentHeader header,
+                            ReadSegmentHeader(env_, log_folder_, snapshots_.job_id(), segment));
       chain_.push_back({header, bytes});
       if (header.previous_segment >= segment) {
-        return absl::DataLossError(absl::StrCat(PathOf(segment), " is damaged at offset 0: it names segment ",
+        return absl::DataLossError(absl::StrCat(PathOf(segment),
+                                                " is damaged at offset 0: it names segment ",
                                                 header.previous_segment, " as the one before"));
       }
       if (!std::binary_search(found.begin(), found.end(), header.previous_segment)) break;
@@ -130,14 +137,16 @@ class Recovery {
       if (in_chain.contains(segment)) continue;
       void_files_.push_back(PathOf(segment));
       if (segment > chain_.front().header.segment) continue;
-      // Segments are deleted from the front. So this one was abandoned before it held anything, or one behind it is
-      // missing.
-      PAWL_ASSIGN_OR_RETURN(const LogSegment contents, ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
+      // Segments are deleted from the front. So this one was abandoned before it held anything, or
+      // one behind it is missing.
+      PAWL_ASSIGN_OR_RETURN(const LogSegment contents,
+                            ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
       for (const LogRecord& record : contents.records) {
         if (record.type != RecordType::kData) continue;
         return absl::DataLossError(absl::StrCat(
-            PathOf(chain_.front().header.previous_segment), " is missing: ", PathOf(chain_.front().header.segment),
-            " follows it at offset 0, and ", PathOf(segment), " of before is still there"));
+            PathOf(chain_.front().header.previous_segment),
+            " is missing: ", PathOf(chain_.front().header.segment), " follows it at offset 0, and ",
+            PathOf(segment), " of before is still there"));
       }
     }
     return absl::OkStatus();
@@ -145,8 +154,9 @@ class Recovery {
 
   absl::StatusOr<LogSegment> Read(const ChainLink& link) const {
     const uint64_t segment = link.header.segment;
-    return link.bytes.has_value() ? ReadClosedSegment(env_, log_folder_, snapshots_.job_id(), segment, *link.bytes)
-                                  : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
+    return link.bytes.has_value()
+               ? ReadClosedSegment(env_, log_folder_, snapshots_.job_id(), segment, *link.bytes)
+               : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
   }
 
   absl::Status ScanSegments() {
@@ -160,7 +170,8 @@ class Recovery {
       result_.end.next_segment = segment.header.segment + 1;
       last_end_ = segment.end;
       if (segment.torn_bytes > 0) {
-        result_.notes.push_back(absl::StrCat(segment.path, ": cut ", segment.torn_bytes, " bytes at offset ", segment.end,
+        result_.notes.push_back(absl::StrCat(segment.path, ": cut ", segment.torn_bytes,
+                                             " bytes at offset ", segment.end,
                                              ", a record that was never acknowledged in whole"));
       }
     }
@@ -172,18 +183,18 @@ class Recovery {
     switch (record.type) {
       case RecordType::kData: {
         if (record.index == 0) {
-          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
-                                                  ": a record of partition ", record.partition,
-                                                  " has index 0; they begin at 1"));
+          return absl::DataLossError(absl::StrCat(
+              segment.path, " is damaged at offset ", record.offset, ": a record of partition ",
+              record.partition, " has index 0; they begin at 1"));
         }
         PartitionLog& log = logs_[record.partition];
         if (log.ignored) return absl::OkStatus();
         if (!log.runs.empty() && record.index == log.runs.back().last + 1) {
           log.runs.back().last = record.index;
         } else if (!log.runs.empty() && record.index <= log.runs.back().last) {
-          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset, ": record ",
-                                                  record.index, " of partition ", record.partition, " follows record ",
-                                                  log.runs.back().last));
+          return absl::DataLossError(absl::StrCat(
+              segment.path, " is damaged at offset ", record.offset, ": record ", record.index,
+              " of partition ", record.partition, " follows record ", log.runs.back().last));
         } else {
           log.runs.push_back({record.index, record.index, segment.path, record.offset});
         }
@@ -203,8 +214,9 @@ class Recovery {
         }
         const std::optional<LogCut> cut = DecodeCut(record.type, record.index, record.payload);
         if (!cut.has_value()) {
-          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
-                                                  ": a cut has a payload of ", record.payload.size(), " bytes"));
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ",
+                                                  record.offset, ": a cut has a payload of ",
+                                                  record.payload.size(), " bytes"));
         }
         log.Cut({LogPosition{segment.header.segment, record.offset}.Pack(), *cut});
         log.claimed = cut->index;
@@ -220,8 +232,9 @@ class Recovery {
       case RecordType::kReached: {
         const std::optional<ReachedIndices> reached = DecodeReached(record.payload);
         if (!reached.has_value()) {
-          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
-                                                  ": a list of reached indices has ", record.payload.size(), " bytes"));
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ",
+                                                  record.offset, ": a list of reached indices has ",
+                                                  record.payload.size(), " bytes"));
         }
         for (const auto& [partition, index] : *reached) {
           logs_[partition].claimed = index;
@@ -250,7 +263,8 @@ class Recovery {
 
   absl::Status ChooseSnapshot(uint32_t partition, PartitionLog& log,
                               const std::vector<SnapshotStore::Snapshot>& candidates) {
-    uint64_t newest = 0;  // Of all snapshots, also damaged ones: so far the partition has once been.
+    uint64_t newest =
+        0;  // Of all snapshots, also damaged ones: so far the partition has once been.
     std::string damage;
     std::vector<uint64_t> whole;
     // A stored snapshot that replaces the log: it comes before another one of the same index.
@@ -258,7 +272,8 @@ class Recovery {
     bool replacement_is_damaged = false;
     for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
       PAWL_ASSIGN_OR_RETURN(const Check check, CheckSnapshot(*it, log, whole.empty()));
-      // Another one of its index counts if the stored one is damaged and it was begun later: behind the cut.
+      // Another one of its index counts if the stored one is damaged and it was begun later: behind
+      // the cut.
       const bool is_replaced = replacement.has_value() && it->index == replacement->index &&
                                !(replacement_is_damaged && check.mark > replacement->stored_mark);
       if (check.is_void || is_replaced) {
@@ -277,7 +292,8 @@ class Recovery {
         whole.push_back(it->index);
       } else {
         damage = absl::StrCat("; ", check.damage.message());
-        result_.notes.push_back(absl::StrCat("passed over and deleted a snapshot: ", check.damage.message()));
+        result_.notes.push_back(
+            absl::StrCat("passed over and deleted a snapshot: ", check.damage.message()));
         void_snapshots_.push_back(*it);
       }
     }
@@ -288,9 +304,9 @@ class Recovery {
     for (const RecordRun& run : log.runs) {
       if (run.last <= reached) continue;
       if (run.first > reached + 1) {
-        return absl::DataLossError(absl::StrCat(run.path, " at offset ", run.offset, ": record ", run.first,
-                                                " of partition ", partition, " follows ", reached,
-                                                "; the records between are missing", damage));
+        return absl::DataLossError(absl::StrCat(
+            run.path, " at offset ", run.offset, ": record ", run.first, " of partition ",
+            partition, " follows ", reached, "; the records between are missing", damage));
       }
       reached = run.last;
     }
@@ -298,7 +314,8 @@ class Recovery {
       return absl::DataLossError(absl::StrCat(
           "partition ", partition, " is found only up to record ", reached, " and was once at ",
           std::max(newest, log.claimed), ", by ",
-          newest > log.claimed ? "a snapshot" : absl::StrCat(log.claimed_by, " at offset ", kSegmentHeaderBytes),
+          newest > log.claimed ? "a snapshot"
+                               : absl::StrCat(log.claimed_by, " at offset ", kSegmentHeaderBytes),
           "; a file is missing or damaged", damage));
     }
     result_.partitions.push_back({partition, log.snapshot_index, reached});
@@ -316,7 +333,8 @@ class Recovery {
   };
 
   // Reads all of the snapshot if `fully`.
-  absl::StatusOr<Check> CheckSnapshot(const SnapshotStore::Snapshot& snapshot, const PartitionLog& log, bool fully) const {
+  absl::StatusOr<Check> CheckSnapshot(const SnapshotStore::Snapshot& snapshot,
+                                      const PartitionLog& log, bool fully) const {
     Check check;
     absl::StatusOr<std::unique_ptr<BlockFileReader>> reader = snapshots_.OpenToRead(snapshot);
     check.damage = reader.status();
@@ -340,12 +358,13 @@ class Recovery {
   // All checks have passed; nothing was changed before.
   absl::Status CleanUp() {
     for (const std::string& path : void_files_) PAWL_RETURN_IF_ERROR(env_.Delete(path));
-    // An earlier life may have written and renamed without syncing, and from now on all that is settled
-    // counts as durable. First of all for the snapshots: a cut that is read here and not on the disk
-    // could be lost after what it makes of them.
+    // An earlier incarnation may have written and renamed without syncing, and from now on all that
+    // is settled counts as durable. First of all for the snapshots: a cut that is read here and not
+    // on the disk could be lost after what it makes of them.
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     for (const ChainLink& link : chain_) {
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env_.OpenForAppend(PathOf(link.header.segment)));
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                            env_.OpenForAppend(PathOf(link.header.segment)));
       if (!link.bytes.has_value()) PAWL_RETURN_IF_ERROR(file->Truncate(last_end_));
       PAWL_RETURN_IF_ERROR(file->Sync());
       PAWL_RETURN_IF_ERROR(file->Close());
@@ -364,7 +383,8 @@ class Recovery {
   absl::Status Load() {
     for (const auto& [partition, index] : chosen_) {
       const SnapshotStore::Snapshot snapshot = snapshots_.Of(partition, index);
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader, snapshots_.OpenToRead(snapshot));
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader,
+                            snapshots_.OpenToRead(snapshot));
       if (const absl::Status status = sink_.LoadSnapshot(partition, index, *reader); !status.ok()) {
         return Annotate(status, snapshot.path);
       }
@@ -380,19 +400,22 @@ class Recovery {
         const PartitionLog& log = logs_[record.partition];
         const uint64_t position = LogPosition{segment.header.segment, record.offset}.Pack();
         const bool settled = record.offset < segment.settled;
-        if (DecodeCut(record.type, record.index, record.payload).has_value() && !settled) ignored.insert(record.partition);
+        if (DecodeCut(record.type, record.index, record.payload).has_value() && !settled)
+          ignored.insert(record.partition);
         if (record.type != RecordType::kData || ignored.contains(record.partition)) continue;
         if (log.VoidsRecord(position, record.index)) continue;
         const ByteView payload(record.payload.data(), record.payload.size());
         if (!settled) {
-          result_.unsettled.push_back(
-              {RecordType::kData, record.partition, record.index, record.term, payload, segment.bytes, std::nullopt, 0});
+          result_.unsettled.push_back({RecordType::kData, record.partition, record.index,
+                                       record.term, payload, segment.bytes, std::nullopt, 0});
         }
         if (record.index <= log.snapshot_index) continue;
-        const absl::Status status = sink_.Replay(record.partition, record.index, payload, segment.bytes);
+        const absl::Status status =
+            sink_.Replay(record.partition, record.index, payload, segment.bytes);
         if (!status.ok()) {
-          return Annotate(status, absl::StrCat(segment.path, " at offset ", record.offset, ": record ", record.index,
-                                               " of partition ", record.partition));
+          return Annotate(status,
+                          absl::StrCat(segment.path, " at offset ", record.offset, ": record ",
+                                       record.index, " of partition ", record.partition));
         }
       }
     }
@@ -429,7 +452,8 @@ void SegmentUse::Cut(uint32_t partition, const LogCut& cut) {
   }
 }
 
-absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots, RecoverySink& sink) {
+absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots,
+                                     RecoverySink& sink) {
   return Recovery(data_folder, snapshots, sink).Run();
 }
 

@@ -9,12 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/eventually.h"
-#include "client_lib/base/fault_env.h"
 #include "client_lib/base/little_endian.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
-#include "server/storage/log_reader.h"
-#include "server/storage/storage_harness.h"
+#include "server/storage/testing/storage_harness.h"
+#include "server/storage/wal/log_reader.h"
 
 namespace pawl {
 namespace {
@@ -42,8 +42,12 @@ class RecoveryTest : public testing::Test {
     contents.at(offset) ^= 0x10;
     env_.SetContents(path, contents);
   }
-  std::vector<std::string> Files(const std::string& folder) { return env_.List(FolderOf(folder + "x")).value(); }
-  std::string Newest(const std::string& folder) { return absl::StrCat(folder, Files(folder).back()); }
+  std::vector<std::string> Files(const std::string& folder) {
+    return env_.List(FolderOf(folder + "x")).value();
+  }
+  std::string Newest(const std::string& folder) {
+    return absl::StrCat(folder, Files(folder).back());
+  }
   void ExpectDataLoss(absl::string_view file, absl::string_view offset = "at offset ") {
     const absl::Status status = Start();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
@@ -100,7 +104,8 @@ TEST_F(RecoveryTest, ADamagedSnapshotIsPassedOverForTheOneBefore) {
     EXPECT_EQ(server_->partitions(), expected) << "byte " << i;
     EXPECT_EQ(server_->recovered().partitions[0].snapshot_index, 21u);
     ASSERT_EQ(server_->recovered().notes.size(), 1u);
-    EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0], absl::StrCat(newest, " is damaged at offset ")))
+    EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0],
+                                  absl::StrCat(newest, " is damaged at offset ")))
         << server_->recovered().notes[0];
     Stop();
     EXPECT_EQ(Files(kSnapshots).size(), 1u) << "the damaged one is gone";
@@ -147,7 +152,8 @@ TEST_F(RecoveryTest, MissingSegmentsAndSnapshotsAreDataLoss) {
   const std::vector<std::string> segments = Files(kLog);
   ASSERT_GE(segments.size(), 4u);
   std::map<std::string, std::string> contents;
-  for (const std::string& segment : segments) contents[segment] = env_.Contents(absl::StrCat(kLog, segment));
+  for (const std::string& segment : segments)
+    contents[segment] = env_.Contents(absl::StrCat(kLog, segment));
   for (size_t i = 0; i + 1 < segments.size(); ++i) {
     ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, segments[i])).ok());
     // Partition 1 has no snapshot: every segment but the last matters to it.
@@ -168,7 +174,9 @@ TEST_F(RecoveryTest, APartitionWhoseLastRecordsWereInAMissingSegmentIsNoticed) {
   ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, Files(kLog)[0])).ok());
   const absl::Status status = Start();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(absl::StrContains(status.message(), "partition 7 is found only up to record 0 and was once at 1")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                "partition 7 is found only up to record 0 and was once at 1"))
+      << status;
 }
 
 TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
@@ -177,7 +185,8 @@ TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
   const auto expected = server_->partitions();
   Stop();
   std::map<std::string, std::string> contents;
-  for (const std::string& file : Files(kLog)) contents[file] = env_.Contents(absl::StrCat(kLog, file));
+  for (const std::string& file : Files(kLog))
+    contents[file] = env_.Contents(absl::StrCat(kLog, file));
   ASSERT_GE(contents.size(), 2u);
   int refused = 0, harmless = 0;
   for (const auto& [file, bytes] : contents) {
@@ -195,7 +204,8 @@ TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
         ++refused;
       }
       Stop();
-      for (const auto& [other, original] : contents) env_.SetContents(absl::StrCat(kLog, other), original);
+      for (const auto& [other, original] : contents)
+        env_.SetContents(absl::StrCat(kLog, other), original);
     }
   }
   EXPECT_GT(refused, 800);
@@ -215,8 +225,8 @@ TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(server_->partitions(), expected);
   ASSERT_EQ(server_->recovered().notes.size(), 1u);
-  EXPECT_TRUE(
-      absl::StrContains(server_->recovered().notes[0], absl::StrCat(path, ": cut 1000 bytes at offset ", end.offset)))
+  EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0],
+                                absl::StrCat(path, ": cut 1000 bytes at offset ", end.offset)))
       << server_->recovered().notes[0];
   Stop();
   EXPECT_EQ(env_.FileSize(path).value(), end.offset);
@@ -224,20 +234,22 @@ TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
   EXPECT_TRUE(server_->recovered().notes.empty());
 }
 
-// The bytes of a segment as version 1 has them. `offsets`: where the records of the segment before went, by where they were;
-// then those of this one.
+// The bytes of a segment as version 1 has them. `offsets`: where the records of the segment before
+// went, by where they were; then those of this one.
 std::string AsVersion1(const LogSegment& segment, std::map<uint64_t, uint64_t>& offsets) {
   constexpr size_t kHeaderBytes = 36;
   std::string bytes = EncodeSegmentHeader(segment.header);
   PutNumber(bytes.data() + 8, uint32_t{1});
-  PutNumber(bytes.data() + 36, segment.header.previous_segment == 0 ? 0 : offsets.at(segment.header.previous_bytes));
+  PutNumber(bytes.data() + 36,
+            segment.header.previous_segment == 0 ? 0 : offsets.at(segment.header.previous_bytes));
   PutNumber(bytes.data() + 44, Crc32c(0, bytes.data(), 44));
   offsets.clear();
   for (const LogRecord& record : segment.records) {
     const uint64_t offset = bytes.size();
     offsets[record.offset] = offset;
-    const RecordHeader header = *DecodeRecordHeader(2, segment.header.job_id, segment.header.segment, record.offset,
-                                                    &(*segment.bytes)[record.offset]);
+    const RecordHeader header =
+        *DecodeRecordHeader(2, segment.header.job_id, segment.header.segment, record.offset,
+                            &(*segment.bytes)[record.offset]);
     bytes.resize(offset + kHeaderBytes);
     std::memcpy(&bytes[offset], "PWR\xb1", 4);
     char* out = &bytes[offset + 8];
@@ -249,7 +261,8 @@ std::string AsVersion1(const LogSegment& segment, std::map<uint64_t, uint64_t>& 
     PutNumber(PutNumber(out, header.partition), header.index);
     char place[24];
     PutNumber(PutNumber(PutNumber(place, segment.header.job_id), segment.header.segment), offset);
-    PutNumber(&bytes[offset + 4], Crc32c(Crc32c(0, place, sizeof(place)), &bytes[offset + 8], kHeaderBytes - 8));
+    PutNumber(&bytes[offset + 4],
+              Crc32c(Crc32c(0, place, sizeof(place)), &bytes[offset + 8], kHeaderBytes - 8));
     bytes.append(record.payload.data(), record.payload.size());
   }
   offsets[segment.end] = bytes.size();
@@ -273,7 +286,8 @@ TEST_F(RecoveryTest, ALogOfVersion1IsRecoveredAndGoneOnWith) {
     const uint64_t number = *ParseSegmentFileName(segments[i]);
     absl::StatusOr<LogSegment> segment = ReadLastSegment(env_, "/data/log", kHarnessJobId, number);
     if (i + 1 < segments.size()) {
-      const uint64_t bytes = ReadSegmentHeader(env_, "/data/log", kHarnessJobId, number + 1)->previous_bytes;
+      const uint64_t bytes =
+          ReadSegmentHeader(env_, "/data/log", kHarnessJobId, number + 1)->previous_bytes;
       segment = ReadClosedSegment(env_, "/data/log", kHarnessJobId, number, bytes);
     }
     ASSERT_TRUE(segment.ok()) << segment.status();
@@ -288,8 +302,13 @@ TEST_F(RecoveryTest, ALogOfVersion1IsRecoveredAndGoneOnWith) {
   Append(0);
   expected = server_->partitions();
   Stop();
-  EXPECT_EQ(ReadSegmentHeader(env_, "/data/log", kHarnessJobId, *ParseSegmentFileName(segments[0]))->version, 1u);
-  EXPECT_EQ(ReadSegmentHeader(env_, "/data/log", kHarnessJobId, *ParseSegmentFileName(Files(kLog).back()))->version, 2u);
+  EXPECT_EQ(ReadSegmentHeader(env_, "/data/log", kHarnessJobId, *ParseSegmentFileName(segments[0]))
+                ->version,
+            1u);
+  EXPECT_EQ(
+      ReadSegmentHeader(env_, "/data/log", kHarnessJobId, *ParseSegmentFileName(Files(kLog).back()))
+          ->version,
+      2u);
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(server_->partitions(), expected);
 }
@@ -301,8 +320,11 @@ TEST_F(RecoveryTest, ALogOfAnotherJobIsRefusedWithTheWayOut) {
   SnapshotStore snapshots(env_, "/data", kHarnessJobId + 1);
   ASSERT_TRUE(snapshots.Open().ok());
   class NoSink : public RecoverySink {
-    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override { return absl::OkStatus(); }
-    absl::Status Replay(uint32_t, uint64_t, const ByteView&, const std::shared_ptr<const void>&) override {
+    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override {
+      return absl::OkStatus();
+    }
+    absl::Status Replay(uint32_t, uint64_t, const ByteView&,
+                        const std::shared_ptr<const void>&) override {
       return absl::OkStatus();
     }
   } sink;
@@ -318,8 +340,11 @@ TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
   SnapshotStore snapshots(env_, "/data", kHarnessJobId);
   ASSERT_TRUE(snapshots.Open().ok());
   class BadSink : public RecoverySink {
-    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override { return absl::OkStatus(); }
-    absl::Status Replay(uint32_t, uint64_t, const ByteView&, const std::shared_ptr<const void>&) override {
+    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override {
+      return absl::OkStatus();
+    }
+    absl::Status Replay(uint32_t, uint64_t, const ByteView&,
+                        const std::shared_ptr<const void>&) override {
       return absl::InvalidArgumentError("not a push");
     }
   } sink;
@@ -330,7 +355,8 @@ TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
 
 // A partition with a log of two lives, of which all is durable, that is to be cut to one of `news`.
 struct CutServer {
-  CutServer(FaultEnv& env, const WriteAheadLogOptions& options, bool replaces) : env(env), options(options) {
+  CutServer(FaultEnv& env, const WriteAheadLogOptions& options, bool replaces)
+      : env(env), options(options) {
     Start();
     std::map<uint64_t, ToyPartition> states;
     for (int i = 0; i < 20; ++i) {
@@ -374,16 +400,18 @@ struct CutServer {
 
 // At every write of a cut the power goes.
 TEST_F(RecoveryTest, ALossOfPowerDuringACutLeavesTheLogBeforeOrTheOneAfter) {
-  for (const auto& [replaces, sync] : {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
+  for (const auto& [replaces, sync] :
+       {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
     options_.sync = sync;
     // The cut does not end a segment that is full anyway.
     options_.segment_bytes = sync ? 500 : 100'000;
     int before = 0, after = 0;
     for (int operations = 0; operations < 40; ++operations) {
-      SCOPED_TRACE(absl::StrCat(replaces ? "Replace " : "Truncate ", sync ? "FSYNC " : "LOG ", operations));
+      SCOPED_TRACE(
+          absl::StrCat(replaces ? "Replace " : "Truncate ", sync ? "FSYNC " : "LOG ", operations));
       FaultEnv env(static_cast<uint64_t>(operations));
       CutServer cut(env, options_, replaces);
-      // The segment of this life.
+      // The segment of this incarnation.
       ASSERT_TRUE(cut.server->Append(4, "other"));
       ASSERT_TRUE(cut.server->WaitDurable(4));
       env.CutPowerAfter(operations);
@@ -411,8 +439,8 @@ TEST_F(RecoveryTest, ALossOfPowerDuringACutLeavesTheLogBeforeOrTheOneAfter) {
   }
 }
 
-// The process is killed when the cut can be read and is not on the disk, and the power goes while the
-// next one recovers.
+// The process is killed when the cut can be read and is not on the disk, and the power goes while
+// the next one recovers.
 TEST_F(RecoveryTest, ALossOfPowerDuringTheRecoveryOfACutLeavesTheLogBeforeOrTheOneAfter) {
   options_.retry_interval = std::chrono::hours(1);
   for (const bool replaces : {true, false}) {
@@ -473,8 +501,8 @@ TEST_F(RecoveryTest, ALaterSnapshotCountsInPlaceOfADamagedStoredOne) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-// The acknowledged end of the log, that nothing settled follows, is carried into the next segment together with the
-// segment.
+// The acknowledged end of the log, that nothing settled follows, is carried into the next segment
+// together with the segment.
 TEST_F(RecoveryTest, AKillAtAnyMomentOfTheNextStartLosesNothing) {
   options_.idle_interval = std::chrono::hours(1);
   options_.segment_bytes = 1 << 20;

@@ -2,11 +2,12 @@
 
 #include <utility>
 
-#include "server/storage/log_reader.h"
+#include "server/storage/wal/log_reader.h"
 
 namespace pawl {
 
-Scrubber::Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options, Events events)
+Scrubber::Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options,
+                   Events events)
     : snapshots_(snapshots), log_(log), options_(std::move(options)), events_(std::move(events)) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -29,7 +30,8 @@ bool Scrubber::Sleep(std::chrono::nanoseconds duration) {
 }
 
 absl::Status Scrubber::Check(uint64_t bytes, const std::function<absl::Status()>& check) {
-  const std::chrono::duration<double> price(static_cast<double>(bytes) / static_cast<double>(options_.bytes_per_s));
+  const std::chrono::duration<double> price(static_cast<double>(bytes) /
+                                            static_cast<double>(options_.bytes_per_s));
   absl::Status status = check();
   // Once more: it may have been replaced while it was read.
   if (absl::IsDataLoss(status)) status = check();
@@ -43,13 +45,15 @@ void Scrubber::Run() {
   do {
     for (const SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
       const absl::StatusOr<uint64_t> bytes = env.FileSize(snapshot.path);
-      const absl::Status status = Check(bytes.value_or(0), [&] { return snapshots_.Verify(snapshot); });
+      const absl::Status status =
+          Check(bytes.value_or(0), [&] { return snapshots_.Verify(snapshot); });
       if (!status.ok()) events_.snapshot_damaged(snapshot, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;
     }
     for (const SegmentUse& use : log_.Segments()) {
-      const absl::Status status = Check(
-          use.bytes, [&] { return ReadClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes).status(); });
+      const absl::Status status = Check(use.bytes, [&] {
+        return ReadClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes).status();
+      });
       if (!status.ok()) events_.segment_damaged(use.segment, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;
     }

@@ -1,4 +1,5 @@
-// Reads what lies on the disk again, to find bits that have rotted while there is still a good copy in memory.
+// Reads what lies on the disk again, to find bits that have rotted while there is still a good copy
+// in memory.
 #ifndef PAWL_SERVER_STORAGE_SCRUBBER_H_
 #define PAWL_SERVER_STORAGE_SCRUBBER_H_
 
@@ -10,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/mutex.h"
-#include "server/storage/snapshot_store.h"
-#include "server/storage/write_ahead_log.h"
+#include "server/storage/snapshot/snapshot_store.h"
+#include "server/storage/wal/write_ahead_log.h"
 
 namespace pawl {
 
@@ -23,19 +24,22 @@ struct ScrubberOptions {
   std::chrono::milliseconds pause{1000};
 };
 
-// Reads the snapshots and the durable part of the log, over and over, on a thread of its own. A file that is found damaged
-// is read once more before it is told; one that was deleted meanwhile is none. The same file is told again by each pass
-// until it is good or gone.
+// Reads the snapshots and the durable part of the log, over and over, on a thread of its own. A
+// file that is found damaged is read once more before it is told; one that was deleted meanwhile is
+// none. The same file is told again by each pass until it is good or gone.
 class Scrubber {
  public:
   struct Events {
-    // Called by the scrubber's thread, without locks. Must not block. The error names the file and the offset.
-    std::function<void(const SnapshotStore::Snapshot& snapshot, const absl::Status& damage)> snapshot_damaged;
+    // Called by the scrubber's thread, without locks. Must not block. The error names the file and
+    // the offset.
+    std::function<void(const SnapshotStore::Snapshot& snapshot, const absl::Status& damage)>
+        snapshot_damaged;
     std::function<void(uint64_t segment, const absl::Status& damage)> segment_damaged;
   };
 
   // All outlive it.
-  Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options, Events events);
+  Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options,
+           Events events);
   // Returns when the file that is being read has been read.
   ~Scrubber();
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/node_file.h"
-#include "server/storage/partition_file.h"
-#include "server/storage/partition_sink.h"
+#include "server/storage/snapshot/partition_file.h"
+#include "server/storage/snapshot/partition_sink.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -57,18 +57,18 @@ absl::StatusOr<std::unique_ptr<ServerLog>> ServerLog::Open(Env& env, ServerLogOp
   // Once more now that a scheduler would see the lock's file.
   PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, options.data_folder));
   std::unique_ptr<ServerLog> log(new ServerLog(env, std::move(options), std::move(lock)));
-  PAWL_RETURN_IF_ERROR(log->BeginLife());
+  PAWL_RETURN_IF_ERROR(log->CountStart());
   return log;
 }
 
 ServerLog::~ServerLog() { Stop(); }
 
-absl::Status ServerLog::BeginLife() {
+absl::Status ServerLog::CountStart() {
   absl::StatusOr<NodeIdentity> identity = ReadNodeFile(env_, options_.data_folder, kServerDaemon);
   if (identity.ok()) {
-    life_ = identity->life() + 1;
+    start_count_ = identity->start_count() + 1;
     if (identity->clearing()) return absl::OkStatus();
-    identity->set_life(life_);
+    identity->set_start_count(start_count_);
     PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, *identity, kServerDaemon));
     identity_ = *std::move(identity);
     return absl::OkStatus();
@@ -78,31 +78,36 @@ absl::Status ServerLog::BeginLife() {
     const absl::StatusOr<std::vector<std::string>> names = env_.List(folder);
     if (absl::IsNotFound(names.status()) || (names.ok() && names->empty())) continue;
     PAWL_RETURN_IF_ERROR(names.status());
-    return absl::DataLossError(absl::StrCat(JoinPath(options_.data_folder, "node"),
-                                            " is missing, which says whose the files in ", folder,
-                                            " are; put it back, or empty ", options_.data_folder, " to give them up"));
+    return absl::DataLossError(absl::StrCat(
+        JoinPath(options_.data_folder, "node"), " is missing, which says whose the files in ",
+        folder, " are; put it back, or empty ", options_.data_folder, " to give them up"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::Recover(const PartitionOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::Recover(
+    const PartitionOptions& options) {
   if (!identity_.has_value()) std::abort();
   if (!Logs()) return std::vector<std::unique_ptr<Partition>>();
   const auto begin = std::chrono::steady_clock::now();
   PAWL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Partition>> partitions, RecoverFiles(options));
   for (const std::string& note : recovered_->notes) spdlog::warn("{}", note);
-  spdlog::info("recovered {} partitions of {} in job {} from {} in {} ms", partitions.size(), identity_->node(),
-               identity_->job_id(), options_.data_folder,
-               std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count());
+  spdlog::info("recovered {} partitions of {} in job {} from {} in {} ms", partitions.size(),
+               identity_->node(), identity_->job_id(), options_.data_folder,
+               std::chrono::duration_cast<std::chrono::milliseconds>(
+                   std::chrono::steady_clock::now() - begin)
+                   .count());
   return partitions;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(const PartitionOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
+    const PartitionOptions& options) {
   recovered_.reset();
   snapshots_ = std::make_unique<SnapshotStore>(env_, options_.data_folder, identity_->job_id());
   PAWL_RETURN_IF_ERROR(snapshots_->Open());
   PartitionSink sink(options);
-  PAWL_ASSIGN_OR_RETURN(RecoveredLog recovered, pawl::Recover(options_.data_folder, *snapshots_, sink));
+  PAWL_ASSIGN_OR_RETURN(RecoveredLog recovered,
+                        pawl::Recover(options_.data_folder, *snapshots_, sink));
   MutexLock lock(mu_);
   states_.clear();
   unsettled_.clear();
@@ -112,7 +117,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
     // Start waits for it.
     state.durable = partition.last_index;
   }
-  for (const QueuedRecord& record : recovered.unsettled) unsettled_[record.partition] = record.index;
+  for (const QueuedRecord& record : recovered.unsettled)
+    unsettled_[record.partition] = record.index;
   recovered_ = std::move(recovered);
   return sink.TakePartitions();
 }
@@ -128,13 +134,16 @@ absl::Status ServerLog::JobIsOver() {
 
 absl::Status ServerLog::StartAnew(NodeIdentity identity) {
   if (identity_.has_value()) {
-    spdlog::warn("{} holds what {} had of job '{}' ({}), which {}: it is deleted, to begin anew as {} in job '{}' ({})",
-                 options_.data_folder, identity_->node(), identity_->job().name(), identity_->job_id(),
-                 identity_->over() ? "is over" : "may go on", identity.node(), identity.job().name(), identity.job_id());
+    spdlog::warn(
+        "{} holds what {} had of job '{}' ({}), which {}: it is deleted, to begin anew as {} in "
+        "job '{}' ({})",
+        options_.data_folder, identity_->node(), identity_->job().name(), identity_->job_id(),
+        identity_->over() ? "is over" : "may go on", identity.node(), identity.job().name(),
+        identity.job_id());
   }
   recovered_.reset();
   identity_.reset();
-  identity.set_life(life_);
+  identity.set_start_count(start_count_);
   // What a crash leaves in between is known to be void.
   identity.set_clearing(true);
   PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));
@@ -162,10 +171,12 @@ absl::Status ServerLog::Start(Events events, const PartitionOptions& partition_o
   {
     // Its thread reports only when all is set.
     MutexLock lock(mu_);
-    log_ = std::make_unique<WriteAheadLog>(*snapshots_, std::move(options), *std::move(recovered_),
-                                           [this](absl::Span<const DurableRecord> durable) { OnDurable(durable); });
-    compactor_ = std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
-                                                [this](uint32_t partition) { return Hold(partition); });
+    log_ = std::make_unique<WriteAheadLog>(
+        *snapshots_, std::move(options), *std::move(recovered_),
+        [this](absl::Span<const DurableRecord> durable) { OnDurable(durable); });
+    compactor_ =
+        std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
+                                       [this](uint32_t partition) { return Hold(partition); });
     stopping_ = false;
     reports_end_ = false;
   }
@@ -180,10 +191,13 @@ absl::Status ServerLog::Start(Events events, const PartitionOptions& partition_o
   if (options_.scrub_bytes_per_s > 0) {
     const std::string folder = JoinPath(options_.data_folder, kLogFolder);
     scrubber_ = std::make_unique<Scrubber>(
-        *snapshots_, StartedLog(), ScrubberOptions{folder, options_.scrub_bytes_per_s, options_.scrub_pause},
+        *snapshots_, StartedLog(),
+        ScrubberOptions{folder, options_.scrub_bytes_per_s, options_.scrub_pause},
         Scrubber::Events{
-            .snapshot_damaged = [this](const SnapshotStore::Snapshot& snapshot,
-                                       const absl::Status& damage) { NoteDamage(snapshot.path, damage, snapshot); },
+            .snapshot_damaged =
+                [this](const SnapshotStore::Snapshot& snapshot, const absl::Status& damage) {
+                  NoteDamage(snapshot.path, damage, snapshot);
+                },
             .segment_damaged =
                 [this, folder](uint64_t segment, const absl::Status& damage) {
                   NoteDamage(JoinPath(folder, SegmentFileName(segment)), damage, std::nullopt);
@@ -200,8 +214,8 @@ absl::Status ServerLog::AwaitSettled() {
     if (unsettled_.empty() || std::chrono::steady_clock::now() < deadline) continue;
     absl::Status status = log_->status();
     if (status.ok()) status = absl::UnavailableError("the disk does not answer");
-    status = absl::Status(status.code(),
-                          absl::StrCat("the log in ", options_.data_folder, " cannot be written: ", status.message()));
+    status = absl::Status(status.code(), absl::StrCat("the log in ", options_.data_folder,
+                                                      " cannot be written: ", status.message()));
     // Now: Stop waits until the disk has ended what it has begun.
     spdlog::error("{}", std::string(status.message()));
     return status;
@@ -239,12 +253,13 @@ absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
   MutexLock lock(mu_);
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
   if (const absl::Status status = log_->status(); !status.ok()) {
-    return absl::ResourceExhaustedError(absl::StrCat("nothing new is taken while the log in ", options_.data_folder,
+    return absl::ResourceExhaustedError(absl::StrCat("nothing new is taken while the log in ",
+                                                     options_.data_folder,
                                                      " cannot be written: ", status.message()));
   }
   if (!log_->HasRoom(bytes)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", options_.log.max_queued_bytes, " bytes wait to be written to the log"));
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", options_.log.max_queued_bytes,
+                                                     " bytes wait to be written to the log"));
   }
   return absl::OkStatus();
 }
@@ -262,11 +277,13 @@ uint64_t ServerLog::DurableIndex(uint32_t partition) const {
 absl::Status ServerLog::AwaitDurable(uint32_t partition, uint64_t index) const {
   const auto deadline = After(options_.disk_timeout);
   MutexLock lock(mu_);
-  while (DurableIndexLocked(partition) < index && log_ != nullptr && settled_.WaitUntil(mu_, deadline)) {
+  while (DurableIndexLocked(partition) < index && log_ != nullptr &&
+         settled_.WaitUntil(mu_, deadline)) {
   }
   if (DurableIndexLocked(partition) >= index) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("change ", index, " of partition ", partition, " is not durable yet",
-                                             log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
+  return absl::UnavailableError(
+      absl::StrCat("change ", index, " of partition ", partition, " is not durable yet",
+                   log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
 }
 
 void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
@@ -280,7 +297,8 @@ void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const 
   log_->Append(partition, index, term, entry, std::move(owner));
 }
 
-absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) {
+absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_t partition,
+                                                                         HeldSnapshot snapshot) {
   auto stored = std::make_unique<StoredFile>();
   stored->cut.index = snapshot.log_index();
   // The state before the first change needs no file.
@@ -291,7 +309,8 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_
     if (log_ == nullptr) return absl::UnavailableError("the log is not open");
     begun = log_->DurablePosition();
   }
-  PAWL_ASSIGN_OR_RETURN(stored->writer, snapshots_->BeginStored(partition, stored->cut.index, begun));
+  PAWL_ASSIGN_OR_RETURN(stored->writer,
+                        snapshots_->BeginStored(partition, stored->cut.index, begun));
   PAWL_RETURN_IF_ERROR(WritePartition(std::move(snapshot), *stored->writer));
   PAWL_RETURN_IF_ERROR(stored->writer->Store());
   stored->cut.mark = stored->writer->mark();
@@ -314,7 +333,8 @@ void ServerLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snap
   NoteCut(partition, stored.cut.index);
   if (log_ == nullptr) return;
   log_->AppendCut(partition, stored.cut);
-  // From here on the file may be needed, also if the log ends before it says that it has the record.
+  // From here on the file may be needed, also if the log ends before it says that it has the
+  // record.
   if (stored.writer != nullptr) stored.writer->Keep();
 }
 
@@ -330,7 +350,8 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
     states_[partition].kept_until = std::chrono::steady_clock::time_point::max();
     const auto is_busy = [&]() PAWL_REQUIRES(mu_) {
       const PartitionState& state = states_[partition];
-      return state.cuts_queued > 0 || state.durable < std::min(index, state.last) || compacting_ == partition;
+      return state.cuts_queued > 0 || state.durable < std::min(index, state.last) ||
+             compacting_ == partition;
     };
     while (log_ != nullptr && is_busy() && settled_.WaitUntil(mu_, deadline)) {
     }
@@ -339,7 +360,8 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
     if (log_ == nullptr || is_busy()) {
       status = absl::UnavailableError(absl::StrCat("the log of partition ", partition, " is busy"));
     } else if (state.last < index || log_->Released(partition) > index) {
-      status = absl::NotFoundError(absl::StrCat("the log of partition ", partition, " does not reach to ", index));
+      status = absl::NotFoundError(
+          absl::StrCat("the log of partition ", partition, " does not reach to ", index));
     }
     if (!status.ok()) {
       state.kept_until.reset();
@@ -347,7 +369,8 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
     }
     history.emplace(History());
   }
-  absl::StatusOr<std::unique_ptr<Partition>> read = history->ReadBack(partition, index, partition_options_);
+  absl::StatusOr<std::unique_ptr<Partition>> read =
+      history->ReadBack(partition, index, partition_options_);
   MutexLock lock(mu_);
   PartitionState& state = states_[partition];
   if (read.ok() && state.kept_until.has_value()) {
@@ -361,21 +384,26 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
 absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-  // Hold forgets it when the time is over: from then on what the log would go on from may be deleted.
+  // Hold forgets it when the time is over: from then on what the log would go on from may be
+  // deleted.
   if (!states_[partition].kept_until.has_value()) {
-    return absl::AbortedError(absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));
+    return absl::AbortedError(
+        absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));
   }
   NoteCut(partition, index);
   log_->AppendCut(partition, {index, std::nullopt});
   return absl::OkStatus();
 }
 
-void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
+void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
+                            EntriesRead done) {
   {
     MutexLock lock(mu_);
     if (log_ != nullptr && !stopping_) {
-      reads_.push_back(
-          {{partition, first, last, max_bytes}, std::move(done), states_[partition].cuts, After(options_.disk_timeout)});
+      reads_.push_back({{partition, first, last, max_bytes},
+                        std::move(done),
+                        states_[partition].cuts,
+                        After(options_.disk_timeout)});
       read_work_.NotifyAll();
       return;
     }
@@ -393,9 +421,10 @@ std::vector<ServerLog::Read> ServerLog::TakeReads() {
       read.wanted.Fail(absl::AbortedError("the log was cut or has stopped"));
     } else if (state.last < read.wanted.last) {
       read.wanted.Fail(absl::NotFoundError(absl::StrCat("the log ends at ", state.last)));
-    } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last && now >= read.deadline) {
-      read.wanted.Fail(absl::UnavailableError(
-          absl::StrCat("change ", read.wanted.last, " is not written yet: ", log_->status().message())));
+    } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last &&
+               now >= read.deadline) {
+      read.wanted.Fail(absl::UnavailableError(absl::StrCat(
+          "change ", read.wanted.last, " is not written yet: ", log_->status().message())));
     } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last) {
       waiting.push_back(std::move(read));
       continue;
@@ -421,7 +450,8 @@ void ServerLog::RunReads() {
       MutexLock lock(mu_);
       while ((reads = TakeReads()).empty()) {
         if (stopping_) return;
-        auto until = After(segment.has_value() ? std::chrono::seconds(kSegmentKept) : kReportInterval);
+        auto until =
+            After(segment.has_value() ? std::chrono::seconds(kSegmentKept) : kReportInterval);
         for (const Read& read : reads_) until = std::min(until, read.deadline);
         if (!read_work_.WaitUntil(mu_, until)) segment.reset();
       }
@@ -433,7 +463,8 @@ void ServerLog::RunReads() {
     for (size_t i = 0; i < reads.size(); ++i) {
       {
         MutexLock lock(mu_);
-        if (states_[wanted[i].partition].cuts != reads[i].cuts) wanted[i].Fail(absl::AbortedError("the log was cut"));
+        if (states_[wanted[i].partition].cuts != reads[i].cuts)
+          wanted[i].Fail(absl::AbortedError("the log was cut"));
       }
       if (wanted[i].status.ok()) {
         reads[i].done(std::move(wanted[i].entries));
@@ -457,7 +488,8 @@ void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {
   for (const DurableRecord& entry : durable) {
     PartitionState& state = states_[entry.partition];
     if (entry.is_cut) --state.cuts_queued;
-    if (const auto left = unsettled_.find(entry.partition); left != unsettled_.end() && left->second <= entry.index) {
+    if (const auto left = unsettled_.find(entry.partition);
+        left != unsettled_.end() && left->second <= entry.index) {
       unsettled_.erase(left);
     }
     // The entry belongs to the replica that the queued cut replaces.
@@ -478,7 +510,8 @@ void ServerLog::RunReports() {
       MutexLock lock(mu_);
       if (!busy.empty() && !reports_end_) report_work_.WaitUntil(mu_, After(kBusyInterval));
       to_report_.insert(busy.begin(), busy.end());
-      while (to_report_.empty() && !reports_end_) report_work_.WaitUntil(mu_, After(kReportInterval));
+      while (to_report_.empty() && !reports_end_)
+        report_work_.WaitUntil(mu_, After(kReportInterval));
       if (to_report_.empty() || (!busy.empty() && reports_end_)) return;
       reports.swap(to_report_);
     }
@@ -502,14 +535,16 @@ std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
     PartitionState& state = states_[partition];
     if (std::chrono::steady_clock::now() < state.kept_until) return std::nullopt;
     state.kept_until.reset();
-    // If a snapshot of what comes behind a cut were there before it, it could be taken for one of the log as it was.
+    // If a snapshot of what comes behind a cut were there before it, it could be taken for one of
+    // the log as it was.
     if (state.last == 0 || state.cuts_queued > 0) return std::nullopt;
     cuts = state.cuts;
     compacting_ = partition;
   }
   std::optional<HeldSnapshot> held = events_.hold(partition);
   MutexLock lock(mu_);
-  if (!held.has_value() || held->log_index() == 0 || states_[partition].cuts != cuts) return std::nullopt;
+  if (!held.has_value() || held->log_index() == 0 || states_[partition].cuts != cuts)
+    return std::nullopt;
   return held;
 }
 
@@ -518,7 +553,8 @@ void ServerLog::NoteDamage(const std::string& path, const absl::Status& damage,
   MutexLock lock(mu_);
   if (!damaged_.try_emplace(path, std::move(snapshot)).second) return;
   ++scrub_figures_.damaged;
-  spdlog::error("{}; what it holds is in memory, and is written anew", std::string(damage.message()));
+  spdlog::error("{}; what it holds is in memory, and is written anew",
+                std::string(damage.message()));
 }
 
 std::chrono::milliseconds ServerLog::RepairDamaged() {
@@ -549,7 +585,8 @@ std::chrono::milliseconds ServerLog::RepairDamaged() {
     StartedLog().EndSegment();
     if (const absl::Status status = compactor_->RunRound(); !status.ok()) result = status;
   }
-  if (!result.ok()) spdlog::warn("damaged files in {} stay for now: {}", options_.data_folder, result.ToString());
+  if (!result.ok())
+    spdlog::warn("damaged files in {} stay for now: {}", options_.data_folder, result.ToString());
   MutexLock lock(mu_);
   for (const std::string& path : repaired) {
     damaged_.erase(path);
@@ -579,7 +616,8 @@ void ServerLog::RunBackground() {
     const bool is_due = std::chrono::steady_clock::now() >= next_round && compactor_->IsDue();
     const absl::Status status = is_due ? compactor_->RunRound() : absl::OkStatus();
     if (!status.ok()) {
-      spdlog::warn("the log in {} grows, since a snapshot cannot be written: {}", options_.data_folder, status.ToString());
+      spdlog::warn("the log in {} grows, since a snapshot cannot be written: {}",
+                   options_.data_folder, status.ToString());
       next_round = After(options_.compaction_retry_interval);
     }
     MutexLock lock(mu_);

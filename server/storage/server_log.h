@@ -1,4 +1,5 @@
-// The data directory of a server: who it was, what its partitions were, and the log of what becomes of them.
+// The data directory of a server: who it was, what its partitions were, and the log of what becomes
+// of them.
 #ifndef PAWL_SERVER_STORAGE_SERVER_LOG_H_
 #define PAWL_SERVER_STORAGE_SERVER_LOG_H_
 
@@ -23,14 +24,14 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/daemon/node_identity.pb.h"
 #include "server/shard/partition.h"
-#include "server/shard/partition_snapshot.h"
-#include "server/storage/log_compactor.h"
-#include "server/storage/log_history.h"
+#include "server/shard/snapshot/partition_snapshot.h"
 #include "server/storage/node_log.h"
 #include "server/storage/recovery.h"
 #include "server/storage/scrubber.h"
-#include "server/storage/snapshot_store.h"
-#include "server/storage/write_ahead_log.h"
+#include "server/storage/snapshot/snapshot_store.h"
+#include "server/storage/wal/log_compactor.h"
+#include "server/storage/wal/log_history.h"
+#include "server/storage/wal/write_ahead_log.h"
 
 namespace pawl {
 
@@ -48,40 +49,49 @@ struct ServerLogOptions {
   // How fast files at rest are read again (Scrubber); 0: never.
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   std::chrono::milliseconds scrub_pause{1000};
-  // How long Start, AwaitDurable, ReadBack and ReadEntries wait for a disk that fails or does not answer. What it has begun
-  // to write by then has to come back from the system before Start returns; that it waits for it is in the log.
+  // How long Start, AwaitDurable, ReadBack and ReadEntries wait for a disk that fails or does not
+  // answer. What it has begun to write by then has to come back from the system before Start
+  // returns; that it waits for it is in the log.
   std::chrono::milliseconds disk_timeout{30000};
   // How long the files that ReadBack has read stay for Truncate.
   std::chrono::milliseconds kept_after_read_back{600000};
 };
 
-// A server's life with it:
+// A server's incarnation with it:
 //
 //   auto log = ServerLog::Open(Env::Real(), options);           // locks the folder
-//   if (log->identity()) partitions = log->Recover(...);        // then register as this node, in this job
-//   if (the registration's job or node is another) log->StartAnew(identity of the registration);
-//   log->Start({.durable = ..., .hold = ...}, options);         // before the first routing
+//   if (log->identity()) partitions = log->Recover(...);        // then register as this node, in
+//   this job if (the registration's job or node is another) log->StartAnew(identity of the
+//   registration); log->Start({.durable = ..., .hold = ...}, options);         // before the first
+//   routing
 //   ...
-//   log->Stop();                                                // before what the events call is destroyed
-//   log->JobIsOver();                                           // if that is why it stops
+//   log->Stop();                                                // before what the events call is
+//   destroyed log->JobIsOver();                                           // if that is why it
+//   stops
 //
-// Open to Start are for one thread, as is Stop; all others are thread-safe. No event is called with a lock held.
+// Open to Start are for one thread, as is Stop; all others are thread-safe. No event is called with
+// a lock held.
 //
 // Invariants:
-// 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot on.
-// 2. While a cut of a partition's log is queued, nothing of the partition counts as durable, so that the replica is never
+// 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot
+// on.
+// 2. While a cut of a partition's log is queued, nothing of the partition counts as durable, so
+// that the replica is never
 //    taken for as far as the one before was; and no snapshot of it is committed.
-// 3. The thread that writes the log calls no event: reports have a thread of their own, which waits for no partition.
+// 3. The thread that writes the log calls no event: reports have a thread of their own, which waits
+// for no partition.
 class ServerLog final : public NodeLog {
  public:
-  // The next life of whoever the folder is of; that is durable when it returns. UNAVAILABLE: another process has the
-  // folder. DATA_LOSS: the node file is damaged, or missing beside a log. RESOURCE_EXHAUSTED: the disk is full.
+  // The next incarnation of whoever the folder is of; that is durable when it returns. UNAVAILABLE:
+  // another process has the folder. DATA_LOSS: the node file is damaged, or missing beside a log.
+  // RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<std::unique_ptr<ServerLog>> Open(Env& env, ServerLogOptions options);
   ~ServerLog() override;
 
   // NodeLog.
   const std::optional<NodeIdentity>& identity() const override { return identity_; }
-  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
+      const PartitionOptions& options) override;
   absl::Status JobIsOver() override;
   absl::Status StartAnew(NodeIdentity identity) override;
   absl::Status Start(Events events, const PartitionOptions& options) override;
@@ -89,8 +99,8 @@ class ServerLog final : public NodeLog {
   // Whether that job writes a log at all.
   bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
 
-  // OK if changes with so many bytes are to be taken now: to be asked before a change is applied. RESOURCE_EXHAUSTED,
-  // with the reason, while the disk is full or fails or too much waits.
+  // OK if changes with so many bytes are to be taken now: to be asked before a change is applied.
+  // RESOURCE_EXHAUSTED, with the reason, while the disk is full or fails or too much waits.
   absl::Status CheckRoom(uint64_t bytes) const override;
 
   // ChangeLog.
@@ -98,11 +108,13 @@ class ServerLog final : public NodeLog {
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
               std::shared_ptr<const void> owner) override;
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
+                                                                HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
-  void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) override;
+  void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
+                   EntriesRead done) override;
   void Drop(uint32_t partition) override;
 
   WriteAheadLogFigures figures() const;
@@ -119,8 +131,8 @@ class ServerLog final : public NodeLog {
     uint32_t cuts_queued = 0;
     // All that were ever queued.
     uint64_t cuts = 0;
-    // After ReadBack, until a Truncate is queued or cannot come: the compactor leaves the partition alone until then, so
-    // that its files go on to reach back.
+    // After ReadBack, until a Truncate is queued or cannot come: the compactor leaves the partition
+    // alone until then, so that its files go on to reach back.
     std::optional<std::chrono::steady_clock::time_point> kept_until;
   };
   // A call of ReadEntries.
@@ -136,8 +148,9 @@ class ServerLog final : public NodeLog {
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
       : env_(env), options_(std::move(options)), lock_(std::move(lock)) {}
 
-  absl::Status BeginLife();
-  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(const PartitionOptions& options);
+  absl::Status CountStart();
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(
+      const PartitionOptions& options);
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableRecord> durable);
   void RunReports();
@@ -156,8 +169,10 @@ class ServerLog final : public NodeLog {
   WriteAheadLog& StartedLog() PAWL_EXCLUDES(mu_);
   void RunReads();
   void RunBackground();
-  void NoteDamage(const std::string& path, const absl::Status& damage, std::optional<SnapshotStore::Snapshot> snapshot);
-  // Makes damaged files superfluous: what is in memory is good. How long to wait before the next try.
+  void NoteDamage(const std::string& path, const absl::Status& damage,
+                  std::optional<SnapshotStore::Snapshot> snapshot);
+  // Makes damaged files superfluous: what is in memory is good. How long to wait before the next
+  // try.
   std::chrono::milliseconds RepairDamaged();
 
   Env& env_;
@@ -165,7 +180,7 @@ class ServerLog final : public NodeLog {
   const std::unique_ptr<FolderLock> lock_;
   // Until Start, of the one thread; then constant.
   std::optional<NodeIdentity> identity_;
-  uint32_t life_ = 1;
+  uint32_t start_count_ = 1;
   std::unique_ptr<SnapshotStore> snapshots_;
   std::optional<RecoveredLog> recovered_;
   Events events_;
@@ -197,7 +212,8 @@ class ServerLog final : public NodeLog {
   CondVar read_work_;
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
   // Files that are damaged now, by path; null: segments of the log.
-  absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_ PAWL_GUARDED_BY(mu_);
+  absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_
+      PAWL_GUARDED_BY(mu_);
   ScrubFigures scrub_figures_ PAWL_GUARDED_BY(mu_);
 };
 

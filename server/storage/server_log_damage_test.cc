@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/fault_env.h"
-#include "server/storage/server_log_fixture.h"
+#include "client_lib/base/testing/fault_env.h"
+#include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {
 namespace {
@@ -36,7 +36,8 @@ class DamagedFilesTest : public ServerLogTest {
     options.log.segment_bytes = 3000;
     Restart(options);
     // Until the beginning of the log is gone, and there is something after the snapshots.
-    while (server_->log().compaction_rounds() < 3 || env_.FileSize("/data/log/0000000001.log").ok()) Step();
+    while (server_->log().compaction_rounds() < 3 || env_.FileSize("/data/log/0000000001.log").ok())
+      Step();
     Restart();
     Step();
     for (uint32_t p = 0; p < 2; ++p) indices_.push_back(server_->index(p));
@@ -65,7 +66,8 @@ class DamagedFilesTest : public ServerLogTest {
   // Starts with one file that has other contents, or is not there.
   Outcome RecoverWith(const std::string& path, const std::optional<std::string>& contents) {
     FaultEnv env(1);
-    for (const char* folder : {"/data", "/data/log", "/data/snapshots"}) EXPECT_TRUE(env.MakeFolder(folder).ok());
+    for (const char* folder : {"/data", "/data/log", "/data/snapshots"})
+      EXPECT_TRUE(env.MakeFolder(folder).ok());
     for (const auto& [name, bytes] : files_) {
       if (name != path) env.SetContents(name, bytes);
     }
@@ -84,14 +86,17 @@ class DamagedFilesTest : public ServerLogTest {
     }
     for (const auto& partition : *partitions) {
       outcome.indices.at(partition->index()) = partition->log_index();
-      EXPECT_EQ(Fingerprint(*partition), ServerLogHarness::FingerprintAt(partition->index(), partition->log_index()));
+      EXPECT_EQ(Fingerprint(*partition),
+                ServerLogHarness::FingerprintAt(partition->index(), partition->log_index()));
     }
     return outcome;
   }
   void ExpectNamed(const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "/data/")) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "offset") || absl::StrContains(status.message(), "missing")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "offset") ||
+                absl::StrContains(status.message(), "missing"))
+        << status;
   }
 
   std::vector<uint64_t> indices_;
@@ -134,7 +139,8 @@ TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsThe
       if (!outcome.status.ok()) {
         ExpectNamed(outcome.status);
       } else if (path == end_of_log) {
-        // What is left is a whole beginning: nobody can tell it from records that were never written.
+        // What is left is a whole beginning: nobody can tell it from records that were never
+        // written.
         EXPECT_GE(outcome.indices, before);
         before = outcome.indices;
       } else {
@@ -181,7 +187,8 @@ TEST_F(RottingFilesTest, AFileThatRotsIsFoundAndReplacedFromMemory) {
   };
   while (server_->log().compaction_rounds() < 3) step();
   EXPECT_EQ(server_->log().scrub_figures().damaged, 0u);
-  for (const std::string folder : {"/data/snapshots", "/data/log", "/data/snapshots", "/data/log"}) {
+  for (const std::string folder :
+       {"/data/snapshots", "/data/log", "/data/snapshots", "/data/log"}) {
     SCOPED_TRACE(folder);
     const uint64_t before = server_->log().scrub_figures().damaged;
     // What is damaged may be superfluous at the same moment, and then nobody reads it: another one.

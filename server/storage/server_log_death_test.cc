@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/failpoint_control.h"
-#include "server/storage/server_log_fixture.h"
+#include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {
 namespace {
@@ -21,7 +21,8 @@ INSTANTIATE_TEST_SUITE_P(Durabilities, KilledServerTest, testing::Values(LOG, FS
                          [](const auto& info) { return Durability_Name(info.param); });
 
 // Opens, checks what is there, changes, notes what is durable, and dies without a word.
-[[noreturn]] void LiveAndDie(const ServerLogOptions& options, Durability durability, uint64_t life, uint64_t rounds) {
+[[noreturn]] void LiveAndDie(const ServerLogOptions& options, Durability durability,
+                             uint64_t incarnation, uint64_t rounds) {
   ServerLogHarness server(Env::Real(), options, durability);
   const absl::Status status = server.Open();
   if (!status.ok()) {
@@ -34,10 +35,11 @@ INSTANTIATE_TEST_SUITE_P(Durabilities, KilledServerTest, testing::Values(LOG, FS
     if (i % 50 == 0 && !server.WaitAllDurable()) std::exit(2);
   }
   if (!server.WaitAllDurable()) std::exit(2);
-  const std::string notes = JoinPath(options.data_folder, absl::StrCat("notes-", life));
+  const std::string notes = JoinPath(options.data_folder, absl::StrCat("notes-", incarnation));
   {
     std::ofstream file(notes);
-    for (uint32_t p = 0; p < kHarnessPartitions; ++p) file << server.index(p) << ' ' << server.fingerprint(p) << '\n';
+    for (uint32_t p = 0; p < kHarnessPartitions; ++p)
+      file << server.index(p) << ' ' << server.fingerprint(p) << '\n';
   }
   // These may be lost.
   server.Change(0, 20);
@@ -45,14 +47,16 @@ INSTANTIATE_TEST_SUITE_P(Durabilities, KilledServerTest, testing::Values(LOG, FS
   std::abort();
 }
 
-// Each life lasts until so many rounds of snapshots.
-void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durability, uint64_t rounds) {
+// Each incarnation lasts until so many rounds of snapshots.
+void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durability,
+                              uint64_t rounds) {
   std::map<uint32_t, uint64_t> indices;
-  for (uint64_t life = 0; life < 4; ++life) {
-    ASSERT_EXIT(LiveAndDie(options, durability, life, rounds), testing::KilledBySignal(SIGKILL), "");
+  for (uint64_t incarnation = 0; incarnation < 4; ++incarnation) {
+    ASSERT_EXIT(LiveAndDie(options, durability, incarnation, rounds),
+                testing::KilledBySignal(SIGKILL), "");
     ServerLogHarness server(Env::Real(), options, durability);
     ASSERT_TRUE(server.Open().ok());
-    std::ifstream notes(JoinPath(options.data_folder, absl::StrCat("notes-", life)));
+    std::ifstream notes(JoinPath(options.data_folder, absl::StrCat("notes-", incarnation)));
     for (uint32_t p = 0; p < kHarnessPartitions; ++p) {
       uint64_t index = 0;
       uint64_t fingerprint = 0;
@@ -67,7 +71,7 @@ void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durabi
       }
       EXPECT_EQ(server.fingerprint(p), ServerLogHarness::FingerprintAt(p, server.index(p)));
     }
-    // Ends in an orderly way, so that the next life sees that too.
+    // Ends in an orderly way, so that the next incarnation sees that too.
   }
 }
 
@@ -85,8 +89,8 @@ TEST_P(KilledServerTest, ComesBackFromSnapshotsAndTheLogAfterThem) {
   EXPECT_FALSE(Env::Real().FileSize(JoinPath(options.data_folder, "log/0000000001.log")).ok());
 }
 
-// What a process does until it dies at a failpoint: changes, rounds of snapshots, a replica that goes and comes back.
-// Notes after each wait up to where the first three partitions are durable.
+// What a process does until it dies at a failpoint: changes, rounds of snapshots, a replica that
+// goes and comes back. Notes after each wait up to where the first three partitions are durable.
 [[noreturn]] void LiveUntilFailpoint(const ServerLogOptions& options, const std::string& notes) {
   ServerLogHarness server(Env::Real(), options, FSYNC);
   if (!server.Open().ok()) std::exit(1);
@@ -112,9 +116,10 @@ TEST_P(KilledServerTest, ComesBackFromSnapshotsAndTheLogAfterThem) {
 class FailpointDeathTest : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Failpoints, FailpointDeathTest,
-                         testing::Values("log.write", "log.written", "log.sync", "log.synced", "log.segment_rename",
-                                         "log.segment_renamed", "log.delete", "log.deleted", "snapshot.written",
-                                         "snapshot.rename", "snapshot.renamed", "snapshot.stored"),
+                         testing::Values("log.write", "log.written", "log.sync", "log.synced",
+                                         "log.segment_rename", "log.segment_renamed", "log.delete",
+                                         "log.deleted", "snapshot.written", "snapshot.rename",
+                                         "snapshot.renamed", "snapshot.stored"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

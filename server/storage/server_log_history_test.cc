@@ -1,14 +1,15 @@
-// A server's log as the past of its partitions: going back to an earlier state, and reading entries for others.
+// A server's log as the past of its partitions: going back to an earlier state, and reading entries
+// for others.
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "server/replication/log_entry.h"
-#include "server/shard/partition_snapshot.h"
-#include "server/storage/server_log_fixture.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {
 namespace {
@@ -19,7 +20,8 @@ class ServerLogHistoryTest : public ServerLogTest {
  protected:
   using Entries = absl::StatusOr<std::vector<StoredEntry>>;
 
-  // Segments of a few records; the compactor writes snapshots as the log grows by half of `log_bytes`.
+  // Segments of a few records; the compactor writes snapshots as the log grows by half of
+  // `log_bytes`.
   void RestartWith(uint64_t log_bytes) {
     ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
     options.log_bytes = log_bytes;
@@ -38,10 +40,12 @@ class ServerLogHistoryTest : public ServerLogTest {
       return !env_.FileSize("/data/log/0000000001.log").ok();
     }));
   }
-  std::future<Entries> BeginRead(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes = kUnlimited) {
+  std::future<Entries> BeginRead(uint32_t partition, uint64_t first, uint64_t last,
+                                 size_t max_bytes = kUnlimited) {
     auto promise = std::make_shared<std::promise<Entries>>();
-    server_->log().ReadEntries(partition, first, last, max_bytes,
-                               [promise](Entries entries) { promise->set_value(std::move(entries)); });
+    server_->log().ReadEntries(partition, first, last, max_bytes, [promise](Entries entries) {
+      promise->set_value(std::move(entries));
+    });
     return promise->get_future();
   }
   Entries Read(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes = kUnlimited) {
@@ -49,7 +53,8 @@ class ServerLogHistoryTest : public ServerLogTest {
   }
   // Whole, in order, and each of the term that `term_of` gives.
   template <typename TermOf>
-  void ExpectEntries(const Entries& entries, uint32_t partition, uint64_t first, uint64_t last, TermOf term_of) {
+  void ExpectEntries(const Entries& entries, uint32_t partition, uint64_t first, uint64_t last,
+                     TermOf term_of) {
     ASSERT_TRUE(entries.ok()) << entries.status();
     ASSERT_EQ(entries->size(), last - first + 1);
     for (const StoredEntry& entry : *entries) {
@@ -68,7 +73,9 @@ class ServerLogHistoryTest : public ServerLogTest {
     EXPECT_EQ((*read)->log_index(), index);
     EXPECT_EQ(Fingerprint(**read), ServerLogHarness::FingerprintAt(partition, index)) << index;
   }
-  void ExpectNotFound(const absl::Status& status) { EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status; }
+  void ExpectNotFound(const absl::Status& status) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  }
 };
 
 TEST_F(ServerLogHistoryTest, WhatIsReadBackIsThePartitionAsItWas) {

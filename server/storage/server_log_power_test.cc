@@ -7,9 +7,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
-#include "client_lib/base/fault_env.h"
-#include "server/storage/server_log_fixture.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/fault_env.h"
+#include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {
 namespace {
@@ -111,13 +111,15 @@ TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
   const char* const one = std::getenv("PAWL_SEED");
   const char* const many = std::getenv("PAWL_SEEDS");
   const uint64_t first = one == nullptr ? 1 : std::strtoull(one, nullptr, 10);
-  const uint64_t count = many != nullptr ? std::strtoull(many, nullptr, 10) : one == nullptr ? 30 : 1;
+  const uint64_t count = many != nullptr  ? std::strtoull(many, nullptr, 10)
+                         : one == nullptr ? 30
+                                          : 1;
   for (uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
     SCOPED_TRACE(absl::StrCat("PAWL_SEED=", seed));
     std::mt19937_64 random(seed);
     FaultEnv env(random());
     std::map<uint32_t, uint64_t> durable;
-    for (int life = 0; life < 5 && !HasFailure(); ++life) {
+    for (int incarnation = 0; incarnation < 5 && !HasFailure(); ++incarnation) {
       env.RestorePower();
       env.FailSyncs(0);
       ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
@@ -126,7 +128,7 @@ TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
       options.log.max_group_bytes = 1 + random() % 5000;
       options.disk_timeout = std::chrono::milliseconds(10);
       ServerLogHarness server(env, options, FSYNC);
-      if (life > 0) env.CutPowerAfter(static_cast<int64_t>(random() % 400));
+      if (incarnation > 0) env.CutPowerAfter(static_cast<int64_t>(random() % 400));
       const absl::Status status = server.Open();
       if (status.ok()) {
         for (uint32_t p = 0; p < kHarnessPartitions; ++p) {
@@ -135,7 +137,8 @@ TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
             continue;
           }
           EXPECT_GE(server.index(p), durable[p]) << p;
-          EXPECT_EQ(server.fingerprint(p), ServerLogHarness::FingerprintAt(p, server.index(p))) << p;
+          EXPECT_EQ(server.fingerprint(p), ServerLogHarness::FingerprintAt(p, server.index(p)))
+              << p;
         }
         for (int i = 0; i < 60 && !absl::IsUnavailable(env.List("/").status()); ++i) {
           const auto p = static_cast<uint32_t>(random() % kHarnessPartitions);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "client_lib/base/eventually.h"
-#include "server/storage/server_log_fixture.h"
+#include "client_lib/base/testing/eventually.h"
+#include "server/storage/testing/server_log_fixture.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -43,10 +43,14 @@ TEST_F(ServerLogTest, ANewDirectoryHasNoIdentityAndThenThatOfItsServer) {
 
 TEST_F(ServerLogTest, EachProcessOfADirectoryIsAnotherLifeAlsoIfThePowerFails) {
   Restart();
-  EXPECT_EQ(server_->log().identity()->life(), 1u);
+  EXPECT_EQ(server_->log().identity()->start_count(), 1u);
   server_ = nullptr;
-  for (const uint32_t life : {2u, 3u}) {
-    EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(), life);
+  for (const uint32_t start_count : {2u, 3u}) {
+    EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
+                  .value()
+                  ->identity()
+                  ->start_count(),
+              start_count);
     env_.CutPower();
     env_.RestorePower();
   }
@@ -56,21 +60,31 @@ TEST_F(ServerLogTest, LivesAreCountedOnInAnotherJob) {
   Restart();
   Restart();
   server_ = nullptr;
-  server_ = std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
+  server_ =
+      std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
   ASSERT_TRUE(server_->Open("server-2", 78).ok());
-  EXPECT_EQ(server_->log().identity()->life(), 3u) << "as which it has registered";
+  EXPECT_EQ(server_->log().identity()->start_count(), 3u) << "as which it has registered";
   server_ = nullptr;
-  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(), 4u);
+  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
+                .value()
+                ->identity()
+                ->start_count(),
+            4u);
 }
 
 TEST_F(ServerLogTest, WithoutRoomNoLifeBeginsAndLaterOneDoes) {
   Restart();
   server_ = nullptr;
   env_.SetCapacity(env_.UsedBytes());
-  const absl::Status status = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
+  const absl::Status status =
+      ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   env_.SetUnlimited();
-  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(), 2u);
+  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
+                .value()
+                ->identity()
+                ->start_count(),
+            2u);
 }
 
 TEST_F(ServerLogTest, WhatIsOfAnotherJobIsDeletedAndTheNewOneBeginsAtNothing) {
@@ -78,14 +92,16 @@ TEST_F(ServerLogTest, WhatIsOfAnotherJobIsDeletedAndTheNewOneBeginsAtNothing) {
   server_->Change(1, 50);
   ASSERT_TRUE(server_->WaitDurable(1));
   server_ = nullptr;
-  server_ = std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
+  server_ =
+      std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
   const absl::Status status = server_->Open("server-2", 78);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_FALSE(server_->Has(1));
   server_->Change(2, 20);
   ASSERT_TRUE(server_->WaitDurable(2));
   server_ = nullptr;
-  server_ = std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
+  server_ =
+      std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
   ASSERT_TRUE(server_->Open("server-2", 78).ok());
   EXPECT_FALSE(server_->Has(1));
   ExpectAt(2, 20);
@@ -97,7 +113,8 @@ TEST_F(ServerLogTest, ALogWithoutItsNodeFileIsNotTakenForNew) {
   ASSERT_TRUE(server_->WaitDurable(1));
   server_ = nullptr;
   ASSERT_TRUE(env_.Delete("/data/node").ok());
-  const absl::Status status = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
+  const absl::Status status =
+      ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "/data/node is missing")) << status;
 }
@@ -123,7 +140,8 @@ TEST_F(ServerLogTest, TheLogStaysShortWhileChangesCome) {
   for (int i = 0; i < 200; ++i) {
     for (uint32_t p = 0; p < kHarnessPartitions; ++p) server_->Change(p, 10);
     ASSERT_TRUE(server_->WaitAllDurable());
-    ASSERT_TRUE(Eventually([&] { return server_->log().figures().segment_bytes < 3 * options.log_bytes; }));
+    ASSERT_TRUE(
+        Eventually([&] { return server_->log().figures().segment_bytes < 3 * options.log_bytes; }));
   }
   EXPECT_GT(server_->log().figures().payload_bytes, 10 * options.log_bytes);
   EXPECT_LE(env_.List("/data/snapshots")->size(), kHarnessPartitions * kSnapshotsKept);
@@ -167,7 +185,8 @@ TEST_F(ServerLogTest, ASnapshotThatCannotBeWrittenIsTriedAgain) {
   // Without what a try that is under way has begun.
   const auto has_snapshots = [&] {
     const std::vector<std::string> files = *env_.List("/data/snapshots");
-    return std::any_of(files.begin(), files.end(), [](const std::string& file) { return !absl::EndsWith(file, ".tmp"); });
+    return std::any_of(files.begin(), files.end(),
+                       [](const std::string& file) { return !absl::EndsWith(file, ".tmp"); });
   };
   ASSERT_TRUE(Eventually([&] { return server_->log().compaction_rounds() > 2; }));
   EXPECT_FALSE(has_snapshots());
@@ -199,7 +218,8 @@ TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
   ExpectAt(1, 11);
 }
 
-// Its thread cannot be left in the system's call, so Start returns when that does; but says before what it waits for.
+// Its thread cannot be left in the system's call, so Start returns when that does; but says before
+// what it waits for.
 TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   Restart();
   KillWithAnUnsettledEnd();
@@ -213,12 +233,14 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   env_.HoldSyncs();
   std::future<absl::Status> started = std::async(std::launch::async, [&] {
-    return log->Start({.durable = [](uint32_t) { return true; }, .hold = nullptr}, HarnessPartitionOptions());
+    return log->Start({.durable = [](uint32_t) { return true; }, .hold = nullptr},
+                      HarnessPartitionOptions());
   });
   const bool told = Eventually([&] {
     const std::vector<std::string> all = lines->last_formatted();
     return std::any_of(all.begin(), all.end(), [](const std::string& line) {
-      return absl::StrContains(line, "the log in /data cannot be written: the disk does not answer");
+      return absl::StrContains(line,
+                               "the log in /data cannot be written: the disk does not answer");
     });
   });
   env_.LetSyncsGo();

@@ -11,14 +11,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
-#include "deploy/pawlctl/child_process.h"
+#include "client_lib/process/child_process.h"
 #include "gtest/gtest.h"
 #include "tests/harness/runfile.h"
 
 namespace pawl {
 namespace {
 
-std::unique_ptr<ChildProcess> RunProgram(const std::string& program, const std::string& failpoints) {
+std::unique_ptr<ChildProcess> RunProgram(const std::string& program,
+                                         const std::string& failpoints) {
   const auto path = Runfile(program);
   EXPECT_TRUE(path.ok()) << path.status();
   auto child = ChildProcess::Start({.name = program,
@@ -45,7 +46,8 @@ TEST(FailpointBinaryTest, AProgramForTestsObeysTheEnvironment) {
   EXPECT_TRUE(killed->KilledBy(SIGKILL)) << killed->HowItEnded();
   const auto failed = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=error");
   EXPECT_EQ(failed->LogTail(1), std::vector<std::string>{"failed"});
-  const auto wrong = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=explode");
+  const auto wrong =
+      RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=explode");
   EXPECT_EQ(wrong->HowItEnded(), "exited with code 2");
 }
 

@@ -1,4 +1,5 @@
-// A program with one failpoint, for failpoint_binary_test: linked once as production is and once as tests are.
+// A program with one failpoint, for failpoint_binary_test: linked once as production is and once as
+// tests are.
 #include <cstdio>
 
 #include "client_lib/base/failpoint.h"

@@ -1,5 +1,5 @@
-// Block files: the first byte chooses whether the checksums are made right, the rest is the file. What is accepted is
-// written as the same bytes.
+// Block files: the first byte chooses whether the checksums are made right, the rest is the file.
+// What is accepted is written as the same bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/fault_env.h"
 #include "client_lib/base/little_endian.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "server/storage/block_file.h"
 
 namespace pawl {
@@ -39,7 +39,8 @@ BlockFileId IdIn(const std::string& bytes) {
   return id;
 }
 
-// Puts checksums in, as far as the bytes go; a block longer than what is left becomes the footer's place.
+// Puts checksums in, as far as the bytes go; a block longer than what is left becomes the footer's
+// place.
 void Seal(std::string& bytes) {
   char* const begin = bytes.data();
   const uint32_t id_crc = Crc32c(0, begin, kBlockFileHeaderBytes - 4);
@@ -86,7 +87,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const auto writer = BlockFileWriter::Create(env, "/again", id);
-  Check(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(), "it can be written");
+  Check(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(),
+        "it can be written");
   Check(env.Contents("/again") == bytes, "the same bytes again");
   return 0;
 }

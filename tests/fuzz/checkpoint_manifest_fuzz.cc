@@ -1,4 +1,5 @@
-// Manifests of checkpoints: the first byte chooses whether length and checksum are made right, the rest is the file.
+// Manifests of checkpoints: the first byte chooses whether length and checksum are made right, the
+// rest is the file.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -8,10 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/fault_env.h"
 #include "client_lib/base/little_endian.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "google/protobuf/stubs/logging.h"
-#include "server/storage/checkpoint_store.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
 
 namespace pawl {
 namespace {
@@ -46,15 +47,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckpointStore store(env, "/checkpoints");
   const auto manifest = store.ReadManifest(name);
   const auto listing = store.List("");
-  Check(listing.ok() && listing->complete.size() + listing->damaged.size() == 1, "it is complete or damaged");
+  Check(listing.ok() && listing->complete.size() + listing->damaged.size() == 1,
+        "it is complete or damaged");
   Check(listing->complete.size() == (manifest.ok() ? 1u : 0u), "and both say the same");
   if (!manifest.ok()) {
-    Check(absl::IsDataLoss(manifest.status()) && absl::StrContains(manifest.status().message(), "/MANIFEST") &&
+    Check(absl::IsDataLoss(manifest.status()) &&
+              absl::StrContains(manifest.status().message(), "/MANIFEST") &&
               absl::StrContains(manifest.status().message(), "offset"),
           "a refusal with file and offset");
     return 0;
   }
-  Check(manifest->job_name() == "job" && manifest->step() == 9 && manifest->parts_size() > 0, "it is what its folder says");
+  Check(manifest->job_name() == "job" && manifest->step() == 9 && manifest->parts_size() > 0,
+        "it is what its folder says");
   // None of its parts is there.
   const absl::Status verified = store.Verify(name);
   Check(absl::IsDataLoss(verified), "parts that are missing are noticed");

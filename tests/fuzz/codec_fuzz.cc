@@ -1,6 +1,6 @@
-// The data plane's messages: the first two bytes choose the decoder and where the message is cut into
-// fragments, the rest is the message. What the decoder accepts protobuf must read the same way; what it refuses
-// protobuf refuses too, or it is beyond a limit of the codec's own.
+// The data plane's messages: the first two bytes choose the decoder and where the message is cut
+// into fragments, the rest is the message. What the decoder accepts protobuf must read the same
+// way; what it refuses protobuf refuses too, or it is beyond a limit of the codec's own.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -68,7 +68,8 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
   Message expected;
   const bool parsed = expected.ParseFromString(bytes);
   if (!view.ok()) {
-    Check(view.status().code() == absl::StatusCode::kInvalidArgument, "refused as INVALID_ARGUMENT");
+    Check(view.status().code() == absl::StatusCode::kInvalidArgument,
+          "refused as INVALID_ARGUMENT");
     Check(!parsed || view.status().message().find("twice") != absl::string_view::npos ||
               view.status().message().find("limit") != absl::string_view::npos,
           "refused for a reason");
@@ -109,7 +110,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 3: {
       EndStepRequest expected, actual;
-      Check(DecodeSmall(message, actual).ok() == expected.ParseFromString(bytes), "as protobuf reads it");
+      Check(DecodeSmall(message, actual).ok() == expected.ParseFromString(bytes),
+            "as protobuf reads it");
       break;
     }
   }

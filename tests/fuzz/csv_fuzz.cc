@@ -8,7 +8,7 @@
 
 #include "proto/job.pb.h"
 #include "tests/fuzz/data_check.h"
-#include "worker/data/csv_reader.h"
+#include "worker/data/readers/csv_reader.h"
 
 namespace pawl {
 namespace {
@@ -42,7 +42,8 @@ void ReadBoth(const CsvSpec& spec, absl::string_view text) {
   SampleStore store_in_pieces(kFuzzMaxBytes);
   const absl::Status status = ReadCsv(*InPieces(text, size_t{1} << 16), "input", spec, &store);
   CheckReaderResult(status, store);
-  FuzzCheck(ReadCsv(*InPieces(text, 3), "input", spec, &store_in_pieces) == status, "the same status in pieces");
+  FuzzCheck(ReadCsv(*InPieces(text, 3), "input", spec, &store_in_pieces) == status,
+            "the same status in pieces");
   CheckSame(store, store_in_pieces);
 }
 

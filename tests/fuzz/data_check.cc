@@ -11,7 +11,9 @@ namespace {
 class PieceSource final : public ByteSource {
  public:
   PieceSource(absl::string_view bytes, size_t piece) : memory_(bytes), piece_(piece) {}
-  absl::StatusOr<size_t> Read(char* out, size_t size) override { return memory_.Read(out, std::min(size, piece_)); }
+  absl::StatusOr<size_t> Read(char* out, size_t size) override {
+    return memory_.Read(out, std::min(size, piece_));
+  }
 
  private:
   MemorySource memory_;
@@ -32,32 +34,41 @@ void FuzzCheck(bool condition, const char* what) {
 
 void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
   if (!status.ok()) {
-    FuzzCheck(absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status), "code of the refusal");
+    FuzzCheck(absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status),
+              "code of the refusal");
     const absl::string_view message = status.message();
     FuzzCheck(message.size() < 2000, "length of the message");
-    FuzzCheck(std::all_of(message.begin(), message.end(), [](char c) { return c >= ' ' && c <= '~'; }),
-              "characters of the message");
+    FuzzCheck(
+        std::all_of(message.begin(), message.end(), [](char c) { return c >= ' ' && c <= '~'; }),
+        "characters of the message");
     return;
   }
   const uint64_t samples = store.size();
   const DataShape& shape = store.shape;
-  FuzzCheck(AllFinite(store.labels) && AllFinite(store.numerics) && AllFinite(store.weights), "finite numbers");
-  FuzzCheck(store.numerics.size() + store.pixels.size() == samples * shape.numeric_count, "numbers of each sample");
-  FuzzCheck(store.weights.empty() || store.weights.size() == store.entries.size(), "weights of each entry");
-  for (const uint32_t entry : store.entries) FuzzCheck(entry < store.keys().size(), "key of each entry");
+  FuzzCheck(AllFinite(store.labels) && AllFinite(store.numerics) && AllFinite(store.weights),
+            "finite numbers");
+  FuzzCheck(store.numerics.size() + store.pixels.size() == samples * shape.numeric_count,
+            "numbers of each sample");
+  FuzzCheck(store.weights.empty() || store.weights.size() == store.entries.size(),
+            "weights of each entry");
+  for (const uint32_t entry : store.entries)
+    FuzzCheck(entry < store.keys().size(), "key of each entry");
   if (store.sample_begin.empty()) {
     FuzzCheck(store.entries.size() == samples * shape.field_count, "entries of each sample");
   } else {
-    FuzzCheck(store.sample_begin.size() == samples + 1 && store.sample_begin[0] == 0, "beginnings of the samples");
-    FuzzCheck(std::is_sorted(store.sample_begin.begin(), store.sample_begin.end()), "order of the samples");
+    FuzzCheck(store.sample_begin.size() == samples + 1 && store.sample_begin[0] == 0,
+              "beginnings of the samples");
+    FuzzCheck(std::is_sorted(store.sample_begin.begin(), store.sample_begin.end()),
+              "order of the samples");
     FuzzCheck(store.sample_begin.back() == store.entries.size(), "end of the samples");
     FuzzCheck(shape.field_count > 0, "fields for the entries");
   }
 }
 
 void CheckSame(const SampleStore& a, const SampleStore& b) {
-  FuzzCheck(a.labels == b.labels && a.numerics == b.numerics && a.pixels == b.pixels && a.entries == b.entries &&
-                a.sample_begin == b.sample_begin && a.weights == b.weights && a.keys() == b.keys(),
+  FuzzCheck(a.labels == b.labels && a.numerics == b.numerics && a.pixels == b.pixels &&
+                a.entries == b.entries && a.sample_begin == b.sample_begin &&
+                a.weights == b.weights && a.keys() == b.keys(),
             "the same samples");
 }
 

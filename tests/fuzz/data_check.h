@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "worker/data/byte_source.h"
+#include "worker/data/readers/byte_source.h"
 #include "worker/data/sample_store.h"
 
 namespace pawl {

@@ -4,17 +4,19 @@
 #include <string>
 
 #include "tests/fuzz/data_check.h"
-#include "worker/data/gzip_source.h"
+#include "worker/data/readers/gzip_source.h"
 
 namespace pawl {
 namespace {
 
 // Appends what `source` gives to *out, at most kFuzzMaxBytes.
-absl::Status Expand(absl::string_view compressed, size_t compressed_piece, size_t piece, std::string* out) {
+absl::Status Expand(absl::string_view compressed, size_t compressed_piece, size_t piece,
+                    std::string* out) {
   GzipSource source(InPieces(compressed, compressed_piece), "input");
   std::string buffer(piece, '\0');
   while (out->size() < kFuzzMaxBytes) {
-    const absl::StatusOr<size_t> count = source.Read(buffer.data(), std::min(piece, kFuzzMaxBytes - out->size()));
+    const absl::StatusOr<size_t> count =
+        source.Read(buffer.data(), std::min(piece, kFuzzMaxBytes - out->size()));
     if (!count.ok()) return count.status();
     FuzzCheck(*count <= piece, "bytes of a read");
     if (*count == 0) break;

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tests/fuzz/data_check.h"
-#include "worker/data/idx_reader.h"
+#include "worker/data/readers/idx_reader.h"
 
 namespace pawl {
 
@@ -14,10 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view labels = files.substr(images.size());
   SampleStore store(kFuzzMaxBytes);
   SampleStore store_in_pieces(kFuzzMaxBytes);
-  const absl::Status status =
-      ReadIdx(*InPieces(images, size_t{1} << 16), "images", *InPieces(labels, size_t{1} << 16), "labels", &store);
+  const absl::Status status = ReadIdx(*InPieces(images, size_t{1} << 16), "images",
+                                      *InPieces(labels, size_t{1} << 16), "labels", &store);
   CheckReaderResult(status, store);
-  FuzzCheck(ReadIdx(*InPieces(images, 3), "images", *InPieces(labels, 3), "labels", &store_in_pieces) == status,
+  FuzzCheck(ReadIdx(*InPieces(images, 3), "images", *InPieces(labels, 3), "labels",
+                    &store_in_pieces) == status,
             "the same status in pieces");
   CheckSame(store, store_in_pieces);
   return 0;

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "tests/fuzz/data_check.h"
-#include "worker/data/libsvm_reader.h"
+#include "worker/data/readers/libsvm_reader.h"
 
 namespace pawl {
 
@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SampleStore store_in_pieces(kFuzzMaxBytes);
   const absl::Status status = ReadLibsvm(*InPieces(text, size_t{1} << 16), "input", fields, &store);
   CheckReaderResult(status, store);
-  FuzzCheck(ReadLibsvm(*InPieces(text, 3), "input", fields, &store_in_pieces) == status, "the same status in pieces");
+  FuzzCheck(ReadLibsvm(*InPieces(text, 3), "input", fields, &store_in_pieces) == status,
+            "the same status in pieces");
   CheckSame(store, store_in_pieces);
   return 0;
 }

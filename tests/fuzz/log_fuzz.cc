@@ -1,5 +1,6 @@
-// The write-ahead log: the first byte chooses whether the checksums are made right, the rest is the only segment. What
-// is accepted is read the same again, also after the server has gone on writing; what is refused is left as it was.
+// The write-ahead log: the first byte chooses whether the checksums are made right, the rest is the
+// only segment. What is accepted is read the same again, also after the server has gone on writing;
+// what is refused is left as it was.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -13,12 +14,12 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/fault_env.h"
 #include "client_lib/base/little_endian.h"
-#include "server/storage/log_format.h"
-#include "server/storage/log_reader.h"
-#include "server/storage/log_writer.h"
+#include "client_lib/base/testing/fault_env.h"
 #include "server/storage/recovery.h"
+#include "server/storage/wal/log_format.h"
+#include "server/storage/wal/log_reader.h"
+#include "server/storage/wal/log_writer.h"
 
 namespace pawl {
 namespace {
@@ -44,7 +45,8 @@ void Seal(std::string& bytes) {
     in = bytes.data() + offset + 8;
     RecordHeader record;
     const uint64_t payload = offset + kRecordHeaderBytes;
-    record.payload_bytes = static_cast<uint32_t>(TakeNumber<uint32_t>(in) % (bytes.size() - payload + 1));
+    record.payload_bytes =
+        static_cast<uint32_t>(TakeNumber<uint32_t>(in) % (bytes.size() - payload + 1));
     TakeNumber<uint32_t>(in);
     record.payload_crc = Crc32c(0, bytes.data() + payload, record.payload_bytes);
     record.settled = TakeNumber<uint32_t>(in);
@@ -68,7 +70,8 @@ class Sink final : public RecoverySink {
     Check(index == last + 1, "no gap");
     Check(owner != nullptr, "an owner");
     last = index;
-    for (const ByteView::Fragment& fragment : payload.fragments()) crc = Crc32c(crc, fragment.data(), fragment.size());
+    for (const ByteView::Fragment& fragment : payload.fragments())
+      crc = Crc32c(crc, fragment.data(), fragment.size());
     return absl::OkStatus();
   }
 
@@ -94,7 +97,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const auto segment = ReadLastSegment(env, "/data/log", kJobId, 1);
   if (segment.ok()) {
-    Check(segment->end + segment->torn_bytes == bytes.size(), "the records and a tail are all of it");
+    Check(segment->end + segment->torn_bytes == bytes.size(),
+          "the records and a tail are all of it");
     Check(segment->settled <= segment->end, "what was acknowledged is there");
     uint64_t at = kSegmentHeaderBytes;
     for (const LogRecord& record : segment->records) {
@@ -105,17 +109,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto closed = ReadClosedSegment(env, "/data/log", kJobId, 1, segment->end);
     Check(closed.ok() && closed->records.size() == segment->records.size(), "whole up to there");
   } else {
-    Check(absl::IsDataLoss(segment.status()) || absl::IsFailedPrecondition(segment.status()), "a typed refusal");
+    Check(absl::IsDataLoss(segment.status()) || absl::IsFailedPrecondition(segment.status()),
+          "a typed refusal");
   }
 
   Sink first;
   auto recovered = RecoverInto(env, first);
   if (!recovered.ok()) {
-    Check(absl::IsDataLoss(recovered.status()) || absl::IsFailedPrecondition(recovered.status()), "a typed refusal");
+    Check(absl::IsDataLoss(recovered.status()) || absl::IsFailedPrecondition(recovered.status()),
+          "a typed refusal");
     Check(env.Contents(kSegment) == bytes, "what is refused is left as it was");
     return 0;
   }
-  Check(recovered->partitions.size() == first.partitions.size(), "what is told is what was replayed");
+  Check(recovered->partitions.size() == first.partitions.size(),
+        "what is told is what was replayed");
   Sink second;
   const auto again = RecoverInto(env, second);
   Check(again.ok() && second.partitions == first.partitions, "the same again");

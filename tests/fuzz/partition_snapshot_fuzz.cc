@@ -1,5 +1,6 @@
-// Snapshots of partitions: the first byte chooses the job, the second where the bytes are cut into fragments, the rest
-// is the snapshot, of either format. What is accepted is saved as a snapshot of the same state, and the partition goes on.
+// Snapshots of partitions: the first byte chooses the job, the second where the bytes are cut into
+// fragments, the rest is the snapshot, of either format. What is accepted is saved as a snapshot of
+// the same state, and the partition goes on.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "google/protobuf/stubs/logging.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/shard/snapshot/partition_snapshot.h"
 
 namespace pawl {
 namespace {
@@ -52,11 +53,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const PartitionOptions options = Options(data[0]);
   auto partition = LoadPartition(0, options, view);
   if (!partition.ok()) {
-    Check(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()), "a typed refusal");
+    Check(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()),
+          "a typed refusal");
     return 0;
   }
   std::string saved;
-  SavePartition(*partition, [&](const void* run, size_t count) { saved.append(static_cast<const char*>(run), count); });
+  SavePartition(*partition, [&](const void* run, size_t count) {
+    saved.append(static_cast<const char*>(run), count);
+  });
   ByteView again;
   again.Append(saved.data(), saved.size());
   const auto reloaded = LoadPartition(0, options, again);
@@ -67,7 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint64_t incarnation = uint64_t{1} << 62;
     const auto clock = partition->TakeOver(rank, incarnation);
     if (!clock.ok()) continue;
-    (void)partition->EndStep(Sender{Sender::Kind::kLogicalWorker, rank, incarnation, *clock}, std::nullopt);
+    (void)partition->EndStep(Sender{Sender::Kind::kLogicalWorker, rank, incarnation, *clock},
+                             std::nullopt);
   }
   partition->KeepBest(uint64_t{1} << 62);
   partition->RestoreBest();

@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) paths.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(argv[1]))
+    paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   for (const std::filesystem::path& path : paths) {
     // Said first, so that a crash is known by its file.

@@ -1,11 +1,12 @@
-// Changes of the routing, as a node gets them from the scheduler. What is accepted makes a whole table that clients can
-// read, and that comes out of its own changes again; anything else is refused as INVALID_ARGUMENT.
+// Changes of the routing, as a node gets them from the scheduler. What is accepted makes a whole
+// table that clients can read, and that comes out of its own changes again; anything else is
+// refused as INVALID_ARGUMENT.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
-#include "client_lib/routing.h"
 #include "client_lib/rpc/routing_changes.h"
+#include "client_lib/session/routing.h"
 
 namespace pawl {
 namespace {
@@ -41,8 +42,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   Check(Routing::FromProto(*whole, 7).ok(), "a whole table that can be read");
   Check(whole->epoch() > base.epoch(), "newer");
-  const RoutingTable again = RoutingChanges(*whole, base.epoch(), ChangedPartitions(base, *whole), /*servers_changed=*/true);
-  Check(ApplyRoutingChanges(base, again)->SerializeAsString() == whole->SerializeAsString(), "the same again");
+  const RoutingTable again = RoutingChanges(*whole, base.epoch(), ChangedPartitions(base, *whole),
+                                            /*servers_changed=*/true);
+  Check(ApplyRoutingChanges(base, again)->SerializeAsString() == whole->SerializeAsString(),
+        "the same again");
   return 0;
 }
 

@@ -26,7 +26,8 @@ class Maker {
     PAWL_ASSIGN_OR_RETURN(const Matrix x, workspace_.AllocateMatrix(rows, columns));
     std::vector<float> values(rows * columns);
     // Cheap: gigabytes may be wanted.
-    for (float& value : values) value = static_cast<float>(static_cast<int32_t>(random_())) * 4.6566129e-10f;
+    for (float& value : values)
+      value = static_cast<float>(static_cast<int32_t>(random_())) * 4.6566129e-10f;
     stream_.CopyToDevice(values.data(), values.size() * sizeof(float), x.data);
     PAWL_RETURN_IF_ERROR(stream_.Synchronize());
     return x;
@@ -38,13 +39,15 @@ class Maker {
     return x;
   }
 
-  // One entry in each field. Of a field's keys a half of the entries have one of the first ten: skewed, as keys are.
+  // One entry in each field. Of a field's keys a half of the entries have one of the first ten:
+  // skewed, as keys are.
   absl::StatusOr<Entries> RandomEntries(size_t samples, size_t fields, size_t keys_in_field) {
     std::vector<uint32_t> begin, key;
     for (size_t s = 0; s < samples; ++s) {
       for (size_t f = 0; f < fields; ++f) {
         begin.push_back(static_cast<uint32_t>(key.size()));
-        const size_t limit = random_() % 2 == 0 ? std::min<size_t>(keys_in_field, 10) : keys_in_field;
+        const size_t limit =
+            random_() % 2 == 0 ? std::min<size_t>(keys_in_field, 10) : keys_in_field;
         key.push_back(static_cast<uint32_t>(f * keys_in_field + random_() % limit));
       }
     }
@@ -68,15 +71,21 @@ absl::Status AddVectorCases(size_t count, Maker& maker, std::vector<KernelCase>&
   PAWL_ASSIGN_OR_RETURN(const Matrix x, maker.Random(count, 1));
   PAWL_ASSIGN_OR_RETURN(const Matrix y, maker.Random(count, 1));
   const std::string shape = absl::StrCat(count, " elements");
-  cases.push_back({"Axpy", shape, 3 * kFloat * count, 0, [=](Stream& s) { s.Axpy(count, 1e-6f, x.data, y.data); }});
-  cases.push_back({"AddConstant", shape, 2 * kFloat * count, 0, [=](Stream& s) { s.AddConstant(count, 0, y.data); }});
-  cases.push_back({"Scale", shape, 2 * kFloat * count, 0, [=](Stream& s) { s.Scale(count, 1, y.data); }});
-  cases.push_back({"Sigmoid", shape, 2 * kFloat * count, 0, [=](Stream& s) { s.Sigmoid(count, x.data, y.data); }});
-  cases.push_back({"Zero", shape, kFloat * count, 0, [=](Stream& s) { s.Zero(y.data, count * sizeof(float)); }});
+  cases.push_back({"Axpy", shape, 3 * kFloat * count, 0,
+                   [=](Stream& s) { s.Axpy(count, 1e-6f, x.data, y.data); }});
+  cases.push_back({"AddConstant", shape, 2 * kFloat * count, 0,
+                   [=](Stream& s) { s.AddConstant(count, 0, y.data); }});
+  cases.push_back(
+      {"Scale", shape, 2 * kFloat * count, 0, [=](Stream& s) { s.Scale(count, 1, y.data); }});
+  cases.push_back({"Sigmoid", shape, 2 * kFloat * count, 0,
+                   [=](Stream& s) { s.Sigmoid(count, x.data, y.data); }});
+  cases.push_back({"Zero", shape, kFloat * count, 0,
+                   [=](Stream& s) { s.Zero(y.data, count * sizeof(float)); }});
   return absl::OkStatus();
 }
 
-absl::Status AddLayerCases(size_t samples, size_t inputs, size_t outputs, Maker& maker, std::vector<KernelCase>& cases) {
+absl::Status AddLayerCases(size_t samples, size_t inputs, size_t outputs, Maker& maker,
+                           std::vector<KernelCase>& cases) {
   PAWL_ASSIGN_OR_RETURN(const Matrix x, maker.Random(samples, inputs));
   PAWL_ASSIGN_OR_RETURN(const Matrix weight, maker.Random(inputs, outputs));
   PAWL_ASSIGN_OR_RETURN(const Matrix y, maker.Random(samples, outputs));
@@ -90,24 +99,32 @@ absl::Status AddLayerCases(size_t samples, size_t inputs, size_t outputs, Maker&
   using enum Transpose;
   cases.push_back({"Gemm (forward)", shape, bytes, products,
                    [=](Stream& s) { s.Gemm(Factors::kFloat32, kNo, kNo, 1, x, weight, 0, y); }});
-  cases.push_back({"Gemm (weight gradient)", shape, bytes, products,
-                   [=](Stream& s) { s.Gemm(Factors::kFloat32, kYes, kNo, 1, x, gradient, 0, weight); }});
-  cases.push_back({"Gemm (input gradient)", shape, bytes, products,
-                   [=](Stream& s) { s.Gemm(Factors::kFloat32, kNo, kYes, 1, gradient, weight, 0, x); }});
+  cases.push_back({"Gemm (weight gradient)", shape, bytes, products, [=](Stream& s) {
+                     s.Gemm(Factors::kFloat32, kYes, kNo, 1, x, gradient, 0, weight);
+                   }});
+  cases.push_back({"Gemm (input gradient)", shape, bytes, products, [=](Stream& s) {
+                     s.Gemm(Factors::kFloat32, kNo, kYes, 1, gradient, weight, 0, x);
+                   }});
   for (const auto& [name, factors] : {std::pair("Gemm (forward, BFLOAT16)", Factors::kBfloat16),
                                       std::pair("Gemm (forward, FLOAT16)", Factors::kFloat16)}) {
-    cases.push_back({name, shape, bytes, products,
-                     [=, factors = factors](Stream& s) { s.Gemm(factors, kNo, kNo, 1, x, weight, 0, y); }});
+    cases.push_back({name, shape, bytes, products, [=, factors = factors](Stream& s) {
+                       s.Gemm(factors, kNo, kNo, 1, x, weight, 0, y);
+                     }});
   }
-  cases.push_back({"AddBias", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.AddBias(bias.data, y); }});
+  cases.push_back(
+      {"AddBias", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.AddBias(bias.data, y); }});
   cases.push_back({"Relu", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.Relu(y); }});
-  cases.push_back({"ReluBackward", of_outputs, 3 * of_y, 0, [=](Stream& s) { s.ReluBackward(y, gradient); }});
-  cases.push_back({"SumColumns", of_outputs, of_y, 0, [=](Stream& s) { s.SumColumns(gradient, bias.data); }});
-  cases.push_back({"Copy", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.Copy(gradient, Write::kReplace, y); }});
+  cases.push_back(
+      {"ReluBackward", of_outputs, 3 * of_y, 0, [=](Stream& s) { s.ReluBackward(y, gradient); }});
+  cases.push_back(
+      {"SumColumns", of_outputs, of_y, 0, [=](Stream& s) { s.SumColumns(gradient, bias.data); }});
+  cases.push_back(
+      {"Copy", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.Copy(gradient, Write::kReplace, y); }});
   return absl::OkStatus();
 }
 
-absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Maker& maker, std::vector<KernelCase>& cases) {
+absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Maker& maker,
+                               std::vector<KernelCase>& cases) {
   // So that a batch has some entries for each key, and keys with very many.
   const size_t keys_in_field = std::max<size_t>(samples / 8, 1);
   PAWL_ASSIGN_OR_RETURN(const Entries entries, maker.RandomEntries(samples, fields, keys_in_field));
@@ -118,25 +135,32 @@ absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Make
   const std::string shape = absl::StrCat(samples, " samples, ", fields, " fields, width ", width);
   const std::string of_one = absl::StrCat(samples, " samples, ", fields, " fields, width 1");
   const double lists = kFloat * 3 * entries.entries;
-  const double of_rows = kFloat * entries.keys * width, of_pooled = kFloat * samples * fields * width;
+  const double of_rows = kFloat * entries.keys * width,
+               of_pooled = kFloat * samples * fields * width;
   // Of rows each once: whoever needs them again finds them in a cache at best.
-  cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0,
-                   [=](Stream& s) { s.PoolRows(entries, PoolOver::kField, rows.data, width, pooled); }});
-  cases.push_back({"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0,
-                   [=](Stream& s) { s.PoolRows(entries, PoolOver::kSample, linear.data, 1, sums); }});
+  cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
+                     s.PoolRows(entries, PoolOver::kField, rows.data, width, pooled);
+                   }});
+  cases.push_back(
+      {"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0,
+       [=](Stream& s) { s.PoolRows(entries, PoolOver::kSample, linear.data, 1, sums); }});
   // Zero, of nothing much, makes it order the entries anew.
-  cases.push_back({"PoolRowsBackward, entries ordered", shape, 2 * lists + of_rows + of_pooled, 0, [=](Stream& s) {
+  cases.push_back({"PoolRowsBackward, entries ordered", shape, 2 * lists + of_rows + of_pooled, 0,
+                   [=](Stream& s) {
                      s.Zero(sums.data, sizeof(float));
                      s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data);
                    }});
-  cases.push_back({"PoolRowsBackward", shape, lists + of_rows + of_pooled, 0,
-                   [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data); }});
-  cases.push_back({"PoolRowsBackward", of_one, lists + kFloat * (entries.keys + samples), 0,
-                   [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kSample, sums, 1, linear.data); }});
+  cases.push_back({"PoolRowsBackward", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
+                     s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data);
+                   }});
+  cases.push_back(
+      {"PoolRowsBackward", of_one, lists + kFloat * (entries.keys + samples), 0,
+       [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kSample, sums, 1, linear.data); }});
   return absl::OkStatus();
 }
 
-absl::Status AddInteractionCases(size_t samples, size_t count, size_t dim, Maker& maker, std::vector<KernelCase>& cases) {
+absl::Status AddInteractionCases(size_t samples, size_t count, size_t dim, Maker& maker,
+                                 std::vector<KernelCase>& cases) {
   const size_t pairs = count * (count - 1) / 2;
   PAWL_ASSIGN_OR_RETURN(const Matrix vectors, maker.Random(samples, count * dim));
   PAWL_ASSIGN_OR_RETURN(const Matrix gradient, maker.Random(samples, count * dim));
@@ -146,27 +170,34 @@ absl::Status AddInteractionCases(size_t samples, size_t count, size_t dim, Maker
   const std::string shape = absl::StrCat(samples, " samples, ", count, " vectors of ", dim);
   const double of_vectors = kFloat * samples * count * dim, of_dots = kFloat * samples * pairs;
   const double of_sums = kFloat * samples * (dim + 1);
-  cases.push_back(
-      {"SumOfDots", shape, of_vectors + of_sums, 0, [=](Stream& s) { s.SumOfDots(vectors, dim, sums, outputs.data); }});
-  cases.push_back({"SumOfDotsBackward", shape, 2 * of_vectors + of_sums, 0,
-                   [=](Stream& s) { s.SumOfDotsBackward(vectors, dim, sums, outputs.data, Write::kReplace, gradient); }});
-  cases.push_back({"PairwiseDots", shape, of_vectors + of_dots, 0, [=](Stream& s) { s.PairwiseDots(vectors, dim, dots); }});
-  cases.push_back({"PairwiseDotsBackward", shape, 2 * of_vectors + of_dots, 0,
-                   [=](Stream& s) { s.PairwiseDotsBackward(vectors, dim, dots, Write::kReplace, gradient); }});
+  cases.push_back({"SumOfDots", shape, of_vectors + of_sums, 0,
+                   [=](Stream& s) { s.SumOfDots(vectors, dim, sums, outputs.data); }});
+  cases.push_back({"SumOfDotsBackward", shape, 2 * of_vectors + of_sums, 0, [=](Stream& s) {
+                     s.SumOfDotsBackward(vectors, dim, sums, outputs.data, Write::kReplace,
+                                         gradient);
+                   }});
+  cases.push_back({"PairwiseDots", shape, of_vectors + of_dots, 0,
+                   [=](Stream& s) { s.PairwiseDots(vectors, dim, dots); }});
+  cases.push_back({"PairwiseDotsBackward", shape, 2 * of_vectors + of_dots, 0, [=](Stream& s) {
+                     s.PairwiseDotsBackward(vectors, dim, dots, Write::kReplace, gradient);
+                   }});
   return absl::OkStatus();
 }
 
-absl::Status AddLossCases(size_t samples, size_t classes, Maker& maker, std::vector<KernelCase>& cases) {
+absl::Status AddLossCases(size_t samples, size_t classes, Maker& maker,
+                          std::vector<KernelCase>& cases) {
   PAWL_ASSIGN_OR_RETURN(const Matrix logits, maker.Random(samples, classes));
   PAWL_ASSIGN_OR_RETURN(const Matrix gradients, maker.Random(samples, classes));
   PAWL_ASSIGN_OR_RETURN(const Matrix labels, maker.Random(samples, 1));
   PAWL_ASSIGN_OR_RETURN(const Matrix sum, maker.Random(2, 1));
   double* const loss = reinterpret_cast<double*>(sum.data);
   const std::string shape = absl::StrCat(samples, " samples");
-  cases.push_back({"LogisticLoss", shape, 3 * kFloat * samples, 0,
-                   [=](Stream& s) { s.LogisticLoss(samples, logits.data, labels.data, 1, gradients.data, loss); }});
-  cases.push_back({"SquaredLoss", shape, 3 * kFloat * samples, 0,
-                   [=](Stream& s) { s.SquaredLoss(samples, logits.data, labels.data, 1, gradients.data, loss); }});
+  cases.push_back({"LogisticLoss", shape, 3 * kFloat * samples, 0, [=](Stream& s) {
+                     s.LogisticLoss(samples, logits.data, labels.data, 1, gradients.data, loss);
+                   }});
+  cases.push_back({"SquaredLoss", shape, 3 * kFloat * samples, 0, [=](Stream& s) {
+                     s.SquaredLoss(samples, logits.data, labels.data, 1, gradients.data, loss);
+                   }});
   PAWL_ASSIGN_OR_RETURN(const Matrix zeros, maker.Zeros(samples, 1));
   cases.push_back({"SoftmaxLoss", absl::StrCat(samples, " samples, ", classes, " classes"),
                    kFloat * (2.0 * samples * classes + samples), 0,
@@ -194,7 +225,8 @@ absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCas
   PAWL_ASSIGN_OR_RETURN(const Matrix found, maker.Zeros(1, 1));
   const std::string shape = absl::StrCat(elements, " elements");
   for (const Optimizer& optimizer : optimizers) {
-    PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<const UpdateRule> rule, UpdateRule::Create(optimizer));
+    PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<const UpdateRule> rule,
+                          UpdateRule::Create(optimizer));
     const size_t arrays = rule->SlotCount(elements) / elements;
     std::vector<UpdatedRow> rows;
     for (size_t begin = 0; begin < elements; begin += kBlockElements) {
@@ -202,15 +234,17 @@ absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCas
                       .count = std::min<size_t>(elements - begin, kBlockElements),
                       .slots_begin = arrays > 0 ? arrays * begin : rows.size()});
     }
-    const std::string kind = Optimizer::descriptor()->FindFieldByNumber(static_cast<int>(optimizer.kind_case()))->name();
+    const std::string kind =
+        Optimizer::descriptor()->FindFieldByNumber(static_cast<int>(optimizer.kind_case()))->name();
     // Sums of squares read the gradients once more.
-    const double floats =
-        (optimizer.has_assign() ? 2.0 : 3.0) + 2.0 * static_cast<double>(arrays) + (rule->IsElementwise() ? 0 : 1);
-    cases.push_back({absl::StrCat("Update (", kind, optimizer.clip_norm() > 0 ? ", clip_norm)" : ")"), shape,
-                     floats * kFloat * static_cast<double>(elements), 0, [=](Stream& s) {
-                       s.Update(*rule, {.step = 10, .prior_updates = 10}, 1e-3f, rows, gradients.data, weights.data,
-                                slots.data);
-                     }});
+    const double floats = (optimizer.has_assign() ? 2.0 : 3.0) + 2.0 * static_cast<double>(arrays) +
+                          (rule->IsElementwise() ? 0 : 1);
+    cases.push_back(
+        {absl::StrCat("Update (", kind, optimizer.clip_norm() > 0 ? ", clip_norm)" : ")"), shape,
+         floats * kFloat * static_cast<double>(elements), 0, [=](Stream& s) {
+           s.Update(*rule, {.step = 10, .prior_updates = 10}, 1e-3f, rows, gradients.data,
+                    weights.data, slots.data);
+         }});
   }
   cases.push_back({"FindNotFinite", shape, kFloat * static_cast<double>(elements), 0,
                    [=](Stream& s) { s.FindNotFinite(elements, gradients.data, found.data); }});
@@ -219,7 +253,8 @@ absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCas
 
 }  // namespace
 
-absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stream, Workspace& workspace) {
+absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stream,
+                                                    Workspace& workspace) {
   std::vector<KernelCase> cases;
   Maker maker(stream, workspace);
   PAWL_RETURN_IF_ERROR(AddVectorCases(samples * 512, maker, cases));

@@ -24,9 +24,10 @@ struct KernelCase {
   std::function<void(Stream& stream)> run;
 };
 
-// Cases for batches of so many samples; their operands come from the workspace, and are on the device when the stream is
-// synchronized.
-absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stream, Workspace& workspace);
+// Cases for batches of so many samples; their operands come from the workspace, and are on the
+// device when the stream is synchronized.
+absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stream,
+                                                    Workspace& workspace);
 
 }  // namespace pawl
 

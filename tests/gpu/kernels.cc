@@ -1,13 +1,16 @@
-// How fast a GPU's operations are beside what its memory and its multipliers allow, and whether they are right.
+// How fast a GPU's operations are beside what its memory and its multipliers allow, and whether
+// they are right.
 //
 //   gpu_kernels                        times each operation, and prints JSON
 //   gpu_kernels --check                compares each with the CPU's instead
 //
-// The limits are measured first, on the same GPU: the bytes a second of a large copy within its memory, and the operations a
-// second of a large matrix product. An operation's floor is the larger of its bytes and its operations by these. Times are
-// those of many runs in a row, given to the stream at once, the best of some such rows.
+// The limits are measured first, on the same GPU: the bytes a second of a large copy within its
+// memory, and the operations a second of a large matrix product. An operation's floor is the larger
+// of its bytes and its operations by these. Times are those of many runs in a row, given to the
+// stream at once, the best of some such rows.
 //
-// Exit codes: 0 done (with --check: all are right), 1 some are wrong, 2 wrong usage, 3 there is no such device here.
+// Exit codes: 0 done (with --check: all are right), 1 some are wrong, 2 wrong usage, 3 there is no
+// such device here.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -20,8 +23,8 @@
 #include "client_lib/daemon/daemon.h"
 #include "nlohmann/json.hpp"
 #include "tests/gpu/kernel_cases.h"
-#include "worker/device/kernel_checks.h"
 #include "worker/device/open_device.h"
+#include "worker/device/testing/kernel_checks.h"
 
 ABSL_FLAG(std::string, device, "cuda:0", "cuda:N for the N-th GPU, or cpu");
 ABSL_FLAG(std::string, cuda_math, "float32", "how matrices are multiplied: float32 or tf32");
@@ -36,13 +39,14 @@ constexpr int kRows = 5;
 constexpr int kMaxRunsInRow = 2000;
 constexpr size_t kCheckLargest = 100000;
 constexpr uint32_t kCheckSeeds[] = {1, 2, 3};
-// A copy and a product that are large enough to be at the limits of a GPU; of the CPU, for which they take too long,
-// smaller.
+// A copy and a product that are large enough to be at the limits of a GPU; of the CPU, for which
+// they take too long, smaller.
 constexpr size_t kCopyFloats = size_t{64} << 20;
 constexpr size_t kProductSide = 8192;
 constexpr size_t kSmaller = 16;
 
-double TimeRuns(const std::function<void(Stream&)>& run, Stream& stream, int runs, absl::Status* status) {
+double TimeRuns(const std::function<void(Stream&)>& run, Stream& stream, int runs,
+                absl::Status* status) {
   const MonotonicTime began = Clock::Real().Now();
   for (int i = 0; i < runs; ++i) run(stream);
   status->Update(stream.Synchronize());
@@ -75,24 +79,30 @@ absl::StatusOr<nlohmann::json> Measure(Device& device) {
     PAWL_ASSIGN_OR_RETURN(const Matrix from, workspace.AllocateMatrix(1, kCopyFloats / divisor));
     PAWL_ASSIGN_OR_RETURN(const Matrix to, workspace.AllocateMatrix(1, kCopyFloats / divisor));
     stream->Zero(from.data, from.columns * sizeof(float));
-    PAWL_ASSIGN_OR_RETURN(const double copy, TimeOf([&](Stream& s) { s.Copy(from, Write::kReplace, to); }, *stream));
+    PAWL_ASSIGN_OR_RETURN(const double copy,
+                          TimeOf([&](Stream& s) { s.Copy(from, Write::kReplace, to); }, *stream));
     copy_bytes_per_s = 2 * sizeof(float) * from.columns / copy;
     const size_t side = kProductSide / divisor;
     PAWL_ASSIGN_OR_RETURN(const Matrix a, workspace.AllocateMatrix(side, side));
     PAWL_ASSIGN_OR_RETURN(const Matrix c, workspace.AllocateMatrix(side, side));
     stream->Zero(a.data, side * side * sizeof(float));
     stream->AddConstant(side * side, 0.5f, a.data);
-    PAWL_ASSIGN_OR_RETURN(
-        const double product,
-        TimeOf([&](Stream& s) { s.Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, a, a, 0, c); }, *stream));
+    PAWL_ASSIGN_OR_RETURN(const double product, TimeOf(
+                                                    [&](Stream& s) {
+                                                      s.Gemm(Factors::kFloat32, Transpose::kNo,
+                                                             Transpose::kNo, 1, a, a, 0, c);
+                                                    },
+                                                    *stream));
     operations_per_s = 2.0 * side * side * side / product;
   }
   nlohmann::json kernels = nlohmann::json::array();
   Workspace workspace(device);
-  PAWL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, KernelCases(absl::GetFlag(FLAGS_samples), *stream, workspace));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases,
+                        KernelCases(absl::GetFlag(FLAGS_samples), *stream, workspace));
   for (const KernelCase& kernel : cases) {
     PAWL_ASSIGN_OR_RETURN(const double time, TimeOf(kernel.run, *stream));
-    const double floor = std::max(kernel.bytes / copy_bytes_per_s, kernel.operations / operations_per_s);
+    const double floor =
+        std::max(kernel.bytes / copy_bytes_per_s, kernel.operations / operations_per_s);
     kernels.push_back({{"operation", kernel.operation},
                        {"shape", kernel.shape},
                        {"time_us", time * 1e6},
@@ -122,13 +132,15 @@ bool Check(Device& device) {
                         {"error", check.status.ok() ? "" : check.status.ToString()}});
     }
   }
-  const nlohmann::json report = {{"device", absl::GetFlag(FLAGS_device)}, {"all_right", all_right}, {"checks", checks}};
+  const nlohmann::json report = {
+      {"device", absl::GetFlag(FLAGS_device)}, {"all_right", all_right}, {"checks", checks}};
   std::printf("%s\n", report.dump(2).c_str());
   return all_right;
 }
 
 int Main(int argc, char** argv) {
-  SetUpDaemon("gpu_kernels", "times a GPU's operations, or with --check compares them with the CPU's", argc, argv);
+  SetUpDaemon("gpu_kernels",
+              "times a GPU's operations, or with --check compares them with the CPU's", argc, argv);
   if (absl::GetFlag(FLAGS_samples) < 1) return UsageError("--samples must be at least 1");
   const auto math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
   if (!math.ok()) {

@@ -43,7 +43,8 @@ absl::StatusOr<sockaddr_in> ParseAddress(const std::string& address) {
   uint32_t port = 0;
   if (parts.size() != 2 || inet_pton(AF_INET, parts[0].c_str(), &parsed.sin_addr) != 1 ||
       !absl::SimpleAtoi(parts[1], &port) || port > UINT16_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not a numeric IPv4 host:port"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", address, "' is not a numeric IPv4 host:port"));
   }
   parsed.sin_port = htons(static_cast<uint16_t>(port));
   return parsed;
@@ -58,7 +59,8 @@ void CloseByReset(int descriptor) {
 }  // namespace
 
 // All that the proxy's thread has. Everything is level-triggered and every connection is looked at
-// after every event: with the few connections of a test that is cheap, and there is no state to get wrong.
+// after every event: with the few connections of a test that is cheap, and there is no state to get
+// wrong.
 class ByteProxy::Loop {
  public:
   explicit Loop(ByteProxy& proxy) : proxy_(proxy) {}
@@ -100,7 +102,8 @@ class ByteProxy::Loop {
   };
   struct End {
     int descriptor = -1;
-    // What epoll has been told; descriptors whose peer is gone are taken out, they would report it all the time.
+    // What epoll has been told; descriptors whose peer is gone are taken out, they would report it
+    // all the time.
     uint32_t events = 0;
     bool registered = false;
     bool gone = false;
@@ -155,8 +158,9 @@ class ByteProxy::Loop {
   void Wait() {
     const MonotonicDuration left = std::max(MonotonicDuration::zero(), next_ - Now());
     epoll_event events[kMaxEvents];
-    const int count = epoll_wait(proxy_.epoll_, events, kMaxEvents,
-                                 static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+    const int count =
+        epoll_wait(proxy_.epoll_, events, kMaxEvents,
+                   static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
     for (int i = 0; i < count; ++i) {
       if (events[i].data.ptr == &proxy_.wake_) {
         uint64_t value;
@@ -172,8 +176,8 @@ class ByteProxy::Loop {
   void Accept() {
     sockaddr_in from = {};
     socklen_t length = sizeof(from);
-    const int descriptor =
-        accept4(proxy_.listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int descriptor = accept4(proxy_.listener_, reinterpret_cast<sockaddr*>(&from), &length,
+                                   SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor < 0) return;
     ++proxy_.accepted_;
     if (control_.refuse || control_.target.empty() || connections_.size() >= kMaxProxyConnections) {
@@ -184,7 +188,8 @@ class ByteProxy::Loop {
     NoDelay(descriptor);
     Connection& connection = connections_.emplace_back();
     connection.client.descriptor = descriptor;
-    if (proxy_.options_.name_peer) connection.peer = proxy_.options_.name_peer(ntohs(from.sin_port));
+    if (proxy_.options_.name_peer)
+      connection.peer = proxy_.options_.name_peer(ntohs(from.sin_port));
   }
 
   static void NoDelay(int descriptor) {
@@ -194,7 +199,8 @@ class ByteProxy::Loop {
 
   void Connect(Connection& connection) {
     const absl::StatusOr<sockaddr_in> address = ParseAddress(control_.target);
-    const int descriptor = address.ok() ? socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
+    const int descriptor =
+        address.ok() ? socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
     if (descriptor < 0) return Close(connection, /*reset=*/true);
     NoDelay(descriptor);
     connection.target.descriptor = descriptor;
@@ -216,7 +222,8 @@ class ByteProxy::Loop {
     }
     sockaddr_in peer = {};
     length = sizeof(peer);
-    if (getpeername(connection.target.descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return false;
+    if (getpeername(connection.target.descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0)
+      return false;
     connection.connecting = false;
     return true;
   }
@@ -224,7 +231,8 @@ class ByteProxy::Loop {
   void Pump(Connection& connection, MonotonicTime now) {
     const LinkFaults& out = FaultsOf(connection, 0);
     const LinkFaults& back = FaultsOf(connection, 1);
-    if (connection.lost_bytes && !out.swallow && !back.swallow) return Close(connection, /*reset=*/true);
+    if (connection.lost_bytes && !out.swallow && !back.swallow)
+      return Close(connection, /*reset=*/true);
     const bool silent = out.hold || out.swallow;
     if (connection.target.descriptor < 0 && !silent) Connect(connection);
     if (connection.closed) return;
@@ -245,13 +253,16 @@ class ByteProxy::Loop {
       if (connection.closed) return;
       reads[direction] = reads[direction] && pipe.buffered < kMaxBufferedBytes && !pipe.ended;
     }
-    if (connection.pipes[0].passed_end && connection.pipes[1].passed_end) return Close(connection, /*reset=*/false);
+    if (connection.pipes[0].passed_end && connection.pipes[1].passed_end)
+      return Close(connection, /*reset=*/false);
     Watch(connection.client, reads[0], connection.pipes[1].write_blocked);
-    Watch(connection.target, reads[1], connection.pipes[0].write_blocked || (connection.connecting && !silent));
+    Watch(connection.target, reads[1],
+          connection.pipes[0].write_blocked || (connection.connecting && !silent));
   }
 
   // True: there may be more to read, later.
-  bool Read(Connection& connection, Pipe& pipe, const LinkFaults& faults, End& from, MonotonicTime now) {
+  bool Read(Connection& connection, Pipe& pipe, const LinkFaults& faults, End& from,
+            MonotonicTime now) {
     if (pipe.ended || pipe.buffered >= kMaxBufferedBytes) return false;
     buffer_.resize(kReadBytes);
     const ssize_t bytes = recv(from.descriptor, buffer_.data(), buffer_.size(), 0);
@@ -273,13 +284,15 @@ class ByteProxy::Loop {
       return bytes > 0;
     }
     pipe.ended = bytes == 0;
-    pipe.chunks.push_back({now + faults.delay, buffer_.substr(0, static_cast<size_t>(bytes)), 0, bytes == 0});
+    pipe.chunks.push_back(
+        {now + faults.delay, buffer_.substr(0, static_cast<size_t>(bytes)), 0, bytes == 0});
     pipe.buffered += static_cast<size_t>(bytes);
     proxy_.bytes_read_ += static_cast<uint64_t>(bytes);
     return true;
   }
 
-  void Write(Connection& connection, Pipe& pipe, const LinkFaults& faults, size_t direction, End& to, MonotonicTime now) {
+  void Write(Connection& connection, Pipe& pipe, const LinkFaults& faults, size_t direction,
+             End& to, MonotonicTime now) {
     while (!pipe.chunks.empty()) {
       Chunk& chunk = pipe.chunks.front();
       if (faults.swallow) {
@@ -289,7 +302,8 @@ class ByteProxy::Loop {
         pipe.chunks.pop_front();
         continue;
       }
-      const MonotonicTime from = std::max(chunk.due, faults.bytes_per_second == 0 ? MonotonicTime{} : pipe.write_from);
+      const MonotonicTime from =
+          std::max(chunk.due, faults.bytes_per_second == 0 ? MonotonicTime{} : pipe.write_from);
       if (now < from) {
         next_ = std::min(next_, from);
         return;
@@ -302,7 +316,8 @@ class ByteProxy::Loop {
       }
       size_t size = chunk.bytes.size() - chunk.offset;
       if (faults.bytes_per_second != 0) {
-        size = std::min<size_t>(size, std::max<uint64_t>(1, faults.bytes_per_second / kPiecesPerSecond));
+        size = std::min<size_t>(size,
+                                std::max<uint64_t>(1, faults.bytes_per_second / kPiecesPerSecond));
       }
       if (faults.cut_after.has_value() && !cut_done_[direction]) {
         const uint64_t left = *faults.cut_after - std::min(*faults.cut_after, counted_[direction]);
@@ -312,7 +327,8 @@ class ByteProxy::Loop {
         }
         size = std::min<size_t>(size, left);
       }
-      if (faults.corrupt_at.has_value() && !corrupt_done_[direction] && *faults.corrupt_at >= counted_[direction] &&
+      if (faults.corrupt_at.has_value() && !corrupt_done_[direction] &&
+          *faults.corrupt_at >= counted_[direction] &&
           *faults.corrupt_at - counted_[direction] < size) {
         const size_t distance = *faults.corrupt_at - counted_[direction];
         if (distance == 0) {
@@ -323,7 +339,8 @@ class ByteProxy::Loop {
           size = distance;
         }
       }
-      const ssize_t sent = send(to.descriptor, chunk.bytes.data() + chunk.offset, size, MSG_NOSIGNAL);
+      const ssize_t sent =
+          send(to.descriptor, chunk.bytes.data() + chunk.offset, size, MSG_NOSIGNAL);
       if (sent < 0) {
         if (errno != EAGAIN && errno != EINTR) return Close(connection, /*reset=*/true);
         pipe.write_blocked = true;
@@ -335,8 +352,8 @@ class ByteProxy::Loop {
       pipe.buffered -= count;
       chunk.offset += count;
       if (faults.bytes_per_second != 0) {
-        pipe.write_from =
-            std::max(now, pipe.write_from) + std::chrono::nanoseconds(count * 1000000000 / faults.bytes_per_second);
+        pipe.write_from = std::max(now, pipe.write_from) +
+                          std::chrono::nanoseconds(count * 1000000000 / faults.bytes_per_second);
       }
       if (chunk.offset == chunk.bytes.size()) pipe.chunks.pop_front();
     }
@@ -356,7 +373,8 @@ class ByteProxy::Loop {
     epoll_event event = {};
     event.events = wanted;
     event.data.ptr = &end;
-    epoll_ctl(proxy_.epoll_, end.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, end.descriptor, &event);
+    epoll_ctl(proxy_.epoll_, end.registered ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, end.descriptor,
+              &event);
     end.registered = true;
     end.events = wanted;
   }
@@ -418,7 +436,8 @@ absl::Status ByteProxy::Listen() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   if (listener_ < 0 || bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener_, SOMAXCONN) != 0 || getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      listen(listener_, SOMAXCONN) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return absl::ErrnoToStatus(errno, "the proxy cannot listen");
   }
   address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));

@@ -2,7 +2,8 @@
 //
 //   auto proxy = ByteProxy::Start({.target = server_address});
 //   ... let clients connect to (*proxy)->address() ...
-//   (*proxy)->SetFaults(ByteProxy::Direction::kToTarget, {.hold = true});   // the way there is silent
+//   (*proxy)->SetFaults(ByteProxy::Direction::kToTarget, {.hold = true});   // the way there is
+//   silent
 //   (*proxy)->Heal();
 #ifndef PAWL_TESTS_HARNESS_BYTE_PROXY_H_
 #define PAWL_TESTS_HARNESS_BYTE_PROXY_H_
@@ -29,14 +30,14 @@ struct LinkFaults {
   MonotonicDuration delay = {};
   // Of each connection; 0: no limit.
   uint64_t bytes_per_second = 0;
-  // Nothing passes, connections are accepted but lead nowhere, and what has been sent meanwhile comes through
-  // afterwards: a network that is cut between two living TCP stacks. At most kMaxBufferedBytes and the
-  // kernel's buffers hold it, then the sender has to wait.
+  // Nothing passes, connections are accepted but lead nowhere, and what has been sent meanwhile
+  // comes through afterwards: a network that is cut between two living TCP stacks. At most
+  // kMaxBufferedBytes and the kernel's buffers hold it, then the sender has to wait.
   bool hold = false;
   // Bytes are taken and vanish. A connection that has lost some is reset when this ends.
   bool swallow = false;
-  // After so many bytes, counted over all connections from now on, the connection that would carry the next one is
-  // reset; once.
+  // After so many bytes, counted over all connections from now on, the connection that would carry
+  // the next one is reset; once.
   std::optional<uint64_t> cut_after = std::nullopt;
   // One bit of this byte, counted in the same way from 0, is flipped; once.
   std::optional<uint64_t> corrupt_at = std::nullopt;
@@ -53,8 +54,8 @@ class ByteProxy {
   struct Options {
     // host:port with a numeric host. May be empty until SetTarget: connections are reset meanwhile.
     std::string target;
-    // Says who connects, by the port it connects from, so that faults can be of one peer; called on the
-    // proxy's thread. Unset: everybody is "".
+    // Says who connects, by the port it connects from, so that faults can be of one peer; called on
+    // the proxy's thread. Unset: everybody is "".
     std::function<std::string(uint16_t port)> name_peer = {};
   };
   struct Counters {
@@ -81,7 +82,8 @@ class ByteProxy {
   // Of connections to come.
   absl::Status SetTarget(const std::string& target);
 
-  // Replaces the faults of this direction for one peer or, with "", for all peers that have none of their own.
+  // Replaces the faults of this direction for one peer or, with "", for all peers that have none of
+  // their own.
   void SetFaults(Direction direction, const LinkFaults& faults, const std::string& peer = "");
   // Takes back all faults of all peers and lets new connections in again.
   void Heal();

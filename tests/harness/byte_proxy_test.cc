@@ -17,8 +17,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -60,7 +60,8 @@ class Peer {
   size_t Send(const std::string& bytes) {
     size_t done = 0;
     while (done < bytes.size()) {
-      const ssize_t sent = send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      const ssize_t sent =
+          send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
       if (sent <= 0) break;
       done += static_cast<size_t>(sent);
     }
@@ -94,7 +95,8 @@ class Peer {
   int error_ = 0;
 };
 
-// Sends back what comes, each connection on a thread; at the end of a connection's bytes it sends '!' and ends it.
+// Sends back what comes, each connection on a thread; at the end of a connection's bytes it sends
+// '!' and ends it.
 class EchoServer {
  public:
   EchoServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -122,7 +124,8 @@ class EchoServer {
   // Sends unasked on all connections.
   void SendToAll(const std::string& bytes) {
     MutexLock lock(mu_);
-    for (const int descriptor : descriptors_) send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    for (const int descriptor : descriptors_)
+      send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
 
  private:
@@ -138,7 +141,8 @@ class EchoServer {
         while ((bytes = recv(descriptor, buffer.data(), buffer.size(), 0)) > 0) {
           ssize_t done = 0;
           while (done < bytes) {
-            const ssize_t sent = send(descriptor, buffer.data() + done, static_cast<size_t>(bytes - done), MSG_NOSIGNAL);
+            const ssize_t sent = send(descriptor, buffer.data() + done,
+                                      static_cast<size_t>(bytes - done), MSG_NOSIGNAL);
             if (sent <= 0) return;
             done += sent;
           }

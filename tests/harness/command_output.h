@@ -9,9 +9,11 @@
 
 namespace pawl {
 
-// Runs `program`, an absolute path, and returns what it prints. UNAVAILABLE with the output if it fails,
-// DEADLINE_EXCEEDED if it takes more than ten seconds. For the main thread (see ChildProcess).
-absl::StatusOr<std::string> CommandOutput(const std::string& program, const std::vector<std::string>& arguments);
+// Runs `program`, an absolute path, and returns what it prints. UNAVAILABLE with the output if it
+// fails, DEADLINE_EXCEEDED if it takes more than ten seconds. For the main thread (see
+// ChildProcess).
+absl::StatusOr<std::string> CommandOutput(const std::string& program,
+                                          const std::vector<std::string>& arguments);
 
 }  // namespace pawl
 

@@ -28,11 +28,13 @@ absl::StatusOr<std::string> FreeAddress() {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(port));
-    const bool free = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    const bool free =
+        bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
     close(descriptor);
     if (free) return absl::StrCat("127.0.0.1:", port);
   }
-  return absl::UnavailableError(absl::StrCat("no free port between ", kFirstPort, " and ", kLastPort));
+  return absl::UnavailableError(
+      absl::StrCat("no free port between ", kFirstPort, " and ", kLastPort));
 }
 
 }  // namespace pawl

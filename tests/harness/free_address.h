@@ -8,8 +8,9 @@
 
 namespace pawl {
 
-// An address of this machine, 127.0.0.1:PORT, that nothing listens on now. Below the ports that the system gives to
-// outgoing connections, one of which could otherwise have it when its process is restarted. UNAVAILABLE if none is found.
+// An address of this machine, 127.0.0.1:PORT, that nothing listens on now. Below the ports that the
+// system gives to outgoing connections, one of which could otherwise have it when its process is
+// restarted. UNAVAILABLE if none is found.
 absl::StatusOr<std::string> FreeAddress();
 
 }  // namespace pawl

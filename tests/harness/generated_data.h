@@ -18,7 +18,8 @@ struct ClicksOptions {
 };
 
 // LIBSVM, one category in each field, labels 0 and 1 drawn by the logistic of a sum
-// over the categories, so that there is something to learn. The files of two seeds are of the same truth.
+// over the categories, so that there is something to learn. The files of two seeds are of the same
+// truth.
 absl::Status WriteClicks(const ClicksOptions& options, const std::string& path);
 
 }  // namespace pawl

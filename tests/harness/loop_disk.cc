@@ -54,18 +54,23 @@ absl::Status Failed(absl::string_view what) {
 
 absl::Status LoopDisk::EnterPrivateMounts() {
   if (unshare(CLONE_NEWNS) != 0) return Failed("a mount namespace");
-  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return Failed("private mounts");
+  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return Failed("private mounts");
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<LoopDisk>> LoopDisk::Mount(const std::string& image, const std::string& folder,
+absl::StatusOr<std::unique_ptr<LoopDisk>> LoopDisk::Mount(const std::string& image,
+                                                          const std::string& folder,
                                                           uint64_t bytes) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
   PAWL_RETURN_IF_ERROR(CommandOutput("/usr/bin/truncate", {"--size=0", image}).status());
-  PAWL_RETURN_IF_ERROR(CommandOutput("/usr/bin/truncate", {absl::StrCat("--size=", bytes), image}).status());
-  PAWL_RETURN_IF_ERROR(CommandOutput("/sbin/mkfs.ext4", {"-q", "-F", "-m", "0", "-O", "^has_journal", image}).status());
+  PAWL_RETURN_IF_ERROR(
+      CommandOutput("/usr/bin/truncate", {absl::StrCat("--size=", bytes), image}).status());
+  PAWL_RETURN_IF_ERROR(
+      CommandOutput("/sbin/mkfs.ext4", {"-q", "-F", "-m", "0", "-O", "^has_journal", image})
+          .status());
   PAWL_RETURN_IF_ERROR(CommandOutput("/bin/mount", {"-o", "loop", image, folder}).status());
   return std::unique_ptr<LoopDisk>(new LoopDisk(image, folder));
 }
@@ -80,7 +85,8 @@ LoopDisk::~LoopDisk() {
 absl::Status LoopDisk::Fill() {
   const int file = open((folder_ + kFiller).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) return Failed("the filler");
-  // A large piece that does not fit may take some of the room before it fails, hence the smaller ones.
+  // A large piece that does not fit may take some of the room before it fails, hence the smaller
+  // ones.
   off_t filled = 0;
   for (off_t size = kLargestFillerBytes; size >= kSmallestFillerBytes;) {
     if (fallocate(file, 0, filled, size) == 0) {
@@ -111,8 +117,9 @@ absl::Status LoopDisk::FreezeFor(MonotonicDuration duration) {
     return Failed("a pipe");
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration);
-  const timespec sleep = {.tv_sec = seconds.count(),
-                          .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(duration - seconds).count()};
+  const timespec sleep = {
+      .tv_sec = seconds.count(),
+      .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(duration - seconds).count()};
   const pid_t child = fork();
   if (child == 0) {
     // Its own child belongs to init, so that nobody has to wait for it.
@@ -125,7 +132,8 @@ absl::Status LoopDisk::FreezeFor(MonotonicDuration duration) {
   char frozen = 0;
   const bool told = read(ready[0], &frozen, 1) == 1;
   close(ready[0]);
-  if (!told || frozen == 0) return absl::UnavailableError(absl::StrCat(folder_, " cannot be frozen"));
+  if (!told || frozen == 0)
+    return absl::UnavailableError(absl::StrCat(folder_, " cannot be frozen"));
   return absl::OkStatus();
 }
 

@@ -24,7 +24,8 @@ bool Write(const std::string& path, size_t bytes) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return false;
   const std::string data(bytes, 'a');
-  const bool written = write(file, data.data(), data.size()) == static_cast<ssize_t>(data.size()) && fdatasync(file) == 0;
+  const bool written = write(file, data.data(), data.size()) == static_cast<ssize_t>(data.size()) &&
+                       fdatasync(file) == 0;
   return close(file) == 0 && written;
 }
 

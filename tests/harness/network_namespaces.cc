@@ -31,8 +31,9 @@ constexpr char kTestHost[] = "test";
 // Of an address that nobody has.
 constexpr char kNobody[] = "02:00:00:00:00:99";
 constexpr uint32_t kMaxHosts = 250;
-// Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow link) must be less than
-// the burst: it would be cut into packets of the wire's size, which cost the processors of an emulation dearly.
+// Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow
+// link) must be less than the burst: it would be cut into packets of the wire's size, which cost
+// the processors of an emulation dearly.
 constexpr uint64_t kMinBurstBytes = 16384;
 constexpr uint64_t kLargestPacketBytes = 15000;
 constexpr uint64_t kBurstsInSecond = 1000;
@@ -60,7 +61,9 @@ bool WriteText(const char* path, const std::string& text) {
 }
 
 // Where the commands of a host are given: in its namespace, or, for the test's, in this one.
-std::string On(const std::string& host) { return host == kTestHost ? "" : absl::StrCat("-n ", host, " "); }
+std::string On(const std::string& host) {
+  return host == kTestHost ? "" : absl::StrCat("-n ", host, " ");
+}
 const char* LinkOf(const std::string& host) { return host == kTestHost ? kBridge : "eth0"; }
 
 }  // namespace
@@ -71,9 +74,11 @@ absl::StatusOr<std::unique_ptr<NetworkNamespaces>> NetworkNamespaces::Enter() {
   const std::string group = absl::StrCat("0 ", getegid(), " 1");
   if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) != 0) return Failed("unshare");
   if (!WriteText("/proc/self/setgroups", "deny")) return Failed("setgroups");
-  if (!WriteText("/proc/self/uid_map", user) || !WriteText("/proc/self/gid_map", group)) return Failed("uid_map");
+  if (!WriteText("/proc/self/uid_map", user) || !WriteText("/proc/self/gid_map", group))
+    return Failed("uid_map");
   // ip keeps the names of namespaces there.
-  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || mount("none", "/run", "tmpfs", 0, nullptr) != 0) {
+  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("none", "/run", "tmpfs", 0, nullptr) != 0) {
     return Failed("mount");
   }
   std::unique_ptr<NetworkNamespaces> network(new NetworkNamespaces());
@@ -85,21 +90,26 @@ absl::Status NetworkNamespaces::Begin() {
   hosts_[kTestHost] = 1;
   for (const std::string& command :
        {std::string("link set lo up"), absl::StrCat("link add ", kBridge, " type bridge"),
-        absl::StrCat("addr add ", AddressOfNumber(1), "/24 dev ", kBridge), absl::StrCat("link set ", kBridge, " up")}) {
+        absl::StrCat("addr add ", AddressOfNumber(1), "/24 dev ", kBridge),
+        absl::StrCat("link set ", kBridge, " up")}) {
     PAWL_RETURN_IF_ERROR(Ip(command));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> NetworkNamespaces::AddressOf(const std::string& host) {
-  if (const auto found = hosts_.find(host); found != hosts_.end()) return AddressOfNumber(found->second);
+  if (const auto found = hosts_.find(host); found != hosts_.end())
+    return AddressOfNumber(found->second);
   const auto number = static_cast<uint32_t>(hosts_.size()) + 1;
-  if (number > kMaxHosts) return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxHosts, " hosts"));
+  if (number > kMaxHosts)
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxHosts, " hosts"));
   const std::string link = absl::StrCat("pawl", number);
   for (const std::string& command :
-       {absl::StrCat("netns add ", host), absl::StrCat("link add ", link, " type veth peer name eth0 netns ", host),
-        absl::StrCat("link set ", link, " master ", kBridge), absl::StrCat("link set ", link, " up"),
-        absl::StrCat("-n ", host, " link set lo up"), absl::StrCat("-n ", host, " link set eth0 up"),
+       {absl::StrCat("netns add ", host),
+        absl::StrCat("link add ", link, " type veth peer name eth0 netns ", host),
+        absl::StrCat("link set ", link, " master ", kBridge),
+        absl::StrCat("link set ", link, " up"), absl::StrCat("-n ", host, " link set lo up"),
+        absl::StrCat("-n ", host, " link set eth0 up"),
         absl::StrCat("-n ", host, " addr add ", AddressOfNumber(number), "/24 dev eth0")}) {
     PAWL_RETURN_IF_ERROR(Ip(command));
   }
@@ -107,15 +117,18 @@ absl::StatusOr<std::string> NetworkNamespaces::AddressOf(const std::string& host
   return AddressOfNumber(number);
 }
 
-std::vector<std::string> NetworkNamespaces::CommandPrefix(const std::string& host) { return {kIp, "netns", "exec", host}; }
+std::vector<std::string> NetworkNamespaces::CommandPrefix(const std::string& host) {
+  return {kIp, "netns", "exec", host};
+}
 
 absl::Status NetworkNamespaces::Silence(const std::string& from, const std::string& to) {
-  return Ip(absl::StrCat(On(from), "neigh replace ", AddressOfNumber(hosts_.at(to)), " lladdr ", kNobody, " dev ",
-                         LinkOf(from), " nud permanent"));
+  return Ip(absl::StrCat(On(from), "neigh replace ", AddressOfNumber(hosts_.at(to)), " lladdr ",
+                         kNobody, " dev ", LinkOf(from), " nud permanent"));
 }
 
 absl::Status NetworkNamespaces::Restore(const std::string& from, const std::string& to) {
-  return Ip(absl::StrCat(On(from), "neigh del ", AddressOfNumber(hosts_.at(to)), " dev ", LinkOf(from)));
+  return Ip(
+      absl::StrCat(On(from), "neigh del ", AddressOfNumber(hosts_.at(to)), " dev ", LinkOf(from)));
 }
 
 absl::Status NetworkNamespaces::Disconnect(const std::string& host) {
@@ -127,10 +140,12 @@ absl::Status NetworkNamespaces::Connect(const std::string& host) {
 }
 
 absl::Status NetworkNamespaces::Limit(const std::string& host, uint64_t bytes_per_second) {
-  PAWL_RETURN_IF_ERROR(Ip(absl::StrCat("-n ", host, " link set eth0 gso_max_size ", kLargestPacketBytes)));
-  return OutputOf(kTc,
-                  absl::StrCat("-n ", host, " qdisc replace dev eth0 root tbf rate ", 8 * bytes_per_second, "bit burst ",
-                               std::max(kMinBurstBytes, bytes_per_second / kBurstsInSecond), "b latency ", kLongestQueue))
+  PAWL_RETURN_IF_ERROR(
+      Ip(absl::StrCat("-n ", host, " link set eth0 gso_max_size ", kLargestPacketBytes)));
+  return OutputOf(kTc, absl::StrCat("-n ", host, " qdisc replace dev eth0 root tbf rate ",
+                                    8 * bytes_per_second, "bit burst ",
+                                    std::max(kMinBurstBytes, bytes_per_second / kBurstsInSecond),
+                                    "b latency ", kLongestQueue))
       .status();
 }
 
@@ -139,10 +154,13 @@ absl::Status NetworkNamespaces::Unlimit(const std::string& host) {
 }
 
 absl::StatusOr<uint64_t> NetworkNamespaces::SentBytes(const std::string& host) {
-  PAWL_ASSIGN_OR_RETURN(const std::string text,
-                        OutputOf(kIp, absl::StrCat("netns exec ", host, " cat /sys/class/net/eth0/statistics/tx_bytes")));
+  PAWL_ASSIGN_OR_RETURN(
+      const std::string text,
+      OutputOf(kIp,
+               absl::StrCat("netns exec ", host, " cat /sys/class/net/eth0/statistics/tx_bytes")));
   uint64_t bytes = 0;
-  if (!absl::SimpleAtoi(text, &bytes)) return absl::UnavailableError(absl::StrCat("tx_bytes of ", host, ": ", text));
+  if (!absl::SimpleAtoi(text, &bytes))
+    return absl::UnavailableError(absl::StrCat("tx_bytes of ", host, ": ", text));
   return bytes;
 }
 

@@ -23,7 +23,8 @@ std::set<std::string> InodesAt(uint16_t port) {
       unsigned local_port = 0;
       unsigned remote_port = 0;
       unsigned long inode = 0;
-      if (std::sscanf(line.c_str(), " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%x %*x %*x:%*x %*x:%*x %*x %*d %*d %lu",
+      if (std::sscanf(line.c_str(),
+                      " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%x %*x %*x:%*x %*x:%*x %*x %*d %*d %lu",
                       &local_port, &remote_port, &inode) == 3 &&
           local_port == port && remote_port != 0 && inode != 0) {
         inodes.insert(absl::StrCat("socket:[", inode, "]"));
@@ -51,10 +52,11 @@ std::string PeerNames::NameOf(uint16_t port) const {
   MutexLock lock(mu_);
   for (const auto& [pid, name] : names_) {
     std::error_code error;
-    for (std::filesystem::directory_iterator entry(absl::StrCat("/proc/", pid, "/fd"), error), end; !error && entry != end;
-         entry.increment(error)) {
+    for (std::filesystem::directory_iterator entry(absl::StrCat("/proc/", pid, "/fd"), error), end;
+         !error && entry != end; entry.increment(error)) {
       std::error_code gone;
-      if (inodes.count(std::filesystem::read_symlink(entry->path(), gone).string()) > 0) return name;
+      if (inodes.count(std::filesystem::read_symlink(entry->path(), gone).string()) > 0)
+        return name;
     }
   }
   return "";

@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// Names processes of this machine by the port that they have connected from, as /proc tells it: so a ByteProxy
-// can tell server-0 from server-1. Thread-safe.
+// Names processes of this machine by the port that they have connected from, as /proc tells it: so
+// a ByteProxy can tell server-0 from server-1. Thread-safe.
 class PeerNames {
  public:
   void Set(pid_t pid, const std::string& name);

@@ -9,18 +9,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/eventually.h"
 
 namespace pawl {
 namespace {
 
 constexpr std::chrono::seconds kCallTimeout{10};
-// Above the largest message a server takes, to see what the server says and not the client's own library.
+// Above the largest message a server takes, to see what the server says and not the client's own
+// library.
 constexpr int kMaxMessageBytes = 256 << 20;
 
-void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kCallTimeout); }
+void SetDeadline(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+}
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
@@ -35,7 +38,8 @@ absl::Status ToAbslStatus(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-absl::StatusOr<std::unique_ptr<PlainClient>> PlainClient::Join(const std::string& scheduler, Role role,
+absl::StatusOr<std::unique_ptr<PlainClient>> PlainClient::Join(const std::string& scheduler,
+                                                               Role role,
                                                                const std::vector<uint32_t>& ranks) {
   std::unique_ptr<PlainClient> client(new PlainClient());
   client->scheduler_ = Scheduler::NewStub(Connect(scheduler));
@@ -47,11 +51,13 @@ absl::StatusOr<std::unique_ptr<PlainClient>> PlainClient::Join(const std::string
   {
     grpc::ClientContext context;
     SetDeadline(context);
-    PAWL_RETURN_IF_ERROR(ToAbslStatus(client->scheduler_->Register(&context, request, &client->registration_)));
+    PAWL_RETURN_IF_ERROR(
+        ToAbslStatus(client->scheduler_->Register(&context, request, &client->registration_)));
   }
   grpc::ClientContext context;
   SetDeadline(context);
-  PAWL_RETURN_IF_ERROR(ToAbslStatus(client->scheduler_->GetRouting(&context, GetRoutingRequest(), &client->routing_)));
+  PAWL_RETURN_IF_ERROR(ToAbslStatus(
+      client->scheduler_->GetRouting(&context, GetRoutingRequest(), &client->routing_)));
   for (const ServerAddress& server : client->routing_.servers()) {
     Server& entry = client->servers_.emplace_back();
     entry.channel = Connect(server.address());
@@ -79,7 +85,9 @@ absl::Status PlainClient::WaitForServers() {
   return absl::OkStatus();
 }
 
-Parameter::Stub& PlainClient::server_of(uint32_t partition) { return server(routing_.primary(partition)); }
+Parameter::Stub& PlainClient::server_of(uint32_t partition) {
+  return server(routing_.primary(partition));
+}
 
 absl::StatusOr<TableSpec> PlainClient::CreateTable(const TableSpec& spec) {
   grpc::ClientContext context;
@@ -122,7 +130,8 @@ std::vector<float> PlainClient::UnpackValues(const std::string& bytes) {
 }
 
 PushSegment PlainClient::Segment(const TableSpec& table, uint32_t partition, uint64_t ordinal,
-                                 const std::vector<uint64_t>& keys, const std::vector<float>& values) {
+                                 const std::vector<uint64_t>& keys,
+                                 const std::vector<float>& values) {
   PushSegment segment;
   segment.set_table(table.id());
   segment.set_partition(partition);
@@ -133,14 +142,17 @@ PushSegment PlainClient::Segment(const TableSpec& table, uint32_t partition, uin
   return segment;
 }
 
-grpc::Status PlainClient::Push(uint32_t server, const PushRequest& request, PushResponse* response) {
+grpc::Status PlainClient::Push(uint32_t server, const PushRequest& request,
+                               PushResponse* response) {
   grpc::ClientContext context;
   SetDeadline(context);
   PushResponse ignored;
-  return servers_[server].parameter->Push(&context, request, response == nullptr ? &ignored : response);
+  return servers_[server].parameter->Push(&context, request,
+                                          response == nullptr ? &ignored : response);
 }
 
-grpc::Status PlainClient::Pull(uint32_t server, const PullRequest& request, PullResponse* response) {
+grpc::Status PlainClient::Pull(uint32_t server, const PullRequest& request,
+                               PullResponse* response) {
   grpc::ClientContext context;
   SetDeadline(context);
   return servers_[server].parameter->Pull(&context, request, response);
@@ -159,7 +171,8 @@ absl::Status PlainClient::PushRows(const TableSpec& table, const std::vector<uin
   for (size_t i = 0; i < keys.size(); ++i) {
     auto& [part_keys, part_values] = by_partition[PartitionOf(table.id(), keys[i], partitions())];
     part_keys.push_back(keys[i]);
-    part_values.insert(part_values.end(), &values[i * table.row_width()], &values[(i + 1) * table.row_width()]);
+    part_values.insert(part_values.end(), &values[i * table.row_width()],
+                       &values[(i + 1) * table.row_width()]);
   }
   std::map<uint32_t, PushRequest> by_server;
   for (const auto& [partition, part] : by_partition) {
@@ -173,9 +186,11 @@ absl::Status PlainClient::PushRows(const TableSpec& table, const std::vector<uin
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<float>> PlainClient::PullRows(const TableSpec& table, const std::vector<uint64_t>& keys) {
+absl::StatusOr<std::vector<float>> PlainClient::PullRows(const TableSpec& table,
+                                                         const std::vector<uint64_t>& keys) {
   std::map<uint32_t, std::vector<size_t>> places;
-  for (size_t i = 0; i < keys.size(); ++i) places[PartitionOf(table.id(), keys[i], partitions())].push_back(i);
+  for (size_t i = 0; i < keys.size(); ++i)
+    places[PartitionOf(table.id(), keys[i], partitions())].push_back(i);
   std::vector<float> rows(keys.size() * table.row_width());
   for (const auto& [partition, part] : places) {
     PullRequest request;
@@ -188,11 +203,14 @@ absl::StatusOr<std::vector<float>> PlainClient::PullRows(const TableSpec& table,
     segment.set_keys(PackKeys(part_keys));
     PullResponse response;
     PAWL_RETURN_IF_ERROR(ToAbslStatus(Pull(routing_.primary(partition), request, &response)));
-    if (response.results_size() != 1) return absl::InternalError("a pull of one segment has not one result");
+    if (response.results_size() != 1)
+      return absl::InternalError("a pull of one segment has not one result");
     const std::vector<float> values = UnpackValues(response.results(0).values());
-    if (values.size() != part.size() * table.row_width()) return absl::InternalError("a result of a wrong size");
+    if (values.size() != part.size() * table.row_width())
+      return absl::InternalError("a result of a wrong size");
     for (size_t i = 0; i < part.size(); ++i) {
-      std::copy_n(&values[i * table.row_width()], table.row_width(), &rows[part[i] * table.row_width()]);
+      std::copy_n(&values[i * table.row_width()], table.row_width(),
+                  &rows[part[i] * table.row_width()]);
     }
   }
   return rows;
@@ -206,7 +224,8 @@ absl::StatusOr<std::vector<InspectResponse>> PlainClient::Inspect() {
     InspectRequest request;
     request.set_job_id(registration_.job_id());
     request.set_digest(true);
-    PAWL_RETURN_IF_ERROR(ToAbslStatus(server.control->Inspect(&context, request, &answers.emplace_back())));
+    PAWL_RETURN_IF_ERROR(
+        ToAbslStatus(server.control->Inspect(&context, request, &answers.emplace_back())));
   }
   return answers;
 }
@@ -215,7 +234,8 @@ absl::StatusOr<std::string> PlainClient::ParameterText() {
   PAWL_ASSIGN_OR_RETURN(const std::vector<InspectResponse> answers, Inspect());
   std::string text;
   for (const InspectResponse& answer : answers) {
-    for (const PartitionDigest& digest : answer.digests()) absl::StrAppend(&text, digest.ShortDebugString(), "\n");
+    for (const PartitionDigest& digest : answer.digests())
+      absl::StrAppend(&text, digest.ShortDebugString(), "\n");
   }
   return text;
 }

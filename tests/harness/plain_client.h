@@ -18,12 +18,14 @@
 
 namespace pawl {
 
-// Uses no code of client_lib but the partition function, which is part of the wire protocol. It sends no
-// heartbeats: start the scheduler with a long --lease_ms. Not thread-safe.
+// Uses no code of client_lib but the partition function, which is part of the wire protocol. It
+// sends no heartbeats: start the scheduler with a long --lease_ms. Not thread-safe.
 class PlainClient {
  public:
-  // Registers, waits for a routing table, and until every server has it too. WORKER_ROLE: hosts `ranks`.
-  static absl::StatusOr<std::unique_ptr<PlainClient>> Join(const std::string& scheduler, Role role = CLIENT_ROLE,
+  // Registers, waits for a routing table, and until every server has it too. WORKER_ROLE: hosts
+  // `ranks`.
+  static absl::StatusOr<std::unique_ptr<PlainClient>> Join(const std::string& scheduler,
+                                                           Role role = CLIENT_ROLE,
                                                            const std::vector<uint32_t>& ranks = {});
 
   const RegisterResponse& registration() const { return registration_; }
@@ -44,8 +46,8 @@ class PlainClient {
   RequestHeader WorkerHeader(uint32_t rank, uint64_t step) const;
 
   // A segment of rows that all lie in `partition`.
-  static PushSegment Segment(const TableSpec& table, uint32_t partition, uint64_t ordinal, const std::vector<uint64_t>& keys,
-                             const std::vector<float>& values);
+  static PushSegment Segment(const TableSpec& table, uint32_t partition, uint64_t ordinal,
+                             const std::vector<uint64_t>& keys, const std::vector<float>& values);
   static std::string PackKeys(const std::vector<uint64_t>& keys);
   static std::string PackValues(const std::vector<float>& values);
   static std::vector<float> UnpackValues(const std::string& bytes);
@@ -56,8 +58,10 @@ class PlainClient {
   grpc::Status EndStep(uint32_t server, const EndStepRequest& request);
 
   // Rows of a sparse table wherever they are, as the free-running client.
-  absl::Status PushRows(const TableSpec& table, const std::vector<uint64_t>& keys, const std::vector<float>& values);
-  absl::StatusOr<std::vector<float>> PullRows(const TableSpec& table, const std::vector<uint64_t>& keys);
+  absl::Status PushRows(const TableSpec& table, const std::vector<uint64_t>& keys,
+                        const std::vector<float>& values);
+  absl::StatusOr<std::vector<float>> PullRows(const TableSpec& table,
+                                              const std::vector<uint64_t>& keys);
 
   // Counters and digests of every server; equal texts mean equal parameters.
   absl::StatusOr<std::vector<InspectResponse>> Inspect();

@@ -13,9 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
 #include "tests/harness/runfile.h"
@@ -39,10 +39,12 @@ MonotonicTime Now() { return Clock::Real().Now(); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ProcessCluster>> ProcessCluster::Start(ProcessClusterOptions options) {
+absl::StatusOr<std::unique_ptr<ProcessCluster>> ProcessCluster::Start(
+    ProcessClusterOptions options) {
   std::unique_ptr<ProcessCluster> cluster(new ProcessCluster());
   if (const absl::Status status = cluster->StartAll(options); !status.ok()) {
-    return Annotate(status, absl::StrCat("cannot start the cluster; its processes:\n", cluster->Describe(), "\nerror"));
+    return Annotate(status, absl::StrCat("cannot start the cluster; its processes:\n",
+                                         cluster->Describe(), "\nerror"));
   }
   return cluster;
 }
@@ -53,7 +55,9 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   PAWL_ASSIGN_OR_RETURN(folder_, MakeOutputFolder("cluster"));
   const std::string job_file = absl::StrCat(folder_, "/job.pbtxt");
   std::ofstream(job_file) << options.job
-                          << (options.replicas.has_value() ? absl::StrCat("\nreplicas: ", *options.replicas, "\n") : "");
+                          << (options.replicas.has_value()
+                                  ? absl::StrCat("\nreplicas: ", *options.replicas, "\n")
+                                  : "");
   const auto flags_of = [&](const std::string& name) {
     const auto found = options.flags.find(name);
     return found == options.flags.end() ? std::vector<std::string>() : found->second;
@@ -66,7 +70,8 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
        {absl::StrCat("--data_dir=", folder_, "/scheduler"), absl::StrCat("--job=", job_file),
         absl::StrCat("--servers=", options.servers),
         absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
-        absl::StrCat("--address_file=", address_file), absl::StrCat("--lease_ms=", options.lease.count())}) {
+        absl::StrCat("--address_file=", address_file),
+        absl::StrCat("--lease_ms=", options.lease.count())}) {
     arguments.push_back(argument);
   }
   for (const std::string& flag : flags_of("scheduler")) arguments.push_back(flag);
@@ -79,15 +84,19 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
       },
       options_.start_timeout);
   if (scheduler_address_.empty()) {
-    if (node("scheduler").HasEnded()) return absl::FailedPreconditionError("the scheduler has ended");
+    if (node("scheduler").HasEnded())
+      return absl::FailedPreconditionError("the scheduler has ended");
     return absl::DeadlineExceededError("the scheduler does not listen");
   }
   const auto direct = direct_addresses_.find("scheduler");
-  const std::string& address = direct == direct_addresses_.end() ? scheduler_address_ : direct->second;
-  stub_ = Scheduler::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
-  for (uint32_t i = 0; i < options.servers; ++i) PAWL_RETURN_IF_ERROR(AddServer(flags_of(absl::StrCat("server-", i))));
-  for (uint32_t i = 0; i < options.workers; ++i) PAWL_RETURN_IF_ERROR(AddWorker(flags_of(absl::StrCat("worker-", i))));
+  const std::string& address =
+      direct == direct_addresses_.end() ? scheduler_address_ : direct->second;
+  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                                       ChannelSettings(ChannelKind::kControl)));
+  for (uint32_t i = 0; i < options.servers; ++i)
+    PAWL_RETURN_IF_ERROR(AddServer(flags_of(absl::StrCat("server-", i))));
+  for (uint32_t i = 0; i < options.workers; ++i)
+    PAWL_RETURN_IF_ERROR(AddWorker(flags_of(absl::StrCat("worker-", i))));
   return absl::OkStatus();
 }
 
@@ -105,26 +114,30 @@ absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::
   direct_addresses_[name] = address;
   std::vector<std::string> flags = {absl::StrCat("--listen=", address)};
   if (!options_.proxies) return flags;
-  PAWL_ASSIGN_OR_RETURN(
-      proxies_[name],
-      ByteProxy::Start({.target = address, .name_peer = [this](uint16_t port) { return peer_names_.NameOf(port); }}));
+  PAWL_ASSIGN_OR_RETURN(proxies_[name],
+                        ByteProxy::Start({.target = address, .name_peer = [this](uint16_t port) {
+                                            return peer_names_.NameOf(port);
+                                          }}));
   flags.push_back(absl::StrCat("--advertise=", proxies_[name]->address()));
   return flags;
 }
 
-absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& program, std::vector<std::string> arguments) {
+absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& program,
+                                   std::vector<std::string> arguments) {
   Process& process = processes_.emplace_back();
   process.name = name;
   process.program = program;
   process.arguments = std::move(arguments);
   const auto found = options_.environment.find(name);
-  absl::Status status = StartLife(process, found == options_.environment.end() ? std::vector<std::string>() : found->second);
+  absl::Status status = StartIncarnation(
+      process, found == options_.environment.end() ? std::vector<std::string>() : found->second);
   if (!status.ok()) processes_.pop_back();
   return status;
 }
 
-absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::string>& environment,
-                                       const std::vector<std::string>& flags) {
+absl::Status ProcessCluster::StartIncarnation(Process& process,
+                                              const std::vector<std::string>& environment,
+                                              const std::vector<std::string>& flags) {
   std::vector<std::string> command;
   if (options_.network != nullptr) {
     PAWL_RETURN_IF_ERROR(options_.network->AddressOf(process.name).status());
@@ -133,11 +146,12 @@ absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::
   command.push_back(process.program);
   command.insert(command.end(), process.arguments.begin(), process.arguments.end());
   command.insert(command.end(), flags.begin(), flags.end());
-  PAWL_ASSIGN_OR_RETURN(process.child, ChildProcess::Start({process.name,
-                                                            command[0],
-                                                            {command.begin() + 1, command.end()},
-                                                            absl::StrCat(folder_, "/", process.name, ".log"),
-                                                            environment}));
+  PAWL_ASSIGN_OR_RETURN(process.child,
+                        ChildProcess::Start({process.name,
+                                             command[0],
+                                             {command.begin() + 1, command.end()},
+                                             absl::StrCat(folder_, "/", process.name, ".log"),
+                                             environment}));
   peer_names_.Set(process.child->pid(), process.name);
   return absl::OkStatus();
 }
@@ -167,34 +181,43 @@ absl::Status ProcessCluster::ReplaceDisk(const std::string& name) {
 void ProcessCluster::Pause(const std::string& name) {
   ChildProcess& child = node(name);
   child.Signal(SIGSTOP);
-  // Threads on other processors go on until they have heard of it. The state follows the name, in parentheses.
+  // Threads on other processors go on until they have heard of it. The state follows the name, in
+  // parentheses.
   const std::string path = absl::StrCat("/proc/", child.pid(), "/stat");
-  Eventually([&] { return ReadAll(path).find(") T ") != std::string::npos || child.HasEnded(); }, kKillTimeout);
+  Eventually([&] { return ReadAll(path).find(") T ") != std::string::npos || child.HasEnded(); },
+             kKillTimeout);
 }
 
-absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<std::string>& environment,
+absl::Status ProcessCluster::Restart(const std::string& name,
+                                     const std::vector<std::string>& environment,
                                      const std::vector<std::string>& flags) {
   Process& restarted = process(name);
-  if (!restarted.child->HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " still runs"));
-  const std::string log = absl::StrCat(folder_, "/", name, ".", ++restarted.former_lives, ".log");
+  if (!restarted.child->HasEnded())
+    return absl::FailedPreconditionError(absl::StrCat(name, " still runs"));
+  const std::string log =
+      absl::StrCat(folder_, "/", name, ".", ++restarted.former_incarnations, ".log");
   PAWL_RETURN_IF_ERROR(restarted.child->Rename(name, log));
-  return StartLife(restarted, environment, flags);
+  return StartIncarnation(restarted, environment, flags);
 }
 
-absl::StatusOr<std::string> ProcessCluster::WaitUntilMember(const std::string& name, MonotonicDuration timeout) {
+absl::StatusOr<std::string> ProcessCluster::WaitUntilMember(const std::string& name,
+                                                            MonotonicDuration timeout) {
   ChildProcess& child = node(name);
   const std::string suffix = absl::StrCat(":", child.pid());
   const auto member = [&]() -> std::optional<absl::StatusOr<std::string>> {
     if (const auto status = GetStatus(); status.ok()) {
       for (const NodeStatus& registered : status->nodes()) {
-        if (absl::EndsWith(registered.description(), suffix) && !registered.gone()) return registered.node();
+        if (absl::EndsWith(registered.description(), suffix) && !registered.gone())
+          return registered.node();
       }
     }
-    if (child.HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
+    if (child.HasEnded())
+      return absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
     return std::nullopt;
   };
   return Eventually(member, timeout)
-      .value_or(absl::DeadlineExceededError(absl::StrCat(name, " is no member after ", Seconds(timeout), " s")));
+      .value_or(absl::DeadlineExceededError(
+          absl::StrCat(name, " is no member after ", Seconds(timeout), " s")));
 }
 
 ByteProxy& ProcessCluster::proxy(const std::string& name) { return *proxies_.at(name); }
@@ -212,7 +235,8 @@ absl::Status ProcessCluster::AddServer(const std::vector<std::string>& flags) {
   PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags(name));
   const std::string data_dir = absl::StrCat(folder_, "/", name);
   if (options_.server_disk_bytes > 0) {
-    PAWL_ASSIGN_OR_RETURN(disks_[name], LoopDisk::Mount(data_dir + ".disk", data_dir, options_.server_disk_bytes));
+    PAWL_ASSIGN_OR_RETURN(
+        disks_[name], LoopDisk::Mount(data_dir + ".disk", data_dir, options_.server_disk_bytes));
   }
   arguments.push_back(absl::StrCat("--data_dir=", data_dir));
   arguments.insert(arguments.end(), flags.begin(), flags.end());
@@ -238,10 +262,12 @@ absl::Status ProcessCluster::WaitUntilRegistered(const std::string& name) {
       if (status->state() == COMPLETED) return absl::OkStatus();
     }
     if (child.HasEnded()) {
-      return child.Succeeded() ? absl::OkStatus()
-                               : absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
+      return child.Succeeded()
+                 ? absl::OkStatus()
+                 : absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
     }
-    if (node("scheduler").HasEnded()) return absl::FailedPreconditionError("the scheduler has ended");
+    if (node("scheduler").HasEnded())
+      return absl::FailedPreconditionError("the scheduler has ended");
     return std::nullopt;
   };
   return Eventually(outcome, options_.start_timeout)
@@ -268,7 +294,8 @@ absl::StatusOr<GetStatusResponse> ProcessCluster::GetStatus() {
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
   GetStatusResponse response;
   const grpc::Status status = stub_->GetStatus(&context, GetStatusRequest(), &response);
-  if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  if (!status.ok())
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   return response;
 }
 
@@ -280,8 +307,8 @@ absl::StatusOr<std::string> ProcessCluster::AddressOf(const std::string& server)
   return absl::NotFoundError(absl::StrCat("the scheduler knows no ", server));
 }
 
-absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(const std::function<bool(const GetStatusResponse&)>& holds,
-                                                          MonotonicDuration timeout) {
+absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(
+    const std::function<bool(const GetStatusResponse&)>& holds, MonotonicDuration timeout) {
   GetStatusResponse last;
   bool held = false;
   bool ended = false;
@@ -295,8 +322,9 @@ absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(const std::function<bo
   };
   Eventually(over, timeout);
   if (held) return last;
-  return absl::DeadlineExceededError(absl::StrCat(ended ? "the scheduler has ended" : "time is over",
-                                                  "; the last status is ", last.ShortDebugString(), "\n", Describe()));
+  return absl::DeadlineExceededError(
+      absl::StrCat(ended ? "the scheduler has ended" : "time is over", "; the last status is ",
+                   last.ShortDebugString(), "\n", Describe()));
 }
 
 absl::Status ProcessCluster::WaitUntilAllEnded(MonotonicDuration timeout) {
@@ -307,13 +335,15 @@ absl::Status ProcessCluster::WaitUntilAllEnded(MonotonicDuration timeout) {
   }
   if (running.empty()) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      absl::StrCat("after ", Seconds(timeout), " s these still run: ", absl::StrJoin(running, ", "), "\n", Describe()));
+      absl::StrCat("after ", Seconds(timeout), " s these still run: ", absl::StrJoin(running, ", "),
+                   "\n", Describe()));
 }
 
 absl::Status ProcessCluster::WaitForSuccess(MonotonicDuration timeout) {
   PAWL_RETURN_IF_ERROR(WaitUntilAllEnded(timeout));
   for (Process& process : processes_) {
-    if (!process.child->Succeeded()) return absl::FailedPreconditionError(absl::StrCat("not all succeeded\n", Describe()));
+    if (!process.child->Succeeded())
+      return absl::FailedPreconditionError(absl::StrCat("not all succeeded\n", Describe()));
   }
   return absl::OkStatus();
 }
@@ -327,14 +357,17 @@ absl::StatusOr<nlohmann::json> ProcessCluster::Metrics(const std::string& name) 
   return metrics;
 }
 
-std::string ProcessCluster::Log(const std::string& name) const { return ReadAll(absl::StrCat(folder_, "/", name, ".log")); }
+std::string ProcessCluster::Log(const std::string& name) const {
+  return ReadAll(absl::StrCat(folder_, "/", name, ".log"));
+}
 
 std::string ProcessCluster::Describe() {
   std::string text;
   for (Process& process : processes_) {
     const std::string how = process.child->HasEnded() ? process.child->HowItEnded() : "runs";
     absl::StrAppend(&text, "--- ", process.name, " ", how, "\n");
-    for (const std::string& line : process.child->LogTail(kLogTailLines)) absl::StrAppend(&text, "    ", line, "\n");
+    for (const std::string& line : process.child->LogTail(kLogTailLines))
+      absl::StrAppend(&text, "    ", line, "\n");
   }
   return text;
 }

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 
@@ -31,8 +31,8 @@ std::unique_ptr<ProcessCluster> StartCluster(bool proxies) {
 
 // By a connection of its own through the address that nodes use.
 bool SchedulerAnswersAt(const std::string& address) {
-  const auto stub = Scheduler::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
+  const auto stub = Scheduler::NewStub(grpc::CreateCustomChannel(
+      address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   GetStatusResponse response;
@@ -47,7 +47,9 @@ TEST(ProcessClusterTest, AKilledProcessIsDeadAndRestartsAtItsAddress) {
   EXPECT_FALSE(cluster->GetStatus().ok());
   EXPECT_EQ(cluster->Restart("server-0").code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(cluster->Restart("scheduler").ok());
-  EXPECT_TRUE(cluster->WaitFor([](const GetStatusResponse&) { return true; }, std::chrono::seconds(20)).ok());
+  EXPECT_TRUE(
+      cluster->WaitFor([](const GetStatusResponse&) { return true; }, std::chrono::seconds(20))
+          .ok());
   EXPECT_TRUE(SchedulerAnswersAt(cluster->scheduler_address()));
   EXPECT_TRUE(std::filesystem::exists(absl::StrCat(cluster->folder(), "/scheduler.1.log")));
 }
@@ -58,7 +60,9 @@ TEST(ProcessClusterTest, APausedProcessIsSilentUntilItContinues) {
   cluster->Pause("scheduler");
   EXPECT_EQ(cluster->GetStatus().status().code(), absl::StatusCode::kDeadlineExceeded);
   cluster->Continue("scheduler");
-  EXPECT_TRUE(cluster->WaitFor([](const GetStatusResponse&) { return true; }, std::chrono::seconds(20)).ok());
+  EXPECT_TRUE(
+      cluster->WaitFor([](const GetStatusResponse&) { return true; }, std::chrono::seconds(20))
+          .ok());
 }
 
 TEST(ProcessClusterTest, FaultsBetweenTwoNodesSpareTheOthers) {
@@ -67,14 +71,17 @@ TEST(ProcessClusterTest, FaultsBetweenTwoNodesSpareTheOthers) {
   EXPECT_GT(cluster->proxy("scheduler").counters().bytes[0], 0u);
   cluster->proxy("scheduler").SetFaults(Direction::kToTarget, {.hold = true}, "server-0");
   const auto silent = cluster->WaitFor(
-      [](const GetStatusResponse& status) { return status.nodes_size() == 1 && status.nodes(0).silent_ms() > 1000; },
+      [](const GetStatusResponse& status) {
+        return status.nodes_size() == 1 && status.nodes(0).silent_ms() > 1000;
+      },
       std::chrono::seconds(20));
   EXPECT_TRUE(silent.ok()) << silent.status();
   // The test has a connection of its own through the same proxy.
   EXPECT_TRUE(SchedulerAnswersAt(cluster->scheduler_address()));
   cluster->proxy("scheduler").Heal();
-  const auto heard = cluster->WaitFor([](const GetStatusResponse& status) { return status.nodes(0).silent_ms() < 500; },
-                                      std::chrono::seconds(20));
+  const auto heard = cluster->WaitFor(
+      [](const GetStatusResponse& status) { return status.nodes(0).silent_ms() < 500; },
+      std::chrono::seconds(20));
   EXPECT_TRUE(heard.ok()) << heard.status();
 }
 

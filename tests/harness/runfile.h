@@ -13,7 +13,8 @@ namespace pawl {
 absl::StatusOr<std::string> Runfile(const std::string& path);
 
 // A new empty folder for what a test leaves to be read: under TEST_UNDECLARED_OUTPUTS_DIR,
-// else under TEST_TMPDIR, else under the system's temporary folder. `name` is made unique by a number.
+// else under TEST_TMPDIR, else under the system's temporary folder. `name` is made unique by a
+// number.
 absl::StatusOr<std::string> MakeOutputFolder(const std::string& name);
 
 }  // namespace pawl

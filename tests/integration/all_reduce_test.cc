@@ -8,8 +8,8 @@
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 #include "worker/collective/gloo/collective.h"
-#include "worker/interrupt.h"
-#include "worker/worker.h"
+#include "worker/process/interrupt.h"
+#include "worker/process/worker.h"
 
 namespace pawl {
 namespace {
@@ -31,20 +31,23 @@ class AllReduceTest : public ClusterTest {
     ASSERT_TRUE(WriteClicks({.samples = 2000, .categories = 40, .seed = 2}, eval_).ok());
   }
 
-  ProcessCluster* StartJob(const std::string& settings, uint32_t workers, uint32_t step_delay_ms = 0,
-                           const std::string& mode = "mode: SYNC") {
+  ProcessCluster* StartJob(const std::string& settings, uint32_t workers,
+                           uint32_t step_delay_ms = 0, const std::string& mode = "mode: SYNC") {
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'dense' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                               "model { deepfm { dim: 4 hidden: [32, 16] } } optimizer { adam { learning_rate: 0.003 } }\n",
-                               "consistency { ", mode, " } batch_size: 100 partitions: 8 logical_workers: 4\n",
-                               "epochs: ", kEpochs, "\n", settings, "\n");
+    options.job = absl::StrCat(
+        "name: 'dense' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
+        "model { deepfm { dim: 4 hidden: [32, 16] } } optimizer { adam { learning_rate: 0.003 } "
+        "}\n",
+        "consistency { ", mode, " } batch_size: 100 partitions: 8 logical_workers: 4\n",
+        "epochs: ", kEpochs, "\n", settings, "\n");
     options.servers = 2;
     options.workers = workers;
     options.lease = std::chrono::seconds(4);
     options.flags["scheduler"] = {"--worker_takeover_grace_s=1"};
     if (step_delay_ms > 0) {
       for (uint32_t i = 0; i < workers; ++i) {
-        options.flags[absl::StrCat("worker-", i)] = {absl::StrCat("--step_delay_ms=", step_delay_ms)};
+        options.flags[absl::StrCat("worker-", i)] = {
+            absl::StrCat("--step_delay_ms=", step_delay_ms)};
       }
     }
     return StartCluster(options);
@@ -52,13 +55,15 @@ class AllReduceTest : public ClusterTest {
 
   void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
     const auto status = cluster.WaitFor(
-        [&](const GetStatusResponse& now) { return now.state() > RUNNING || now.steps() >= steps; }, kWaitTimeout);
+        [&](const GetStatusResponse& now) { return now.state() > RUNNING || now.steps() >= steps; },
+        kWaitTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
     ASSERT_EQ(status->state(), RUNNING) << status->failure();
   }
 
   nlohmann::json WaitForCompletion(ProcessCluster& cluster) {
-    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout)) << cluster.Describe();
+    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
+        << cluster.Describe();
     const auto metrics = cluster.Metrics();
     EXPECT_TRUE(metrics.ok()) << metrics.status();
     if (!metrics.ok()) return nlohmann::json();
@@ -66,7 +71,8 @@ class AllReduceTest : public ClusterTest {
     EXPECT_EQ((*metrics)["steps"], kSteps);
     return *metrics;
   }
-  nlohmann::json Train(const std::string& settings, uint32_t workers, const std::string& mode = "mode: SYNC") {
+  nlohmann::json Train(const std::string& settings, uint32_t workers,
+                       const std::string& mode = "mode: SYNC") {
     ProcessCluster* const cluster = StartJob(settings, workers, 0, mode);
     return cluster == nullptr ? nlohmann::json() : WaitForCompletion(*cluster);
   }
@@ -84,15 +90,16 @@ TEST_F(AllReduceTest, LearnsAsThroughTheServersWithAnyNumberOfWorkers) {
   const double expected = ServersAuc();
   EXPECT_GT(expected, 0.65);
   for (const uint32_t workers : {1, 3}) {
-    const nlohmann::json metrics =
-        Train("dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7 }", workers);
+    const nlohmann::json metrics = Train(
+        "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7 }", workers);
     ASSERT_FALSE(metrics.is_null());
     EXPECT_NEAR(metrics["eval"]["auc"].get<double>(), expected, kClose) << workers;
   }
 }
 
 TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
-  const std::string settings = "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7";
+  const std::string settings =
+      "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7";
   const nlohmann::json whole = Train(settings + " }", 2);
   ASSERT_FALSE(whole.is_null());
   const std::string sharded = settings + " sharded_optimizer: true }";
@@ -111,7 +118,8 @@ TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
 }
 
 TEST_F(AllReduceTest, TwoRunsWithAsManyWorkersGiveTheSameBits) {
-  const std::string settings = "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }";
+  const std::string settings =
+      "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }";
   const nlohmann::json one = Train(settings, 2);
   const nlohmann::json other = Train(settings, 2);
   ASSERT_FALSE(one.is_null() || other.is_null());
@@ -129,7 +137,8 @@ TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearnToo) {
 
 TEST_F(AllReduceTest, GoesOnWhereAWorkerDies) {
   const double expected = ServersAuc();
-  ProcessCluster* const cluster = StartJob("dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 }", 3, 10);
+  ProcessCluster* const cluster =
+      StartJob("dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 }", 3, 10);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 30));
   ASSERT_TRUE(cluster->Kill("worker-1").ok());
@@ -145,7 +154,8 @@ TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
   WorkerOptions options;
   options.scheduler = cluster->scheduler_address();
-  options.collective_kinds.push_back({.name = "fast", .exclusive = "", .make = GlooCollectives("127.0.0.1")});
+  options.collective_kinds.push_back(
+      {.name = "fast", .exclusive = "", .make = GlooCollectives("127.0.0.1")});
   Interrupt leave, abandon;
   const WorkerOutcome outcome = RunWorker(options, leave, abandon);
   EXPECT_EQ(outcome.end, WorkerEnd::kUnable) << outcome.status;
@@ -157,8 +167,8 @@ TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
 
 TEST_F(AllReduceTest, GoesOnFromTheServersWhereAllWorkersDie) {
   const double expected = ServersAuc();
-  ProcessCluster* const cluster =
-      StartJob("dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }", 2, 10);
+  ProcessCluster* const cluster = StartJob(
+      "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }", 2, 10);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 45));
   for (const char* worker : {"worker-0", "worker-1"}) ASSERT_TRUE(cluster->Kill(worker).ok());

@@ -1,4 +1,5 @@
-// Messages that are wrong in one way each, from a client that may send anything: the right code, and nothing changed.
+// Messages that are wrong in one way each, from a client that may send anything: the right code,
+// and nothing changed.
 #include <functional>
 #include <limits>
 #include <memory>
@@ -63,8 +64,8 @@ class BadMessageTest : public ClusterTest {
   PushRequest GoodPush() const {
     PushRequest request;
     *request.mutable_header() = client_->ClientHeader();
-    *request.add_segments() =
-        PlainClient::Segment(rows_, kPartition, next_ordinal_, keys_, std::vector<float>(2 * kRowWidth, 0.25f));
+    *request.add_segments() = PlainClient::Segment(rows_, kPartition, next_ordinal_, keys_,
+                                                   std::vector<float>(2 * kRowWidth, 0.25f));
     return request;
   }
   PullRequest GoodPull() const {
@@ -89,7 +90,8 @@ class BadMessageTest : public ClusterTest {
   }
 
   // Sends what `spoil` makes of a good push; it must be refused with one of the codes, with
-  // `word` in the message, and nothing changed. Then the good push itself, under the same push ids, must be taken.
+  // `word` in the message, and nothing changed. Then the good push itself, under the same push ids,
+  // must be taken.
   void ExpectRefused(const std::string& what, grpc::StatusCode code, const std::string& word,
                      const std::function<void(PushRequest&)>& spoil) {
     SCOPED_TRACE(what);
@@ -114,14 +116,17 @@ class BadMessageTest : public ClusterTest {
 
 void SetValue(PushRequest& request, size_t index, float value) {
   std::string& bytes = *request.mutable_segments(0)->mutable_values();
-  bytes.replace(index * sizeof(float), sizeof(float), reinterpret_cast<const char*>(&value), sizeof(float));
+  bytes.replace(index * sizeof(float), sizeof(float), reinterpret_cast<const char*>(&value),
+                sizeof(float));
 }
 
 TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
   using grpc::StatusCode;
   const uint64_t refused_before = Refused();
-  ExpectRefused("unknown table", StatusCode::NOT_FOUND, "77", [](auto& r) { r.mutable_segments(0)->set_table(77); });
-  ExpectRefused("table 0", StatusCode::NOT_FOUND, "0", [](auto& r) { r.mutable_segments(0)->clear_table(); });
+  ExpectRefused("unknown table", StatusCode::NOT_FOUND, "77",
+                [](auto& r) { r.mutable_segments(0)->set_table(77); });
+  ExpectRefused("table 0", StatusCode::NOT_FOUND, "0",
+                [](auto& r) { r.mutable_segments(0)->clear_table(); });
   ExpectRefused("partition outside", StatusCode::OUT_OF_RANGE, "partition 4",
                 [](auto& r) { r.mutable_segments(0)->set_partition(kPartitions); });
   ExpectRefused("key of another partition", StatusCode::INVALID_ARGUMENT, "partition",
@@ -132,16 +137,21 @@ TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
                 [](auto& r) { r.mutable_segments(0)->mutable_values()->pop_back(); });
   ExpectRefused("a value too many", StatusCode::INVALID_ARGUMENT, "values",
                 [](auto& r) { r.mutable_segments(0)->mutable_values()->append(4, '\0'); });
-  ExpectRefused("no values", StatusCode::INVALID_ARGUMENT, "values", [](auto& r) { r.mutable_segments(0)->clear_values(); });
+  ExpectRefused("no values", StatusCode::INVALID_ARGUMENT, "values",
+                [](auto& r) { r.mutable_segments(0)->clear_values(); });
   ExpectRefused("values of another element type", StatusCode::INVALID_ARGUMENT, "values",
                 [](auto& r) { r.mutable_segments(0)->set_element_type(BFLOAT16); });
-  ExpectRefused("unknown element type", StatusCode::INVALID_ARGUMENT, "element type",
-                [](auto& r) { r.mutable_segments(0)->set_element_type(static_cast<ElementType>(9)); });
-  ExpectRefused("another job", StatusCode::NOT_FOUND, "job", [](auto& r) { r.mutable_header()->set_job_id(1); });
-  ExpectRefused("old epoch", StatusCode::FAILED_PRECONDITION, "epoch", [](auto& r) { r.mutable_header()->set_epoch(0); });
+  ExpectRefused("unknown element type", StatusCode::INVALID_ARGUMENT, "element type", [](auto& r) {
+    r.mutable_segments(0)->set_element_type(static_cast<ElementType>(9));
+  });
+  ExpectRefused("another job", StatusCode::NOT_FOUND, "job",
+                [](auto& r) { r.mutable_header()->set_job_id(1); });
+  ExpectRefused("old epoch", StatusCode::FAILED_PRECONDITION, "epoch",
+                [](auto& r) { r.mutable_header()->set_epoch(0); });
   ExpectRefused("epoch of the future", StatusCode::UNAVAILABLE, "epoch",
                 [](auto& r) { r.mutable_header()->set_epoch(1000); });
-  ExpectRefused("no sender", StatusCode::INVALID_ARGUMENT, "sender", [](auto& r) { r.mutable_header()->clear_sender(); });
+  ExpectRefused("no sender", StatusCode::INVALID_ARGUMENT, "sender",
+                [](auto& r) { r.mutable_header()->clear_sender(); });
   ExpectRefused("client number outside", StatusCode::OUT_OF_RANGE, "client",
                 [](auto& r) { r.mutable_header()->set_client(1 << 20); });
   ExpectRefused("rank outside", StatusCode::OUT_OF_RANGE, "logical_worker",
@@ -165,11 +175,13 @@ TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
 
 TEST_F(BadMessageTest, AValueThatIsNotFiniteIsRefusedWhereverItStands) {
   for (const float value : {kNan, kInfinity, -kInfinity}) {
-    // Of the first row and of the last one: the first element, each around the vector's end, the last.
-    for (const size_t index : {size_t{0}, size_t{7}, size_t{8}, size_t{15}, size_t{16}, size_t{kRowWidth - 1},
-                               size_t{kRowWidth}, size_t{2 * kRowWidth - 3}, size_t{2 * kRowWidth - 1}}) {
-      ExpectRefused("index " + std::to_string(index), grpc::StatusCode::INVALID_ARGUMENT, "not finite",
-                    [&](auto& r) { SetValue(r, index, value); });
+    // Of the first row and of the last one: the first element, each around the vector's end, the
+    // last.
+    for (const size_t index :
+         {size_t{0}, size_t{7}, size_t{8}, size_t{15}, size_t{16}, size_t{kRowWidth - 1},
+          size_t{kRowWidth}, size_t{2 * kRowWidth - 3}, size_t{2 * kRowWidth - 1}}) {
+      ExpectRefused("index " + std::to_string(index), grpc::StatusCode::INVALID_ARGUMENT,
+                    "not finite", [&](auto& r) { SetValue(r, index, value); });
     }
   }
 }
@@ -178,24 +190,28 @@ TEST_F(BadMessageTest, BlocksOfATensorAreCheckedToo) {
   using grpc::StatusCode;
   const auto block = [&](uint64_t key, size_t values) {
     return [this, key, values](PushRequest& r) {
-      *r.mutable_segments(0) = PlainClient::Segment(tensor_, PartitionOf(tensor_.id(), key, kPartitions), 0, {key},
-                                                    std::vector<float>(values, 1.0f));
+      *r.mutable_segments(0) =
+          PlainClient::Segment(tensor_, PartitionOf(tensor_.id(), key, kPartitions), 0, {key},
+                               std::vector<float>(values, 1.0f));
     };
   };
   ExpectRefused("no such block", StatusCode::OUT_OF_RANGE, "block 2", block(2, kBlockElements));
-  ExpectRefused("last block too long", StatusCode::INVALID_ARGUMENT, "values", block(1, kBlockElements));
+  ExpectRefused("last block too long", StatusCode::INVALID_ARGUMENT, "values",
+                block(1, kBlockElements));
   ExpectRefused("first block too short", StatusCode::INVALID_ARGUMENT, "values", block(0, 100));
-  ExpectRefused("NaN in the last block's tail", StatusCode::INVALID_ARGUMENT, "not finite", [&](PushRequest& r) {
-    block(1, 100)(r);
-    SetValue(r, 99, kNan);
-  });
+  ExpectRefused("NaN in the last block's tail", StatusCode::INVALID_ARGUMENT, "not finite",
+                [&](PushRequest& r) {
+                  block(1, 100)(r);
+                  SetValue(r, 99, kNan);
+                });
 }
 
 TEST_F(BadMessageTest, AStepOutOfTurnIsRefused) {
   const std::string before = Parameters();
   PushRequest push;
   *push.mutable_header() = worker_->WorkerHeader(0, 0);
-  *push.add_segments() = PlainClient::Segment(rows_, kPartition, 1, keys_, std::vector<float>(2 * kRowWidth, 0.25f));
+  *push.add_segments() =
+      PlainClient::Segment(rows_, kPartition, 1, keys_, std::vector<float>(2 * kRowWidth, 0.25f));
   ASSERT_TRUE(worker_->Push(0, push).ok());
   EndStepRequest end;
   *end.mutable_header() = worker_->WorkerHeader(0, 0);
@@ -223,12 +239,17 @@ TEST_F(BadMessageTest, AStepOutOfTurnIsRefused) {
 TEST_F(BadMessageTest, APullThatIsWrongInOneWayIsRefused) {
   const std::vector<std::pair<grpc::StatusCode, std::function<void(PullRequest&)>>> cases = {
       {grpc::StatusCode::NOT_FOUND, [](PullRequest& r) { r.mutable_segments(0)->set_table(77); }},
-      {grpc::StatusCode::OUT_OF_RANGE, [](PullRequest& r) { r.mutable_segments(0)->set_partition(kPartitions); }},
-      {grpc::StatusCode::INVALID_ARGUMENT, [](PullRequest& r) { r.mutable_segments(0)->set_partition(2); }},
-      {grpc::StatusCode::INVALID_ARGUMENT, [](PullRequest& r) { r.mutable_segments(0)->mutable_keys()->pop_back(); }},
+      {grpc::StatusCode::OUT_OF_RANGE,
+       [](PullRequest& r) { r.mutable_segments(0)->set_partition(kPartitions); }},
+      {grpc::StatusCode::INVALID_ARGUMENT,
+       [](PullRequest& r) { r.mutable_segments(0)->set_partition(2); }},
+      {grpc::StatusCode::INVALID_ARGUMENT,
+       [](PullRequest& r) { r.mutable_segments(0)->mutable_keys()->pop_back(); }},
       {grpc::StatusCode::NOT_FOUND, [](PullRequest& r) { r.mutable_header()->set_job_id(1); }},
-      {grpc::StatusCode::FAILED_PRECONDITION, [](PullRequest& r) { r.mutable_header()->set_epoch(0); }},
-      {grpc::StatusCode::OUT_OF_RANGE, [](PullRequest& r) { r.mutable_header()->set_logical_worker(2); }},
+      {grpc::StatusCode::FAILED_PRECONDITION,
+       [](PullRequest& r) { r.mutable_header()->set_epoch(0); }},
+      {grpc::StatusCode::OUT_OF_RANGE,
+       [](PullRequest& r) { r.mutable_header()->set_logical_worker(2); }},
       // Values of 64 MiB and more do not fit an answer.
       {grpc::StatusCode::INVALID_ARGUMENT,
        [](PullRequest& r) {
@@ -244,7 +265,8 @@ TEST_F(BadMessageTest, APullThatIsWrongInOneWayIsRefused) {
     cases[i].second(request);
     PullResponse response;
     const grpc::Status status = client_->Pull(0, request, &response);
-    EXPECT_EQ(status.error_code(), cases[i].first) << "case " << i << ": " << status.error_message();
+    EXPECT_EQ(status.error_code(), cases[i].first)
+        << "case " << i << ": " << status.error_message();
   }
 }
 
@@ -259,8 +281,8 @@ TEST_F(BadMessageTest, AnOldEpochIsAnsweredWithTheRouting) {
 }
 
 // A call with any bytes at all.
-grpc::Status CallWithBytes(std::shared_ptr<grpc::Channel> channel, const std::string& method, const std::string& bytes,
-                           bool compressed = false) {
+grpc::Status CallWithBytes(std::shared_ptr<grpc::Channel> channel, const std::string& method,
+                           const std::string& bytes, bool compressed = false) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -281,14 +303,18 @@ grpc::Status CallWithBytes(std::shared_ptr<grpc::Channel> channel, const std::st
 TEST_F(BadMessageTest, GarbageIsRefusedByEveryMethod) {
   const std::string before = Parameters();
   const std::string good = GoodPush().SerializeAsString();
-  for (const std::string method : {"/pawl.Parameter/Push", "/pawl.Parameter/Pull", "/pawl.Parameter/EndStep"}) {
-    for (const std::string& bytes : {std::string(1000, '\xff'), std::string("\x0a\xff\xff\xff\xff\x7f", 6),
-                                     good.substr(0, good.size() - 5), std::string("hello")}) {
+  for (const std::string method :
+       {"/pawl.Parameter/Push", "/pawl.Parameter/Pull", "/pawl.Parameter/EndStep"}) {
+    for (const std::string& bytes :
+         {std::string(1000, '\xff'), std::string("\x0a\xff\xff\xff\xff\x7f", 6),
+          good.substr(0, good.size() - 5), std::string("hello")}) {
       const grpc::Status status = CallWithBytes(client_->channel(0), method, bytes);
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method << ": " << status.error_message();
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+          << method << ": " << status.error_message();
     }
   }
-  EXPECT_EQ(CallWithBytes(client_->channel(0), "/pawl.Parameter/Steal", good).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(CallWithBytes(client_->channel(0), "/pawl.Parameter/Steal", good).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(Parameters(), before);
 }
 
@@ -297,8 +323,8 @@ TEST_F(BadMessageTest, ACompressedMessageIsRefused) {
   PushRequest request = GoodPush();
   // A bomb: mostly zeros.
   request.mutable_segments(0)->set_values(std::string(32 << 20, '\0'));
-  const grpc::Status status =
-      CallWithBytes(client_->channel(0), "/pawl.Parameter/Push", request.SerializeAsString(), /*compressed=*/true);
+  const grpc::Status status = CallWithBytes(client_->channel(0), "/pawl.Parameter/Push",
+                                            request.SerializeAsString(), /*compressed=*/true);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
   EXPECT_EQ(Parameters(), before);
 }
@@ -322,12 +348,17 @@ TEST_F(BadMessageTest, AnImpossibleTableIsRefusedByTheScheduler) {
     return client_->CreateTable(spec).status().code();
   };
   EXPECT_EQ(create([](TableSpec& t) { t.set_row_width(0); }), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(create([](TableSpec& t) { t.set_row_width(5000); }), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(create([](TableSpec& t) { t.set_name("no spaces"); }), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(create([](TableSpec& t) { t.clear_kind(); }), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(create([](TableSpec& t) { t.mutable_optimizer()->mutable_adagrad()->set_learning_rate(kNan); }),
+  EXPECT_EQ(create([](TableSpec& t) { t.set_row_width(5000); }),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(create([](TableSpec& t) { t.set_name("rows"), t.set_row_width(7); }), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(create([](TableSpec& t) { t.set_name("no spaces"); }),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(create([](TableSpec& t) { t.clear_kind(); }), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(create([](TableSpec& t) {
+              t.mutable_optimizer()->mutable_adagrad()->set_learning_rate(kNan);
+            }),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(create([](TableSpec& t) { t.set_name("rows"), t.set_row_width(7); }),
+            absl::StatusCode::kAlreadyExists);
   // And the servers have none of them.
   ListTablesResponse tables;
   grpc::ClientContext context;

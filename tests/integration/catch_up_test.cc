@@ -21,11 +21,13 @@ constexpr uint32_t kKeysInPush = 2000;
 
 class CatchUpTest : public ClusterTest {
  protected:
-  // Pushes all the time, kills server-1, and starts it again after `away`. `counters`: when all of its replicas are in sync.
+  // Pushes all the time, kills server-1, and starts it again after `away`. `counters`: when all of
+  // its replicas are in sync.
   void RestartServer(const std::function<void(ProcessCluster&)>& away, ServerCounters& counters);
 };
 
-void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away, ServerCounters& counters) {
+void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away,
+                                ServerCounters& counters) {
   ProcessClusterOptions options;
   options.job = "name: 'away' seed: 1 consistency { mode: ASYNC } partitions: 16 durability: LOG";
   options.servers = 2;
@@ -48,7 +50,8 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   // Key 0 is in each push.
   const auto push = [&](uint64_t first, uint64_t count) {
     std::vector<uint64_t> keys = {0};
-    for (uint64_t key = std::max<uint64_t>(first, 1); key < first + count; ++key) keys.push_back(key);
+    for (uint64_t key = std::max<uint64_t>(first, 1); key < first + count; ++key)
+      keys.push_back(key);
     const std::vector<float> gradients(keys.size() * kRowWidth, -1);
     return session.Push({{.table = *table, .keys = keys, .gradients = gradients}}).get();
   };
@@ -68,13 +71,16 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   const auto member = cluster->WaitUntilMember("server-1", kPatience);
   auto in_sync = cluster->WaitFor(
       [&](const auto&) {
-        return cluster->Log("scheduler").find("every partition has 2 replicas in sync again") != std::string::npos;
+        return cluster->Log("scheduler").find("every partition has 2 replicas in sync again") !=
+               std::string::npos;
       },
       kPatience);
   if (in_sync.ok()) {
     // Figures of later heartbeats.
     const uint64_t applied = in_sync->counters().pushes_applied();
-    in_sync = cluster->WaitFor([&](const auto& status) { return status.counters().pushes_applied() > applied; }, kPatience);
+    in_sync = cluster->WaitFor(
+        [&](const auto& status) { return status.counters().pushes_applied() > applied; },
+        kPatience);
   }
   over = true;
   pusher.join();
@@ -88,7 +94,8 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   // Each push once.
   const uint64_t key = 0;
   std::vector<float> row(kRowWidth);
-  const absl::Status pulled = session.Pull({{.table = *table, .keys = {&key, 1}, .values = absl::MakeSpan(row)}}).get();
+  const absl::Status pulled =
+      session.Pull({{.table = *table, .keys = {&key, 1}, .values = absl::MakeSpan(row)}}).get();
   ASSERT_TRUE(pulled.ok()) << pulled;
   EXPECT_EQ(row[0], static_cast<float>(pushes));
 }
@@ -96,7 +103,9 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
 TEST_F(CatchUpTest, AServerThatIsAwayForAMomentGetsOnlyWhatItMissed) {
   ServerCounters counters;
   // Part of the fault.
-  RestartServer([](ProcessCluster&) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, counters);
+  RestartServer(
+      [](ProcessCluster&) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); },
+      counters);
   EXPECT_EQ(counters.snapshot_bytes_sent(), 0u);
   EXPECT_LT(counters.catch_up_bytes_sent(), counters.parameter_bytes() / 4);
 }
@@ -106,15 +115,17 @@ TEST_F(CatchUpTest, AServerThatWasTakenForDeadGetsWhatWasPushedMeanwhile) {
   const auto away = [](ProcessCluster& cluster) {
     const auto gone = cluster.WaitFor(
         [](const auto& status) {
-          return std::any_of(status.nodes().begin(), status.nodes().end(),
-                             [](const NodeStatus& node) { return node.node() == "server-1" && node.gone(); });
+          return std::any_of(
+              status.nodes().begin(), status.nodes().end(),
+              [](const NodeStatus& node) { return node.node() == "server-1" && node.gone(); });
         },
         kPatience);
     ASSERT_TRUE(gone.ok()) << gone.status();
     // The other server goes on alone.
     const uint64_t applied = gone->counters().pushes_applied();
-    const auto pushed =
-        cluster.WaitFor([&](const auto& status) { return status.counters().pushes_applied() >= applied + 100; }, kPatience);
+    const auto pushed = cluster.WaitFor(
+        [&](const auto& status) { return status.counters().pushes_applied() >= applied + 100; },
+        kPatience);
     EXPECT_TRUE(pushed.ok()) << pushed.status();
   };
   RestartServer(away, counters);

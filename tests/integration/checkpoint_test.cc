@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
-#include "server/storage/checkpoint_store.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
@@ -39,7 +39,8 @@ class CheckpointTest : public ClusterTest {
 
   void SetUp() override {
     const std::string folder =
-        absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
+        absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                     testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder);
     train_ = folder + "/train.libsvm";
     eval_ = folder + "/eval.libsvm";
@@ -53,15 +54,20 @@ class CheckpointTest : public ClusterTest {
     options.job = absl::StrCat(
         "name: 'saved' seed: 5 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
         "model { deepfm { dim: 4 hidden: [8] } } optimizer { adam { learning_rate: 0.01 } }\n",
-        "evaluation { every_steps: 25 early_stopping { metric: AUC patience: 9 } } consistency { ", shape.consistency,
-        " }\n batch_size: 64 epochs: 2 logical_workers: 2 partitions: 8 durability: MEMORY\n", shape.dense, "\n",
-        shape.checkpoint.empty() ? "" : absl::StrCat("checkpoint { dir: '", dir_, "' keep: 2 ", shape.checkpoint, " }"));
+        "evaluation { every_steps: 25 early_stopping { metric: AUC patience: 9 } } consistency { ",
+        shape.consistency,
+        " }\n batch_size: 64 epochs: 2 logical_workers: 2 partitions: 8 durability: MEMORY\n",
+        shape.dense, "\n",
+        shape.checkpoint.empty()
+            ? ""
+            : absl::StrCat("checkpoint { dir: '", dir_, "' keep: 2 ", shape.checkpoint, " }"));
     options.servers = shape.servers;
     options.workers = shape.workers;
     options.replicas = shape.replicas;
     if (!shape.restore.empty()) options.flags["scheduler"].push_back("--restore=" + shape.restore);
     for (uint32_t i = 0; i < shape.workers; ++i) {
-      options.flags[absl::StrCat("worker-", i)] = {absl::StrCat("--step_delay_ms=", shape.step_delay_ms)};
+      options.flags[absl::StrCat("worker-", i)] = {
+          absl::StrCat("--step_delay_ms=", shape.step_delay_ms)};
     }
     return options;
   }
@@ -77,18 +83,27 @@ class CheckpointTest : public ClusterTest {
     return (*metrics)["digest"].get<std::string>();
   }
   std::string UndisturbedDigest(const std::string& dense = "") {
-    ProcessCluster* const cluster = StartCluster(Options({.checkpoint = "", .step_delay_ms = 0, .dense = dense}));
+    ProcessCluster* const cluster =
+        StartCluster(Options({.checkpoint = "", .step_delay_ms = 0, .dense = dense}));
     return cluster == nullptr ? "not started" : DigestOf(*cluster);
   }
 
   // Waits for so many checkpoints and some steps more, then kills all processes.
   void KillAfter(ProcessCluster& cluster, uint64_t checkpoints) {
     const auto made = cluster.WaitFor(
-        [&](const GetStatusResponse& status) { return status.checkpoint().completed() >= checkpoints; }, kPatience);
+        [&](const GetStatusResponse& status) {
+          return status.checkpoint().completed() >= checkpoints;
+        },
+        kPatience);
     ASSERT_TRUE(made.ok()) << made.status();
-    const uint64_t until = made->checkpoint().last_step() + std::uniform_int_distribution<uint64_t>(0, 9)(random_);
+    const uint64_t until =
+        made->checkpoint().last_step() + std::uniform_int_distribution<uint64_t>(0, 9)(random_);
     std::printf("killing all at step %llu\n", static_cast<unsigned long long>(until));
-    ASSERT_TRUE(cluster.WaitFor([&](const GetStatusResponse& status) { return status.steps() >= until; }, kPatience).ok());
+    ASSERT_TRUE(
+        cluster
+            .WaitFor([&](const GetStatusResponse& status) { return status.steps() >= until; },
+                     kPatience)
+            .ok());
     for (const std::string& name : cluster.names()) cluster.node(name).Signal(SIGKILL);
     for (const std::string& name : cluster.names()) ASSERT_TRUE(cluster.Kill(name).ok());
   }
@@ -123,10 +138,12 @@ class CheckpointTest : public ClusterTest {
 
 TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBits) {
   const std::string expected = UndisturbedDigest();
-  ProcessCluster* cluster = StartCluster(Options({.servers = 2, .replicas = 2, .step_delay_ms = 40}));
+  ProcessCluster* cluster =
+      StartCluster(Options({.servers = 2, .replicas = 2, .step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
-  cluster = StartCluster(Options({.servers = 3, .workers = 1, .replicas = 1, .restore = dir_, .step_delay_ms = 40}));
+  cluster = StartCluster(
+      Options({.servers = 3, .workers = 1, .replicas = 1, .restore = dir_, .step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
   cluster = StartCluster(Options({.servers = 1, .workers = 2, .replicas = 1, .restore = dir_}));
@@ -136,14 +153,17 @@ TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBi
 
 // The sum over two ranks has the same bits wherever they are.
 TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
-  const std::string dense = "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 6 }";
+  const std::string dense =
+      "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 6 }";
   const std::string expected = UndisturbedDigest(dense);
   // At steps 12, 24 and so on.
   ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40, .dense = dense}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
-  for (const std::string& name : Whole()) EXPECT_EQ(std::stoull(name.substr(name.size() - 20)) % 6, 0u) << name;
-  cluster = StartCluster(Options({.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .dense = dense}));
+  for (const std::string& name : Whole())
+    EXPECT_EQ(std::stoull(name.substr(name.size() - 20)) % 6, 0u) << name;
+  cluster = StartCluster(
+      Options({.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .dense = dense}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
   cluster = StartCluster(Options({.servers = 3, .restore = dir_, .dense = dense}));
@@ -156,7 +176,8 @@ TEST_F(CheckpointTest, ARestoredJobHasItsReplicasAgain) {
   ProcessCluster* cluster = StartCluster(Options({.servers = 1, .step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 2);
-  cluster = StartCluster(Options({.servers = 3, .replicas = 2, .restore = dir_, .step_delay_ms = 60}));
+  cluster =
+      StartCluster(Options({.servers = 3, .replicas = 2, .restore = dir_, .step_delay_ms = 60}));
   ASSERT_NE(cluster, nullptr);
   const auto repaired = cluster->WaitFor(
       [](const GetStatusResponse& status) {
@@ -192,14 +213,17 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
   FlipByte(part);
   const absl::Status refused = ProcessCluster::Start(Options({.restore = dir_})).status();
   EXPECT_FALSE(refused.ok());
-  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat(part, " is damaged at offset "))) << refused;
-  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("the checkpoint before it, ", names[1], ", is whole")))
+  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat(part, " is damaged at offset ")))
+      << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(),
+                                absl::StrCat("the checkpoint before it, ", names[1], ", is whole")))
       << refused;
   // A start that fails at something else has changed nothing.
   ProcessClusterOptions elsewhere = Options({.restore = absl::StrCat(dir_, "/", names[1])});
   elsewhere.flags["scheduler"].emplace_back("--metrics_listen=192.0.2.1:0");
   const absl::Status no_metrics = ProcessCluster::Start(elsewhere).status();
-  EXPECT_TRUE(absl::StrContains(no_metrics.message(), "--metrics_listen=192.0.2.1:0")) << no_metrics;
+  EXPECT_TRUE(absl::StrContains(no_metrics.message(), "--metrics_listen=192.0.2.1:0"))
+      << no_metrics;
   EXPECT_TRUE(std::filesystem::exists(part)) << "the later one is not set aside";
   cluster = StartCluster(Options({.restore = absl::StrCat(dir_, "/", names[1])}));
   ASSERT_NE(cluster, nullptr);
@@ -237,14 +261,20 @@ TEST_F(CheckpointTest, AnotherRunDoesNotMixItsCheckpointsWithThose) {
   ASSERT_NE(cluster, nullptr);
   DigestOf(*cluster);
   const absl::Status refused = ProcessCluster::Start(Options({})).status();
-  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("go on from there with --restore=", dir_))) << refused;
+  EXPECT_TRUE(
+      absl::StrContains(refused.message(), absl::StrCat("go on from there with --restore=", dir_)))
+      << refused;
 }
 
 TEST_F(CheckpointTest, OneIsMadeWhenSomebodyAsksAndABoundedJobGoesOnFromIt) {
   const std::string bounded = "mode: BOUNDED staleness: 3";
-  ProcessCluster* cluster = StartCluster(Options({.consistency = bounded, .checkpoint = "", .step_delay_ms = 40}));
+  ProcessCluster* cluster =
+      StartCluster(Options({.consistency = bounded, .checkpoint = "", .step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const GetStatusResponse& status) { return status.steps() > 5; }, kPatience).ok());
+  ASSERT_TRUE(
+      cluster
+          ->WaitFor([](const GetStatusResponse& status) { return status.steps() > 5; }, kPatience)
+          .ok());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
   CheckpointRequest request;
@@ -252,9 +282,11 @@ TEST_F(CheckpointTest, OneIsMadeWhenSomebodyAsksAndABoundedJobGoesOnFromIt) {
   CheckpointResponse response;
   const grpc::Status status = cluster->scheduler().Checkpoint(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(Whole(), std::vector<std::string>{std::filesystem::path(response.folder()).filename().string()});
+  EXPECT_EQ(Whole(),
+            std::vector<std::string>{std::filesystem::path(response.folder()).filename().string()});
   for (const std::string& name : cluster->names()) ASSERT_TRUE(cluster->Kill(name).ok());
-  cluster = StartCluster(Options({.servers = 3, .restore = response.folder(), .consistency = bounded, .checkpoint = ""}));
+  cluster = StartCluster(Options(
+      {.servers = 3, .restore = response.folder(), .consistency = bounded, .checkpoint = ""}));
   ASSERT_NE(cluster, nullptr);
   DigestOf(*cluster);
 }

@@ -12,7 +12,8 @@
 
 namespace pawl {
 
-// Starts clusters that live as long as the test, and shows the ends of their logs when it has failed.
+// Starts clusters that live as long as the test, and shows the ends of their logs when it has
+// failed.
 class ClusterTest : public testing::Test {
  protected:
   // Null, with the test failed, if it cannot be started.

@@ -1,5 +1,6 @@
-// Processes that make all-reduces with each other, of which one after the other is killed: the others form a new group and
-// go on, and whoever comes is taken in. Every sum is checked by the processes themselves (tests/chaos/group_member).
+// Processes that make all-reduces with each other, of which one after the other is killed: the
+// others form a new group and go on, and whoever comes is taken in. Every sum is checked by the
+// processes themselves (tests/chaos/group_member).
 //
 // PAWL_KILLS says how many, PAWL_SEED repeats the choices, PAWL_LEASE_MS is for quiet machines.
 #include <signal.h>
@@ -15,8 +16,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/random_number.h"
+#include "client_lib/base/testing/eventually.h"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
@@ -35,7 +36,9 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
 }
 
-std::chrono::milliseconds Lease() { return std::chrono::milliseconds(FromEnvironment("PAWL_LEASE_MS", kLeaseMs)); }
+std::chrono::milliseconds Lease() {
+  return std::chrono::milliseconds(FromEnvironment("PAWL_LEASE_MS", kLeaseMs));
+}
 
 // A line of a member's notes.
 struct Note {
@@ -58,7 +61,8 @@ class CollectiveGroupTest : public ClusterTest {
     const std::string data = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     ASSERT_TRUE(WriteClicks({.samples = 100}, data).ok());
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'group' data { train: '", data, "' eval: '", data, "' format: LIBSVM }\n",
+    options.job = absl::StrCat("name: 'group' data { train: '", data, "' eval: '", data,
+                               "' format: LIBSVM }\n",
                                "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } }\n",
                                "batch_size: 6 logical_workers: 6 partitions: 4 elastic: true\n");
     options.expected_workers = static_cast<uint32_t>(members);
@@ -73,20 +77,25 @@ class CollectiveGroupTest : public ClusterTest {
     for (const std::string& name : living_) cluster_->node(name).Signal(SIGTERM);
     for (const std::string& name : living_) {
       EXPECT_TRUE(cluster_->node(name).WaitUntil(Clock::Real().Now() + kWaitTimeout)) << name;
-      EXPECT_TRUE(cluster_->node(name).Succeeded()) << name << " " << cluster_->node(name).HowItEnded();
+      EXPECT_TRUE(cluster_->node(name).Succeeded())
+          << name << " " << cluster_->node(name).HowItEnded();
     }
   }
 
   void StartMember(const std::vector<std::string>& flags = {}) {
     const std::string name = absl::StrCat("member-", started_++);
-    std::vector<std::string> arguments = {absl::StrCat("--scheduler=", cluster_->scheduler_address()),
-                                          absl::StrCat("--notes=", NotesFile(name))};
+    std::vector<std::string> arguments = {
+        absl::StrCat("--scheduler=", cluster_->scheduler_address()),
+        absl::StrCat("--notes=", NotesFile(name))};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const absl::Status status = cluster_->AddProcess(name, "tests/chaos/group_member/group-member", arguments);
+    const absl::Status status =
+        cluster_->AddProcess(name, "tests/chaos/group_member/group-member", arguments);
     ASSERT_TRUE(status.ok()) << status;
     living_.push_back(name);
   }
-  std::string NotesFile(const std::string& name) const { return absl::StrCat(cluster_->folder(), "/", name, ".notes"); }
+  std::string NotesFile(const std::string& name) const {
+    return absl::StrCat(cluster_->folder(), "/", name, ".notes");
+  }
 
   std::vector<Note> Notes(const std::string& name) const {
     std::vector<Note> notes;
@@ -99,8 +108,9 @@ class CollectiveGroupTest : public ClusterTest {
     return notes;
   }
 
-  // Waits until every living member has made an all-reduce in one group of `members` members, after `since`, and so many
-  // more; the time of the last one's first. Nullopt, with the test failed, if that does not come.
+  // Waits until every living member has made an all-reduce in one group of `members` members, after
+  // `since`, and so many more; the time of the last one's first. Nullopt, with the test failed, if
+  // that does not come.
   std::optional<MonotonicTime> WaitForGroup(size_t members, MonotonicTime since, uint64_t more) {
     const auto ended = [&](const std::string& name) { return cluster_->node(name).HasEnded(); };
     std::optional<MonotonicTime> together;
@@ -111,7 +121,8 @@ class CollectiveGroupTest : public ClusterTest {
         },
         kWaitTimeout);
     if (together.has_value()) return together;
-    ADD_FAILURE() << "no group of " << members << " in " << Seconds(kWaitTimeout) << " s\n" << cluster_->Describe();
+    ADD_FAILURE() << "no group of " << members << " in " << Seconds(kWaitTimeout) << " s\n"
+                  << cluster_->Describe();
     return std::nullopt;
   }
   // The same at one look.
@@ -122,7 +133,8 @@ class CollectiveGroupTest : public ClusterTest {
       const std::vector<Note> notes = Notes(name);
       // Of the group that it is in now.
       const auto begin = std::find_if(notes.begin(), notes.end(), [&](const Note& note) {
-        return note.when > since && note.members == members && note.generation == notes.back().generation;
+        return note.when > since && note.members == members &&
+               note.generation == notes.back().generation;
       });
       if (begin == notes.end() || static_cast<uint64_t>(notes.end() - begin) <= more ||
           (generation != 0 && generation != begin->generation)) {
@@ -142,8 +154,8 @@ class CollectiveGroupTest : public ClusterTest {
 void PrintTimes(const std::string& what, std::vector<double> times) {
   if (times.empty()) return;
   std::sort(times.begin(), times.end());
-  std::printf("%s: %zu times, median %.2f s, longest %.2f s\n", what.c_str(), times.size(), times[times.size() / 2],
-              times.back());
+  std::printf("%s: %zu times, median %.2f s, longest %.2f s\n", what.c_str(), times.size(),
+              times[times.size() / 2], times.back());
 }
 
 TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextOneIn) {
@@ -158,7 +170,8 @@ TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextO
     const size_t victim = random() % living_.size();
     const std::string name = living_[victim];
     const bool comes_back = random() % 2 == 0;
-    SCOPED_TRACE(testing::Message() << "kill " << kill << ": " << name << (comes_back ? ", which comes back" : ""));
+    SCOPED_TRACE(testing::Message()
+                 << "kill " << kill << ": " << name << (comes_back ? ", which comes back" : ""));
     const auto node = cluster_->WaitUntilMember(name, kWaitTimeout);
     ASSERT_TRUE(node.ok()) << node.status();
     const auto job = cluster_->GetStatus();
@@ -184,8 +197,8 @@ TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextO
     ASSERT_TRUE(together.has_value());
     joining.push_back(Seconds(*together - joins));
   }
-  PrintTimes(absl::StrCat("from a kill until the survivors go on without it (a lease of ", Lease().count(),
-                          " ms and 200 ms of grace in it)"),
+  PrintTimes(absl::StrCat("from a kill until the survivors go on without it (a lease of ",
+                          Lease().count(), " ms and 200 ms of grace in it)"),
              shrinking);
   PrintTimes("from a joiner's start until all go on with it", joining);
   PrintTimes("from a kill until all go on with the member that was started again", returning);
@@ -201,7 +214,8 @@ TEST_F(CollectiveGroupTest, SchedulerThatIsAwayEndsNoGroupAndAnotherOneIsFormedW
   ASSERT_TRUE(WaitForGroup(kMembers, away + Lease(), 5).has_value());
   EXPECT_EQ(Notes(living_[0]).back().generation, generation);
   ASSERT_TRUE(cluster_->Restart("scheduler").ok());
-  EXPECT_TRUE(Eventually([&] { return Notes(living_[0]).back().generation > generation; }, kWaitTimeout));
+  EXPECT_TRUE(
+      Eventually([&] { return Notes(living_[0]).back().generation > generation; }, kWaitTimeout));
   EXPECT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), 2).has_value());
   EndMembers();
 }
@@ -240,7 +254,8 @@ TEST_F(CollectiveGroupTest, OfMembersWithoutAKindInCommonOneSaysWhoHasWhatAndEnd
   StartMember({"--kinds=gloo"});
   StartMember({"--kinds=fast"});
   const auto ended = [&](const std::string& name) { return cluster_->node(name).HasEnded(); };
-  ASSERT_TRUE(Eventually([&] { return std::any_of(living_.begin(), living_.end(), ended); }, kWaitTimeout));
+  ASSERT_TRUE(
+      Eventually([&] { return std::any_of(living_.begin(), living_.end(), ended); }, kWaitTimeout));
   const auto refused = std::find_if(living_.begin(), living_.end(), ended);
   EXPECT_FALSE(cluster_->node(*refused).Succeeded());
   living_.erase(refused);

@@ -16,18 +16,22 @@ constexpr uint64_t kSteps = 40;
 class ConsistencyTest : public ClusterTest {
  protected:
   // A job of kSteps steps with one rank on each of `workers` workers, the last of which is slow.
-  ProcessCluster* StartWithStraggler(const std::string& consistency, uint32_t workers, int delay_ms) {
+  ProcessCluster* StartWithStraggler(const std::string& consistency, uint32_t workers,
+                                     int delay_ms) {
     const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     EXPECT_TRUE(WriteClicks({.samples = 400, .fields = 3, .categories = 30}, train).ok());
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'straggler' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
-                               "model { logistic_regression {} } optimizer { sgd { learning_rate: 0.1 } }\n",
-                               "consistency { ", consistency, " } batch_size: 40 epochs: 1000 max_steps: ", kSteps,
-                               " partitions: 8 logical_workers: ", workers);
+    options.job = absl::StrCat(
+        "name: 'straggler' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
+        "model { logistic_regression {} } optimizer { sgd { learning_rate: 0.1 } }\n",
+        "consistency { ", consistency, " } batch_size: 40 epochs: 1000 max_steps: ", kSteps,
+        " partitions: 8 logical_workers: ", workers);
     options.workers = workers;
-    // In ASYNC nothing else keeps pulls from overtaking the ends of their own steps, and those count as nobody's staleness.
+    // In ASYNC nothing else keeps pulls from overtaking the ends of their own steps, and those
+    // count as nobody's staleness.
     options.flags["worker-0"] = {"--step_delay_ms=2"};
-    options.flags[absl::StrCat("worker-", workers - 1)] = {absl::StrCat("--step_delay_ms=", delay_ms)};
+    options.flags[absl::StrCat("worker-", workers - 1)] = {
+        absl::StrCat("--step_delay_ms=", delay_ms)};
     return StartCluster(options);
   }
 
@@ -42,7 +46,8 @@ class ConsistencyTest : public ClusterTest {
 TEST_F(ConsistencyTest, TheBoundIsReachedAndNeverExceeded) {
   for (const uint64_t staleness : {0, 1, 3}) {
     SCOPED_TRACE(staleness);
-    ProcessCluster* const cluster = StartWithStraggler(absl::StrCat("mode: BOUNDED staleness: ", staleness), 2, 15);
+    ProcessCluster* const cluster =
+        StartWithStraggler(absl::StrCat("mode: BOUNDED staleness: ", staleness), 2, 15);
     ASSERT_NE(cluster, nullptr);
     // The server stops itself if it breaks the bound.
     const absl::Status ended = cluster->WaitForSuccess(kTimeout);
@@ -63,13 +68,15 @@ TEST_F(ConsistencyTest, BoundedKeepsTheFastWorkerNear) {
       [&](const GetStatusResponse& status) {
         const uint64_t fast = StepsOf(status, "worker-0");
         const uint64_t slow = StepsOf(status, "worker-1");
-        // Progress comes with heartbeats: the fast worker's figure may be the newer one by the steps of an interval.
+        // Progress comes with heartbeats: the fast worker's figure may be the newer one by the
+        // steps of an interval.
         if (slow > 0) farthest = std::max(farthest, fast > slow ? fast - slow : 0);
         return status.state() != STARTING && status.state() != RUNNING;
       },
       kTimeout);
   ASSERT_TRUE(ended.ok()) << ended.status();
-  // It may have ended the step for which it has pulled with the allowed staleness. A heartbeat is 200 ms, seven slow steps.
+  // It may have ended the step for which it has pulled with the allowed staleness. A heartbeat is
+  // 200 ms, seven slow steps.
   EXPECT_LE(farthest, kStaleness + 1 + 10);
 }
 
@@ -77,8 +84,9 @@ TEST_F(ConsistencyTest, AsyncDoesNotWait) {
   ProcessCluster* const cluster = StartWithStraggler("mode: ASYNC", 2, 100);
   ASSERT_NE(cluster, nullptr);
   // The fast worker has done all of its steps while the slow one has not done half of them.
-  const auto status =
-      cluster->WaitFor([](const GetStatusResponse& status) { return StepsOf(status, "worker-0") == kSteps; }, kTimeout);
+  const auto status = cluster->WaitFor(
+      [](const GetStatusResponse& status) { return StepsOf(status, "worker-0") == kSteps; },
+      kTimeout);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_LT(StepsOf(*status, "worker-1"), kSteps / 2);
   const absl::Status ended = cluster->WaitForSuccess(kTimeout);

@@ -1,4 +1,5 @@
-// A control channel has a thread of its own. The peer is another process: what gRPC does for it here is the channel's alone.
+// A control channel has a thread of its own. The peer is another process: what gRPC does for it
+// here is the channel's alone.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -7,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/grpc_control_channel.h"
-#include "client_lib/rpc/grpc_transport.h"
+#include "client_lib/rpc/grpc/grpc_control_channel.h"
+#include "client_lib/rpc/grpc/grpc_transport.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.pb.h"
 #include "tests/integration/cluster_test.h"
@@ -33,7 +34,9 @@ TEST_F(ControlChannelTest, GoesOnWhileAllOfGrpcsThreadsAreBusy) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
     control.After(std::chrono::milliseconds(10), [&control, promise] {
       control.Call("/pawl.Scheduler/GetStatus", EncodeSmall(GetStatusRequest()), kTestPatience,
-                   [promise](absl::Status status, IncomingMessage) { promise->set_value(std::move(status)); });
+                   [promise](absl::Status status, IncomingMessage) {
+                     promise->set_value(std::move(status));
+                   });
     });
     return promise->get_future().get();
   };

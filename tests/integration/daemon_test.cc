@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
@@ -29,14 +29,16 @@ ProcessClusterOptions Serving(uint32_t servers) {
   return options;
 }
 
-// grpc.health.v1.Health/Check of the whole server, with hand-written messages: empty in, {status} out.
+// grpc.health.v1.Health/Check of the whole server, with hand-written messages: empty in, {status}
+// out.
 int HealthOf(const std::string& address) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   grpc::CompletionQueue queue;
   grpc::Slice empty("");
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &queue);
+  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                    grpc::ByteBuffer(&empty, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer answer;
   grpc::Status status;
@@ -46,7 +48,8 @@ int HealthOf(const std::string& address) {
   queue.Next(&tag, &ok);
   if (!status.ok()) return -static_cast<int>(status.error_code());
   grpc::Slice bytes;
-  if (!answer.DumpToSingleSlice(&bytes).ok() || bytes.size() != 2 || bytes.begin()[0] != 0x08) return -100;
+  if (!answer.DumpToSingleSlice(&bytes).ok() || bytes.size() != 2 || bytes.begin()[0] != 0x08)
+    return -100;
   return bytes.begin()[1];  // 1 is SERVING
 }
 
@@ -59,7 +62,8 @@ std::string ReflectedServices(const std::string& address) {
   grpc::CompletionQueue queue;
   void* tag = nullptr;
   bool ok = false;
-  auto stream = stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  auto stream = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
   stream->StartCall(nullptr);
   queue.Next(&tag, &ok);
   const std::string request("\x3a\x01*", 3);
@@ -84,13 +88,16 @@ using DaemonTest = ClusterTest;
 TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   ProcessCluster* const cluster = StartCluster(Serving(1));
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
+          .ok());
   const auto server = cluster->AddressOf("server-0");
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ(HealthOf(cluster->scheduler_address()), 1);
   // It serves when it has heard of its partitions, which is a heartbeat later.
   EXPECT_TRUE(Eventually([&] { return HealthOf(*server) == 1; }));
-  EXPECT_NE(ReflectedServices(cluster->scheduler_address()).find("pawl.Scheduler"), std::string::npos);
+  EXPECT_NE(ReflectedServices(cluster->scheduler_address()).find("pawl.Scheduler"),
+            std::string::npos);
   const std::string services = ReflectedServices(*server);
   EXPECT_NE(services.find("pawl.Parameter"), std::string::npos);
   EXPECT_NE(services.find("pawl.ServerControl"), std::string::npos);
@@ -103,13 +110,16 @@ TEST_F(DaemonTest, AWorkerAnswersHealthAndReflection) {
   const auto address = FreeAddress();
   ASSERT_TRUE(address.ok()) << address.status();
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'health' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
-                             "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 100000 partitions: 8");
+  options.job = absl::StrCat(
+      "name: 'health' seed: 1 data { train: '", train,
+      "' format: LIBSVM } model { fm { dim: 4 } } ",
+      "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 100000 partitions: 8");
   options.workers = 1;
   options.flags["worker-0"] = {absl::StrCat("--listen=", *address)};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 0; }, kTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.steps() > 0; }, kTimeout).ok());
   EXPECT_EQ(HealthOf(*address), 1);
   EXPECT_NE(ReflectedServices(*address).find("grpc.health.v1.Health"), std::string::npos);
 }
@@ -130,13 +140,15 @@ TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
   options.flags["scheduler"] = {"--stop_on_sigterm=false"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  const auto before = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
+  const auto before =
+      cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
   ASSERT_TRUE(before.ok()) << before.status();
   cluster->node("scheduler").Signal(SIGTERM);
   ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout));
   EXPECT_EQ(cluster->node("scheduler").HowItEnded(), "exited with code 3");
   ASSERT_TRUE(cluster->Restart("scheduler").ok());
-  const auto after = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
+  const auto after =
+      cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_EQ(after->job_id(), before->job_id());
   EXPECT_FALSE(cluster->node("server-0").HasEnded());
@@ -151,7 +163,8 @@ TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
   ASSERT_TRUE(result.ok()) << result.status();
 
   ASSERT_TRUE(cluster->Restart("scheduler").ok());
-  ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout)) << "it has begun the job again";
+  ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout))
+      << "it has begun the job again";
   EXPECT_TRUE(cluster->node("scheduler").Succeeded()) << cluster->node("scheduler").HowItEnded();
   const auto again = cluster->Metrics();
   ASSERT_TRUE(again.ok()) << again.status();
@@ -160,11 +173,12 @@ TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
   const auto program = Runfile("scheduler/pawl-scheduler");
   ASSERT_TRUE(program.ok()) << program.status();
   const std::string log = absl::StrCat(cluster->folder(), "/anew.log");
-  auto anew = ChildProcess::Start({"anew",
-                                   *program,
-                                   {"--listen=127.0.0.1:0", absl::StrCat("--data_dir=", cluster->folder(), "/scheduler"),
-                                    absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--begin_anew"},
-                                   log});
+  auto anew = ChildProcess::Start(
+      {"anew",
+       *program,
+       {"--listen=127.0.0.1:0", absl::StrCat("--data_dir=", cluster->folder(), "/scheduler"),
+        absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--begin_anew"},
+       log});
   ASSERT_TRUE(anew.ok()) << anew.status();
   EXPECT_TRUE(Eventually([&] {
     for (const std::string& line : (*anew)->LogTail(20)) {
@@ -181,7 +195,9 @@ TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {
   ProcessCluster* const cluster = StartCluster(Serving(2));
   ASSERT_NE(cluster, nullptr);
   // One that leaves before gets nothing, and another one is waited for.
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
+          .ok());
   cluster->node("server-1").Signal(SIGTERM);
   ASSERT_TRUE(cluster->node("server-1").WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
   EXPECT_TRUE(cluster->node("server-1").Succeeded()) << cluster->node("server-1").HowItEnded();
@@ -198,14 +214,17 @@ TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/long.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'long' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
-                             "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } batch_size: 100 ",
-                             "epochs: 100000 logical_workers: 2 partitions: 8");
+  options.job = absl::StrCat(
+      "name: 'long' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
+      "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } batch_size: 100 ",
+      "epochs: 100000 logical_workers: 2 partitions: 8");
   options.workers = 2;
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 10; }, kTimeout).ok());
-  for (const char* name : {"scheduler", "server-0", "worker-0", "worker-1"}) cluster->node(name).Signal(SIGTERM);
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.steps() > 10; }, kTimeout).ok());
+  for (const char* name : {"scheduler", "server-0", "worker-0", "worker-1"})
+    cluster->node(name).Signal(SIGTERM);
   const absl::Status ended = cluster->WaitForSuccess(kTimeout);
   EXPECT_TRUE(ended.ok()) << ended;
 }
@@ -216,10 +235,11 @@ TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
   std::filesystem::create_directories(folder);
   ASSERT_TRUE(WriteClicks({.samples = 500}, train).ok());
   ProcessClusterOptions options;
-  options.job =
-      absl::StrCat("name: 'verified' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
-                   "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 2 logical_workers: 1 ",
-                   "partitions: 8 checkpoint { dir: '", folder, "/checkpoints' every_steps: 5 }");
+  options.job = absl::StrCat(
+      "name: 'verified' seed: 1 data { train: '", train,
+      "' format: LIBSVM } model { fm { dim: 4 } } ",
+      "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 2 logical_workers: 1 ",
+      "partitions: 8 checkpoint { dir: '", folder, "/checkpoints' every_steps: 5 }");
   options.workers = 1;
   ProcessCluster* cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
@@ -234,14 +254,16 @@ TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
       "restoring",
       *program,
       {"--listen=" + *address, absl::StrCat("--data_dir=", folder, "/scheduler"), "--workers=1",
-       absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), absl::StrCat("--restore=", folder, "/checkpoints")},
+       absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"),
+       absl::StrCat("--restore=", folder, "/checkpoints")},
       folder + "/restoring.log"};
   scheduler_options.environment = {"PAWL_FAILPOINTS=restore.verifying=pause:600000"};
   auto scheduler = ChildProcess::Start(scheduler_options);
   ASSERT_TRUE(scheduler.ok()) << scheduler.status();
   constexpr int kNotServing = 2;
   EXPECT_TRUE(Eventually([&] { return HealthOf(*address) == kNotServing; })) << HealthOf(*address);
-  const auto stub = Scheduler::NewStub(grpc::CreateChannel(*address, grpc::InsecureChannelCredentials()));
+  const auto stub =
+      Scheduler::NewStub(grpc::CreateChannel(*address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   GetStatusResponse status;
@@ -269,7 +291,8 @@ void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
   ASSERT_TRUE(folder.ok()) << folder.status();
   const auto path = Runfile("worker/pawl-worker");
   ASSERT_TRUE(path.ok()) << path.status();
-  auto worker = ChildProcess::Start({"worker", *path, {"--scheduler=" + scheduler}, *folder + "/log"});
+  auto worker =
+      ChildProcess::Start({"worker", *path, {"--scheduler=" + scheduler}, *folder + "/log"});
   ASSERT_TRUE(worker.ok()) << worker.status();
   ASSERT_TRUE(Eventually([&] {
     for (const std::string& line : (*worker)->LogTail(20)) {
@@ -293,16 +316,19 @@ TEST_F(DaemonTest, SigtermEndsAWorkerThatHasNotJoined) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 200}, train).ok());
   const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.pbtxt");
-  std::ofstream(job)
-      << "name: 'waiting' seed: 1 data { train: '" << train
-      << "' format: LIBSVM } model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } batch_size: 100";
+  std::ofstream(job) << "name: 'waiting' seed: 1 data { train: '" << train
+                     << "' format: LIBSVM } model { fm { dim: 4 } } optimizer { sgd { "
+                        "learning_rate: 0.1 } } batch_size: 100";
   const auto program = Runfile("scheduler/pawl-scheduler");
   ASSERT_TRUE(program.ok()) << program.status();
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting");
   const auto address = FreeAddress();
   ASSERT_TRUE(address.ok()) << address.status();
-  auto scheduler = ChildProcess::Start(
-      {"scheduler", *program, {"--listen=" + *address, "--data_dir=" + folder, "--job=" + job}, folder + ".log"});
+  auto scheduler =
+      ChildProcess::Start({"scheduler",
+                           *program,
+                           {"--listen=" + *address, "--data_dir=" + folder, "--job=" + job},
+                           folder + ".log"});
   ASSERT_TRUE(scheduler.ok()) << scheduler.status();
   ASSERT_TRUE(Eventually([&] { return HealthOf(*address) == 1; }));
   ExpectPromptEnd(*address, "health is at");
@@ -315,7 +341,9 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     options.job += " durability: LOG";
     ProcessCluster* const cluster = StartCluster(options);
     ASSERT_NE(cluster, nullptr);
-    ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+    ASSERT_TRUE(
+        cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
+            .ok());
     // The creation of a table is the log's first record.
     auto client = PlainClient::Join(cluster->scheduler_address());
     ASSERT_TRUE(client.ok()) << client.status();
@@ -328,7 +356,8 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     const auto table = (*client)->CreateTable(spec);
     ASSERT_TRUE(table.ok()) << table.status();
     const std::filesystem::path data = std::filesystem::path(cluster->folder()) / "server-0";
-    ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(data / "log" / "0000000001.log"); }));
+    ASSERT_TRUE(
+        Eventually([&] { return std::filesystem::exists(data / "log" / "0000000001.log"); }));
     cluster->node("server-0").Signal(SIGKILL);
     ASSERT_TRUE(cluster->node("server-0").WaitUntil(Clock::Real().Now() + kTimeout));
     std::fstream file(damaged == "log" ? data / "log" / "0000000001.log" : data / "node",
@@ -339,7 +368,8 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     ASSERT_TRUE(cluster->Restart("server-0").ok());
     ASSERT_TRUE(cluster->node("server-0").WaitUntil(Clock::Real().Now() + kTimeout));
     EXPECT_EQ(cluster->node("server-0").HowItEnded(), "exited with code 2");
-    EXPECT_NE(cluster->Log("server-0").find("is damaged at offset"), std::string::npos) << cluster->Log("server-0");
+    EXPECT_NE(cluster->Log("server-0").find("is damaged at offset"), std::string::npos)
+        << cluster->Log("server-0");
   }
 }
 
@@ -366,7 +396,8 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   const std::vector<float> gradients(keys.size(), -1.0f);
   ASSERT_TRUE((*client)->PushRows(*table, keys, gradients).ok());
 
-  const std::filesystem::path log = std::filesystem::path(cluster->folder()) / "server-0" / "log" / "0000000001.log";
+  const std::filesystem::path log =
+      std::filesystem::path(cluster->folder()) / "server-0" / "log" / "0000000001.log";
   ASSERT_TRUE(std::filesystem::exists(log));
   std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
   constexpr int kInARecord = 60;
@@ -375,11 +406,13 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   file.seekp(kInARecord);
   file.put(flipped);
   file.close();
-  const auto found =
-      cluster->WaitFor([](const GetStatusResponse& status) { return status.counters().files_damaged() == 1; }, kTimeout);
+  const auto found = cluster->WaitFor(
+      [](const GetStatusResponse& status) { return status.counters().files_damaged() == 1; },
+      kTimeout);
   ASSERT_TRUE(found.ok()) << found.status() << cluster->Log("server-0");
   const auto repaired = cluster->WaitFor(
-      [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; }, 3 * kTimeout);
+      [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; },
+      3 * kTimeout);
   ASSERT_TRUE(repaired.ok()) << repaired.status() << cluster->Log("server-0");
   EXPECT_FALSE(std::filesystem::exists(log));
 
@@ -405,17 +438,19 @@ TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckp
   ASSERT_TRUE(WriteClicks({.samples = 2000}, folder + "/train.libsvm").ok());
   ProcessClusterOptions options;
   // No checkpoint is due by itself before the end.
-  options.job =
-      absl::StrCat("name: 'rot' seed: 1 data { train: '", folder, "/train.libsvm' format: LIBSVM } model { fm { dim: 4 } } ",
-                   "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 100000 partitions: 8 ",
-                   "durability: MEMORY checkpoint { dir: '", folder, "/checkpoints' keep: 5 }");
+  options.job = absl::StrCat(
+      "name: 'rot' seed: 1 data { train: '", folder,
+      "/train.libsvm' format: LIBSVM } model { fm { dim: 4 } } ",
+      "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 100000 partitions: 8 ",
+      "durability: MEMORY checkpoint { dir: '", folder, "/checkpoints' keep: 5 }");
   options.workers = 1;
   options.flags["scheduler"] = {"--scrub_bytes_per_s=1000000000"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 0; }, kTimeout).ok());
-  const auto stub =
-      Scheduler::NewStub(grpc::CreateChannel(cluster->scheduler_address(), grpc::InsecureChannelCredentials()));
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.steps() > 0; }, kTimeout).ok());
+  const auto stub = Scheduler::NewStub(
+      grpc::CreateChannel(cluster->scheduler_address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + 3 * kTimeout);
   CheckpointResponse first;
@@ -432,21 +467,24 @@ TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckp
   file.close();
   ASSERT_TRUE(file.good()) << part;
   const auto replaced = cluster->WaitFor(
-      [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; }, 3 * kTimeout);
+      [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; },
+      3 * kTimeout);
   ASSERT_TRUE(replaced.ok()) << replaced.status() << cluster->Log("scheduler");
   EXPECT_EQ(replaced->counters().files_damaged(), 1u);
   EXPECT_EQ(replaced->checkpoint().completed(), 2u);
   EXPECT_GT(replaced->checkpoint().last_step(), first.step());
   EXPECT_TRUE(std::filesystem::exists(replaced->checkpoint().last_folder() + "/MANIFEST"));
   EXPECT_TRUE(std::filesystem::exists(part)) << "the damaged one stays until its turn comes";
-  EXPECT_NE(cluster->Log("scheduler").find(part + " is damaged at offset "), std::string::npos) << cluster->Log("scheduler");
+  EXPECT_NE(cluster->Log("scheduler").find(part + " is damaged at offset "), std::string::npos)
+      << cluster->Log("scheduler");
   cluster->node("scheduler").Signal(SIGTERM);
   const absl::Status ended = cluster->WaitForSuccess(kTimeout);
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
 // Runs a daemon that is expected to refuse its command line.
-void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments, const std::string& words) {
+void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments,
+                      const std::string& words) {
   SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
   const auto folder = MakeOutputFolder("usage");
   ASSERT_TRUE(folder.ok()) << folder.status();
@@ -464,14 +502,16 @@ void ExpectUsageError(const std::string& program, const std::vector<std::string>
 
 TEST_F(DaemonTest, WrongUsageIsRefusedWithExitCodeTwo) {
   const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/data");
-  for (const char* program : {"scheduler/pawl-scheduler", "server/pawl-server", "worker/pawl-worker"}) {
+  for (const char* program :
+       {"scheduler/pawl-scheduler", "server/pawl-server", "worker/pawl-worker"}) {
     ExpectUsageError(program, {"--no_such_flag=1"}, "no_such_flag");
     ExpectUsageError(program, {"argument"}, "argument");
   }
   ExpectUsageError("server/pawl-server", {}, "scheduler");
   ExpectUsageError("worker/pawl-worker", {}, "scheduler");
   ExpectUsageError("scheduler/pawl-scheduler", {data}, "job");
-  ExpectUsageError("scheduler/pawl-scheduler", {data, "--job=/nowhere/job.pbtxt"}, "/nowhere/job.pbtxt");
+  ExpectUsageError("scheduler/pawl-scheduler", {data, "--job=/nowhere/job.pbtxt"},
+                   "/nowhere/job.pbtxt");
 }
 
 TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
@@ -479,7 +519,8 @@ TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
   const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/times.pbtxt");
   std::ofstream(job) << "name: 'times'";
   const auto refuse = [&](const std::string& flag, const std::string& bounds) {
-    ExpectUsageError("scheduler/pawl-scheduler", {flag, data, "--job=" + job}, absl::StrCat(flag, " must be ", bounds));
+    ExpectUsageError("scheduler/pawl-scheduler", {flag, data, "--job=" + job},
+                     absl::StrCat(flag, " must be ", bounds));
   };
   refuse("--start_timeout_ms=0", "1 to 1000000000");
   refuse("--start_timeout_ms=4000000000", "1 to 1000000000");
@@ -489,39 +530,46 @@ TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
 TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
   ProcessCluster* const cluster = StartCluster(Serving(1));
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
+          .ok());
   const std::string to = absl::StrCat("--scheduler=", cluster->scheduler_address());
   const std::string of_scheduler = absl::StrCat("--data_dir=", cluster->folder(), "/scheduler");
   const std::string of_server = absl::StrCat("--data_dir=", cluster->folder(), "/server-0");
   ExpectUsageError("server/pawl-server", {of_scheduler, to}, "folder of a pawl-scheduler");
   ExpectUsageError("worker/pawl-worker", {of_scheduler, to}, "folder of a pawl-scheduler");
-  ExpectUsageError(
-      "scheduler/pawl-scheduler",
-      {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--listen=127.0.0.1:0"},
-      "folder of a pawl-server");
+  ExpectUsageError("scheduler/pawl-scheduler",
+                   {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"),
+                    "--workers=0", "--listen=127.0.0.1:0"},
+                   "folder of a pawl-server");
   // Nothing of it was touched: both start again.
   for (const char* name : {"scheduler", "server-0"}) {
     cluster->node(name).Signal(SIGKILL);
     ASSERT_TRUE(cluster->node(name).WaitUntil(Clock::Real().Now() + kTimeout));
     ASSERT_TRUE(cluster->Restart(name).ok());
   }
-  const auto again = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
+  const auto again =
+      cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
   EXPECT_TRUE(again.ok()) << again.status();
 }
 
 TEST_F(DaemonTest, ABadJobFileIsRefusedNamingTheField) {
   const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/data");
-  const auto refuse = [&](const std::string& name, const std::string& job, const std::string& words) {
+  const auto refuse = [&](const std::string& name, const std::string& job,
+                          const std::string& words) {
     const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name, ".pbtxt");
     std::ofstream(path) << job;
-    ExpectUsageError("scheduler/pawl-scheduler", {data, "--listen=127.0.0.1:0", "--job=" + path}, words);
+    ExpectUsageError("scheduler/pawl-scheduler", {data, "--listen=127.0.0.1:0", "--job=" + path},
+                     words);
   };
-  const std::string good = "name: 'j' data { train: 'x' format: LIBSVM } model { fm { dim: 4 } } batch_size: 8 ";
+  const std::string good =
+      "name: 'j' data { train: 'x' format: LIBSVM } model { fm { dim: 4 } } batch_size: 8 ";
   refuse("unknown", good + "optimizer { sgd { learning_rate: 0.1 } } speed: 9", "speed");
   refuse("rate", good + "optimizer { sgd { learning_rate: -1 } }", "learning_rate");
   refuse("missing_file", good + "optimizer { sgd { learning_rate: 0.1 } }", "data.train");
   refuse("no_name", "seed: 1", "name");
-  refuse("backup", "name: 'j' logical_workers: 2 consistency { mode: SYNC backup_workers: 2 }", "backup_workers");
+  refuse("backup", "name: 'j' logical_workers: 2 consistency { mode: SYNC backup_workers: 2 }",
+         "backup_workers");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A process that dies, hangs or cannot go on, where nothing can take its place: every other one ends within 10 s, says who
-// it was, and nobody hangs.
+// A process that dies, hangs or cannot go on, where nothing can take its place: every other one
+// ends within 10 s, says who it was, and nobody hangs.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -19,16 +19,20 @@ constexpr std::chrono::seconds kStartTimeout{20};
 
 class DeathTest : public ClusterTest {
  protected:
-  ProcessCluster* StartTraining(const std::string& train, const std::string& consistency = "mode: SYNC") {
+  ProcessCluster* StartTraining(const std::string& train,
+                                const std::string& consistency = "mode: SYNC") {
     ProcessClusterOptions options;
-    options.job =
-        absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
-                     "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
-                     " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
+    options.job = absl::StrCat(
+        "name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
+        "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ",
+        consistency,
+        " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
     options.lease = kLease;
     // Nobody takes over before the job is given up.
-    options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60", "--recovery_timeout_s=1"};
-    for (const char* server : {"server-0", "server-1"}) options.flags[server] = {"--scheduler_timeout_s=3"};
+    options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60",
+                                  "--recovery_timeout_s=1"};
+    for (const char* server : {"server-0", "server-1"})
+      options.flags[server] = {"--scheduler_timeout_s=3"};
     options.servers = 2;
     options.workers = 2;
     return StartCluster(options);
@@ -39,25 +43,29 @@ class DeathTest : public ClusterTest {
     return train;
   }
 
-  // In the middle of training, does `signal` to `victim`; all others must end with an error, and the survivors' logs
-  // must name it by `name`.
+  // In the middle of training, does `signal` to `victim`; all others must end with an error, and
+  // the survivors' logs must name it by `name`.
   void KillAndExpectTheEnd(const std::string& victim, int signal, const std::string& name) {
     ProcessCluster* const cluster = StartTraining(TrainFile());
     ASSERT_NE(cluster, nullptr);
-    ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
+    ASSERT_TRUE(
+        cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout)
+            .ok());
     cluster->node(victim).Signal(signal);
     const MonotonicTime deadline = Clock::Real().Now() + kEndTimeout;
     for (const std::string& other : cluster->names()) {
       if (other == victim) continue;
       SCOPED_TRACE(other);
-      ASSERT_TRUE(cluster->node(other).WaitUntil(deadline)) << "still runs " << Seconds(kEndTimeout) << " s later";
+      ASSERT_TRUE(cluster->node(other).WaitUntil(deadline))
+          << "still runs " << Seconds(kEndTimeout) << " s later";
       EXPECT_EQ(cluster->node(other).HowItEnded(), "exited with code 1");
       EXPECT_NE(cluster->Log(other).find(name), std::string::npos) << cluster->Log(other);
     }
     const auto metrics = cluster->Metrics();
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     EXPECT_EQ((*metrics)["state"], "FAILED");
-    EXPECT_NE((*metrics)["failure"].get<std::string>().find(name), std::string::npos) << (*metrics)["failure"];
+    EXPECT_NE((*metrics)["failure"].get<std::string>().find(name), std::string::npos)
+        << (*metrics)["failure"];
     EXPECT_TRUE((*metrics)["digest"].is_null());
   }
 };
@@ -69,13 +77,15 @@ TEST_F(DeathTest, AKilledWorkerEndsTheJob) { KillAndExpectTheEnd("worker-0", SIG
 TEST_F(DeathTest, ServersGiveUpASchedulerThatStaysAway) {
   ProcessCluster* const cluster = StartTraining(TrainFile());
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
   ASSERT_TRUE(cluster->Kill("scheduler").ok());
   for (const char* server : {"server-0", "server-1"}) {
     SCOPED_TRACE(server);
     ASSERT_TRUE(cluster->node(server).WaitUntil(Clock::Real().Now() + kEndTimeout));
     EXPECT_EQ(cluster->node(server).HowItEnded(), "exited with code 1");
-    EXPECT_NE(cluster->Log(server).find("has been silent for 3 s"), std::string::npos) << cluster->Log(server);
+    EXPECT_NE(cluster->Log(server).find("has been silent for 3 s"), std::string::npos)
+        << cluster->Log(server);
   }
 }
 
@@ -86,9 +96,12 @@ TEST_F(DeathTest, AWorkerThatHangsIsDead) { KillAndExpectTheEnd("worker-1", SIGS
 TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
   ProcessCluster* const cluster = StartTraining(TrainFile());
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
   cluster->node("server-0").Signal(SIGSTOP);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == FAILED; }, kEndTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.state() == FAILED; }, kEndTimeout)
+          .ok());
   cluster->node("server-0").Signal(SIGCONT);
   const absl::Status ended = cluster->WaitUntilAllEnded(kEndTimeout);
   EXPECT_TRUE(ended.ok()) << ended;
@@ -98,7 +111,9 @@ TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
 // Nothing is lost with it, so that another one may still come.
 TEST_F(DeathTest, AJobWhoseOnlyServerDiesBeforeItHasBegunWaitsForAnotherOneAsLongAsForTheFirst) {
   ProcessClusterOptions options;
-  options.job = "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC } durability: MEMORY";
+  options.job =
+      "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC } "
+      "durability: MEMORY";
   options.servers = 1;
   options.expected_workers = 1;
   options.lease = kLease;
@@ -116,8 +131,10 @@ TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
   ASSERT_TRUE(WriteClicks({.samples = 20}, train).ok());
   std::ofstream(train, std::ios::app) << "1 3:1 4:x\n";
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'bad' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
-                             "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } batch_size: 10 epochs: 1 ",
+  options.job = absl::StrCat("name: 'bad' seed: 1 data { train: '", train,
+                             "' format: LIBSVM } model { fm { dim: 4 } } ",
+                             "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } "
+                             "batch_size: 10 epochs: 1 ",
                              "partitions: 8 logical_workers: 1");
   // The worker may have failed before it is seen; it is started without waiting for it.
   options.expected_workers = 1;
@@ -129,16 +146,19 @@ TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
   const std::string where = "bad.libsvm:21:7";
   for (const std::string& name : cluster->names()) {
     EXPECT_FALSE(cluster->node(name).Succeeded()) << name;
-    EXPECT_NE(cluster->Log(name).find(where), std::string::npos) << name << ":\n" << cluster->Log(name);
+    EXPECT_NE(cluster->Log(name).find(where), std::string::npos) << name << ":\n"
+                                                                 << cluster->Log(name);
   }
 }
 
 // Whoever is given the rank next is refused the same.
 TEST_F(DeathTest, APushThatAServerRefusesFailsTheJobInItsWords) {
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'full' seed: 1 data { train: '", TrainFile(), "' format: LIBSVM } ",
-                             "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } ",
-                             "batch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
+  options.job = absl::StrCat(
+      "name: 'full' seed: 1 data { train: '", TrainFile(), "' format: LIBSVM } ",
+      "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC "
+      "} ",
+      "batch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
   options.flags["server-0"] = {"--max_rows_per_partition=1"};
   options.expected_workers = 1;
   ProcessCluster* const cluster = StartCluster(options);
@@ -149,20 +169,24 @@ TEST_F(DeathTest, APushThatAServerRefusesFailsTheJobInItsWords) {
   ASSERT_TRUE(ended.ok()) << ended;
   for (const std::string& name : cluster->names()) {
     EXPECT_FALSE(cluster->node(name).Succeeded()) << name;
-    EXPECT_NE(cluster->Log(name).find("rows of at most 1"), std::string::npos) << name << ":\n" << cluster->Log(name);
+    EXPECT_NE(cluster->Log(name).find("rows of at most 1"), std::string::npos)
+        << name << ":\n"
+        << cluster->Log(name);
   }
 }
 
 TEST_F(DeathTest, AMissingDataFileFailsTheJobNamingIt) {
   ProcessClusterOptions options;
   options.job =
-      "name: 'missing' seed: 1 data { train: '/no/such.libsvm' format: LIBSVM } model { fm { dim: 4 } } "
+      "name: 'missing' seed: 1 data { train: '/no/such.libsvm' format: LIBSVM } model { fm { dim: "
+      "4 } } "
       "optimizer { sgd { learning_rate: 0.1 } } batch_size: 10 epochs: 1";
   options.expected_workers = 1;
   options.start_timeout = std::chrono::seconds(10);
   const auto cluster = ProcessCluster::Start(options);
   ASSERT_FALSE(cluster.ok());
-  EXPECT_NE(cluster.status().message().find("/no/such.libsvm"), absl::string_view::npos) << cluster.status();
+  EXPECT_NE(cluster.status().message().find("/no/such.libsvm"), absl::string_view::npos)
+      << cluster.status();
 }
 
 }  // namespace

@@ -37,18 +37,20 @@ class DisturbedTrainingTest : public ClusterTest {
 
   ProcessCluster* StartTraining(const Cluster& cluster) {
     ProcessClusterOptions options;
-    options.job =
-        absl::StrCat("name: 'disturbed' seed: 5 data { train: '", train_, "' format: LIBSVM }\n",
-                     "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
-                     "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions,
-                     " durability: ", cluster.durability, " precision { gradients: ", cluster.gradients, " }");
+    options.job = absl::StrCat(
+        "name: 'disturbed' seed: 5 data { train: '", train_, "' format: LIBSVM }\n",
+        "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: "
+        "SYNC }\n",
+        "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions,
+        " durability: ", cluster.durability, " precision { gradients: ", cluster.gradients, " }");
     options.servers = cluster.servers;
     options.workers = 2;
     options.lease = std::chrono::seconds(3);
     // A process that is started again must be found where it was.
     options.fixed_ports = true;
     options.replicas = cluster.replicas;
-    for (const char* worker : {"worker-0", "worker-1"}) options.flags[worker] = {"--step_delay_ms=40"};
+    for (const char* worker : {"worker-0", "worker-1"})
+      options.flags[worker] = {"--step_delay_ms=40"};
     return StartCluster(options);
   }
 
@@ -64,26 +66,32 @@ class DisturbedTrainingTest : public ClusterTest {
   }
 
   // Does `disturb` in the middle of training. The digest must be that of a run without it.
-  void ExpectTheSameBits(const Cluster& shape, const std::function<void(ProcessCluster&)>& disturb) {
+  void ExpectTheSameBits(const Cluster& shape,
+                         const std::function<void(ProcessCluster&)>& disturb) {
     ProcessCluster* const quiet = StartTraining(shape);
     ASSERT_NE(quiet, nullptr);
     const std::string expected = DigestAtTheEnd(*quiet);
     ProcessCluster* const disturbed = StartTraining(shape);
     ASSERT_NE(disturbed, nullptr);
-    ASSERT_TRUE(disturbed->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout).ok());
+    ASSERT_TRUE(
+        disturbed->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout)
+            .ok());
     disturb(*disturbed);
     if (HasFatalFailure()) return;
     EXPECT_EQ(DigestAtTheEnd(*disturbed), expected);
   }
 
-  // Every partition has two replicas in sync again, after one was lost; some may have more for a while.
+  // Every partition has two replicas in sync again, after one was lost; some may have more for a
+  // while.
   void ExpectRepair(ProcessCluster& cluster) {
     const auto repaired = cluster.WaitFor(
         [&](const auto& status) {
           uint32_t replicas = 0;
-          for (const NodeStatus& node : status.nodes()) replicas += node.gone() ? 0 : node.partitions();
+          for (const NodeStatus& node : status.nodes())
+            replicas += node.gone() ? 0 : node.partitions();
           return replicas >= 2 * kPartitions &&
-                 cluster.Log("scheduler").find("every partition has 2 replicas in sync again") != std::string::npos;
+                 cluster.Log("scheduler").find("every partition has 2 replicas in sync again") !=
+                     std::string::npos;
         },
         kRepairTimeout);
     EXPECT_TRUE(repaired.ok()) << repaired.status();

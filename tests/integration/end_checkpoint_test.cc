@@ -1,4 +1,5 @@
-// The checkpoint of a job's end: in every mode, whoever dies in the middle of it, and what begins with it.
+// The checkpoint of a job's end: in every mode, whoever dies in the middle of it, and what begins
+// with it.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -10,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
-#include "server/storage/checkpoint_store.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
@@ -37,7 +38,8 @@ class EndCheckpointTest : public ClusterTest {
 
   void SetUp() override {
     const std::string folder =
-        absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
+        absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                     testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder);
     train_ = folder + "/train.libsvm";
     eval_ = folder + "/eval.libsvm";
@@ -48,11 +50,12 @@ class EndCheckpointTest : public ClusterTest {
 
   ProcessClusterOptions Options(const Shape& shape) const {
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'ended' seed: 5 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                               "model { deepfm { dim: 4 hidden: [8] } } optimizer { adam { learning_rate: 0.01 } }\n",
-                               "consistency { ", shape.consistency, " } batch_size: 64 epochs: ", shape.epochs,
-                               " logical_workers: 2 partitions: 8\n", shape.more, "\n",
-                               shape.checkpoints ? absl::StrCat("checkpoint { dir: '", dir_, "' }") : "");
+    options.job = absl::StrCat(
+        "name: 'ended' seed: 5 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
+        "model { deepfm { dim: 4 hidden: [8] } } optimizer { adam { learning_rate: 0.01 } }\n",
+        "consistency { ", shape.consistency, " } batch_size: 64 epochs: ", shape.epochs,
+        " logical_workers: 2 partitions: 8\n", shape.more, "\n",
+        shape.checkpoints ? absl::StrCat("checkpoint { dir: '", dir_, "' }") : "");
     options.servers = shape.servers;
     options.workers = shape.workers;
     options.replicas = shape.replicas;
@@ -96,18 +99,20 @@ TEST_F(EndCheckpointTest, InEveryModeItIsWhatTheJobEndedWith) {
       {"mode: SYNC", ""},
       {"mode: BOUNDED staleness: 3", ""},
       {"mode: ASYNC", ""},
-      {"mode: SYNC", "evaluation { every_steps: 3 early_stopping { metric: AUC patience: 1 min_delta: 0.4 } }"},
+      {"mode: SYNC",
+       "evaluation { every_steps: 3 early_stopping { metric: AUC patience: 1 min_delta: 0.4 } }"},
       {"mode: SYNC", "dense_path: ALLREDUCE all_reduce { write_back_steps: 7 }"},
       {"mode: ASYNC", "dense_path: ALLREDUCE all_reduce { write_back_steps: 7 }"},
   };
   for (const auto& [consistency, more] : modes) {
     SCOPED_TRACE(absl::StrCat(consistency, " ", more));
     dir_ += "x";
-    const nlohmann::json metrics = End(StartCluster(Options({.consistency = consistency, .more = more})));
+    const nlohmann::json metrics =
+        End(StartCluster(Options({.consistency = consistency, .more = more})));
     const auto steps = metrics.value("steps", uint64_t{0});
     ExpectEndIsThere(metrics, steps);
-    const nlohmann::json again =
-        End(StartCluster(Options({.servers = 3, .workers = 1, .consistency = consistency, .more = more, .restore = dir_})));
+    const nlohmann::json again = End(StartCluster(Options(
+        {.servers = 3, .workers = 1, .consistency = consistency, .more = more, .restore = dir_})));
     EXPECT_EQ(again.value("digest", "none"), metrics.value("digest", "missing"));
     EXPECT_EQ(again.value("steps", uint64_t{0}), steps);
     ExpectEndIsThere(again, steps);
@@ -119,7 +124,8 @@ TEST_F(EndCheckpointTest, AJobWithMoreEpochsGoesOnFromItWithTheSameBits) {
   const nlohmann::json expected = End(StartCluster(Options({.epochs = 3, .checkpoints = false})));
   EXPECT_FALSE(expected.contains("end_checkpoint"));
   ExpectEndIsThere(End(StartCluster(Options({.epochs = 1}))), kSteps);
-  const nlohmann::json metrics = End(StartCluster(Options({.servers = 1, .workers = 1, .epochs = 3, .restore = dir_})));
+  const nlohmann::json metrics =
+      End(StartCluster(Options({.servers = 1, .workers = 1, .epochs = 3, .restore = dir_})));
   EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
   ExpectEndIsThere(metrics, 3 * kSteps);
 }
@@ -127,7 +133,8 @@ TEST_F(EndCheckpointTest, AJobWithMoreEpochsGoesOnFromItWithTheSameBits) {
 // In the folder of the run before; its own end is the first checkpoint that the job makes.
 TEST_F(EndCheckpointTest, ARestoredJobWhoseSchedulerDiesInTheMiddleMakesItThen) {
   const nlohmann::json expected = End(StartCluster(Options({.epochs = 2, .checkpoints = false})));
-  for (const std::string failpoint : {"checkpoint.manifest=crash@1", "checkpoint.renamed=crash@1"}) {
+  for (const std::string failpoint :
+       {"checkpoint.manifest=crash@1", "checkpoint.renamed=crash@1"}) {
     SCOPED_TRACE(failpoint);
     dir_ += "x";
     ExpectEndIsThere(End(StartCluster(Options({}))), kSteps);
@@ -136,7 +143,8 @@ TEST_F(EndCheckpointTest, ARestoredJobWhoseSchedulerDiesInTheMiddleMakesItThen) 
     ProcessCluster* const cluster = StartCluster(options);
     ASSERT_NE(cluster, nullptr);
     ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kPatience));
-    ASSERT_TRUE(cluster->node("scheduler").KilledBy(SIGKILL)) << cluster->node("scheduler").HowItEnded();
+    ASSERT_TRUE(cluster->node("scheduler").KilledBy(SIGKILL))
+        << cluster->node("scheduler").HowItEnded();
     ASSERT_TRUE(cluster->Restart("scheduler").ok());
     const nlohmann::json metrics = End(cluster);
     EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
@@ -153,7 +161,8 @@ TEST_F(EndCheckpointTest, AServerThatDiesInTheMiddleIsReplacedByItsBackups) {
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
   ASSERT_TRUE(cluster->node("server-1").WaitUntil(Clock::Real().Now() + kPatience));
-  EXPECT_TRUE(cluster->node("server-1").KilledBy(SIGKILL)) << cluster->node("server-1").HowItEnded();
+  EXPECT_TRUE(cluster->node("server-1").KilledBy(SIGKILL))
+      << cluster->node("server-1").HowItEnded();
   ASSERT_TRUE(cluster->WaitUntilAllEnded(kJobTimeout).ok());
   const nlohmann::json metrics = MetricsOf(*cluster);
   EXPECT_EQ(metrics.value("state", ""), "COMPLETED");
@@ -196,14 +205,17 @@ TEST_F(EndCheckpointTest, AnErrorOfTheDiskThatPassesCostsTheModelNot) {
   ExpectEndIsThere(End(StartCluster(options)), kSteps);
 }
 
-// As Ctrl-C does at that moment: nothing is left to stop, and what has been computed is not to be computed again.
+// As Ctrl-C does at that moment: nothing is left to stop, and what has been computed is not to be
+// computed again.
 TEST_F(EndCheckpointTest, AResultThatIsBeingWrittenIsWaitedForByASchedulerThatIsAskedToEnd) {
   ProcessClusterOptions options = Options({});
   // Longer than it waits for a state to be saved.
   options.environment["scheduler"] = {"PAWL_FAILPOINTS=report.writing=pause:12000"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  const auto has_result = [&](const GetStatusResponse&) { return absl::StrContains(cluster->Log("scheduler"), "digest "); };
+  const auto has_result = [&](const GetStatusResponse&) {
+    return absl::StrContains(cluster->Log("scheduler"), "digest ");
+  };
   ASSERT_TRUE(cluster->WaitFor(has_result, kPatience).ok());
   cluster->node("scheduler").Signal(SIGTERM);
   const nlohmann::json metrics = End(cluster);

@@ -1,4 +1,5 @@
-// Pushes that are lost, repeated, delayed and overtaken on their way, and whose answers are lost: the ledger stays exact.
+// Pushes that are lost, repeated, delayed and overtaken on their way, and whose answers are lost:
+// the ledger stays exact.
 #include <memory>
 #include <string>
 #include <thread>
@@ -7,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/client.h"
-#include "client_lib/rpc/faulty_transport.h"
-#include "client_lib/rpc/grpc_transport.h"
-#include "tests/harness/ledger.h"
-#include "tests/harness/ledger_driver.h"
+#include "client_lib/rpc/grpc/grpc_transport.h"
+#include "client_lib/rpc/testing/faulty_transport.h"
+#include "tests/harness/ledger/ledger.h"
+#include "tests/harness/ledger/ledger_driver.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
 
@@ -31,8 +32,9 @@ class ExactlyOnceTest : public ClusterTest {
 
   ProcessCluster* StartServing(const std::string& consistency, uint32_t workers) {
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'ledger' seed: 3 partitions: ", kPartitions, " logical_workers: ", kWorkers,
-                               " consistency { ", consistency, " }");
+    options.job =
+        absl::StrCat("name: 'ledger' seed: 3 partitions: ", kPartitions,
+                     " logical_workers: ", kWorkers, " consistency { ", consistency, " }");
     options.servers = 2;
     options.expected_workers = workers;
     cluster_ = StartCluster(options);
@@ -55,14 +57,17 @@ class ExactlyOnceTest : public ClusterTest {
     options.role = role;
     options.logical_workers = std::move(ranks);
     auto client =
-        Client::Connect(options, member.transport, std::make_shared<GrpcControlChannel>(cluster_->scheduler_address()));
+        Client::Connect(options, member.transport,
+                        std::make_shared<GrpcControlChannel>(cluster_->scheduler_address()));
     EXPECT_TRUE(client.ok()) << client.status();
     if (client.ok()) member.client = *std::move(client);
     return member;
   }
 
-  // Pulls everything through a client without faults, and compares with what the servers have counted.
-  void ExpectExact(const Ledger& ledger, const std::string& table_name, uint64_t sequences, float unit) {
+  // Pulls everything through a client without faults, and compares with what the servers have
+  // counted.
+  void ExpectExact(const Ledger& ledger, const std::string& table_name, uint64_t sequences,
+                   float unit) {
     ClientOptions options;
     options.scheduler = cluster_->scheduler_address();
     auto reader = Client::Connect(options);
@@ -70,7 +75,8 @@ class ExactlyOnceTest : public ClusterTest {
     auto table = (*reader)->OpenTable(table_name).get();
     ASSERT_TRUE(table.ok()) << table.status();
     const LedgerScope scope = {kWorkers, sequences, kPartitions, kRowWidth, unit};
-    const auto verdict = CheckLedger(ledger, scope, ReadThrough((*reader)->free_running(), *table, kPartitions));
+    const auto verdict =
+        CheckLedger(ledger, scope, ReadThrough((*reader)->free_running(), *table, kPartitions));
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     EXPECT_TRUE(verdict->exact()) << verdict->ToString();
     // Every push was driven to its acknowledgement, but for the sequence that is never sent.
@@ -96,7 +102,8 @@ class ExactlyOnceTest : public ClusterTest {
   static void ExpectFewResends(const std::vector<Member>& members) {
     uint64_t injected = 0, retries = 0;
     for (const Member& member : members) {
-      injected += member.transport->counters().requests_lost + member.transport->counters().replies_lost;
+      injected +=
+          member.transport->counters().requests_lost + member.transport->counters().replies_lost;
       retries += member.client->counters().retries;
     }
     EXPECT_GT(injected, 50u);
@@ -104,7 +111,8 @@ class ExactlyOnceTest : public ClusterTest {
   }
 
   static LedgerDriverOptions Driver(uint32_t worker, uint64_t sequences) {
-    return {.partitions = kPartitions, .worker = worker, .sequences = sequences - 1, .in_flight = 8};
+    return {
+        .partitions = kPartitions, .worker = worker, .sequences = sequences - 1, .in_flight = 8};
   }
 
   // Each rank in a client and a thread of its own.
@@ -124,8 +132,9 @@ class ExactlyOnceTest : public ClusterTest {
     std::vector<absl::Status> statuses(kWorkers);
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
-      threads.emplace_back(
-          [&, rank] { statuses[rank] = DriveSteps(*ranks[rank], tables[rank], Driver(rank, steps), ledger); });
+      threads.emplace_back([&, rank] {
+        statuses[rank] = DriveSteps(*ranks[rank], tables[rank], Driver(rank, steps), ledger);
+      });
     }
     for (std::thread& thread : threads) thread.join();
     for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
@@ -151,8 +160,8 @@ TEST_F(ExactlyOnceTest, FreeRunningClientsInAsyncMode) {
   std::vector<std::thread> threads;
   for (uint32_t worker = 0; worker < kWorkers; ++worker) {
     threads.emplace_back([&, worker] {
-      statuses[worker] =
-          DriveFreeRunning(members[worker].client->free_running(), tables[worker], Driver(worker, kSequences), ledger);
+      statuses[worker] = DriveFreeRunning(members[worker].client->free_running(), tables[worker],
+                                          Driver(worker, kSequences), ledger);
     });
   }
   for (std::thread& thread : threads) thread.join();

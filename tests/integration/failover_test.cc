@@ -1,5 +1,5 @@
-// Servers that die, hang or leave while a SYNC job trains with two replicas of each partition: the job goes on, and ends
-// with the bits of a run that nobody disturbed.
+// Servers that die, hang or leave while a SYNC job trains with two replicas of each partition: the
+// job goes on, and ends with the bits of a run that nobody disturbed.
 #include <csignal>
 
 #include "tests/integration/disturbed_training_test.h"

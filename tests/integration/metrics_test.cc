@@ -39,7 +39,8 @@ std::string Scrape(int port, std::chrono::seconds limit = kTimeout) {
   const int descriptor = ConnectTo(port, limit);
   std::string answer;
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-  if (send(descriptor, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size())) {
+  if (send(descriptor, request.data(), request.size(), MSG_NOSIGNAL) ==
+      static_cast<ssize_t>(request.size())) {
     char buffer[4096];
     for (ssize_t count = 0; (count = recv(descriptor, buffer, sizeof(buffer), 0)) > 0;) {
       answer.append(buffer, static_cast<size_t>(count));
@@ -102,8 +103,9 @@ TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
   const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   const std::vector<float> gradients(keys.size(), 1.0f);
   ASSERT_TRUE((*client)->PushRows(*table, keys, gradients).ok());
-  const auto counted =
-      cluster->WaitFor([](const GetStatusResponse& status) { return status.counters().keys_pushed() == 10; }, kTimeout);
+  const auto counted = cluster->WaitFor(
+      [](const GetStatusResponse& status) { return status.counters().keys_pushed() == 10; },
+      kTimeout);
   ASSERT_TRUE(counted.ok()) << counted.status();
 
   std::map<std::string, double> samples = Parse(Scrape(port));
@@ -113,7 +115,9 @@ TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
   EXPECT_GE(samples["pawl_routing_epoch"], 1);
   double pushed = 0;
   for (const char* const server : {"server-0", "server-1"}) {
-    const auto of = [&](const std::string& name) { return samples[absl::StrCat(name, "{server=\"", server, "\"}")]; };
+    const auto of = [&](const std::string& name) {
+      return samples[absl::StrCat(name, "{server=\"", server, "\"}")];
+    };
     EXPECT_EQ(of("pawl_server_partitions"), 4);
     EXPECT_GT(of("pawl_server_cpu_seconds_total"), 0);
     EXPECT_GT(of("pawl_server_max_bytes_in_flight"), 0);
@@ -149,7 +153,8 @@ TEST_F(MetricsTest, ASchedulerThatCannotListenForScrapesSaysSo) {
   options.flags["scheduler"] = {absl::StrCat("--metrics_listen=127.0.0.1:", taken)};
   const auto second = ProcessCluster::Start(options);
   ASSERT_FALSE(second.ok());
-  EXPECT_NE(second.status().message().find(absl::StrCat("--metrics_listen=127.0.0.1:", taken)), absl::string_view::npos)
+  EXPECT_NE(second.status().message().find(absl::StrCat("--metrics_listen=127.0.0.1:", taken)),
+            absl::string_view::npos)
       << second.status();
 }
 

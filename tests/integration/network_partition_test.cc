@@ -1,5 +1,5 @@
-// Machines that do not hear each other, on a network of the test's own: no acknowledged push is lost, none is applied twice,
-// and whoever was cut off comes back.
+// Machines that do not hear each other, on a network of the test's own: no acknowledged push is
+// lost, none is applied twice, and whoever was cut off comes back.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
-#include "tests/harness/ledger.h"
-#include "tests/harness/ledger_driver.h"
-#include "tests/harness/ledger_sender.h"
+#include "tests/harness/ledger/ledger.h"
+#include "tests/harness/ledger/ledger_driver.h"
+#include "tests/harness/ledger/ledger_sender.h"
+#include "tests/harness/ledger/write_pauses.h"
 #include "tests/harness/network_namespaces.h"
-#include "tests/harness/write_pauses.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -44,7 +44,8 @@ class NetworkPartitionTest : public ClusterTest {
   }
 
   void SetUp() override {
-    if (network_ == nullptr) GTEST_SKIP() << "this machine gives no network namespaces: " << why_not_;
+    if (network_ == nullptr)
+      GTEST_SKIP() << "this machine gives no network namespaces: " << why_not_;
   }
 
   static void Do(const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; }
@@ -59,7 +60,8 @@ absl::Status NetworkPartitionTest::why_not_;
 
 TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'ledger' seed: 5 consistency { mode: ASYNC } partitions: ", kPartitions);
+  options.job =
+      absl::StrCat("name: 'ledger' seed: 5 consistency { mode: ASYNC } partitions: ", kPartitions);
   options.servers = kServers;
   options.replicas = kReplicas;
   options.network = network_;
@@ -76,7 +78,8 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
     sending.row_width = kRowWidth;
     sending.pushes_per_second = 200;
     sending.ballast_bytes = 200'000;
-    summary = RunLedgerSender(sending, ledger, [&] { return over ? NextSequence(ledger, 0) : UINT64_MAX; });
+    summary = RunLedgerSender(sending, ledger,
+                              [&] { return over ? NextSequence(ledger, 0) : UINT64_MAX; });
   });
 
   const auto pushes_go_on = [&] {
@@ -94,7 +97,8 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
             ++present;
             replicas += node.partitions();
           }
-          return present == kServers && replicas == kReplicas * kPartitions && now.moves().at_rest();
+          return present == kServers && replicas == kReplicas * kPartitions &&
+                 now.moves().at_rest();
         },
         kTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
@@ -106,17 +110,19 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
     std::function<void()> end;
   };
   const auto silence = [&](const std::string& from, const std::string& to) {
-    return Fault{absl::StrCat(from, " is not heard by ", to), [=] { Do(network_->Silence(from, to)); },
+    return Fault{absl::StrCat(from, " is not heard by ", to),
+                 [=] { Do(network_->Silence(from, to)); },
                  [=] { Do(network_->Restore(from, to)); }};
   };
   const auto both_ways = [&](const std::string& one, const std::string& other) {
     const Fault there = silence(one, other);
     const Fault back = silence(other, one);
-    return Fault{absl::StrCat(one, " and ", other, " do not hear each other"), [=] { there.begin(), back.begin(); },
-                 [=] { there.end(), back.end(); }};
+    return Fault{absl::StrCat(one, " and ", other, " do not hear each other"),
+                 [=] { there.begin(), back.begin(); }, [=] { there.end(), back.end(); }};
   };
   const std::vector<Fault> faults = {
-      {"server-0 hears nobody", [] { Do(network_->Disconnect("server-0")); }, [] { Do(network_->Connect("server-0")); }},
+      {"server-0 hears nobody", [] { Do(network_->Disconnect("server-0")); },
+       [] { Do(network_->Connect("server-0")); }},
       silence("server-1", "scheduler"),
       silence("scheduler", "server-2"),
       both_ways("server-0", "server-1"),
@@ -145,14 +151,17 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
     fault.begin();
     // How long the fault lasts; what comes of it is looked at below.
     std::this_thread::sleep_for(kCut);
-    // Whatever servers and scheduler do not hear of each other. (Somebody else cannot reach a server for the sender.)
+    // Whatever servers and scheduler do not hear of each other. (Somebody else cannot reach a
+    // server for the sender.)
     if (fault.name.find("test") == std::string::npos) pushes_go_on();
     fault.end();
     const MonotonicTime ended = Clock::Real().Now();
     everything_is_there();
-    const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {began, Clock::Real().Now()}, Clock::Real().Now());
-    std::printf("%-45s pushes stood still for %.2f s; all was well %.2f s after it\n", fault.name.c_str(),
-                pauses.empty() ? 0.0 : Seconds(pauses.begin()->second), Seconds(Clock::Real().Now() - ended));
+    const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {began, Clock::Real().Now()},
+                                      Clock::Real().Now());
+    std::printf("%-45s pushes stood still for %.2f s; all was well %.2f s after it\n",
+                fault.name.c_str(), pauses.empty() ? 0.0 : Seconds(pauses.begin()->second),
+                Seconds(Clock::Real().Now() - ended));
   }
   over = true;
   sender.join();
@@ -170,8 +179,9 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
                                    ReadThrough((*reader)->free_running(), *table, kPartitions));
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   EXPECT_TRUE(verdict->exact()) << verdict->ToString();
-  std::printf("%lu pushes, %lu lost, %lu doubled\n", static_cast<unsigned long>(summary->acknowledged),
-              static_cast<unsigned long>(verdict->lost), static_cast<unsigned long>(verdict->doubled));
+  std::printf(
+      "%lu pushes, %lu lost, %lu doubled\n", static_cast<unsigned long>(summary->acknowledged),
+      static_cast<unsigned long>(verdict->lost), static_cast<unsigned long>(verdict->doubled));
 }
 
 }  // namespace

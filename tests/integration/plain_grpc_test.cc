@@ -1,4 +1,5 @@
-// The wire is plain protobuf over gRPC: a program with generated classes alone pushes, pulls and takes steps.
+// The wire is plain protobuf over gRPC: a program with generated classes alone pushes, pulls and
+// takes steps.
 #include <chrono>
 #include <map>
 #include <memory>
@@ -27,7 +28,8 @@ class PlainGrpcTest : public ClusterTest {
  protected:
   ProcessCluster* StartServing(const std::string& consistency, uint32_t servers, uint32_t workers) {
     ProcessClusterOptions options;
-    options.job = "name: 'plain' seed: 3 partitions: 8 logical_workers: 1 consistency { " + consistency + " }";
+    options.job = "name: 'plain' seed: 3 partitions: 8 logical_workers: 1 consistency { " +
+                  consistency + " }";
     options.servers = servers;
     options.expected_workers = workers;
     return StartCluster(options);
@@ -110,7 +112,8 @@ TEST_F(PlainGrpcTest, ALogicalWorkerTakesStepsOverAllServers) {
     EXPECT_EQ(pull(step), std::vector<float>(3, 10.0f - static_cast<float>(step)));
     EndStepRequest end;
     *end.mutable_header() = (*client)->WorkerHeader(0, step);
-    for (int s = 0; s < (*client)->routing().servers_size(); ++s) ASSERT_TRUE((*client)->EndStep(s, end).ok());
+    for (int s = 0; s < (*client)->routing().servers_size(); ++s)
+      ASSERT_TRUE((*client)->EndStep(s, end).ok());
   }
 }
 

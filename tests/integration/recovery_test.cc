@@ -1,5 +1,6 @@
-// Processes that die while a SYNC job trains and are started again with the same command, where nobody else has what they
-// had: the job goes on, and ends with the bits of a run that nobody disturbed.
+// Processes that die while a SYNC job trains and are started again with the same command, where
+// nobody else has what they had: the job goes on, and ends with the bits of a run that nobody
+// disturbed.
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -23,38 +24,48 @@ class RecoveryTest : public DisturbedTrainingTest {
 };
 
 TEST_F(RecoveryTest, AServerComesBackFromItsLog) {
-  ExpectTheSameBits({.servers = 2, .replicas = 1, .durability = "LOG"}, [](ProcessCluster& cluster) {
-    ASSERT_TRUE(cluster.Kill("server-1").ok());
-    Restart(cluster, "server-1");
-  });
+  ExpectTheSameBits({.servers = 2, .replicas = 1, .durability = "LOG"},
+                    [](ProcessCluster& cluster) {
+                      ASSERT_TRUE(cluster.Kill("server-1").ok());
+                      Restart(cluster, "server-1");
+                    });
 }
 
 TEST_F(RecoveryTest, AllServersAreKilledAtOnceAndComeBackFromTheirLogs) {
-  ExpectTheSameBits({.servers = 3, .replicas = 2, .durability = "FSYNC"}, [](ProcessCluster& cluster) {
-    for (const char* server : {"server-0", "server-1", "server-2"}) cluster.node(server).Signal(SIGKILL);
-    for (const char* server : {"server-0", "server-1", "server-2"}) ASSERT_TRUE(cluster.Kill(server).ok());
-    for (const char* server : {"server-2", "server-0", "server-1"}) Restart(cluster, server);
-  });
+  ExpectTheSameBits({.servers = 3, .replicas = 2, .durability = "FSYNC"},
+                    [](ProcessCluster& cluster) {
+                      for (const char* server : {"server-0", "server-1", "server-2"})
+                        cluster.node(server).Signal(SIGKILL);
+                      for (const char* server : {"server-0", "server-1", "server-2"})
+                        ASSERT_TRUE(cluster.Kill(server).ok());
+                      for (const char* server : {"server-2", "server-0", "server-1"})
+                        Restart(cluster, server);
+                    });
 }
 
 // The scheduler takes the server whose disk is gone for alive while the other one is back already.
 TEST_F(RecoveryTest, OfTwoServersThatAreKilledAtOnceOneDiskIsEnough) {
-  ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "FSYNC"}, [](ProcessCluster& cluster) {
-    for (const char* server : {"server-0", "server-1"}) cluster.node(server).Signal(SIGKILL);
-    for (const char* server : {"server-0", "server-1"}) ASSERT_TRUE(cluster.Kill(server).ok());
-    std::filesystem::remove_all(cluster.folder() + "/server-1");
-    // Part of the fault: within the lease of the other server.
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    Restart(cluster, "server-0");
-  });
+  ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "FSYNC"},
+                    [](ProcessCluster& cluster) {
+                      for (const char* server : {"server-0", "server-1"})
+                        cluster.node(server).Signal(SIGKILL);
+                      for (const char* server : {"server-0", "server-1"})
+                        ASSERT_TRUE(cluster.Kill(server).ok());
+                      std::filesystem::remove_all(cluster.folder() + "/server-1");
+                      // Part of the fault: within the lease of the other server.
+                      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                      Restart(cluster, "server-0");
+                    });
 }
 
 // They are floats in the log and at the backups.
 TEST_F(RecoveryTest, GradientsOf16BitsAreRecoveredFromLogsAndBackups) {
   ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG", .gradients = "BFLOAT16"},
                     [](ProcessCluster& cluster) {
-                      for (const std::string& name : cluster.names()) cluster.node(name).Signal(SIGKILL);
-                      for (const std::string& name : cluster.names()) ASSERT_TRUE(cluster.Kill(name).ok());
+                      for (const std::string& name : cluster.names())
+                        cluster.node(name).Signal(SIGKILL);
+                      for (const std::string& name : cluster.names())
+                        ASSERT_TRUE(cluster.Kill(name).ok());
                       for (const std::string& name : cluster.names()) Restart(cluster, name);
                     });
 }
@@ -79,21 +90,25 @@ TEST_F(RecoveryTest, SchedulerThatLostItsStateRebuildsItFromTheServers) {
     ASSERT_TRUE(cluster.ReplaceDisk("scheduler").ok());
     const absl::Status restarted = cluster.Restart("scheduler", {}, {"--rebuild"});
     ASSERT_TRUE(restarted.ok()) << restarted;
-    // A worker that the new scheduler does not know ends, as one that was taken for dead does; its supervisor starts it
-    // again.
+    // A worker that the new scheduler does not know ends, as one that was taken for dead does; its
+    // supervisor starts it again.
     for (const char* worker : {"worker-0", "worker-1"}) {
-      ASSERT_TRUE(cluster.node(worker).WaitUntil(Clock::Real().Now() + kStartTimeout)) << cluster.Describe();
+      ASSERT_TRUE(cluster.node(worker).WaitUntil(Clock::Real().Now() + kStartTimeout))
+          << cluster.Describe();
       Restart(cluster, worker);
     }
   });
 }
 
 TEST_F(RecoveryTest, EverybodyIsKilledAtOnceAndComesBack) {
-  ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG"}, [](ProcessCluster& cluster) {
-    for (const std::string& name : cluster.names()) cluster.node(name).Signal(SIGKILL);
-    for (const std::string& name : cluster.names()) ASSERT_TRUE(cluster.Kill(name).ok());
-    for (const std::string& name : cluster.names()) Restart(cluster, name);
-  });
+  ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG"},
+                    [](ProcessCluster& cluster) {
+                      for (const std::string& name : cluster.names())
+                        cluster.node(name).Signal(SIGKILL);
+                      for (const std::string& name : cluster.names())
+                        ASSERT_TRUE(cluster.Kill(name).ok());
+                      for (const std::string& name : cluster.names()) Restart(cluster, name);
+                    });
 }
 
 }  // namespace

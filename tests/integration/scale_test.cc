@@ -1,5 +1,5 @@
-// Servers come to a running job and leave it, and some are killed while partitions move: nothing is lost, nothing is
-// doubled, and the bits are those of one server that nobody disturbed.
+// Servers come to a running job and leave it, and some are killed while partitions move: nothing is
+// lost, nothing is doubled, and the bits are those of one server that nobody disturbed.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/client.h"
 #include "tests/harness/generated_data.h"
-#include "tests/harness/ledger.h"
-#include "tests/harness/ledger_driver.h"
+#include "tests/harness/ledger/ledger.h"
+#include "tests/harness/ledger/ledger_driver.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -25,14 +25,16 @@ constexpr std::chrono::seconds kStartTimeout{30};
 constexpr std::chrono::seconds kMoveTimeout{60};
 constexpr std::chrono::seconds kJobTimeout{200};
 constexpr uint32_t kPartitions = 32;
-// The goals are 100 and 500 ms on machines of their own. Here all processes share the cores with other tests.
+// The goals are 100 and 500 ms on machines of their own. Here all processes share the cores with
+// other tests.
 constexpr uint32_t kMaxPauseMs = 5000;
 
 class ScaleTest : public ClusterTest {
  protected:
   static uint32_t Servers(const GetStatusResponse& status) {
     uint32_t servers = 0;
-    for (const NodeStatus& node : status.nodes()) servers += node.role() == SERVER_ROLE && !node.gone();
+    for (const NodeStatus& node : status.nodes())
+      servers += node.role() == SERVER_ROLE && !node.gone();
     return servers;
   }
 
@@ -49,7 +51,8 @@ class ScaleTest : public ClusterTest {
   // There are so many servers, and all replicas are where they are to be.
   static void ExpectSettled(ProcessCluster& cluster, uint32_t servers) {
     const auto settled = cluster.WaitFor(
-        [&](const auto& status) { return Servers(status) == servers && status.moves().at_rest(); }, kMoveTimeout);
+        [&](const auto& status) { return Servers(status) == servers && status.moves().at_rest(); },
+        kMoveTimeout);
     ASSERT_TRUE(settled.ok()) << settled.status();
     ASSERT_EQ(settled->state(), RUNNING) << "the job was over too soon to see anything";
     uint32_t most = 0;
@@ -62,16 +65,18 @@ class ScaleTest : public ClusterTest {
     EXPECT_LE(most, least + 1);
     const MovesStatus& moves = settled->moves();
     std::printf(
-        "%u servers: %lu replicas and %lu bytes copied so far; pauses of %u handovers: p50 %u ms, p99 %u ms, max %u ms\n",
-        servers, static_cast<unsigned long>(moves.replicas_moved()), static_cast<unsigned long>(moves.bytes_moved()),
-        moves.handovers(), moves.pause_ms_p50(), moves.pause_ms_p99(), moves.pause_ms_max());
+        "%u servers: %lu replicas and %lu bytes copied so far; pauses of %u handovers: p50 %u ms, "
+        "p99 %u ms, max %u ms\n",
+        servers, static_cast<unsigned long>(moves.replicas_moved()),
+        static_cast<unsigned long>(moves.bytes_moved()), moves.handovers(), moves.pause_ms_p50(),
+        moves.pause_ms_p99(), moves.pause_ms_max());
     EXPECT_LE(moves.pause_ms_max(), kMaxPauseMs);
   }
 
   // Waits until partitions are on their way.
   static void AwaitMoves(ProcessCluster& cluster) {
-    const auto moving =
-        cluster.WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kStartTimeout);
+    const auto moving = cluster.WaitFor(
+        [](const auto& status) { return status.moves().replicas_left() > 0; }, kStartTimeout);
     ASSERT_TRUE(moving.ok()) << moving.status();
   }
 
@@ -100,7 +105,8 @@ class ScaleTest : public ClusterTest {
     ExpectSettled(cluster, 2);
     for (const char* server : {"server-2", "server-3", "server-4"}) {
       ASSERT_TRUE(cluster.node(server).WaitUntil(Clock::Real().Now() + kStartTimeout)) << server;
-      EXPECT_TRUE(cluster.node(server).Succeeded()) << server << " " << cluster.node(server).HowItEnded();
+      EXPECT_TRUE(cluster.node(server).Succeeded())
+          << server << " " << cluster.node(server).HowItEnded();
     }
   }
 };
@@ -108,12 +114,14 @@ class ScaleTest : public ClusterTest {
 TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneUndisturbedServer) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
-  const auto start = [&](uint32_t servers, uint32_t replicas, const std::vector<std::string>& worker_flags) {
+  const auto start = [&](uint32_t servers, uint32_t replicas,
+                         const std::vector<std::string>& worker_flags) {
     ProcessClusterOptions options;
-    options.job =
-        absl::StrCat("name: 'scaled' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
-                     "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
-                     "batch_size: 64 epochs: 20 logical_workers: 2 elastic: true partitions: ", kPartitions);
+    options.job = absl::StrCat(
+        "name: 'scaled' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
+        "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: "
+        "SYNC }\n",
+        "batch_size: 64 epochs: 20 logical_workers: 2 elastic: true partitions: ", kPartitions);
     options.servers = servers;
     options.workers = 2;
     options.fixed_ports = true;
@@ -126,13 +134,15 @@ TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneUndisturbedServer) {
   ASSERT_TRUE(quiet->WaitForSuccess(kJobTimeout).ok());
   ProcessCluster* const cluster = start(3, 2, {"--step_delay_ms=100"});
   ASSERT_NE(cluster, nullptr);
-  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout).ok());
+  ASSERT_TRUE(
+      cluster->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout).ok());
   Grow(*cluster, /*kills=*/true);
   if (HasFatalFailure()) return;
   Shrink(*cluster, /*kills=*/true);
   if (HasFatalFailure()) return;
   ASSERT_TRUE(cluster->WaitUntilAllEnded(kJobTimeout).ok());
-  for (const char* worker : {"worker-0", "worker-1"}) EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker;
+  for (const char* worker : {"worker-0", "worker-1"})
+    EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker;
   const auto expected = quiet->Metrics();
   const auto metrics = cluster->Metrics();
   ASSERT_TRUE(expected.ok() && metrics.ok());
@@ -146,7 +156,8 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
   constexpr uint64_t kSequences = 200;
   constexpr uint32_t kRowWidth = 64;
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'ledger' seed: 3 elastic: true consistency { mode: ASYNC } partitions: ", kPartitions);
+  options.job = absl::StrCat(
+      "name: 'ledger' seed: 3 elastic: true consistency { mode: ASYNC } partitions: ", kPartitions);
   options.servers = 3;
   options.replicas = 2;
   options.fixed_ports = true;
@@ -169,9 +180,12 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
           ASSERT_TRUE(client.ok()) << client.status();
           auto table = (*client)->CreateTable(LedgerTable(name, kRowWidth)).get();
           ASSERT_TRUE(table.ok()) << table.status();
-          const absl::Status status = DriveFreeRunning(
-              (*client)->free_running(), *table,
-              {.partitions = kPartitions, .worker = worker, .sequences = kSequences - 1, .in_flight = 4}, ledger);
+          const absl::Status status = DriveFreeRunning((*client)->free_running(), *table,
+                                                       {.partitions = kPartitions,
+                                                        .worker = worker,
+                                                        .sequences = kSequences - 1,
+                                                        .in_flight = 4},
+                                                       ledger);
           EXPECT_TRUE(status.ok()) << status;
         });
       }
@@ -198,8 +212,9 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
               static_cast<unsigned long>(kWorkers * (kSequences - 1)));
 }
 
-// Each rank pulls the newest rows of the other that the bound promises it, pushes rows of its own, and ends the step. The
-// second rank has more to do, so that the first is as far ahead as it may be.
+// Each rank pulls the newest rows of the other that the bound promises it, pushes rows of its own,
+// and ends the step. The second rank has more to do, so that the first is as far ahead as it may
+// be.
 TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
   constexpr uint32_t kWorkers = 2;
   constexpr uint32_t kRowWidth = 64;
@@ -208,7 +223,8 @@ TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
   constexpr CallOptions kPatient = {.timeout = kMoveTimeout};
   ProcessClusterOptions options;
   options.job = absl::StrCat("name: 'bounded' seed: 3 elastic: true logical_workers: ", kWorkers,
-                             " consistency { mode: BOUNDED staleness: ", kStaleness, " } partitions: ", kPartitions);
+                             " consistency { mode: BOUNDED staleness: ", kStaleness,
+                             " } partitions: ", kPartitions);
   options.servers = 2;
   options.replicas = 2;
   options.expected_workers = kWorkers;
@@ -238,22 +254,28 @@ TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
       std::vector<float> values(gradients.size());
       const auto keys_of = [&](uint32_t of_rank, uint64_t step) {
         std::vector<uint64_t> keys;
-        for (uint32_t p = 0; p < kPartitions; ++p) keys.push_back(LedgerKey(table->id(), of_rank, step, p, kPartitions));
+        for (uint32_t p = 0; p < kPartitions; ++p)
+          keys.push_back(LedgerKey(table->id(), of_rank, step, p, kPartitions));
         return keys;
       };
       for (uint64_t step = 0; step < last; ++step) {
         const std::vector<uint64_t> keys = keys_of(rank, step);
         const bool promised = step > kStaleness;
-        const std::vector<uint64_t> seen = promised ? keys_of(1 - rank, step - kStaleness - 1) : keys;
+        const std::vector<uint64_t> seen =
+            promised ? keys_of(1 - rank, step - kStaleness - 1) : keys;
         for (uint32_t pull = 0; pull < kPulls[rank]; ++pull) {
           const absl::Status pulled =
-              session.Pull({{.table = *table, .keys = seen, .values = absl::MakeSpan(values)}}, kPatient).get();
+              session
+                  .Pull({{.table = *table, .keys = seen, .values = absl::MakeSpan(values)}},
+                        kPatient)
+                  .get();
           ASSERT_TRUE(pulled.ok()) << pulled;
           const size_t there = std::count(values.begin(), values.end(), 1.0f);
           ASSERT_EQ(there, promised ? values.size() : 0) << "rank " << rank << " at step " << step;
         }
         ledger.Sent(rank, step);
-        const absl::Status pushed = session.Push({{.table = *table, .keys = keys, .gradients = gradients}}, kPatient).get();
+        const absl::Status pushed =
+            session.Push({{.table = *table, .keys = keys, .gradients = gradients}}, kPatient).get();
         ASSERT_TRUE(pushed.ok()) << pushed;
         ledger.Acknowledged(rank, step);
         const absl::Status ended = worker.EndStep(kPatient).get();

@@ -1,4 +1,5 @@
-// A standby scheduler takes a job over from one that is killed, through etcd and through a folder that both see.
+// A standby scheduler takes a job over from one that is killed, through etcd and through a folder
+// that both see.
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -32,10 +33,11 @@ class StandbyTest : public ClusterTest {
     const auto standby_address = FreeAddress();
     EXPECT_TRUE(standby_address.ok()) << standby_address.status();
     ProcessClusterOptions options;
-    options.job =
-        absl::StrCat("name: 'standby' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
-                     "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
-                     "batch_size: 64 epochs: 3 logical_workers: 1 partitions: 8 durability: MEMORY");
+    options.job = absl::StrCat(
+        "name: 'standby' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
+        "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: "
+        "SYNC }\n",
+        "batch_size: 64 epochs: 3 logical_workers: 1 partitions: 8 durability: MEMORY");
     options.servers = 0;
     options.expected_workers = 1;
     const std::vector<std::string> flags = {"--servers=2", absl::StrCat("--store=", store)};
@@ -43,24 +45,29 @@ class StandbyTest : public ClusterTest {
     ProcessCluster* const cluster = StartCluster(options);
     if (cluster == nullptr) return "no cluster";
     const std::string folder = cluster->folder();
-    EXPECT_TRUE(
-        cluster
-            ->AddProcess("standby", "scheduler/pawl-scheduler",
-                         {absl::StrCat("--listen=", *standby_address), absl::StrCat("--data_dir=", folder, "/standby"),
-                          absl::StrCat("--job=", folder, "/job.pbtxt"), "--workers=1", flags[0], flags[1]})
-            .ok());
-    const std::string both = absl::StrCat("--scheduler=", cluster->scheduler_address(), ",", *standby_address);
+    EXPECT_TRUE(cluster
+                    ->AddProcess("standby", "scheduler/pawl-scheduler",
+                                 {absl::StrCat("--listen=", *standby_address),
+                                  absl::StrCat("--data_dir=", folder, "/standby"),
+                                  absl::StrCat("--job=", folder, "/job.pbtxt"), "--workers=1",
+                                  flags[0], flags[1]})
+                    .ok());
+    const std::string both =
+        absl::StrCat("--scheduler=", cluster->scheduler_address(), ",", *standby_address);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(cluster->AddServer({both}).ok());
     EXPECT_TRUE(cluster->AddWorker({both, "--step_delay_ms=60"}).ok());
-    const auto running = cluster->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout);
+    const auto running =
+        cluster->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout);
     EXPECT_TRUE(running.ok()) << running.status();
     if (kill) {
       EXPECT_TRUE(cluster->Kill("scheduler").ok());
     }
     for (const std::string& name : cluster->names()) {
       if (kill && name == "scheduler") continue;
-      EXPECT_TRUE(cluster->node(name).WaitUntil(Clock::Real().Now() + kJobTimeout)) << name << " still runs";
-      EXPECT_TRUE(cluster->node(name).Succeeded()) << name << " " << cluster->node(name).HowItEnded();
+      EXPECT_TRUE(cluster->node(name).WaitUntil(Clock::Real().Now() + kJobTimeout))
+          << name << " still runs";
+      EXPECT_TRUE(cluster->node(name).Succeeded())
+          << name << " " << cluster->node(name).HowItEnded();
     }
     const auto metrics = cluster->Metrics(kill ? "standby" : "scheduler");
     EXPECT_TRUE(metrics.ok()) << metrics.status();

@@ -1,4 +1,5 @@
-// SYNC: the same bits for any number of servers and of physical workers, and those of a single-process reference.
+// SYNC: the same bits for any number of servers and of physical workers, and those of a
+// single-process reference.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -7,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client_lib/job/job_file.h"
 #include "tests/harness/generated_data.h"
-#include "tests/harness/reference_trainer.h"
+#include "tests/harness/reference/reference_trainer.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -22,14 +23,17 @@ class SyncDigestTest : public ClusterTest {
     train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
     // Not a multiple of the batch, and a last batch too small for all ranks to have a share.
-    ASSERT_TRUE(WriteClicks({.samples = 1283, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    ASSERT_TRUE(
+        WriteClicks({.samples = 1283, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
+    ASSERT_TRUE(
+        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
   }
 
   std::string JobText(const std::string& more) const {
-    return absl::StrCat("name: 'sync' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                        "consistency { mode: SYNC } batch_size: 128 epochs: 2 partitions: 16 logical_workers: ",
-                        kLogicalWorkers, "\n", more);
+    return absl::StrCat(
+        "name: 'sync' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
+        "consistency { mode: SYNC } batch_size: 128 epochs: 2 partitions: 16 logical_workers: ",
+        kLogicalWorkers, "\n", more);
   }
 
   uint32_t ReferenceDigestOf(const std::string& text) const {
@@ -67,33 +71,38 @@ class SyncDigestTest : public ClusterTest {
 };
 
 TEST_F(SyncDigestTest, DeepFmWithAdagradIsTheSameOnAnyCluster) {
-  const std::string job =
-      JobText("model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }");
+  const std::string job = JobText(
+      "model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }");
   const uint32_t digest = ReferenceDigestOf(job);
-  for (const auto& [servers, workers] : {std::pair(1u, 1u), {2u, 1u}, {3u, 2u}, {1u, 4u}, {2u, 2u}}) {
+  for (const auto& [servers, workers] :
+       {std::pair(1u, 1u), {2u, 1u}, {3u, 2u}, {1u, 4u}, {2u, 2u}}) {
     ExpectDigest(job, servers, workers, digest);
   }
 }
 
 TEST_F(SyncDigestTest, LogisticRegressionWithSgdEqualsTheReference) {
-  const std::string job = JobText("model { logistic_regression {} } optimizer { sgd { learning_rate: 0.5 } l2: 0.001 }");
+  const std::string job = JobText(
+      "model { logistic_regression {} } optimizer { sgd { learning_rate: 0.5 } l2: 0.001 }");
   ExpectDigest(job, 2, 2, ReferenceDigestOf(job));
 }
 
 TEST_F(SyncDigestTest, FactorizationMachineWithAdamEqualsTheReference) {
-  const std::string job = JobText("model { fm { dim: 8 } } optimizer { adam { learning_rate: 0.01 } }");
+  const std::string job =
+      JobText("model { fm { dim: 8 } } optimizer { adam { learning_rate: 0.01 } }");
   ExpectDigest(job, 3, 4, ReferenceDigestOf(job));
 }
 
 TEST_F(SyncDigestTest, OtherOptimizersForSparseAndDenseTablesEqualTheReference) {
   const std::string job = JobText(
-      "model { wide_deep { dim: 4 hidden: [300, 250] } } optimizer { adam { learning_rate: 0.001 } }\n"
+      "model { wide_deep { dim: 4 hidden: [300, 250] } } optimizer { adam { learning_rate: 0.001 } "
+      "}\n"
       "sparse_optimizer { adagrad { learning_rate: 0.1 } }");
   ExpectDigest(job, 2, 3, ReferenceDigestOf(job));
 }
 
 TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
-  const std::string model = "model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }";
+  const std::string model =
+      "model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }";
   const std::string job = JobText(model + " precision { gradients: BFLOAT16 }");
   const uint32_t digest = ReferenceDigestOf(job);
   // They are other bits than those of FLOAT32.
@@ -101,14 +110,17 @@ TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
   ExpectDigest(job, 1, 2, digest);
   ExpectDigest(job, 3, 4, digest);
   // Whatever scales a rank has tried, and though a layer is computed twice.
-  const std::string all_kept = JobText(model + " precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
+  const std::string all_kept =
+      JobText(model + " precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const std::string float16 = JobText(
-      "model { deepfm { dim: 4 hidden: [16, 8] } recompute: 'mlp/0' } optimizer { adagrad { learning_rate: 0.05 } }\n"
+      "model { deepfm { dim: 4 hidden: [16, 8] } recompute: 'mlp/0' } optimizer { adagrad { "
+      "learning_rate: 0.05 } }\n"
       "precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const uint32_t of_float16 = ReferenceDigestOf(float16);
   EXPECT_EQ(of_float16, ReferenceDigestOf(all_kept));
   // Each of the two types makes a difference.
-  for (const char* one : {"", " precision { compute: FLOAT16 loss_scale: 16777216 }", " precision { gradients: FLOAT16 }"}) {
+  for (const char* one : {"", " precision { compute: FLOAT16 loss_scale: 16777216 }",
+                          " precision { gradients: FLOAT16 }"}) {
     EXPECT_NE(of_float16, ReferenceDigestOf(JobText(model + one))) << one;
   }
   ExpectDigest(float16, 2, 1, of_float16);

@@ -11,7 +11,7 @@
 #include "client_lib/job/job_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/harness/generated_data.h"
-#include "tests/harness/reference_trainer.h"
+#include "tests/harness/reference/reference_trainer.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -25,7 +25,8 @@ constexpr uint32_t kRanks = 8;
 
 std::vector<uint32_t> RanksOf(const GetStatusResponse& status, const std::string& worker) {
   for (const NodeStatus& node : status.nodes()) {
-    if (node.node() == worker) return {node.logical_workers().begin(), node.logical_workers().end()};
+    if (node.node() == worker)
+      return {node.logical_workers().begin(), node.logical_workers().end()};
   }
   return {};
 }
@@ -35,16 +36,23 @@ class WorkerElasticityTest : public ClusterTest {
   void SetUp() override {
     train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    ASSERT_TRUE(
+        WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_)
+            .ok());
+    ASSERT_TRUE(
+        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
   }
 
   // FM has sparse tables and a dense one.
-  std::string JobText(const std::string& consistency, uint64_t epochs, uint64_t evaluation_interval) const {
-    return absl::StrCat("name: 'elastic' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n", "consistency { ",
-                        consistency, " } batch_size: 100 partitions: 16 logical_workers: ", kRanks, "\nepochs: ", epochs,
-                        " evaluation { every_steps: ", evaluation_interval, " } elastic: true\n");
+  std::string JobText(const std::string& consistency, uint64_t epochs,
+                      uint64_t evaluation_interval) const {
+    return absl::StrCat("name: 'elastic' seed: 7 data { train: '", train_, "' eval: '", eval_,
+                        "' format: LIBSVM }\n",
+                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n",
+                        "consistency { ", consistency,
+                        " } batch_size: 100 partitions: 16 logical_workers: ", kRanks,
+                        "\nepochs: ", epochs, " evaluation { every_steps: ", evaluation_interval,
+                        " } elastic: true\n");
   }
 
   ProcessCluster* StartWorkers(const std::string& job, uint32_t workers) {
@@ -54,25 +62,31 @@ class WorkerElasticityTest : public ClusterTest {
     options.workers = workers;
     options.lease = std::chrono::seconds(4);
     options.flags["scheduler"] = {"--worker_takeover_grace_s=1"};
-    for (uint32_t i = 0; i < workers; ++i) options.flags[absl::StrCat("worker-", i)] = {"--step_delay_ms=20"};
+    for (uint32_t i = 0; i < workers; ++i)
+      options.flags[absl::StrCat("worker-", i)] = {"--step_delay_ms=20"};
     return StartCluster(options);
   }
 
   GetStatusResponse WaitFor(ProcessCluster& cluster, const std::string& what,
                             const std::function<bool(const GetStatusResponse&)>& holds) {
-    const auto status =
-        cluster.WaitFor([&](const GetStatusResponse& now) { return now.state() > RUNNING || holds(now); }, kWaitTimeout);
+    const auto status = cluster.WaitFor(
+        [&](const GetStatusResponse& now) { return now.state() > RUNNING || holds(now); },
+        kWaitTimeout);
     EXPECT_TRUE(status.ok()) << what << ": " << status.status();
     if (!status.ok()) return GetStatusResponse();
-    EXPECT_EQ(status->state(), RUNNING) << "the job was over before " << what << ": " << status->failure();
+    EXPECT_EQ(status->state(), RUNNING)
+        << "the job was over before " << what << ": " << status->failure();
     return *status;
   }
   void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
-    WaitFor(cluster, absl::StrCat("step ", steps), [&](const auto& now) { return now.steps() >= steps; });
+    WaitFor(cluster, absl::StrCat("step ", steps),
+            [&](const auto& now) { return now.steps() >= steps; });
   }
 
-  nlohmann::json WaitForCompletion(ProcessCluster& cluster, uint64_t epochs, uint64_t evaluation_interval) {
-    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout)) << cluster.Describe();
+  nlohmann::json WaitForCompletion(ProcessCluster& cluster, uint64_t epochs,
+                                   uint64_t evaluation_interval) {
+    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
+        << cluster.Describe();
     const auto metrics = cluster.Metrics();
     EXPECT_TRUE(metrics.ok()) << metrics.status();
     if (!metrics.ok()) return nlohmann::json();
@@ -85,7 +99,8 @@ class WorkerElasticityTest : public ClusterTest {
       EXPECT_EQ(evaluation["samples"], 300);
     }
     std::vector<uint64_t> expected;
-    for (uint64_t step = evaluation_interval; step <= epochs * kStepsPerEpoch; step += evaluation_interval) {
+    for (uint64_t step = evaluation_interval; step <= epochs * kStepsPerEpoch;
+         step += evaluation_interval) {
       expected.push_back(step);
     }
     EXPECT_EQ(evaluated, expected);
@@ -112,18 +127,20 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
     return RanksOf(now, "worker-0").size() + RanksOf(now, "worker-2").size() == kRanks;
   }));
   ASSERT_TRUE(cluster->Kill("worker-2").ok());
-  const GetStatusResponse alone = WaitFor(
-      *cluster, "one worker", [](const GetStatusResponse& now) { return RanksOf(now, "worker-0").size() == kRanks; });
+  const GetStatusResponse alone = WaitFor(*cluster, "one worker", [](const GetStatusResponse& now) {
+    return RanksOf(now, "worker-0").size() == kRanks;
+  });
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, alone.steps() + 10));
   // Two new ones get their share, one of them in the middle of the other's.
   for (int i = 0; i < 2; ++i) {
     const absl::Status added = cluster->AddWorker({"--step_delay_ms=20"});
     ASSERT_TRUE(added.ok()) << added;
   }
-  const GetStatusResponse three = WaitFor(*cluster, "three workers", [](const GetStatusResponse& now) {
-    return RanksOf(now, "worker-0").size() <= 3 && RanksOf(now, "worker-4").size() >= 2 &&
-           RanksOf(now, "worker-5").size() >= 2;
-  });
+  const GetStatusResponse three =
+      WaitFor(*cluster, "three workers", [](const GetStatusResponse& now) {
+        return RanksOf(now, "worker-0").size() <= 3 && RanksOf(now, "worker-4").size() >= 2 &&
+               RanksOf(now, "worker-5").size() >= 2;
+      });
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, three.steps() + 5));
 
   auto job = ParseJob(text, "the job");
@@ -135,7 +152,8 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
   EXPECT_EQ(metrics["digest"], absl::StrFormat("%08x", reference->digest));
   for (const char* worker : {"worker-0", "worker-4", "worker-5"}) {
     ASSERT_TRUE(cluster->node(worker).WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
-    EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker << " " << cluster->node(worker).HowItEnded();
+    EXPECT_TRUE(cluster->node(worker).Succeeded())
+        << worker << " " << cluster->node(worker).HowItEnded();
   }
 }
 
@@ -149,10 +167,12 @@ TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBa
     ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 25));
     ASSERT_TRUE(cluster->Kill("worker-1").ok());
     WaitFor(*cluster, "two workers", [](const GetStatusResponse& now) {
-      return RanksOf(now, "worker-0").size() == kRanks / 2 && RanksOf(now, "worker-2").size() == kRanks / 2;
+      return RanksOf(now, "worker-0").size() == kRanks / 2 &&
+             RanksOf(now, "worker-2").size() == kRanks / 2;
     });
     ASSERT_TRUE(cluster->AddWorker({"--step_delay_ms=20"}).ok());
-    WaitFor(*cluster, "three workers", [](const GetStatusResponse& now) { return RanksOf(now, "worker-3").size() >= 2; });
+    WaitFor(*cluster, "three workers",
+            [](const GetStatusResponse& now) { return RanksOf(now, "worker-3").size() >= 2; });
     WaitForCompletion(*cluster, kEpochs, kInterval);
   }
 }
@@ -174,7 +194,8 @@ TEST_F(WorkerElasticityTest, AWorkerThatStandsByTakesOverAndEndsWithTheJob) {
   WaitForCompletion(*cluster, kEpochs, kInterval);
   for (const char* worker : {"worker-1", "worker-2", "worker-3"}) {
     ASSERT_TRUE(cluster->node(worker).WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
-    EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker << " " << cluster->node(worker).HowItEnded();
+    EXPECT_TRUE(cluster->node(worker).Succeeded())
+        << worker << " " << cluster->node(worker).HowItEnded();
   }
 }
 

@@ -1,4 +1,5 @@
-// Workers that die, leave or hang in the middle of a job: whoever takes their ranks over goes on where they were.
+// Workers that die, leave or hang in the middle of a job: whoever takes their ranks over goes on
+// where they were.
 #include <signal.h>
 #include <sys/types.h>
 
@@ -16,13 +17,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/base/eventually.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/job/job_file.h"
-#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "nlohmann/json.hpp"
 #include "tests/harness/generated_data.h"
-#include "tests/harness/reference_trainer.h"
+#include "tests/harness/reference/reference_trainer.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
 
@@ -46,16 +47,21 @@ class WorkerRestartTest : public ClusterTest {
   void SetUp() override {
     train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    ASSERT_TRUE(
+        WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_)
+            .ok());
+    ASSERT_TRUE(
+        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
   }
 
   std::string JobText(const std::string& consistency, uint64_t epochs = kEpochs,
                       uint64_t evaluation_interval = kEvaluationInterval) const {
-    return absl::StrCat("name: 'restart' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n", "consistency { ",
-                        consistency, " } batch_size: 100 partitions: 16 logical_workers: 4\n", "epochs: ", epochs,
-                        " evaluation { every_steps: ", evaluation_interval, " }\n");
+    return absl::StrCat(
+        "name: 'restart' seed: 7 data { train: '", train_, "' eval: '", eval_,
+        "' format: LIBSVM }\n",
+        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n", "consistency { ",
+        consistency, " } batch_size: 100 partitions: 16 logical_workers: 4\n", "epochs: ", epochs,
+        " evaluation { every_steps: ", evaluation_interval, " }\n");
   }
 
   std::string ReferenceDigestOf(const std::string& text, uint64_t steps = kSteps) const {
@@ -87,13 +93,15 @@ class WorkerRestartTest : public ClusterTest {
   }
 
   void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
-    const auto status = cluster.WaitFor([&](const auto& now) { return HasDone(now, steps); }, kStepTimeout);
+    const auto status =
+        cluster.WaitFor([&](const auto& now) { return HasDone(now, steps); }, kStepTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
     ASSERT_EQ(status->state(), RUNNING) << "the job was over before anything happened to it";
   }
 
   void ExpectCompleted(ProcessCluster& cluster, const std::string& digest) {
-    ASSERT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout)) << cluster.Describe();
+    ASSERT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
+        << cluster.Describe();
     const auto metrics = cluster.Metrics();
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
@@ -108,7 +116,8 @@ class WorkerRestartTest : public ClusterTest {
       EXPECT_EQ(evaluation["samples"], 300);
     }
     std::vector<uint64_t> expected;
-    for (uint64_t step = kEvaluationInterval; step <= kSteps; step += kEvaluationInterval) expected.push_back(step);
+    for (uint64_t step = kEvaluationInterval; step <= kSteps; step += kEvaluationInterval)
+      expected.push_back(step);
     EXPECT_EQ(evaluated, expected);
   }
 
@@ -166,7 +175,8 @@ TEST_F(WorkerRestartTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheNextOne) {
   ASSERT_TRUE(added.ok()) << added;
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
   // All of the step, or nothing: the next one has nothing to complete.
-  EXPECT_EQ(cluster->Log("worker-2").find("ending it in the others"), std::string::npos) << cluster->Log("worker-2");
+  EXPECT_EQ(cluster->Log("worker-2").find("ending it in the others"), std::string::npos)
+      << cluster->Log("worker-2");
 }
 
 TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
@@ -177,8 +187,9 @@ TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
   cluster->Pause("worker-0");
   const auto gone = cluster->WaitFor(
       [](const GetStatusResponse& status) {
-        return std::any_of(status.nodes().begin(), status.nodes().end(),
-                           [](const NodeStatus& node) { return node.node() == "worker-0" && node.gone(); });
+        return std::any_of(
+            status.nodes().begin(), status.nodes().end(),
+            [](const NodeStatus& node) { return node.node() == "worker-0" && node.gone(); });
       },
       kStepTimeout);
   ASSERT_TRUE(gone.ok()) << gone.status();
@@ -210,7 +221,8 @@ TEST_F(WorkerRestartTest, ASchedulerThatIsAwayForAWhileIsNotNoticedInTheResult) 
     ASSERT_TRUE(cluster->Restart("scheduler").ok());
   }
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
-  EXPECT_NE(cluster->Log("worker-1").find("as worker-1"), std::string::npos) << cluster->Log("worker-1");
+  EXPECT_NE(cluster->Log("worker-1").find("as worker-1"), std::string::npos)
+      << cluster->Log("worker-1");
 }
 
 // `pawlctl run` as the supervisor.
@@ -224,10 +236,11 @@ class SupervisedTest : public WorkerRestartTest {
     std::ofstream(job_file) << job;
     const auto program = Runfile("deploy/pawlctl/pawlctl");
     ASSERT_TRUE(program.ok()) << program.status();
-    auto run = ChildProcess::Start({"pawlctl",
-                                    *program,
-                                    {"run", "--job=" + job_file, "--servers=2", "--workers=2", "--out=" + folder_ + "/out"},
-                                    folder_ + "/pawlctl.log"});
+    auto run = ChildProcess::Start(
+        {"pawlctl",
+         *program,
+         {"run", "--job=" + job_file, "--servers=2", "--workers=2", "--out=" + folder_ + "/out"},
+         folder_ + "/pawlctl.log"});
     ASSERT_TRUE(run.ok()) << run.status();
     run_ = *std::move(run);
   }
@@ -251,14 +264,15 @@ class SupervisedTest : public WorkerRestartTest {
         std::ifstream file(folder_ + "/out/scheduler.addr");
         std::string address;
         if (std::getline(file, address)) {
-          stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                                               ChannelSettings(ChannelKind::kControl)));
+          stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(
+              address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
         }
       } else {
         grpc::ClientContext context;
         context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
         GetStatusResponse status;
-        if (stub_->GetStatus(&context, GetStatusRequest(), &status).ok() && HasDone(status, steps)) reached = status;
+        if (stub_->GetStatus(&context, GetStatusRequest(), &status).ok() && HasDone(status, steps))
+          reached = status;
       }
       return reached.has_value() || run_->HasEnded();
     };
@@ -270,7 +284,8 @@ class SupervisedTest : public WorkerRestartTest {
     for (const NodeStatus& node : status.nodes()) {
       if (node.node() != name) continue;
       pid_t pid = 0;
-      if (absl::SimpleAtoi(node.description().substr(node.description().rfind(':') + 1), &pid)) return pid;
+      if (absl::SimpleAtoi(node.description().substr(node.description().rfind(':') + 1), &pid))
+        return pid;
     }
     return 0;
   }
@@ -286,7 +301,8 @@ TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits
   constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
   const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);
   ASSERT_NO_FATAL_FAILURE(Start(job));
-  for (const auto& [steps, name] : std::vector<std::pair<uint64_t, std::string>>{{50, "worker-0"}, {200, "worker-1"}}) {
+  for (const auto& [steps, name] :
+       std::vector<std::pair<uint64_t, std::string>>{{50, "worker-0"}, {200, "worker-1"}}) {
     SCOPED_TRACE(name);
     const auto status = WaitForSteps(steps);
     ASSERT_TRUE(status.has_value());
@@ -301,8 +317,10 @@ TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits
   const nlohmann::json metrics = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(metrics.is_object());
   EXPECT_EQ(metrics["steps"], kManySteps);
-  EXPECT_EQ(metrics["restarts"],
-            (nlohmann::json{{"scheduler", 0}, {"server-0", 0}, {"server-1", 0}, {"worker-0", 1}, {"worker-1", 1}}));
+  EXPECT_EQ(
+      metrics["restarts"],
+      (nlohmann::json{
+          {"scheduler", 0}, {"server-0", 0}, {"server-1", 0}, {"worker-0", 1}, {"worker-1", 1}}));
   EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
 }
 

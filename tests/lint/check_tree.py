@@ -29,7 +29,7 @@ LAYERS = (
     ("client_lib", ("proto", "client_lib")),
     ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
-    ("server/replication", ("proto", "client_lib", "server/shard", "server/replication")),
+    ("server/replication", ("proto", "client_lib", "server/shard", "server/threads", "server/replication")),
     # Reads checkpoints without a server around them.
     ("server/export", ("proto", "client_lib/base", "client_lib/job", "server/shard", "server/storage", "server/export")),
     ("server", ("proto", "client_lib", "server")),
@@ -53,21 +53,21 @@ NOT_KNOWN = (
 FORBIDDEN_HEADERS = (
     (r"(grpc|grpcpp|grpc\+\+)/", "gRPC"),
     (r"proto/.*\.grpc\.pb\.h$", "gRPC"),
-    (r"client_lib/rpc/grpc_.*\.h$", "gRPC"),
+    (r"client_lib/rpc/grpc/.*\.h$", "gRPC"),
     (r"spdlog/", "logging"),
     (r"(fstream|iostream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h|sys/.*)$", "files"),
-    (r"client_lib/base/(file|env)[a-z_]*\.h$", "files"),
+    (r"client_lib/base/(env|testing/fault_env)\.h$", "files"),
     (r"(chrono|ctime|time\.h)$", "time"),
-    (r"(client_lib/base/clock\.h|client_lib/base/simulated_clock\.h|absl/time/.*)$", "time"),
+    (r"(client_lib/base/clock\.h|client_lib/base/testing/simulated_clock\.h|absl/time/.*)$", "time"),
     (r"(thread|future|stop_token|pthread\.h)$", "threads"),
 )
 FORBIDDEN_TARGETS = (
     (r"//third_party:(grpc|grpc_reflection)$", "gRPC"),
     (r"//proto:.*_grpc$", "gRPC"),
-    (r"//client_lib/rpc:grpc_[a-z_]*$", "gRPC"),
+    (r"//client_lib/rpc/grpc:.*$", "gRPC"),
     (r"//third_party:spdlog$", "logging"),
-    (r"//client_lib/base:(file|env)[a-z_]*$", "files"),
-    (r"//client_lib/base:(clock|simulated_clock)$", "time"),
+    (r"//client_lib/base(:env|/testing:fault_env)$", "files"),
+    (r"//client_lib/base(:clock|/testing:simulated_clock)$", "time"),
 )
 
 # Flags are read by a program's main file. Two files parse command lines for main files, and read no flag of their own:

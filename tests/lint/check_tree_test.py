@@ -40,7 +40,7 @@ class CheckTreeTest(unittest.TestCase):
             "proto/job.proto": 'import "proto/types.proto";\n',
             "client_lib/base/clock.h": header("client_lib/base/clock.h", "#include <chrono>"),
             "client_lib/rpc/channel.cc": '#include "client_lib/base/clock.h"\n#include "grpcpp/grpcpp.h"\n',
-            "client_lib/client.cc": '#include "client_lib/rpc/channel.h"\n#include "proto/job.pb.h"\n',
+            "client_lib/session/client.cc": '#include "client_lib/rpc/channel.h"\n#include "proto/job.pb.h"\n',
             "server/shard/shard.cc": '#include <vector>\n#include "server/optimizer/sgd.h"\n',
             "server/service.cc": '#include "server/shard/shard.h"\n#include "client_lib/client.h"\n',
             "worker/main.cc": '#include "absl/flags/flag.h"\n#include "client_lib/client.h"\n',
@@ -83,9 +83,9 @@ class CheckTreeTest(unittest.TestCase):
 
     def test_what_else_a_folder_does_not_know(self):
         for folder, include in (("client_lib/base", "grpcpp/server.h"), ("server/replication", "grpcpp/server.h"),
-                                ("server/replication", "client_lib/rpc/grpc_transport.h"),
+                                ("server/replication", "client_lib/rpc/grpc/grpc_transport.h"),
                                 ("server/replication", "unistd.h"), ("server/storage", "grpcpp/server.h"),
-                                ("server/export", "grpcpp/server.h"), ("server/replication", "server/data_plane.h")):
+                                ("server/export", "grpcpp/server.h"), ("server/replication", "server/data_plane/data_plane.h")):
             with self.subTest(include=include, folder=folder):
                 self.assert_broken({folder + "/a.cc": '#include "%s"\n' % include}, include)
         self.assert_clean({"server/storage/a.cc": "#include <unistd.h>\n"})

@@ -1,9 +1,11 @@
-// How fast gradients are summed: all-reduces of 64 MiB over loopback, beside what one TCP connection carries.
+// How fast gradients are summed: all-reduces of 64 MiB over loopback, beside what one TCP
+// connection carries.
 //
 //   bazel run -c opt //tests/perf:all_reduce
 //
-// The members are threads of one process, which share its processors and nothing else. The bandwidth is what each of them
-// sends, 2 (k-1)/k of the bytes, and as much again is received; the sums are made meanwhile.
+// The members are threads of one process, which share its processors and nothing else. The
+// bandwidth is what each of them sends, 2 (k-1)/k of the bytes, and as much again is received; the
+// sums are made meanwhile.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +13,7 @@
 
 #include "tests/harness/runfile.h"
 #include "tests/perf/iperf.h"
-#include "worker/collective/members_in_threads.h"
+#include "worker/collective/testing/members_in_threads.h"
 
 namespace pawl {
 namespace {
@@ -30,7 +32,8 @@ double MeasureAllReduce(size_t members_count) {
     members.ForEach([&](GlooCollective& member) {
       float* const data = values[member.place()].data();
       const absl::Status status = Wait([&](Collective::Done done) {
-        member.AllReduce(data, data, kElements, CollectiveType::kFloat32, Reduction::kSum, kTestTimeout, std::move(done));
+        member.AllReduce(data, data, kElements, CollectiveType::kFloat32, Reduction::kSum,
+                         kTestTimeout, std::move(done));
       });
       if (!status.ok()) std::abort();
     });
@@ -42,7 +45,8 @@ double MeasureAllReduce(size_t members_count) {
 
 int Run() {
   const auto folder = MakeOutputFolder("all_reduce");
-  const auto iperf = folder.ok() ? MeasureIperf(kIperfSeconds, *folder) : absl::StatusOr<double>(folder.status());
+  const auto iperf =
+      folder.ok() ? MeasureIperf(kIperfSeconds, *folder) : absl::StatusOr<double>(folder.status());
   if (iperf.ok()) {
     std::printf("iperf3, one connection: %.2f GB/s\n", *iperf / 1e9);
   } else {
@@ -50,9 +54,10 @@ int Run() {
   }
   for (const size_t members : {2, 3}) {
     const double seconds = MeasureAllReduce(members);
-    const double bytes = 2.0 * static_cast<double>(members - 1) / static_cast<double>(members) * kElements * sizeof(float);
-    std::printf("all-reduce of 64 MiB, %zu members: %.1f ms, %.2f GB/s sent by each", members, seconds * 1e3,
-                bytes / seconds / 1e9);
+    const double bytes = 2.0 * static_cast<double>(members - 1) / static_cast<double>(members) *
+                         kElements * sizeof(float);
+    std::printf("all-reduce of 64 MiB, %zu members: %.1f ms, %.2f GB/s sent by each", members,
+                seconds * 1e3, bytes / seconds / 1e9);
     if (iperf.ok())
       std::printf(", %.2f GB/s by all: %.2f of iperf3", members * bytes / seconds / 1e9,
                   static_cast<double>(members) * bytes / seconds / *iperf);

@@ -1,5 +1,6 @@
-// A gRPC server that does nothing with a push and answers every pull with the same 4 MiB, by reference: what gRPC
-// itself costs where nobody copies, checks or computes; the limit of the dense rows besides the network's.
+// A gRPC server that does nothing with a push and answers every pull with the same 4 MiB, by
+// reference: what gRPC itself costs where nobody copies, checks or computes; the limit of the dense
+// rows besides the network's.
 //
 // Usage: bare_server ADDRESS_FILE, where it writes host:port once it listens. Ends with SIGTERM.
 #include <cstdio>
@@ -9,12 +10,12 @@
 #include <vector>
 
 #include "client_lib/base/clock.h"
-#include "client_lib/base/malloc_tuning.h"
+#include "client_lib/process/malloc_tuning.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/request_handler.h"
 #include "grpcpp/grpcpp.h"
-#include "server/parameter_service.h"
+#include "server/data_plane/parameter_service.h"
 
 namespace pawl {
 namespace {
@@ -25,14 +26,16 @@ class Bare final : public RequestHandler {
  public:
   void Handle(Method method, IncomingMessage, CallContext, Reply reply) override {
     if (method != Method::kPull) return reply(absl::OkStatus(), OutgoingMessage());
-    // Not on the stack: under -fsanitize=address gcc 12 takes what such a view holds for uninitialised.
+    // Not on the stack: under -fsanitize=address gcc 12 takes what such a view holds for
+    // uninitialised.
     std::vector<ByteView> values(1);
     values[0].Append(answer_->data(), answer_->size() * sizeof(float));
     reply(absl::OkStatus(), EncodePullResponse(values, answer_));
   }
 
  private:
-  const std::shared_ptr<const std::vector<float>> answer_ = std::make_shared<std::vector<float>>(kAnswerFloats, 1.0f);
+  const std::shared_ptr<const std::vector<float>> answer_ =
+      std::make_shared<std::vector<float>>(kAnswerFloats, 1.0f);
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ double BenchRow::share() const {
 }
 
 std::string BenchTable(const std::vector<BenchRow>& rows) {
-  std::string text = absl::StrFormat("%-34s %10s %-9s %10s %-28s %6s %6s %7s %7s\n", "", "value", "", "limit", "", "share",
-                                     "goal", "srv cpu", "cli cpu");
+  std::string text = absl::StrFormat("%-34s %10s %-9s %10s %-28s %6s %6s %7s %7s\n", "", "value",
+                                     "", "limit", "", "share", "goal", "srv cpu", "cli cpu");
   for (const BenchRow& row : rows) {
     absl::StrAppendFormat(&text, "%-34s %10.3f %-9s ", row.name, row.value, row.unit);
     if (row.limit_name.empty()) {
@@ -21,9 +21,12 @@ std::string BenchTable(const std::vector<BenchRow>& rows) {
     } else {
       absl::StrAppendFormat(&text, "%10.3f %-28s %6.2f ", row.limit, row.limit_name, row.share());
     }
-    absl::StrAppend(&text, row.goal > 0 ? absl::StrFormat("%6.2f ", row.goal) : absl::StrFormat("%6s ", ""));
-    absl::StrAppend(&text, row.server_cpu >= 0 ? absl::StrFormat("%7.2f ", row.server_cpu) : absl::StrFormat("%7s ", ""));
-    absl::StrAppend(&text, row.client_cpu >= 0 ? absl::StrFormat("%7.2f", row.client_cpu) : absl::StrFormat("%7s", ""));
+    absl::StrAppend(
+        &text, row.goal > 0 ? absl::StrFormat("%6.2f ", row.goal) : absl::StrFormat("%6s ", ""));
+    absl::StrAppend(&text, row.server_cpu >= 0 ? absl::StrFormat("%7.2f ", row.server_cpu)
+                                               : absl::StrFormat("%7s ", ""));
+    absl::StrAppend(&text, row.client_cpu >= 0 ? absl::StrFormat("%7.2f", row.client_cpu)
+                                               : absl::StrFormat("%7s", ""));
     absl::StrAppend(&text, row.note.empty() ? "" : "  ", row.note, "\n");
   }
   return text;

@@ -12,7 +12,8 @@ struct BenchRow {
   std::string name = {};
   double value = 0;
   std::string unit = {};
-  // What the value cannot exceed (or, for a latency, go below), measured in the same run: "iperf3". Empty: none.
+  // What the value cannot exceed (or, for a latency, go below), measured in the same run: "iperf3".
+  // Empty: none.
   std::string limit_name = {};
   double limit = 0;
   // The value to reach. 0: none.
@@ -28,7 +29,8 @@ struct BenchRow {
 };
 
 std::string BenchTable(const std::vector<BenchRow>& rows);
-// {"rows": [{"name", "value", "unit", "limit_name", "limit", "share", "goal", "server_cpu", "client_cpu", "note"}, ...]}
+// {"rows": [{"name", "value", "unit", "limit_name", "limit", "share", "goal", "server_cpu",
+// "client_cpu", "note"}, ...]}
 std::string BenchJson(const std::vector<BenchRow>& rows);
 
 }  // namespace pawl

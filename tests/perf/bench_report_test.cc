@@ -7,14 +7,25 @@ namespace pawl {
 namespace {
 
 BenchRow Throughput() {
-  return {.name = "dense push", .value = 1.5, .unit = "GB/s", .limit_name = "iperf3", .limit = 2.0, .goal = 1.4};
+  return {.name = "dense push",
+          .value = 1.5,
+          .unit = "GB/s",
+          .limit_name = "iperf3",
+          .limit = 2.0,
+          .goal = 1.4};
 }
 
-TEST(BenchReportTest, TheShareOfAThroughputIsTheValueByTheLimit) { EXPECT_DOUBLE_EQ(Throughput().share(), 0.75); }
+TEST(BenchReportTest, TheShareOfAThroughputIsTheValueByTheLimit) {
+  EXPECT_DOUBLE_EQ(Throughput().share(), 0.75);
+}
 
 TEST(BenchReportTest, TheShareOfALatencyIsTheLimitByTheValue) {
-  const BenchRow row = {
-      .name = "p50", .value = 80, .unit = "us", .limit_name = "echo", .limit = 60, .smaller_is_better = true};
+  const BenchRow row = {.name = "p50",
+                        .value = 80,
+                        .unit = "us",
+                        .limit_name = "echo",
+                        .limit = 60,
+                        .smaller_is_better = true};
   EXPECT_DOUBLE_EQ(row.share(), 0.75);
 }
 

@@ -25,7 +25,8 @@ class Ended {
     const MonotonicTime deadline = Clock::Real().Now() + kLastCallTimeout;
     MutexLock lock(mu_);
     while (slots_.empty()) {
-      if (!changed_.WaitUntil(mu_, deadline)) return absl::DeadlineExceededError("a call does not end");
+      if (!changed_.WaitUntil(mu_, deadline))
+        return absl::DeadlineExceededError("a call does not end");
     }
     const uint32_t slot = slots_.back();
     slots_.pop_back();
@@ -81,14 +82,16 @@ absl::StatusOr<PipelineResult> RunPipeline(uint32_t slots, double seconds, const
   return result;
 }
 
-absl::StatusOr<PipelineResult> RunCalls(uint32_t slots, uint64_t calls,
-                                        const std::function<void(uint32_t slot, uint64_t call, Callback done)>& start) {
+absl::StatusOr<PipelineResult> RunCalls(
+    uint32_t slots, uint64_t calls,
+    const std::function<void(uint32_t slot, uint64_t call, Callback done)>& start) {
   const Clock& clock = Clock::Real();
   const MonotonicTime begin = clock.Now();
   PipelineResult result;
   uint64_t next = 0;
   absl::Status status = Run(
-      slots, [&] { return next < calls; }, [&](uint32_t slot, Callback done) { start(slot, next++, std::move(done)); },
+      slots, [&] { return next < calls; },
+      [&](uint32_t slot, Callback done) { start(slot, next++, std::move(done)); },
       [&] { ++result.calls; });
   result.seconds = Seconds(clock.Now() - begin);
   if (!status.ok()) return status;

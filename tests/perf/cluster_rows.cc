@@ -14,11 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/grpc_transport.h"
+#include "client_lib/rpc/grpc/grpc_transport.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter.grpc.pb.h"
 #include "tests/harness/process_cluster.h"
@@ -46,12 +46,14 @@ constexpr size_t kLocalFetchAhead = 16;
 constexpr int kLatencyTurns = 10;
 
 constexpr char kDensePush[] = "dense push 4 MiB";
-constexpr char kJob[] = "name: 'bench' seed: 1 consistency { mode: ASYNC } partitions: 64 durability: ";
+constexpr char kJob[] =
+    "name: 'bench' seed: 1 consistency { mode: ASYNC } partitions: 64 durability: ";
 
 // CPU seconds a second, from its construction on.
 class Usage {
  public:
-  explicit Usage(pid_t server) : server_(server), server_begin_(CpuSeconds(server)), own_begin_(CpuSeconds(getpid())) {}
+  explicit Usage(pid_t server)
+      : server_(server), server_begin_(CpuSeconds(server)), own_begin_(CpuSeconds(getpid())) {}
   void Set(BenchRow& row) const {
     const double seconds = Seconds(Clock::Real().Now() - begin_);
     row.server_cpu = (CpuSeconds(server_) - server_begin_) / seconds;
@@ -129,7 +131,8 @@ class ClusterBench {
     if (!push && !pull) return absl::OkStatus();
     // Before and after each row, so that what else the machine does hits both.
     absl::StatusOr<double> iperf = MeasureIperf(options_.seconds_a_row / 2, cluster_->folder());
-    if (!iperf.ok()) rows_.push_back({.name = "iperf3", .note = std::string(iperf.status().message())});
+    if (!iperf.ok())
+      rows_.push_back({.name = "iperf3", .note = std::string(iperf.status().message())});
     struct Slot {
       Table table;
       std::vector<float> floats;
@@ -151,7 +154,8 @@ class ClusterBench {
       usage.Set(row);
       if (iperf.ok()) {
         const double before = *iperf;
-        PAWL_ASSIGN_OR_RETURN(const double after, MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
+        PAWL_ASSIGN_OR_RETURN(const double after,
+                              MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
         iperf = after;
         row.limit_name = "iperf3";
         row.limit = 1e-9 * (before + after) / 2;
@@ -163,12 +167,14 @@ class ClusterBench {
     Session& session = client_->free_running();
     if (push) {
       PAWL_RETURN_IF_ERROR(measure(kDensePush, [&](uint32_t slot, Callback done) {
-        session.Push({{.table = slots[slot].table, .gradients = slots[slot].floats}}, {}, std::move(done));
+        session.Push({{.table = slots[slot].table, .gradients = slots[slot].floats}}, {},
+                     std::move(done));
       }));
     }
     if (pull) {
       PAWL_RETURN_IF_ERROR(measure("dense pull 4 MiB", [&](uint32_t slot, Callback done) {
-        session.Pull({{.table = slots[slot].table, .values = absl::MakeSpan(slots[slot].floats)}}, {}, std::move(done));
+        session.Pull({{.table = slots[slot].table, .values = absl::MakeSpan(slots[slot].floats)}},
+                     {}, std::move(done));
       }));
     }
     return absl::OkStatus();
@@ -185,13 +191,15 @@ class ClusterBench {
     Comparison result;
     PAWL_ASSIGN_OR_RETURN(
         result.process,
-        ChildProcess::Start({name, program, {address_file}, absl::StrCat(cluster_->folder(), "/", name, ".log")}));
+        ChildProcess::Start(
+            {name, program, {address_file}, absl::StrCat(cluster_->folder(), "/", name, ".log")}));
     Eventually([&] {
       std::ifstream file(address_file);
       std::getline(file, result.address);
       return !result.address.empty() || result.process->HasEnded();
     });
-    if (result.address.empty()) return absl::UnavailableError(absl::StrCat(name, " does not start"));
+    if (result.address.empty())
+      return absl::UnavailableError(absl::StrCat(name, " does not start"));
     return result;
   }
 
@@ -206,22 +214,29 @@ class ClusterBench {
     const PushSegmentView push{.keys = ByteView(&key, sizeof(key)), .values = values};
     const PullSegmentView pull{.keys = ByteView(&key, sizeof(key))};
     for (const Method method : {Method::kPush, Method::kPull}) {
-      PAWL_ASSIGN_OR_RETURN(const double before, MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
+      PAWL_ASSIGN_OR_RETURN(const double before,
+                            MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
       PAWL_ASSIGN_OR_RETURN(
           const PipelineResult result,
-          RunPipeline(options_.calls_in_flight, options_.seconds_a_row, [&](uint32_t, Callback done) {
-            transport.Call(bare.address, method,
-                           method == Method::kPush ? EncodePushRequest({}, {&push, 1}) : EncodePullRequest({}, {&pull, 1}),
-                           std::chrono::seconds(10), [done = std::move(done)](absl::Status status, IncomingMessage) mutable {
-                             done(std::move(status));
-                           });
-          }));
-      PAWL_ASSIGN_OR_RETURN(const double after, MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
-      rows_.push_back({.name = method == Method::kPush ? "bare gRPC push 4 MiB" : "bare gRPC pull 4 MiB",
-                       .value = 1e-9 * kTensorBytes * static_cast<double>(result.calls) / result.seconds,
-                       .unit = "GB/s",
-                       .limit_name = "iperf3",
-                       .limit = 1e-9 * (before + after) / 2});
+          RunPipeline(options_.calls_in_flight, options_.seconds_a_row,
+                      [&](uint32_t, Callback done) {
+                        transport.Call(
+                            bare.address, method,
+                            method == Method::kPush ? EncodePushRequest({}, {&push, 1})
+                                                    : EncodePullRequest({}, {&pull, 1}),
+                            std::chrono::seconds(10),
+                            [done = std::move(done)](absl::Status status, IncomingMessage) mutable {
+                              done(std::move(status));
+                            });
+                      }));
+      PAWL_ASSIGN_OR_RETURN(const double after,
+                            MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
+      rows_.push_back(
+          {.name = method == Method::kPush ? "bare gRPC push 4 MiB" : "bare gRPC pull 4 MiB",
+           .value = 1e-9 * kTensorBytes * static_cast<double>(result.calls) / result.seconds,
+           .unit = "GB/s",
+           .limit_name = "iperf3",
+           .limit = 1e-9 * (before + after) / 2});
     }
     return absl::OkStatus();
   }
@@ -236,7 +251,8 @@ class ClusterBench {
 
     PAWL_ASSIGN_OR_RETURN(const auto echo, StartComparison("echo_server"));
     const std::string& address = echo.address;
-    const auto stub = Parameter::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    const auto stub =
+        Parameter::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     PullRequest request;
     request.mutable_header()->set_client(1);
     // As many bytes each way as the pull's.
@@ -302,16 +318,19 @@ class ClusterBench {
     std::vector<Slot> slots(options_.calls_in_flight);
 
     // The whole table, so that measured calls find rows as far apart as in a real one.
-    PAWL_ASSIGN_OR_RETURN(
-        const PipelineResult filled,
-        RunCalls(
-            options_.calls_in_flight, options_.sparse_rows / kKeysInCall, [&](uint32_t slot, uint64_t call, Callback done) {
-              slots[slot].keys.resize(kKeysInCall);
-              for (size_t i = 0; i < kKeysInCall; ++i) slots[slot].keys[i] = ZipfKeys::KeyOf(call * kKeysInCall + i);
-              session.Push(
-                  {{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats, .keys_are_distinct = true}},
-                  {}, std::move(done));
-            }));
+    PAWL_ASSIGN_OR_RETURN(const PipelineResult filled,
+                          RunCalls(options_.calls_in_flight, options_.sparse_rows / kKeysInCall,
+                                   [&](uint32_t slot, uint64_t call, Callback done) {
+                                     slots[slot].keys.resize(kKeysInCall);
+                                     for (size_t i = 0; i < kKeysInCall; ++i)
+                                       slots[slot].keys[i] =
+                                           ZipfKeys::KeyOf(call * kKeysInCall + i);
+                                     session.Push({{.table = table,
+                                                    .keys = slots[slot].keys,
+                                                    .gradients = slots[slot].floats,
+                                                    .keys_are_distinct = true}},
+                                                  {}, std::move(done));
+                                   }));
     rows_.push_back({.name = "sparse push, new rows",
                      .value = 1e-6 * static_cast<double>(options_.sparse_rows) / filled.seconds,
                      .unit = "Mkeys/s",
@@ -322,14 +341,17 @@ class ClusterBench {
     for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(kKeysInCall));
     const LocalRates local = MeasureLocalTable(key_sets);
 
-    const auto measure = [&](const std::string& name, double limit, double goal, const auto& start) -> absl::Status {
+    const auto measure = [&](const std::string& name, double limit, double goal,
+                             const auto& start) -> absl::Status {
       uint64_t next = 0;
       Before(name);
       const Usage usage(server_);
       PAWL_ASSIGN_OR_RETURN(const PipelineResult result,
-                            RunPipeline(options_.calls_in_flight, options_.seconds_a_row, [&](uint32_t slot, Callback done) {
-                              start(slots[slot], key_sets[next++ % kKeySets], std::move(done));
-                            }));
+                            RunPipeline(options_.calls_in_flight, options_.seconds_a_row,
+                                        [&](uint32_t slot, Callback done) {
+                                          start(slots[slot], key_sets[next++ % kKeySets],
+                                                std::move(done));
+                                        }));
       BenchRow row;
       row.name = name;
       row.unit = "Mkeys/s";
@@ -343,17 +365,21 @@ class ClusterBench {
     };
     // The client is not told that the keys are distinct: looking for it is part of its work.
     if (Wanted(pull_name)) {
-      PAWL_RETURN_IF_ERROR(
-          measure(pull_name, local.pull, kPullGoal, [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
-            session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(slot.floats)}}, {}, std::move(done));
+      PAWL_RETURN_IF_ERROR(measure(
+          pull_name, local.pull, kPullGoal,
+          [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
+            session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(slot.floats)}},
+                         {}, std::move(done));
           }));
     }
     if (Wanted(push_name)) {
       for (Slot& slot : slots) std::fill(slot.floats.begin(), slot.floats.end(), 1e-3f);
       PAWL_RETURN_IF_ERROR(
-          measure(push_name, local.push, kPushGoal, [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
-            session.Push({{.table = table, .keys = keys, .gradients = slot.floats}}, {}, std::move(done));
-          }));
+          measure(push_name, local.push, kPushGoal,
+                  [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
+                    session.Push({{.table = table, .keys = keys, .gradients = slot.floats}}, {},
+                                 std::move(done));
+                  }));
     }
     return absl::OkStatus();
   }
@@ -363,7 +389,8 @@ class ClusterBench {
     double pull = 0;
     double push = 0;
   };
-  // The same keys in a hash map of this process, without network, checks or locks, on one thread that fetches ahead.
+  // The same keys in a hash map of this process, without network, checks or locks, on one thread
+  // that fetches ahead.
   LocalRates MeasureLocalTable(const std::vector<std::vector<uint64_t>>& key_sets) const {
     std::vector<float> table(options_.sparse_rows * kRowWidth, 1.0f);
     absl::flat_hash_map<uint64_t, float*> index;
@@ -397,7 +424,8 @@ class ClusterBench {
     rates.push = rate([](float* row, const float* gradient) {
       for (uint32_t i = 0; i < kRowWidth; ++i) row[i] -= 0.01f * gradient[i];
     });
-    rates.pull = rate([](const float* row, float* out) { std::memcpy(out, row, kRowWidth * sizeof(float)); });
+    rates.pull = rate(
+        [](const float* row, float* out) { std::memcpy(out, row, kRowWidth * sizeof(float)); });
     return rates;
   }
 
@@ -416,8 +444,10 @@ absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& o
 
 absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options) {
   std::vector<BenchRow> rows;
-  for (const std::string& push : {std::string(kDensePush), absl::StrCat("sparse push ", kKeysInCall, " keys")}) {
-    const auto measure = [&](uint32_t replicas, const std::string& durability) -> absl::StatusOr<BenchRow> {
+  for (const std::string& push :
+       {std::string(kDensePush), absl::StrCat("sparse push ", kKeysInCall, " keys")}) {
+    const auto measure = [&](uint32_t replicas,
+                             const std::string& durability) -> absl::StatusOr<BenchRow> {
       ClusterRowsOptions shape = options;
       shape.filter = push;
       shape.replicas = replicas;
@@ -430,9 +460,11 @@ absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& op
     };
     PAWL_ASSIGN_OR_RETURN(const BenchRow before, measure(1, "MEMORY"));
     std::vector<BenchRow> safe;
-    for (const auto& [replicas, durability] : {std::pair(2u, "MEMORY"), {1u, "LOG"}, {1u, "FSYNC"}, {2u, "LOG"}}) {
+    for (const auto& [replicas, durability] :
+         {std::pair(2u, "MEMORY"), {1u, "LOG"}, {1u, "FSYNC"}, {2u, "LOG"}}) {
       PAWL_ASSIGN_OR_RETURN(BenchRow row, measure(replicas, durability));
-      row.name = absl::StrCat(push, ", ", durability, ", ", replicas, replicas == 1 ? " replica" : " replicas");
+      row.name = absl::StrCat(push, ", ", durability, ", ", replicas,
+                              replicas == 1 ? " replica" : " replicas");
       safe.push_back(std::move(row));
     }
     PAWL_ASSIGN_OR_RETURN(const BenchRow after, measure(1, "MEMORY"));

@@ -1,4 +1,5 @@
-// The rows that need a cluster: a scheduler and a server (or as many as replicas) as processes, this process as the client.
+// The rows that need a cluster: a scheduler and a server (or as many as replicas) as processes,
+// this process as the client.
 #ifndef PAWL_TESTS_PERF_CLUSTER_ROWS_H_
 #define PAWL_TESTS_PERF_CLUSTER_ROWS_H_
 
@@ -29,7 +30,8 @@ struct ClusterRowsOptions {
 
 absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options);
 
-// What replicas and logs cost: the push rows with each, beside the same without any of them, measured before and after.
+// What replicas and logs cost: the push rows with each, beside the same without any of them,
+// measured before and after.
 absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options);
 
 }  // namespace pawl

@@ -17,7 +17,8 @@ class Echo final : public Parameter::CallbackService {
  public:
   grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context, const PullRequest* request,
                                  PullResponse* response) override {
-    for (const PullSegment& segment : request->segments()) response->add_results()->set_values(segment.keys());
+    for (const PullSegment& segment : request->segments())
+      response->add_results()->set_values(segment.keys());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;

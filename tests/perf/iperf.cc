@@ -12,9 +12,9 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
-#include "deploy/pawlctl/child_process.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/process/child_process.h"
 #include "nlohmann/json.hpp"
 
 namespace pawl {
@@ -47,22 +47,28 @@ bool Contains(const std::string& path, const std::string& text) {
 
 absl::StatusOr<double> MeasureIperf(double seconds, const std::string& folder) {
   if (access(kProgram, X_OK) != 0) {
-    return absl::NotFoundError("iperf3 is not installed: apt-get install iperf3 (deploy/install_packages does it)");
+    return absl::NotFoundError(
+        "iperf3 is not installed: apt-get install iperf3 (deploy/install_packages does it)");
   }
   const std::string port = absl::StrCat(FreePort());
-  PAWL_ASSIGN_OR_RETURN(auto server, ChildProcess::Start({"iperf3-server",
-                                                          kProgram,
-                                                          {"-s", "-1", "-B", "127.0.0.1", "-p", port, "--forceflush"},
-                                                          folder + "/iperf3-server.log"}));
+  PAWL_ASSIGN_OR_RETURN(
+      auto server, ChildProcess::Start({"iperf3-server",
+                                        kProgram,
+                                        {"-s", "-1", "-B", "127.0.0.1", "-p", port, "--forceflush"},
+                                        folder + "/iperf3-server.log"}));
   const auto listens = [&] { return Contains(server->log(), "listening"); };
   Eventually([&] { return listens() || server->HasEnded(); }, kStartTimeout);
-  if (!listens()) return absl::UnavailableError(absl::StrCat("iperf3 -s does not listen, see ", server->log()));
-  PAWL_ASSIGN_OR_RETURN(auto client, ChildProcess::Start({"iperf3-client",
-                                                          kProgram,
-                                                          {"-c", "127.0.0.1", "-p", port, "-J", "-l", kWriteSize, "-t",
-                                                           absl::StrCat(std::max(1, static_cast<int>(std::ceil(seconds))))},
-                                                          folder + "/iperf3-client.json"}));
-  if (!client->WaitUntil(Clock::Real().Now() + std::chrono::seconds(30) + std::chrono::seconds(static_cast<int>(seconds)))) {
+  if (!listens())
+    return absl::UnavailableError(absl::StrCat("iperf3 -s does not listen, see ", server->log()));
+  PAWL_ASSIGN_OR_RETURN(
+      auto client,
+      ChildProcess::Start({"iperf3-client",
+                           kProgram,
+                           {"-c", "127.0.0.1", "-p", port, "-J", "-l", kWriteSize, "-t",
+                            absl::StrCat(std::max(1, static_cast<int>(std::ceil(seconds))))},
+                           folder + "/iperf3-client.json"}));
+  if (!client->WaitUntil(Clock::Real().Now() + std::chrono::seconds(30) +
+                         std::chrono::seconds(static_cast<int>(seconds)))) {
     return absl::DeadlineExceededError("iperf3 does not end");
   }
   std::ifstream file(client->log());

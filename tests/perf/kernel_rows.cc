@@ -28,8 +28,10 @@ struct Kernel {
   int traffic;
 };
 constexpr Kernel kKernels[] = {
-    {"sgd", "sgd { learning_rate: 0.01 }", 3},         {"momentum", "momentum { learning_rate: 0.01 }", 5},
-    {"adagrad", "adagrad { learning_rate: 0.01 }", 5}, {"adam", "adam { learning_rate: 0.01 }", 7},
+    {"sgd", "sgd { learning_rate: 0.01 }", 3},
+    {"momentum", "momentum { learning_rate: 0.01 }", 5},
+    {"adagrad", "adagrad { learning_rate: 0.01 }", 5},
+    {"adam", "adam { learning_rate: 0.01 }", 7},
     {"ftrl", "ftrl { learning_rate: 0.01 }", 7},
 };
 
@@ -64,7 +66,8 @@ BenchRow StepEndRow(double seconds) {
     for (uint64_t step = 0; elapsed < seconds; ++step) {
       for (uint32_t rank = 0; rank < ranks && elapsed < seconds; ++rank) {
         for (Partition& partition : partitions) {
-          if (!partition.EndStep({Sender::Kind::kLogicalWorker, rank, 1, step}, 0).ok()) std::abort();
+          if (!partition.EndStep({Sender::Kind::kLogicalWorker, rank, 1, step}, 0).ok())
+            std::abort();
         }
         ends += kPartitions;
         elapsed = Seconds(Clock::Real().Now() - begin);
@@ -112,8 +115,8 @@ std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
                   ++step;
                   for (size_t block = 0; block < kBlocks; ++block) {
                     float* weights = &state[block * block_floats];
-                    rule->Apply(position, 1.0f, &gradient[block * kBlockElements], kBlockElements, 0, kBlockElements,
-                                weights, weights + kBlockElements);
+                    rule->Apply(position, 1.0f, &gradient[block * kBlockElements], kBlockElements,
+                                0, kBlockElements, weights, weights + kBlockElements);
                   }
                 });
     row.limit_name = "memcpy";

@@ -8,8 +8,9 @@
 
 namespace pawl {
 
-// One row for each optimizer: GB/s of memory read and written by updates of blocks that together are
-// larger than the caches, on one thread, beside that of memcpy. And one for the ends of steps of many ranks.
+// One row for each optimizer: GB/s of memory read and written by updates of blocks that together
+// are larger than the caches, on one thread, beside that of memcpy. And one for the ends of steps
+// of many ranks.
 std::vector<BenchRow> RunKernelRows(double seconds_a_row);
 
 }  // namespace pawl

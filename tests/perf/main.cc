@@ -1,4 +1,5 @@
-// Pawl's figures: how fast the data plane and the optimizers are, each beside its limit on this machine.
+// Pawl's figures: how fast the data plane and the optimizers are, each beside its limit on this
+// machine.
 //
 //   bazel run -c opt //tests/perf:bench
 //   bazel run -c opt //tests/perf:bench -- --seconds=10 --rows=sparse --json=FILE
@@ -24,22 +25,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
-#include "deploy/pawlctl/child_process.h"
+#include "client_lib/process/child_process.h"
 #include "tests/perf/bench_report.h"
 #include "tests/perf/cluster_rows.h"
 #include "tests/perf/kernel_rows.h"
 
 ABSL_FLAG(double, seconds, 3, "how long each row is measured");
-ABSL_FLAG(
-    std::string, rows, "",
-    "only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; 'safety': what replicas and logs "
-    "cost, which is not among the others");
+ABSL_FLAG(std::string, rows, "",
+          "only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; "
+          "'safety': what replicas and logs "
+          "cost, which is not among the others");
 ABSL_FLAG(std::string, json, "",
-          "write the JSON here; a relative path counts from where `bazel run` was called. Empty: to stdout");
+          "write the JSON here; a relative path counts from where `bazel run` was called. Empty: "
+          "to stdout");
 ABSL_FLAG(uint64_t, sparse_rows, 10000000, "rows of the sparse table");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "calls under way at a time in the rows about throughput");
 ABSL_FLAG(std::string, profile, "",
-          "record both processes of each cluster row with Linux's perf, into files with this prefix (Debian's linux-perf)");
+          "record both processes of each cluster row with Linux's perf, into files with this "
+          "prefix (Debian's linux-perf)");
 
 namespace {
 
@@ -54,7 +57,8 @@ class Profiler {
     auto started = pawl::ChildProcess::Start(
         {"perf",
          "/usr/bin/perf",
-         {"record", "-g", "-o", file, "-p", absl::StrCat(server_pid, ",", getpid()), "--", "sleep", absl::StrCat(seconds_)},
+         {"record", "-g", "-o", file, "-p", absl::StrCat(server_pid, ",", getpid()), "--", "sleep",
+          absl::StrCat(seconds_)},
          file + ".log"});
     if (started.ok()) {
       recorder_ = *std::move(started);
@@ -63,7 +67,8 @@ class Profiler {
     }
   }
   void End() {
-    if (recorder_ != nullptr) recorder_->WaitUntil(pawl::Clock::Real().Now() + std::chrono::seconds(30));
+    if (recorder_ != nullptr)
+      recorder_->WaitUntil(pawl::Clock::Real().Now() + std::chrono::seconds(30));
   }
 
  private:
@@ -77,7 +82,9 @@ class Profiler {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("measures Pawl's data plane and optimizers, each beside its limit");
   absl::FlagsUsageConfig config;
-  config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
+  config.contains_help_flags = [](absl::string_view file) {
+    return absl::EndsWith(file, "main.cc");
+  };
   absl::SetFlagsUsageConfig(config);
   absl::ParseCommandLine(argc, argv);
   // As the daemons do (client_lib/daemon/daemon.cc).
@@ -98,7 +105,8 @@ int main(int argc, char** argv) {
         profiler.Begin(row, server_pid);
       };
     }
-    auto measured = filter == "safety" ? pawl::RunSafetyRows(options) : pawl::RunClusterRows(options);
+    auto measured =
+        filter == "safety" ? pawl::RunSafetyRows(options) : pawl::RunClusterRows(options);
     profiler.End();
     if (measured.ok()) {
       rows = *std::move(measured);
@@ -119,7 +127,8 @@ int main(int argc, char** argv) {
     std::printf("\n%s", json.c_str());
     return exit_code;
   }
-  if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY"); folder != nullptr && !absl::StartsWith(path, "/")) {
+  if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
+      folder != nullptr && !absl::StartsWith(path, "/")) {
     path = absl::StrCat(folder, "/", path);
   }
   std::ofstream file(path);

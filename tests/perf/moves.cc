@@ -1,8 +1,10 @@
-// What pushes notice of partitions that move: a sparse table on two servers, pushed to all the time, while a third one takes
-// its share, or (--restart) one of the two is killed and started again. Prints one JSON object.
+// What pushes notice of partitions that move: a sparse table on two servers, pushed to all the
+// time, while a third one takes its share, or (--restart) one of the two is killed and started
+// again. Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:moves
-//   bazel run -c opt //tests/perf:moves -- --rows=2000000 --row_width=128 --replicas=2 --repair_bytes_per_s=50000000
+//   bazel run -c opt //tests/perf:moves -- --rows=2000000 --row_width=128 --replicas=2
+//   --repair_bytes_per_s=50000000
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -31,10 +33,13 @@ ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
 ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
 ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
 ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30, "what a server copies a second, at most");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30,
+          "what a server copies a second, at most");
 ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
-ABSL_FLAG(bool, restart, false, "kill a server and start it again after 200 ms, instead of adding one; needs two replicas");
+ABSL_FLAG(
+    bool, restart, false,
+    "kill a server and start it again after 200 ms, instead of adding one; needs two replicas");
 ABSL_FLAG(bool, idle, false, "push only to fill the table: how long the moves take by themselves");
 ABSL_FLAG(int, timeout_s, 300, "how long the moves may take");
 ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
@@ -100,7 +105,9 @@ absl::StatusOr<nlohmann::ordered_json> RestartServer(ProcessCluster& cluster) {
   PAWL_RETURN_IF_ERROR(cluster.Kill("server-1"));
   std::this_thread::sleep_for(kAway);
   PAWL_RETURN_IF_ERROR(cluster.Restart("server-1"));
-  PAWL_RETURN_IF_ERROR(cluster.WaitUntilMember("server-1", std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s))).status());
+  PAWL_RETURN_IF_ERROR(
+      cluster.WaitUntilMember("server-1", std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
+          .status());
   const double back_s = Seconds(Clock::Real().Now() - killed);
   const std::string in_sync = "replicas in sync again";
   PAWL_RETURN_IF_ERROR(cluster
@@ -119,8 +126,10 @@ absl::StatusOr<nlohmann::ordered_json> RestartServer(ProcessCluster& cluster) {
   return nlohmann::ordered_json{
       {"registered_after_s", back_s},
       {"in_sync_after_s", in_sync_s},
-      {"snapshot_bytes_sent", counters.snapshot_bytes_sent() - before.counters().snapshot_bytes_sent()},
-      {"catch_up_bytes_sent", counters.catch_up_bytes_sent() - before.counters().catch_up_bytes_sent()},
+      {"snapshot_bytes_sent",
+       counters.snapshot_bytes_sent() - before.counters().snapshot_bytes_sent()},
+      {"catch_up_bytes_sent",
+       counters.catch_up_bytes_sent() - before.counters().catch_up_bytes_sent()},
       {"parameter_bytes", counters.parameter_bytes()}};
 }
 
@@ -128,16 +137,19 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   const uint64_t rows = absl::GetFlag(FLAGS_rows);
   const uint32_t keys_in_call = absl::GetFlag(FLAGS_keys_in_call);
   const uint32_t calls_in_flight = absl::GetFlag(FLAGS_calls_in_flight);
-  const std::string repair = absl::StrCat("--repair_bytes_per_s=", absl::GetFlag(FLAGS_repair_bytes_per_s));
+  const std::string repair =
+      absl::StrCat("--repair_bytes_per_s=", absl::GetFlag(FLAGS_repair_bytes_per_s));
   ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'moves' seed: 1 elastic: true consistency { mode: ASYNC } partitions: ",
-                             absl::GetFlag(FLAGS_partitions), " durability: ", absl::GetFlag(FLAGS_durability));
+  options.job = absl::StrCat(
+      "name: 'moves' seed: 1 elastic: true consistency { mode: ASYNC } partitions: ",
+      absl::GetFlag(FLAGS_partitions), " durability: ", absl::GetFlag(FLAGS_durability));
   options.servers = 2;
   options.replicas = absl::GetFlag(FLAGS_replicas);
   // All processes share the machine's cores.
   options.flags["scheduler"] = {"--lease_ms=2000"};
   for (const char* const server : {"server-0", "server-1"}) options.flags[server] = {repair};
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessCluster> cluster, ProcessCluster::Start(options));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessCluster> cluster,
+                        ProcessCluster::Start(options));
   ClientOptions client_options;
   client_options.scheduler = cluster->scheduler_address();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(client_options));
@@ -155,16 +167,19 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   };
   std::vector<Slot> slots(calls_in_flight);
   for (Slot& slot : slots) slot.floats.assign(size_t{keys_in_call} * spec.row_width(), 1e-3f);
-  PAWL_RETURN_IF_ERROR(
-      RunCalls(calls_in_flight, rows / keys_in_call, [&](uint32_t slot, uint64_t call, Callback done) {
-        slots[slot].keys.resize(keys_in_call);
-        for (size_t i = 0; i < keys_in_call; ++i) {
-          slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
-        }
-        session.Push(
-            {{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats, .keys_are_distinct = true}}, {},
-            std::move(done));
-      }).status());
+  PAWL_RETURN_IF_ERROR(RunCalls(calls_in_flight, rows / keys_in_call,
+                                [&](uint32_t slot, uint64_t call, Callback done) {
+                                  slots[slot].keys.resize(keys_in_call);
+                                  for (size_t i = 0; i < keys_in_call; ++i) {
+                                    slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
+                                  }
+                                  session.Push({{.table = table,
+                                                 .keys = slots[slot].keys,
+                                                 .gradients = slots[slot].floats,
+                                                 .keys_are_distinct = true}},
+                                               {}, std::move(done));
+                                })
+                           .status());
   ZipfKeys zipf(rows, /*seed=*/1);
   std::vector<std::vector<uint64_t>> key_sets;
   for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(keys_in_call));
@@ -184,8 +199,10 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                  done(absl::CancelledError("over"));
                  return;
                }
-               session.Push({{.table = table, .keys = key_sets[next++ % kKeySets], .gradients = slots[slot].floats}}, {},
-                            [&, done = std::move(done)](absl::Status status) mutable {
+               session.Push({{.table = table,
+                              .keys = key_sets[next++ % kKeySets],
+                              .gradients = slots[slot].floats}},
+                            {}, [&, done = std::move(done)](absl::Status status) mutable {
                               if (status.ok()) throughput.Add(keys_in_call);
                               done(std::move(status));
                             });
@@ -193,12 +210,13 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   });
   const auto measure = [&]() -> absl::StatusOr<nlohmann::ordered_json> {
     const auto for_a_while = std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds));
-    nlohmann::ordered_json figures = {{"rows", rows},
-                                      {"row_width", spec.row_width()},
-                                      {"partitions", absl::GetFlag(FLAGS_partitions)},
-                                      {"replicas", absl::GetFlag(FLAGS_replicas)},
-                                      {"durability", absl::GetFlag(FLAGS_durability)},
-                                      {"repair_bytes_per_s", absl::GetFlag(FLAGS_repair_bytes_per_s)}};
+    nlohmann::ordered_json figures = {
+        {"rows", rows},
+        {"row_width", spec.row_width()},
+        {"partitions", absl::GetFlag(FLAGS_partitions)},
+        {"replicas", absl::GetFlag(FLAGS_replicas)},
+        {"durability", absl::GetFlag(FLAGS_durability)},
+        {"repair_bytes_per_s", absl::GetFlag(FLAGS_repair_bytes_per_s)}};
     // Until caches and connections are warm.
     std::this_thread::sleep_for(for_a_while / 2);
     Phase before(throughput);
@@ -213,10 +231,11 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     }
 
     PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
-    PAWL_RETURN_IF_ERROR(cluster
-                             ->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; },
-                                       std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
-                             .status());
+    PAWL_RETURN_IF_ERROR(
+        cluster
+            ->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; },
+                      std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
+            .status());
     Phase during(throughput);
     std::vector<double> windows;
     MonotonicTime window_began = Clock::Real().Now();
@@ -254,7 +273,8 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     const MovesStatus& moves = last.moves();
     const double parameter_bytes = static_cast<double>(last.counters().parameter_bytes());
     // The new one's share of all replicas.
-    const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) * absl::GetFlag(FLAGS_replicas) / 3;
+    const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) *
+                         absl::GetFlag(FLAGS_replicas) / 3;
     figures["moved"] = {{"replicas", moves.replicas_moved()},
                         {"bytes", moves.bytes_moved()},
                         {"ideal_bytes", ideal},

@@ -1,9 +1,11 @@
-// How much of the communication of dense gradients is hidden behind computation: a network of wide layers whose dense part
-// the workers train among themselves (dense_path: ALLREDUCE), each worker a host of its own whose link is made so slow that
-// communication takes as long as computation. Prints one JSON object.
+// How much of the communication of dense gradients is hidden behind computation: a network of wide
+// layers whose dense part the workers train among themselves (dense_path: ALLREDUCE), each worker a
+// host of its own whose link is made so slow that communication takes as long as computation.
+// Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:overlap
-//   bazel run -c opt //tests/perf:overlap -- --bucket_bytes=262144,1048576 --bytes_per_s=125000000 --rounds=9
+//   bazel run -c opt //tests/perf:overlap -- --bucket_bytes=262144,1048576 --bytes_per_s=125000000
+//   --rounds=9
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,17 +39,25 @@ ABSL_FLAG(uint32_t, workers, 2, "worker processes, of one rank each");
 ABSL_FLAG(uint32_t, inputs, 256, "numbers in a sample");
 ABSL_FLAG(uint32_t, layers, 16, "hidden layers");
 ABSL_FLAG(uint32_t, width, 384, "of each hidden layer");
-ABSL_FLAG(uint32_t, rank_batch, 256, "samples of one rank's share of a step: what computation takes");
+ABSL_FLAG(uint32_t, rank_batch, 256,
+          "samples of one rank's share of a step: what computation takes");
 ABSL_FLAG(uint32_t, element_delay_ns, 0,
-          "if set, most of the computation is played: so long for each parameter in the forward pass, twice as long in the "
+          "if set, most of the computation is played: so long for each parameter in the forward "
+          "pass, twice as long in the "
           "backward pass; for a machine without a free core for each worker, with --rank_batch=1");
-ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }", "the job's, made by the workers");
-ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"0", "1048576", "1073741824"}),
-          "the job's all_reduce.bucket_bytes, one case each (0: what a job has that says none); one that is larger than the "
+ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }",
+          "the job's, made by the workers");
+ABSL_FLAG(std::vector<std::string>, bucket_bytes,
+          std::vector<std::string>({"0", "1048576", "1073741824"}),
+          "the job's all_reduce.bucket_bytes, one case each (0: what a job has that says none); "
+          "one that is larger than the "
           "dense part shows what is gained by sending it in pieces");
-ABSL_FLAG(uint64_t, bytes_per_s, 0, "of a worker's link; 0: so that a step's bytes take as long as its computation");
+ABSL_FLAG(uint64_t, bytes_per_s, 0,
+          "of a worker's link; 0: so that a step's bytes take as long as its computation");
 ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
-ABSL_FLAG(double, seconds, 10, "how long each turn is measured; its steps are counted to one, so that it should have many");
+ABSL_FLAG(
+    double, seconds, 10,
+    "how long each turn is measured; its steps are counted to one, so that it should have many");
 
 namespace pawl {
 namespace {
@@ -91,12 +101,14 @@ absl::StatusOr<std::string> WriteData() {
   std::string images("\0\0\x08\x02", 4);
   AppendBigEndian(images, kSamples);
   AppendBigEndian(images, inputs);
-  for (uint64_t i = 0; i < kSamples * inputs; ++i) images.push_back(static_cast<char>(random() & 0xff));
+  for (uint64_t i = 0; i < kSamples * inputs; ++i)
+    images.push_back(static_cast<char>(random() & 0xff));
   std::string labels("\0\0\x08\x01", 4);
   AppendBigEndian(labels, kSamples);
   for (uint64_t i = 0; i < kSamples; ++i) labels.push_back(static_cast<char>(random() % kClasses));
   std::string path = absl::StrCat(folder, "/images-idx3");
-  for (const auto& [name, bytes] : {std::pair(path, &images), std::pair(absl::StrCat(folder, "/labels-idx1"), &labels)}) {
+  for (const auto& [name, bytes] :
+       {std::pair(path, &images), std::pair(absl::StrCat(folder, "/labels-idx1"), &labels)}) {
     std::ofstream file(name, std::ios::binary);
     file << *bytes;
     file.close();
@@ -105,17 +117,22 @@ absl::StatusOr<std::string> WriteData() {
   return path;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network, const std::string& data, uint32_t workers,
-                                                      uint32_t rank_batch, uint32_t element_delay_ns,
+absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network,
+                                                      const std::string& data, uint32_t workers,
+                                                      uint32_t rank_batch,
+                                                      uint32_t element_delay_ns,
                                                       uint64_t bucket_bytes) {
   ProcessClusterOptions options;
   // No evaluation, and no write-back that would be noticed.
   options.job = absl::StrCat(
       "name: 'overlap' seed: 1 data { train: '", data, "' format: IDX }\nmodel { mlp { hidden: [",
-      absl::StrJoin(std::vector<uint32_t>(absl::GetFlag(FLAGS_layers), absl::GetFlag(FLAGS_width)), ", "),
+      absl::StrJoin(std::vector<uint32_t>(absl::GetFlag(FLAGS_layers), absl::GetFlag(FLAGS_width)),
+                    ", "),
       "] classes: ", kClasses, " } } optimizer { ", absl::GetFlag(FLAGS_optimizer),
-      " }\nconsistency { mode: SYNC } partitions: 8 durability: MEMORY epochs: 1000000\nbatch_size: ", workers * rank_batch,
-      " logical_workers: ", workers, " dense_path: ALLREDUCE all_reduce { bucket_bytes: ", bucket_bytes,
+      " }\nconsistency { mode: SYNC } partitions: 8 durability: MEMORY epochs: "
+      "1000000\nbatch_size: ",
+      workers * rank_batch, " logical_workers: ", workers,
+      " dense_path: ALLREDUCE all_reduce { bucket_bytes: ", bucket_bytes,
       " write_back_steps: 1000000 }\n");
   options.servers = 1;
   options.workers = workers;
@@ -124,7 +141,8 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
   // Each computes on one core.
   for (uint32_t i = 0; i < workers; ++i) {
     options.environment[absl::StrCat("worker-", i)] = {"OPENBLAS_NUM_THREADS=1"};
-    options.flags[absl::StrCat("worker-", i)] = {absl::StrCat("--element_delay_ns=", element_delay_ns)};
+    options.flags[absl::StrCat("worker-", i)] = {
+        absl::StrCat("--element_delay_ns=", element_delay_ns)};
   }
   return ProcessCluster::Start(std::move(options));
 }
@@ -133,9 +151,12 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
 double MachineCpuSeconds() {
   std::ifstream file("/proc/stat");
   std::string name;
-  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft_interrupts = 0, steal = 0;
-  file >> name >> user >> nice >> system >> idle >> waiting >> interrupts >> soft_interrupts >> steal;
-  return (user + nice + system + interrupts + soft_interrupts + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft_interrupts = 0,
+         steal = 0;
+  file >> name >> user >> nice >> system >> idle >> waiting >> interrupts >> soft_interrupts >>
+      steal;
+  return (user + nice + system + interrupts + soft_interrupts + steal) /
+         static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 // What a worker has done by its last report.
@@ -168,11 +189,13 @@ absl::StatusOr<Progress> NextReport(ProcessCluster& cluster, NetworkNamespaces& 
                                },
                                kReportTimeout)
                            .status());
-  if (progress.steps == *first) return absl::AbortedError(absl::StrCat("the training has ended:\n", cluster.Describe()));
+  if (progress.steps == *first)
+    return absl::AbortedError(absl::StrCat("the training has ended:\n", cluster.Describe()));
   progress.time = Clock::Real().Now();
   progress.cpu_s = CpuSeconds(cluster.node(kWorker).pid());
   progress.others_cpu_s = MachineCpuSeconds();
-  for (const std::string& name : cluster.names()) progress.others_cpu_s -= CpuSeconds(cluster.node(name).pid());
+  for (const std::string& name : cluster.names())
+    progress.others_cpu_s -= CpuSeconds(cluster.node(name).pid());
   PAWL_ASSIGN_OR_RETURN(const uint64_t sent, network.SentBytes(kWorker));
   progress.sent_bytes = static_cast<double>(sent);
   return progress;
@@ -200,9 +223,11 @@ absl::StatusOr<Turn> MeasureTurn(ProcessCluster& cluster, NetworkNamespaces& net
                      .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
                      .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
                      .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
-                     .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
-  std::fprintf(stderr, "%.0f steps of %.1f ms, %.1f ms computing; others keep %.1f processors busy\n", steps, turn.step_ms,
-               turn.computing_ms, turn.others_processors);
+                     .others_processors =
+                         (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
+  std::fprintf(stderr,
+               "%.0f steps of %.1f ms, %.1f ms computing; others keep %.1f processors busy\n",
+               steps, turn.step_ms, turn.computing_ms, turn.others_processors);
   return turn;
 }
 
@@ -231,7 +256,8 @@ nlohmann::ordered_json Json(const std::vector<Turn>& turns) {
   return figures;
 }
 
-absl::StatusOr<std::vector<Turn>> MeasureTurns(ProcessCluster& cluster, NetworkNamespaces& network) {
+absl::StatusOr<std::vector<Turn>> MeasureTurns(ProcessCluster& cluster,
+                                               NetworkNamespaces& network) {
   std::vector<Turn> turns;
   for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
     PAWL_ASSIGN_OR_RETURN(turns.emplace_back(), MeasureTurn(cluster, network));
@@ -259,7 +285,8 @@ uint64_t RateFor(double communication_ms) {
   return wanted > 0 ? wanted : static_cast<uint64_t>(1e3 * LeastBytes() / communication_ms);
 }
 
-// A turn whose links are limited, and the one before it, whose are not: under the same load of the machine, if there is any.
+// A turn whose links are limited, and the one before it, whose are not: under the same load of the
+// machine, if there is any.
 struct Pair {
   Turn free;
   Turn limited;
@@ -268,13 +295,14 @@ struct Pair {
   double Larger() const { return std::max(free.computing_ms, communication_ms); }
 };
 
-absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, const std::string& data,
-                                                   uint64_t bucket_bytes) {
+absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network,
+                                                   const std::string& data, uint64_t bucket_bytes) {
   std::vector<Pair> pairs;
   {
-    PAWL_ASSIGN_OR_RETURN(const auto cluster,
-                          Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch),
-                                absl::GetFlag(FLAGS_element_delay_ns), bucket_bytes));
+    PAWL_ASSIGN_OR_RETURN(
+        const auto cluster,
+        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch),
+              absl::GetFlag(FLAGS_element_delay_ns), bucket_bytes));
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
       Pair& pair = pairs.emplace_back();
       PAWL_ASSIGN_OR_RETURN(pair.free, MeasureTurn(*cluster, network));
@@ -294,26 +322,29 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, c
            std::max(b.free.others_processors, b.limited.others_processors);
   });
   for (const Pair& pair : pairs) {
-    turns.push_back({{"computing_ms", pair.free.computing_ms},
-                     {"communication_ms", pair.communication_ms},
-                     {"step_ms", pair.limited.step_ms},
-                     {"step_of_larger", pair.limited.step_ms / pair.Larger()},
-                     {"others_processors", {pair.free.others_processors, pair.limited.others_processors}}});
+    turns.push_back(
+        {{"computing_ms", pair.free.computing_ms},
+         {"communication_ms", pair.communication_ms},
+         {"step_ms", pair.limited.step_ms},
+         {"step_of_larger", pair.limited.step_ms / pair.Larger()},
+         {"others_processors", {pair.free.others_processors, pair.limited.others_processors}}});
     free.push_back(pair.free);
     limited.push_back(pair.limited);
     if (2 * ratios.size() < pairs.size()) ratios.push_back(pair.limited.step_ms / pair.Larger());
   }
   std::sort(ratios.begin(), ratios.end());
-  return nlohmann::ordered_json{{"bucket_bytes", bucket_bytes},
-                                {"step_of_larger", ratios[ratios.size() / 2]},
-                                {"sent_of_least_bytes", Median(limited, &Turn::sent_bytes) / LeastBytes()},
-                                {"link_not_limited", Json(free)},
-                                {"link_limited", Json(limited)},
-                                {"turns", turns}};
+  return nlohmann::ordered_json{
+      {"bucket_bytes", bucket_bytes},
+      {"step_of_larger", ratios[ratios.size() / 2]},
+      {"sent_of_least_bytes", Median(limited, &Turn::sent_bytes) / LeastBytes()},
+      {"link_not_limited", Json(free)},
+      {"link_limited", Json(limited)},
+      {"turns", turns}};
 }
 
 absl::StatusOr<nlohmann::ordered_json> Measure() {
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkNamespaces> network, NetworkNamespaces::Enter());
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkNamespaces> network,
+                        NetworkNamespaces::Enter());
   PAWL_ASSIGN_OR_RETURN(const std::string data, WriteData());
   std::vector<uint64_t> cases;
   for (const std::string& text : absl::GetFlag(FLAGS_bucket_bytes)) {
@@ -322,13 +353,15 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     }
   }
   if (cases.empty() || absl::GetFlag(FLAGS_workers) < 2 || absl::GetFlag(FLAGS_rounds) == 0) {
-    return absl::InvalidArgumentError("--bucket_bytes and --rounds: at least one; --workers: at least 2");
+    return absl::InvalidArgumentError(
+        "--bucket_bytes and --rounds: at least one; --workers: at least 2");
   }
 
   std::vector<Turn> alone;
   {
-    PAWL_ASSIGN_OR_RETURN(const auto cluster, Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch),
-                                                    absl::GetFlag(FLAGS_element_delay_ns), cases.front()));
+    PAWL_ASSIGN_OR_RETURN(const auto cluster,
+                          Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch),
+                                absl::GetFlag(FLAGS_element_delay_ns), cases.front()));
     PAWL_ASSIGN_OR_RETURN(alone, MeasureTurns(*cluster, *network));
   }
   const uint64_t bytes_per_second = RateFor(Median(alone, &Turn::step_ms));
@@ -339,16 +372,19 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                     {"one_worker_alone", Json(alone)}};
   {
     // A sample a rank: as good as no computation.
-    PAWL_ASSIGN_OR_RETURN(const auto cluster, Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1,
-                                                    /*element_delay_ns=*/0, cases.front()));
+    PAWL_ASSIGN_OR_RETURN(const auto cluster,
+                          Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1,
+                                /*element_delay_ns=*/0, cases.front()));
     PAWL_RETURN_IF_ERROR(LimitAll(*network, bytes_per_second));
     PAWL_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MeasureTurns(*cluster, *network));
     PAWL_RETURN_IF_ERROR(UnlimitAll(*network));
     figures["one_sample_a_rank"] = Json(turns);
-    figures["one_sample_a_rank"]["least_ms"] = 1e3 * LeastBytes() / static_cast<double>(bytes_per_second);
+    figures["one_sample_a_rank"]["least_ms"] =
+        1e3 * LeastBytes() / static_cast<double>(bytes_per_second);
   }
   for (const uint64_t bucket_bytes : cases) {
-    PAWL_ASSIGN_OR_RETURN(figures["cases"].emplace_back(), MeasureCase(*network, data, bucket_bytes));
+    PAWL_ASSIGN_OR_RETURN(figures["cases"].emplace_back(),
+                          MeasureCase(*network, data, bucket_bytes));
   }
   return figures;
 }
@@ -358,21 +394,31 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "How much of the communication of dense gradients is hidden behind computation. Workers that train an MLP's\n"
-      "dense part by collectives are hosts of their own (network namespaces: no rights are needed where the kernel gives\n"
-      "them to everybody), whose links are limited so that a step's bytes take as long as its computation. Prints:\n"
+      "How much of the communication of dense gradients is hidden behind computation. Workers that "
+      "train an MLP's\n"
+      "dense part by collectives are hosts of their own (network namespaces: no rights are needed "
+      "where the kernel gives\n"
+      "them to everybody), whose links are limited so that a step's bytes take as long as its "
+      "computation. Prints:\n"
       "  one_worker_alone    computation without communication\n"
       "  one_sample_a_rank   communication (as good as) without computation, at the limited rate\n"
-      "  cases               both, for each of --bucket_bytes, in pairs of turns: the link not limited, then limited;\n"
-      "                      step_of_larger is the step's time over the larger of computation (while the link is not\n"
-      "                      limited) and communication (the least bytes over the rate): 1 is perfect, 2 is no overlap\n"
-      "All figures are means of a step of worker-0, as it reports its progress, and of those of --rounds turns the median "
+      "  cases               both, for each of --bucket_bytes, in pairs of turns: the link not "
+      "limited, then limited;\n"
+      "                      step_of_larger is the step's time over the larger of computation "
+      "(while the link is not\n"
+      "                      limited) and communication (the least bytes over the rate): 1 is "
+      "perfect, 2 is no overlap\n"
+      "All figures are means of a step of worker-0, as it reports its progress, and of those of "
+      "--rounds turns the median "
       "of\n"
-      "the half that other programs have disturbed least (others_processors says how many processors they kept busy; "
+      "the half that other programs have disturbed least (others_processors says how many "
+      "processors they kept busy; "
       "`turns`\n"
-      "has step_ms and that of all). computing_ms is the part of a step in which the worker waits for nothing, "
+      "has step_ms and that of all). computing_ms is the part of a step in which the worker waits "
+      "for nothing, "
       "worker_cpu_ms\n"
-      "the processor time of all its threads. Each worker needs a core for itself; where there are not as many:\n"
+      "the processor time of all its threads. Each worker needs a core for itself; where there are "
+      "not as many:\n"
       "  bazel run -c opt //tests/perf:overlap -- --rank_batch=1 --element_delay_ns=60");
   absl::ParseCommandLine(argc, argv);
   const auto figures = pawl::Measure();

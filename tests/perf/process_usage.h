@@ -6,7 +6,8 @@
 
 namespace pawl {
 
-// Seconds of all its threads since it began, in user and kernel mode; 0 if there is no such process.
+// Seconds of all its threads since it began, in user and kernel mode; 0 if there is no such
+// process.
 double CpuSeconds(pid_t pid);
 
 }  // namespace pawl

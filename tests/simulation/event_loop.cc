@@ -22,11 +22,13 @@ uint64_t SeededRandom::Next() {
 
 EventLoop::~EventLoop() = default;
 
-void EventLoop::Schedule(MonotonicDuration delay, std::shared_ptr<Life> owner, std::string_view what, Action action) {
+void EventLoop::Schedule(MonotonicDuration delay, std::shared_ptr<Incarnation> owner,
+                         std::string_view what, Action action) {
   if (owner != nullptr && !owner->alive) return;
   // Far deadlines must not overflow.
   delay = std::clamp<MonotonicDuration>(delay, MonotonicDuration::zero(), std::chrono::hours(24));
-  events_.emplace(std::pair(now_ + delay, next_++), Event{std::move(owner), std::string(what), std::move(action)});
+  events_.emplace(std::pair(now_ + delay, next_++),
+                  Event{std::move(owner), std::string(what), std::move(action)});
 }
 
 bool EventLoop::Step() {
@@ -37,20 +39,21 @@ bool EventLoop::Step() {
     events_.erase(first);
     if (event.owner != nullptr && !event.owner->alive) continue;
     if (event.owner != nullptr && event.owner->paused) {
-      const std::shared_ptr<Life> owner = event.owner;
+      const std::shared_ptr<Incarnation> owner = event.owner;
       held_[owner].push_back(std::move(event));
       continue;
     }
-    Trace(event.owner == nullptr ? std::string_view() : std::string_view(event.owner->name), event.what);
+    Trace(event.owner == nullptr ? std::string_view() : std::string_view(event.owner->name),
+          event.what);
     event.action();
     return true;
   }
   return false;
 }
 
-void EventLoop::Resume(const std::shared_ptr<Life>& life) {
-  life->paused = false;
-  const auto held = held_.find(life);
+void EventLoop::Resume(const std::shared_ptr<Incarnation>& incarnation) {
+  incarnation->paused = false;
+  const auto held = held_.find(incarnation);
   if (held == held_.end()) return;
   for (Event& event : held->second) events_.emplace(std::pair(now_, next_++), std::move(event));
   held_.erase(held);
@@ -70,8 +73,9 @@ void EventLoop::Trace(std::string_view owner, std::string_view what) {
   trace_.push_back({elapsed(), number_, std::string(owner), std::string(what)});
   if (trace_.size() > kTraceLength) trace_.pop_front();
   if (print_) {
-    std::printf("%12.6f #%llu %.*s: %.*s\n", Seconds(elapsed()), static_cast<unsigned long long>(number_),
-                static_cast<int>(owner.size()), owner.data(), static_cast<int>(what.size()), what.data());
+    std::printf("%12.6f #%llu %.*s: %.*s\n", Seconds(elapsed()),
+                static_cast<unsigned long long>(number_), static_cast<int>(owner.size()),
+                owner.data(), static_cast<int>(what.size()), what.data());
   }
 }
 

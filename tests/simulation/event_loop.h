@@ -16,9 +16,10 @@
 
 namespace pawl {
 
-// One life of a simulated process: nothing of it happens while it is paused, or after its death.
-struct Life {
-  Life(std::string name, int site) : name(std::move(name)), site(site) {}
+// One incarnation of a simulated process: nothing of it happens while it is paused, or after its
+// death.
+struct Incarnation {
+  Incarnation(std::string name, int site) : name(std::move(name)), site(site) {}
 
   const std::string name;
   // The machine, as far as the network is concerned.
@@ -36,7 +37,9 @@ class SeededRandom {
   // 0 to bound - 1. REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) { return Next() % bound; }
   uint64_t Between(uint64_t low, uint64_t high) { return low + Below(high - low + 1); }
-  bool Chance(double probability) { return static_cast<double>(Next() >> 11) * 0x1.0p-53 < probability; }
+  bool Chance(double probability) {
+    return static_cast<double>(Next() >> 11) * 0x1.0p-53 < probability;
+  }
   MonotonicDuration Between(MonotonicDuration low, MonotonicDuration high) {
     return MonotonicDuration(static_cast<MonotonicDuration::rep>(
         Between(static_cast<uint64_t>(low.count()), static_cast<uint64_t>(high.count()))));
@@ -68,13 +71,15 @@ class EventLoop {
   MonotonicDuration elapsed() const { return now_ - kBegin; }
 
   // `owner` null: the world, which is neither paused nor dies. `what` names the event in the trace.
-  void Schedule(MonotonicDuration delay, std::shared_ptr<Life> owner, std::string_view what, Action action);
+  void Schedule(MonotonicDuration delay, std::shared_ptr<Incarnation> owner, std::string_view what,
+                Action action);
 
-  // Runs the next event that is not a dead life's; those of paused lives are kept until Resume. False: there is none.
+  // Runs the next event that is not a dead incarnation's; those of paused lives are kept until
+  // Resume. False: there is none.
   bool Step();
 
-  // What the life has missed happens now, in order.
-  void Resume(const std::shared_ptr<Life>& life);
+  // What the incarnation has missed happens now, in order.
+  void Resume(const std::shared_ptr<Incarnation>& incarnation);
 
   // Adds a line to the trace.
   void Note(std::string_view what);
@@ -92,7 +97,7 @@ class EventLoop {
   static constexpr MonotonicTime kBegin{std::chrono::hours(1)};
 
   struct Event {
-    std::shared_ptr<Life> owner;
+    std::shared_ptr<Incarnation> owner;
     std::string what;
     Action action;
   };
@@ -105,12 +110,12 @@ class EventLoop {
   uint64_t hash_ = 14695981039346656037u;
   bool print_ = false;
   std::map<std::pair<MonotonicTime, uint64_t>, Event> events_;
-  std::map<std::shared_ptr<Life>, std::deque<Event>> held_;
+  std::map<std::shared_ptr<Incarnation>, std::deque<Event>> held_;
   std::deque<Ran> trace_;
 };
 
-// The clock of one simulated machine, which began to count elsewhere. Now() stands still while the machine is suspended,
-// LeaseNow() goes on and drifts.
+// The clock of one simulated machine, which began to count elsewhere. Now() stands still while the
+// machine is suspended, LeaseNow() goes on and drifts.
 class MachineClock final : public Clock {
  public:
   // `drift`: by how much LeaseNow is faster than the world, in parts of a million.
@@ -118,8 +123,9 @@ class MachineClock final : public Clock {
       : loop_(loop), offset_(offset), drift_(drift) {}
 
   MonotonicTime Now() const override {
-    const MonotonicDuration still =
-        suspended_since_ == MonotonicTime::max() ? MonotonicDuration::zero() : loop_.now() - suspended_since_;
+    const MonotonicDuration still = suspended_since_ == MonotonicTime::max()
+                                        ? MonotonicDuration::zero()
+                                        : loop_.now() - suspended_since_;
     return loop_.now() + offset_ - suspended_ - still;
   }
   MonotonicTime LeaseNow() const override {

@@ -19,9 +19,15 @@ constexpr milliseconds kFaultIntervalAtBegin{8};
 
 }  // namespace
 
-FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const Schedule& schedule,
-                             SimulatedCluster& cluster, std::vector<SimulatedSender*> senders)
-    : loop_(loop), network_(network), random_(random), schedule_(schedule), cluster_(cluster), senders_(std::move(senders)) {
+FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
+                             const Schedule& schedule, SimulatedCluster& cluster,
+                             std::vector<SimulatedSender*> senders)
+    : loop_(loop),
+      network_(network),
+      random_(random),
+      schedule_(schedule),
+      cluster_(cluster),
+      senders_(std::move(senders)) {
   if (schedule.kills_servers) kinds_.push_back(&FaultInjector::KillServer);
   if (schedule.kills_all_servers) kinds_.push_back(&FaultInjector::KillAllServers);
   if (schedule.kills_scheduler) kinds_.push_back(&FaultInjector::KillScheduler);
@@ -36,7 +42,8 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
   if (schedule.loses_scheduler_state) {
     kinds_.push_back(&FaultInjector::LoseSchedulerState);
-    if (schedule.loses_servers_with_state) kinds_.push_back(&FaultInjector::LoseSchedulerStateAndServers);
+    if (schedule.loses_servers_with_state)
+      kinds_.push_back(&FaultInjector::LoseSchedulerStateAndServers);
   }
   if (schedule.late_control) network.SetLateControl(0.05);
 }
@@ -53,21 +60,23 @@ void FaultInjector::End() {
   network_.faults() = NetworkFaults();
   network_.SetLateControl(0);
   cluster_.scheduler().clock().Resume();
-  for (int server = 0; server < cluster_.servers(); ++server) cluster_.server_clock(server).Resume();
-  for (const std::shared_ptr<Life>& life : paused_) loop_.Resume(life);
+  for (int server = 0; server < cluster_.servers(); ++server)
+    cluster_.server_clock(server).Resume();
+  for (const std::shared_ptr<Incarnation>& incarnation : paused_) loop_.Resume(incarnation);
   paused_.clear();
-  if (cluster_.scheduler().life() == nullptr) cluster_.scheduler().Start();
+  if (cluster_.scheduler().incarnation() == nullptr) cluster_.scheduler().Start();
   for (int server = 0; server < cluster_.servers(); ++server) {
-    if (cluster_.server_life(server) == nullptr) cluster_.StartServer(server);
+    if (cluster_.server_incarnation(server) == nullptr) cluster_.StartServer(server);
   }
   for (SimulatedSender* const sender : senders_) {
-    if (sender->life() == nullptr) sender->Start();
+    if (sender->incarnation() == nullptr) sender->Start();
   }
 }
 
 void FaultInjector::Next() {
   const bool begins = schedule_.faults_at_begin && loop_.elapsed() < kBegin;
-  const MonotonicDuration mean = begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
+  const MonotonicDuration mean =
+      begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
   In(MonotonicDuration::zero(), 2 * mean, [this] {
     // Were its original dead, the copy would be taken for it, with what it had when it was made.
     cluster_.KillCopy();
@@ -76,10 +85,12 @@ void FaultInjector::Next() {
   });
 }
 
-void FaultInjector::In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action) {
-  loop_.Schedule(random_.Between(low, high), nullptr, "weather", [this, action = std::move(action)] {
-    if (!ended_) action();
-  });
+void FaultInjector::In(MonotonicDuration low, MonotonicDuration high,
+                       std::function<void()> action) {
+  loop_.Schedule(random_.Between(low, high), nullptr, "weather",
+                 [this, action = std::move(action)] {
+                   if (!ended_) action();
+                 });
 }
 
 void FaultInjector::Note(const std::string& what) {
@@ -106,13 +117,13 @@ bool FaultInjector::MayDisturbServer(int server) {
 void FaultInjector::StartServerIn(int server) {
   In(milliseconds(50), milliseconds(4000), [this, server] {
     disturbed_.erase(disturbed_.find(server));
-    if (cluster_.server_life(server) == nullptr) cluster_.StartServer(server);
+    if (cluster_.server_incarnation(server) == nullptr) cluster_.StartServer(server);
   });
 }
 
 void FaultInjector::KillServer() {
   const int server = RandomServer();
-  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;
   Note(absl::StrCat("server ", server, " is killed"));
   disturbed_.insert(server);
   cluster_.KillServer(server);
@@ -122,7 +133,7 @@ void FaultInjector::KillServer() {
 void FaultInjector::KillAllServers() {
   Note("all servers are killed");
   for (int server = 0; server < cluster_.servers(); ++server) {
-    if (cluster_.server_life(server) == nullptr) continue;
+    if (cluster_.server_incarnation(server) == nullptr) continue;
     disturbed_.insert(server);
     cluster_.KillServer(server);
     StartServerIn(server);
@@ -130,7 +141,7 @@ void FaultInjector::KillAllServers() {
 }
 
 void FaultInjector::KillScheduler() {
-  if (cluster_.scheduler().life() == nullptr) return;
+  if (cluster_.scheduler().incarnation() == nullptr) return;
   Note("the scheduler is killed");
   cluster_.scheduler().Kill();
   StartSchedulerIn(milliseconds(random_.Chance(0.3) ? 6000 : 1500));
@@ -138,7 +149,7 @@ void FaultInjector::KillScheduler() {
 
 void FaultInjector::StartSchedulerIn(MonotonicDuration high) {
   In(milliseconds(50), high, [this] {
-    if (cluster_.scheduler().life() != nullptr) return;
+    if (cluster_.scheduler().incarnation() != nullptr) return;
     // Five, ten or forty heartbeats.
     if (schedule_.changes_lease) {
       constexpr int kLeases[] = {5, 10, 40};
@@ -150,87 +161,95 @@ void FaultInjector::StartSchedulerIn(MonotonicDuration high) {
 
 void FaultInjector::KillSender() {
   SimulatedSender& sender = RandomSender();
-  if (sender.life() == nullptr) return;
-  Note(absl::StrCat(sender.life()->name, " is killed"));
+  if (sender.incarnation() == nullptr) return;
+  Note(absl::StrCat(sender.incarnation()->name, " is killed"));
   sender.Kill();
   In(milliseconds(50), milliseconds(3000), [&sender] {
-    if (sender.life() == nullptr) sender.Start();
+    if (sender.incarnation() == nullptr) sender.Start();
   });
 }
 
 void FaultInjector::Drain() {
   const int server = RandomServer();
-  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;
   // Where others can take its replicas over.
   if (static_cast<int>(schedule_.replicas) >= cluster_.servers()) return;
   Note(absl::StrCat("server ", server, " is asked to end"));
   disturbed_.insert(server);
   cluster_.DrainServer(server);
-  In(milliseconds(3000), milliseconds(6000), [this, server] { disturbed_.erase(disturbed_.find(server)); });
+  In(milliseconds(3000), milliseconds(6000),
+     [this, server] { disturbed_.erase(disturbed_.find(server)); });
 }
 
 void FaultInjector::Pause() {
   const uint64_t which = random_.Below(2 + senders_.size());
   if (which == 0) {
-    if (cluster_.scheduler().life() != nullptr) PauseLife(cluster_.scheduler().life());
+    if (cluster_.scheduler().incarnation() != nullptr)
+      PauseIncarnation(cluster_.scheduler().incarnation());
     return;
   }
   if (which >= 2) {
-    const std::shared_ptr<Life>& life = senders_[which - 2]->life();
-    if (life != nullptr) PauseLife(life);
+    const std::shared_ptr<Incarnation>& incarnation = senders_[which - 2]->incarnation();
+    if (incarnation != nullptr) PauseIncarnation(incarnation);
     return;
   }
   const int server = RandomServer();
-  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;
   disturbed_.insert(server);
-  PauseLife(cluster_.server_life(server));
-  In(milliseconds(6000), milliseconds(8000), [this, server] { disturbed_.erase(disturbed_.find(server)); });
+  PauseIncarnation(cluster_.server_incarnation(server));
+  In(milliseconds(6000), milliseconds(8000),
+     [this, server] { disturbed_.erase(disturbed_.find(server)); });
 }
 
-void FaultInjector::PauseLife(const std::shared_ptr<Life>& life) {
-  if (life->paused) return;
-  Note(absl::StrCat(life->name, " is paused"));
-  life->paused = true;
-  paused_.push_back(life);
-  In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, life] {
-    loop_.Note(absl::StrCat(life->name, " goes on"));
-    paused_.erase(std::find(paused_.begin(), paused_.end(), life));
-    loop_.Resume(life);
+void FaultInjector::PauseIncarnation(const std::shared_ptr<Incarnation>& incarnation) {
+  if (incarnation->paused) return;
+  Note(absl::StrCat(incarnation->name, " is paused"));
+  incarnation->paused = true;
+  paused_.push_back(incarnation);
+  In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, incarnation] {
+    loop_.Note(absl::StrCat(incarnation->name, " goes on"));
+    paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
+    loop_.Resume(incarnation);
   });
 }
 
 void FaultInjector::Suspend() {
   if (random_.Chance(0.2)) {
-    if (cluster_.scheduler().life() != nullptr) SuspendMachine(cluster_.scheduler().life(), cluster_.scheduler().clock());
+    if (cluster_.scheduler().incarnation() != nullptr)
+      SuspendMachine(cluster_.scheduler().incarnation(), cluster_.scheduler().clock());
     return;
   }
   const int server = RandomServer();
-  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;
   disturbed_.insert(server);
-  SuspendMachine(cluster_.server_life(server), cluster_.server_clock(server));
-  In(milliseconds(6000), milliseconds(8000), [this, server] { disturbed_.erase(disturbed_.find(server)); });
+  SuspendMachine(cluster_.server_incarnation(server), cluster_.server_clock(server));
+  In(milliseconds(6000), milliseconds(8000),
+     [this, server] { disturbed_.erase(disturbed_.find(server)); });
 }
 
-void FaultInjector::SuspendMachine(const std::shared_ptr<Life>& life, MachineClock& clock) {
-  if (life->paused) return;
-  Note(absl::StrCat("the machine of ", life->name, " is suspended"));
-  life->paused = true;
+void FaultInjector::SuspendMachine(const std::shared_ptr<Incarnation>& incarnation,
+                                   MachineClock& clock) {
+  if (incarnation->paused) return;
+  Note(absl::StrCat("the machine of ", incarnation->name, " is suspended"));
+  incarnation->paused = true;
   clock.Suspend();
-  paused_.push_back(life);
-  In(milliseconds(20), milliseconds(random_.Chance(0.3) ? 600 : 5000), [this, life, &clock] {
-    loop_.Note(absl::StrCat("the machine of ", life->name, " goes on"));
-    // It was killed meanwhile, and the machine started again, unless the life is the one that was suspended.
-    if (life->alive) clock.Resume();
-    paused_.erase(std::find(paused_.begin(), paused_.end(), life));
-    loop_.Resume(life);
+  paused_.push_back(incarnation);
+  In(milliseconds(20), milliseconds(random_.Chance(0.3) ? 600 : 5000), [this, incarnation, &clock] {
+    loop_.Note(absl::StrCat("the machine of ", incarnation->name, " goes on"));
+    // It was killed meanwhile, and the machine started again, unless the incarnation is the one
+    // that was suspended.
+    if (incarnation->alive) clock.Resume();
+    paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
+    loop_.Resume(incarnation);
   });
 }
 
 void FaultInjector::CutNetwork() {
-  const int sites = SimulatedCluster::SiteOfServer(cluster_.servers()) + static_cast<int>(senders_.size());
+  const int sites =
+      SimulatedCluster::SiteOfServer(cluster_.servers()) + static_cast<int>(senders_.size());
   const int site = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
-  const bool is_server =
-      site >= SimulatedCluster::SiteOfServer(0) && site < SimulatedCluster::SiteOfServer(cluster_.servers());
+  const bool is_server = site >= SimulatedCluster::SiteOfServer(0) &&
+                         site < SimulatedCluster::SiteOfServer(cluster_.servers());
   const int server = site - SimulatedCluster::SiteOfServer(0);
   // A scheduler that hears no server takes all of them for dead; none has lost anything.
   if (is_server && !MayDisturbServer(server)) return;
@@ -243,15 +262,16 @@ void FaultInjector::CutNetwork() {
     if (direction != 1) cuts.emplace_back(site, other);
     if (direction != 2) cuts.emplace_back(other, site);
   }
-  Note(absl::StrCat("site ", site, " is cut off from ", from_all ? "all" : absl::StrCat("site ", peer), ", direction ",
-                    direction));
+  Note(absl::StrCat("site ", site, " is cut off from ",
+                    from_all ? "all" : absl::StrCat("site ", peer), ", direction ", direction));
   for (const auto& [from, to] : cuts) network_.SetCut(from, to, true);
   if (is_server) disturbed_.insert(server);
-  In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000), [this, cuts, site, is_server, server] {
-    loop_.Note(absl::StrCat("site ", site, " is no longer cut off"));
-    for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
-    if (is_server) disturbed_.erase(disturbed_.find(server));
-  });
+  In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000),
+     [this, cuts, site, is_server, server] {
+       loop_.Note(absl::StrCat("site ", site, " is no longer cut off"));
+       for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
+       if (is_server) disturbed_.erase(disturbed_.find(server));
+     });
 }
 
 bool FaultInjector::IsRedundant() {
@@ -264,14 +284,17 @@ bool FaultInjector::IsRedundant() {
   for (int partition = 0; partition < routing->primary_size(); ++partition) {
     const PartitionReplicas& replicas = routing->replicas(partition);
     if (routing->primary(partition) >= static_cast<uint32_t>(routing->servers_size())) return false;
-    if (replicas.backups_size() + 1u < schedule_.replicas || replicas.confirm_since() != 0) return false;
+    if (replicas.backups_size() + 1u < schedule_.replicas || replicas.confirm_since() != 0)
+      return false;
   }
   return true;
 }
 
 bool FaultInjector::IsAdopted(const RoutingTable& routing) {
   for (int server = 0; server < cluster_.servers(); ++server) {
-    if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing.epoch()) return false;
+    if (cluster_.server(server) == nullptr ||
+        cluster_.server(server)->data_plane().epoch() != routing.epoch())
+      return false;
   }
   return true;
 }
@@ -289,7 +312,8 @@ void FaultInjector::LoseDisk() {
   // Who has what, a state that is lost too does not say.
   if (!redundant && schedule_.loses_scheduler_state) return;
   if (redundant) disk_is_lost_ = false;
-  // What two servers have at every acknowledgement one disk does not take away, whoever else is dead at the moment.
+  // What two servers have at every acknowledgement one disk does not take away, whoever else is
+  // dead at the moment.
   if (!redundant && (schedule_.min_in_sync < 2 || disk_is_lost_)) return;
   disk_is_lost_ = true;
   const int lost = RandomServer();
@@ -307,7 +331,7 @@ void FaultInjector::LoseDisk() {
   if (random_.Chance(0.5)) return StartServerIn(other);
   In(milliseconds(20), milliseconds(100), [this, other] {
     disturbed_.erase(disturbed_.find(other));
-    if (cluster_.server_life(other) == nullptr) cluster_.StartServer(other);
+    if (cluster_.server_incarnation(other) == nullptr) cluster_.StartServer(other);
   });
 }
 
@@ -330,7 +354,9 @@ void FaultInjector::CopyDisk() {
   // The original must be heard, by a scheduler that knows it.
   if (cluster_.scheduler().is_rebuilding()) return;
   const NetworkFaults& faults = network_.faults();
-  if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().life() == nullptr || network_.AnyCut()) return;
+  if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().incarnation() == nullptr ||
+      network_.AnyCut())
+    return;
   if (faults.lose_request > 0 || faults.lose_reply > 0 || faults.slow > 0) return;
   const int server = RandomServer();
   if (cluster_.server(server) == nullptr || !cluster_.server(server)->serving()) return;
@@ -341,8 +367,8 @@ void FaultInjector::CopyDisk() {
 void FaultInjector::LoseSchedulerState() {
   const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
   if (!routing.has_value()) return;
-  // Before there is a table a server may come back without a partition and has lost nothing; a scheduler that rebuilds its
-  // state cannot tell, and refuses.
+  // Before there is a table a server may come back without a partition and has lost nothing; a
+  // scheduler that rebuilds its state cannot tell, and refuses.
   has_begun_ |= IsAdopted(*routing) && AllHaveTheTable();
   if (!has_begun_) return;
   Note("the scheduler is killed, and its state is lost");
@@ -355,7 +381,8 @@ void FaultInjector::LoseSchedulerStateAndServers() {
   const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
   if (!IsRedundant()) return;
   std::set<int> lost;
-  const uint64_t most = std::min<uint64_t>(schedule_.replicas, static_cast<uint64_t>(cluster_.servers()) - 1);
+  const uint64_t most =
+      std::min<uint64_t>(schedule_.replicas, static_cast<uint64_t>(cluster_.servers()) - 1);
   for (uint64_t count = random_.Between(1, most); lost.size() < count;) lost.insert(RandomServer());
   std::set<std::string> lost_names;
   for (const int server : lost) lost_names.insert(cluster_.server(server)->node());
@@ -365,12 +392,13 @@ void FaultInjector::LoseSchedulerStateAndServers() {
       return lost_names.contains(routing->servers(static_cast<int>(server)).node());
     };
     const auto& backups = routing->replicas(partition).backups();
-    if (is_lost(routing->primary(partition)) && std::all_of(backups.begin(), backups.end(), is_lost)) {
+    if (is_lost(routing->primary(partition)) &&
+        std::all_of(backups.begin(), backups.end(), is_lost)) {
       lost_partitions.insert(static_cast<uint32_t>(partition));
     }
   }
-  Note(absl::StrCat("the scheduler and ", absl::StrJoin(lost_names, ", "), " lose all that they have: partitions ",
-                    absl::StrJoin(lost_partitions, ", ")));
+  Note(absl::StrCat("the scheduler and ", absl::StrJoin(lost_names, ", "),
+                    " lose all that they have: partitions ", absl::StrJoin(lost_partitions, ", ")));
   ++state_losses_;
   cluster_.scheduler().LoseState();
   cluster_.scheduler().ExpectRefusal(std::move(lost_partitions));
@@ -392,8 +420,8 @@ void FaultInjector::DisturbNetwork() {
   if (random_.Chance(0.5)) faults.slow = gently ? 0.02 : 0.1;
   if (gently) faults.slow_delay = milliseconds(200);
   if (random_.Chance(0.3)) faults.max_delay = milliseconds(30);
-  Note(absl::StrCat("the network loses ", faults.lose_request, " of requests, ", faults.lose_reply, " of replies, doubles ",
-                    faults.duplicate, ", holds up ", faults.slow));
+  Note(absl::StrCat("the network loses ", faults.lose_request, " of requests, ", faults.lose_reply,
+                    " of replies, doubles ", faults.duplicate, ", holds up ", faults.slow));
   network_.faults() = faults;
   const uint64_t period = ++network_period_;
   In(milliseconds(500), milliseconds(5000), [this, period] {

@@ -16,13 +16,14 @@
 
 namespace pawl {
 
-// With durability MEMORY a server is disturbed only while no other one is and every partition has two replicas, so
-// that the data lives on. Not thread-safe.
+// With durability MEMORY a server is disturbed only while no other one is and every partition has
+// two replicas, so that the data lives on. Not thread-safe.
 class FaultInjector {
  public:
   // All of them outlive it.
-  FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const Schedule& schedule,
-                SimulatedCluster& cluster, std::vector<SimulatedSender*> senders);
+  FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
+                const Schedule& schedule, SimulatedCluster& cluster,
+                std::vector<SimulatedSender*> senders);
 
   void Start();
   // No more faults; what is dead or paused goes on, the network is as good as new.
@@ -62,12 +63,14 @@ class FaultInjector {
   // REQUIRES: IsAdopted.
   bool AllHaveTheTable();
   void StartSchedulerIn(MonotonicDuration high);
-  void PauseLife(const std::shared_ptr<Life>& life);
-  void SuspendMachine(const std::shared_ptr<Life>& life, MachineClock& clock);
+  void PauseIncarnation(const std::shared_ptr<Incarnation>& incarnation);
+  void SuspendMachine(const std::shared_ptr<Incarnation>& incarnation, MachineClock& clock);
   // After a time of low to high.
   void In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action);
   void StartServerIn(int server);
-  int RandomServer() { return static_cast<int>(random_.Below(static_cast<uint64_t>(cluster_.servers()))); }
+  int RandomServer() {
+    return static_cast<int>(random_.Below(static_cast<uint64_t>(cluster_.servers())));
+  }
   SimulatedSender& RandomSender() { return *senders_[random_.Below(senders_.size())]; }
   void Note(const std::string& what);
 
@@ -82,7 +85,7 @@ class FaultInjector {
   uint64_t faults_ = 0;
   uint64_t state_losses_ = 0;
   // Lives that are paused, in the order in which they were.
-  std::vector<std::shared_ptr<Life>> paused_;
+  std::vector<std::shared_ptr<Incarnation>> paused_;
   // Servers that are dead, paused, draining or cut off.
   std::multiset<int> disturbed_;
   uint64_t network_period_ = 0;

@@ -8,12 +8,13 @@
 namespace pawl {
 
 std::string Schedule::ToString() const {
-  std::string text =
-      absl::StrCat("seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", min_in_sync, " of them in sync, ",
-                   partitions, " partitions, ", Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()),
-                   "(", consistency.staleness(), "), ", workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ",
-                   clients, " clients, ", pushes, " pushes, lease ", lease.count(), " ms, storm ", storm.count(),
-                   " ms, a fault every ", fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
+  std::string text = absl::StrCat(
+      "seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", min_in_sync,
+      " of them in sync, ", partitions, " partitions, ", Durability_Name(durability), ", ",
+      ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(), "), ", workers, " x ",
+      ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes,
+      " pushes, lease ", lease.count(), " ms, storm ", storm.count(), " ms, a fault every ",
+      fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
   if (kills_servers) absl::StrAppend(&text, " kills of servers,");
   if (kills_all_servers) absl::StrAppend(&text, " of all at once,");
   if (kills_scheduler) absl::StrAppend(&text, " of the scheduler,");
@@ -86,8 +87,10 @@ void MakeBrakePushes(SeededRandom& random, Schedule& schedule) {
   schedule.replicas = 2;
   schedule.partitions = 4;
   schedule.durability = MEMORY;
-  schedule.consistency.set_mode(static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
-  if (schedule.consistency.mode() == BOUNDED) schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
+  schedule.consistency.set_mode(
+      static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
+  if (schedule.consistency.mode() == BOUNDED)
+    schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
   schedule.clients = 3;
   schedule.pushes = random.Between(1500, 2000);
   schedule.pace = std::chrono::milliseconds(25);
@@ -108,8 +111,10 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.replicas = static_cast<uint32_t>(random.Between(1, std::min(schedule.servers, 3)));
   schedule.partitions = static_cast<uint32_t>(random.Between(4, 16));
   schedule.durability = random.Chance(0.6) ? LOG : MEMORY;
-  schedule.consistency.set_mode(static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
-  if (schedule.consistency.mode() == BOUNDED) schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
+  schedule.consistency.set_mode(
+      static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
+  if (schedule.consistency.mode() == BOUNDED)
+    schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
   if (random.Chance(0.5)) {
     schedule.heartbeat_interval = std::chrono::milliseconds(100);
     schedule.lease = std::chrono::milliseconds(500);
@@ -133,10 +138,13 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.partitions_network = random.Chance(0.4);
   schedule.disturbs_network = random.Chance(0.4);
   schedule.faults_at_begin = random.Chance(0.3);
-  schedule.loses_disks = random.Chance(0.3) && schedule.durability != MEMORY && schedule.replicas > 1;
-  schedule.min_in_sync = random.Chance(0.3) ? static_cast<uint32_t>(random.Between(1, schedule.replicas)) : 1;
+  schedule.loses_disks =
+      random.Chance(0.3) && schedule.durability != MEMORY && schedule.replicas > 1;
+  schedule.min_in_sync =
+      random.Chance(0.3) ? static_cast<uint32_t>(random.Between(1, schedule.replicas)) : 1;
   schedule.copies_disks = random.Chance(0.2) && schedule.durability != MEMORY;
-  schedule.breaks_disks = random.Chance(0.2) && schedule.durability != MEMORY && schedule.replicas > schedule.min_in_sync;
+  schedule.breaks_disks = random.Chance(0.2) && schedule.durability != MEMORY &&
+                          schedule.replicas > schedule.min_in_sync;
   schedule.suspends = random.Chance(0.2);
   schedule.changes_lease = schedule.kills_scheduler && random.Chance(0.4);
   schedule.late_control = random.Chance(0.2);
@@ -154,8 +162,10 @@ Schedule DrawLeaseSchedule(uint64_t seed) {
   schedule.fault_interval = std::chrono::milliseconds(700);
   schedule.steps = 200;
   schedule.pushes = 400;
-  schedule.kills_servers = schedule.kills_all_servers = schedule.kills_senders = schedule.drains = schedule.pauses = false;
-  schedule.disturbs_network = schedule.faults_at_begin = schedule.suspends = schedule.late_control = false;
+  schedule.kills_servers = schedule.kills_all_servers = schedule.kills_senders = schedule.drains =
+      schedule.pauses = false;
+  schedule.disturbs_network = schedule.faults_at_begin = schedule.suspends = schedule.late_control =
+      false;
   schedule.loses_disks = schedule.breaks_disks = schedule.copies_disks = false;
   schedule.kills_scheduler = schedule.changes_lease = schedule.partitions_network = true;
   return schedule;

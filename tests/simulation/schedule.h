@@ -46,7 +46,8 @@ struct Schedule {
   bool pauses = false;
   bool partitions_network = false;
   bool disturbs_network = false;
-  // One at a time, while every partition has all of its replicas; another server may die at the same moment.
+  // One at a time, while every partition has all of its replicas; another server may die at the
+  // same moment.
   bool loses_disks = false;
   // One at a time is full or hangs; the last one until all work is done.
   bool breaks_disks = false;
@@ -58,12 +59,12 @@ struct Schedule {
   bool changes_lease = false;
   // Messages to the scheduler come a second time, many seconds late.
   bool late_control = false;
-  // What the scheduler has saved is gone, and it rebuilds that from what servers say; also at the moment when some servers
-  // are lost with all that they have.
+  // What the scheduler has saved is gone, and it rebuilds that from what servers say; also at the
+  // moment when some servers are lost with all that they have.
   bool loses_scheduler_state = false;
   bool loses_servers_with_state = false;
-  // Learners may lack little, snapshots are slow, and pushes go on: after a server was lost, all replicas are to be there
-  // again in time nevertheless.
+  // Learners may lack little, snapshots are slow, and pushes go on: after a server was lost, all
+  // replicas are to be there again in time nevertheless.
   bool brakes_pushes = false;
 
   // Thousands of ranks.
@@ -77,8 +78,8 @@ struct Schedule {
 // A seed that is 4 mod 16 loses the scheduler's state, 11 mod 32 brakes pushes, 72 mod 128 has
 // thousands of ranks. Other multiples of 8 have no faults.
 Schedule DrawSchedule(uint64_t seed);
-// The same with the faults alone that strike leases, often: schedulers that are restarted with other leases while servers
-// cannot reach them.
+// The same with the faults alone that strike leases, often: schedulers that are restarted with
+// other leases while servers cannot reach them.
 Schedule DrawLeaseSchedule(uint64_t seed);
 
 }  // namespace pawl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/harness/ledger.h"
+#include "tests/harness/ledger/ledger.h"
 
 namespace pawl {
 
@@ -15,7 +15,8 @@ std::vector<SimLedger::Cell> SimLedger::CellsOf(uint32_t sender, uint64_t number
   }
   std::vector<Cell> cells;
   for (const uint32_t partition : partitions) {
-    cells.push_back({sender, number, partition, LedgerKey(table_, sender, number, partition, schedule_.partitions)});
+    cells.push_back({sender, number, partition,
+                     LedgerKey(table_, sender, number, partition, schedule_.partitions)});
   }
   return cells;
 }
@@ -30,8 +31,11 @@ bool SimLedger::IsAcknowledged(uint32_t sender, uint64_t number) const {
   return found != sent_.end() && found->second;
 }
 
-std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(SeededRandom& random) const {
-  const uint32_t sender = schedule_.ranks() + static_cast<uint32_t>(random.Below(static_cast<uint64_t>(schedule_.clients)));
+std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(
+    SeededRandom& random) const {
+  const uint32_t sender =
+      schedule_.ranks() +
+      static_cast<uint32_t>(random.Below(static_cast<uint64_t>(schedule_.clients)));
   const uint64_t number = random.Below(schedule_.pushes);
   if (!IsAcknowledged(sender, number)) return std::nullopt;
   return std::pair(sender, number);
@@ -39,7 +43,7 @@ std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(Se
 
 void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
   Rank& of = ranks_[rank];
-  // That life is over on every server, which ignores the request.
+  // That incarnation is over on every server, which ignores the request.
   if (incarnation < of.incarnation) return;
   releases_ += of.released != incarnation;
   of.released = incarnation;
@@ -47,7 +51,8 @@ void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
   of.exempt_below.reset();
 }
 
-void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now) {
+void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock,
+                          MonotonicDuration now) {
   Rank& of = ranks_[rank];
   ++takeovers_;
   of.incarnation = std::max(of.incarnation, incarnation);
@@ -66,7 +71,9 @@ void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, M
   EndExemptionIfDue(of, now);
 }
 
-void RankClocks::EndingStep(uint32_t rank, uint64_t step) { ranks_[rank].most = std::max(ranks_[rank].most, step + 1); }
+void RankClocks::EndingStep(uint32_t rank, uint64_t step) {
+  ranks_[rank].most = std::max(ranks_[rank].most, step + 1);
+}
 
 void RankClocks::EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
   Rank& of = ranks_[rank];

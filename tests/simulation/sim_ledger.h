@@ -1,4 +1,5 @@
-// What the senders of a simulation have sent and been told: what the parameters must say follows from it.
+// What the senders of a simulation have sent and been told: what the parameters must say follows
+// from it.
 #ifndef PAWL_TESTS_SIMULATION_SIM_LEDGER_H_
 #define PAWL_TESTS_SIMULATION_SIM_LEDGER_H_
 
@@ -14,9 +15,9 @@
 
 namespace pawl {
 
-// Push n of a sender puts the gradient -1 to one row of its own in some partitions (SGD, learning rate 1, initial value
-// 0): so the row says how often it was applied. Senders 0 to ranks - 1 are the ranks, whose n is the step; then come the
-// free-running clients.
+// Push n of a sender puts the gradient -1 to one row of its own in some partitions (SGD, learning
+// rate 1, initial value 0): so the row says how often it was applied. Senders 0 to ranks - 1 are
+// the ranks, whose n is the step; then come the free-running clients.
 class SimLedger {
  public:
   // `table` is the table's id.
@@ -48,10 +49,10 @@ class SimLedger {
   std::map<std::pair<uint32_t, uint64_t>, bool> sent_;
 };
 
-// The ranks' clocks as their senders know them, and which ranks BOUNDED exempts (README.md, Consistency): those that are
-// released, until they have come back and caught up. It shares no code with Partition, which computes the same from what it
-// was sent. What a server knows is between `least` and `most`; an exemption here begins no later and ends no sooner than on
-// any server.
+// The ranks' clocks as their senders know them, and which ranks BOUNDED exempts (README.md,
+// Consistency): those that are released, until they have come back and caught up. It shares no code
+// with Partition, which computes the same from what it was sent. What a server knows is between
+// `least` and `most`; an exemption here begins no later and ends no sooner than on any server.
 class RankClocks {
  public:
   explicit RankClocks(uint32_t ranks) : ranks_(ranks) {}
@@ -69,7 +70,8 @@ class RankClocks {
   // At some time since `since`.
   bool WasExempt(uint32_t rank, MonotonicDuration since) const;
 
-  // Takeovers; ranks that were released, that came back from it behind the others, and of those the ones that caught up.
+  // Takeovers; ranks that were released, that came back from it behind the others, and of those the
+  // ones that caught up.
   uint64_t takeovers() const { return takeovers_; }
   uint64_t releases() const { return releases_; }
   uint64_t returns() const { return returns_; }

@@ -25,27 +25,32 @@ CatchUps CatchUpsOf(const DataPlane& plane) {
 
 // For answers that say nothing but how it went.
 DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
-  return [reply = std::move(reply)](absl::Status status) mutable { reply(std::move(status), OutgoingMessage()); };
+  return [reply = std::move(reply)](absl::Status status) mutable {
+    reply(std::move(status), OutgoingMessage());
+  };
 }
 
-void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rpc, IncomingMessage request,
-                     MonotonicDuration timeout, std::shared_ptr<const std::atomic<bool>> cancelled,
+void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rpc,
+                     IncomingMessage request, MonotonicDuration timeout,
+                     std::shared_ptr<const std::atomic<bool>> cancelled,
                      SimulatedNetwork::Reply reply) {
-  for (const Method method : {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver, Method::kReplicate,
-                              Method::kInstallSnapshot, Method::kGoBack}) {
+  for (const Method method : {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver,
+                              Method::kReplicate, Method::kInstallSnapshot, Method::kGoBack}) {
     if (rpc != RpcName(method)) continue;
-    return plane.Handle(method, std::move(request), CallContext{clock.Now() + timeout, std::move(cancelled)},
-                        std::move(reply));
+    return plane.Handle(method, std::move(request),
+                        CallContext{clock.Now() + timeout, std::move(cancelled)}, std::move(reply));
   }
   // As ControlService has it.
-  if (plane.job_id() == 0) return reply(absl::UnavailableError("this server does not know its job yet"), OutgoingMessage());
+  if (plane.job_id() == 0)
+    return reply(absl::UnavailableError("this server does not know its job yet"),
+                 OutgoingMessage());
   if (rpc == "/pawl.ServerControl/CreateTable") {
     const auto message = MustParse<CreateTableOnServerRequest>(request);
     plane.CreateTable(message.routing_epoch(), message.table(), StatusReply(std::move(reply)));
   } else if (rpc == "/pawl.ServerControl/ReleaseLogicalWorker") {
     const auto message = MustParse<ReleaseLogicalWorkerRequest>(request);
-    plane.ReleaseLogicalWorker(message.routing_epoch(), message.logical_worker(), message.incarnation(),
-                               StatusReply(std::move(reply)));
+    plane.ReleaseLogicalWorker(message.routing_epoch(), message.logical_worker(),
+                               message.incarnation(), StatusReply(std::move(reply)));
   } else {
     std::abort();
   }
@@ -53,7 +58,8 @@ void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rp
 
 }  // namespace
 
-SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, ClusterOptions options)
+SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
+                                   ClusterOptions options)
     : loop_(loop),
       network_(network),
       random_(random),
@@ -85,11 +91,12 @@ void SimulatedCluster::StartProcess(int index, int site) {
   KillServer(index);
   ServerProcess& server = servers_[index];
   server.clock->Resume();
-  server.life = std::make_shared<Life>(absl::StrCat("server ", index), site);
+  server.incarnation = std::make_shared<Incarnation>(absl::StrCat("server ", index), site);
   server.draining = false;
   const std::string address = absl::StrCat("s", index, ":", 7000 + server.lives++);
-  server.channel = std::make_unique<SimulatedControlChannel>(network_, loop_, server.life, kSchedulerAddress);
-  server.peers = std::make_unique<SimulatedTransport>(network_, loop_, server.life);
+  server.channel = std::make_unique<SimulatedControlChannel>(network_, loop_, server.incarnation,
+                                                             kSchedulerAddress);
+  server.peers = std::make_unique<SimulatedTransport>(network_, loop_, server.incarnation);
   ServerNodeOptions node_options;
   node_options.scheduler = kSchedulerAddress;
   node_options.description = absl::StrCat("simulated ", index);
@@ -113,18 +120,23 @@ void SimulatedCluster::StartProcess(int index, int site) {
   }
   std::unique_ptr<SimulatedLog> log;
   if (options_.job.durability() != MEMORY) {
-    log = std::make_unique<SimulatedLog>(server.disk, loop_, random_, server.life, options_.disks_forget);
+    log = std::make_unique<SimulatedLog>(server.disk, loop_, random_, server.incarnation,
+                                         options_.disks_forget);
   }
-  server.node = std::make_unique<ServerNode>(std::move(node_options), data_plane_options, std::move(log), *server.channel,
-                                             *server.peers, *server.clock);
-  network_.Listen(address, server.life,
-                  [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
-                                std::shared_ptr<const std::atomic<bool>> cancelled, SimulatedNetwork::Reply reply) {
-                    ReceiveOnServer(servers_[index].node->data_plane(), *servers_[index].clock, rpc, std::move(request),
-                                    timeout, std::move(cancelled), std::move(reply));
-                  });
-  if (const absl::Status status = server.node->Start(address); !status.ok()) return ServerHasEnded(index, status);
-  TickServer(index, server.life);
+  server.node =
+      std::make_unique<ServerNode>(std::move(node_options), data_plane_options, std::move(log),
+                                   *server.channel, *server.peers, *server.clock);
+  network_.Listen(
+      address, server.incarnation,
+      [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
+                    std::shared_ptr<const std::atomic<bool>> cancelled,
+                    SimulatedNetwork::Reply reply) {
+        ReceiveOnServer(servers_[index].node->data_plane(), *servers_[index].clock, rpc,
+                        std::move(request), timeout, std::move(cancelled), std::move(reply));
+      });
+  if (const absl::Status status = server.node->Start(address); !status.ok())
+    return ServerHasEnded(index, status);
+  TickServer(index, server.incarnation);
 }
 
 CatchUps SimulatedCluster::catch_ups() const {
@@ -137,16 +149,16 @@ CatchUps SimulatedCluster::catch_ups() const {
 
 void SimulatedCluster::KillServer(int index) {
   ServerProcess& server = servers_[index];
-  if (server.life == nullptr) return;
+  if (server.incarnation == nullptr) return;
   if (server.node != nullptr) catch_ups_ += CatchUpsOf(server.node->data_plane());
-  server.life->alive = false;
+  server.incarnation->alive = false;
   pushes_delayed_ += server.node->data_plane().pushes_delayed();
   pushes_refused_ += server.node->data_plane().pushes_refused();
-  network_.Bury(server.life);
+  network_.Bury(server.incarnation);
   server.node.reset();
   server.peers.reset();
   server.channel.reset();
-  server.life = nullptr;
+  server.incarnation = nullptr;
 }
 
 void SimulatedCluster::DrainServer(int index) {
@@ -176,26 +188,27 @@ bool SimulatedCluster::AnyServerHasRouting() const {
   });
 }
 
-void SimulatedCluster::TickServer(int index, const std::shared_ptr<Life>& life) {
-  loop_.Schedule(kServerTick, life, "server's tick", [this, index, life] {
+void SimulatedCluster::TickServer(int index, const std::shared_ptr<Incarnation>& incarnation) {
+  loop_.Schedule(kServerTick, incarnation, "server's tick", [this, index, incarnation] {
     if (const std::optional<absl::Status> ended = servers_[index].node->Tick(); ended.has_value()) {
       return ServerHasEnded(index, *ended);
     }
-    TickServer(index, life);
+    TickServer(index, incarnation);
   });
 }
 
 void SimulatedCluster::ServerHasEnded(int index, const absl::Status& how) {
   loop_.Note(absl::StrCat("server ", index, " has ended: ", how.ToString()));
   // Not here: its own code is on the stack.
-  loop_.Schedule(MonotonicDuration::zero(), servers_[index].life, "end of the process", [this, index] {
-    KillServer(index);
-    // Whoever has started the copy has been told.
-    if (index == servers()) return;
-    loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
-      if (servers_[index].life == nullptr) StartServer(index);
-    });
-  });
+  loop_.Schedule(MonotonicDuration::zero(), servers_[index].incarnation, "end of the process",
+                 [this, index] {
+                   KillServer(index);
+                   // Whoever has started the copy has been told.
+                   if (index == servers()) return;
+                   loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
+                     if (servers_[index].incarnation == nullptr) StartServer(index);
+                   });
+                 });
 }
 
 }  // namespace pawl

@@ -1,4 +1,5 @@
-// The scheduler and the servers of a job as simulated processes: the product's own objects on a simulated network.
+// The scheduler and the servers of a job as simulated processes: the product's own objects on a
+// simulated network.
 #ifndef PAWL_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
 #define PAWL_TESTS_SIMULATION_SIMULATED_CLUSTER_H_
 
@@ -33,10 +34,12 @@ struct CatchUps {
   }
 };
 
-// Not thread-safe. A process that ends by itself is started again, as a supervisor would, until the job is over.
+// Not thread-safe. A process that ends by itself is started again, as a supervisor would, until the
+// job is over.
 class SimulatedCluster {
  public:
-  SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, ClusterOptions options);
+  SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
+                   ClusterOptions options);
   ~SimulatedCluster();
   SimulatedCluster(const SimulatedCluster&) = delete;
   SimulatedCluster& operator=(const SimulatedCluster&) = delete;
@@ -61,17 +64,20 @@ class SimulatedCluster {
     servers_[index].disk.full = full;
     servers_[index].disk.hangs = hangs;
   }
-  // Starts another process on the server's machine, with a copy of its disk as it is now; in place of the last copy.
+  // Starts another process on the server's machine, with a copy of its disk as it is now; in place
+  // of the last copy.
   void StartCopy(int index);
   void KillCopy() { KillServer(servers()); }
   // As SIGTERM does.
   void DrainServer(int index);
 
   // Null if it is dead.
-  const std::shared_ptr<Life>& server_life(int server) const { return servers_[server].life; }
+  const std::shared_ptr<Incarnation>& server_incarnation(int server) const {
+    return servers_[server].incarnation;
+  }
   MachineClock& server_clock(int server) { return *servers_[server].clock; }
   ServerNode* server(int server) { return servers_[server].node.get(); }
-  // Of all lives of all servers.
+  // Of all incarnations of all servers.
   CatchUps catch_ups() const;
   // Some process has the name or will have it, by its disk.
   bool IsThere(const std::string& node) const;
@@ -82,7 +88,7 @@ class SimulatedCluster {
 
  private:
   struct ServerProcess {
-    std::shared_ptr<Life> life;
+    std::shared_ptr<Incarnation> incarnation;
     std::unique_ptr<MachineClock> clock;
     SimulatedDisk disk;
     std::unique_ptr<SimulatedControlChannel> channel;
@@ -94,7 +100,7 @@ class SimulatedCluster {
 
   uint64_t SumOver(uint64_t (DataPlane::*count)() const) const;
   void StartProcess(int index, int site);
-  void TickServer(int index, const std::shared_ptr<Life>& life);
+  void TickServer(int index, const std::shared_ptr<Incarnation>& incarnation);
   void ServerHasEnded(int index, const absl::Status& how);
 
   EventLoop& loop_;

@@ -10,7 +10,7 @@
 #include "client_lib/base/status_macros.h"
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/shard/snapshot/partition_snapshot.h"
 
 namespace pawl {
 namespace {
@@ -25,21 +25,27 @@ struct Stored final : StoredSnapshot {
 
 }  // namespace
 
-SimulatedLog::SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life,
-                           bool forgets)
-    : disk_(disk), loop_(loop), random_(random), life_(std::move(life)), forgets_(forgets) {
-  ++disk_.lives;
-  if (disk_.identity.has_value()) disk_.identity->set_life(disk_.lives);
+SimulatedLog::SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random,
+                           std::shared_ptr<Incarnation> incarnation, bool forgets)
+    : disk_(disk),
+      loop_(loop),
+      random_(random),
+      incarnation_(std::move(incarnation)),
+      forgets_(forgets) {
+  ++disk_.starts;
+  if (disk_.identity.has_value()) disk_.identity->set_start_count(disk_.starts);
 }
 
 SimulatedLog::~SimulatedLog() {
   if (!queue_.empty() && !disk_.full && !disk_.hangs) Write(random_.Below(queue_.size() + 1));
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(const PartitionOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(
+    const PartitionOptions& options) {
   std::vector<std::unique_ptr<Partition>> partitions;
   for (auto& [index, stored] : disk_.partitions) {
-    if (forgets_) stored.entries.resize(stored.entries.size() - std::min<size_t>(stored.entries.size(), 3));
+    if (forgets_)
+      stored.entries.resize(stored.entries.size() - std::min<size_t>(stored.entries.size(), 3));
     stored.terms.resize(stored.entries.size());
     const uint64_t last = stored.snapshot_index + stored.entries.size();
     PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Partition> partition, Load(index, stored, last, options));
@@ -49,19 +55,23 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(co
   return partitions;
 }
 
-absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(uint32_t index, const SimulatedDisk::StoredPartition& stored,
-                                                              uint64_t last, const PartitionOptions& options) const {
+absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(
+    uint32_t index, const SimulatedDisk::StoredPartition& stored, uint64_t last,
+    const PartitionOptions& options) const {
   auto partition = std::make_unique<Partition>(index, options);
   if (!stored.snapshot.empty()) {
-    PAWL_ASSIGN_OR_RETURN(Partition loaded,
-                          LoadPartition(index, options, ByteView(stored.snapshot.data(), stored.snapshot.size())));
+    PAWL_ASSIGN_OR_RETURN(
+        Partition loaded,
+        LoadPartition(index, options, ByteView(stored.snapshot.data(), stored.snapshot.size())));
     partition = std::make_unique<Partition>(std::move(loaded));
   }
   for (size_t i = 0; i < last - stored.snapshot_index; ++i) {
     const auto owner = std::make_shared<const std::string>(stored.entries[i]);
-    PAWL_ASSIGN_OR_RETURN(const ChangeView change, DecodeLogEntry(ByteView(owner->data(), owner->size())));
+    PAWL_ASSIGN_OR_RETURN(const ChangeView change,
+                          DecodeLogEntry(ByteView(owner->data(), owner->size())));
     if (change.index != partition->log_index() + 1) {
-      return absl::DataLossError(absl::StrCat("change ", change.index, " follows ", partition->log_index()));
+      return absl::DataLossError(
+          absl::StrCat("change ", change.index, " follows ", partition->log_index()));
     }
     std::shared_ptr<const TableSchema> table;
     if (change.kind == ChangeView::Kind::kTableCreated) {
@@ -74,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(uint32_t index, co
 
 absl::Status SimulatedLog::StartAnew(NodeIdentity identity) {
   disk_.partitions.clear();
-  identity.set_life(disk_.lives);
+  identity.set_start_count(disk_.starts);
   disk_.identity = std::move(identity);
   states_.clear();
   return absl::OkStatus();
@@ -97,7 +107,8 @@ uint64_t SimulatedLog::DurableIndex(uint32_t partition) const {
 }
 
 absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) const {
-  return DurableIndex(partition) >= index ? absl::OkStatus() : absl::UnavailableError("the disk has not taken it yet");
+  return DurableIndex(partition) >= index ? absl::OkStatus()
+                                          : absl::UnavailableError("the disk has not taken it yet");
 }
 
 void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
@@ -112,7 +123,8 @@ void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, con
   Enqueue({Kind::kEntry, partition, index, std::move(bytes), term});
 }
 
-absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint32_t, HeldSnapshot snapshot) {
+absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint32_t,
+                                                                            HeldSnapshot snapshot) {
   if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
   // A slow disk.
   if (random_.Chance(0.05)) return absl::UnavailableError("another one is being written");
@@ -129,12 +141,15 @@ void SimulatedLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> s
   EnqueueCut({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
 }
 
-absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t partition, uint64_t index) {
+absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t partition,
+                                                                  uint64_t index) {
   PartitionState& state = states_[partition];
-  if (disk_.full || disk_.hangs || state.cuts_queued > 0) return absl::UnavailableError("the disk is busy");
+  if (disk_.full || disk_.hangs || state.cuts_queued > 0)
+    return absl::UnavailableError("the disk is busy");
   // Here there is no thread that could wait for what is queued: it is read from there.
   SimulatedDisk::StoredPartition stored;
-  if (const auto found = disk_.partitions.find(partition); found != disk_.partitions.end()) stored = found->second;
+  if (const auto found = disk_.partitions.find(partition); found != disk_.partitions.end())
+    stored = found->second;
   for (const Record& record : queue_) {
     if (record.partition == partition) stored.entries.push_back(record.bytes);
   }
@@ -148,8 +163,10 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t parti
 
 void SimulatedLog::ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) {
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.2) ? 15000 : 50);
-  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), life_, "read back",
-                 [this, partition, index, done = std::move(done)]() mutable { done(ReadBack(partition, index)); });
+  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), incarnation_, "read back",
+                 [this, partition, index, done = std::move(done)]() mutable {
+                   done(ReadBack(partition, index));
+                 });
 }
 
 absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
@@ -158,41 +175,47 @@ absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
   return absl::OkStatus();
 }
 
-void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
-  ScheduleRead(std::make_shared<Read>(
-      Read{partition, first, last, max_bytes, states_[partition].cuts, std::move(done), loop_.elapsed() + kDiskTimeout}));
+void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
+                               EntriesRead done) {
+  ScheduleRead(
+      std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].cuts,
+                                  std::move(done), loop_.elapsed() + kDiskTimeout}));
 }
 
 void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.05) ? 500 : 5);
-  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), life_, "read", [this, read] {
-    const PartitionState& state = states_[read->partition];
-    if (state.cuts != read->cuts) return read->done(absl::AbortedError("the log was cut"));
-    if (state.last < read->last) return read->done(absl::NotFoundError("the log ends before that"));
-    if (state.durable < read->last && loop_.elapsed() >= read->deadline) {
-      return read->done(absl::UnavailableError("it is not written yet"));
-    }
-    // What is written is read from the disk, and that takes as long as the disk hangs.
-    if (disk_.hangs || state.durable < read->last) return ScheduleRead(read);
-    const SimulatedDisk::StoredPartition& stored = disk_.partitions[read->partition];
-    if (read->first <= stored.snapshot_index || random_.Chance(0.05)) {
-      return read->done(absl::NotFoundError("the log does not reach back"));
-    }
-    std::vector<StoredEntry> entries;
-    size_t bytes = 0;
-    for (uint64_t index = read->first; index <= read->last; ++index) {
-      const size_t place = index - stored.snapshot_index - 1;
-      const auto owner = std::make_shared<const std::string>(stored.entries[place]);
-      bytes += owner->size();
-      if (!entries.empty() && bytes > read->max_bytes) break;
-      entries.push_back({index, stored.terms[place], ByteView(owner->data(), owner->size()), owner});
-    }
-    read->done(std::move(entries));
-  });
+  loop_.Schedule(
+      random_.Between(std::chrono::microseconds(50), most), incarnation_, "read", [this, read] {
+        const PartitionState& state = states_[read->partition];
+        if (state.cuts != read->cuts) return read->done(absl::AbortedError("the log was cut"));
+        if (state.last < read->last)
+          return read->done(absl::NotFoundError("the log ends before that"));
+        if (state.durable < read->last && loop_.elapsed() >= read->deadline) {
+          return read->done(absl::UnavailableError("it is not written yet"));
+        }
+        // What is written is read from the disk, and that takes as long as the disk hangs.
+        if (disk_.hangs || state.durable < read->last) return ScheduleRead(read);
+        const SimulatedDisk::StoredPartition& stored = disk_.partitions[read->partition];
+        if (read->first <= stored.snapshot_index || random_.Chance(0.05)) {
+          return read->done(absl::NotFoundError("the log does not reach back"));
+        }
+        std::vector<StoredEntry> entries;
+        size_t bytes = 0;
+        for (uint64_t index = read->first; index <= read->last; ++index) {
+          const size_t place = index - stored.snapshot_index - 1;
+          const auto owner = std::make_shared<const std::string>(stored.entries[place]);
+          bytes += owner->size();
+          if (!entries.empty() && bytes > read->max_bytes) break;
+          entries.push_back(
+              {index, stored.terms[place], ByteView(owner->data(), owner->size()), owner});
+        }
+        read->done(std::move(entries));
+      });
 }
 
 void SimulatedLog::Drop(uint32_t partition) {
-  if (const auto found = states_.find(partition); found == states_.end() || found->second.last == 0) return;
+  if (const auto found = states_.find(partition); found == states_.end() || found->second.last == 0)
+    return;
   EnqueueCut({Kind::kEnd, partition, 0, ""});
 }
 
@@ -212,11 +235,12 @@ void SimulatedLog::ScheduleWrite() {
   if (writing_) return;
   writing_ = true;
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.005) ? 200 : 2);
-  loop_.Schedule(random_.Between(std::chrono::microseconds(20), most), life_, "disk", [this] {
-    writing_ = false;
-    if (disk_.full || disk_.hangs) return ScheduleWrite();
-    Write(queue_.size());
-  });
+  loop_.Schedule(random_.Between(std::chrono::microseconds(20), most), incarnation_, "disk",
+                 [this] {
+                   writing_ = false;
+                   if (disk_.full || disk_.hangs) return ScheduleWrite();
+                   Write(queue_.size());
+                 });
 }
 
 void SimulatedLog::Write(size_t count) {
@@ -238,7 +262,8 @@ void SimulatedLog::Write(size_t count) {
         stored.terms.resize(stored.entries.size());
       } else {
         disk_.partitions.erase(record.partition);
-        if (record.index > 0) disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}, {}};
+        if (record.index > 0)
+          disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}, {}};
       }
     }
     // Nothing is told of a replica whose end has come since.
@@ -246,9 +271,10 @@ void SimulatedLog::Write(size_t count) {
     state.durable = record.index;
     durable.insert(record.partition);
   }
-  if (!life_->alive) return;
+  if (!incarnation_->alive) return;
   for (const uint32_t partition : durable) {
-    loop_.Schedule(MonotonicDuration::zero(), life_, "durable", [this, partition] { events_.durable(partition); });
+    loop_.Schedule(MonotonicDuration::zero(), incarnation_, "durable",
+                   [this, partition] { events_.durable(partition); });
   }
 }
 

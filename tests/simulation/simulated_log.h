@@ -31,24 +31,28 @@ struct SimulatedDisk {
   };
   std::optional<NodeIdentity> identity;
   // That have had it.
-  uint32_t lives = 0;
+  uint32_t starts = 0;
   // Nothing is written, and that is said; nothing is written, and nothing is said.
   bool full = false;
   bool hangs = false;
   std::map<uint32_t, StoredPartition> partitions;
 };
 
-// Keeps the rules of ServerLog, with durability LOG: what is written survives the process. Not thread-safe.
+// Keeps the rules of ServerLog, with durability LOG: what is written survives the process. Not
+// thread-safe.
 class SimulatedLog final : public NodeLog {
  public:
-  // `life` is the process's. All of them outlive it.
-  // forgets: the last changes of each partition are not there in the next life, durable or not.
-  SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life, bool forgets = false);
+  // `incarnation` is the process's. All of them outlive it.
+  // forgets: the last changes of each partition are not there in the next incarnation, durable or
+  // not.
+  SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random,
+               std::shared_ptr<Incarnation> incarnation, bool forgets = false);
   // Of what is queued, some is written.
   ~SimulatedLog() override;
 
   const std::optional<NodeIdentity>& identity() const override { return disk_.identity; }
-  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
+      const PartitionOptions& options) override;
   absl::Status JobIsOver() override { return absl::OkStatus(); }
   absl::Status StartAnew(NodeIdentity identity) override;
   absl::Status Start(Events events, const PartitionOptions& options) override;
@@ -59,13 +63,15 @@ class SimulatedLog final : public NodeLog {
               std::shared_ptr<const void> owner) override;
   uint64_t DurableIndex(uint32_t partition) const override;
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
+                                                                HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
   // Takes time, at the end of which it is read; sometimes longer than a caller waits.
   void ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
-  void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) override;
+  void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
+                   EntriesRead done) override;
   void Drop(uint32_t partition) override;
 
  private:
@@ -103,8 +109,10 @@ class SimulatedLog final : public NodeLog {
 
   void Enqueue(Record record);
   void EnqueueCut(Record record);
-  absl::StatusOr<std::unique_ptr<Partition>> Load(uint32_t partition, const SimulatedDisk::StoredPartition& stored,
-                                                  uint64_t last, const PartitionOptions& options) const;
+  absl::StatusOr<std::unique_ptr<Partition>> Load(uint32_t partition,
+                                                  const SimulatedDisk::StoredPartition& stored,
+                                                  uint64_t last,
+                                                  const PartitionOptions& options) const;
   void ScheduleRead(std::shared_ptr<Read> read);
   void Write(size_t count);
   void ScheduleWrite();
@@ -112,7 +120,7 @@ class SimulatedLog final : public NodeLog {
   SimulatedDisk& disk_;
   EventLoop& loop_;
   SeededRandom& random_;
-  const std::shared_ptr<Life> life_;
+  const std::shared_ptr<Incarnation> incarnation_;
   const bool forgets_;
   Events events_;
   PartitionOptions options_;

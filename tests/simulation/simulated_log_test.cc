@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/shard/snapshot/partition_snapshot.h"
 
 namespace pawl {
 namespace {
@@ -28,13 +28,14 @@ class SimulatedLogTest : public testing::Test {
   }
 
   void Open() {
-    life_ = std::make_shared<Life>("server", 1);
-    log_ = std::make_unique<SimulatedLog>(disk_, loop_, random_, life_);
+    incarnation_ = std::make_shared<Incarnation>("server", 1);
+    log_ = std::make_unique<SimulatedLog>(disk_, loop_, random_, incarnation_);
   }
   void Start() {
     ASSERT_TRUE(log_->Start({.durable =
                                  [this](uint32_t partition) {
-                                   if (const uint64_t index = log_->DurableIndex(partition)) durable_[partition] = index;
+                                   if (const uint64_t index = log_->DurableIndex(partition))
+                                     durable_[partition] = index;
                                    return true;
                                  },
                              .hold = nullptr},
@@ -64,7 +65,7 @@ class SimulatedLogTest : public testing::Test {
     }
   }
   void Kill() {
-    life_->alive = false;
+    incarnation_->alive = false;
     log_.reset();
   }
   // By partition: the log index.
@@ -72,7 +73,8 @@ class SimulatedLogTest : public testing::Test {
     std::map<uint32_t, uint64_t> recovered;
     const auto partitions = log_->Recover(options_);
     EXPECT_TRUE(partitions.ok()) << partitions.status();
-    for (const auto& partition : *partitions) recovered[partition->index()] = partition->log_index();
+    for (const auto& partition : *partitions)
+      recovered[partition->index()] = partition->log_index();
     return recovered;
   }
 
@@ -80,7 +82,7 @@ class SimulatedLogTest : public testing::Test {
   EventLoop loop_;
   SeededRandom random_{1};
   SimulatedDisk disk_;
-  std::shared_ptr<Life> life_;
+  std::shared_ptr<Incarnation> incarnation_;
   std::unique_ptr<SimulatedLog> log_;
   std::map<uint32_t, uint64_t> index_;
   uint64_t term_ = 1;
@@ -105,7 +107,7 @@ TEST_F(SimulatedLogTest, WhatIsDurableIsThereInTheNextLife) {
 
 TEST_F(SimulatedLogTest, OfWhatIsQueuedAtTheDeathABeginningIsThere) {
   std::set<uint64_t> kept;
-  for (int life = 0; life < 50; ++life) {
+  for (int incarnation = 0; incarnation < 50; ++incarnation) {
     ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
     index_.clear();
     for (int i = 0; i < 4; ++i) Change(0);
@@ -129,7 +131,8 @@ TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
   EXPECT_TRUE(disk_.partitions.empty());
 
   Partition partition(1, options_);
-  for (uint64_t life = 1; life <= 7; ++life) ASSERT_TRUE(partition.TakeOver(0, life).ok());
+  for (uint64_t incarnation = 1; incarnation <= 7; ++incarnation)
+    ASSERT_TRUE(partition.TakeOver(0, incarnation).ok());
   Replace(partition);
   Change(1);
   Settle();
@@ -141,13 +144,14 @@ TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
 
 TEST_F(SimulatedLogTest, ADeathLeavesTheLogBeforeAReplacementOrTheOneAfterIt) {
   std::set<uint64_t> kept;
-  for (int life = 0; life < 50; ++life) {
+  for (int incarnation = 0; incarnation < 50; ++incarnation) {
     ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
     index_.clear();
     Change(1);
     Settle();
     Partition partition(1, options_);
-    for (uint64_t incarnation = 1; incarnation <= 7; ++incarnation) ASSERT_TRUE(partition.TakeOver(0, incarnation).ok());
+    for (uint64_t incarnation = 1; incarnation <= 7; ++incarnation)
+      ASSERT_TRUE(partition.TakeOver(0, incarnation).ok());
     Replace(partition);
     EXPECT_EQ(log_->DurableIndex(1), 0u);
     Change(1);
@@ -177,7 +181,8 @@ TEST_F(SimulatedLogTest, ATruncatedLogIsReadAsItWentOn) {
     });
     Settle();
   }
-  EXPECT_EQ(read, (std::vector<std::pair<uint64_t, uint64_t>>{{3, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 2}}));
+  EXPECT_EQ(read,
+            (std::vector<std::pair<uint64_t, uint64_t>>{{3, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 2}}));
   EXPECT_EQ(durable_[1], 7u);
   Kill();
   Open();

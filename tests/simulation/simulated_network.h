@@ -38,15 +38,16 @@ struct NetworkFaults {
 // The full name of the rpc behind each method: "/pawl.Parameter/Push".
 std::string_view RpcName(Method method);
 
-// Not thread-safe. Calls outlive neither end: what a dead process had under way is forgotten, and who waited for it gets
-// UNAVAILABLE, as from a connection that is reset.
+// Not thread-safe. Calls outlive neither end: what a dead process had under way is forgotten, and
+// who waited for it gets UNAVAILABLE, as from a connection that is reset.
 class SimulatedNetwork {
  public:
   using Done = Transport::Done;
   using Reply = RequestHandler::Reply;
   // Answers an rpc; `timeout` is what is left of the caller's deadline.
-  using Receiver = std::function<void(const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
-                                      std::shared_ptr<const std::atomic<bool>> cancelled, Reply reply)>;
+  using Receiver =
+      std::function<void(const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
+                         std::shared_ptr<const std::atomic<bool>> cancelled, Reply reply)>;
   using CallId = uint64_t;
 
   SimulatedNetwork(EventLoop& loop, SeededRandom& random) : loop_(loop), random_(random) {}
@@ -55,8 +56,9 @@ class SimulatedNetwork {
   // So many messages to the scheduler come once more, up to many seconds later.
   void SetLateControl(double probability) { late_control_ = probability; }
 
-  // Until the life ends; a later one takes the address over.
-  void Listen(const std::string& address, std::shared_ptr<Life> life, Receiver receiver);
+  // Until the incarnation ends; a later one takes the address over.
+  void Listen(const std::string& address, std::shared_ptr<Incarnation> incarnation,
+              Receiver receiver);
   // What is sent from one site to the other gets lost from now on, or does not.
   void SetCut(int from, int to, bool cut);
   void HealAll() { cuts_.clear(); }
@@ -64,41 +66,45 @@ class SimulatedNetwork {
   bool IsCut(int from, int to) const { return cuts_.contains({from, to}); }
 
   // `done` runs later, in an event of the caller's.
-  CallId Call(const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc, const ByteView& request,
-              MonotonicDuration timeout, Done done);
+  CallId Call(const std::shared_ptr<Incarnation>& from, const std::string& address,
+              const std::string& rpc, const ByteView& request, MonotonicDuration timeout,
+              Done done);
   // The call ends with this, soon.
   void Cancel(CallId call, const absl::Status& status);
   // Takes back what the call was to do at its end; null if it has ended.
   Done Forget(CallId call);
   const std::string* AddressOf(CallId call) const;
 
-  // The life is over. REQUIRES: life->alive has just been set to false.
-  void Bury(const std::shared_ptr<Life>& life);
+  // The incarnation is over. REQUIRES: incarnation->alive has just been set to false.
+  void Bury(const std::shared_ptr<Incarnation>& incarnation);
 
   // Sees every request that arrives, and may change it, or answer it and return true. For sabotage.
-  using Intercept = std::function<bool(const std::string& rpc, std::string& request, bool is_duplicate, Reply& reply)>;
+  using Intercept = std::function<bool(const std::string& rpc, std::string& request,
+                                       bool is_duplicate, Reply& reply)>;
   void SetIntercept(Intercept intercept) { intercept_ = std::move(intercept); }
 
  private:
   struct Pending {
-    std::shared_ptr<Life> from;
+    std::shared_ptr<Incarnation> from;
     std::string address;
     Done done;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
     // Who has got the request.
-    std::shared_ptr<Life> at;
+    std::shared_ptr<Incarnation> at;
   };
   struct Listener {
-    std::shared_ptr<Life> life;
+    std::shared_ptr<Incarnation> incarnation;
     Receiver receiver;
   };
 
   MonotonicDuration Delay();
-  void Send(CallId call, const std::string& rpc, std::shared_ptr<const std::string> request, MonotonicTime deadline,
-            MonotonicDuration delay, bool is_duplicate);
-  void Arrive(CallId call, const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc,
-              const std::shared_ptr<const std::string>& request, MonotonicTime deadline, bool is_duplicate);
-  void Answer(CallId call, const std::shared_ptr<Life>& at, absl::Status status, OutgoingMessage answer);
+  void Send(CallId call, const std::string& rpc, std::shared_ptr<const std::string> request,
+            MonotonicTime deadline, MonotonicDuration delay, bool is_duplicate);
+  void Arrive(CallId call, const std::shared_ptr<Incarnation>& from, const std::string& address,
+              const std::string& rpc, const std::shared_ptr<const std::string>& request,
+              MonotonicTime deadline, bool is_duplicate);
+  void Answer(CallId call, const std::shared_ptr<Incarnation>& at, absl::Status status,
+              OutgoingMessage answer);
   // A connection that carries nothing any more is noticed some time later.
   void LoseConnection(CallId call);
   void EndLater(CallId call, MonotonicDuration delay, absl::Status status, std::string answer = "");
@@ -118,21 +124,23 @@ class SimulatedNetwork {
 // The calls and timers of one process by one way.
 class SimulatedCaller {
  public:
-  SimulatedCaller(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life)
-      : network_(network), loop_(loop), life_(std::move(life)) {}
+  SimulatedCaller(SimulatedNetwork& network, EventLoop& loop,
+                  std::shared_ptr<Incarnation> incarnation)
+      : network_(network), loop_(loop), incarnation_(std::move(incarnation)) {}
   ~SimulatedCaller();
 
-  void Call(const std::string& address, const std::string& rpc, const ByteView& request, MonotonicDuration timeout,
-            Transport::Done done);
+  void Call(const std::string& address, const std::string& rpc, const ByteView& request,
+            MonotonicDuration timeout, Transport::Done done);
   void CancelCalls(const std::string& address);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
-  // Of a process that lives, calls end soon; of one that is being destroyed, all ends before this returns.
+  // Of a process that lives, calls end soon; of one that is being destroyed, all ends before this
+  // returns.
   void Shutdown();
 
  private:
   SimulatedNetwork& network_;
   EventLoop& loop_;
-  const std::shared_ptr<Life> life_;
+  const std::shared_ptr<Incarnation> incarnation_;
   bool shut_down_ = false;
   std::set<SimulatedNetwork::CallId> calls_;
   uint64_t next_timer_ = 0;
@@ -146,11 +154,12 @@ class SimulatedCaller {
 
 class SimulatedTransport final : public Transport {
  public:
-  SimulatedTransport(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life)
-      : caller_(network, loop, std::move(life)) {}
+  SimulatedTransport(SimulatedNetwork& network, EventLoop& loop,
+                     std::shared_ptr<Incarnation> incarnation)
+      : caller_(network, loop, std::move(incarnation)) {}
 
-  void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
-            Done done) override {
+  void Call(const std::string& address, Method method, OutgoingMessage request,
+            MonotonicDuration timeout, Done done) override {
     caller_.Call(address, std::string(RpcName(method)), request.bytes, timeout, std::move(done));
   }
   void CancelCalls(const std::string& address) override { caller_.CancelCalls(address); }
@@ -165,10 +174,12 @@ class SimulatedTransport final : public Transport {
 
 class SimulatedControlChannel final : public ControlChannel {
  public:
-  SimulatedControlChannel(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life, std::string address)
-      : address_(std::move(address)), caller_(network, loop, std::move(life)) {}
+  SimulatedControlChannel(SimulatedNetwork& network, EventLoop& loop,
+                          std::shared_ptr<Incarnation> incarnation, std::string address)
+      : address_(std::move(address)), caller_(network, loop, std::move(incarnation)) {}
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) override {
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override {
     caller_.Call(address_, method, request.bytes, timeout, std::move(done));
   }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {

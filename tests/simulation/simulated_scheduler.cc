@@ -12,9 +12,9 @@
 #include "client_lib/rpc/codec.h"
 #include "proto/scheduler_state.pb.h"
 #include "proto/server_control.pb.h"
-#include "scheduler/coordinator.h"
-#include "scheduler/rebuild.h"
-#include "scheduler/server_caller.h"
+#include "scheduler/job/coordinator.h"
+#include "scheduler/rpc/server_caller.h"
+#include "scheduler/startup/rebuild.h"
 #include "tests/simulation/message_parsing.h"
 
 namespace pawl {
@@ -29,22 +29,28 @@ constexpr std::chrono::milliseconds kRestartPause{300};
 // Some day in 2027.
 constexpr uint64_t kUnixMsAtBegin = 1'800'000'000'000;
 
-// What an error message names after `label`, up to the next blank or semicolon, separated by `separator`.
-std::vector<std::string> NamedAfter(const std::string& message, const std::string& label, const char* separator) {
+// What an error message names after `label`, up to the next blank or semicolon, separated by
+// `separator`.
+std::vector<std::string> NamedAfter(const std::string& message, const std::string& label,
+                                    const char* separator) {
   const size_t at = message.find(label);
   if (at == std::string::npos) return {};
   const std::string rest = message.substr(at + label.size());
   const size_t end = rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz-0123456789, ");
-  std::vector<std::string> named = absl::StrSplit(rest.substr(0, end), separator, absl::SkipEmpty());
+  std::vector<std::string> named =
+      absl::StrSplit(rest.substr(0, end), separator, absl::SkipEmpty());
   return named;
 }
 
 }  // namespace
 
-std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random, const ClusterOptions& options) {
+std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random,
+                                        const ClusterOptions& options) {
   const MonotonicDuration offset = random.Between(std::chrono::hours(0), std::chrono::hours(9));
   const int drift =
-      options.clocks_drift ? static_cast<int>(random.Between(uint64_t{0}, uint64_t{2 * kMaxDrift})) - kMaxDrift : 0;
+      options.clocks_drift
+          ? static_cast<int>(random.Between(uint64_t{0}, uint64_t{2 * kMaxDrift})) - kMaxDrift
+          : 0;
   auto clock = std::make_unique<MachineClock>(loop, offset, drift);
   if (options.leases_stand_still) clock->LetLeasesStandStill();
   return clock;
@@ -53,17 +59,24 @@ std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& ran
 // Only what a job without evaluations needs.
 class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
  public:
-  ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life,
-                        const ClusterOptions& options)
-      : options_(options), caller_(network, loop, std::move(life)) {}
+  ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop,
+                        std::shared_ptr<Incarnation> incarnation, const ClusterOptions& options)
+      : options_(options), caller_(network, loop, std::move(incarnation)) {}
 
-  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
-                   Done done) override {
+  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
+                   MonotonicDuration timeout, Done done) override {
     Call(address, "/pawl.ServerControl/CreateTable", request, timeout, std::move(done));
   }
-  void Inspect(const std::string&, const InspectRequest&, MonotonicDuration, InspectDone) override { std::abort(); }
-  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done) override { std::abort(); }
-  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration, Done) override { std::abort(); }
+  void Inspect(const std::string&, const InspectRequest&, MonotonicDuration, InspectDone) override {
+    std::abort();
+  }
+  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done) override {
+    std::abort();
+  }
+  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration,
+                   Done) override {
+    std::abort();
+  }
   void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
                             MonotonicDuration timeout, Done done) override {
     options_.releasing(request.logical_worker(), request.incarnation());
@@ -71,17 +84,20 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
   }
 
  private:
-  void Call(const std::string& address, const std::string& rpc, const google::protobuf::MessageLite& request,
-            MonotonicDuration timeout, Done done) {
+  void Call(const std::string& address, const std::string& rpc,
+            const google::protobuf::MessageLite& request, MonotonicDuration timeout, Done done) {
     caller_.Call(address, rpc, EncodeSmall(request).bytes, timeout,
-                 [done = std::move(done)](absl::Status status, IncomingMessage) mutable { done(std::move(status)); });
+                 [done = std::move(done)](absl::Status status, IncomingMessage) mutable {
+                   done(std::move(status));
+                 });
   }
 
   const ClusterOptions& options_;
   SimulatedCaller caller_;
 };
 
-// The objects that are there while the process lives: first those that rebuild, then those that direct the job.
+// The objects that are there while the process lives: first those that rebuild, then those that
+// direct the job.
 struct SimulatedScheduler::Process {
   RebuildCensus census;
   std::unique_ptr<Rebuild> rebuild;
@@ -90,8 +106,9 @@ struct SimulatedScheduler::Process {
   bool saving = false;
 };
 
-SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
-                                       const ClusterOptions& options, World world)
+SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network,
+                                       SeededRandom& random, const ClusterOptions& options,
+                                       World world)
     : loop_(loop),
       network_(network),
       random_(random),
@@ -105,18 +122,20 @@ SimulatedScheduler::~SimulatedScheduler() { Kill(); }
 void SimulatedScheduler::Start() {
   Kill();
   clock_->Resume();
-  life_ = std::make_shared<Life>("scheduler", kSchedulerSite);
+  incarnation_ = std::make_shared<Incarnation>("scheduler", kSchedulerSite);
   process_ = std::make_unique<Process>();
-  network_.Listen(kSchedulerAddress, life_,
-                  [this](const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
-                         std::shared_ptr<const std::atomic<bool>>,
-                         SimulatedNetwork::Reply reply) { Receive(rpc, request, timeout, std::move(reply)); });
+  network_.Listen(
+      kSchedulerAddress, incarnation_,
+      [this](const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
+             std::shared_ptr<const std::atomic<bool>>,
+             SimulatedNetwork::Reply reply) { Receive(rpc, request, timeout, std::move(reply)); });
   if (state_is_lost_) return StartRebuild();
   StartCoordinator();
 }
 
 void SimulatedScheduler::StartCoordinator() {
-  process_->caller = std::make_unique<ServerCallerOnNetwork>(network_, loop_, life_, options_);
+  process_->caller =
+      std::make_unique<ServerCallerOnNetwork>(network_, loop_, incarnation_, options_);
   Coordinator::Options options;
   options.job = options_.job;
   options.servers = static_cast<uint32_t>(options_.servers);
@@ -125,27 +144,27 @@ void SimulatedScheduler::StartCoordinator() {
   options.start_timeout = kNever;
   options.worker_return_timeout = kNever;
   options.recovery_timeout = kNever;
-  options.state_changed = [this, life = life_] {
+  options.state_changed = [this, incarnation = incarnation_] {
     if (process_->saving) return;
     process_->saving = true;
-    loop_.Schedule(MonotonicDuration::zero(), life, "save", [this] { BeginSave(); });
+    loop_.Schedule(MonotonicDuration::zero(), incarnation, "save", [this] { BeginSave(); });
   };
   SchedulerState state;
   if (!saved_.empty() && !state.ParseFromString(saved_)) std::abort();
   options.job_id = saved_.empty() ? kJobId : state.job_id();
   if (options_.scheduler_forgets_leases) state.clear_longest_lease_ms();
-  process_->coordinator =
-      std::make_unique<Coordinator>(std::move(options), *clock_, *process_->caller, saved_.empty() ? nullptr : &state);
+  process_->coordinator = std::make_unique<Coordinator>(
+      std::move(options), *clock_, *process_->caller, saved_.empty() ? nullptr : &state);
   Tick();
 }
 
 void SimulatedScheduler::Kill() {
   told_anew_ = true;
-  if (life_ == nullptr) return;
-  life_->alive = false;
-  network_.Bury(life_);
+  if (incarnation_ == nullptr) return;
+  incarnation_->alive = false;
+  network_.Bury(incarnation_);
   process_.reset();
-  life_ = nullptr;
+  incarnation_ = nullptr;
 }
 
 void SimulatedScheduler::LoseState() {
@@ -161,22 +180,25 @@ void SimulatedScheduler::StartRebuild() {
   options.servers = static_cast<uint32_t>(options_.servers);
   options.without = {rebuild_without_.begin(), rebuild_without_.end()};
   options.unix_ms =
-      kUnixMsAtBegin + static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(loop_.elapsed()).count());
+      kUnixMsAtBegin +
+      static_cast<uint64_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(loop_.elapsed()).count());
   process_->rebuild = std::make_unique<Rebuild>(std::move(options), kRebuildTimeout, clock_->Now());
   TickRebuild();
 }
 
 void SimulatedScheduler::TickRebuild() {
-  loop_.Schedule(kTickInterval, life_, "rebuilding", [this] {
+  loop_.Schedule(kTickInterval, incarnation_, "rebuilding", [this] {
     const auto rebuilt = process_->rebuild->Poll(process_->census.Heard(), clock_->Now());
     if (!rebuilt.has_value()) return TickRebuild();
     if (!rebuilt->ok()) return OnRefusal(rebuilt->status());
     if (!lost_partitions_.empty()) {
-      violation_ =
-          absl::StrCat("the state is rebuilt though no server has partitions ", absl::StrJoin(lost_partitions_, ", "));
+      violation_ = absl::StrCat("the state is rebuilt though no server has partitions ",
+                                absl::StrJoin(lost_partitions_, ", "));
     }
     if ((*rebuilt)->job_id() != kJobId) violation_ = "the state that is rebuilt is another job's";
-    loop_.Schedule(random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(3)), life_, "saved",
+    loop_.Schedule(random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(3)),
+                   incarnation_, "saved",
                    [this, bytes = (*rebuilt)->SerializeAsString()]() mutable {
                      loop_.Note("the scheduler's state is rebuilt");
                      ++rebuilds_;
@@ -199,43 +221,47 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
     if (absl::SimpleAtoi(number, &partition)) lost.insert(partition);
   }
   // No server has been running since: nobody knows any more who was in sync.
-  const bool none_knows =
-      message.find("no server that holds a job") != std::string::npos && !world_.any_server_has_routing();
+  const bool none_knows = message.find("no server that holds a job") != std::string::npos &&
+                          !world_.any_server_has_routing();
   if ((!lost.empty() && lost == lost_partitions_) || none_knows) {
     refused_for_good_ = true;
     return;
   }
   // All servers that were in sync are away, and one of them is still to be heard.
-  const std::vector<std::string> wanted = NamedAfter(message.substr(0, message.find(" again")), "; start ", " or ");
+  const std::vector<std::string> wanted =
+      NamedAfter(message.substr(0, message.find(" again")), "; start ", " or ");
   const std::vector<RegisterRequest> heard = process_->census.Heard();
   const bool some_return = std::any_of(wanted.begin(), wanted.end(), [&](const std::string& node) {
-    const bool is_heard =
-        std::any_of(heard.begin(), heard.end(), [&](const RegisterRequest& one) { return one.node() == node; });
+    const bool is_heard = std::any_of(
+        heard.begin(), heard.end(), [&](const RegisterRequest& one) { return one.node() == node; });
     return !is_heard && !world_.is_dead_for_good(node);
   });
   if (!lost.empty() && !some_return) {
-    violation_ = absl::StrCat("the scheduler does not go on (", message, "), though servers have all partitions but ",
+    violation_ = absl::StrCat("the scheduler does not go on (", message,
+                              "), though servers have all partitions but ",
                               absl::StrJoin(lost_partitions_, ", "));
     return;
   }
   for (const std::string& node : NamedAfter(message, "--rebuild_without=", ",")) {
     if (world_.is_dead_for_good(node)) rebuild_without_.insert(node);
   }
-  loop_.Schedule(kRestartPause, life_, "operator", [this] { Start(); });
+  loop_.Schedule(kRestartPause, incarnation_, "operator", [this] { Start(); });
 }
 
 void SimulatedScheduler::ReceiveInRebuild(const std::string& rpc, const IncomingMessage& request,
                                           SimulatedNetwork::Reply reply) {
   const auto answer = [&] {
-    if (rpc == "/pawl.Scheduler/Heartbeat") return process_->census.OnHeartbeat(MustParse<HeartbeatRequest>(request));
-    if (rpc == "/pawl.Scheduler/Register") return process_->census.OnRegister(MustParse<RegisterRequest>(request));
+    if (rpc == "/pawl.Scheduler/Heartbeat")
+      return process_->census.OnHeartbeat(MustParse<HeartbeatRequest>(request));
+    if (rpc == "/pawl.Scheduler/Register")
+      return process_->census.OnRegister(MustParse<RegisterRequest>(request));
     return RebuildCensus::OnOtherCall();
   };
   reply(answer(), OutgoingMessage());
 }
 
 void SimulatedScheduler::Tick() {
-  loop_.Schedule(kTickInterval, life_, "scheduler's tick", [this] {
+  loop_.Schedule(kTickInterval, incarnation_, "scheduler's tick", [this] {
     told_anew_ = true;
     process_->coordinator->Tick();
     if (failure_.empty() && process_->coordinator->state() == FAILED) {
@@ -249,7 +275,8 @@ void SimulatedScheduler::Tick() {
   });
 }
 
-// The store takes some time, and the scheduler hears of it later: it may die at any point in between.
+// The store takes some time, and the scheduler hears of it later: it may die at any point in
+// between.
 void SimulatedScheduler::BeginSave() {
   std::optional<UnsavedState> unsaved = process_->coordinator->TakeUnsaved();
   if (!unsaved.has_value()) {
@@ -257,42 +284,46 @@ void SimulatedScheduler::BeginSave() {
     return;
   }
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.02) ? 300 : 3);
-  const std::shared_ptr<Life> life = life_;
-  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), life, "saved",
-                 [this, life, most, change = unsaved->change, bytes = unsaved->state.SerializeAsString()]() mutable {
+  const std::shared_ptr<Incarnation> incarnation = incarnation_;
+  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), incarnation, "saved",
+                 [this, incarnation, most, change = unsaved->change,
+                  bytes = unsaved->state.SerializeAsString()]() mutable {
                    saved_ = std::move(bytes);
-                   loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), life, "save is known", [this, change] {
-                     told_anew_ = true;
-                     process_->coordinator->StateIsSaved(change);
-                     BeginSave();
-                   });
+                   loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), incarnation,
+                                  "save is known", [this, change] {
+                                    told_anew_ = true;
+                                    process_->coordinator->StateIsSaved(change);
+                                    BeginSave();
+                                  });
                  });
 }
 
-void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
-                                 SimulatedNetwork::Reply reply) {
+void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request,
+                                 MonotonicDuration timeout, SimulatedNetwork::Reply reply) {
   told_anew_ = true;
   if (process_->coordinator == nullptr) return ReceiveInRebuild(rpc, request, std::move(reply));
   Coordinator& coordinator = *process_->coordinator;
-  const auto parked =
-      [&]<typename Request, typename Response>(Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
-        const Ticket ticket = (coordinator.*method)(MustParse<Request>(request),
-                                                    [reply = std::move(reply)](absl::StatusOr<Response> answer) mutable {
-                                                      if (answer.ok()) {
-                                                        reply(absl::OkStatus(), EncodeSmall(*answer));
-                                                      } else {
-                                                        reply(answer.status(), OutgoingMessage());
-                                                      }
-                                                    });
-        if (ticket == 0) return;
-        loop_.Schedule(timeout, life_, "deadline of a call",
-                       [this, ticket] { process_->coordinator->Cancel(ticket, /*deadline_passed=*/true); });
-      };
-  if (rpc == "/pawl.Scheduler/Register") return parked(&Coordinator::Register);
-  if (rpc == "/pawl.Scheduler/GetRouting") return parked(&Coordinator::GetRouting);
-  if (rpc == "/pawl.Scheduler/CreateTable") return parked(&Coordinator::CreateTable);
-  if (rpc == "/pawl.Scheduler/ConfirmRouting") return parked(&Coordinator::ConfirmRouting);
-  if (rpc == "/pawl.Scheduler/Goodbye") return parked(&Coordinator::Goodbye);
+  const auto pending = [&]<typename Request, typename Response>(
+                           Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
+    const Ticket ticket =
+        (coordinator.*method)(MustParse<Request>(request),
+                              [reply = std::move(reply)](absl::StatusOr<Response> answer) mutable {
+                                if (answer.ok()) {
+                                  reply(absl::OkStatus(), EncodeSmall(*answer));
+                                } else {
+                                  reply(answer.status(), OutgoingMessage());
+                                }
+                              });
+    if (ticket == 0) return;
+    loop_.Schedule(timeout, incarnation_, "deadline of a call", [this, ticket] {
+      process_->coordinator->Cancel(ticket, /*deadline_passed=*/true);
+    });
+  };
+  if (rpc == "/pawl.Scheduler/Register") return pending(&Coordinator::Register);
+  if (rpc == "/pawl.Scheduler/GetRouting") return pending(&Coordinator::GetRouting);
+  if (rpc == "/pawl.Scheduler/CreateTable") return pending(&Coordinator::CreateTable);
+  if (rpc == "/pawl.Scheduler/ConfirmRouting") return pending(&Coordinator::ConfirmRouting);
+  if (rpc == "/pawl.Scheduler/Goodbye") return pending(&Coordinator::Goodbye);
   if (rpc == "/pawl.Scheduler/Heartbeat") {
     const auto answer = coordinator.Heartbeat(MustParse<HeartbeatRequest>(request));
     return reply(answer.status(), answer.ok() ? EncodeSmall(*answer) : OutgoingMessage());
@@ -303,9 +334,10 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
 std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
   if (process_ == nullptr || process_->coordinator == nullptr) return std::nullopt;
   auto told = std::make_shared<std::optional<RoutingTable>>();
-  const Ticket ticket = process_->coordinator->GetRouting(GetRoutingRequest(), [told](absl::StatusOr<RoutingTable> table) {
-    if (table.ok()) *told = *std::move(table);
-  });
+  const Ticket ticket = process_->coordinator->GetRouting(
+      GetRoutingRequest(), [told](absl::StatusOr<RoutingTable> table) {
+        if (table.ok()) *told = *std::move(table);
+      });
   process_->coordinator->Cancel(ticket, /*deadline_passed=*/false);
   return *told;
 }

@@ -41,10 +41,11 @@ struct ClusterOptions {
 
 // Of a machine; both ends of a lease within kLeaseDriftDivisor.
 inline constexpr int kMaxDrift = 4000;
-std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random, const ClusterOptions& options);
+std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random,
+                                        const ClusterOptions& options);
 
-// Not thread-safe. One that has lost its state is started with --rebuild, again and again until the servers have said
-// enough; its operator names those that are dead for good.
+// Not thread-safe. One that has lost its state is started with --rebuild, again and again until the
+// servers have said enough; its operator names those that are dead for good.
 class SimulatedScheduler {
  public:
   // What its operator can see.
@@ -54,8 +55,8 @@ class SimulatedScheduler {
     // A process lives that has adopted a routing.
     std::function<bool()> any_server_has_routing;
   };
-  SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const ClusterOptions& options,
-                     World world);
+  SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
+                     const ClusterOptions& options, World world);
   ~SimulatedScheduler();
   SimulatedScheduler(const SimulatedScheduler&) = delete;
   SimulatedScheduler& operator=(const SimulatedScheduler&) = delete;
@@ -68,11 +69,14 @@ class SimulatedScheduler {
   void Kill();
   // It dies, and what it had saved is gone.
   void LoseState();
-  // Partitions that no server has any more: it is right to refuse because of these, and of these alone.
-  void ExpectRefusal(std::set<uint32_t> lost_partitions) { lost_partitions_ = std::move(lost_partitions); }
+  // Partitions that no server has any more: it is right to refuse because of these, and of these
+  // alone.
+  void ExpectRefusal(std::set<uint32_t> lost_partitions) {
+    lost_partitions_ = std::move(lost_partitions);
+  }
 
   // Null if it is dead.
-  const std::shared_ptr<Life>& life() const { return life_; }
+  const std::shared_ptr<Incarnation>& incarnation() const { return incarnation_; }
   // As it tells it; nullopt while it is dead or has none.
   std::optional<RoutingTable> ToldRouting();
   // Of that; 0 without one. Cheap where nothing has happened at the scheduler since the last call.
@@ -82,8 +86,8 @@ class SimulatedScheduler {
   uint64_t rebuilds() const { return rebuilds_; }
   // Rebuilding ended without a state, and will be tried again.
   uint64_t refusals() const { return refusals_; }
-  // It has refused, naming exactly the partitions that are lost, or when no server runs any more that it could ask: the job
-  // is over.
+  // It has refused, naming exactly the partitions that are lost, or when no server runs any more
+  // that it could ask: the job is over.
   bool refused_for_good() const { return refused_for_good_; }
   // Once the job has failed: why.
   const std::string& failure() const { return failure_; }
@@ -99,7 +103,8 @@ class SimulatedScheduler {
   void StartRebuild();
   void Receive(const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
                SimulatedNetwork::Reply reply);
-  void ReceiveInRebuild(const std::string& rpc, const IncomingMessage& request, SimulatedNetwork::Reply reply);
+  void ReceiveInRebuild(const std::string& rpc, const IncomingMessage& request,
+                        SimulatedNetwork::Reply reply);
   void Tick();
   void TickRebuild();
   void OnRefusal(const absl::Status& why);
@@ -112,7 +117,7 @@ class SimulatedScheduler {
   const World world_;
   const std::unique_ptr<MachineClock> clock_;
   std::chrono::milliseconds lease_;
-  std::shared_ptr<Life> life_;
+  std::shared_ptr<Incarnation> incarnation_;
   std::unique_ptr<Process> process_;
   // What it has saved.
   std::string saved_;

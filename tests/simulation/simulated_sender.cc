@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/scheduler.pb.h"
-#include "tests/harness/ledger.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/simulation/simulated_cluster.h"
 
 namespace pawl {
@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::chrono::minutes kNever{60};
 constexpr std::chrono::milliseconds kRestartPause{300};
-// Of a call that may wait for ever, and whose request or answer is lost without a word: no connection breaks here.
+// Of a call that may wait for ever, and whose request or answer is lost without a word: no
+// connection breaks here.
 constexpr std::chrono::seconds kCreateTableAttempt{2};
 constexpr int kMaxUnderWay = 4;
 constexpr size_t kRowsInAudit = 300;
@@ -22,7 +23,8 @@ constexpr size_t kMaxRanksInPull = 16;
 
 }  // namespace
 
-SimulatedSender::SimulatedSender(SenderWorld& world, std::string name, int site, Role role, std::vector<uint32_t> ranks)
+SimulatedSender::SimulatedSender(SenderWorld& world, std::string name, int site, Role role,
+                                 std::vector<uint32_t> ranks)
     : world_(world),
       name_(std::move(name)),
       site_(site),
@@ -34,10 +36,12 @@ SimulatedSender::~SimulatedSender() { Kill(); }
 
 void SimulatedSender::Start() {
   Kill();
-  life_ = std::make_shared<Life>(name_, site_);
-  transport_ = std::make_unique<SimulatedTransport>(world_.network, world_.loop, life_);
-  control_ = std::make_unique<SimulatedControlChannel>(world_.network, world_.loop, life_, kSchedulerAddress);
-  link_ = std::make_unique<SimulatedControlChannel>(world_.network, world_.loop, life_, kSchedulerAddress);
+  incarnation_ = std::make_shared<Incarnation>(name_, site_);
+  transport_ = std::make_unique<SimulatedTransport>(world_.network, world_.loop, incarnation_);
+  control_ = std::make_unique<SimulatedControlChannel>(world_.network, world_.loop, incarnation_,
+                                                       kSchedulerAddress);
+  link_ = std::make_unique<SimulatedControlChannel>(world_.network, world_.loop, incarnation_,
+                                                    kSchedulerAddress);
   ClientOptions options;
   options.scheduler = kSchedulerAddress;
   options.role = role_;
@@ -49,10 +53,10 @@ void SimulatedSender::Start() {
   if (role_ == WORKER_ROLE && world_.random.Chance(0.7)) {
     options.node = node_;
     options.node_job_id = job_id_;
-    options.node_life = ++lives_;
+    options.node_start_count = ++starts_;
   }
   core_ = std::make_shared<ClientCore>(std::move(options), *transport_, *control_, *link_);
-  core_->Join(InThisLife([this](absl::Status status) {
+  core_->Join(InThisIncarnation([this](absl::Status status) {
     if (!status.ok()) return Exit(status);
     node_ = core_->registration().node();
     job_id_ = core_->registration().job_id();
@@ -64,48 +68,50 @@ void SimulatedSender::CreateTable() {
   auto request = std::make_shared<CreateTableRequest>();
   *request->mutable_table() = LedgerTable("ledger", 1);
   auto response = std::make_shared<CreateTableResponse>();
-  core_->scheduler_calls().Call("CreateTable", std::move(request), response, core_->Deadline({}),
-                                core_->Count(InThisLife([this, response](absl::Status status) {
-                                  if (!status.ok()) return Exit(status);
-                                  table_ = Table(response->table());
-                                  Later([this] { Begin(); });
-                                })),
-                                kCreateTableAttempt);
+  core_->scheduler_calls().Call(
+      "CreateTable", std::move(request), response, core_->Deadline({}),
+      core_->Count(InThisIncarnation([this, response](absl::Status status) {
+        if (!status.ok()) return Exit(status);
+        table_ = Table(response->table());
+        Later([this] { Begin(); });
+      })),
+      kCreateTableAttempt);
 }
 
 void SimulatedSender::Kill() {
-  if (life_ == nullptr) return;
-  life_->alive = false;
-  world_.network.Bury(life_);
+  if (incarnation_ == nullptr) return;
+  incarnation_->alive = false;
+  world_.network.Bury(incarnation_);
   core_->Close();
   core_.reset();
   link_.reset();
   control_.reset();
   transport_.reset();
-  life_ = nullptr;
+  incarnation_ = nullptr;
 }
 
-Callback SimulatedSender::InThisLife(std::function<void(absl::Status)> then) {
-  return [life = life_, then = std::move(then)](absl::Status status) {
-    if (life->alive) then(std::move(status));
+Callback SimulatedSender::InThisIncarnation(std::function<void(absl::Status)> then) {
+  return [incarnation = incarnation_, then = std::move(then)](absl::Status status) {
+    if (incarnation->alive) then(std::move(status));
   };
 }
 
 void SimulatedSender::Later(std::function<void()> then) {
   const MonotonicDuration pace = world_.schedule.pace;
-  world_.loop.Schedule(world_.random.Between(MonotonicDuration::zero(), 2 * pace), life_, "a sender goes on",
-                       std::move(then));
+  world_.loop.Schedule(world_.random.Between(MonotonicDuration::zero(), 2 * pace), incarnation_,
+                       "a sender goes on", std::move(then));
 }
 
 void SimulatedSender::Exit(const absl::Status& why) {
   world_.loop.Note(absl::StrCat(name_, " ends: ", why.ToString()));
   // Not here: its own code is on the stack.
-  world_.loop.Schedule(kRestartPause, nullptr, "supervisor", [this, life = life_] {
-    if (life->alive) Start();
+  world_.loop.Schedule(kRestartPause, nullptr, "supervisor", [this, incarnation = incarnation_] {
+    if (incarnation->alive) Start();
   });
 }
 
-void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> expectations, std::function<void()> then) {
+void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> expectations,
+                                   std::function<void()> then) {
   struct Memory {
     std::vector<uint64_t> keys;
     std::vector<float> values;
@@ -116,26 +122,29 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
   for (const Expectation& expectation : expectations) memory->keys.push_back(expectation.cell.key);
   memory->values.resize(memory->keys.size());
   memory->expectations = std::move(expectations);
-  const PullItem item{.table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
+  const PullItem item{
+      .table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
   // The memory is kept also if the process dies in between.
-  session.Pull(
-      {&item, 1}, {},
-      [memory, check = InThisLife([this, memory, began, then = std::move(then)](absl::Status status) {
-                 if (!status.ok()) return Exit(status);
-                 for (size_t i = 0; i < memory->values.size(); ++i) {
-                   const Expectation& expected = memory->expectations[i];
-                   const float value = memory->values[i];
-                   if (value == expected.least || value == expected.most) continue;
-                   if (expected.unless_exempt && value == 0 && world_.clocks.WasExempt(expected.cell.sender, began)) {
-                     continue;
-                   }
-                   world_.violation(absl::StrCat(name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
-                                                 expected.cell.sender, " in partition ", expected.cell.partition,
-                                                 ", which is to be ", expected.least, " or ", expected.most, ": ",
-                                                 expected.why));
-                 }
-                 then();
-               })](absl::Status status) mutable { check(std::move(status)); });
+  session.Pull({&item, 1}, {},
+               [memory, check = InThisIncarnation(
+                            [this, memory, began, then = std::move(then)](absl::Status status) {
+                              if (!status.ok()) return Exit(status);
+                              for (size_t i = 0; i < memory->values.size(); ++i) {
+                                const Expectation& expected = memory->expectations[i];
+                                const float value = memory->values[i];
+                                if (value == expected.least || value == expected.most) continue;
+                                if (expected.unless_exempt && value == 0 &&
+                                    world_.clocks.WasExempt(expected.cell.sender, began)) {
+                                  continue;
+                                }
+                                world_.violation(absl::StrCat(
+                                    name_, " reads ", value, " for push ", expected.cell.number,
+                                    " of sender ", expected.cell.sender, " in partition ",
+                                    expected.cell.partition, ", which is to be ", expected.least,
+                                    " or ", expected.most, ": ", expected.why));
+                              }
+                              then();
+                            })](absl::Status status) mutable { check(std::move(status)); });
 }
 
 void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
@@ -149,7 +158,9 @@ void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::C
   memory->gradients.resize(memory->keys.size(), -1.0f);
   const PushItem item{.table = table_, .keys = memory->keys, .gradients = memory->gradients};
   session.Push({&item, 1}, {},
-               [memory, done = InThisLife(std::move(done))](absl::Status status) mutable { done(std::move(status)); });
+               [memory, done = InThisIncarnation(std::move(done))](absl::Status status) mutable {
+                 done(std::move(status));
+               });
 }
 
 // Worker ----------------------------------------------------------------------
@@ -161,13 +172,15 @@ SimulatedWorker::SimulatedWorker(SenderWorld& world, int site, std::vector<uint3
       doing_(ranks_.size(), "joining") {}
 
 bool SimulatedWorker::finished() const {
-  return std::all_of(steps_.begin(), steps_.end(), [this](uint64_t step) { return step >= world_.schedule.steps; });
+  return std::all_of(steps_.begin(), steps_.end(),
+                     [this](uint64_t step) { return step >= world_.schedule.steps; });
 }
 
 std::string SimulatedWorker::Progress() const {
   std::string text;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ", ", "rank ", ranks_[i], " at step ", steps_[i], " ", doing_[i]);
+    absl::StrAppend(&text, i == 0 ? "" : ", ", "rank ", ranks_[i], " at step ", steps_[i], " ",
+                    doing_[i]);
   }
   return text;
 }
@@ -175,16 +188,19 @@ std::string SimulatedWorker::Progress() const {
 void SimulatedWorker::Begin() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     doing_[i] = "taking over";
-    core_->TakeOver(ranks_[i], {}, [this, i, life = life()](absl::StatusOr<LogicalWorker*> worker) {
-      if (!life->alive) return;
-      if (!worker.ok()) return Exit(worker.status());
-      if ((*worker)->step() < steps_[i]) {
-        world_.violation(absl::StrCat("rank ", ranks_[i], " had ended ", steps_[i],
-                                      " steps, and begins its next life at step ", (*worker)->step()));
-      }
-      world_.clocks.TookOver(ranks_[i], core_->registration().incarnation(), (*worker)->step(), world_.loop.elapsed());
-      Later([this, i, worker = *worker] { Step(i, worker); });
-    });
+    core_->TakeOver(ranks_[i], {},
+                    [this, i, incarnation = incarnation()](absl::StatusOr<LogicalWorker*> worker) {
+                      if (!incarnation->alive) return;
+                      if (!worker.ok()) return Exit(worker.status());
+                      if ((*worker)->step() < steps_[i]) {
+                        world_.violation(absl::StrCat(
+                            "rank ", ranks_[i], " had ended ", steps_[i],
+                            " steps, and begins its next incarnation at step ", (*worker)->step()));
+                      }
+                      world_.clocks.TookOver(ranks_[i], core_->registration().incarnation(),
+                                             (*worker)->step(), world_.loop.elapsed());
+                      Later([this, i, worker = *worker] { Step(i, worker); });
+                    });
   }
 }
 
@@ -230,7 +246,8 @@ std::vector<uint32_t> SimulatedWorker::RanksToCheck(uint32_t own) {
     return checked;
   }
   checked.push_back(own);
-  while (checked.size() < kMaxRanksInPull) checked.push_back(static_cast<uint32_t>(world_.random.Below(ranks)));
+  while (checked.size() < kMaxRanksInPull)
+    checked.push_back(static_cast<uint32_t>(world_.random.Below(ranks)));
   // A pull names a row once.
   std::sort(checked.begin(), checked.end());
   checked.erase(std::unique(checked.begin(), checked.end()), checked.end());
@@ -240,9 +257,12 @@ std::vector<uint32_t> SimulatedWorker::RanksToCheck(uint32_t own) {
 void SimulatedWorker::CheckBound(uint32_t rank, uint64_t step, MonotonicDuration began) {
   const uint64_t staleness = world_.schedule.consistency.staleness();
   for (uint32_t other = 0; other < world_.schedule.ranks(); ++other) {
-    if (other == rank || world_.clocks.most(other) + staleness >= step || world_.clocks.WasExempt(other, began)) continue;
-    world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ", staleness, ", while rank ",
-                                  other, " had ended ", world_.clocks.most(other), " steps at most and was not exempt"));
+    if (other == rank || world_.clocks.most(other) + staleness >= step ||
+        world_.clocks.WasExempt(other, began))
+      continue;
+    world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ",
+                                  staleness, ", while rank ", other, " had ended ",
+                                  world_.clocks.most(other), " steps at most and was not exempt"));
   }
 }
 
@@ -258,7 +278,7 @@ void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t ste
   }
   doing_[index] = "ending the step";
   world_.clocks.EndingStep(rank, step);
-  worker->EndStep({}, InThisLife([this, index, worker, rank, step](absl::Status status) {
+  worker->EndStep({}, InThisIncarnation([this, index, worker, rank, step](absl::Status status) {
                     if (!status.ok()) return Exit(status);
                     world_.ledger.Acknowledged(rank, step);
                     world_.clocks.EndedStep(rank, step, world_.loop.elapsed());
@@ -305,7 +325,8 @@ void SimulatedClient::Act() {
 
 // Auditor ---------------------------------------------------------------------
 
-SimulatedAuditor::SimulatedAuditor(SenderWorld& world, int site) : SimulatedSender(world, "auditor", site, CLIENT_ROLE) {}
+SimulatedAuditor::SimulatedAuditor(SenderWorld& world, int site)
+    : SimulatedSender(world, "auditor", site, CLIENT_ROLE) {}
 
 void SimulatedAuditor::Begin() {
   auto all = std::make_shared<std::vector<Expectation>>();
@@ -315,11 +336,13 @@ void SimulatedAuditor::Begin() {
     // A rank repeats its step until it has ended.
     const bool must = acknowledged || ledger.IsRank(push.first);
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push.first, push.second)) {
-      all->push_back({cell, must ? unit : 0, unit, must ? "it was acknowledged" : "nobody knows what became of it"});
+      all->push_back({cell, must ? unit : 0, unit,
+                      must ? "it was acknowledged" : "nobody knows what became of it"});
     }
   }
   for (uint32_t client = 0; client < static_cast<uint32_t>(world_.schedule.clients); ++client) {
-    for (const SimLedger::Cell& cell : world_.ledger.CellsOf(world_.schedule.ranks() + client, world_.schedule.pushes)) {
+    for (const SimLedger::Cell& cell :
+         world_.ledger.CellsOf(world_.schedule.ranks() + client, world_.schedule.pushes)) {
       all->push_back({cell, 0, 0, "it was never sent"});
     }
   }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client_lib/client_core.h"
+#include "client_lib/session/client_core.h"
 #include "client_lib/table.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/schedule.h"
@@ -34,7 +34,8 @@ struct SenderWorld {
 // A process; what ends by itself is started again, as a supervisor would. Not thread-safe.
 class SimulatedSender {
  public:
-  SimulatedSender(SenderWorld& world, std::string name, int site, Role role, std::vector<uint32_t> ranks = {});
+  SimulatedSender(SenderWorld& world, std::string name, int site, Role role,
+                  std::vector<uint32_t> ranks = {});
   virtual ~SimulatedSender();
   SimulatedSender(const SimulatedSender&) = delete;
   SimulatedSender& operator=(const SimulatedSender&) = delete;
@@ -42,7 +43,7 @@ class SimulatedSender {
   void Start();
   void Kill();
   // Null if it is dead.
-  const std::shared_ptr<Life>& life() const { return life_; }
+  const std::shared_ptr<Incarnation>& incarnation() const { return incarnation_; }
   // All of its work is done.
   virtual bool finished() const = 0;
   // Where it stands, for messages.
@@ -58,14 +59,16 @@ class SimulatedSender {
     // Not if the sender is a rank that was exempt from the bound at some time of the pull.
     bool unless_exempt = false;
   };
-  // A callback that does nothing in a later life.
-  Callback InThisLife(std::function<void(absl::Status)> then);
+  // A callback that does nothing in a later incarnation.
+  Callback InThisIncarnation(std::function<void(absl::Status)> then);
   void Later(std::function<void()> then);
   void Exit(const absl::Status& why);
   // Pulls and checks; `then` runs if all is as it should be.
-  void PullAndCheck(Session& session, std::vector<Expectation> expectations, std::function<void()> then);
+  void PullAndCheck(Session& session, std::vector<Expectation> expectations,
+                    std::function<void()> then);
   // `done` gets how it ended.
-  void PushCells(Session& session, const std::vector<SimLedger::Cell>& cells, std::function<void(absl::Status)> done);
+  void PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
+                 std::function<void(absl::Status)> done);
   // The process has joined and the table is there.
   virtual void Begin() = 0;
 
@@ -81,11 +84,11 @@ class SimulatedSender {
   const Role role_;
   const std::vector<uint32_t> ranks_;
   const MachineClock clock_;
-  // Of the life before, if it kept its data folder.
+  // Of the incarnation before, if it kept its data folder.
   std::string node_;
   uint64_t job_id_ = 0;
-  uint32_t lives_ = 0;
-  std::shared_ptr<Life> life_;
+  uint32_t starts_ = 0;
+  std::shared_ptr<Incarnation> incarnation_;
   std::unique_ptr<SimulatedTransport> transport_;
   std::unique_ptr<SimulatedControlChannel> control_;
   std::unique_ptr<SimulatedControlChannel> link_;

@@ -28,7 +28,8 @@ namespace {
 constexpr uint32_t kTable = 1;
 // Once there are no faults any more, everything is done by then.
 constexpr std::chrono::seconds kCalm{120};
-// A snapshot of each partition, one after the other, at the rate of these schedules, and as much again.
+// A snapshot of each partition, one after the other, at the rate of these schedules, and as much
+// again.
 constexpr std::chrono::seconds kRepairBound{40};
 constexpr std::chrono::milliseconds kRepairCheckInterval{50};
 constexpr size_t kEventsInReport = 60;
@@ -50,7 +51,7 @@ bool ConfirmOnly(const std::string& bytes, SimulatedNetwork::Reply& reply) {
   return true;
 }
 
-// As if it were of the sender's next life.
+// As if it were of the sender's next incarnation.
 void Renumber(std::string& bytes) {
   PushRequest request;
   if (!request.ParseFromString(bytes)) return;
@@ -58,7 +59,8 @@ void Renumber(std::string& bytes) {
   bytes = request.SerializeAsString();
 }
 
-ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sabotage sabotage, RankClocks& clocks) {
+ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sabotage sabotage,
+                                RankClocks& clocks) {
   ClusterOptions options;
   options.job = schedule.ToJob();
   options.servers = schedule.servers;
@@ -67,9 +69,12 @@ ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sab
   options.disks_forget = sabotage == SimulationOptions::Sabotage::kDiskForgets;
   options.clocks_drift = schedule.suspends;
   options.leases_stand_still = sabotage == SimulationOptions::Sabotage::kLeasesStandStill;
-  options.scheduler_forgets_leases = sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
+  options.scheduler_forgets_leases =
+      sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
   options.small_backlogs = schedule.brakes_pushes;
-  options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) { clocks.Releasing(rank, incarnation); };
+  options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) {
+    clocks.Releasing(rank, incarnation);
+  };
   return options;
 }
 
@@ -102,15 +107,20 @@ class Simulation {
         ledger_(schedule_, kTable),
         clocks_(schedule_.ranks()),
         cluster_(loop_, network_, random_, ClusterOptionsOf(schedule_, options.sabotage, clocks_)),
-        world_{loop_, network_, random_, ledger_, schedule_, [this](const std::string& what) { Violation(what); }, clocks_} {
+        world_{loop_,   network_,  random_,
+               ledger_, schedule_, [this](const std::string& what) { Violation(what); },
+               clocks_} {
     if (options.print) loop_.PrintEverything();
     if (options.sabotage == SimulationOptions::Sabotage::kReplicationIsOnlyConfirmed) {
-      network_.SetIntercept([this](const std::string& rpc, std::string& request, bool, SimulatedNetwork::Reply& reply) {
-        return rpc == RpcName(Method::kReplicate) && random_.Chance(0.1) && ConfirmOnly(request, reply);
+      network_.SetIntercept([this](const std::string& rpc, std::string& request, bool,
+                                   SimulatedNetwork::Reply& reply) {
+        return rpc == RpcName(Method::kReplicate) && random_.Chance(0.1) &&
+               ConfirmOnly(request, reply);
       });
     }
     if (options.sabotage == SimulationOptions::Sabotage::kPushesAreRenumbered) {
-      network_.SetIntercept([](const std::string& rpc, std::string& request, bool is_duplicate, SimulatedNetwork::Reply&) {
+      network_.SetIntercept([](const std::string& rpc, std::string& request, bool is_duplicate,
+                               SimulatedNetwork::Reply&) {
         if (is_duplicate && rpc == RpcName(Method::kPush)) Renumber(request);
         return false;
       });
@@ -118,16 +128,19 @@ class Simulation {
     int site = SimulatedCluster::SiteOfServer(schedule_.servers);
     for (uint32_t worker = 0; worker < static_cast<uint32_t>(schedule_.workers); ++worker) {
       std::vector<uint32_t> ranks;
-      for (uint32_t i = 0; i < schedule_.ranks_per_worker; ++i) ranks.push_back(worker * schedule_.ranks_per_worker + i);
+      for (uint32_t i = 0; i < schedule_.ranks_per_worker; ++i)
+        ranks.push_back(worker * schedule_.ranks_per_worker + i);
       senders_.push_back(std::make_unique<SimulatedWorker>(world_, site++, std::move(ranks)));
     }
     for (uint32_t client = 0; client < static_cast<uint32_t>(schedule_.clients); ++client) {
-      senders_.push_back(std::make_unique<SimulatedClient>(world_, site++, schedule_.ranks() + client));
+      senders_.push_back(
+          std::make_unique<SimulatedClient>(world_, site++, schedule_.ranks() + client));
     }
     auditor_site_ = site;
     std::vector<SimulatedSender*> senders;
     for (const auto& sender : senders_) senders.push_back(sender.get());
-    injector_ = std::make_unique<FaultInjector>(loop_, network_, random_, schedule_, cluster_, std::move(senders));
+    injector_ = std::make_unique<FaultInjector>(loop_, network_, random_, schedule_, cluster_,
+                                                std::move(senders));
   }
 
   Outcome Run() {
@@ -139,8 +152,12 @@ class Simulation {
     while (Goes() && loop_.elapsed() < end) Step();
     injector_->End();
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
-    RunUntil([this] { return std::all_of(senders_.begin(), senders_.end(), [](const auto& s) { return s->finished(); }); },
-             limit, "the work is not done");
+    RunUntil(
+        [this] {
+          return std::all_of(senders_.begin(), senders_.end(),
+                             [](const auto& s) { return s->finished(); });
+        },
+        limit, "the work is not done");
     injector_->MendDisk();
     RunUntil([this] { return IsSettled(); }, limit, "the replicas are not all there");
     auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
@@ -169,7 +186,8 @@ class Simulation {
 
  private:
   bool Goes() {
-    return violation_.empty() && cluster_.scheduler().failure().empty() && !cluster_.scheduler().refused_for_good();
+    return violation_.empty() && cluster_.scheduler().failure().empty() &&
+           !cluster_.scheduler().refused_for_good();
   }
 
   Reached WhatWasReached() {
@@ -198,13 +216,14 @@ class Simulation {
 
   void Step() {
     if (!loop_.Step()) return Violation("nothing happens any more");
-    if (!cluster_.scheduler().violation().empty()) return Violation(cluster_.scheduler().violation());
+    if (!cluster_.scheduler().violation().empty())
+      return Violation(cluster_.scheduler().violation());
     if (violation_.empty()) CheckPrimaries();
     if (violation_.empty() && schedule_.brakes_pushes) CheckRepair();
   }
 
-  // While all servers live and reach each other, a partition lacks replicas no longer than kRepairBound, however much is
-  // pushed. REQUIRES: no fault but deaths of servers.
+  // While all servers live and reach each other, a partition lacks replicas no longer than
+  // kRepairBound, however much is pushed. REQUIRES: no fault but deaths of servers.
   void CheckRepair() {
     if (loop_.elapsed() < next_repair_check_) return;
     next_repair_check_ = loop_.elapsed() + kRepairCheckInterval;
@@ -221,11 +240,12 @@ class Simulation {
       if (routing->replicas(partition).backups_size() + 1u >= schedule_.replicas) continue;
       if (!unrepaired_since_.has_value()) unrepaired_since_ = loop_.elapsed();
       if (loop_.elapsed() - *unrepaired_since_ <= kRepairBound) return;
-      return Violation(absl::StrCat("partition ", partition, " lacks replicas, and all servers have lived for ",
+      return Violation(absl::StrCat("partition ", partition,
+                                    " lacks replicas, and all servers have lived for ",
                                     kRepairBound.count(), " s"));
     }
-    const bool pushes_go_on =
-        std::any_of(senders_.begin(), senders_.end(), [](const auto& sender) { return !sender->finished(); });
+    const bool pushes_go_on = std::any_of(senders_.begin(), senders_.end(),
+                                          [](const auto& sender) { return !sender->finished(); });
     repairs_ += unrepaired_since_.has_value() && pushes_go_on;
     unrepaired_since_.reset();
   }
@@ -244,28 +264,32 @@ class Simulation {
         if (const auto routing = cluster_.scheduler().ToldRouting(); routing.has_value()) {
           absl::StrAppend(&where, "\n", routing->DebugString());
         }
-        return Violation(absl::StrCat(otherwise, " ", kCalm.count(), " s after the last fault:", where));
+        return Violation(
+            absl::StrCat(otherwise, " ", kCalm.count(), " s after the last fault:", where));
       }
       Step();
     }
   }
 
-  // At no time would two servers answer a pull of the same partition; no server goes back to an older epoch.
+  // At no time would two servers answer a pull of the same partition; no server goes back to an
+  // older epoch.
   void CheckPrimaries() {
     for (int server = 0; server < cluster_.servers(); ++server) {
       ServerNode* const node = cluster_.server(server);
       if (node == nullptr) continue;
-      auto& [life, epoch] = epochs_[server];
+      auto& [incarnation, epoch] = epochs_[server];
       const uint64_t now = node->data_plane().epoch();
-      if (life != cluster_.server_life(server)) {
-        life = cluster_.server_life(server);
+      if (incarnation != cluster_.server_incarnation(server)) {
+        incarnation = cluster_.server_incarnation(server);
         epoch = 0;
       }
-      if (now < epoch) Violation(absl::StrCat("server ", server, " went from epoch ", epoch, " back to ", now));
+      if (now < epoch)
+        Violation(absl::StrCat("server ", server, " went from epoch ", epoch, " back to ", now));
       epoch = now;
     }
     if (const auto told = cluster_.scheduler().ToldEpoch(); told != 0) {
-      if (told < told_epoch_) Violation(absl::StrCat("the scheduler went from epoch ", told_epoch_, " back to ", told));
+      if (told < told_epoch_)
+        Violation(absl::StrCat("the scheduler went from epoch ", told_epoch_, " back to ", told));
       told_epoch_ = told;
     }
     primaries_.assign(schedule_.partitions, -1);
@@ -276,7 +300,8 @@ class Simulation {
       for (const uint32_t partition : node->data_plane().Served()) {
         int& primary = primaries_[partition];
         if (primary >= 0) {
-          return Violation(absl::StrCat("servers ", primary, " and ", server, " both serve partition ", partition));
+          return Violation(absl::StrCat("servers ", primary, " and ", server,
+                                        " both serve partition ", partition));
         }
         primary = server;
       }
@@ -289,24 +314,29 @@ class Simulation {
     if (!routing.has_value()) return false;
     for (int partition = 0; partition < routing->primary_size(); ++partition) {
       const PartitionReplicas& replicas = routing->replicas(partition);
-      if (routing->primary(partition) >= static_cast<uint32_t>(routing->servers_size())) return false;
-      if (replicas.learners_size() > 0 || replicas.backups_size() + 1u < schedule_.replicas) return false;
+      if (routing->primary(partition) >= static_cast<uint32_t>(routing->servers_size()))
+        return false;
+      if (replicas.learners_size() > 0 || replicas.backups_size() + 1u < schedule_.replicas)
+        return false;
     }
     std::map<uint32_t, std::set<uint64_t>> positions;
     std::map<uint32_t, uint32_t> counts;
     for (int server = 0; server < cluster_.servers(); ++server) {
-      if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing->epoch()) {
+      if (cluster_.server(server) == nullptr ||
+          cluster_.server(server)->data_plane().epoch() != routing->epoch()) {
         return false;
       }
-      for (const RecoveredReplica& replica : cluster_.server(server)->data_plane().ReplicasWithData()) {
+      for (const RecoveredReplica& replica :
+           cluster_.server(server)->data_plane().ReplicasWithData()) {
         positions[replica.partition()].insert(replica.log_index());
         ++counts[replica.partition()];
       }
     }
-    return std::all_of(positions.begin(), positions.end(), [](const auto& entry) { return entry.second.size() == 1; }) &&
-           counts.size() == schedule_.partitions && std::all_of(counts.begin(), counts.end(), [this](const auto& entry) {
-             return entry.second >= schedule_.replicas;
-           });
+    return std::all_of(positions.begin(), positions.end(),
+                       [](const auto& entry) { return entry.second.size() == 1; }) &&
+           counts.size() == schedule_.partitions &&
+           std::all_of(counts.begin(), counts.end(),
+                       [this](const auto& entry) { return entry.second >= schedule_.replicas; });
   }
 
   void CompareReplicas() {
@@ -318,21 +348,24 @@ class Simulation {
         const std::pair<uint64_t, uint32_t> here(replica.log_index(), replica.fingerprint());
         const auto [first, is_new] = seen.emplace(replica.partition(), here);
         if (is_new || first->second == here) continue;
-        return Violation(absl::StrFormat(
-            "replicas of partition %d differ: index %d fingerprint %x, and on server %d index %d fingerprint %x",
-            replica.partition(), first->second.first, first->second.second, server, here.first, here.second));
+        return Violation(
+            absl::StrFormat("replicas of partition %d differ: index %d fingerprint %x, and on "
+                            "server %d index %d fingerprint %x",
+                            replica.partition(), first->second.first, first->second.second, server,
+                            here.first, here.second));
       }
     }
   }
 
   void Violation(const std::string& what) {
     if (!violation_.empty()) return;
-    violation_ = absl::StrFormat("%s\n  at %.6f s, event %d: %s\nThe last events:\n", schedule_.ToString(),
-                                 Seconds(loop_.elapsed()), loop_.events(), what);
+    violation_ =
+        absl::StrFormat("%s\n  at %.6f s, event %d: %s\nThe last events:\n", schedule_.ToString(),
+                        Seconds(loop_.elapsed()), loop_.events(), what);
     const auto& trace = loop_.trace();
     for (size_t i = trace.size() - std::min(trace.size(), kEventsInReport); i < trace.size(); ++i) {
-      absl::StrAppendFormat(&violation_, "%12.6f #%d %s: %s\n", Seconds(trace[i].at), trace[i].number, trace[i].owner,
-                            trace[i].what);
+      absl::StrAppendFormat(&violation_, "%12.6f #%d %s: %s\n", Seconds(trace[i].at),
+                            trace[i].number, trace[i].owner, trace[i].what);
     }
   }
 
@@ -357,7 +390,7 @@ class Simulation {
   uint64_t repairs_ = 0;
 
   std::string violation_;
-  std::map<int, std::pair<std::shared_ptr<Life>, uint64_t>> epochs_;
+  std::map<int, std::pair<std::shared_ptr<Incarnation>, uint64_t>> epochs_;
   uint64_t told_epoch_ = 0;
   // By partition, who serves it; of CheckPrimaries alone.
   std::vector<int> primaries_;
@@ -377,6 +410,8 @@ std::vector<std::pair<std::string, uint64_t>> Reached::ByName() const {
   return names;
 }
 
-Outcome Simulate(const Schedule& schedule, const SimulationOptions& options) { return Simulation(schedule, options).Run(); }
+Outcome Simulate(const Schedule& schedule, const SimulationOptions& options) {
+  return Simulation(schedule, options).Run();
+}
 
 }  // namespace pawl

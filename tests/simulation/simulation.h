@@ -16,7 +16,8 @@ struct SimulationOptions {
   // Ways to break a promise, to see that the judge notices.
   enum class Sabotage {
     kNone,
-    // Of the changes that a primary sends its backups some are confirmed without having been delivered.
+    // Of the changes that a primary sends its backups some are confirmed without having been
+    // delivered.
     kReplicationIsOnlyConfirmed,
     // What is durable is not.
     kDiskForgets,
@@ -34,17 +35,19 @@ struct SimulationOptions {
 
 // How often a run came to what it is to test.
 struct Reached {
-  // The scheduler lost its state; made it again; refused to for now, and for good, with partitions that are lost.
+  // The scheduler lost its state; made it again; refused to for now, and for good, with partitions
+  // that are lost.
   uint64_t state_losses = 0;
   uint64_t rebuilds = 0;
   uint64_t rebuild_refusals = 0;
   uint64_t lost_partitions_named = 0;
-  // BOUNDED: ranks that were released; that came back behind the others; that caught up and counted again.
+  // BOUNDED: ranks that were released; that came back behind the others; that caught up and counted
+  // again.
   uint64_t releases = 0;
   uint64_t returns = 0;
   uint64_t catch_ups = 0;
-  // Pushes that waited for learners, and that were to come again; repairs of all partitions after a server was lost, while
-  // pushes went on.
+  // Pushes that waited for learners, and that were to come again; repairs of all partitions after a
+  // server was lost, while pushes went on.
   uint64_t pushes_delayed = 0;
   uint64_t pushes_refused = 0;
   uint64_t repairs = 0;
@@ -60,7 +63,8 @@ struct Reached {
 struct Outcome {
   // Empty: every promise was kept. Else what was not, when, and the last events.
   std::string violation;
-  // All the data of some partition was lost, as it may be with durability MEMORY, and the job said so.
+  // All the data of some partition was lost, as it may be with durability MEMORY, and the job said
+  // so.
   bool job_failed = false;
   uint64_t hash = 0;
   uint64_t events = 0;

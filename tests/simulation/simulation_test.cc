@@ -31,7 +31,8 @@ TEST_P(Seeds, EveryPromiseIsKept) {
   const uint64_t first = GetParam() * kSeedsInShard;
   for (uint64_t seed = first; seed < first + kSeedsInShard; ++seed) {
     const Outcome outcome = Simulate(DrawSchedule(seed));
-    ASSERT_EQ(outcome.violation, "") << "again by: bazel run //tests/simulation:simulate -- --seed=" << seed;
+    ASSERT_EQ(outcome.violation, "")
+        << "again by: bazel run //tests/simulation:simulate -- --seed=" << seed;
     acknowledged += outcome.acknowledged;
     jobs_failed += outcome.job_failed;
   }
@@ -53,43 +54,48 @@ TEST_F(SimulationTest, FollowersCatchUpInEveryWay) {
 }
 
 // Each has shown a bug. (A change of what a seed draws makes other schedules of them.)
-// 516 to 2004244 lose the scheduler's state while servers are away, or twice. In 3007695 a partition without a push starts
-// again on another server while its only primary is cut off.
+// 516 to 2004244 lose the scheduler's state while servers are away, or twice. In 3007695 a
+// partition without a push starts again on another server while its only primary is cut off.
 TEST_F(SimulationTest, SeedsThatHaveFailedOnce) {
-  for (const uint64_t seed :
-       {12,     13,     6,    122, 137,  377, 378,  1378,  1935,  2476,   3191,    5221,    30047,  40019,
-        130286, 145457, 1573, 677, 2023, 516, 1988, 13076, 22180, 600740, 2003412, 2004244, 3007695}) {
+  for (const uint64_t seed : {12,   13,   6,    122,   137,   377,    378,     1378,    1935,
+                              2476, 3191, 5221, 30047, 40019, 130286, 145457,  1573,    677,
+                              2023, 516,  1988, 13076, 22180, 600740, 2003412, 2004244, 3007695}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "");
   }
 }
 
-// Each violates a promise when one fix is taken out: that a promoted backup acknowledges nothing before its routing is
-// confirmed (26, 74, 92), min_in_sync (2662, 7690), that a primary whose disk fails hands over (17, 28), that a copy of a
-// living server's disk is refused (17, 121), that logs are compared by terms and not by indices alone (12, 45), that a
-// replica that goes back truncates its log (12, 28). 1038: a disk is lost before there is a table.
+// Each violates a promise when one fix is taken out: that a promoted backup acknowledges nothing
+// before its routing is confirmed (26, 74, 92), min_in_sync (2662, 7690), that a primary whose disk
+// fails hands over (17, 28), that a copy of a living server's disk is refused (17, 121), that logs
+// are compared by terms and not by indices alone (12, 45), that a replica that goes back truncates
+// its log (12, 28). 1038: a disk is lost before there is a table.
 TEST_F(SimulationTest, SeedsThatNeedAFix) {
   for (const uint64_t seed : {12, 17, 26, 28, 45, 74, 92, 121, 1038, 2662, 7690}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "");
   }
 }
 
-// Rebuilding needs all servers to be heard (52, 84, 100), the newest routing (2292, 2628), and tables that are created
-// again (5284), and late registrations told from new ones (7444). The bound of BOUNDED needs its exact value (3, 7) and
-// exemptions that end (124, 163). Repairs under load need the push brake, or what is kept for a learner is dropped for as
-// long as pushes go on (107, 139, 171).
+// Rebuilding needs all servers to be heard (52, 84, 100), the newest routing (2292, 2628), and
+// tables that are created again (5284), and late registrations told from new ones (7444). The bound
+// of BOUNDED needs its exact value (3, 7) and exemptions that end (124, 163). Repairs under load
+// need the push brake, or what is kept for a learner is dropped for as long as pushes go on (107,
+// 139, 171).
 TEST_F(SimulationTest, SeedsThatNeedAFixOfRebuildBoundOrRepair) {
   for (const uint64_t seed : {52, 84, 100, 2292, 2628, 5284, 7444, 3, 7, 124, 163, 107, 139, 171}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "") << "seed " << seed;
   }
 }
 
-// A case that is never reached cannot fail. The seeds of all shards together; each is drawn at its own residue.
+// A case that is never reached cannot fail. The seeds of all shards together; each is drawn at its
+// own residue.
 TEST_F(SimulationTest, EveryCaseIsReached) {
   Reached reached;
   for (uint64_t seed = 0; seed < kShards * kSeedsInShard; ++seed) {
     const Schedule schedule = DrawSchedule(seed);
     const bool is_bounded = schedule.consistency.mode() == BOUNDED && schedule.kills_senders;
-    if (!is_bounded && !schedule.loses_scheduler_state && !schedule.brakes_pushes && !schedule.is_large()) continue;
+    if (!is_bounded && !schedule.loses_scheduler_state && !schedule.brakes_pushes &&
+        !schedule.is_large())
+      continue;
     reached.Add(Simulate(schedule).reached);
   }
   for (const auto& [name, count] : reached.ByName()) EXPECT_GT(count, 0u) << name;
@@ -161,15 +167,16 @@ TEST_F(Sabotage, ADiskThatForgetsWhatItConfirmedLosesPushes) {
 // What was mended, with the seed that showed it.
 TEST_F(Sabotage, ALeaseThatStandsStillWhileItsMachineIsSuspendedHasTwoPrimaries) {
   EXPECT_EQ(Simulate(DrawSchedule(kSuspensionSeed)).violation, "");
-  const Outcome outcome =
-      Simulate(DrawSchedule(kSuspensionSeed), {.sabotage = SimulationOptions::Sabotage::kLeasesStandStill});
+  const Outcome outcome = Simulate(DrawSchedule(kSuspensionSeed),
+                                   {.sabotage = SimulationOptions::Sabotage::kLeasesStandStill});
   EXPECT_NE(outcome.violation.find("both serve"), std::string::npos) << outcome.violation;
 }
 
 TEST_F(Sabotage, ASchedulerThatForgetsTheLeasesOfTheOneBeforeMakesTwoPrimaries) {
   EXPECT_EQ(Simulate(DrawLeaseSchedule(kOtherLeaseSeed)).violation, "");
   const Outcome outcome =
-      Simulate(DrawLeaseSchedule(kOtherLeaseSeed), {.sabotage = SimulationOptions::Sabotage::kSchedulerForgetsLeases});
+      Simulate(DrawLeaseSchedule(kOtherLeaseSeed),
+               {.sabotage = SimulationOptions::Sabotage::kSchedulerForgetsLeases});
   EXPECT_NE(outcome.violation.find("both serve"), std::string::npos) << outcome.violation;
 }
 

@@ -1,8 +1,10 @@
-// What many sources include of the system, compiled once for all of them (BUILD says how). No source includes this file, and
-// none may rely on it: each names every header that it uses, because most configurations go without this one.
+// What many sources include of the system, compiled once for all of them (BUILD says how). No
+// source includes this file, and none may rely on it: each names every header that it uses, because
+// most configurations go without this one.
 //
-// Each header here costs every compilation some hundredths of a second: what fewer than one source in seven includes, in
-// whatever way, is not worth it. Measured: <filesystem>, <future>, <random>, gtest, gRPC and nlohmann/json are not.
+// Each header here costs every compilation some hundredths of a second: what fewer than one source
+// in seven includes, in whatever way, is not worth it. Measured: <filesystem>, <future>, <random>,
+// gtest, gRPC and nlohmann/json are not.
 #ifndef PAWL_THIRD_PARTY_PRECOMPILED_COMMON_HEADERS_H_
 #define PAWL_THIRD_PARTY_PRECOMPILED_COMMON_HEADERS_H_
 
@@ -50,8 +52,9 @@
 #include "google/protobuf/repeated_field.h"
 #include "google/protobuf/unknown_field_set.h"
 
-// spdlog's templates call this one, and so each source that logs would compile all that fmt can format. libfmt.so has it.
-extern template void fmt::detail::vformat_to<char>(fmt::detail::buffer<char>&, fmt::string_view, fmt::format_args,
-                                                   fmt::detail::locale_ref);
+// spdlog's templates call this one, and so each source that logs would compile all that fmt can
+// format. libfmt.so has it.
+extern template void fmt::detail::vformat_to<char>(fmt::detail::buffer<char>&, fmt::string_view,
+                                                   fmt::format_args, fmt::detail::locale_ref);
 
 #endif  // PAWL_THIRD_PARTY_PRECOMPILED_COMMON_HEADERS_H_

@@ -22,8 +22,10 @@ size_t BytesOf(CollectiveType type) {
   return 0;
 }
 
-void Collective::AllReduceOnDevice(const void*, void*, size_t, CollectiveType, Reduction, MonotonicDuration, Done done) {
-  done(absl::UnimplementedError("this collective does not take memory of a device beside the host's"));
+void Collective::AllReduceOnDevice(const void*, void*, size_t, CollectiveType, Reduction,
+                                   MonotonicDuration, Done done) {
+  done(absl::UnimplementedError(
+      "this collective does not take memory of a device beside the host's"));
 }
 
 }  // namespace pawl

@@ -23,7 +23,8 @@ struct Offered {
 std::vector<Offered> Parse(absl::string_view offer) {
   std::vector<Offered> kinds;
   for (const absl::string_view line : absl::StrSplit(offer, '\n', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> halves = absl::StrSplit(line, absl::MaxSplits('=', 1));
+    const std::pair<absl::string_view, absl::string_view> halves =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
     kinds.push_back({std::string(halves.first), std::string(halves.second)});
   }
   return kinds;
@@ -60,8 +61,8 @@ Obstacles ObstaclesTo(const std::string& name, absl::Span<const OfferingMember> 
     if (same->exclusive.empty() || !obstacles.sharing.empty()) continue;
     const auto [at, is_first] = holders.emplace(same->exclusive, member.node);
     if (is_first) continue;
-    obstacles.sharing = absl::StrCat(at->second, " and ", member.node, " both have ", at->first, ", which ", name,
-                                     " needs for one of them alone");
+    obstacles.sharing = absl::StrCat(at->second, " and ", member.node, " both have ", at->first,
+                                     ", which ", name, " needs for one of them alone");
   }
   return obstacles;
 }
@@ -81,15 +82,17 @@ std::string WhyNone(absl::Span<const OfferingMember> members) {
   for (const OfferingMember& member : members) {
     std::vector<std::string> names;
     for (const Offered& kind : Parse(member.offer)) names.push_back(kind.name);
-    offers.push_back(absl::StrCat(member.node, " has ", names.empty() ? "none" : absl::StrJoin(names, " and ")));
+    offers.push_back(
+        absl::StrCat(member.node, " has ", names.empty() ? "none" : absl::StrJoin(names, " and ")));
   }
   std::string sharing;
   for (const Offered& kind : Parse(members[0].offer)) {
     const Obstacles obstacles = ObstaclesTo(kind.name, members);
     if (!obstacles.sharing.empty()) absl::StrAppend(&sharing, "; ", obstacles.sharing);
   }
-  return absl::StrCat("the workers have no way in common of doing collective operations: ", absl::StrJoin(offers, ", "),
-                      sharing, "; start them with the same --collectives");
+  return absl::StrCat("the workers have no way in common of doing collective operations: ",
+                      absl::StrJoin(offers, ", "), sharing,
+                      "; start them with the same --collectives");
 }
 
 }  // namespace
@@ -105,9 +108,11 @@ std::string OfferOf(absl::Span<const CollectiveKind> kinds) {
 
 absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members, size_t place) {
   if (members.size() == 1) {
-    if (const std::vector<Offered> kinds = Parse(members[0].offer); !kinds.empty()) return kinds.back().name;
+    if (const std::vector<Offered> kinds = Parse(members[0].offer); !kinds.empty())
+      return kinds.back().name;
   }
-  if (std::optional<std::string> kind = FirstOfAll(members); kind.has_value()) return *std::move(kind);
+  if (std::optional<std::string> kind = FirstOfAll(members); kind.has_value())
+    return *std::move(kind);
 
   std::vector<size_t> order(members.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -122,12 +127,14 @@ absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members,
   return absl::InvalidArgumentError(WhyNone(members));
 }
 
-std::string WhyNotFirst(absl::Span<const OfferingMember> members, size_t place, absl::string_view chosen) {
+std::string WhyNotFirst(absl::Span<const OfferingMember> members, size_t place,
+                        absl::string_view chosen) {
   const std::vector<Offered> kinds = Parse(members[place].offer);
   if (kinds.empty() || kinds[0].name == chosen) return "";
   const Obstacles obstacles = ObstaclesTo(kinds[0].name, members);
   if (obstacles.without.empty()) return obstacles.sharing;
-  return absl::StrCat(absl::StrJoin(obstacles.without, ", "), obstacles.without.size() == 1 ? " does" : " do", " not offer ",
+  return absl::StrCat(absl::StrJoin(obstacles.without, ", "),
+                      obstacles.without.size() == 1 ? " does" : " do", " not offer ",
                       kinds[0].name);
 }
 

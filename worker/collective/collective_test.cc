@@ -1,4 +1,5 @@
-// What every back end promises (collective.h), tried on Gloo's, and on what stages for it (tested_members.h).
+// What every back end promises (collective.h), tried on Gloo's, and on what stages for it
+// (tested_members.h).
 #include "worker/collective/collective.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "worker/collective/gloo/reduction_function.h"
-#include "worker/collective/tested_members.h"
+#include "worker/collective/testing/tested_members.h"
 
 namespace pawl {
 namespace {
@@ -20,11 +21,13 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Done = Collective::Done;
 
-constexpr CollectiveType kTypes[] = {CollectiveType::kInt8,    CollectiveType::kUint8,    CollectiveType::kInt32,
-                                     CollectiveType::kUint32,  CollectiveType::kInt64,    CollectiveType::kUint64,
-                                     CollectiveType::kFloat16, CollectiveType::kBfloat16, CollectiveType::kFloat32,
-                                     CollectiveType::kFloat64};
-constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax};
+constexpr CollectiveType kTypes[] = {CollectiveType::kInt8,    CollectiveType::kUint8,
+                                     CollectiveType::kInt32,   CollectiveType::kUint32,
+                                     CollectiveType::kInt64,   CollectiveType::kUint64,
+                                     CollectiveType::kFloat16, CollectiveType::kBfloat16,
+                                     CollectiveType::kFloat32, CollectiveType::kFloat64};
+constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kProduct, Reduction::kMin,
+                                     Reduction::kMax};
 constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 1023, 65537};
 constexpr size_t kMembers[] = {1, 2, 3, 4};
 
@@ -33,7 +36,8 @@ void Put(std::vector<char>& to, size_t at, T value) {
   std::memcpy(to.data() + at * sizeof(T), &value, sizeof(T));
 }
 
-// Small whole numbers, which every type has, and whose sums and products of four every type has too.
+// Small whole numbers, which every type has, and whose sums and products of four every type has
+// too.
 std::vector<char> Encode(const std::vector<int>& values, CollectiveType type) {
   std::vector<char> bytes(values.size() * BytesOf(type));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -86,7 +90,8 @@ int Reduced(int a, int b, Reduction reduction) {
 // What member `place` puts in: 1 to 3, different from place to place.
 std::vector<int> Input(size_t place, size_t count) {
   std::vector<int> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = 1 + static_cast<int>((i * 7 + place * 5 + i / 11) % 3);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = 1 + static_cast<int>((i * 7 + place * 5 + i / 11) % 3);
   return values;
 }
 
@@ -109,8 +114,8 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
       for (const Reduction reduction : kReductions) {
         // How elements are reduced does not depend on how many there are.
         if (count > 7 && reduction != Reduction::kSum) continue;
-        SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << " count " << count << " reduction "
-                                        << static_cast<int>(reduction));
+        SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << " count " << count
+                                        << " reduction " << static_cast<int>(reduction));
         const std::vector<char> reduced = Encode(ReducedInputs(k, count, reduction), type);
         const std::vector<char> wide = Encode(ReducedInputs(k, count * k, reduction), type);
         std::vector<char> gathered;
@@ -122,8 +127,9 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
           const size_t place = member.place();
           const std::vector<char> input = Encode(Input(place, count), type);
           const auto all_reduce = [&](const void* from, void* to) {
-            return Wait(
-                [&](Done done) { member.AllReduce(from, to, count, type, reduction, kTestTimeout, std::move(done)); });
+            return Wait([&](Done done) {
+              member.AllReduce(from, to, count, type, reduction, kTestTimeout, std::move(done));
+            });
           };
           std::vector<char> source = input;
           std::vector<char> output(input.size(), 'x');
@@ -137,44 +143,50 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
           source = input;
           std::vector<char> at_root(input.size(), 'x');
           EXPECT_TRUE(Wait([&](Done done) {
-                        member.Reduce(source.data(), at_root.data(), count, type, reduction, root, kTestTimeout,
-                                      std::move(done));
+                        member.Reduce(source.data(), at_root.data(), count, type, reduction, root,
+                                      kTestTimeout, std::move(done));
                       }).ok());
-          EXPECT_EQ(at_root, place == root ? reduced : std::vector<char>(input.size(), 'x')) << "reduce to " << root;
+          EXPECT_EQ(at_root, place == root ? reduced : std::vector<char>(input.size(), 'x'))
+              << "reduce to " << root;
           EXPECT_EQ(source, input);
 
           const std::vector<char> long_input = Encode(Input(place, count * k), type);
           std::vector<char> share(input.size(), 'x');
           EXPECT_TRUE(Wait([&](Done done) {
-                        member.ReduceScatter(long_input.data(), share.data(), count, type, reduction, kTestTimeout,
-                                             std::move(done));
+                        member.ReduceScatter(long_input.data(), share.data(), count, type,
+                                             reduction, kTestTimeout, std::move(done));
                       }).ok());
-          EXPECT_EQ(share, std::vector<char>(wide.begin() + place * input.size(), wide.begin() + (place + 1) * input.size()))
+          EXPECT_EQ(share, std::vector<char>(wide.begin() + place * input.size(),
+                                             wide.begin() + (place + 1) * input.size()))
               << "reduce-scatter";
           EXPECT_EQ(long_input, Encode(Input(place, count * k), type));
           std::vector<char> in_place = long_input;
           EXPECT_TRUE(Wait([&](Done done) {
-                        member.ReduceScatter(in_place.data(), in_place.data(), count, type, reduction, kTestTimeout,
-                                             std::move(done));
+                        member.ReduceScatter(in_place.data(), in_place.data(), count, type,
+                                             reduction, kTestTimeout, std::move(done));
                       }).ok());
-          EXPECT_TRUE(std::equal(share.begin(), share.end(), in_place.begin())) << "reduce-scatter in place";
+          EXPECT_TRUE(std::equal(share.begin(), share.end(), in_place.begin()))
+              << "reduce-scatter in place";
           if (reduction != Reduction::kSum) return;
 
           std::vector<char> data = place == root ? input : std::vector<char>(input.size(), 'x');
           EXPECT_TRUE(Wait([&](Done done) {
-                        member.Broadcast(data.data(), count, type, root, kTestTimeout, std::move(done));
+                        member.Broadcast(data.data(), count, type, root, kTestTimeout,
+                                         std::move(done));
                       }).ok());
           EXPECT_EQ(data, Encode(Input(root, count), type)) << "broadcast from " << root;
 
           std::vector<char> all(gathered.size(), 'x');
           EXPECT_TRUE(Wait([&](Done done) {
-                        member.AllGather(input.data(), all.data(), count, type, kTestTimeout, std::move(done));
+                        member.AllGather(input.data(), all.data(), count, type, kTestTimeout,
+                                         std::move(done));
                       }).ok());
           EXPECT_EQ(all, gathered) << "all-gather";
           std::fill(all.begin(), all.end(), 'x');
           std::copy(input.begin(), input.end(), all.begin());
           EXPECT_TRUE(Wait([&](Done done) {
-                        member.AllGather(all.data(), all.data(), count, type, kTestTimeout, std::move(done));
+                        member.AllGather(all.data(), all.data(), count, type, kTestTimeout,
+                                         std::move(done));
                       }).ok());
           EXPECT_EQ(all, gathered) << "all-gather in place";
         });
@@ -192,7 +204,8 @@ TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreCompu
   std::mt19937 random(11);
   for (std::vector<float>& input : inputs) {
     for (size_t i = 0; i < kCount * k; ++i) {
-      input.push_back(std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 60) - 62));
+      input.push_back(
+          std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 60) - 62));
     }
   }
   std::vector<float> first_sum, first_shares;
@@ -207,12 +220,14 @@ TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreCompu
         // Members come at different times.
         std::this_thread::sleep_for(milliseconds((place * 5 + run * 3) % 7));
         EXPECT_TRUE(Wait([&](Done done) {
-                      member.AllReduce(inputs[place].data(), sums[place].data(), kCount, CollectiveType::kFloat32,
-                                       Reduction::kSum, kTestTimeout, std::move(done));
+                      member.AllReduce(inputs[place].data(), sums[place].data(), kCount,
+                                       CollectiveType::kFloat32, Reduction::kSum, kTestTimeout,
+                                       std::move(done));
                     }).ok());
         EXPECT_TRUE(Wait([&](Done done) {
-                      member.ReduceScatter(inputs[place].data(), shares.data() + place * kCount, kCount,
-                                           CollectiveType::kFloat32, Reduction::kSum, kTestTimeout, std::move(done));
+                      member.ReduceScatter(inputs[place].data(), shares.data() + place * kCount,
+                                           kCount, CollectiveType::kFloat32, Reduction::kSum,
+                                           kTestTimeout, std::move(done));
                     }).ok());
       });
       for (size_t place = 1; place < k; ++place) EXPECT_EQ(sums[place], sums[0]) << place;
@@ -234,8 +249,8 @@ TEST_P(CollectiveTest, OperationsThatAreCalledAtOnceEndInOrder) {
     std::vector<int> order;
     std::promise<void> all;
     for (int i = 0; i < kOperations; ++i) {
-      member.AllReduce(&values[i], &values[i], 1, CollectiveType::kInt32, Reduction::kSum, kTestTimeout,
-                       [&, i](absl::Status status) {
+      member.AllReduce(&values[i], &values[i], 1, CollectiveType::kInt32, Reduction::kSum,
+                       kTestTimeout, [&, i](absl::Status status) {
                          EXPECT_TRUE(status.ok()) << status;
                          order.push_back(i);
                          if (i + 1 == kOperations) all.set_value();
@@ -266,11 +281,12 @@ INSTANTIATE_TEST_SUITE_P(Members, CollectiveTest, testing::ValuesIn(kMembers));
 // Errors ------------------------------------------------------------------------
 
 // One that needs all members.
-absl::Status Sum(Collective& member, MonotonicDuration timeout = kTestTimeout, size_t count = 1 << 20) {
+absl::Status Sum(Collective& member, MonotonicDuration timeout = kTestTimeout,
+                 size_t count = 1 << 20) {
   std::vector<float> values(count, 1);
   return Wait([&](Done done) {
-    member.AllReduce(values.data(), values.data(), count, CollectiveType::kFloat32, Reduction::kSum, timeout,
-                     std::move(done));
+    member.AllReduce(values.data(), values.data(), count, CollectiveType::kFloat32, Reduction::kSum,
+                     timeout, std::move(done));
   });
 }
 
@@ -284,11 +300,15 @@ TEST(CollectiveErrorTest, MemberThatDoesNotComeIsNotWaitedForBeyondTheDeadline) 
   });
   EXPECT_LT(Clock::Real().Now() - begin, seconds(10));
   // One is the first; its end may be the other's error.
-  EXPECT_TRUE(absl::IsDeadlineExceeded(results[0]) || absl::IsDeadlineExceeded(results[1])) << results[0] << results[1];
+  EXPECT_TRUE(absl::IsDeadlineExceeded(results[0]) || absl::IsDeadlineExceeded(results[1]))
+      << results[0] << results[1];
   for (const int place : {0, 1}) {
-    EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place])) << results[place];
+    EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place]))
+        << results[place];
     EXPECT_EQ(Sum(members.member(place)), results[place]) << "for good";
-    EXPECT_EQ(Wait([&](Done done) { members.member(place).Barrier(kTestTimeout, std::move(done)); }), results[place]);
+    EXPECT_EQ(
+        Wait([&](Done done) { members.member(place).Barrier(kTestTimeout, std::move(done)); }),
+        results[place]);
   }
   // The one that was late finds a broken group.
   EXPECT_TRUE(absl::IsUnavailable(Sum(members.member(2)))) << "at once";
@@ -300,7 +320,8 @@ TEST(CollectiveErrorTest, DeadlineHoldsForTheWholeOperationAndNotForEachWait) {
   const MonotonicTime begin = Clock::Real().Now();
   members.ForEach([&](ConnectableCollective& member) {
     // 160 MiB take longer, but each wait in it, for a piece of 1 MiB, is short.
-    const absl::Status status = Sum(member, member.place() == 0 ? milliseconds(20) : kTestTimeout, size_t{40} << 20);
+    const absl::Status status =
+        Sum(member, member.place() == 0 ? milliseconds(20) : kTestTimeout, size_t{40} << 20);
     if (member.place() == 0) result = status;
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(result)) << result;
@@ -368,8 +389,9 @@ TEST(CollectiveErrorTest, DestructionEndsAllThatWasCalled) {
     TestedMembers members(2);
     std::vector<float> values(1000);
     for (int i = 0; i < 10; ++i) {
-      members.member(0).AllReduce(values.data(), values.data(), values.size(), CollectiveType::kFloat32, Reduction::kSum,
-                                  std::chrono::hours(1), [&](absl::Status status) {
+      members.member(0).AllReduce(values.data(), values.data(), values.size(),
+                                  CollectiveType::kFloat32, Reduction::kSum, std::chrono::hours(1),
+                                  [&](absl::Status status) {
                                     EXPECT_TRUE(absl::IsCancelled(status)) << status;
                                     ++ended;
                                   });
@@ -385,21 +407,30 @@ TEST(CollectiveErrorTest, WhatThereIsNotIsRefused) {
     char data[64] = {};
     return Wait([&](Done done) { call(members.member(0), data, std::move(done)); });
   };
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-    member.AllReduce(data, data, 1, static_cast<CollectiveType>(77), Reduction::kSum, kTestTimeout, std::move(done));
-  })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-    member.AllReduce(data, data, 1, CollectiveType::kInt8, static_cast<Reduction>(77), kTestTimeout, std::move(done));
-  })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-    member.Broadcast(data, 1, CollectiveType::kInt8, 2, kTestTimeout, std::move(done));
-  })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-    member.Reduce(data, data + 8, 1, CollectiveType::kInt8, Reduction::kSum, 9, kTestTimeout, std::move(done));
-  })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
-    member.AllGather(data, data + 8, SIZE_MAX / 4, CollectiveType::kInt64, kTestTimeout, std::move(done));
-  })));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
+        member.AllReduce(data, data, 1, static_cast<CollectiveType>(77), Reduction::kSum,
+                         kTestTimeout, std::move(done));
+      })));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
+        member.AllReduce(data, data, 1, CollectiveType::kInt8, static_cast<Reduction>(77),
+                         kTestTimeout, std::move(done));
+      })));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
+        member.Broadcast(data, 1, CollectiveType::kInt8, 2, kTestTimeout, std::move(done));
+      })));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
+        member.Reduce(data, data + 8, 1, CollectiveType::kInt8, Reduction::kSum, 9, kTestTimeout,
+                      std::move(done));
+      })));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
+        member.AllGather(data, data + 8, SIZE_MAX / 4, CollectiveType::kInt64, kTestTimeout,
+                         std::move(done));
+      })));
 }
 
 // Connecting --------------------------------------------------------------------
@@ -418,7 +449,8 @@ TEST(CollectiveConnectTest, MemberThatDoesNotConnectIsNotWaitedForLong) {
   auto other = GlooCollective::Create({.size = 2, .place = 1});
   ASSERT_TRUE(member.ok() && other.ok());
   const absl::Status status = Wait([&](Done done) {
-    (*member)->Connect({(*member)->introduction(), (*other)->introduction()}, milliseconds(200), std::move(done));
+    (*member)->Connect({(*member)->introduction(), (*other)->introduction()}, milliseconds(200),
+                       std::move(done));
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) << status;
   EXPECT_EQ(Sum(**member), status) << "it is not connected";
@@ -429,10 +461,12 @@ TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
   members.Drop(2);
   std::vector<absl::Status> results(3);
   members.ForEach([&](ConnectableCollective& member) {
-    results[member.place()] = Wait([&](Done done) { member.Connect(members.introductions(), seconds(2), std::move(done)); });
+    results[member.place()] = Wait(
+        [&](Done done) { member.Connect(members.introductions(), seconds(2), std::move(done)); });
   });
   for (const int place : {0, 1}) {
-    EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place])) << results[place];
+    EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place]))
+        << results[place];
   }
 }
 
@@ -451,8 +485,9 @@ TEST(CollectiveConnectTest, MalformedIntroductionsAreRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   }
   TestedMembers members(2, /*connect=*/false);
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      Wait([&](Done done) { members.member(0).Connect({members.introductions()[0]}, kTestTimeout, std::move(done)); })));
+  EXPECT_TRUE(absl::IsInvalidArgument(Wait([&](Done done) {
+    members.member(0).Connect({members.introductions()[0]}, kTestTimeout, std::move(done));
+  })));
 }
 
 TEST(CollectiveConnectTest, NothingRunsBeforeItIsConnected) {
@@ -462,9 +497,11 @@ TEST(CollectiveConnectTest, NothingRunsBeforeItIsConnected) {
 
 TEST(CollectiveConnectTest, PlaceOutsideTheGroupAndForeignHostAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(GlooCollective::Create({.size = 2, .place = 2}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(GlooCollective::Create({.size = kMaxGlooMembers + 1}).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(GlooCollective::Create({.size = kMaxGlooMembers + 1}).status()));
   // An address for documentation: nobody's.
-  EXPECT_TRUE(absl::IsUnavailable(GlooCollective::Create({.size = 2, .host = "192.0.2.1"}).status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(GlooCollective::Create({.size = 2, .host = "192.0.2.1"}).status()));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "proto/scheduler.pb.h"
 #include "worker/collective/collective.h"
-#include "worker/interrupt.h"
+#include "worker/process/interrupt.h"
 
 namespace pawl {
 
@@ -21,21 +21,25 @@ struct Group {
   std::vector<GroupMember> members;
   // This process's place in `members` and in the collective.
   size_t place = 0;
-  // Aborted as soon as the scheduler says that the group is over: a member has died or left, joins anew, or ranks move.
+  // Aborted as soon as the scheduler says that the group is over: a member has died or left, joins
+  // anew, or ranks move.
   std::unique_ptr<Collective> collective;
 };
 
-// Used by one thread. Implementations: the scheduler's rendezvous, and one within a process for tests.
+// Used by one thread. Implementations: the scheduler's rendezvous, and one within a process for
+// tests.
 class GroupFormer {
  public:
   virtual ~GroupFormer() = default;
 
-  // Waits until a group is formed and connected, of which this process is a member with these ranks; whatever group it
-  // was in before is over. `dense_steps`: the steps of the dense parameters it holds, if any. FAILED_PRECONDITION: ranks
-  // that are not this process's; whoever follows the assignment is to try again with those that it says. UNAVAILABLE,
-  // DEADLINE_EXCEEDED: try again. INVALID_ARGUMENT, which nothing else has: no group takes this process as it is, and others
-  // may go on without it; it says why. The interrupt's reason once that is set.
-  virtual absl::StatusOr<Group> Form(const std::vector<GroupRank>& ranks, std::optional<uint64_t> dense_steps,
+  // Waits until a group is formed and connected, of which this process is a member with these
+  // ranks; whatever group it was in before is over. `dense_steps`: the steps of the dense
+  // parameters it holds, if any. FAILED_PRECONDITION: ranks that are not this process's; whoever
+  // follows the assignment is to try again with those that it says. UNAVAILABLE, DEADLINE_EXCEEDED:
+  // try again. INVALID_ARGUMENT, which nothing else has: no group takes this process as it is, and
+  // others may go on without it; it says why. The interrupt's reason once that is set.
+  virtual absl::StatusOr<Group> Form(const std::vector<GroupRank>& ranks,
+                                     std::optional<uint64_t> dense_steps,
                                      const Interrupt& interrupt) = 0;
 };
 

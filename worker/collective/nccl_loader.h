@@ -16,9 +16,10 @@ namespace pawl {
 // Where libpawl_nccl.so may lie, in the order in which it is looked for (LibraryPaths).
 std::vector<std::string> NcclLibraryPaths();
 
-// Loads the first of `paths` that there is, for good, for the GPU of this number. Errors say what is to be done:
-// UNIMPLEMENTED without the library, UNAVAILABLE without a driver or such a GPU, FAILED_PRECONDITION for a library of
-// another build, or one whose own libraries (NCCL) are missing.
+// Loads the first of `paths` that there is, for good, for the GPU of this number. Errors say what
+// is to be done: UNIMPLEMENTED without the library, UNAVAILABLE without a driver or such a GPU,
+// FAILED_PRECONDITION for a library of another build, or one whose own libraries (NCCL) are
+// missing.
 absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> paths);
 
 // Why the library at `path` could not be loaded, from what the loader says. For OpenNccl.
@@ -26,8 +27,8 @@ absl::Status NcclLoadError(absl::string_view path, absl::string_view message);
 
 // What no other machine is called at the same time.
 std::string ThisMachine();
-// As what NCCL takes this machine: NCCL_HOSTID where it is set, be it empty. It refuses members with the same GPU of the
-// same machine.
+// As what NCCL takes this machine: NCCL_HOSTID where it is set, be it empty. It refuses members
+// with the same GPU of the same machine.
 std::string NcclMachine();
 
 }  // namespace pawl

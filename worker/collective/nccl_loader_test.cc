@@ -33,7 +33,8 @@ TEST(NcclLoaderTest, AFileThatIsNoLibraryIsRefused) {
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/libpawl_nccl.so");
   std::ofstream(path) << "no library";
   const auto opened = OpenNccl(0, {path});
-  EXPECT_EQ(opened.status().code(), HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
+  EXPECT_EQ(opened.status().code(),
+            HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
 }
 
 // The real one, where it was built.
@@ -47,15 +48,18 @@ TEST(NcclLoaderTest, OpensAGpuOrSaysWhatIsMissing) {
   if (absl::IsUnimplemented(opened.status())) return;
   if (!HasDriver()) {
     EXPECT_TRUE(absl::IsUnavailable(opened.status()));
-    EXPECT_TRUE(absl::StrContains(opened.status().message(), "no NVIDIA driver")) << opened.status();
+    EXPECT_TRUE(absl::StrContains(opened.status().message(), "no NVIDIA driver"))
+        << opened.status();
   }
 }
 
 TEST(NcclLoaderTest, WithoutNcclSaysHowToGetIt) {
   const absl::Status status =
-      NcclLoadError("/a/libpawl_nccl.so", "libnccl.so.2: cannot open shared object file: No such file or directory");
+      NcclLoadError("/a/libpawl_nccl.so",
+                    "libnccl.so.2: cannot open shared object file: No such file or directory");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* const part : {"/a/libpawl_nccl.so", "libnccl.so.2", "libnccl2", "LD_LIBRARY_PATH"}) {
+  for (const char* const part :
+       {"/a/libpawl_nccl.so", "libnccl.so.2", "libnccl2", "LD_LIBRARY_PATH"}) {
     EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
   }
 }

@@ -31,12 +31,13 @@ std::string NcclExclusive(CollectivesChoice choice, absl::string_view gpu) {
   return absl::StrCat("GPU ", gpu, " of machine \"", machine, "\"");
 }
 
-absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::string_view device_name, Device& device,
-                                            absl::Span<const std::string> paths) {
+absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::string_view device_name,
+                                            Device& device, absl::Span<const std::string> paths) {
   const std::optional<int> gpu = GpuNumber(device_name);
   if (!gpu.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("NCCL needs a GPU, and this worker computes on \"", device_name, "\": give it --device=cuda:N"));
+        absl::StrCat("NCCL needs a GPU, and this worker computes on \"", device_name,
+                     "\": give it --device=cuda:N"));
   }
   PAWL_ASSIGN_OR_RETURN(NcclBackEnd opened, OpenNccl(*gpu, paths));
   spdlog::info("NCCL {} on {} ({})", opened.version, std::string(device_name), opened.gpu);
@@ -47,18 +48,20 @@ absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::stri
                         .connect_timeout = kNcclConnectTimeout};
 }
 
-absl::StatusOr<std::vector<CollectiveKind>> OpenCollectives(CollectivesChoice choice, absl::string_view device_name,
-                                                            const std::function<absl::StatusOr<CollectiveKind>()>& nccl,
-                                                            CollectiveKind gloo) {
+absl::StatusOr<std::vector<CollectiveKind>> OpenCollectives(
+    CollectivesChoice choice, absl::string_view device_name,
+    const std::function<absl::StatusOr<CollectiveKind>()>& nccl, CollectiveKind gloo) {
   std::vector<CollectiveKind> kinds;
-  if (choice == CollectivesChoice::kNccl || (choice == CollectivesChoice::kAuto && GpuNumber(device_name).has_value())) {
+  if (choice == CollectivesChoice::kNccl ||
+      (choice == CollectivesChoice::kAuto && GpuNumber(device_name).has_value())) {
     absl::StatusOr<CollectiveKind> opened = nccl();
     if (opened.ok()) {
       kinds.push_back(*std::move(opened));
     } else if (choice == CollectivesChoice::kNccl) {
       return opened.status();
     } else {
-      spdlog::warn("collectives by Gloo: NCCL cannot be used here: {}", std::string(opened.status().message()));
+      spdlog::warn("collectives by Gloo: NCCL cannot be used here: {}",
+                   std::string(opened.status().message()));
     }
   }
   if (choice != CollectivesChoice::kNccl) kinds.push_back(std::move(gloo));

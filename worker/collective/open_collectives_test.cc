@@ -6,12 +6,14 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "worker/device/remote_memory_device.h"
+#include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {
 namespace {
 
-CollectiveKind Named(const std::string& name) { return {.name = name, .exclusive = "", .make = nullptr}; }
+CollectiveKind Named(const std::string& name) {
+  return {.name = name, .exclusive = "", .make = nullptr};
+}
 
 // The names of the kinds that come of a choice.
 std::vector<std::string> Names(CollectivesChoice choice, const std::string& device, bool has_nccl) {
@@ -55,17 +57,22 @@ TEST(OpenCollectivesTest, OnlyWhoAsksForNcclPlaysSeveralMachinesOnOneGpu) {
   EXPECT_NE(NcclExclusive(CollectivesChoice::kAuto, "0000:3c:00.0"), gpu);
   setenv("NCCL_HOSTID", "pawl-1", 1);
   EXPECT_EQ(NcclExclusive(CollectivesChoice::kAuto, "0000:3b:00.0"), gpu);
-  EXPECT_EQ(NcclExclusive(CollectivesChoice::kNccl, "0000:3b:00.0"), "GPU 0000:3b:00.0 of machine \"pawl-1\"");
+  EXPECT_EQ(NcclExclusive(CollectivesChoice::kNccl, "0000:3b:00.0"),
+            "GPU 0000:3b:00.0 of machine \"pawl-1\"");
 }
 
 TEST(OpenCollectivesTest, NcclSaysWhatItLacks) {
   RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
-  const auto without_gpu = OpenNcclKind(CollectivesChoice::kNccl, "cpu", device, {"/nowhere/libpawl_nccl.so"});
+  const auto without_gpu =
+      OpenNcclKind(CollectivesChoice::kNccl, "cpu", device, {"/nowhere/libpawl_nccl.so"});
   EXPECT_TRUE(absl::IsInvalidArgument(without_gpu.status()));
-  EXPECT_TRUE(absl::StrContains(without_gpu.status().message(), "--device=cuda:N")) << without_gpu.status();
-  const auto without_library = OpenNcclKind(CollectivesChoice::kAuto, "cuda:0", device, {"/nowhere/libpawl_nccl.so"});
+  EXPECT_TRUE(absl::StrContains(without_gpu.status().message(), "--device=cuda:N"))
+      << without_gpu.status();
+  const auto without_library =
+      OpenNcclKind(CollectivesChoice::kAuto, "cuda:0", device, {"/nowhere/libpawl_nccl.so"});
   EXPECT_TRUE(absl::IsUnimplemented(without_library.status()));
-  EXPECT_TRUE(absl::StrContains(without_library.status().message(), "libpawl_nccl.so")) << without_library.status();
+  EXPECT_TRUE(absl::StrContains(without_library.status().message(), "libpawl_nccl.so"))
+      << without_library.status();
 }
 
 }  // namespace

@@ -35,13 +35,15 @@ void OperationThread::Add(MonotonicDuration timeout, Operation operation, Collec
   {
     MutexLock lock(mu_);
     if (queue_.size() < kMaxQueuedOperations) {
-      queue_.push_back({std::min<MonotonicDuration>(timeout, kMaxOperationTimeout), std::move(operation), std::move(done)});
+      queue_.push_back({std::min<MonotonicDuration>(timeout, kMaxOperationTimeout),
+                        std::move(operation), std::move(done)});
       changed_.NotifyAll();
       return;
     }
   }
   // The other members may have begun it: they cannot be in step any more.
-  done(Note(absl::ResourceExhaustedError(absl::StrCat(kMaxQueuedOperations, " operations wait for their turn, the limit"))));
+  done(Note(absl::ResourceExhaustedError(
+      absl::StrCat(kMaxQueuedOperations, " operations wait for their turn, the limit"))));
 }
 
 void OperationThread::Abort(const absl::Status& reason) { Note(reason).IgnoreError(); }

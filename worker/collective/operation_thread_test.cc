@@ -47,7 +47,8 @@ TEST(OperationThreadTest, OperationsRunInOrderAndTheFirstErrorEndsTheRest) {
     thread.Add(
         seconds(1), [&](MonotonicTime) { return ++ran, absl::OkStatus(); }, results.Into(0));
     thread.Add(
-        seconds(1), [&](MonotonicTime) { return ++ran, absl::UnavailableError("gone"); }, results.Into(1));
+        seconds(1), [&](MonotonicTime) { return ++ran, absl::UnavailableError("gone"); },
+        results.Into(1));
     thread.Add(
         seconds(1), [&](MonotonicTime) { return ++ran, absl::OkStatus(); }, results.Into(2));
   }
@@ -76,7 +77,8 @@ TEST(OperationThreadTest, AbortEndsWhatRunsAndWhatWaitsWithItsReason) {
   });
   all.get_future().wait();
   ASSERT_EQ(results.ended.size(), 3u);
-  for (const auto& [number, status] : results.ended) EXPECT_EQ(status, absl::AbortedError("the group is over")) << number;
+  for (const auto& [number, status] : results.ended)
+    EXPECT_EQ(status, absl::AbortedError("the group is over")) << number;
 }
 
 TEST(OperationThreadTest, DeadlineCountsFromTheStart) {
@@ -105,10 +107,12 @@ TEST(OperationThreadTest, MoreThanTheLimitBreakTheGroup) {
   {
     OperationThread thread(nullptr, [&] { hanging.Interrupt(); });
     thread.Add(
-        seconds(100), [&](MonotonicTime deadline) { return hanging.Run(deadline); }, [](absl::Status) {});
+        seconds(100), [&](MonotonicTime deadline) { return hanging.Run(deadline); },
+        [](absl::Status) {});
     hanging.AwaitBeginning();
     for (size_t i = 0; i < kMaxQueuedOperations; ++i) {
-      thread.Add(seconds(100), Nothing, [&](absl::Status status) { refused += absl::IsResourceExhausted(status); });
+      thread.Add(seconds(100), Nothing,
+                 [&](absl::Status status) { refused += absl::IsResourceExhausted(status); });
     }
     thread.Add(seconds(100), Nothing, results.Into(0));
     ASSERT_EQ(results.ended.size(), 1u) << "at once";

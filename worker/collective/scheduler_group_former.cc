@@ -18,8 +18,8 @@ namespace {
 constexpr char kKinds[] = "kinds";
 constexpr char kIntroductions[] = "introductions";
 
-// Keeps a WatchGroup call under way, and aborts the collective when that says that the group is over. Thread-safe. Held
-// by the calls under way.
+// Keeps a WatchGroup call under way, and aborts the collective when that says that the group is
+// over. Thread-safe. Held by the calls under way.
 class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
  public:
   // `client` outlives the calls, of which it waits for at its end.
@@ -30,7 +30,9 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
     WatchGroupRequest request;
     request.set_generation(generation_);
     client_.WatchGroup(std::move(request), {.timeout = timeout_},
-                       [self = shared_from_this()](absl::StatusOr<WatchGroupResponse> answer) { self->Hear(answer); });
+                       [self = shared_from_this()](absl::StatusOr<WatchGroupResponse> answer) {
+                         self->Hear(answer);
+                       });
   }
 
   // The collective is not touched any more.
@@ -45,8 +47,10 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
       MutexLock lock(mu_);
       if (collective_ == nullptr) return;
       absl::Status why = client_.status();
-      if (why.ok() && answer.ok()) why = absl::AbortedError(absl::StrCat("the group is over: ", answer->reason()));
-      const bool away = absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status());
+      if (why.ok() && answer.ok())
+        why = absl::AbortedError(absl::StrCat("the group is over: ", answer->reason()));
+      const bool away =
+          absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status());
       if (why.ok() && !away) why = answer.status();
       if (!why.ok()) {
         collective_->Abort(why);
@@ -63,7 +67,8 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
   Collective* collective_ PAWL_GUARDED_BY(mu_);
 };
 
-// INVALID_ARGUMENT says of Form that no group takes this process, which a wrong call or a back end cannot know.
+// INVALID_ARGUMENT says of Form that no group takes this process, which a wrong call or a back end
+// cannot know.
 absl::Status NotRefused(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
 }
@@ -71,9 +76,10 @@ absl::Status NotRefused(const absl::Status& status) {
 // A collective with the watch over its group.
 class WatchedCollective final : public Collective {
  public:
-  WatchedCollective(std::unique_ptr<ConnectableCollective> inner, Client& client, uint64_t generation,
-                    MonotonicDuration watch_timeout)
-      : inner_(std::move(inner)), watch_(std::make_shared<GroupWatch>(client, generation, watch_timeout, *inner_)) {
+  WatchedCollective(std::unique_ptr<ConnectableCollective> inner, Client& client,
+                    uint64_t generation, MonotonicDuration watch_timeout)
+      : inner_(std::move(inner)),
+        watch_(std::make_shared<GroupWatch>(client, generation, watch_timeout, *inner_)) {
     watch_->Ask();
   }
   ~WatchedCollective() override { watch_->End(); }
@@ -85,31 +91,34 @@ class WatchedCollective final : public Collective {
 
   size_t size() const override { return inner_->size(); }
   size_t place() const override { return inner_->place(); }
-  void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                 MonotonicDuration timeout, Done done) override {
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType type,
+                 Reduction reduction, MonotonicDuration timeout, Done done) override {
     inner_->AllReduce(input, output, count, type, reduction, timeout, std::move(done));
   }
   bool TakesDeviceMemory() const override { return inner_->TakesDeviceMemory(); }
-  void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                         MonotonicDuration timeout, Done done) override {
+  void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type,
+                         Reduction reduction, MonotonicDuration timeout, Done done) override {
     inner_->AllReduceOnDevice(input, output, count, type, reduction, timeout, std::move(done));
   }
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
-              MonotonicDuration timeout, Done done) override {
+  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
+              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override {
     inner_->Reduce(input, output, count, type, reduction, root, timeout, std::move(done));
   }
-  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout, Done done) override {
+  void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
+                 MonotonicDuration timeout, Done done) override {
     inner_->Broadcast(data, count, type, root, timeout, std::move(done));
   }
-  void AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
-                 Done done) override {
+  void AllGather(const void* input, void* output, size_t count, CollectiveType type,
+                 MonotonicDuration timeout, Done done) override {
     inner_->AllGather(input, output, count, type, timeout, std::move(done));
   }
-  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                     MonotonicDuration timeout, Done done) override {
+  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
+                     Reduction reduction, MonotonicDuration timeout, Done done) override {
     inner_->ReduceScatter(input, output, count, type, reduction, timeout, std::move(done));
   }
-  void Barrier(MonotonicDuration timeout, Done done) override { inner_->Barrier(timeout, std::move(done)); }
+  void Barrier(MonotonicDuration timeout, Done done) override {
+    inner_->Barrier(timeout, std::move(done));
+  }
   void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
   absl::Status status() const override { return inner_->status(); }
   bool hangs() const override { return inner_->hangs(); }
@@ -121,7 +130,8 @@ class WatchedCollective final : public Collective {
 
 }  // namespace
 
-absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& ranks, std::optional<uint64_t> dense_steps,
+absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& ranks,
+                                                 std::optional<uint64_t> dense_steps,
                                                  const Interrupt& interrupt) {
   JoinGroupRequest request;
   for (const GroupRank& rank : ranks) *request.add_ranks() = rank;
@@ -131,11 +141,13 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
   for (int attempt = 0; attempt < kMaxFormAttempts; ++attempt) {
     PAWL_RETURN_IF_ERROR(interrupt.reason());
     auto joined = client_.JoinGroup(request, {.timeout = options_.join_timeout});
-    absl::StatusOr<JoinGroupResponse> formed = Await(joined, options_.join_timeout + kLibraryGrace, interrupt, "JoinGroup");
+    absl::StatusOr<JoinGroupResponse> formed =
+        Await(joined, options_.join_timeout + kLibraryGrace, interrupt, "JoinGroup");
     if (!formed.ok()) return NotRefused(formed.status());
     if (formed->place() >= static_cast<size_t>(formed->members_size()) ||
         formed->members(static_cast<int>(formed->place())).node() != client_.node()) {
-      return absl::InternalError("the scheduler's answer is malformed: it has no place for this worker");
+      return absl::InternalError(
+          "the scheduler's answer is malformed: it has no place for this worker");
     }
     const absl::StatusOr<CollectiveKind> kind = Agree(*formed, interrupt);
     last = kind.status();
@@ -151,47 +163,58 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
     if (!client_.status().ok()) return last;
     if (kind.ok()) last = HandleFailure(*kind, NotRefused(last), dense_steps.has_value());
     // Another group is asked for where this one has come to nothing; not where the call is wrong.
-    if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) return last;
+    if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last))
+      return last;
     spdlog::info("group {:x} was not connected: {}", formed->generation(), last.ToString());
   }
   return absl::UnavailableError(
-      absl::StrCat(kMaxFormAttempts, " groups were over before they were connected; the last: ", last.message()));
+      absl::StrCat(kMaxFormAttempts,
+                   " groups were over before they were connected; the last: ", last.message()));
 }
 
-absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind, const absl::Status& why, bool has_state) {
+absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind,
+                                                 const absl::Status& why, bool has_state) {
   // The group was over, for another reason.
   if (absl::IsAborted(why)) return why;
   const int failures = ++failures_[kind.name];
   const std::string text = absl::StrCat("by ", kind.name, ": ", why.message());
   if (failures < kMaxKindFailures) return absl::UnavailableError(text);
   if (kinds_.size() > 1) {
-    spdlog::warn("collective operations do not work {}. This worker does them another way from now on, and so do all others",
-                 text);
-    kinds_.erase(std::remove_if(kinds_.begin(), kinds_.end(), [&](const CollectiveKind& k) { return k.name == kind.name; }),
+    spdlog::warn(
+        "collective operations do not work {}. This worker does them another way from now on, and "
+        "so do all others",
+        text);
+    kinds_.erase(std::remove_if(kinds_.begin(), kinds_.end(),
+                                [&](const CollectiveKind& k) { return k.name == kind.name; }),
                  kinds_.end());
     return absl::UnavailableError(text);
   }
   spdlog::warn("collective operations have not worked {} times in a row {}", failures, text);
   const bool waited = absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why);
   if (has_state || waited) return absl::UnavailableError(text);
-  return absl::InvalidArgumentError(absl::StrCat("this worker cannot do collective operations ", text));
+  return absl::InvalidArgumentError(
+      absl::StrCat("this worker cannot do collective operations ", text));
 }
 
-absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& formed, const CollectiveKind& kind,
+absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& formed,
+                                                    const CollectiveKind& kind,
                                                     const Interrupt& interrupt) {
   const auto size = static_cast<size_t>(formed.members_size());
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, kind.make(size, formed.place()));
-  auto collective =
-      std::make_unique<WatchedCollective>(std::move(made), client_, formed.generation(), options_.watch_timeout);
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made,
+                        kind.make(size, formed.place()));
+  auto collective = std::make_unique<WatchedCollective>(
+      std::move(made), client_, formed.generation(), options_.watch_timeout);
 
-  PAWL_ASSIGN_OR_RETURN(
-      std::vector<std::string> introductions,
-      Exchange(formed.generation(), kIntroductions, collective->introduction(), kind.connect_timeout, interrupt));
+  PAWL_ASSIGN_OR_RETURN(std::vector<std::string> introductions,
+                        Exchange(formed.generation(), kIntroductions, collective->introduction(),
+                                 kind.connect_timeout, interrupt));
   std::future<absl::Status> connected;
   collective->Connect(std::move(introductions), kind.connect_timeout, Fulfilling(connected));
-  absl::Status status = Await(connected, kind.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
+  absl::Status status = Await(connected, kind.connect_timeout + kLibraryGrace, interrupt,
+                              "connection of the members");
   if (!status.ok()) return status;
-  spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size, kind.name);
+  spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size,
+               kind.name);
 
   Group group;
   group.generation = formed.generation();
@@ -201,9 +224,11 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
   return group;
 }
 
-absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed, const Interrupt& interrupt) {
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
-                        Exchange(formed.generation(), kKinds, OfferOf(kinds_), options_.offer_timeout, interrupt));
+absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed,
+                                                           const Interrupt& interrupt) {
+  PAWL_ASSIGN_OR_RETURN(
+      const std::vector<std::string> offers,
+      Exchange(formed.generation(), kKinds, OfferOf(kinds_), options_.offer_timeout, interrupt));
   if (offers.size() != static_cast<size_t>(formed.members_size())) {
     return absl::InternalError("the scheduler's answer is malformed: it is not of all members");
   }
@@ -217,15 +242,17 @@ absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupRespon
     if (kind.name != name) continue;
     // Alone it does without on purpose.
     const std::string why = members.size() == 1 ? "" : WhyNotFirst(members, formed.place(), name);
-    if (!why.empty()) spdlog::warn("collective operations by {} and not by {}: {}", name, kinds_[0].name, why);
+    if (!why.empty())
+      spdlog::warn("collective operations by {} and not by {}: {}", name, kinds_[0].name, why);
     return kind;
   }
-  return absl::InternalError(absl::StrCat("the members have agreed on ", name, ", which this one has not offered"));
+  return absl::InternalError(
+      absl::StrCat("the members have agreed on ", name, ", which this one has not offered"));
 }
 
-absl::StatusOr<std::vector<std::string>> SchedulerGroupFormer::Exchange(uint64_t generation, const std::string& name,
-                                                                        std::string value, MonotonicDuration timeout,
-                                                                        const Interrupt& interrupt) {
+absl::StatusOr<std::vector<std::string>> SchedulerGroupFormer::Exchange(
+    uint64_t generation, const std::string& name, std::string value, MonotonicDuration timeout,
+    const Interrupt& interrupt) {
   ExchangeInGroupRequest request;
   request.set_generation(generation);
   request.set_name(name);

@@ -1,4 +1,5 @@
-// What an all-reduce costs, counted by the kernel: in a network of the test's own, in which nothing else is sent.
+// What an all-reduce costs, counted by the kernel: in a network of the test's own, in which nothing
+// else is sent.
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -13,7 +14,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/collective/members_in_threads.h"
+#include "worker/collective/testing/members_in_threads.h"
 
 namespace pawl {
 namespace {
@@ -22,7 +23,8 @@ namespace {
 std::string enter_network_failure;
 
 std::string EnterOwnNetwork() {
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 && unshare(CLONE_NEWNET) != 0) return std::strerror(errno);
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 && unshare(CLONE_NEWNET) != 0)
+    return std::strerror(errno);
   const int descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   ifreq request = {};
   std::strcpy(request.ifr_name, "lo");
@@ -59,15 +61,16 @@ TEST_P(SentBytesTest, AllReduceSendsTwiceTheBytesLessTheMembersOwnShare) {
     const uint64_t sent = member.bytes_sent();
     float* const data = values[member.place()].data();
     EXPECT_TRUE(Wait([&](Collective::Done done) {
-                  member.AllReduce(data, data, kCount, CollectiveType::kFloat32, Reduction::kSum, kTestTimeout,
-                                   std::move(done));
+                  member.AllReduce(data, data, kCount, CollectiveType::kFloat32, Reduction::kSum,
+                                   kTestTimeout, std::move(done));
                 }).ok());
     const double expected = 2.0 * static_cast<double>(k - 1) / static_cast<double>(k) * kBytes;
     EXPECT_NEAR(static_cast<double>(member.bytes_sent() - sent), expected, 0.01 * expected);
   });
   const double expected = 2.0 * static_cast<double>(k - 1) * kBytes;
   const double counted = static_cast<double>(BytesOnLoopback() - before);
-  if (!enter_network_failure.empty()) GTEST_SKIP() << "no network of its own: " << enter_network_failure;
+  if (!enter_network_failure.empty())
+    GTEST_SKIP() << "no network of its own: " << enter_network_failure;
   std::printf("%zu members: %.4f of 2 (k-1)/k bytes for each\n", k, counted / expected);
   EXPECT_NEAR(counted, expected, 0.05 * expected);
 }

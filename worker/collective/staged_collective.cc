@@ -27,11 +27,11 @@ absl::Status AwaitUntil(std::future<absl::Status>& end, MonotonicTime deadline, 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StagedCollective>> StagedCollective::Create(std::unique_ptr<ConnectableCollective> inner,
-                                                                           Device& device, const Options& options) {
+absl::StatusOr<std::unique_ptr<StagedCollective>> StagedCollective::Create(
+    std::unique_ptr<ConnectableCollective> inner, Device& device, const Options& options) {
   if (options.piece_bytes / kLargestElementBytes < inner->size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pieces of ", options.piece_bytes, " bytes in a group of ", inner->size(), " members"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pieces of ", options.piece_bytes, " bytes in a group of ", inner->size(), " members"));
   }
   auto collective = absl::WrapUnique(new StagedCollective(std::move(inner), device, options));
   PAWL_ASSIGN_OR_RETURN(collective->stream_, device.CreateStream());
@@ -43,8 +43,9 @@ absl::StatusOr<std::unique_ptr<StagedCollective>> StagedCollective::Create(std::
   }
   StagedCollective* const it = collective.get();
   // Whatever the reason is, it is what this one's operations end with.
-  collective->thread_ = std::make_unique<OperationThread>(
-      nullptr, [it] { it->inner_->Abort(absl::CancelledError("the operations on the host's memory have ended")); });
+  collective->thread_ = std::make_unique<OperationThread>(nullptr, [it] {
+    it->inner_->Abort(absl::CancelledError("the operations on the host's memory have ended"));
+  });
   return collective;
 }
 
@@ -65,7 +66,8 @@ absl::Status StagedCollective::status() const {
   return status.ok() ? inner_->status() : status;
 }
 
-void StagedCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) {
+void StagedCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout,
+                               Done done) {
   thread_->Add(
       timeout,
       [this, introductions = std::move(introductions)](MonotonicTime deadline) mutable {
@@ -78,32 +80,37 @@ void StagedCollective::Connect(std::vector<std::string> introductions, Monotonic
       std::move(done));
 }
 
-void StagedCollective::Add(size_t count, size_t parts, CollectiveType type, MonotonicDuration timeout, Stages stages,
-                           Done done) {
+void StagedCollective::Add(size_t count, size_t parts, CollectiveType type,
+                           MonotonicDuration timeout, Stages stages, Done done) {
   thread_->Add(
       timeout,
       [=, this, stages = std::move(stages)](MonotonicTime deadline) -> absl::Status {
         const size_t element_bytes = BytesOf(type);
         if (element_bytes == 0) {
-          return absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
+          return absl::InvalidArgumentError(
+              absl::StrCat("there is no type ", static_cast<int>(type)));
         }
         if (count > std::numeric_limits<size_t>::max() / element_bytes / parts) {
-          return absl::InvalidArgumentError(absl::StrCat(count, " elements are more than there can be"));
+          return absl::InvalidArgumentError(
+              absl::StrCat(count, " elements are more than there can be"));
         }
-        if (!connected_) return absl::FailedPreconditionError("the members have not been connected");
+        if (!connected_)
+          return absl::FailedPreconditionError("the members have not been connected");
         return RunPieces(count, options_.piece_bytes / element_bytes / parts, deadline, stages);
       },
       std::move(done));
 }
 
-absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& copies, const Piece& piece) {
+absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& copies,
+                                    const Piece& piece) {
   copies(piece);
   absl::Status status = stream_->Synchronize();
   if (absl::IsDeadlineExceeded(status)) hangs_ = true;
   return status;
 }
 
-absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, MonotonicTime deadline, const Stages& stages) {
+absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, MonotonicTime deadline,
+                                         const Stages& stages) {
   // Of no elements too: whether there is such a root or reduction is inner's to say.
   const size_t pieces = std::max<size_t>(1, (count + piece_count - 1) / piece_count);
   std::future<absl::Status> ends[2];
@@ -137,8 +144,8 @@ absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, Monot
   return status;
 }
 
-void StagedCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                                 MonotonicDuration timeout, Done done) {
+void StagedCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type,
+                                 Reduction reduction, MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
   const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);
@@ -147,7 +154,8 @@ void StagedCollective::AllReduce(const void* input, void* output, size_t count, 
     stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
   };
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
-    inner_->AllReduce(piece.input, piece.output, piece.count, type, reduction, left, std::move(end));
+    inner_->AllReduce(piece.input, piece.output, piece.count, type, reduction, left,
+                      std::move(end));
   };
   stages.copy_out = [=, this](const Piece& piece) {
     stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
@@ -155,23 +163,25 @@ void StagedCollective::AllReduce(const void* input, void* output, size_t count, 
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 
-void StagedCollective::AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type,
-                                         Reduction reduction, MonotonicDuration timeout, Done done) {
+void StagedCollective::AllReduceOnDevice(const void* input, void* output, size_t count,
+                                         CollectiveType type, Reduction reduction,
+                                         MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
   const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);
   Stages stages;
   stages.copy_in = [](const Piece&) {};
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
-    inner_->AllReduce(from + piece.begin * element, to + piece.begin * element, piece.count, type, reduction, left,
-                      std::move(end));
+    inner_->AllReduce(from + piece.begin * element, to + piece.begin * element, piece.count, type,
+                      reduction, left, std::move(end));
   };
   stages.copy_out = [](const Piece&) {};
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 
-void StagedCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                              size_t root, MonotonicDuration timeout, Done done) {
+void StagedCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
+                              Reduction reduction, size_t root, MonotonicDuration timeout,
+                              Done done) {
   const size_t element = BytesOf(type);
   const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);
@@ -180,7 +190,8 @@ void StagedCollective::Reduce(const void* input, void* output, size_t count, Col
     stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
   };
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
-    inner_->Reduce(piece.input, piece.output, piece.count, type, reduction, root, left, std::move(end));
+    inner_->Reduce(piece.input, piece.output, piece.count, type, reduction, root, left,
+                   std::move(end));
   };
   stages.copy_out = [=, this](const Piece& piece) {
     if (root != place()) return;
@@ -189,8 +200,8 @@ void StagedCollective::Reduce(const void* input, void* output, size_t count, Col
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 
-void StagedCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
-                                 Done done) {
+void StagedCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root,
+                                 MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
   char* const memory = static_cast<char*>(data);
   Stages stages;
@@ -214,8 +225,8 @@ void StagedCollective::AllGather(const void* input, void* output, size_t count, 
   const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);
   Stages stages;
-  // An input that is part of the output is written only where it has been read: elements of this piece, or of the place
-  // where they are already.
+  // An input that is part of the output is written only where it has been read: elements of this
+  // piece, or of the place where they are already.
   stages.copy_in = [=, this](const Piece& piece) {
     stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
   };
@@ -231,7 +242,8 @@ void StagedCollective::AllGather(const void* input, void* output, size_t count, 
   Add(count, size(), type, timeout, std::move(stages), std::move(done));
 }
 
-void StagedCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+void StagedCollective::ReduceScatter(const void* input, void* output, size_t count,
+                                     CollectiveType type, Reduction reduction,
                                      MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
   const char* const from = static_cast<const char*>(input);
@@ -244,7 +256,8 @@ void StagedCollective::ReduceScatter(const void* input, void* output, size_t cou
     }
   };
   stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
-    inner_->ReduceScatter(piece.input, piece.output, piece.count, type, reduction, left, std::move(end));
+    inner_->ReduceScatter(piece.input, piece.output, piece.count, type, reduction, left,
+                          std::move(end));
   };
   stages.copy_out = [=, this](const Piece& piece) {
     stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
@@ -264,8 +277,8 @@ void StagedCollective::Barrier(MonotonicDuration timeout, Done done) {
 }
 
 CollectiveFactory StagedCollectives(CollectiveFactory inner, Device& device) {
-  return [inner = std::move(inner), &device](size_t size,
-                                             size_t place) -> absl::StatusOr<std::unique_ptr<ConnectableCollective>> {
+  return [inner = std::move(inner), &device](
+             size_t size, size_t place) -> absl::StatusOr<std::unique_ptr<ConnectableCollective>> {
     PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, inner(size, place));
     return StagedCollective::Create(std::move(made), device, {});
   };

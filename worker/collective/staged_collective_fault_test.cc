@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "worker/collective/gloo/collective.h"
-#include "worker/collective/members_in_threads.h"
 #include "worker/collective/staged_collective.h"
+#include "worker/collective/testing/members_in_threads.h"
 #include "worker/device/cuda/device.h"
 #include "worker/device/cuda/emulator/runtime.h"
 
@@ -20,7 +20,8 @@ namespace emulator = cuda::emulator;
 std::unique_ptr<StagedCollective> Connected(CudaDevice& device) {
   auto made = StagedCollective::Create(*GlooCollective::Create({}), device, {});
   EXPECT_TRUE(made.ok()) << made.status();
-  const absl::Status status = Wait([&](Collective::Done done) { (*made)->Connect({""}, kTestTimeout, std::move(done)); });
+  const absl::Status status =
+      Wait([&](Collective::Done done) { (*made)->Connect({""}, kTestTimeout, std::move(done)); });
   EXPECT_TRUE(status.ok()) << status;
   return *std::move(made);
 }
@@ -28,8 +29,8 @@ std::unique_ptr<StagedCollective> Connected(CudaDevice& device) {
 absl::Status Sum(Collective& collective) {
   std::vector<float> values(10, 1);
   return Wait([&](Collective::Done done) {
-    collective.AllReduce(values.data(), values.data(), values.size(), CollectiveType::kFloat32, Reduction::kSum,
-                         kTestTimeout, std::move(done));
+    collective.AllReduce(values.data(), values.data(), values.size(), CollectiveType::kFloat32,
+                         Reduction::kSum, kTestTimeout, std::move(done));
   });
 }
 

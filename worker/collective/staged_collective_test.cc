@@ -1,4 +1,5 @@
-// What collective_test cannot see: when pieces travel, and how operations end that are cut short in the middle.
+// What collective_test cannot see: when pieces travel, and how operations end that are cut short in
+// the middle.
 #include "worker/collective/staged_collective.h"
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 #include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
-#include "worker/device/remote_memory_device.h"
+#include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {
 namespace {
@@ -27,7 +28,8 @@ constexpr seconds kLimit{30};
 constexpr size_t kElementsOfAPiece = 100;
 constexpr size_t kPieceBytes = kElementsOfAPiece * sizeof(float);
 
-// A group of one, of which the test says when operations end. An all-reduce doubles, so that what it did shows.
+// A group of one, of which the test says when operations end. An all-reduce doubles, so that what
+// it did shows.
 class HeldCollective final : public ConnectableCollective {
  public:
   struct Call {
@@ -37,23 +39,29 @@ class HeldCollective final : public ConnectableCollective {
   };
 
   // `real`: where an address of the device is.
-  explicit HeldCollective(std::function<float*(const void*, size_t)> real) : real_(std::move(real)) {}
+  explicit HeldCollective(std::function<float*(const void*, size_t)> real)
+      : real_(std::move(real)) {}
 
   const std::string& introduction() const override { return introduction_; }
-  void Connect(std::vector<std::string>, MonotonicDuration, Done done) override { done(absl::OkStatus()); }
+  void Connect(std::vector<std::string>, MonotonicDuration, Done done) override {
+    done(absl::OkStatus());
+  }
   size_t size() const override { return 1; }
   size_t place() const override { return 0; }
-  void AllReduce(const void* input, void* output, size_t count, CollectiveType, Reduction, MonotonicDuration timeout,
-                 Done done) override {
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType, Reduction,
+                 MonotonicDuration timeout, Done done) override {
     Take({[=, this] {
-            for (size_t i = 0; i < count; ++i) real_(output, 4 * count)[i] = 2 * real_(input, 4 * count)[i];
+            for (size_t i = 0; i < count; ++i)
+              real_(output, 4 * count)[i] = 2 * real_(input, 4 * count)[i];
           },
           timeout, std::move(done)});
   }
-  void Reduce(const void*, void*, size_t, CollectiveType, Reduction, size_t, MonotonicDuration, Done) override {}
+  void Reduce(const void*, void*, size_t, CollectiveType, Reduction, size_t, MonotonicDuration,
+              Done) override {}
   void Broadcast(void*, size_t, CollectiveType, size_t, MonotonicDuration, Done) override {}
   void AllGather(const void*, void*, size_t, CollectiveType, MonotonicDuration, Done) override {}
-  void ReduceScatter(const void*, void*, size_t, CollectiveType, Reduction, MonotonicDuration, Done) override {}
+  void ReduceScatter(const void*, void*, size_t, CollectiveType, Reduction, MonotonicDuration,
+                     Done) override {}
   void Barrier(MonotonicDuration timeout, Done done) override {
     Take({[] {}, timeout, std::move(done)});
   }
@@ -129,7 +137,8 @@ class StagedCollectiveTest : public testing::Test {
     EXPECT_TRUE(made.ok()) << made.status();
     collective_ = *std::move(made);
     std::promise<absl::Status> connected;
-    collective_->Connect({"I am"}, kLimit, [&](absl::Status status) { connected.set_value(status); });
+    collective_->Connect({"I am"}, kLimit,
+                         [&](absl::Status status) { connected.set_value(status); });
     EXPECT_TRUE(connected.get_future().get().ok());
     std::iota(values_.begin(), values_.end(), 1.0f);
   }
@@ -137,8 +146,9 @@ class StagedCollectiveTest : public testing::Test {
   // Of all values, into sums_.
   std::future<absl::Status> Begin(MonotonicDuration timeout = hours(1)) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
-    collective_->AllReduce(values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum, timeout,
-                           [promise](absl::Status status) { promise->set_value(std::move(status)); });
+    collective_->AllReduce(
+        values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum,
+        timeout, [promise](absl::Status status) { promise->set_value(std::move(status)); });
     return promise->get_future();
   }
   static bool HasEnded(const std::future<absl::Status>& end) {
@@ -163,7 +173,8 @@ class StagedCollectiveTest : public testing::Test {
 TEST_F(StagedCollectiveTest, TwoPiecesAreUnderWayAndNeverMore) {
   std::future<absl::Status> end = Begin();
   for (size_t piece = 0; piece < 4; ++piece) {
-    ASSERT_TRUE(inner_->AwaitCalls(2)) << "while one is under way, the next one waits for it: piece " << piece;
+    ASSERT_TRUE(inner_->AwaitCalls(2))
+        << "while one is under way, the next one waits for it: piece " << piece;
     EXPECT_EQ(Summed(), piece * kElementsOfAPiece);
     inner_->End(absl::OkStatus());
   }
@@ -184,7 +195,8 @@ TEST_F(StagedCollectiveTest, AbortInTheMiddleEndsItWithTheReasonWhenInnerHasLetG
   ASSERT_TRUE(inner_->AwaitAbort());
   EXPECT_EQ(collective_->status(), reason);
   inner_->End(absl::CancelledError("aborted"));
-  EXPECT_EQ(end.wait_for(milliseconds(20)), std::future_status::timeout) << "another piece is under way still";
+  EXPECT_EQ(end.wait_for(milliseconds(20)), std::future_status::timeout)
+      << "another piece is under way still";
   inner_->End(absl::CancelledError("aborted"));
   EXPECT_EQ(end.get(), reason);
   EXPECT_EQ(Summed(), kElementsOfAPiece);
@@ -219,7 +231,8 @@ TEST_F(StagedCollectiveTest, DeadlineIsThatOfAllPiecesTogether) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(end.get()));
 }
 
-// In the same pieces, which inner sees on all members, also on those that give it memory of the host.
+// In the same pieces, which inner sees on all members, also on those that give it memory of the
+// host.
 TEST_F(StagedCollectiveTest, MemoryOfTheDeviceIsSummedWhereItIsInTheSamePieces) {
   ASSERT_TRUE(collective_->TakesDeviceMemory());
   const size_t bytes = values_.size() * sizeof(float);
@@ -231,8 +244,9 @@ TEST_F(StagedCollectiveTest, MemoryOfTheDeviceIsSummedWhereItIsInTheSamePieces) 
   ASSERT_TRUE(stream->Synchronize().ok());
   auto promise = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> end = promise->get_future();
-  collective_->AllReduceOnDevice(input, output, values_.size(), CollectiveType::kFloat32, Reduction::kSum, hours(1),
-                                 [promise](absl::Status status) { promise->set_value(std::move(status)); });
+  collective_->AllReduceOnDevice(
+      input, output, values_.size(), CollectiveType::kFloat32, Reduction::kSum, hours(1),
+      [promise](absl::Status status) { promise->set_value(std::move(status)); });
   for (size_t piece = 0; piece < 5; ++piece) {
     ASSERT_TRUE(inner_->AwaitCalls(piece < 4 ? 2 : 1)) << piece;
     EXPECT_FALSE(HasEnded(end));
@@ -270,7 +284,9 @@ TEST_F(StagedCollectiveTest, GroupThatInnerKnowsToBeBrokenIsBroken) {
   EXPECT_EQ(collective_->status(), absl::UnavailableError("a member is gone"));
 }
 
-TEST_F(StagedCollectiveTest, IntroducesWhatIsBelowIt) { EXPECT_EQ(collective_->introduction(), "I am"); }
+TEST_F(StagedCollectiveTest, IntroducesWhatIsBelowIt) {
+  EXPECT_EQ(collective_->introduction(), "I am");
+}
 
 // A device with memory for so many pieces.
 class SmallDevice final : public Device {
@@ -298,8 +314,8 @@ class SmallDevice final : public Device {
 
 TEST(StagedCollectiveCreateTest, DeviceWithoutSoMuchMemoryIsRefusedAndKeepsNothing) {
   SmallDevice device;
-  EXPECT_TRUE(
-      absl::IsResourceExhausted(StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {}).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {}).status()));
   EXPECT_TRUE(device.allocated.empty());
   EXPECT_EQ(device.pieces_left, 0u);
 }
@@ -311,7 +327,8 @@ TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotF
     auto inner = std::make_unique<HeldCollective>(nullptr);
     if (hangs) inner->SetHangs();
     {
-      const auto collective = StagedCollective::Create(std::move(inner), device, {.piece_bytes = kPieceBytes});
+      const auto collective =
+          StagedCollective::Create(std::move(inner), device, {.piece_bytes = kPieceBytes});
       ASSERT_TRUE(collective.ok());
       // So that who has given it memory does not free that either.
       EXPECT_EQ((*collective)->hangs(), hangs);
@@ -323,8 +340,10 @@ TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotF
 
 TEST(StagedCollectiveCreateTest, PiecesThatAreTooSmallForOneElementOfEachMemberAreRefused) {
   SmallDevice device;
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {.piece_bytes = 7}).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(StagedCollective::Create(std::make_unique<HeldCollective>(nullptr),
+                                                       device, {.piece_bytes = 7})
+                                  .status()));
 }
 
 }  // namespace

@@ -21,13 +21,15 @@ constexpr std::array<float, 256> PixelValues() {
 }
 
 absl::Status TooLarge(size_t samples, absl::string_view what, uint64_t limit) {
-  return absl::ResourceExhaustedError(absl::StrCat("a batch of ", samples, " samples has more than ", limit, " ", what,
-                                                   "; reduce batch_size or use more logical_workers"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a batch of ", samples, " samples has more than ", limit, " ", what,
+                   "; reduce batch_size or use more logical_workers"));
 }
 
 }  // namespace
 
-BatchAssembler::BatchAssembler(const Dataset& dataset) : store_(dataset.store_), seen_(store_.keys().size()) {}
+BatchAssembler::BatchAssembler(const Dataset& dataset)
+    : store_(dataset.store_), seen_(store_.keys().size()) {}
 
 absl::Status BatchAssembler::AssembleRange(SampleRange samples, Batch* batch) {
   range_.resize(samples.size());
@@ -48,7 +50,8 @@ absl::Status BatchAssembler::Assemble(absl::Span<const uint64_t> samples, Batch*
   batch->field_count = shape.field_count;
   batch->labels.resize(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
-    if (i + kPrefetchSamples < samples.size()) __builtin_prefetch(&store_.labels[samples[i + kPrefetchSamples]]);
+    if (i + kPrefetchSamples < samples.size())
+      __builtin_prefetch(&store_.labels[samples[i + kPrefetchSamples]]);
     batch->labels[i] = store_.labels[samples[i]];
   }
   AddNumerics(samples, batch);
@@ -68,13 +71,15 @@ void BatchAssembler::AddNumerics(absl::Span<const uint64_t> samples, Batch* batc
   if (count == 0) return;
   float* out = batch->numerics.data();
   if (store_.pixels.empty()) {
-    for (const uint64_t sample : samples) out = std::copy_n(&store_.numerics[sample * count], count, out);
+    for (const uint64_t sample : samples)
+      out = std::copy_n(&store_.numerics[sample * count], count, out);
     return;
   }
   static constexpr std::array<float, 256> kPixelValues = PixelValues();
   for (const uint64_t sample : samples) {
     const uint8_t* const pixels = &store_.pixels[sample * count];
-    out = std::transform(pixels, pixels + count, out, [](uint8_t pixel) { return kPixelValues[pixel]; });
+    out = std::transform(pixels, pixels + count, out,
+                         [](uint8_t pixel) { return kPixelValues[pixel]; });
   }
 }
 
@@ -86,14 +91,16 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) 
   batch->entry_key.resize(entries);
   uint32_t* out = batch->entry_key.data();
   for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
-    if (i + kPrefetchSamples < samples.size()) __builtin_prefetch(&store_.entries[samples[i + kPrefetchSamples] * fields]);
+    if (i + kPrefetchSamples < samples.size())
+      __builtin_prefetch(&store_.entries[samples[i + kPrefetchSamples] * fields]);
     out = std::copy_n(&store_.entries[samples[i] * fields], fields, out);
   }
 }
 
 absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch* batch) const {
   uint64_t entries = 0;
-  for (const uint64_t sample : samples) entries += store_.sample_begin[sample + 1] - store_.sample_begin[sample];
+  for (const uint64_t sample : samples)
+    entries += store_.sample_begin[sample + 1] - store_.sample_begin[sample];
   if (entries > kMaxBatchEntries) return TooLarge(samples.size(), "entries", kMaxBatchEntries);
   const uint64_t fields = store_.shape.field_count;
   batch->entry_key.resize(entries);
@@ -124,7 +131,8 @@ void BatchAssembler::FindDistinct(Batch* batch) {
   batch->keys.clear();
   std::vector<uint32_t>& numbers = batch->entry_key;
   for (size_t i = 0; i < numbers.size(); ++i) {
-    if (i + kPrefetchKeys < numbers.size()) __builtin_prefetch(&seen_[numbers[i + kPrefetchKeys]], 1);
+    if (i + kPrefetchKeys < numbers.size())
+      __builtin_prefetch(&seen_[numbers[i + kPrefetchKeys]], 1);
     Seen& seen = seen_[numbers[i]];
     if (seen.batch != batch_number_) {
       seen = {batch_number_, static_cast<uint32_t>(batch->keys.size())};

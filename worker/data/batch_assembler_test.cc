@@ -29,7 +29,8 @@ std::unique_ptr<Dataset> Load(const Data& spec, const std::string& name, const s
 Data Csv() {
   Data spec;
   spec.set_format(CSV);
-  for (const char* name : {"y", "a", "b", "n", "m"}) spec.mutable_csv()->add_columns()->set_name(name);
+  for (const char* name : {"y", "a", "b", "n", "m"})
+    spec.mutable_csv()->add_columns()->set_name(name);
   spec.mutable_csv()->mutable_columns(0)->mutable_label();
   spec.mutable_csv()->mutable_columns(1)->mutable_categorical();
   spec.mutable_csv()->mutable_columns(2)->mutable_categorical();
@@ -56,7 +57,8 @@ TEST(BatchAssemblerTest, CsvBatchHasKeysInOrderOfFirstAppearance) {
   EXPECT_THAT(batch.labels, ElementsAre(2, 1, 2));
   EXPECT_THAT(batch.numerics, ElementsAre(5, 6, 3, 4, 5, 6));
   const FeatureKey a("a"), b("b");
-  EXPECT_THAT(batch.keys, ElementsAre(a.OfCategory("p"), b.OfCategory("s"), a.OfCategory("r"), b.OfCategory("q")));
+  EXPECT_THAT(batch.keys, ElementsAre(a.OfCategory("p"), b.OfCategory("s"), a.OfCategory("r"),
+                                      b.OfCategory("q")));
   EXPECT_THAT(batch.field_begin, ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(batch.entry_key, ElementsAre(0, 1, 2, 3, 0, 1));
   EXPECT_THAT(batch.entry_value, ElementsAre(1, 1, 1, 1, 1, 1));
@@ -80,7 +82,8 @@ TEST(BatchAssemblerTest, IdxBatchHasScaledPixels) {
   spec.set_format(IDX);
   const std::string labels_path = std::string(std::getenv("TEST_TMPDIR")) + "/t-labels-idx1-ubyte";
   std::ofstream(labels_path, std::ios::binary) << std::string("\0\0\10\1\0\0\0\2\3\7", 10);
-  const auto dataset = Load(spec, "t-images-idx3-ubyte", std::string("\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\2\0\1\377\200", 20));
+  const auto dataset = Load(spec, "t-images-idx3-ubyte",
+                            std::string("\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\2\0\1\377\200", 20));
   BatchAssembler assembler(*dataset);
   Batch batch;
   ASSERT_TRUE(assembler.Assemble({1, 0}, &batch).ok());
@@ -142,7 +145,8 @@ TEST(BatchAssemblerTest, BatchAboveItsLimitIsRefused) {
   const auto dataset = Load(Libsvm(SampleStore::kMaxFields), "wide.libsvm", "1 1:1\n");
   BatchAssembler assembler(*dataset);
   Batch batch;
-  const std::vector<uint64_t> samples(BatchAssembler::kMaxBatchEntries / SampleStore::kMaxFields + 1, 0);
+  const std::vector<uint64_t> samples(
+      BatchAssembler::kMaxBatchEntries / SampleStore::kMaxFields + 1, 0);
   EXPECT_EQ(assembler.Assemble(samples, &batch).code(), absl::StatusCode::kResourceExhausted);
 }
 

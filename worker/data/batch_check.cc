@@ -11,7 +11,8 @@ namespace pawl {
 namespace {
 
 absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
-  return absl::InvalidArgumentError(absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
 }
 
 }  // namespace
@@ -19,11 +20,12 @@ absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
 absl::Status CheckBatch(const Batch& batch, const DataShape& shape) {
   const size_t samples = batch.samples;
   if (batch.numeric_count != shape.numeric_count || batch.field_count != shape.field_count) {
-    return absl::InvalidArgumentError(absl::StrCat("batch: has ", batch.numeric_count, " numeric inputs and ",
-                                                   batch.field_count, " fields, the model was made for ",
-                                                   shape.numeric_count, " and ", shape.field_count));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "batch: has ", batch.numeric_count, " numeric inputs and ", batch.field_count,
+        " fields, the model was made for ", shape.numeric_count, " and ", shape.field_count));
   }
-  if (batch.labels.size() != samples) return WrongSize("batch.labels", samples, batch.labels.size());
+  if (batch.labels.size() != samples)
+    return WrongSize("batch.labels", samples, batch.labels.size());
   if (batch.numerics.size() != samples * batch.numeric_count) {
     return WrongSize("batch.numerics", samples * batch.numeric_count, batch.numerics.size());
   }
@@ -48,8 +50,8 @@ absl::Status CheckBatch(const Batch& batch, const DataShape& shape) {
   const size_t keys = batch.keys.size();
   for (size_t e = 0; e < batch.entry_key.size(); ++e) {
     if (batch.entry_key[e] >= keys) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("batch.entry_key[", e, "]: must be less than ", keys, ", is ", batch.entry_key[e]));
+      return absl::InvalidArgumentError(absl::StrCat("batch.entry_key[", e, "]: must be less than ",
+                                                     keys, ", is ", batch.entry_key[e]));
     }
   }
   return absl::OkStatus();

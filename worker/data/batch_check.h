@@ -7,8 +7,8 @@
 
 namespace pawl {
 
-// INVALID_ARGUMENT, naming the member, if the batch is not of this shape or its lists do not go together: nothing that they
-// say lies outside of them. Labels may be any.
+// INVALID_ARGUMENT, naming the member, if the batch is not of this shape or its lists do not go
+// together: nothing that they say lies outside of them. Labels may be any.
 absl::Status CheckBatch(const Batch& batch, const DataShape& shape);
 
 }  // namespace pawl

@@ -23,7 +23,8 @@ void SliceBatch(const Batch& batch, SampleRange samples, Batch* part) {
   const size_t end_field = samples.end * batch.field_count;
   const uint32_t first = batch.field_begin[first_field];
   const uint32_t end = batch.field_begin[end_field];
-  for (size_t i = first_field; i <= end_field; ++i) part->field_begin.push_back(batch.field_begin[i] - first);
+  for (size_t i = first_field; i <= end_field; ++i)
+    part->field_begin.push_back(batch.field_begin[i] - first);
   part->entry_key.assign(batch.entry_key.begin() + first, batch.entry_key.begin() + end);
   part->entry_value.assign(batch.entry_value.begin() + first, batch.entry_value.begin() + end);
 }

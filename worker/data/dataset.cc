@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/byte_source.h"
-#include "worker/data/csv_features.h"
-#include "worker/data/csv_reader.h"
-#include "worker/data/idx_reader.h"
-#include "worker/data/libsvm_reader.h"
+#include "worker/data/readers/byte_source.h"
+#include "worker/data/readers/csv_features.h"
+#include "worker/data/readers/csv_reader.h"
+#include "worker/data/readers/idx_reader.h"
+#include "worker/data/readers/libsvm_reader.h"
 
 namespace pawl {
 namespace {
@@ -20,7 +20,8 @@ absl::Status CheckLibsvmFields(uint32_t fields) {
       absl::StrCat("data.libsvm_fields is ", fields, "; the limit is ", SampleStore::kMaxFields));
 }
 
-absl::Status Read(const Data& spec, const std::string& path, const DatasetOptions& options, SampleStore* store) {
+absl::Status Read(const Data& spec, const std::string& path, const DatasetOptions& options,
+                  SampleStore* store) {
   if (spec.format() == IDX) {
     PAWL_ASSIGN_OR_RETURN(const std::string label_path, IdxLabelPath(path));
     PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> images, OpenDataFile(path));
@@ -51,7 +52,8 @@ absl::Status ValidateData(const Data& spec) {
     case IDX:
       return absl::OkStatus();
     default:
-      return absl::InvalidArgumentError(absl::StrCat("data.format is ", spec.format(), "; it must be LIBSVM, CSV or IDX"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("data.format is ", spec.format(), "; it must be LIBSVM, CSV or IDX"));
   }
 }
 
@@ -64,11 +66,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec, const s
   if (store->size() == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": has no samples"));
   store->Finish();
   const DataShape& shape = store->shape;
-  if (options.shape.has_value() &&
-      (shape.numeric_count != options.shape->numeric_count || shape.field_count != options.shape->field_count)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": a sample has ", shape.numeric_count, " numbers and ",
-                                                   shape.field_count, " categorical fields, in the training data ",
-                                                   options.shape->numeric_count, " and ", options.shape->field_count));
+  if (options.shape.has_value() && (shape.numeric_count != options.shape->numeric_count ||
+                                    shape.field_count != options.shape->field_count)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": a sample has ", shape.numeric_count, " numbers and ",
+                     shape.field_count, " categorical fields, in the training data ",
+                     options.shape->numeric_count, " and ", options.shape->field_count));
   }
   return dataset;
 }

@@ -32,7 +32,8 @@ struct DatasetOptions {
 // Batches are made of it by a BatchAssembler.
 //
 //   PAWL_ASSIGN_OR_RETURN(auto train, Dataset::Load(job.data(), job.data().train()));
-//   PAWL_ASSIGN_OR_RETURN(auto eval, Dataset::Load(job.data(), job.data().eval(), {.shape = train->shape()}));
+//   PAWL_ASSIGN_OR_RETURN(auto eval, Dataset::Load(job.data(), job.data().eval(), {.shape =
+//   train->shape()}));
 //
 // Immutable, hence thread-safe.
 class Dataset {

@@ -14,7 +14,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Path(const std::string& name) { return std::string(std::getenv("TEST_TMPDIR")) + "/" + name; }
+std::string Path(const std::string& name) {
+  return std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
+}
 
 std::string Write(const std::string& name, const std::string& bytes) {
   std::ofstream(Path(name), std::ios::binary) << bytes;
@@ -23,7 +25,8 @@ std::string Write(const std::string& name, const std::string& bytes) {
 
 std::string WriteGzip(const std::string& name, const std::string& bytes) {
   gzFile file = gzopen(Path(name).c_str(), "wb");
-  EXPECT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
+  EXPECT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
+            static_cast<int>(bytes.size()));
   EXPECT_EQ(gzclose(file), Z_OK);
   return Path(name);
 }
@@ -53,7 +56,8 @@ Data Idx() {
   return spec;
 }
 
-absl::Status LoadError(const Data& spec, const std::string& path, const DatasetOptions& options = {}) {
+absl::Status LoadError(const Data& spec, const std::string& path,
+                       const DatasetOptions& options = {}) {
   return Dataset::Load(spec, path, options).status();
 }
 
@@ -66,7 +70,8 @@ TEST(DatasetTest, EachFormatIsLoadedPlainAndCompressed) {
     EXPECT_EQ((*dataset)->shape().field_count, 1u);
     EXPECT_EQ((*dataset)->distinct_keys(), 2u);
   }
-  const auto libsvm = Dataset::Load(Libsvm(), WriteGzip("t.libsvm.gz", "1 1:1 2:1\n0 2:1\n0 1:1\n"));
+  const auto libsvm =
+      Dataset::Load(Libsvm(), WriteGzip("t.libsvm.gz", "1 1:1 2:1\n0 2:1\n0 1:1\n"));
   ASSERT_TRUE(libsvm.ok()) << libsvm.status();
   EXPECT_EQ((*libsvm)->size(), 3u);
   EXPECT_EQ((*libsvm)->shape().field_count, 2u);

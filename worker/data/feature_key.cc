@@ -10,9 +10,12 @@ namespace pawl {
 // Crossed keys are hashed as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
-FeatureKey::FeatureKey(absl::string_view feature) : seed_(XXH64(feature.data(), feature.size(), 0)) {}
+FeatureKey::FeatureKey(absl::string_view feature)
+    : seed_(XXH64(feature.data(), feature.size(), 0)) {}
 
-uint64_t FeatureKey::OfCategory(absl::string_view category) const { return XXH64(category.data(), category.size(), seed_); }
+uint64_t FeatureKey::OfCategory(absl::string_view category) const {
+  return XXH64(category.data(), category.size(), seed_);
+}
 
 uint64_t FeatureKey::OfBucket(int64_t bucket) const {
   char text[20];  // the longest number: -9223372036854775808

@@ -17,7 +17,8 @@ namespace pawl {
 //   key(feature, category)     = XXH64(category, seed = XXH64(feature, seed = 0))
 //   key(feature, bucket)       = key(feature, the bucket's number in decimal)
 //   key(feature, hashed to n)  = key(feature, bucket key(feature, category) mod n)
-//   key(feature, crossed)      = key(feature, the crossed features' keys, little-endian, one after the other)
+//   key(feature, crossed)      = key(feature, the crossed features' keys, little-endian, one after
+//   the other)
 class FeatureKey {
  public:
   explicit FeatureKey(absl::string_view feature);

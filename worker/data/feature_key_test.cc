@@ -16,13 +16,15 @@ TEST(FeatureKeyTest, ValuesArePinned) {
   EXPECT_EQ(origin.OfCategory("LAS"), 6108944475798487922u);
   EXPECT_EQ(origin.OfCategory(""), 250766445698304742u);
   EXPECT_EQ(FeatureKey("distance").OfBucket(-21), 18413934665689535962u);
-  EXPECT_EQ(FeatureKey("origin_hour").OfCross({origin.OfCategory("LAS"), hour.OfCategory("0")}), 6774034664873490218u);
+  EXPECT_EQ(FeatureKey("origin_hour").OfCross({origin.OfCategory("LAS"), hour.OfCategory("0")}),
+            6774034664873490218u);
 }
 
 TEST(FeatureKeyTest, KeysDifferByFeatureAndCategory) {
   std::set<uint64_t> keys;
   for (const char* feature : {"a", "b", "ab", ""}) {
-    for (const char* category : {"a", "b", "ab", ""}) keys.insert(FeatureKey(feature).OfCategory(category));
+    for (const char* category : {"a", "b", "ab", ""})
+      keys.insert(FeatureKey(feature).OfCategory(category));
   }
   EXPECT_EQ(keys.size(), 16u);
 }
@@ -30,8 +32,11 @@ TEST(FeatureKeyTest, KeysDifferByFeatureAndCategory) {
 TEST(FeatureKeyTest, BucketsAreTheirNumbersInDecimal) {
   const FeatureKey key("x");
   EXPECT_EQ(key.OfBucket(12), key.OfCategory("12"));
-  EXPECT_EQ(key.OfBucket(std::numeric_limits<int64_t>::min()), key.OfCategory("-9223372036854775808"));
-  EXPECT_EQ(key.OfHashed(std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max()), key.OfCategory("0"));
+  EXPECT_EQ(key.OfBucket(std::numeric_limits<int64_t>::min()),
+            key.OfCategory("-9223372036854775808"));
+  EXPECT_EQ(
+      key.OfHashed(std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max()),
+      key.OfCategory("0"));
   EXPECT_EQ(key.OfHashed(23, 10), key.OfCategory("3"));
 }
 

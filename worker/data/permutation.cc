@@ -10,7 +10,8 @@ namespace {
 
 // A pseudo-random number in [0, bound).
 inline uint64_t Round(uint64_t half, uint64_t round_key, uint64_t bound) {
-  return static_cast<uint64_t>((static_cast<unsigned __int128>(Mix64(half + round_key)) * bound) >> 64);
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(Mix64(half + round_key)) * bound) >>
+                               64);
 }
 
 inline uint64_t AddModulo(uint64_t x, uint64_t y, uint64_t modulus) {

@@ -18,7 +18,8 @@ std::vector<uint64_t> All(const Permutation& permutation) {
 TEST(PermutationTest, IsABijectionForEverySize) {
   std::vector<uint64_t> sizes;
   for (uint64_t size = 1; size <= 300; ++size) sizes.push_back(size);
-  for (const uint64_t size : {1023, 1024, 1025, 65535, 65536, 65537, 99999, 502228}) sizes.push_back(size);
+  for (const uint64_t size : {1023, 1024, 1025, 65535, 65536, 65537, 99999, 502228})
+    sizes.push_back(size);
   for (const uint64_t size : sizes) {
     const Permutation permutation(size, 7, size % 5);
     std::vector<bool> seen(size);
@@ -32,7 +33,8 @@ TEST(PermutationTest, IsABijectionForEverySize) {
 }
 
 TEST(PermutationTest, StaysInRangeForHugeSizes) {
-  for (const uint64_t size : {(uint64_t{1} << 32) - 1, (uint64_t{1} << 32) + 1, uint64_t{1} << 62}) {
+  for (const uint64_t size :
+       {(uint64_t{1} << 32) - 1, (uint64_t{1} << 32) + 1, uint64_t{1} << 62}) {
     const Permutation permutation(size, 1, 2);
     for (uint64_t i = 0; i < 1000; ++i) {
       EXPECT_LT(permutation[i], size);
@@ -72,13 +74,15 @@ TEST(PermutationTest, ImagesAreEvenlySpread) {
     }
     double chi_square = 0;
     const double expected = static_cast<double>(kStreams) / static_cast<double>(size);
-    for (const uint64_t count : single) chi_square += (count - expected) * (count - expected) / expected;
+    for (const uint64_t count : single)
+      chi_square += (count - expected) * (count - expected) / expected;
     // (size - 1)^2 degrees of freedom; the deviation of the statistic is about sqrt(2 * degrees).
     double degrees = static_cast<double>((size - 1) * (size - 1));
     EXPECT_LT(chi_square, degrees + 5 * std::sqrt(2 * degrees)) << "size " << size;
 
     chi_square = 0;
-    const double expected_pair = static_cast<double>(kStreams) / static_cast<double>(size * (size - 1));
+    const double expected_pair =
+        static_cast<double>(kStreams) / static_cast<double>(size * (size - 1));
     for (uint64_t i = 0; i < size * size; ++i) {
       if (i / size == i % size) continue;
       chi_square += (pair[i] - expected_pair) * (pair[i] - expected_pair) / expected_pair;

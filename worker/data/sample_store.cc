@@ -14,21 +14,24 @@ uint64_t Bytes(const std::vector<T>& vector) {
 
 uint64_t SampleStore::memory_bytes() const {
   constexpr uint64_t kSlotBytes = sizeof(std::pair<uint64_t, uint32_t>) + 1;  // and a control byte
-  return Bytes(labels) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) + Bytes(sample_begin) + Bytes(weights) +
-         Bytes(keys_) + numbers_.capacity() * kSlotBytes;
+  return Bytes(labels) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) + Bytes(sample_begin) +
+         Bytes(weights) + Bytes(keys_) + numbers_.capacity() * kSlotBytes;
 }
 
 absl::Status SampleStore::CheckLimits(absl::string_view file) const {
   if (const uint64_t bytes = memory_bytes(); bytes > max_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ", size(),
-                                                     " of them, the limit is ", max_bytes_,
-                                                     "; split the file, or give the worker more memory (--max_data_bytes)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ", size(),
+                     " of them, the limit is ", max_bytes_,
+                     "; split the file, or give the worker more memory (--max_data_bytes)"));
   }
   if (size() > kMaxSamples) {
-    return absl::ResourceExhaustedError(absl::StrCat(file, ": has more than ", kMaxSamples, " samples; split it"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(file, ": has more than ", kMaxSamples, " samples; split it"));
   }
   if (keys_.size() > kMaxDistinctKeys) {
-    return absl::ResourceExhaustedError(absl::StrCat(file, ": has more than ", kMaxDistinctKeys, " distinct keys"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(file, ": has more than ", kMaxDistinctKeys, " distinct keys"));
   }
   return absl::OkStatus();
 }

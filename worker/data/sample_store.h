@@ -36,7 +36,8 @@ class SampleStore {
 
   // The number of `key`, a new one if it has none yet.
   uint32_t Intern(uint64_t key) {
-    const auto [position, inserted] = numbers_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
+    const auto [position, inserted] =
+        numbers_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
     if (inserted) keys_.push_back(key);
     return position->second;
   }

@@ -12,7 +12,8 @@ namespace {
 
 absl::Status CheckBetween1And(uint64_t limit, uint64_t value, absl::string_view name) {
   if (value >= 1 && value <= limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, "; it must be between 1 and ", limit));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, "; it must be between 1 and ", limit));
 }
 
 }  // namespace
@@ -29,7 +30,8 @@ absl::StatusOr<Sampler> Sampler::Create(const Options& options) {
 }
 
 Sampler::Sampler(const Options& options)
-    : options_(options), steps_per_epoch_((options.samples + options.batch_size - 1) / options.batch_size) {}
+    : options_(options),
+      steps_per_epoch_((options.samples + options.batch_size - 1) / options.batch_size) {}
 
 SamplePosition Sampler::PositionOf(uint64_t job_step) const {
   return {job_step / steps_per_epoch_, job_step % steps_per_epoch_};
@@ -54,7 +56,8 @@ uint64_t Sampler::SamplesBefore(uint64_t job_step, uint32_t rank) const {
   return position.epoch * (before_last * each + last) + position.step * each;
 }
 
-void Sampler::Indices(const SamplePosition& position, uint32_t rank, std::vector<uint64_t>* indices) const {
+void Sampler::Indices(const SamplePosition& position, uint32_t rank,
+                      std::vector<uint64_t>* indices) const {
   const SampleRange positions = PositionsOf(position.step, rank);
   indices->resize(positions.size());
   const Permutation order(options_.samples, options_.seed, position.epoch);

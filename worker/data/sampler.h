@@ -32,7 +32,9 @@ struct SampleRange {
 SampleRange ShareOf(uint64_t size, uint32_t rank, uint32_t parts);
 
 // The samples of an evaluation file that `rank` of `ranks` evaluates, in the file's order.
-inline SampleRange EvaluationShard(uint64_t samples, uint32_t rank, uint32_t ranks) { return ShareOf(samples, rank, ranks); }
+inline SampleRange EvaluationShard(uint64_t samples, uint32_t rank, uint32_t ranks) {
+  return ShareOf(samples, rank, ranks);
+}
 
 // A pure function of (seed, epoch, step, rank), so that a successor of a dead
 // worker, and a job that goes on from a checkpoint, take the same samples.
@@ -78,7 +80,8 @@ class Sampler {
   // REQUIRES: step < steps_per_epoch(); rank < logical_workers.
   SampleRange PositionsOf(uint64_t step, uint32_t rank) const;
 
-  // How many samples `rank` takes in all steps of the job before `job_step`. REQUIRES: rank < logical_workers.
+  // How many samples `rank` takes in all steps of the job before `job_step`. REQUIRES: rank <
+  // logical_workers.
   uint64_t SamplesBefore(uint64_t job_step, uint32_t rank) const;
 
   // Replaces *indices by the samples that `rank` takes, in the order in which

@@ -12,8 +12,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Sampler Make(uint64_t samples, uint64_t batch_size, uint32_t logical_workers, uint64_t seed = 7, bool keep_order = false) {
-  absl::StatusOr<Sampler> sampler = Sampler::Create({samples, batch_size, logical_workers, seed, keep_order});
+Sampler Make(uint64_t samples, uint64_t batch_size, uint32_t logical_workers, uint64_t seed = 7,
+             bool keep_order = false) {
+  absl::StatusOr<Sampler> sampler =
+      Sampler::Create({samples, batch_size, logical_workers, seed, keep_order});
   EXPECT_TRUE(sampler.ok()) << sampler.status();
   return *sampler;
 }
@@ -43,7 +45,8 @@ TEST(SamplerTest, SamplesBeforeAStepAreThoseOfTheStepsBefore) {
     std::vector<uint64_t> indices;
     for (uint64_t step = 0; step < 3 * sampler.steps_per_epoch() + 1; ++step) {
       for (uint32_t rank = 0; rank < 4; ++rank) {
-        EXPECT_EQ(sampler.SamplesBefore(step, rank), sums[rank]) << samples << " samples, step " << step;
+        EXPECT_EQ(sampler.SamplesBefore(step, rank), sums[rank])
+            << samples << " samples, step " << step;
         sampler.Indices(sampler.PositionOf(step), rank, &indices);
         sums[rank] += indices.size();
       }
@@ -58,7 +61,8 @@ TEST(SamplerTest, AnEpochTakesEverySampleOnce) {
         const Sampler sampler = Make(samples, batch_size, logical_workers);
         std::vector<uint64_t> taken = Epoch(sampler, 2);
         std::sort(taken.begin(), taken.end());
-        EXPECT_EQ(taken, Counting(samples)) << samples << " " << batch_size << " " << logical_workers;
+        EXPECT_EQ(taken, Counting(samples))
+            << samples << " " << batch_size << " " << logical_workers;
       }
     }
   }
@@ -141,8 +145,10 @@ TEST(SamplerTest, ImpossibleNumbersAreRefusedByName) {
   EXPECT_THAT(Sampler::Create({0, 1, 1}).status().message(), HasSubstr("samples is 0"));
   EXPECT_THAT(Sampler::Create({1, 0, 1}).status().message(), HasSubstr("batch_size is 0"));
   EXPECT_THAT(Sampler::Create({1, 1, 0}).status().message(), HasSubstr("logical_workers is 0"));
-  EXPECT_EQ(Sampler::Create({1, Sampler::kMaxBatchSize + 1, 1}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Sampler::Create({Sampler::kMaxSamples + 1, 1, 1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Sampler::Create({1, Sampler::kMaxBatchSize + 1, 1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Sampler::Create({Sampler::kMaxSamples + 1, 1, 1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // Changing these changes the result of every job: never.

@@ -10,10 +10,12 @@
 namespace pawl {
 namespace {
 
-// All buckets of a step, each started when it is asked for; `ready_from` of the others runs out with its last number.
+// All buckets of a step, each started when it is asked for; `ready_from` of the others runs out
+// with its last number.
 std::vector<size_t> Order(BucketOrder order, const std::vector<size_t>& ready_from) {
   std::vector<size_t> started;
-  while (const std::optional<size_t> next = order.Next(ready_from[std::min(started.size(), ready_from.size() - 1)])) {
+  while (const std::optional<size_t> next =
+             order.Next(ready_from[std::min(started.size(), ready_from.size() - 1)])) {
     order.Start(*next);
     started.push_back(*next);
   }
@@ -31,7 +33,8 @@ TEST(BucketOrderTest, BeforeAnythingIsKnownToBeReadyTheOneThatWillBeFirst) {
   BucketOrder order;
   order.Begin({true, true, true, true});
   EXPECT_EQ(Order(order, {4}), (std::vector<size_t>{3, 2, 1, 0}));
-  // The second is not ready yet when the first is under way: what it could wait for longest comes last.
+  // The second is not ready yet when the first is under way: what it could wait for longest comes
+  // last.
   EXPECT_EQ(Order(order, {4, 3, 0}), (std::vector<size_t>{3, 2, 0, 1}));
 }
 

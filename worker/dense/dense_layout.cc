@@ -9,11 +9,13 @@ namespace pawl {
 
 uint64_t DefaultBucketBytes(const std::vector<uint64_t>& elements) {
   constexpr uint64_t kBuckets = 32;
-  const uint64_t bytes = std::accumulate(elements.begin(), elements.end(), uint64_t{0}) * sizeof(float);
+  const uint64_t bytes =
+      std::accumulate(elements.begin(), elements.end(), uint64_t{0}) * sizeof(float);
   return std::clamp(bytes / kBuckets, kSmallestDefaultBucketBytes, kLargestDefaultBucketBytes);
 }
 
-DenseLayout::DenseLayout(const std::vector<uint64_t>& elements, const UpdateRule& rule, uint64_t bucket_bytes) {
+DenseLayout::DenseLayout(const std::vector<uint64_t>& elements, const UpdateRule& rule,
+                         uint64_t bucket_bytes) {
   if (bucket_bytes == 0) bucket_bytes = DefaultBucketBytes(elements);
   size_t begin = 0;
   size_t slots_begin = 0;

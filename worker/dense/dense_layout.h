@@ -38,22 +38,23 @@ struct DenseBucket {
   size_t end_table = 0;
 };
 
-// The size of buckets where the job says none: small enough that they are some 32, since what the forward pass needs first
-// waits for the bucket under way and the one that is chosen already; but none so small, or so large, that a collective's own
-// time is most of it, or nothing overlaps.
+// The size of buckets where the job says none: small enough that they are some 32, since what the
+// forward pass needs first waits for the bucket under way and the one that is chosen already; but
+// none so small, or so large, that a collective's own time is most of it, or nothing overlaps.
 inline constexpr uint64_t kSmallestDefaultBucketBytes = uint64_t{256} << 10;
 inline constexpr uint64_t kLargestDefaultBucketBytes = uint64_t{1} << 20;
 uint64_t DefaultBucketBytes(const std::vector<uint64_t>& elements);
 
-// All weights one after the other, in the order in which the forward pass needs the tables, and likewise all slots, block
-// by block. A bucket is a run of whole blocks of about `bucket_bytes`: tables that are larger are cut, small ones fused.
-// Buckets are filled from the last table on, whose gradients are ready first, and numbered from the first one on, which
-// is needed first.
+// All weights one after the other, in the order in which the forward pass needs the tables, and
+// likewise all slots, block by block. A bucket is a run of whole blocks of about `bucket_bytes`:
+// tables that are larger are cut, small ones fused. Buckets are filled from the last table on,
+// whose gradients are ready first, and numbered from the first one on, which is needed first.
 //
 // The same on every member of a group. Immutable, hence thread-safe.
 class DenseLayout {
  public:
-  // `elements` of each dense table, in the order of need. REQUIRES: none is 0. Without `bucket_bytes`: DefaultBucketBytes.
+  // `elements` of each dense table, in the order of need. REQUIRES: none is 0. Without
+  // `bucket_bytes`: DefaultBucketBytes.
   DenseLayout(const std::vector<uint64_t>& elements, const UpdateRule& rule, uint64_t bucket_bytes);
 
   size_t tables() const { return table_begin_.size() - 1; }
@@ -64,7 +65,9 @@ class DenseLayout {
 
   // Where a table's weights and slots lie.
   size_t table_begin(size_t table) const { return table_begin_[table]; }
-  size_t table_elements(size_t table) const { return table_begin_[table + 1] - table_begin_[table]; }
+  size_t table_elements(size_t table) const {
+    return table_begin_[table + 1] - table_begin_[table];
+  }
   size_t table_slots_begin(size_t table) const { return slots_begin_[table]; }
   size_t table_slots(size_t table) const { return slots_begin_[table + 1] - slots_begin_[table]; }
   // The buckets that have parts of the table, [first, end).

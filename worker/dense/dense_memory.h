@@ -15,13 +15,15 @@
 
 namespace pawl {
 
-// Whether the dense parameters, their slots and their gradients stay in the memory of the device, which then is not the
-// host's: with dense_path: ALLREDUCE, but not where the host adds up micro-batches, or makes the updates of shares.
+// Whether the dense parameters, their slots and their gradients stay in the memory of the device,
+// which then is not the host's: with dense_path: ALLREDUCE, but not where the host adds up
+// micro-batches, or makes the updates of shares.
 bool DenseStaysOnDevice(const Job& job, const Device& device);
 
-// Memory of a device, and streams on it: of the host's processor, so that it is the host's memory and a stream's work is
-// done in the call, or of a GPU. What is allocated is freed with its last holder, but what is lost never, and nothing after
-// a stream has hung: the device may still use it. Outlives what was allocated. Thread-safe, but for stream() and Finish.
+// Memory of a device, and streams on it: of the host's processor, so that it is the host's memory
+// and a stream's work is done in the call, or of a GPU. What is allocated is freed with its last
+// holder, but what is lost never, and nothing after a stream has hung: the device may still use it.
+// Outlives what was allocated. Thread-safe, but for stream() and Finish.
 class DenseMemory {
  public:
   // `device` outlives it.
@@ -36,22 +38,30 @@ class DenseMemory {
   // Whether the host may read and write it.
   bool IsOfHost() const { return device_.SharesHostMemory(); }
 
-  // Copies between this memory and the host's; done at the return. What the stream below has not finished is not awaited.
-  absl::Status ToHost(const float* from, size_t count, float* host) { return Copy(from, count, host, /*to_host=*/true); }
-  absl::Status FromHost(const float* host, size_t count, float* to) { return Copy(host, count, to, /*to_host=*/false); }
+  // Copies between this memory and the host's; done at the return. What the stream below has not
+  // finished is not awaited.
+  absl::Status ToHost(const float* from, size_t count, float* host) {
+    return Copy(from, count, host, /*to_host=*/true);
+  }
+  absl::Status FromHost(const float* host, size_t count, float* to) {
+    return Copy(host, count, to, /*to_host=*/false);
+  }
 
-  // For one thread, the one that writes the parameters: work is given to the stream, and Finish waits until it is done.
+  // For one thread, the one that writes the parameters: work is given to the stream, and Finish
+  // waits until it is done.
   Stream& stream() { return *stream_; }
   absl::Status Finish() { return Keep(stream_->Synchronize()); }
 
-  // Something else than the streams here may use it for ever. It is not freed, and nobody is given it again.
+  // Something else than the streams here may use it for ever. It is not freed, and nobody is given
+  // it again.
   void Lose(std::shared_ptr<float> floats);
-  // The first error of a stream, also of the one that copies for any thread: the device cannot be used any more, or had no
-  // memory for what an operation needs besides.
+  // The first error of a stream, also of the one that copies for any thread: the device cannot be
+  // used any more, or had no memory for what an operation needs besides.
   absl::Status status() const;
 
  private:
-  DenseMemory(Device& device, std::unique_ptr<Device> own) : own_(std::move(own)), device_(device) {}
+  DenseMemory(Device& device, std::unique_ptr<Device> own)
+      : own_(std::move(own)), device_(device) {}
   absl::Status CreateStreams();
   absl::Status Copy(const float* from, size_t count, float* to, bool to_host);
   absl::Status Keep(const absl::Status& status);

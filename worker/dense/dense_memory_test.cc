@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/device/remote_memory_device.h"
+#include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {
 namespace {

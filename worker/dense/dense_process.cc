@@ -8,7 +8,8 @@
 namespace pawl {
 namespace {
 
-// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers once for all threads.
+// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers
+// once for all threads.
 [[maybe_unused]] spdlog::logger* const kLogger = spdlog::default_logger_raw();
 
 // Multiples of 1/8 near 0, so that sums of them are exact in any order.
@@ -16,13 +17,16 @@ float Gradient(uint32_t rank, uint64_t step, size_t element, float weight) {
   const uint64_t mixed = (rank + 1) * 7919 + (step + 1) * 104729 + element * 31;
   return static_cast<float>(static_cast<int>(mixed % 17) - 8) / 8 + (weight > 0 ? 0.125f : -0.125f);
 }
-float InitialWeight(size_t element) { return static_cast<float>(static_cast<int>(element % 5) - 2); }
+float InitialWeight(size_t element) {
+  return static_cast<float>(static_cast<int>(element % 5) - 2);
+}
 
 // Nothing here is to go to the servers.
 class NeverSession final : public Session {
   void Push(absl::Span<const PushItem>, const CallOptions&, Callback) override { std::abort(); }
   void Pull(absl::Span<const PullItem>, const CallOptions&, Callback) override { std::abort(); }
-  void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&, Callback) override {
+  void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&,
+                Callback) override {
     std::abort();
   }
 };
@@ -54,16 +58,22 @@ Optimizer Adagrad() {
   return spec;
 }
 
-DenseProcess::DenseProcess(FakeGroups& groups, DenseServers& servers, std::string name, uint64_t last_step,
-                           const DenseSetting& setting)
-    : groups_(groups), servers_(servers), name_(std::move(name)), last_step_(last_step), former_(groups.Join(name_)) {
+DenseProcess::DenseProcess(FakeGroups& groups, DenseServers& servers, std::string name,
+                           uint64_t last_step, const DenseSetting& setting)
+    : groups_(groups),
+      servers_(servers),
+      name_(std::move(name)),
+      last_step_(last_step),
+      former_(groups.Join(name_)) {
   DenseReplica::Options options;
   options.logical_workers = kRanks;
   options.elements = kElements;
   options.optimizer = setting.optimizer;
   options.bucket_bytes = setting.bucket_bytes;
   options.sharded = setting.sharded;
-  options.is_write_back = [every = setting.write_back_steps](uint64_t steps) { return steps % every == 0; };
+  options.is_write_back = [every = setting.write_back_steps](uint64_t steps) {
+    return steps % every == 0;
+  };
   options.retry_interval = std::chrono::milliseconds(1);
   options.leave_limit = setting.leave_limit;
   options.load = [this](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
@@ -75,7 +85,8 @@ DenseProcess::DenseProcess(FakeGroups& groups, DenseServers& servers, std::strin
       for (size_t i = 0; i < bucket.count; ++i) weights[i] = InitialWeight(bucket.begin + i);
       for (size_t i = bucket.first_block; i < bucket.end_block; ++i) {
         const DenseBlock& block = layout.blocks()[i];
-        replica_->rule().InitializeSlots(block.count, state.slots(b) + (block.slots_begin - bucket.slots_begin));
+        replica_->rule().InitializeSlots(block.count,
+                                         state.slots(b) + (block.slots_begin - bucket.slots_begin));
       }
     }
     for (size_t b = 0; b < layout.buckets().size(); ++b) state.Publish(b, servers_.stored_steps);
@@ -131,7 +142,8 @@ std::vector<float> DenseProcess::Weights(uint64_t steps) {
 void DenseProcess::Run(uint32_t rank) {
   absl::Status status = RunSteps(rank);
   // As long as a rank may have to be taken over nobody leaves.
-  if (status.ok() && end_lag > 0) status = replica_->AwaitSteps(last_step_, kLimit, interrupts_[rank]);
+  if (status.ok() && end_lag > 0)
+    status = replica_->AwaitSteps(last_step_, kLimit, interrupts_[rank]);
   EXPECT_TRUE(status.ok() || !interrupts_[rank].reason().ok()) << status;
   if (!killed_) servers_.clocks[rank] = given_[rank].load();
   if (!status.ok() && !killed_) replica_->End(rank, servers_.clocks[rank]);
@@ -143,7 +155,8 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
   given_[rank] = first_step;
   // Who reads nothing need not wait for it.
   if (first_step < last_step_) {
-    if (absl::Status status = replica_->AwaitTakenIn(rank, kLimit, interrupts_[rank]); !status.ok()) return status;
+    if (absl::Status status = replica_->AwaitTakenIn(rank, kLimit, interrupts_[rank]); !status.ok())
+      return status;
   }
   for (uint64_t step = first_step; step < last_step_; ++step) {
     auto view = *replica_->At(step, session, kLimit);
@@ -156,7 +169,8 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
       std::vector<float> before(view->values(0).begin(), view->values(0).end());
       in_step(rank, step);
       const std::vector<float> after(view->values(0).begin(), view->values(0).end());
-      EXPECT_EQ(before, after) << "parameters that rank " << rank << " reads in step " << step << " have changed";
+      EXPECT_EQ(before, after) << "parameters that rank " << rank << " reads in step " << step
+                               << " have changed";
     }
     if (absl::Status status = interrupt.reason(); !status.ok()) return status;
     for (size_t t = kElements.size(); t-- > 0;) {
@@ -173,7 +187,8 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
   return absl::OkStatus();
 }
 
-std::vector<float> DenseReference(uint64_t steps, const Optimizer& optimizer, const LostSlots& loss) {
+std::vector<float> DenseReference(uint64_t steps, const Optimizer& optimizer,
+                                  const LostSlots& loss) {
   const auto rule = *UpdateRule::Create(optimizer);
   std::vector<float> weights;
   for (size_t i = 0; i < 350; ++i) weights.push_back(InitialWeight(i));
@@ -191,7 +206,8 @@ std::vector<float> DenseReference(uint64_t steps, const Optimizer& optimizer, co
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += Gradient(rank, step, i, weights[i]);
     }
-    rule->Apply({step, step}, 1.0f / kRanks, sum.data(), sum.size(), 0, sum.size(), weights.data(), slots.data());
+    rule->Apply({step, step}, 1.0f / kRanks, sum.data(), sum.size(), 0, sum.size(), weights.data(),
+                slots.data());
   }
   return weights;
 }

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "proto/types.pb.h"
-#include "worker/collective/fake_group.h"
+#include "worker/collective/testing/fake_group.h"
 #include "worker/dense/dense_replica.h"
-#include "worker/interrupt.h"
+#include "worker/process/interrupt.h"
 
 namespace pawl {
 
@@ -57,18 +57,20 @@ struct DenseSetting {
   friend void PrintTo(const DenseSetting& setting, std::ostream* out) { *out << setting.name; }
 };
 
-// What the servers know: the initial parameters, those of the last write-back, and where each rank is.
+// What the servers know: the initial parameters, those of the last write-back, and where each rank
+// is.
 struct DenseServers {
   std::array<std::atomic<uint64_t>, kRanks> clocks = {};
   uint64_t stored_steps = 0;
   std::atomic<int> loads = 0;
 };
 
-// A worker process: its ranks are threads that make up gradients from the parameters that they read. For the test's thread;
-// groups and servers outlive it.
+// A worker process: its ranks are threads that make up gradients from the parameters that they
+// read. For the test's thread; groups and servers outlive it.
 class DenseProcess {
  public:
-  DenseProcess(FakeGroups& groups, DenseServers& servers, std::string name, uint64_t last_step, const DenseSetting& setting);
+  DenseProcess(FakeGroups& groups, DenseServers& servers, std::string name, uint64_t last_step,
+               const DenseSetting& setting);
   ~DenseProcess() { Stop(); }
 
   // Hosts these ranks from where the servers say.
@@ -83,8 +85,8 @@ class DenseProcess {
   std::vector<float> Weights(uint64_t steps);
   DenseReplica& replica() { return *replica_; }
   const Interrupt& interrupt(uint32_t rank) const { return interrupts_[rank]; }
-  // So many steps pass from the gradients of a step to its end at the servers, 2 at most; a kill loses those that are not
-  // there yet. Set before Host.
+  // So many steps pass from the gradients of a step to its end at the servers, 2 at most; a kill
+  // loses those that are not there yet. Set before Host.
   uint64_t end_lag = 0;
   // Called by each rank in each step, before its gradients.
   std::function<void(uint32_t rank, uint64_t step)> in_step;
@@ -115,7 +117,8 @@ struct LostSlots {
 };
 
 // All weights after so many steps of the same training as a plain loop.
-std::vector<float> DenseReference(uint64_t steps, const Optimizer& optimizer, const LostSlots& loss = {});
+std::vector<float> DenseReference(uint64_t steps, const Optimizer& optimizer,
+                                  const LostSlots& loss = {});
 
 }  // namespace pawl
 

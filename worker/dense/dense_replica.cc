@@ -8,7 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "server/optimizer/finite.h"
+#include "server/optimizer/math/finite.h"
 #include "spdlog/spdlog.h"
 #include "worker/dense/state_exchange.h"
 
@@ -30,7 +30,9 @@ class ReplicaView final : public DenseView {
   absl::Status AwaitTable(size_t table, const Interrupt& interrupt) override {
     return state_.Await(table, version_, timeout_, interrupt);
   }
-  absl::Span<const float> values(size_t table) const override { return state_.Values(table, version_); }
+  absl::Span<const float> values(size_t table) const override {
+    return state_.Values(table, version_);
+  }
 
  private:
   const DenseState& state_;
@@ -39,7 +41,8 @@ class ReplicaView final : public DenseView {
   uint64_t version_ = 0;
 };
 
-// An interrupt that is set when the ranks of the process change: a group that is waited for would be of the ranks before.
+// An interrupt that is set when the ranks of the process change: a group that is waited for would
+// be of the ranks before.
 class ChangeWatcher {
  public:
   ChangeWatcher(LocalGradients& gradients, uint64_t changes, const Interrupt& stop)
@@ -70,12 +73,14 @@ class ChangeWatcher {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options options, GroupFormer& former) {
+absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options options,
+                                                                   GroupFormer& former) {
   auto rule = UpdateRule::Create(options.optimizer);
   if (!rule.ok()) return Annotate(rule.status(), "optimizer");
   if (options.sharded && !(*rule)->IsElementwise()) {
     return absl::InvalidArgumentError(
-        "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer cuts into shares; leave one of them out");
+        "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer cuts into "
+        "shares; leave one of them out");
   }
   std::unique_ptr<DenseMemory> memory;
   if (options.device == nullptr) {
@@ -86,7 +91,8 @@ absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options optio
   if (options.sharded && !memory->IsOfHost()) {
     return absl::InvalidArgumentError("the shares of a sharded optimizer are in the host's memory");
   }
-  auto replica = absl::WrapUnique(new DenseReplica(std::move(options), *std::move(rule), std::move(memory), former));
+  auto replica = absl::WrapUnique(
+      new DenseReplica(std::move(options), *std::move(rule), std::move(memory), former));
   if (absl::Status status = replica->Initialize(); !status.ok()) {
     return Annotate(status, "memory for the dense parameters, their optimizer slots and gradients");
   }
@@ -94,8 +100,8 @@ absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options optio
   return replica;
 }
 
-DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule, std::unique_ptr<DenseMemory> memory,
-                           GroupFormer& former)
+DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule,
+                           std::unique_ptr<DenseMemory> memory, GroupFormer& former)
     : options_(std::move(options)),
       rule_(std::move(rule)),
       memory_(std::move(memory)),
@@ -128,27 +134,29 @@ DenseReplica::~DenseReplica() {
 }
 
 void DenseReplica::Expect(uint32_t rank, uint64_t incarnation) {
-  MutexLock lock(hosting_mu_);
+  MutexLock lock(replica_map_mu_);
   gradients_.Expect(rank, incarnation);
 }
 
 void DenseReplica::End(uint32_t rank, uint64_t next_step) {
-  MutexLock lock(hosting_mu_);
+  MutexLock lock(replica_map_mu_);
   // Without ranks it is in no group, and what it has grows old.
   if (gradients_.End(rank, next_step)) state_->Retire();
 }
 
-absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Session& /*session*/, MonotonicDuration timeout) {
+absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Session& /*session*/,
+                                                            MonotonicDuration timeout) {
   return std::make_unique<ReplicaView>(*state_, step, timeout);
 }
 
-absl::StatusOr<std::optional<DenseStore::WriteBackPart>> DenseReplica::WriteBack(const DenseStore& store, uint64_t steps,
-                                                                                 uint32_t rank) const {
+absl::StatusOr<std::optional<DenseStore::WriteBackPart>> DenseReplica::WriteBack(
+    const DenseStore& store, uint64_t steps, uint32_t rank) const {
   if (shares_ != nullptr && !options_.is_write_back(steps)) return std::nullopt;
   for (const int64_t version : state_->versions()) {
     if (version != static_cast<int64_t>(steps)) return std::nullopt;
   }
-  PAWL_ASSIGN_OR_RETURN(DenseStore::WriteBackPart share, store.PartOf(*state_, steps, rank, options_.logical_workers));
+  PAWL_ASSIGN_OR_RETURN(DenseStore::WriteBackPart share,
+                        store.PartOf(*state_, steps, rank, options_.logical_workers));
   // Its calls refer to its memory, which is to stay the same.
   return std::make_optional(std::move(share));
 }
@@ -175,8 +183,8 @@ void DenseReplica::Drive() {
     }
     absl::Status status = group.status();
     if (group.ok()) {
-      spdlog::info("dense parameters: member {} of {} of group {:x}", group->place, group->members.size(),
-                   group->generation);
+      spdlog::info("dense parameters: member {} of {} of group {:x}", group->place,
+                   group->members.size(), group->generation);
       status = TakePart(*group->collective);
       if (!failed_) LetOthersEnd(*group->collective);
       group->collective->Abort(status);
@@ -185,8 +193,11 @@ void DenseReplica::Drive() {
         flight.done = {};
       }
       if (group->collective->hangs()) {
-        // It may still read and write what it was given, which the next group is not to be given too.
-        spdlog::warn("dense parameters: what group {:x} was to add up may still be under way on the GPU", group->generation);
+        // It may still read and write what it was given, which the next group is not to be given
+        // too.
+        spdlog::warn(
+            "dense parameters: what group {:x} was to add up may still be under way on the GPU",
+            group->generation);
         for (Flight& flight : flights_) {
           memory_->Lose(std::move(flight.sum));
           memory_->Lose(std::move(flight.reduced));
@@ -208,9 +219,11 @@ void DenseReplica::Drive() {
       Fatal(group.status()).IgnoreError();
     }
     if (!stop_.reason().ok() || failed_) return;
-    spdlog::info("dense parameters: {}: {}", group.ok() ? "the group is over" : "no group", std::string(status.message()));
+    spdlog::info("dense parameters: {}: {}", group.ok() ? "the group is over" : "no group",
+                 std::string(status.message()));
     // Where the ranks have changed there is nothing to wait for.
-    if (!group.ok() && gradients_.changes() == changes_) stop_.SleepFor(options_.retry_interval).IgnoreError();
+    if (!group.ok() && gradients_.changes() == changes_)
+      stop_.SleepFor(options_.retry_interval).IgnoreError();
   }
 }
 
@@ -233,7 +246,8 @@ absl::StatusOr<std::vector<GroupRank>> DenseReplica::AwaitRanks() {
 
 absl::Status DenseReplica::StillIn(const Collective& collective) const {
   PAWL_RETURN_IF_ERROR(stop_.reason());
-  if (gradients_.changes() != changes_) return absl::AbortedError("the ranks of this process have changed");
+  if (gradients_.changes() != changes_)
+    return absl::AbortedError("the ranks of this process have changed");
   return collective.status();
 }
 
@@ -248,10 +262,11 @@ void DenseReplica::LetOthersEnd(const Collective& collective) const {
 
 absl::Status DenseReplica::TakePart(Collective& collective) {
   if (collective.size() > options_.logical_workers) {
-    return absl::InternalError(
-        absl::StrCat("a group of ", collective.size(), " members for ", options_.logical_workers, " logical workers"));
+    return absl::InternalError(absl::StrCat("a group of ", collective.size(), " members for ",
+                                            options_.logical_workers, " logical workers"));
   }
-  GroupOperations group(collective, options_.timeout, [this, &collective] { return StillIn(collective); });
+  GroupOperations group(collective, options_.timeout,
+                        [this, &collective] { return StillIn(collective); });
   PAWL_RETURN_IF_ERROR(Synchronize(group));
   return RunSteps(group);
 }
@@ -260,7 +275,8 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   if (const std::optional<uint64_t> steps = state_->steps(); steps.has_value()) {
     gradients_.DropBefore(*steps);
   } else {
-    // What a group that broke has left of its state is of no use without the rest, and nobody has read it.
+    // What a group that broke has left of its state is of no use without the rest, and nobody has
+    // read it.
     ClearState();
   }
   // Of a member whose last rank has ended just now.
@@ -268,17 +284,21 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   const int64_t own = static_cast<int64_t>(gradients_.EarliestStep().value_or(kNoStep));
   int64_t earliest = 0;
   PAWL_RETURN_IF_ERROR(group.Await(group.AllReduce(&own, &earliest, 1, Reduction::kMin)));
-  if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
+  if (earliest == kNoStep)
+    return absl::AbortedError("the members of the group have no ranks any more");
 
   StateExchange exchange(layout_, *state_, shares_.get(), group);
-  absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, *state_); });
+  absl::Status status = exchange.Run(static_cast<uint64_t>(earliest),
+                                     [this] { return options_.load(stop_, *state_); });
   if (exchange.failed()) return Fatal(status);
   if (status.ok()) state_->SetTakenIn(changes_);
   return status;
 }
 
 size_t DenseReplica::ReadyFrom(uint64_t step) {
-  while (ready_from_ > 0 && (!order_.IsLeft(ready_from_ - 1) || gradients_.IsComplete(ready_from_ - 1, step))) --ready_from_;
+  while (ready_from_ > 0 &&
+         (!order_.IsLeft(ready_from_ - 1) || gradients_.IsComplete(ready_from_ - 1, step)))
+    --ready_from_;
   return ready_from_;
 }
 
@@ -287,10 +307,12 @@ size_t DenseReplica::ReadyWithAllFrom(const GroupOperations& group, const Flight
   const float least = *std::min_element(ready, ready + group.size());
   const size_t buckets = layout_.buckets().size();
   // What no member of this build sends is taken for "nothing is ready": it came to all alike.
-  return least >= 0 && least <= static_cast<float>(buckets) ? buckets - static_cast<size_t>(least) : buckets;
+  return least >= 0 && least <= static_cast<float>(buckets) ? buckets - static_cast<size_t>(least)
+                                                            : buckets;
 }
 
-absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step) {
+absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bucket,
+                                         uint64_t step) {
   while (true) {
     const uint64_t seen = gradients_.events();
     PAWL_RETURN_IF_ERROR(group.StillIn());
@@ -300,10 +322,12 @@ absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bu
 }
 
 size_t DenseReplica::SummedElements(const GroupOperations& group, size_t bucket) const {
-  return shares_ == nullptr ? layout_.buckets()[bucket].count : shares_->ShareElements(bucket, group.size());
+  return shares_ == nullptr ? layout_.buckets()[bucket].count
+                            : shares_->ShareElements(bucket, group.size());
 }
 
-absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight) {
+absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t step,
+                                       Flight& flight) {
   const size_t count = layout_.buckets()[bucket].count;
   const size_t ranks = options_.logical_workers;
   flight.bucket = bucket;
@@ -313,7 +337,8 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
   float* const sum = flight.sum.get();
   std::vector<float>& tail = flight.tail;
   tail.assign(TrailerElements(group), 0);
-  flight.contributions = gradients_.Sum(bucket, step, stream, sum, absl::MakeSpan(tail).first(ranks));
+  flight.contributions =
+      gradients_.Sum(bucket, step, stream, sum, absl::MakeSpan(tail).first(ranks));
   tail[ranks + group.place()] = static_cast<float>(layout_.buckets().size() - ReadyFrom(step));
   flight.through_host = !memory_->IsOfHost() && !group.TakesDeviceMemory();
   if (flight.through_host) {
@@ -334,10 +359,12 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
       std::copy_n(sum + range.begin, range.size(), to);
       std::copy(tail.begin(), tail.end(), to + elements - tail.size());
     }
-    flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.get(), elements, Reduction::kSum);
+    flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.get(), elements,
+                                      Reduction::kSum);
   } else if (flight.through_host) {
     flight.host_reduced.resize(elements);
-    flight.done = group.AllReduce(flight.host_sum.data(), flight.host_reduced.data(), elements, Reduction::kSum);
+    flight.done = group.AllReduce(flight.host_sum.data(), flight.host_reduced.data(), elements,
+                                  Reduction::kSum);
   } else if (memory_->IsOfHost()) {
     flight.done = group.AllReduce(sum, flight.reduced.get(), elements, Reduction::kSum);
   } else {
@@ -348,12 +375,14 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
 
 absl::Status DenseReplica::TakeTail(const GroupOperations& group, Flight& flight) {
   const size_t count = SummedElements(group, flight.bucket);
-  const float* const reduced = flight.through_host ? flight.host_reduced.data() : flight.reduced.get();
+  const float* const reduced =
+      flight.through_host ? flight.host_reduced.data() : flight.reduced.get();
   if (memory_->IsOfHost() || flight.through_host) {
     std::copy_n(reduced + count, flight.tail.size(), flight.tail.data());
     return absl::OkStatus();
   }
-  memory_->stream().CopyToHost(reduced + count, flight.tail.size() * sizeof(float), flight.tail.data());
+  memory_->stream().CopyToHost(reduced + count, flight.tail.size() * sizeof(float),
+                               flight.tail.data());
   return memory_->Finish();
 }
 
@@ -362,21 +391,25 @@ absl::Status DenseReplica::CheckFlags(const Flight& flight) {
   uint32_t contributed = 0;
   for (uint32_t rank = 0; rank < options_.logical_workers; ++rank) {
     if (flags[rank] > 1) {
-      return Fatal(absl::InternalError(absl::StrCat("the dense gradients of logical worker ", rank, " are in step ",
-                                                    flight.step, " ", flags[rank], " times")));
+      return Fatal(absl::InternalError(absl::StrCat("the dense gradients of logical worker ", rank,
+                                                    " are in step ", flight.step, " ", flags[rank],
+                                                    " times")));
     }
     contributed += flags[rank] == 1;
   }
   if (contributed < options_.logical_workers && flight.bucket == 0) {
-    spdlog::info("dense step {} has the gradients of {} of {} logical workers: those of others were lost with their workers",
-                 flight.step, contributed, options_.logical_workers);
+    spdlog::info(
+        "dense step {} has the gradients of {} of {} logical workers: those of others were lost "
+        "with their workers",
+        flight.step, contributed, options_.logical_workers);
   }
   return absl::OkStatus();
 }
 
 absl::Status DenseReplica::NotFinite(const Flight& flight) {
-  return Fatal(absl::InvalidArgumentError(absl::StrCat(
-      "a dense gradient of step ", flight.step, " is not finite: the training has diverged; reduce the learning rate")));
+  return Fatal(absl::InvalidArgumentError(
+      absl::StrCat("a dense gradient of step ", flight.step,
+                   " is not finite: the training has diverged; reduce the learning rate")));
 }
 
 absl::StatusOr<bool> DenseReplica::IsFinite(const Flight& flight) {
@@ -403,7 +436,8 @@ absl::Status DenseReplica::Update(const Flight& flight) {
 }
 
 size_t DenseReplica::GatheredElements(const GroupOperations& group, const Flight& flight) const {
-  const size_t slots = options_.is_write_back(flight.step + 1) ? shares_->SlotsPerElement(flight.bucket) : 0;
+  const size_t slots =
+      options_.is_write_back(flight.step + 1) ? shares_->SlotsPerElement(flight.bucket) : 0;
   return shares_->ShareElements(flight.bucket, group.size()) * (1 + slots) + 1;
 }
 
@@ -414,8 +448,8 @@ void DenseReplica::UpdateShare(GroupOperations& group, Flight& flight) {
   flight.updated.assign(elements, 0);
   flight.gathered.resize(elements * group.size());
   if (AllFinite(flight.reduced.get(), range.size())) {
-    shares_->Prepare(flight.bucket, range, 1.0f / static_cast<float>(options_.logical_workers), flight.reduced.get(),
-                     flight.updated.data());
+    shares_->Prepare(flight.bucket, range, 1.0f / static_cast<float>(options_.logical_workers),
+                     flight.reduced.get(), flight.updated.data());
     if (elements > share + 1) {
       const std::vector<float>& slots = shares_->prepared(flight.bucket);
       std::copy(slots.begin(), slots.end(), flight.updated.data() + share + 1);
@@ -453,7 +487,8 @@ absl::Status DenseReplica::RunSteps(GroupOperations& group) {
     const uint64_t step = *state_->steps();
     gradients_.DropBefore(step);
     std::vector<bool> left;
-    for (const int64_t version : state_->versions()) left.push_back(version == static_cast<int64_t>(step));
+    for (const int64_t version : state_->versions())
+      left.push_back(version == static_cast<int64_t>(step));
     order_.Begin(std::move(left));
     ready_from_ = layout_.buckets().size();
     std::optional<size_t> bucket = order_.Next(ready_from_);
@@ -466,7 +501,8 @@ absl::Status DenseReplica::RunSteps(GroupOperations& group) {
       PAWL_RETURN_IF_ERROR(TakeTail(group, flight));
       bucket = order_.Next(ReadyWithAllFrom(group, flight));
       PAWL_RETURN_IF_ERROR(CheckFlags(flight));
-      // Its gathering comes before the next bucket in everybody's order, whether that is ready here or not.
+      // Its gathering comes before the next bucket in everybody's order, whether that is ready here
+      // or not.
       if (shares_ != nullptr) UpdateShare(group, flight);
       // The next one travels while this one's update is made, if it can.
       turn = 1 - turn;

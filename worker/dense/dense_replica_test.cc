@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "worker/dense/dense_process.h"
 #include "worker/dense/dense_store.h"
-#include "worker/device/remote_memory_device.h"
+#include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {
 namespace {
@@ -27,7 +27,8 @@ void InParallel(const std::vector<std::function<void()>>& runs) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kAtOnce; ++i) {
     threads.emplace_back([&] {
-      for (size_t run = next++; run < runs.size() && !testing::Test::HasFailure(); run = next++) runs[run]();
+      for (size_t run = next++; run < runs.size() && !testing::Test::HasFailure(); run = next++)
+        runs[run]();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -35,7 +36,9 @@ void InParallel(const std::vector<std::function<void()>>& runs) {
 
 class DenseReplicaTest : public testing::TestWithParam<DenseSetting> {
  protected:
-  std::vector<float> Expected(uint64_t steps) const { return DenseReference(steps, GetParam().optimizer); }
+  std::vector<float> Expected(uint64_t steps) const {
+    return DenseReference(steps, GetParam().optimizer);
+  }
   // After a death that cost no gradients.
   void ExpectAfterADeath(const std::vector<DenseProcess*>& processes, uint64_t steps) const {
     const std::vector<float> weights = processes[0]->Weights(steps);
@@ -52,8 +55,12 @@ class DenseReplicaTest : public testing::TestWithParam<DenseSetting> {
 
 INSTANTIATE_TEST_SUITE_P(
     All, DenseReplicaTest,
-    testing::Values(DenseSetting{.name = "Whole"}, DenseSetting{.name = "WithoutSlots", .optimizer = Sgd(), .sharded = true},
-                    DenseSetting{.name = "WrittenBackAlways", .optimizer = Adam(), .sharded = true, .write_back_steps = 1},
+    testing::Values(DenseSetting{.name = "Whole"},
+                    DenseSetting{.name = "WithoutSlots", .optimizer = Sgd(), .sharded = true},
+                    DenseSetting{.name = "WrittenBackAlways",
+                                 .optimizer = Adam(),
+                                 .sharded = true,
+                                 .write_back_steps = 1},
                     DenseSetting{.name = "Adam", .optimizer = Adam(), .sharded = true},
                     DenseSetting{.name = "Adagrad", .optimizer = Adagrad(), .sharded = true}),
     [](const auto& of) { return of.param.name; });
@@ -89,8 +96,9 @@ TEST_P(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
     FakeGroups groups(kRanks);
     DenseServers servers;
     uint64_t counter = 0;
-    groups.BeforeEach(
-        [&](const FakeGroups::Operation&) { return counter++ == number ? who_sees_it : std::set<std::string>(); });
+    groups.BeforeEach([&](const FakeGroups::Operation&) {
+      return counter++ == number ? who_sees_it : std::set<std::string>();
+    });
     DenseProcess a(groups, servers, "a", kSteps, GetParam());
     DenseProcess b(groups, servers, "b", kSteps, GetParam());
     DenseProcess c(groups, servers, "c", kSteps, GetParam());
@@ -98,24 +106,27 @@ TEST_P(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
     b.Host({1, 2});
     c.Host({3});
     for (DenseProcess* process : {&a, &b, &c}) {
-      EXPECT_EQ(process->Weights(kSteps), expected) << "operation " << number << ", " << who_sees_it.size() << " see it";
+      EXPECT_EQ(process->Weights(kSteps), expected)
+          << "operation " << number << ", " << who_sees_it.size() << " see it";
     }
     for (DenseProcess* process : {&a, &b, &c}) process->Join();
   };
   std::vector<std::function<void()>> runs;
   for (uint64_t number = 0; number < OperationsIn(kSteps); ++number) {
-    for (const auto& who : std::vector<std::set<std::string>>{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}}) {
+    for (const auto& who :
+         std::vector<std::set<std::string>>{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}}) {
       runs.emplace_back([&break_at, number, who] { break_at(number, who); });
     }
   }
   InParallel(runs);
 }
 
-// A process dies at an operation; its rank goes to a survivor, or to a process that has nothing yet.
+// A process dies at an operation; its rank goes to a survivor, or to a process that has nothing
+// yet.
 void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivor) {
   constexpr uint64_t kSteps = 6;
-  SCOPED_TRACE("operation " + std::to_string(number) + ", " + std::to_string(end_lag) + " ends lost" +
-               (to_survivor ? ", to a survivor" : ", to a new process"));
+  SCOPED_TRACE("operation " + std::to_string(number) + ", " + std::to_string(end_lag) +
+               " ends lost" + (to_survivor ? ", to a survivor" : ", to a new process"));
   FakeGroups groups(kRanks);
   DenseServers servers;
   std::atomic<bool> reached = false;
@@ -157,7 +168,8 @@ TEST_P(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
   for (uint64_t number = 4; number < OperationsIn(6); ++number) {
     for (const uint64_t end_lag : {0, 1, 2}) {
       for (const bool to_survivor : {true, false}) {
-        runs.emplace_back([this, number, end_lag, to_survivor] { KillAt(number, end_lag, to_survivor); });
+        runs.emplace_back(
+            [this, number, end_lag, to_survivor] { KillAt(number, end_lag, to_survivor); });
       }
     }
   }
@@ -203,18 +215,21 @@ TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   auto b = std::make_unique<DenseProcess>(groups, servers, "b", kSteps, GetParam());
   std::atomic<uint64_t> step = 0;
   std::atomic<bool> go_on = false;
-  // Rank 3 stops before its gradients of step 10, which all the others have given: nothing of it is lost.
+  // Rank 3 stops before its gradients of step 10, which all the others have given: nothing of it is
+  // lost.
   b->in_step = [&](uint32_t rank, uint64_t at) {
     step = at;
     while (at == 10 && rank == 3 && !go_on) std::this_thread::yield();
   };
   a.Host({0, 1});
   b->Host({2, 3});
-  while (step < 10 || servers.clocks[0] < 11 || servers.clocks[1] < 11 || servers.clocks[2] < 11) std::this_thread::yield();
+  while (step < 10 || servers.clocks[0] < 11 || servers.clocks[1] < 11 || servers.clocks[2] < 11)
+    std::this_thread::yield();
   std::thread killer([&] { b->Stop(); });
   go_on = true;
   killer.join();
-  // Rank 2's share of step 10 has gone with its process, which nobody waited for; rank 3's is made by the joiner.
+  // Rank 2's share of step 10 has gone with its process, which nobody waited for; rank 3's is made
+  // by the joiner.
   joiner.Host({2, 3});
   EXPECT_EQ(a.Weights(kSteps), joiner.Weights(kSteps));
   EXPECT_EQ(servers.loads, 1);
@@ -245,7 +260,8 @@ TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
     DenseProcess& to = to_joiner ? joiner : b;
     to.Host({1});
     go_on = true;
-    for (DenseProcess* process : {&a, &b, &to}) EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
+    for (DenseProcess* process : {&a, &b, &to})
+      EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
     EXPECT_GT(groups.groups_formed(), 1u);
     EXPECT_EQ(servers.loads, 1);
     for (DenseProcess* process : {&a, &b, &joiner}) process->Join();
@@ -296,7 +312,8 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   DenseProcess a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
-  // All come back after 3 steps elsewhere that this process, which has parameters after none, was not told of.
+  // All come back after 3 steps elsewhere that this process, which has parameters after none, was
+  // not told of.
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
   for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(a.replica().Begin(rank, 3).ok());
   ASSERT_TRUE(a.replica().AwaitSteps(3, kLimit, Interrupt()).ok());
@@ -306,7 +323,8 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     const DenseStore::WriteBackPart share = (*a.replica().WriteBack(store, 3, rank)).value();
     for (const PushItem& item : share.items) {
-      if (item.table.name() == "dense/steps") steps.assign(item.gradients.begin(), item.gradients.end());
+      if (item.table.name() == "dense/steps")
+        steps.assign(item.gradients.begin(), item.gradients.end());
     }
   }
   // After 3 steps, of which none brought an update.
@@ -446,8 +464,10 @@ TEST_P(DenseReplicaTest, AMemberThatIsAheadHoldsUpNoBucketThatIsReadyWithAll) {
       process.replica().Give(rank, 0, table);
     }
   };
-  for (DenseProcess* process : {&ahead, &behind}) ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
-  // The one has all of its gradients before the other has any, whose first table's come after the last table's have arrived.
+  for (DenseProcess* process : {&ahead, &behind})
+    ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  // The one has all of its gradients before the other has any, whose first table's come after the
+  // last table's have arrived.
   for (size_t t = kElements.size(); t-- > 0;) give(ahead, {0, 1}, t);
   const size_t last = kElements.size() - 1;
   give(behind, {2, 3}, last);
@@ -473,7 +493,8 @@ TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     for (size_t t = 3; t-- > 0;) {
-      a.replica().GradientBuffer(rank, t)[0] = rank == 2 ? std::numeric_limits<float>::infinity() : 0;
+      a.replica().GradientBuffer(rank, t)[0] =
+          rank == 2 ? std::numeric_limits<float>::infinity() : 0;
       a.replica().Give(rank, 0, t);
     }
   }
@@ -491,7 +512,8 @@ TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWr
   DenseProcess b(groups, servers, "b", kSteps, setting);
   auto c = std::make_unique<DenseProcess>(groups, servers, "c", kSteps, setting);
   std::atomic<bool> reached = false;
-  // It dies with the parameters after 5 steps, the last write-back being after 3; no gradient is lost.
+  // It dies with the parameters after 5 steps, the last write-back being after 3; no gradient is
+  // lost.
   c->in_step = [&](uint32_t rank, uint64_t step) {
     if (step != 5) return;
     reached = true;
@@ -535,17 +557,20 @@ TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
   DenseProcess b(groups, servers, "b", 0, setting);
   a.Host({0, 1});
   b.Host({2, 3});
-  for (DenseProcess* process : {&a, &b}) ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  for (DenseProcess* process : {&a, &b})
+    ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     DenseReplica& replica = rank < 2 ? a.replica() : b.replica();
     for (size_t t = 3; t-- > 0;) {
       // In the first member's share.
-      replica.GradientBuffer(rank, t)[0] = rank == 2 && t == 2 ? std::numeric_limits<float>::infinity() : 0;
+      replica.GradientBuffer(rank, t)[0] =
+          rank == 2 && t == 2 ? std::numeric_limits<float>::infinity() : 0;
       replica.Give(rank, 0, t);
     }
   }
   for (DenseProcess* process : {&a, &b}) {
-    EXPECT_EQ(process->replica().AwaitSteps(1, kLimit, Interrupt()).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(process->replica().AwaitSteps(1, kLimit, Interrupt()).code(),
+              absl::StatusCode::kInvalidArgument);
   }
 }
 
@@ -565,7 +590,8 @@ TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
     }
     const absl::Status status = DenseReplica::Create(std::move(options), *former).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("all_reduce.sharded_optimizer"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("all_reduce.sharded_optimizer"), absl::string_view::npos)
+        << status;
   }
 }
 
@@ -631,7 +657,8 @@ TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGiven
 // A process with which nobody can form a group.
 class RefusedFormer final : public GroupFormer {
  public:
-  absl::StatusOr<Group> Form(const std::vector<GroupRank>&, std::optional<uint64_t>, const Interrupt&) override {
+  absl::StatusOr<Group> Form(const std::vector<GroupRank>&, std::optional<uint64_t>,
+                             const Interrupt&) override {
     return absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl");
   }
 };
@@ -645,7 +672,8 @@ TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
   EXPECT_FALSE(replica->refused());
   replica->Expect(0, 1);
   ASSERT_TRUE(replica->Begin(0, 0).ok());
-  EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()), absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
+  EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()),
+            absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
   EXPECT_TRUE(replica->refused());
 }
 

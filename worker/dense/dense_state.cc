@@ -7,7 +7,8 @@
 
 namespace pawl {
 
-absl::StatusOr<std::unique_ptr<DenseState>> DenseState::Create(const DenseLayout& layout, const UpdateRule& rule,
+absl::StatusOr<std::unique_ptr<DenseState>> DenseState::Create(const DenseLayout& layout,
+                                                               const UpdateRule& rule,
                                                                DenseMemory& memory) {
   auto state = absl::WrapUnique(new DenseState(layout, rule, memory));
   for (std::shared_ptr<float>& weights : state->weights_) {
@@ -45,7 +46,8 @@ std::optional<uint64_t> DenseState::steps() const {
 }
 
 template <typename Condition>
-absl::Status DenseState::AwaitCondition(Condition condition, MonotonicDuration limit, const Interrupt& interrupt) const {
+absl::Status DenseState::AwaitCondition(Condition condition, MonotonicDuration limit,
+                                        const Interrupt& interrupt) const {
   const MonotonicTime deadline = Clock::Real().Now() + limit;
   MutexLock lock(mu_);
   while (true) {
@@ -54,14 +56,16 @@ absl::Status DenseState::AwaitCondition(Condition condition, MonotonicDuration l
     PAWL_RETURN_IF_ERROR(interrupt.reason());
     const MonotonicTime now = Clock::Real().Now();
     if (now >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the dense parameters did not come in ", Seconds(limit), " s: other workers did not do the step"));
+      return absl::DeadlineExceededError(absl::StrCat("the dense parameters did not come in ",
+                                                      Seconds(limit),
+                                                      " s: other workers did not do the step"));
     }
     changed_.WaitUntil(mu_, std::min<MonotonicTime>(deadline, now + kInterruptInterval));
   }
 }
 
-absl::StatusOr<uint64_t> DenseState::VersionFor(uint64_t step, MonotonicDuration limit, const Interrupt& interrupt) const {
+absl::StatusOr<uint64_t> DenseState::VersionFor(uint64_t step, MonotonicDuration limit,
+                                                const Interrupt& interrupt) const {
   const int64_t wanted = static_cast<int64_t>(step);
   int64_t oldest = kNone;
   PAWL_RETURN_IF_ERROR(AwaitCondition(
@@ -74,8 +78,10 @@ absl::StatusOr<uint64_t> DenseState::VersionFor(uint64_t step, MonotonicDuration
   return static_cast<uint64_t>(std::max(wanted, oldest));
 }
 
-absl::Status DenseState::AwaitTakenIn(uint64_t changes, MonotonicDuration limit, const Interrupt& interrupt) const {
-  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return taken_in_ >= changes; }, limit, interrupt);
+absl::Status DenseState::AwaitTakenIn(uint64_t changes, MonotonicDuration limit,
+                                      const Interrupt& interrupt) const {
+  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return taken_in_ >= changes; }, limit,
+                        interrupt);
 }
 
 void DenseState::SetTakenIn(uint64_t changes) {
@@ -84,7 +90,8 @@ void DenseState::SetTakenIn(uint64_t changes) {
   changed_.NotifyAll();
 }
 
-absl::Status DenseState::Await(size_t table, uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const {
+absl::Status DenseState::Await(size_t table, uint64_t version, MonotonicDuration limit,
+                               const Interrupt& interrupt) const {
   return AwaitCondition(
       [&]() PAWL_REQUIRES(mu_) {
         for (size_t b = layout_.first_bucket(table); b < layout_.end_bucket(table); ++b) {
@@ -95,10 +102,12 @@ absl::Status DenseState::Await(size_t table, uint64_t version, MonotonicDuration
       limit, interrupt);
 }
 
-absl::Status DenseState::AwaitAll(uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const {
+absl::Status DenseState::AwaitAll(uint64_t version, MonotonicDuration limit,
+                                  const Interrupt& interrupt) const {
   return AwaitCondition(
       [&]() PAWL_REQUIRES(mu_) {
-        return *std::min_element(versions_.begin(), versions_.end()) >= static_cast<int64_t>(version);
+        return *std::min_element(versions_.begin(), versions_.end()) >=
+               static_cast<int64_t>(version);
       },
       limit, interrupt);
 }
@@ -138,7 +147,8 @@ absl::Status DenseState::Apply(size_t bucket, float scale, const float* gradient
   const uint64_t version = position.step;
   Stream& stream = memory_.stream();
   stream.Copy(WeightsOf(bucket, version), Write::kReplace, WeightsOf(bucket, version + 1));
-  stream.Update(rule_, position, scale, rows_[bucket], gradient, weights(bucket, version + 1), slots(bucket));
+  stream.Update(rule_, position, scale, rows_[bucket], gradient, weights(bucket, version + 1),
+                slots(bucket));
   PAWL_RETURN_IF_ERROR(memory_.Finish());
   Publish(bucket, version + 1);
   return absl::OkStatus();
@@ -153,7 +163,9 @@ Matrix DenseState::WeightsOf(size_t bucket, uint64_t version) {
   return {weights(bucket, version), 1, count, count};
 }
 
-float* DenseState::slots(size_t bucket) { return slots_.get() + layout_.buckets()[bucket].slots_begin; }
+float* DenseState::slots(size_t bucket) {
+  return slots_.get() + layout_.buckets()[bucket].slots_begin;
+}
 
 void DenseState::Publish(size_t bucket, uint64_t version) {
   MutexLock lock(mu_);

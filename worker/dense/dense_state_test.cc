@@ -54,7 +54,8 @@ TEST_F(DenseStateTest, ATableIsReadyBeforeTheOthers) {
   const std::vector<float> gradient = {2, 4, 8};
   EXPECT_TRUE(state_->Apply(1, 1, gradient.data()).ok());
   EXPECT_TRUE(state_->Await(1, 5, kLimit, interrupt_).ok());
-  EXPECT_EQ(state_->Await(0, 5, std::chrono::milliseconds(1), interrupt_).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(state_->Await(0, 5, std::chrono::milliseconds(1), interrupt_).code(),
+            absl::StatusCode::kDeadlineExceeded);
   std::thread later([&] { EXPECT_TRUE(state_->Apply(0, 1, gradient.data()).ok()); });
   EXPECT_TRUE(state_->AwaitAll(5, kLimit, interrupt_).ok());
   later.join();
@@ -116,7 +117,8 @@ TEST_F(DenseStateTest, BiasCorrectionsCountTheUpdatesThatWereMade) {
   spec.mutable_adam()->set_learning_rate(0.5f);
   const auto adam = *UpdateRule::Create(spec);
   const DenseLayout layout({1}, *adam, 1);
-  const auto of_lost = *DenseState::Create(layout, *adam, *memory_), of_fresh = *DenseState::Create(layout, *adam, *memory_);
+  const auto of_lost = *DenseState::Create(layout, *adam, *memory_),
+             of_fresh = *DenseState::Create(layout, *adam, *memory_);
   DenseState &lost = *of_lost, &fresh = *of_fresh;
   lost.Publish(0, 7);
   lost.set_lost_steps(7);

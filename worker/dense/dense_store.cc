@@ -44,8 +44,10 @@ void PutPair(uint64_t number, float* pair) {
 
 absl::StatusOr<uint64_t> GetPair(const float* pair) {
   for (size_t i = 0; i < 2; ++i) {
-    if (!(pair[i] >= 0 && pair[i] < static_cast<float>(kPairBase)) || pair[i] != std::floor(pair[i])) {
-      return absl::DataLossError(absl::StrCat("table dense/steps holds ", pair[i], ", which is no number of steps"));
+    if (!(pair[i] >= 0 && pair[i] < static_cast<float>(kPairBase)) ||
+        pair[i] != std::floor(pair[i])) {
+      return absl::DataLossError(
+          absl::StrCat("table dense/steps holds ", pair[i], ", which is no number of steps"));
     }
   }
   return static_cast<uint64_t>(pair[0]) * kPairBase + static_cast<uint64_t>(pair[1]);
@@ -53,7 +55,8 @@ absl::StatusOr<uint64_t> GetPair(const float* pair) {
 
 }  // namespace
 
-std::vector<TableSpec> DenseStore::Specs(const std::vector<TableSpec>& models, const UpdateRule& rule) {
+std::vector<TableSpec> DenseStore::Specs(const std::vector<TableSpec>& models,
+                                         const UpdateRule& rule) {
   std::vector<TableSpec> specs;
   for (TableSpec spec : models) {
     spec.clear_optimizer();
@@ -71,13 +74,15 @@ std::vector<TableSpec> DenseStore::Specs(const std::vector<TableSpec>& models, c
 DenseStore::DenseStore(const DenseLayout& layout, const UpdateRule& rule, std::vector<Table> tables)
     : layout_(layout), rule_(rule), tables_(std::move(tables)) {}
 
-absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& state, uint64_t version, uint32_t rank,
+absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& state,
+                                                             uint64_t version, uint32_t rank,
                                                              uint32_t logical_workers) const {
   WriteBackPart result;
   uint64_t place = 0;
   std::vector<Table> tables;
   // copy(part, to): of values that may be where the host cannot read them.
-  const auto add = [&](const Table& table, absl::Span<const float> values, auto copy) -> absl::Status {
+  const auto add = [&](const Table& table, absl::Span<const float> values,
+                       auto copy) -> absl::Status {
     std::vector<uint64_t> blocks;
     std::vector<float> mine;
     for (uint64_t block = 0; block * kBlockElements < values.size(); ++block) {
@@ -97,10 +102,12 @@ absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& s
     return state.memory().ToHost(part.data(), part.size(), to);
   };
   const size_t models = layout_.tables();
-  for (size_t t = 0; t < models; ++t) PAWL_RETURN_IF_ERROR(add(tables_[t], state.Values(t, version), of_state));
+  for (size_t t = 0; t < models; ++t)
+    PAWL_RETURN_IF_ERROR(add(tables_[t], state.Values(t, version), of_state));
   size_t next = models;
   for (size_t t = 0; t < models; ++t) {
-    if (layout_.table_slots(t) > 0) PAWL_RETURN_IF_ERROR(add(tables_[next++], state.Slots(t), of_state));
+    if (layout_.table_slots(t) > 0)
+      PAWL_RETURN_IF_ERROR(add(tables_[next++], state.Slots(t), of_state));
   }
   float steps[kStepsElements];
   PutPair(version, steps);
@@ -110,13 +117,14 @@ absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& s
     return absl::OkStatus();
   }));
   for (size_t i = 0; i < tables.size(); ++i) {
-    result.items.push_back({.table = tables[i], .keys = result.blocks[i], .gradients = result.values[i]});
+    result.items.push_back(
+        {.table = tables[i], .keys = result.blocks[i], .gradients = result.values[i]});
   }
   return result;
 }
 
-absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration timeout, const Interrupt& interrupt,
-                                          DenseState& state) {
+absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration timeout,
+                                          const Interrupt& interrupt, DenseState& state) {
   // Shared with the call, which an interrupt may leave behind.
   const auto values = std::make_shared<std::vector<std::vector<float>>>();
   std::vector<PullItem> items;
@@ -126,28 +134,35 @@ absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration ti
   }
   std::future<absl::Status> pulled;
   session.Pull(items, CallOptions{.timeout = timeout},
-               [values, done = Fulfilling(pulled)](absl::Status status) mutable { done(std::move(status)); });
-  PAWL_RETURN_IF_ERROR(
-      Await(pulled, timeout + kLibraryGrace, interrupt, "pull of the dense parameters that the servers keep"));
+               [values, done = Fulfilling(pulled)](absl::Status status) mutable {
+                 done(std::move(status));
+               });
+  PAWL_RETURN_IF_ERROR(Await(pulled, timeout + kLibraryGrace, interrupt,
+                             "pull of the dense parameters that the servers keep"));
   PAWL_ASSIGN_OR_RETURN(const uint64_t steps, GetPair(values->back().data()));
   PAWL_ASSIGN_OR_RETURN(const uint64_t updates, GetPair(values->back().data() + 2));
   if (updates > steps) {
-    return absl::DataLossError(absl::StrCat("table dense/steps has ", updates, " updates in ", steps, " steps"));
+    return absl::DataLossError(
+        absl::StrCat("table dense/steps has ", updates, " updates in ", steps, " steps"));
   }
 
   std::vector<float> weights;
   std::vector<float> slots;
-  for (size_t t = 0; t < layout_.tables(); ++t) weights.insert(weights.end(), (*values)[t].begin(), (*values)[t].end());
+  for (size_t t = 0; t < layout_.tables(); ++t)
+    weights.insert(weights.end(), (*values)[t].begin(), (*values)[t].end());
   for (size_t i = layout_.tables(); i + 1 < values->size(); ++i) {
     slots.insert(slots.end(), (*values)[i].begin(), (*values)[i].end());
   }
   if (updates == 0) {
-    for (const DenseBlock& block : layout_.blocks()) rule_.InitializeSlots(block.count, slots.data() + block.slots_begin);
+    for (const DenseBlock& block : layout_.blocks())
+      rule_.InitializeSlots(block.count, slots.data() + block.slots_begin);
   }
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
     const DenseBucket& bucket = layout_.buckets()[b];
-    PAWL_RETURN_IF_ERROR(state.memory().FromHost(weights.data() + bucket.begin, bucket.count, state.weights(b, steps)));
-    PAWL_RETURN_IF_ERROR(state.memory().FromHost(slots.data() + bucket.slots_begin, bucket.slots_count, state.slots(b)));
+    PAWL_RETURN_IF_ERROR(state.memory().FromHost(weights.data() + bucket.begin, bucket.count,
+                                                 state.weights(b, steps)));
+    PAWL_RETURN_IF_ERROR(state.memory().FromHost(slots.data() + bucket.slots_begin,
+                                                 bucket.slots_count, state.slots(b)));
   }
   state.set_lost_steps(steps - updates);
   for (size_t b = 0; b < layout_.buckets().size(); ++b) state.Publish(b, steps);

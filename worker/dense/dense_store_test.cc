@@ -21,7 +21,8 @@ class FakeSession final : public Session {
       size_t at = 0;
       for (const uint64_t block : item.keys) {
         ++pushes[{item.table.name(), block}];
-        for (size_t i = block * kBlockElements; i < std::min<size_t>((block + 1) * kBlockElements, tensor.size()); ++i) {
+        for (size_t i = block * kBlockElements;
+             i < std::min<size_t>((block + 1) * kBlockElements, tensor.size()); ++i) {
           tensor[i] = item.gradients[at++];
         }
       }
@@ -37,7 +38,8 @@ class FakeSession final : public Session {
     }
     done(absl::OkStatus());
   }
-  void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&, Callback) override {
+  void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&,
+                Callback) override {
     std::abort();
   }
 
@@ -59,7 +61,8 @@ class DenseStoreTest : public testing::Test {
  protected:
   void Make(Optimizer optimizer) {
     rule_ = *UpdateRule::Create(optimizer);
-    layout_ = std::make_unique<DenseLayout>(std::vector<uint64_t>{3, 2 * kBlockElements + 5}, *rule_, 1 << 20);
+    layout_ = std::make_unique<DenseLayout>(std::vector<uint64_t>{3, 2 * kBlockElements + 5},
+                                            *rule_, 1 << 20);
     specs_ = DenseStore::Specs({Model("a", {3}), Model("b", {1, 2 * kBlockElements + 5})}, *rule_);
     std::vector<Table> tables;
     for (TableSpec spec : specs_) {
@@ -77,8 +80,10 @@ class DenseStoreTest : public testing::Test {
   void FillState(uint64_t version) {
     for (size_t b = 0; b < layout_->buckets().size(); ++b) {
       const DenseBucket& bucket = layout_->buckets()[b];
-      for (size_t i = 0; i < bucket.count; ++i) state_->weights(b, version)[i] = static_cast<float>(bucket.begin + i);
-      for (size_t i = 0; i < bucket.slots_count; ++i) state_->slots(b)[i] = -static_cast<float>(bucket.slots_begin + i);
+      for (size_t i = 0; i < bucket.count; ++i)
+        state_->weights(b, version)[i] = static_cast<float>(bucket.begin + i);
+      for (size_t i = 0; i < bucket.slots_count; ++i)
+        state_->slots(b)[i] = -static_cast<float>(bucket.slots_begin + i);
       state_->Publish(b, version);
     }
   }
@@ -119,7 +124,8 @@ TEST_F(DenseStoreTest, RanksWriteEachBlockOnceAndItComesBack) {
     session_.Push(share.items, CallOptions(), [](absl::Status) {});
   }
   EXPECT_EQ(session_.pushes.size(), 1u + 3 + 1 + 5 + 1);
-  for (const auto& [block, count] : session_.pushes) EXPECT_EQ(count, 1) << block.first << " " << block.second;
+  for (const auto& [block, count] : session_.pushes)
+    EXPECT_EQ(count, 1) << block.first << " " << block.second;
   EXPECT_EQ(session_.tensors["dense/steps"], (std::vector<float>{1, 12345, 1, 12300}));
 
   const std::unique_ptr<DenseState> of_loaded = *DenseState::Create(*layout_, *rule_, *memory_);
@@ -147,8 +153,8 @@ TEST_F(DenseStoreTest, AJobThatBeginsHasItsInitialWeightsAndTheRulesSlots) {
 
 TEST_F(DenseStoreTest, NumbersOfStepsThatAreNoneAreRefused) {
   MakeAdam();
-  for (const std::vector<float>& steps :
-       std::vector<std::vector<float>>{{0.5f, 0, 0, 0}, {0, -1, 0, 0}, {0, 5, 0, 6}, {0, 16777216.0f, 0, 0}}) {
+  for (const std::vector<float>& steps : std::vector<std::vector<float>>{
+           {0.5f, 0, 0, 0}, {0, -1, 0, 0}, {0, 5, 0, 6}, {0, 16777216.0f, 0, 0}}) {
     session_.tensors["dense/steps"] = steps;
     EXPECT_EQ(store_->Load(session_, std::chrono::minutes(1), interrupt_, *state_).status().code(),
               absl::StatusCode::kDataLoss);

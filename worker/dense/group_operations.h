@@ -13,19 +13,21 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/futures.h"
 #include "worker/collective/collective.h"
-#include "worker/interrupt.h"
+#include "worker/process/interrupt.h"
 
 namespace pawl {
 
-// A Collective whose operations end in futures, and a member's reasons to leave it. Counts and roots are as there. For one
-// thread.
+// A Collective whose operations end in futures, and a member's reasons to leave it. Counts and
+// roots are as there. For one thread.
 class GroupOperations {
  public:
   using End = std::future<absl::Status>;
 
-  // `still_in`: OK, or why this member has to leave the group; asked again and again by whoever waits. `timeout`: of each
-  // operation. The collective outlives it, and so does the memory of operations that have not been awaited.
-  GroupOperations(Collective& collective, MonotonicDuration timeout, std::function<absl::Status()> still_in)
+  // `still_in`: OK, or why this member has to leave the group; asked again and again by whoever
+  // waits. `timeout`: of each operation. The collective outlives it, and so does the memory of
+  // operations that have not been awaited.
+  GroupOperations(Collective& collective, MonotonicDuration timeout,
+                  std::function<absl::Status()> still_in)
       : collective_(collective), timeout_(timeout), still_in_(std::move(still_in)) {}
 
   size_t size() const { return collective_.size(); }
@@ -43,13 +45,15 @@ class GroupOperations {
   // The same with memory of the device. REQUIRES: TakesDeviceMemory().
   End AllReduceOnDevice(const float* input, float* output, size_t count, Reduction reduction) {
     End end;
-    collective_.AllReduceOnDevice(input, output, count, TypeOf<float>(), reduction, timeout_, Fulfilling(end));
+    collective_.AllReduceOnDevice(input, output, count, TypeOf<float>(), reduction, timeout_,
+                                  Fulfilling(end));
     return end;
   }
   template <typename T>
   End ReduceScatter(const T* input, T* output, size_t count, Reduction reduction) {
     End end;
-    collective_.ReduceScatter(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfilling(end));
+    collective_.ReduceScatter(input, output, count, TypeOf<T>(), reduction, timeout_,
+                              Fulfilling(end));
     return end;
   }
   template <typename T>
@@ -65,8 +69,9 @@ class GroupOperations {
     return end;
   }
 
-  // Waits for the end of an operation, and aborts the collective if the member is to leave the group meanwhile. It waits for
-  // the end even so, unlike AwaitReady: until then the operation uses its memory.
+  // Waits for the end of an operation, and aborts the collective if the member is to leave the
+  // group meanwhile. It waits for the end even so, unlike AwaitReady: until then the operation uses
+  // its memory.
   absl::Status Await(End end);
 
  private:

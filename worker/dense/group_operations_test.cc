@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/collective/fake_group.h"
+#include "worker/collective/testing/fake_group.h"
 
 namespace pawl {
 namespace {
@@ -71,7 +71,8 @@ TEST_F(GroupOperationsTest, EachIsTheCollectivesOfTheSameName) {
       other.AllReduce(&second_number, &second_least, 1, Reduction::kMin));
   EXPECT_EQ(least, 5);
   std::array<int64_t, 2> second_numbers = {};
-  run(one.AllGather(&number, numbers.data(), 1), other.AllGather(&second_number, second_numbers.data(), 1));
+  run(one.AllGather(&number, numbers.data(), 1),
+      other.AllGather(&second_number, second_numbers.data(), 1));
   EXPECT_EQ(numbers, (std::array<int64_t, 2>{7, 5}));
   std::array<float, 2> sent = second;
   run(one.Broadcast(taken.data(), 2, 1), other.Broadcast(sent.data(), 2, 1));

@@ -76,7 +76,8 @@ std::optional<uint64_t> LocalGradients::EarliestStep() const {
 
 absl::Span<float> LocalGradients::Buffer(uint32_t rank, size_t table) {
   MutexLock lock(mu_);
-  return {ranks_.at(rank).gradients.get() + layout_.table_begin(table), layout_.table_elements(table)};
+  return {ranks_.at(rank).gradients.get() + layout_.table_begin(table),
+          layout_.table_elements(table)};
 }
 
 void LocalGradients::Give(uint32_t rank, uint64_t step, size_t table) {
@@ -103,7 +104,8 @@ bool LocalGradients::GaveLocked(const Rank& rank, const DenseBucket& bucket, uin
   if (rank.step != step) return false;
   return rank.nothing ||
          std::all_of(rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
-                     rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.end_table), [](bool given) { return given; });
+                     rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.end_table),
+                     [](bool given) { return given; });
 }
 
 bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
@@ -115,10 +117,12 @@ bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
   return true;
 }
 
-std::vector<std::shared_ptr<float>> LocalGradients::Sum(size_t bucket, uint64_t step, Stream& stream, float* sum,
+std::vector<std::shared_ptr<float>> LocalGradients::Sum(size_t bucket, uint64_t step,
+                                                        Stream& stream, float* sum,
                                                         absl::Span<float> flags) const {
   const DenseBucket& part = layout_.buckets()[bucket];
-  // By rank. One whose successor came back to this process contributes to a step in one of its lives at most.
+  // By rank. One whose successor came back to this process contributes to a step in one of its
+  // lives at most.
   std::map<uint32_t, std::shared_ptr<float>> contributions;
   std::fill(flags.begin(), flags.end(), 0.0f);
   {
@@ -137,7 +141,8 @@ std::vector<std::shared_ptr<float>> LocalGradients::Sum(size_t bucket, uint64_t 
     added.push_back(gradients);
     const float* const gradient = gradients.get() + part.begin;
     if (std::exchange(first, false)) {
-      stream.Copy({gradient, 1, part.count, part.count}, Write::kReplace, {sum, 1, part.count, part.count});
+      stream.Copy({gradient, 1, part.count, part.count}, Write::kReplace,
+                  {sum, 1, part.count, part.count});
     } else {
       stream.Axpy(part.count, 1, gradient, sum);
     }
@@ -148,9 +153,10 @@ std::vector<std::shared_ptr<float>> LocalGradients::Sum(size_t bucket, uint64_t 
 
 void LocalGradients::DropBefore(uint64_t step) {
   MutexLock lock(mu_);
-  departed_.erase(std::remove_if(departed_.begin(), departed_.end(),
-                                 [&](const Departed& departed) { return *departed.rank.step < step; }),
-                  departed_.end());
+  departed_.erase(
+      std::remove_if(departed_.begin(), departed_.end(),
+                     [&](const Departed& departed) { return *departed.rank.step < step; }),
+      departed_.end());
 }
 
 void LocalGradients::WaitForChange(uint64_t seen, MonotonicTime deadline) {

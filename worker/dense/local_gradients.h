@@ -20,19 +20,21 @@
 
 namespace pawl {
 
-// The ranks that this process hosts, and memory for the gradients of each. A rank's gradients of step t stay until its step
-// t + 1, which it begins when all buckets have version t + 1 only: so the sum of a bucket can be made again as long as it
-// may be needed, and a rank that leaves leaves its contribution behind.
+// The ranks that this process hosts, and memory for the gradients of each. A rank's gradients of
+// step t stay until its step t + 1, which it begins when all buckets have version t + 1 only: so
+// the sum of a bucket can be made again as long as it may be needed, and a rank that leaves leaves
+// its contribution behind.
 //
 // Thread-safe.
 class LocalGradients {
  public:
   // The gradients lie in `memory`. Both outlive it.
-  LocalGradients(const DenseLayout& layout, DenseMemory& memory) : layout_(layout), memory_(memory) {}
+  LocalGradients(const DenseLayout& layout, DenseMemory& memory)
+      : layout_(layout), memory_(memory) {}
 
-  // The process is to host the rank; its gradients begin with `first_step`; it hosts it no more, and what it gave for
-  // `next_step` or later counts no more, since its successor begins there. It does not begin without the memory for its
-  // gradients.
+  // The process is to host the rank; its gradients begin with `first_step`; it hosts it no more,
+  // and what it gave for `next_step` or later counts no more, since its successor begins there. It
+  // does not begin without the memory for its gradients.
   void Expect(uint32_t rank, uint64_t incarnation);
   absl::Status Begin(uint32_t rank, uint64_t first_step);
   // True: it was the last one.
@@ -42,22 +44,27 @@ class LocalGradients {
   uint64_t ChangesAtBegin(uint32_t rank) const;
   // Ascending; nothing while one that is expected has not begun.
   std::optional<std::vector<GroupRank>> Ranks() const;
-  // The earliest step to which a rank of this process contributes or has contributed; nothing if there is no such rank.
+  // The earliest step to which a rank of this process contributes or has contributed; nothing if
+  // there is no such rank.
   std::optional<uint64_t> EarliestStep() const;
 
-  // For the rank's thread, from Begin to End: where its gradient of a table goes, and that it is there, or that there is
-  // none in this step. What comes for a step that is finished already is not used.
+  // For the rank's thread, from Begin to End: where its gradient of a table goes, and that it is
+  // there, or that there is none in this step. What comes for a step that is finished already is
+  // not used.
   absl::Span<float> Buffer(uint32_t rank, size_t table);
   void Give(uint32_t rank, uint64_t step, size_t table);
   void GiveNothing(uint32_t rank, uint64_t step);
 
-  // Whether all ranks of Ranks(), as far as they have begun at or before this step, have contributed to the bucket.
+  // Whether all ranks of Ranks(), as far as they have begun at or before this step, have
+  // contributed to the bucket.
   bool IsComplete(size_t bucket, uint64_t step) const;
-  // sum[0, count) = the contributions to the bucket, added in rank order, when the stream has come to its end; flags[r] = 1
-  // for each rank r that is in it, else 0. What is returned is to be held until then: a rank that ends, or is expected anew,
-  // meanwhile would take the memory of its gradients with it. REQUIRES: the bucket has version `step` in this process. `sum`
-  // and the stream are the memory's.
-  [[nodiscard]] std::vector<std::shared_ptr<float>> Sum(size_t bucket, uint64_t step, Stream& stream, float* sum,
+  // sum[0, count) = the contributions to the bucket, added in rank order, when the stream has come
+  // to its end; flags[r] = 1 for each rank r that is in it, else 0. What is returned is to be held
+  // until then: a rank that ends, or is expected anew, meanwhile would take the memory of its
+  // gradients with it. REQUIRES: the bucket has version `step` in this process. `sum` and the
+  // stream are the memory's.
+  [[nodiscard]] std::vector<std::shared_ptr<float>> Sum(size_t bucket, uint64_t step,
+                                                        Stream& stream, float* sum,
                                                         absl::Span<float> flags) const;
   // Forgets what ranks that have gone left for earlier steps.
   void DropBefore(uint64_t step);
@@ -88,7 +95,8 @@ class LocalGradients {
     Rank rank;
   };
 
-  bool GaveLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const PAWL_REQUIRES(mu_);
+  bool GaveLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const
+      PAWL_REQUIRES(mu_);
   void Notify() PAWL_REQUIRES(mu_) {
     ++events_;
     changed_.NotifyAll();

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
-#include "worker/device/remote_memory_device.h"
+#include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {
 namespace {
@@ -34,7 +34,8 @@ class LocalGradientsTest : public testing::Test {
   // The sum of bucket 0, then the flags.
   std::vector<float> Sum(uint64_t step) {
     std::vector<float> sum(2 + 4);
-    const auto added = gradients_.Sum(0, step, memory_->stream(), sum.data(), absl::MakeSpan(sum).subspan(2));
+    const auto added =
+        gradients_.Sum(0, step, memory_->stream(), sum.data(), absl::MakeSpan(sum).subspan(2));
     return sum;
   }
 

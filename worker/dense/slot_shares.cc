@@ -7,7 +7,15 @@ namespace pawl {
 namespace {
 
 // What Describe says of a bucket.
-enum Field : size_t { kVersion, kFreshBegin, kFreshEnd, kKept, kPreparedBegin, kPreparedEnd, kFields };
+enum Field : size_t {
+  kVersion,
+  kFreshBegin,
+  kFreshEnd,
+  kKept,
+  kPreparedBegin,
+  kPreparedEnd,
+  kFields
+};
 
 DenseRange RangeAt(const int64_t* field) {
   return {.begin = static_cast<size_t>(field[0]), .end = static_cast<size_t>(field[1])};
@@ -75,7 +83,8 @@ void SlotShares::Unpack(size_t bucket, const DenseRange& range, const float* pac
   });
 }
 
-void SlotShares::Prepare(size_t bucket, const DenseRange& range, float scale, const float* gradient, float* weights) {
+void SlotShares::Prepare(size_t bucket, const DenseRange& range, float scale, const float* gradient,
+                         float* weights) {
   const DenseBucket& all = layout_.buckets()[bucket];
   const UpdatePosition position = state_.PositionOf(bucket);
   Record& record = records_[bucket];
@@ -86,7 +95,8 @@ void SlotShares::Prepare(size_t bucket, const DenseRange& range, float scale, co
   ForEachPiece(bucket, range, [&](const DenseBlock& block, size_t first, size_t count, size_t at) {
     // A piece of a block is a row of its own to an elementwise rule.
     const size_t offset = block.begin - all.begin + first - range.begin;
-    rule_.Apply(position, scale, gradient + offset, count, 0, count, weights + offset, record.prepared.data() + at);
+    rule_.Apply(position, scale, gradient + offset, count, 0, count, weights + offset,
+                record.prepared.data() + at);
   });
 }
 
@@ -94,7 +104,8 @@ void SlotShares::Commit(size_t bucket) {
   Record& record = records_[bucket];
   // Others' slots stay what they are: fresh until now where this process had them all.
   const DenseRange all = {.begin = 0, .end = layout_.buckets()[bucket].count};
-  if (record.fresh.Contains(all)) record.kept = static_cast<int64_t>(state_.PositionOf(bucket).step);
+  if (record.fresh.Contains(all))
+    record.kept = static_cast<int64_t>(state_.PositionOf(bucket).step);
   Unpack(bucket, record.prepared_range, record.prepared.data());
   record.fresh = record.prepared_range;
   record.prepared_range = DenseRange();
@@ -106,7 +117,8 @@ std::vector<int64_t> SlotShares::Describe() const {
   for (size_t b = 0; b < records_.size(); ++b) {
     const Record& record = records_[b];
     numbers.push_back(versions[b]);
-    for (const size_t end : {record.fresh.begin, record.fresh.end}) numbers.push_back(static_cast<int64_t>(end));
+    for (const size_t end : {record.fresh.begin, record.fresh.end})
+      numbers.push_back(static_cast<int64_t>(end));
     numbers.push_back(record.kept);
     for (const size_t end : {record.prepared_range.begin, record.prepared_range.end}) {
       numbers.push_back(static_cast<int64_t>(end));
@@ -115,9 +127,12 @@ std::vector<int64_t> SlotShares::Describe() const {
   return numbers;
 }
 
-std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t members, absl::Span<const int64_t> all) const {
+std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t members,
+                                                    absl::Span<const int64_t> all) const {
   const DenseRange whole = {.begin = 0, .end = layout_.buckets()[bucket].count};
-  const auto of = [&](size_t place) { return all.data() + (place * records_.size() + bucket) * kFields; };
+  const auto of = [&](size_t place) {
+    return all.data() + (place * records_.size() + bucket) * kFields;
+  };
   int64_t newest = DenseState::kNone;
   for (size_t p = 0; p < members; ++p) newest = std::max(newest, of(p)[kVersion]);
 
@@ -127,7 +142,8 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
   };
   std::vector<Offer> offers;
   std::vector<size_t> ends = {whole.begin, whole.end};
-  const auto offer = [&](size_t place, const DenseRange& range, int64_t version, bool is_prepared = false) {
+  const auto offer = [&](size_t place, const DenseRange& range, int64_t version,
+                         bool is_prepared = false) {
     if (range.size() == 0) return;
     offers.push_back({{.range = range, .place = place, .version = version}, is_prepared});
     ends.insert(ends.end(), {range.begin, range.end});
@@ -138,7 +154,8 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
     all_have_it = all_have_it && has[kVersion] == newest && fresh.Contains(whole);
     if (has[kVersion] == DenseState::kNone) continue;
     // Prepared for a version that nobody has, they are of an update that was not made.
-    if (has[kVersion] + 1 == newest) offer(p, RangeAt(has + kPreparedBegin), newest, /*is_prepared=*/true);
+    if (has[kVersion] + 1 == newest)
+      offer(p, RangeAt(has + kPreparedBegin), newest, /*is_prepared=*/true);
     offer(p, fresh, has[kVersion]);
     if (has[kKept] != DenseState::kNone) offer(p, whole, has[kKept]);
   }
@@ -149,8 +166,8 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
   std::vector<Source> sources;
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     const DenseRange range = {.begin = ends[i], .end = ends[i + 1]};
-    // Prepared ones name a version and not the update that they are of: where somebody has made an update to that version,
-    // his are of it for certain.
+    // Prepared ones name a version and not the update that they are of: where somebody has made an
+    // update to that version, his are of it for certain.
     const auto is_better = [](const Offer& one, const Offer& other) {
       if (one.version != other.version) return one.version > other.version;
       return other.is_prepared && !one.is_prepared;
@@ -176,20 +193,23 @@ std::vector<float> SlotShares::Give(size_t bucket, const Source& source) const {
   }
   // The pieces of a part are other runs of memory than those of the whole.
   size_t at = 0;
-  ForEachPiece(bucket, record.prepared_range, [&](const DenseBlock& block, size_t first, size_t count, size_t piece) {
-    const size_t begin = block.begin - layout_.buckets()[bucket].begin + first;
-    const size_t from = std::max(begin, source.range.begin);
-    const size_t to = std::min(begin + count, source.range.end);
-    if (from >= to) return;
-    for (size_t array = 0; array < SlotsPerElement(bucket); ++array, at += to - from) {
-      std::copy_n(record.prepared.data() + piece + array * count + (from - begin), to - from, packed.data() + at);
-    }
-  });
+  ForEachPiece(bucket, record.prepared_range,
+               [&](const DenseBlock& block, size_t first, size_t count, size_t piece) {
+                 const size_t begin = block.begin - layout_.buckets()[bucket].begin + first;
+                 const size_t from = std::max(begin, source.range.begin);
+                 const size_t to = std::min(begin + count, source.range.end);
+                 if (from >= to) return;
+                 for (size_t array = 0; array < SlotsPerElement(bucket); ++array, at += to - from) {
+                   std::copy_n(record.prepared.data() + piece + array * count + (from - begin),
+                               to - from, packed.data() + at);
+                 }
+               });
   return packed;
 }
 
 bool SlotShares::Has(size_t bucket, const Source& source) const {
-  return state_.versions()[bucket] == source.version && records_[bucket].fresh.Contains(source.range);
+  return state_.versions()[bucket] == source.version &&
+         records_[bucket].fresh.Contains(source.range);
 }
 
 }  // namespace pawl

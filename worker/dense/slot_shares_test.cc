@@ -21,7 +21,9 @@ class SlotSharesTest : public testing::Test {
 
   struct Member {
     Member(const DenseLayout& layout, const UpdateRule& rule)
-        : made(*DenseState::Create(layout, rule, *memory)), state(*made), shares(layout, rule, state) {}
+        : made(*DenseState::Create(layout, rule, *memory)),
+          state(*made),
+          shares(layout, rule, state) {}
     const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
     const std::unique_ptr<DenseState> made;
     DenseState& state;
@@ -57,9 +59,11 @@ class SlotSharesTest : public testing::Test {
       all.insert(all.end(), one.begin(), one.end());
     }
     std::vector<std::vector<int64_t>> sources;
-    for (const SlotShares::Source& source : members_[group[0]]->shares.Sources(0, group.size(), all)) {
-      sources.push_back({static_cast<int64_t>(source.range.begin), static_cast<int64_t>(source.range.end),
-                         static_cast<int64_t>(source.place), source.version});
+    for (const SlotShares::Source& source :
+         members_[group[0]]->shares.Sources(0, group.size(), all)) {
+      sources.push_back({static_cast<int64_t>(source.range.begin),
+                         static_cast<int64_t>(source.range.end), static_cast<int64_t>(source.place),
+                         source.version});
     }
     return sources;
   }
@@ -137,7 +141,8 @@ TEST_F(SlotSharesTest, WhatIsPreparedComesAfterWhatAnUpdateHasLeft) {
   // The others make another update, in a group of two.
   for (const size_t p : {1, 2}) {
     Member& member = *members_[p];
-    member.shares.Prepare(0, member.shares.Share(0, 2, p - 1), 1.0f, gradient.data(), weights.data());
+    member.shares.Prepare(0, member.shares.Share(0, 2, p - 1), 1.0f, gradient.data(),
+                          weights.data());
     member.shares.Commit(0);
     member.state.Publish(0, 4);
   }

@@ -20,7 +20,8 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
   if (shares_ != nullptr) {
     const std::vector<int64_t> own = shares_->Describe();
     descriptions_.resize(own.size() * group_.size());
-    PAWL_RETURN_IF_ERROR(group_.Await(group_.AllGather(own.data(), descriptions_.data(), own.size())));
+    PAWL_RETURN_IF_ERROR(
+        group_.Await(group_.AllGather(own.data(), descriptions_.data(), own.size())));
   }
 
   std::vector<Newest> newest;
@@ -39,7 +40,8 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
   if (lost_steps.has_value()) state_.set_lost_steps(*lost_steps);
   if (steps_before > 0) {
     spdlog::warn(
-        "dense parameters: a worker is gone with the optimizer slots of its share; those of up to {} steps before "
+        "dense parameters: a worker is gone with the optimizer slots of its share; those of up to "
+        "{} steps before "
         "are used",
         steps_before);
   }
@@ -64,13 +66,15 @@ absl::Status StateExchange::LoadState(uint64_t earliest, const Load& load) {
   const absl::StatusOr<uint64_t> steps = load();
   if (!steps.ok()) {
     // Who is away may come back, or another member can reach them.
-    failed_ = !absl::IsUnavailable(steps.status()) && !absl::IsDeadlineExceeded(steps.status()) && group_.StillIn().ok();
+    failed_ = !absl::IsUnavailable(steps.status()) && !absl::IsDeadlineExceeded(steps.status()) &&
+              group_.StillIn().ok();
     return Annotate(steps.status(), "the dense parameters that the servers keep");
   }
   for (size_t b = 0; b < layout_.buckets().size() && shares_ != nullptr; ++b) shares_->SetWhole(b);
   if (*steps < earliest) {
     spdlog::info(
-        "no worker has the dense parameters any more: training goes on at step {} with those after {} steps, "
+        "no worker has the dense parameters any more: training goes on at step {} with those after "
+        "{} steps, "
         "which the servers keep",
         earliest, *steps);
   }
@@ -96,10 +100,12 @@ StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
   return newest;
 }
 
-absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest, int64_t& steps_before) {
+absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest,
+                                           int64_t& steps_before) {
   const int64_t own = VersionAt(group_.place(), bucket);
-  // Two updates without this process's ranks: their successors' hosts have gone on, and it was told too late. Steps that
-  // were lost brought none: it may not have heard that they are counted, and no rank reads what was there before them.
+  // Two updates without this process's ranks: their successors' hosts have gone on, and it was told
+  // too late. Steps that were lost brought none: it may not have heard that they are counted, and
+  // no rank reads what was there before them.
   const int64_t missed = (newest.version - newest.lost_steps) - (own - LostStepsAt(group_.place()));
   if (newest.takes && !newest.has_nothing && missed > 1) {
     failed_ = true;
@@ -107,26 +113,30 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
                                            " steps, those of others after ", newest.version));
   }
   const uint64_t version = static_cast<uint64_t>(newest.version);
-  // Of the step that is not done in all buckets there may be ranks without gradients, and these may be with whoever has
-  // nothing: they read the version before. The source has it in its other place.
+  // Of the step that is not done in all buckets there may be ranks without gradients, and these may
+  // be with whoever has nothing: they read the version before. The source has it in its other
+  // place.
   const bool with_version_before = newest.somebody_has_nothing && newest.version > lowest;
   // Beside the state until all of it has come.
   std::vector<float> weights_before;
-  if (with_version_before) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version - 1, newest, weights_before));
+  if (with_version_before)
+    PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version - 1, newest, weights_before));
   std::vector<float> weights;
   if (!newest.all_have_it) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version, newest, weights));
   std::function<absl::Status()> change_slots = [] { return absl::OkStatus(); };
-  PAWL_RETURN_IF_ERROR(shares_ == nullptr ? ReceiveSlots(bucket, newest, change_slots)
-                                          : ReceiveShares(bucket, newest, steps_before, change_slots));
+  PAWL_RETURN_IF_ERROR(shares_ == nullptr
+                           ? ReceiveSlots(bucket, newest, change_slots)
+                           : ReceiveShares(bucket, newest, steps_before, change_slots));
 
   PAWL_RETURN_IF_ERROR(change_slots());
   if (!newest.takes) return absl::OkStatus();
   if (with_version_before && newest.has_nothing) {
-    PAWL_RETURN_IF_ERROR(
-        state_.memory().FromHost(weights_before.data(), weights_before.size(), state_.weights(bucket, version - 1)));
+    PAWL_RETURN_IF_ERROR(state_.memory().FromHost(weights_before.data(), weights_before.size(),
+                                                  state_.weights(bucket, version - 1)));
     state_.Publish(bucket, version - 1);
   }
-  PAWL_RETURN_IF_ERROR(state_.memory().FromHost(weights.data(), weights.size(), state_.weights(bucket, version)));
+  PAWL_RETURN_IF_ERROR(
+      state_.memory().FromHost(weights.data(), weights.size(), state_.weights(bucket, version)));
   state_.Publish(bucket, version);
   return absl::OkStatus();
 }
@@ -135,12 +145,14 @@ absl::Status StateExchange::ReceiveWeights(size_t bucket, uint64_t version, cons
                                            std::vector<float>& weights) {
   weights.resize(layout_.buckets()[bucket].count);
   if (newest.source == group_.place()) {
-    PAWL_RETURN_IF_ERROR(state_.memory().ToHost(state_.weights(bucket, version), weights.size(), weights.data()));
+    PAWL_RETURN_IF_ERROR(
+        state_.memory().ToHost(state_.weights(bucket, version), weights.size(), weights.data()));
   }
   return group_.Await(group_.Broadcast(weights.data(), weights.size(), newest.source));
 }
 
-absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest, std::function<absl::Status()>& change) {
+absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest,
+                                         std::function<absl::Status()>& change) {
   const size_t count = layout_.buckets()[bucket].slots_count;
   if (newest.all_have_it || count == 0) return absl::OkStatus();
   std::vector<float> slots(count);
@@ -155,13 +167,15 @@ absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest, st
   return absl::OkStatus();
 }
 
-absl::Status StateExchange::ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before,
+absl::Status StateExchange::ReceiveShares(size_t bucket, const Newest& newest,
+                                          int64_t& steps_before,
                                           std::function<absl::Status()>& change) {
   std::vector<std::pair<DenseRange, std::vector<float>>> taken;
   for (const SlotShares::Source& source : shares_->Sources(bucket, group_.size(), descriptions_)) {
     std::vector<float> packed(source.range.size() * shares_->SlotsPerElement(bucket));
     if (source.place == group_.place()) packed = shares_->Give(bucket, source);
-    PAWL_RETURN_IF_ERROR(group_.Await(group_.Broadcast(packed.data(), packed.size(), source.place)));
+    PAWL_RETURN_IF_ERROR(
+        group_.Await(group_.Broadcast(packed.data(), packed.size(), source.place)));
     steps_before = std::max(steps_before, newest.version - source.version);
     if (!shares_->Has(bucket, source)) taken.emplace_back(source.range, std::move(packed));
   }
@@ -178,7 +192,8 @@ absl::Status StateExchange::CountLostSteps(uint64_t earliest) {
   if (steps >= earliest) return absl::OkStatus();
   state_.set_lost_steps(state_.lost_steps() + earliest - steps);
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
-    if (state_.versions()[b] < static_cast<int64_t>(earliest)) PAWL_RETURN_IF_ERROR(state_.Relabel(b, earliest));
+    if (state_.versions()[b] < static_cast<int64_t>(earliest))
+      PAWL_RETURN_IF_ERROR(state_.Relabel(b, earliest));
   }
   return absl::OkStatus();
 }

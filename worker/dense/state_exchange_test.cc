@@ -9,22 +9,26 @@
 
 #include "gtest/gtest.h"
 #include "spdlog/spdlog.h"
-#include "worker/collective/fake_group.h"
+#include "worker/collective/testing/fake_group.h"
 
 namespace pawl {
 namespace {
 
-// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers once for all threads.
+// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers
+// once for all threads.
 [[maybe_unused]] spdlog::logger* const kLogger = spdlog::default_logger_raw();
 
 constexpr std::chrono::minutes kLimit{1};
 constexpr int64_t kNone = DenseState::kNone;
 
 // What a bucket has at a version, so that nothing of another bucket or version looks like it.
-float Weight(size_t bucket, int64_t version) { return static_cast<float>(10 * version + static_cast<int64_t>(bucket)); }
+float Weight(size_t bucket, int64_t version) {
+  return static_cast<float>(10 * version + static_cast<int64_t>(bucket));
+}
 float Slot(size_t bucket, int64_t version) { return 1000 + Weight(bucket, version); }
 
-// Three members with two buckets of four elements each, with one slot for an element. The parameter: shares.
+// Three members with two buckets of four elements each, with one slot for an element. The
+// parameter: shares.
 class StateExchangeTest : public testing::TestWithParam<bool> {
  protected:
   static constexpr size_t kElements = 4;
@@ -33,13 +37,16 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
     Optimizer spec;
     spec.mutable_momentum()->set_learning_rate(0.5f);
     rule_ = *UpdateRule::Create(spec);
-    layout_ = std::make_unique<DenseLayout>(std::vector<uint64_t>{kElements, kElements}, *rule_, kElements * sizeof(float));
+    layout_ = std::make_unique<DenseLayout>(std::vector<uint64_t>{kElements, kElements}, *rule_,
+                                            kElements * sizeof(float));
   }
   void SetUp() override { ASSERT_EQ(layout_->buckets().size(), 2u); }
 
   struct Member {
     Member(const DenseLayout& layout, const UpdateRule& rule)
-        : made(*DenseState::Create(layout, rule, *memory)), state(*made), shares(layout, rule, state) {}
+        : made(*DenseState::Create(layout, rule, *memory)),
+          state(*made),
+          shares(layout, rule, state) {}
     const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
     const std::unique_ptr<DenseState> made;
     DenseState& state;
@@ -55,7 +62,8 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
       if (versions[b] == kNone) continue;
       const uint64_t version = static_cast<uint64_t>(versions[b]);
       if (version > 0) {
-        std::fill_n(member.state.weights(b, version - 1), kElements, Weight(b, versions[b] - 1) + more);
+        std::fill_n(member.state.weights(b, version - 1), kElements,
+                    Weight(b, versions[b] - 1) + more);
         member.state.Publish(b, version - 1);
       }
       std::fill_n(member.state.weights(b, version), kElements, Weight(b, versions[b]) + more);
@@ -66,15 +74,18 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
     return member;
   }
 
-  // Every member of a group does its part; the operation of this number, if there is one, fails for these.
-  void Run(uint64_t earliest, uint64_t failing_operation = UINT64_MAX, std::set<std::string> failing = {}) {
+  // Every member of a group does its part; the operation of this number, if there is one, fails for
+  // these.
+  void Run(uint64_t earliest, uint64_t failing_operation = UINT64_MAX,
+           std::set<std::string> failing = {}) {
     FakeGroups groups(static_cast<uint32_t>(members_.size()));
     groups.BeforeEach([&](const FakeGroups::Operation& operation) {
       reached_ = reached_ || operation.number == failing_operation;
       return operation.number == failing_operation ? failing : std::set<std::string>();
     });
     std::vector<std::unique_ptr<GroupFormer>> formers;
-    for (size_t p = 0; p < members_.size(); ++p) formers.push_back(groups.Join("m" + std::to_string(p)));
+    for (size_t p = 0; p < members_.size(); ++p)
+      formers.push_back(groups.Join("m" + std::to_string(p)));
     std::vector<std::thread> threads;
     for (size_t p = 0; p < members_.size(); ++p) {
       threads.emplace_back([this, earliest, p, &former = *formers[p]] {
@@ -83,7 +94,8 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
         const Group group = *former.Form({rank}, std::nullopt, Interrupt());
         GroupOperations operations(*group.collective, kLimit, [] { return absl::OkStatus(); });
         Member& member = *members_[p];
-        StateExchange exchange(*layout_, member.state, GetParam() ? &member.shares : nullptr, operations);
+        StateExchange exchange(*layout_, member.state, GetParam() ? &member.shares : nullptr,
+                               operations);
         member.status = exchange.Run(earliest, [&]() -> absl::StatusOr<uint64_t> {
           ++loads_;
           if (!load_status_.ok()) return load_status_;
@@ -100,13 +112,15 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  // The bucket's weights and slots are those of this version, all of them, as they were with whoever added `more`.
+  // The bucket's weights and slots are those of this version, all of them, as they were with
+  // whoever added `more`.
   void ExpectBucket(const Member& member, size_t bucket, int64_t version, float more = 0) {
     EXPECT_EQ(member.state.versions()[bucket], version);
     for (const float weight : member.state.Values(bucket, static_cast<uint64_t>(version))) {
       EXPECT_EQ(weight, Weight(bucket, version) + more);
     }
-    for (const float slot : member.state.Slots(bucket)) EXPECT_EQ(slot, Slot(bucket, version) + more);
+    for (const float slot : member.state.Slots(bucket))
+      EXPECT_EQ(slot, Slot(bucket, version) + more);
   }
 
   std::unique_ptr<const UpdateRule> rule_;
@@ -134,7 +148,8 @@ TEST_P(StateExchangeTest, WhatNobodyHasOneLoadsForAll) {
 TEST_P(StateExchangeTest, StepsThatNobodyIsBeforeAnyMoreAreLost) {
   for (const int64_t version : {kNone, int64_t{2}}) {
     members_.clear();
-    for (int i = 0; i < 3; ++i) Add({version, version}).state.set_lost_steps(version == kNone ? 0 : 1);
+    for (int i = 0; i < 3; ++i)
+      Add({version, version}).state.set_lost_steps(version == kNone ? 0 : 1);
     Run(7);
     for (const auto& member : members_) {
       EXPECT_TRUE(member->status.ok()) << member->status;
@@ -184,7 +199,8 @@ TEST_P(StateExchangeTest, WhereNoBucketIsAheadNobodyNeedsTheVersionBefore) {
 
 TEST_P(StateExchangeTest, WhateverBreaksABucketIsOfOneVersion) {
   // The bucket that is ahead is the first or the last.
-  for (const std::vector<int64_t>& ahead : {std::vector<int64_t>{4, 3}, std::vector<int64_t>{3, 4}}) {
+  for (const std::vector<int64_t>& ahead :
+       {std::vector<int64_t>{4, 3}, std::vector<int64_t>{3, 4}}) {
     uint64_t number = 0;
     do {
       members_.clear();
@@ -198,7 +214,8 @@ TEST_P(StateExchangeTest, WhateverBreaksABucketIsOfOneVersion) {
         const int64_t joiner = members_[2]->state.versions()[b];
         ExpectBucket(*members_[1], b, behind == ahead[b] ? ahead[b] : 3);
         // A rank may be reading the version before.
-        EXPECT_EQ(members_[1]->state.Values(b, static_cast<uint64_t>(behind - 1))[0], Weight(b, behind - 1));
+        EXPECT_EQ(members_[1]->state.Values(b, static_cast<uint64_t>(behind - 1))[0],
+                  Weight(b, behind - 1));
         if (joiner != kNone) ExpectBucket(*members_[2], b, ahead[b]);
       }
     } while (reached_);
@@ -230,7 +247,8 @@ TEST_P(StateExchangeTest, WhereverItBreaksLostStepsAreCountedOnceAndByAll) {
     const bool broke = reached_;
     Run(7);
     for (const auto& member : members_) {
-      EXPECT_TRUE(member->status.ok()) << member->status << " after a break at operation " << number;
+      EXPECT_TRUE(member->status.ok())
+          << member->status << " after a break at operation " << number;
       EXPECT_FALSE(member->failed);
       EXPECT_EQ(member->state.versions(), (std::vector<int64_t>{7, 7}));
       EXPECT_EQ(member->state.lost_steps(), 6u);
@@ -249,13 +267,14 @@ TEST_P(StateExchangeTest, WhereverItBreaksTwiceLostStepsAreCountedOnceAndByAll) 
       members_.clear();
       for (int i = 0; i < 2; ++i) Add({2, 2}).state.set_lost_steps(1);
       Add({kNone, kNone});
-      // The last member may have counted, the others not; then the first one may have a bucket of that, and not have
-      // counted.
+      // The last member may have counted, the others not; then the first one may have a bucket of
+      // that, and not have counted.
       Run(7, first, {"m0", "m1"});
       Run(7, second, {"m1"});
       Run(7);
       for (const auto& member : members_) {
-        ASSERT_TRUE(member->status.ok()) << member->status << " after breaks at operations " << first << " and " << second;
+        ASSERT_TRUE(member->status.ok())
+            << member->status << " after breaks at operations " << first << " and " << second;
         EXPECT_EQ(member->state.versions(), (std::vector<int64_t>{7, 7}));
         EXPECT_EQ(member->state.lost_steps(), 6u);
         for (const size_t b : {0, 1}) EXPECT_EQ(member->state.Values(b, 7)[0], Weight(b, 2));
@@ -276,8 +295,8 @@ TEST_P(StateExchangeTest, ServersThatAreAwayMayComeBack) {
   }
 }
 
-// A bucket of six elements after a step of four members, the last of which is gone. The first has seen the end of the step,
-// the second has prepared its share, the third has nothing.
+// A bucket of six elements after a step of four members, the last of which is gone. The first has
+// seen the end of the step, the second has prepared its share, the third has nothing.
 TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdatesAllOrNone) {
   Optimizer spec;
   spec.mutable_momentum()->set_learning_rate(0.5f);
@@ -346,7 +365,8 @@ TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdatesAllOrNone) 
     for (size_t p = 0; p < 3; ++p) formers.push_back(groups.Join("m" + std::to_string(p)));
     std::vector<std::thread> threads;
     // The versions, the descriptions, the weights, three shares.
-    for (size_t p = 0; p < 3; ++p) threads.emplace_back([&, p] { run(p, *formers[p], number < 6); });
+    for (size_t p = 0; p < 3; ++p)
+      threads.emplace_back([&, p] { run(p, *formers[p], number < 6); });
     for (std::thread& thread : threads) thread.join();
   }
   EXPECT_EQ(number, 7u);

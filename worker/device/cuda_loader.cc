@@ -28,10 +28,12 @@ absl::Status CudaLoadError(absl::string_view path, absl::string_view message) {
   return LibraryLoadError(CudaLibrary(), path, message);
 }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int number, CudaMath math, absl::Span<const std::string> paths) {
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int number, CudaMath math,
+                                                       absl::Span<const std::string> paths) {
   PAWL_ASSIGN_OR_RETURN(const LoadedLibrary loaded, Load(CudaLibrary(), paths));
   const auto open = reinterpret_cast<CudaLibraryFunction*>(loaded.function);
-  absl::StatusOr<std::unique_ptr<Device>> device = absl::InternalError("the library has opened nothing");
+  absl::StatusOr<std::unique_ptr<Device>> device =
+      absl::InternalError("the library has opened nothing");
   if (const char* const other = open(kDeviceInterface, number, math, &device); other != nullptr) {
     return OtherBuildError(loaded.path, other, kDeviceInterface);
   }

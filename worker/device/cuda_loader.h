@@ -15,14 +15,16 @@
 
 namespace pawl {
 
-// Where libpawl_cuda.so may lie, in the order in which it is looked for: beside the program, in ../lib beside its folder (a
-// bundle), and where Bazel puts it.
+// Where libpawl_cuda.so may lie, in the order in which it is looked for: beside the program, in
+// ../lib beside its folder (a bundle), and where Bazel puts it.
 std::vector<std::string> CudaLibraryPaths();
 
-// Loads the first of `paths` that there is, for good, and opens the GPU of this number. Errors say what is to be done:
-// UNIMPLEMENTED without the library, UNAVAILABLE without a driver or a GPU that works, FAILED_PRECONDITION for a library of
-// another build, one whose own libraries are missing, or a GPU that is too old, NOT_FOUND without a GPU of the number.
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int number, CudaMath math, absl::Span<const std::string> paths);
+// Loads the first of `paths` that there is, for good, and opens the GPU of this number. Errors say
+// what is to be done: UNIMPLEMENTED without the library, UNAVAILABLE without a driver or a GPU that
+// works, FAILED_PRECONDITION for a library of another build, one whose own libraries are missing,
+// or a GPU that is too old, NOT_FOUND without a GPU of the number.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int number, CudaMath math,
+                                                       absl::Span<const std::string> paths);
 
 // Why the library at `path` could not be loaded, from what the loader says. For OpenCudaDevice.
 absl::Status CudaLoadError(absl::string_view path, absl::string_view message);

@@ -7,7 +7,8 @@ namespace pawl {
 enum class CudaMath {
   // As float32: 24 bits of mantissa throughout.
   kFloat32,
-  // On the tensor cores, which round the factors to TF32, 11 bits of mantissa, and add in float32: several times faster.
+  // On the tensor cores, which round the factors to TF32, 11 bits of mantissa, and add in float32:
+  // several times faster.
   kTf32,
 };
 

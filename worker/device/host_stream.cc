@@ -62,13 +62,15 @@ void HostStream::Finish() {
     device_.Free(operand.memory);
     if (!status_.ok()) continue;
     if (operand.is_output) {
-      if (operand.bytes > 0) std::memcpy(const_cast<char*>(operand.host), read[i].data() + operand.begin, operand.bytes);
+      if (operand.bytes > 0)
+        std::memcpy(const_cast<char*>(operand.host), read[i].data() + operand.begin, operand.bytes);
       std::fill_n(written_[i].begin() + operand.begin, operand.bytes, kGuard);
       std::fill_n(read[i].begin() + operand.begin, operand.bytes, kGuard);
     }
     if (read[i] != written_[i]) {
-      Fail(absl::InternalError(absl::StrCat("an operation has changed operand ", i, " of ", operands_.size(),
-                                            operand.is_output ? " beyond its ends" : ", an input")));
+      Fail(absl::InternalError(
+          absl::StrCat("an operation has changed operand ", i, " of ", operands_.size(),
+                       operand.is_output ? " beyond its ends" : ", an input")));
     }
   }
   operands_.clear();
@@ -102,8 +104,8 @@ void HostStream::Copy(ConstMatrix from, Write write, Matrix to) {
   Finish();
 }
 
-void HostStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
-                      ConstMatrix b, float beta, Matrix c) {
+void HostStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+                      ConstMatrix a, ConstMatrix b, float beta, Matrix c) {
   const ConstMatrix left = In(a), right = In(b);
   stream_->Gemm(factors, transpose_a, transpose_b, alpha, left, right, beta, Out(c));
   Finish();
@@ -154,15 +156,16 @@ void HostStream::ReluBackward(ConstMatrix activation, Matrix gradient) {
   Finish();
 }
 
-void HostStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) {
+void HostStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
+                          Matrix pooled) {
   const Entries placed = In(entries);
   const float* const from = In(rows, entries.keys * width);
   stream_->PoolRows(placed, over, from, width, Out(pooled));
   Finish();
 }
 
-void HostStream::PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
-                                  float* rows_gradient) {
+void HostStream::PoolRowsBackward(const Entries& entries, PoolOver over,
+                                  ConstMatrix pooled_gradient, size_t width, float* rows_gradient) {
   const Entries placed = In(entries);
   const ConstMatrix from = In(pooled_gradient);
   stream_->PoolRowsBackward(placed, over, from, width, Out(rows_gradient, entries.keys * width));
@@ -176,8 +179,9 @@ void HostStream::SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* 
   Finish();
 }
 
-void HostStream::SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
-                                   Write write, Matrix vectors_gradient) {
+void HostStream::SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                                   const float* output_gradients, Write write,
+                                   Matrix vectors_gradient) {
   const ConstMatrix from = In(vectors), of_sums = In(sums);
   const float* const of_outputs = In(output_gradients, vectors.rows);
   stream_->SumOfDotsBackward(from, dim, of_sums, of_outputs, write, Out(vectors_gradient));
@@ -190,15 +194,15 @@ void HostStream::PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) {
   Finish();
 }
 
-void HostStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
-                                      Matrix vectors_gradient) {
+void HostStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients,
+                                      Write write, Matrix vectors_gradient) {
   const ConstMatrix from = In(vectors), of_dots = In(dot_gradients);
   stream_->PairwiseDotsBackward(from, dim, of_dots, write, Out(vectors_gradient));
   Finish();
 }
 
-void HostStream::LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
-                              float* gradients, double* loss_sum) {
+void HostStream::LogisticLoss(size_t samples, const float* logits, const float* labels,
+                              float gradient_scale, float* gradients, double* loss_sum) {
   const float* const from = In(logits, samples);
   const float* const of = In(labels, samples);
   float* const to = Out(gradients, samples);
@@ -206,8 +210,8 @@ void HostStream::LogisticLoss(size_t samples, const float* logits, const float* 
   Finish();
 }
 
-void HostStream::SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                             float* gradients, double* loss_sum) {
+void HostStream::SquaredLoss(size_t samples, const float* predictions, const float* labels,
+                             float gradient_scale, float* gradients, double* loss_sum) {
   const float* const from = In(predictions, samples);
   const float* const of = In(labels, samples);
   float* const to = Out(gradients, samples);
@@ -215,8 +219,8 @@ void HostStream::SquaredLoss(size_t samples, const float* predictions, const flo
   Finish();
 }
 
-void HostStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
-                             double* loss_sum) {
+void HostStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale,
+                             Matrix gradients, double* loss_sum) {
   const ConstMatrix from = In(logits);
   const float* const of = In(labels, logits.rows);
   const Matrix to = Out(gradients);
@@ -231,7 +235,8 @@ void HostStream::FindNotFinite(size_t count, const float* x, float* found) {
 }
 
 void HostStream::Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
-                        absl::Span<const UpdatedRow> rows, const float* gradients, float* weights, float* slots) {
+                        absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,
+                        float* slots) {
   size_t elements = 0, slot_elements = 0;
   for (const UpdatedRow& row : rows) {
     elements = std::max(elements, row.begin + row.count);

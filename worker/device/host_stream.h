@@ -12,9 +12,9 @@
 
 namespace pawl {
 
-// Copies an operation's operands to the device, does it there, waits, and copies what it may have changed back. On the
-// device they lie at addresses aligned as on the host, up to 64 bytes, and between guards: an operation that writes beyond
-// its operands is an error. Not thread-safe.
+// Copies an operation's operands to the device, does it there, waits, and copies what it may have
+// changed back. On the device they lie at addresses aligned as on the host, up to 64 bytes, and
+// between guards: an operation that writes beyond its operands is an error. Not thread-safe.
 class HostStream final : public Stream {
  public:
   // `device` must outlive it.
@@ -32,8 +32,8 @@ class HostStream final : public Stream {
   void CopyToHost(const void* from, size_t bytes, void* host) override;
   void Zero(void* data, size_t bytes) override;
   void Copy(ConstMatrix from, Write write, Matrix to) override;
-  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
-            float beta, Matrix c) override;
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+            ConstMatrix a, ConstMatrix b, float beta, Matrix c) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
   void Axpy(size_t count, float alpha, const float* x, float* y) override;
@@ -42,24 +42,27 @@ class HostStream final : public Stream {
   void Sigmoid(size_t count, const float* x, float* y) override;
   void Relu(Matrix x) override;
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) override;
-  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
-                        float* rows_gradient) override;
+  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
+                Matrix pooled) override;
+  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
+                        size_t width, float* rows_gradient) override;
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
-  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients, Write write,
+  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                         const float* output_gradients, Write write,
                          Matrix vectors_gradient) override;
   void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) override;
   void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
                             Matrix vectors_gradient) override;
-  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
-                    double* loss_sum) override;
-  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale, float* gradients,
-                   double* loss_sum) override;
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
+                    float* gradients, double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels,
+                   float gradient_scale, float* gradients, double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
   void FindNotFinite(size_t count, const float* x, float* found) override;
-  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
-              const float* gradients, float* weights, float* slots) override;
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
+              absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,
+              float* slots) override;
 
  private:
   struct Operand {
@@ -71,7 +74,8 @@ class HostStream final : public Stream {
     bool is_output;
   };
 
-  HostStream(Device& device, std::unique_ptr<Stream> stream) : device_(device), stream_(std::move(stream)) {}
+  HostStream(Device& device, std::unique_ptr<Stream> stream)
+      : device_(device), stream_(std::move(stream)) {}
 
   // Where the operand is on the device. One that comes twice is one.
   template <typename T>
@@ -85,7 +89,9 @@ class HostStream final : public Stream {
   ConstMatrix In(ConstMatrix x) { return {In(x.data, Extent(x)), x.rows, x.columns, x.stride}; }
   Matrix Out(Matrix x) { return {Out(x.data, Extent(x)), x.rows, x.columns, x.stride}; }
   Entries In(const Entries& entries);
-  static size_t Extent(ConstMatrix x) { return x.rows == 0 || x.columns == 0 ? 0 : (x.rows - 1) * x.stride + x.columns; }
+  static size_t Extent(ConstMatrix x) {
+    return x.rows == 0 || x.columns == 0 ? 0 : (x.rows - 1) * x.stride + x.columns;
+  }
 
   char* Place(const void* host, size_t bytes, bool is_output);
   // To be called after each operation.

@@ -31,30 +31,37 @@ std::vector<std::string> LibraryPaths(const LoadableLibrary& library) {
   const std::string folder = program.parent_path().string();
   std::vector<std::string> folders = {absl::StrCat(folder, "/"), absl::StrCat(folder, "/../lib/")};
   for (const char* const variable : {"RUNFILES_DIR", "TEST_SRCDIR"}) {
-    if (const char* const root = std::getenv(variable); root != nullptr) folders.push_back(absl::StrCat(root, "/", runfile));
+    if (const char* const root = std::getenv(variable); root != nullptr)
+      folders.push_back(absl::StrCat(root, "/", runfile));
   }
   folders.push_back(absl::StrCat(program.string(), ".runfiles/", runfile));
   for (std::string& path : folders) absl::StrAppend(&path, library.file);
   return folders;
 }
 
-absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view path, absl::string_view message) {
-  const bool lacks_another = absl::StrContains(message, "cannot open shared object file") &&
-                             std::any_of(library.needs.begin(), library.needs.end(),
-                                         [&](const std::string& needed) { return absl::StrContains(message, needed); });
+absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view path,
+                              absl::string_view message) {
+  const bool lacks_another =
+      absl::StrContains(message, "cannot open shared object file") &&
+      std::any_of(library.needs.begin(), library.needs.end(),
+                  [&](const std::string& needed) { return absl::StrContains(message, needed); });
   if (lacks_another) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " needs NVIDIA's libraries, and one was not found: ", message,
-                                                      "; ", library.remedy, ", or name their folder in LD_LIBRARY_PATH"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " needs NVIDIA's libraries, and one was not found: ", message, "; ",
+                     library.remedy, ", or name their folder in LD_LIBRARY_PATH"));
   }
   return absl::FailedPreconditionError(absl::StrCat(path, " cannot be loaded: ", message));
 }
 
-absl::Status OtherBuildError(absl::string_view path, absl::string_view other, absl::string_view own) {
-  return absl::FailedPreconditionError(absl::StrCat(path, " belongs to another build of Pawl: its interface is ", other,
-                                                    ", this program's ", own, "; install both together"));
+absl::Status OtherBuildError(absl::string_view path, absl::string_view other,
+                             absl::string_view own) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " belongs to another build of Pawl: its interface is ", other,
+                   ", this program's ", own, "; install both together"));
 }
 
-absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library, absl::Span<const std::string> paths) {
+absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library,
+                                   absl::Span<const std::string> paths) {
   const std::string* found = nullptr;
   for (const std::string& path : paths) {
     if (access(path.c_str(), F_OK) != 0) continue;
@@ -63,18 +70,20 @@ absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library, absl::Span<co
   }
   if (found == nullptr) {
     return absl::UnimplementedError(absl::StrCat(
-        "this build has no ", library.file,
-        " (it is built where NVIDIA's toolkit is; looked for: ", absl::StrJoin(paths, ", "), "); ", library.instead));
+        "this build has no ", library.file, " (it is built where NVIDIA's toolkit is; looked for: ",
+        absl::StrJoin(paths, ", "), "); ", library.instead));
   }
   if (dlopen(kDriver, RTLD_LAZY | RTLD_LOCAL) == nullptr) {
-    return absl::UnavailableError(absl::StrCat("no NVIDIA driver on this machine: ", kDriver, " was not found (",
-                                               LoaderError(), "); ", library.instead));
+    return absl::UnavailableError(absl::StrCat("no NVIDIA driver on this machine: ", kDriver,
+                                               " was not found (", LoaderError(), "); ",
+                                               library.instead));
   }
   void* const handle = dlopen(found->c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return LibraryLoadError(library, *found, LoaderError());
   void* const function = dlsym(handle, library.function.c_str());
   if (function == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(*found, " is another library: ", LoaderError()));
+    return absl::FailedPreconditionError(
+        absl::StrCat(*found, " is another library: ", LoaderError()));
   }
   return LoadedLibrary{*found, function};
 }

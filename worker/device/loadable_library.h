@@ -1,5 +1,5 @@
-// Libraries of Pawl's own that are loaded when they are asked for, so that one binary runs on machines with and without
-// NVIDIA's libraries.
+// Libraries of Pawl's own that are loaded when they are asked for, so that one binary runs on
+// machines with and without NVIDIA's libraries.
 #ifndef PAWL_WORKER_DEVICE_LOADABLE_LIBRARY_H_
 #define PAWL_WORKER_DEVICE_LOADABLE_LIBRARY_H_
 
@@ -19,15 +19,16 @@ struct LoadableLibrary {
   std::string function;
   // Where Bazel has it, from the workspace's root, with a slash at the end.
   std::string folder;
-  // NVIDIA's libraries that it needs, as the loader calls them (their beginnings), and how to get them.
+  // NVIDIA's libraries that it needs, as the loader calls them (their beginnings), and how to get
+  // them.
   std::vector<std::string> needs;
   std::string remedy;
   // What to do without it.
   std::string instead;
 };
 
-// Where it may lie, in the order in which it is looked for: beside the program, in ../lib beside its folder (a bundle), and
-// where Bazel puts it.
+// Where it may lie, in the order in which it is looked for: beside the program, in ../lib beside
+// its folder (a bundle), and where Bazel puts it.
 std::vector<std::string> LibraryPaths(const LoadableLibrary& library);
 
 struct LoadedLibrary {
@@ -35,16 +36,19 @@ struct LoadedLibrary {
   void* function = nullptr;
 };
 
-// Loads the first of `paths` that there is, for good: what it makes, a status too, may lie there. Errors say what is to be
-// done: UNIMPLEMENTED without the library, UNAVAILABLE without NVIDIA's driver, FAILED_PRECONDITION for one whose own
-// libraries are missing, or that is another library.
-absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library, absl::Span<const std::string> paths);
+// Loads the first of `paths` that there is, for good: what it makes, a status too, may lie there.
+// Errors say what is to be done: UNIMPLEMENTED without the library, UNAVAILABLE without NVIDIA's
+// driver, FAILED_PRECONDITION for one whose own libraries are missing, or that is another library.
+absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library,
+                                   absl::Span<const std::string> paths);
 
 // Why the library at `path` could not be loaded, from what the loader says.
-absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view path, absl::string_view message);
+absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view path,
+                              absl::string_view message);
 
 // It says that its interface is `other`, and not this program's: FAILED_PRECONDITION.
-absl::Status OtherBuildError(absl::string_view path, absl::string_view other, absl::string_view own);
+absl::Status OtherBuildError(absl::string_view path, absl::string_view other,
+                             absl::string_view own);
 
 }  // namespace pawl
 

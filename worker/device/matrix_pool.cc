@@ -11,7 +11,8 @@ absl::StatusOr<Matrix> MatrixPool::Take(size_t rows, size_t columns) {
   const size_t floats = std::max<size_t>(rows * columns, 1);
   auto best = free_.end();
   for (auto piece = free_.begin(); piece != free_.end(); ++piece) {
-    if (piece->floats >= floats && (best == free_.end() || piece->floats < best->floats)) best = piece;
+    if (piece->floats >= floats && (best == free_.end() || piece->floats < best->floats))
+      best = piece;
   }
   Piece piece;
   if (best != free_.end()) {
@@ -26,7 +27,8 @@ absl::StatusOr<Matrix> MatrixPool::Take(size_t rows, size_t columns) {
 }
 
 void MatrixPool::GiveBack(const Matrix& matrix) {
-  const auto piece = std::find_if(taken_.begin(), taken_.end(), [&](const Piece& p) { return p.data == matrix.data; });
+  const auto piece = std::find_if(taken_.begin(), taken_.end(),
+                                  [&](const Piece& p) { return p.data == matrix.data; });
   if (piece == taken_.end()) return;
   free_.push_back(*piece);
   taken_.erase(piece);

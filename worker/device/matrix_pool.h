@@ -11,8 +11,9 @@
 
 namespace pawl {
 
-// Hands out memory of a workspace, and again what was given back. What is given back may still be used by operations that a
-// stream was given before: so all operations on matrices of a pool are given to one stream. Not thread-safe.
+// Hands out memory of a workspace, and again what was given back. What is given back may still be
+// used by operations that a stream was given before: so all operations on matrices of a pool are
+// given to one stream. Not thread-safe.
 class MatrixPool {
  public:
   // `workspace` outlives it.
@@ -20,8 +21,8 @@ class MatrixPool {
   MatrixPool(const MatrixPool&) = delete;
   MatrixPool& operator=(const MatrixPool&) = delete;
 
-  // Uninitialised, of stride `columns`; where and how large the memory is depends on the calls since Reset alone. Errors as
-  // Workspace's.
+  // Uninitialised, of stride `columns`; where and how large the memory is depends on the calls
+  // since Reset alone. Errors as Workspace's.
   absl::StatusOr<Matrix> Take(size_t rows, size_t columns);
   // REQUIRES: Take has made it since Reset, and it was not given back.
   void GiveBack(const Matrix& matrix);

@@ -13,18 +13,22 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name, CudaM
   if (name == "cpu") return std::unique_ptr<Device>(std::make_unique<CpuDevice>());
   const std::optional<int> number = GpuNumber(name);
   if (!number.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("device \"", name, "\": must be cpu or cuda:N, N = 0 for the first GPU"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("device \"", name, "\": must be cpu or cuda:N, N = 0 for the first GPU"));
   }
-  absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice(*number, math, CudaLibraryPaths());
+  absl::StatusOr<std::unique_ptr<Device>> device =
+      OpenCudaDevice(*number, math, CudaLibraryPaths());
   if (!device.ok()) {
-    return absl::Status(device.status().code(), absl::StrCat("device \"", name, "\": ", device.status().message()));
+    return absl::Status(device.status().code(),
+                        absl::StrCat("device \"", name, "\": ", device.status().message()));
   }
   return device;
 }
 
 std::optional<int> GpuNumber(absl::string_view name) {
   int number = 0;
-  if (!absl::ConsumePrefix(&name, "cuda:") || !absl::SimpleAtoi(name, &number) || number < 0) return std::nullopt;
+  if (!absl::ConsumePrefix(&name, "cuda:") || !absl::SimpleAtoi(name, &number) || number < 0)
+    return std::nullopt;
   return number;
 }
 

@@ -12,8 +12,10 @@
 
 namespace pawl {
 
-// "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name; for a GPU the errors of OpenCudaDevice.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name, CudaMath math = CudaMath::kFloat32);
+// "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name; for a GPU the errors of
+// OpenCudaDevice.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name,
+                                                   CudaMath math = CudaMath::kFloat32);
 
 // N of "cuda:N"; nothing for any other name.
 std::optional<int> GpuNumber(absl::string_view name);

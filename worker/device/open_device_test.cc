@@ -23,7 +23,8 @@ TEST(OpenDeviceTest, OpensTheCpu) {
 }
 
 TEST(OpenDeviceTest, RefusesUnknownNames) {
-  for (const std::string name : {"", "tpu", "cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:99999999999"}) {
+  for (const std::string name :
+       {"", "tpu", "cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:99999999999"}) {
     EXPECT_EQ(OpenDevice(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
   }
 }
@@ -31,7 +32,8 @@ TEST(OpenDeviceTest, RefusesUnknownNames) {
 TEST(OpenDeviceTest, KnowsTheNumbersOfGpus) {
   EXPECT_EQ(GpuNumber("cuda:0"), 0);
   EXPECT_EQ(GpuNumber("cuda:12"), 12);
-  for (const char* const other : {"cpu", "cuda:", "cuda:-1", ""}) EXPECT_FALSE(GpuNumber(other).has_value()) << other;
+  for (const char* const other : {"cpu", "cuda:", "cuda:-1", ""})
+    EXPECT_FALSE(GpuNumber(other).has_value()) << other;
 }
 
 TEST(OpenDeviceTest, ParsesTheWaysToMultiply) {
@@ -40,7 +42,8 @@ TEST(OpenDeviceTest, ParsesTheWaysToMultiply) {
   EXPECT_EQ(ParseCudaMath("bf16").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// On a machine with GPUs it opens the first; on another it says what is missing, and never that it knows no such device.
+// On a machine with GPUs it opens the first; on another it says what is missing, and never that it
+// knows no such device.
 TEST(OpenDeviceTest, OpensAGpuOrSaysWhatIsMissing) {
   const auto device = OpenDevice("cuda:0");
   if (device.ok()) {
@@ -53,7 +56,9 @@ TEST(OpenDeviceTest, OpensAGpuOrSaysWhatIsMissing) {
     EXPECT_TRUE(absl::StrContains(message, "libpawl_cuda.so")) << message;
   } else if (!HasDriver()) {
     EXPECT_EQ(device.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_TRUE(absl::StrContains(message, "no NVIDIA driver on this machine: libcuda.so.1 was not found")) << message;
+    EXPECT_TRUE(
+        absl::StrContains(message, "no NVIDIA driver on this machine: libcuda.so.1 was not found"))
+        << message;
   }
 }
 
@@ -61,13 +66,16 @@ TEST(OpenDeviceTest, SaysThatThereIsNoSuchGpu) {
   if (!OpenDevice("cuda:0").ok()) GTEST_SKIP() << "no GPU: " << OpenDevice("cuda:0").status();
   const auto device = OpenDevice("cuda:1000");
   EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StrContains(device.status().message(), "there is no GPU 1000")) << device.status();
+  EXPECT_TRUE(absl::StrContains(device.status().message(), "there is no GPU 1000"))
+      << device.status();
 }
 
 TEST(CudaLoaderTest, WithoutTheLibrarySaysWhereItWasLookedFor) {
-  const auto device = OpenCudaDevice(0, CudaMath::kFloat32, {"/nowhere/libpawl_cuda.so", "/nor/here/libpawl_cuda.so"});
+  const auto device = OpenCudaDevice(0, CudaMath::kFloat32,
+                                     {"/nowhere/libpawl_cuda.so", "/nor/here/libpawl_cuda.so"});
   EXPECT_EQ(device.status().code(), absl::StatusCode::kUnimplemented);
-  for (const char* const part : {"/nowhere/libpawl_cuda.so", "/nor/here/libpawl_cuda.so", "use cpu"}) {
+  for (const char* const part :
+       {"/nowhere/libpawl_cuda.so", "/nor/here/libpawl_cuda.so", "use cpu"}) {
     EXPECT_TRUE(absl::StrContains(device.status().message(), part)) << device.status();
   }
 }
@@ -83,12 +91,14 @@ TEST(CudaLoaderTest, AFileThatIsNoLibraryIsRefused) {
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/libpawl_cuda.so");
   std::ofstream(path) << "no library";
   const auto device = OpenCudaDevice(0, CudaMath::kFloat32, {path});
-  EXPECT_EQ(device.status().code(), HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
+  EXPECT_EQ(device.status().code(),
+            HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
 }
 
 TEST(CudaLoaderTest, WhatTheLoaderSaysBecomesAdvice) {
   const absl::Status without_cublas =
-      CudaLoadError("/a/libpawl_cuda.so", "libcublas.so.13: cannot open shared object file: No such file or directory");
+      CudaLoadError("/a/libpawl_cuda.so",
+                    "libcublas.so.13: cannot open shared object file: No such file or directory");
   EXPECT_EQ(without_cublas.code(), absl::StatusCode::kFailedPrecondition);
   for (const char* const part : {"/a/libpawl_cuda.so", "libcublas.so.13", "LD_LIBRARY_PATH"}) {
     EXPECT_TRUE(absl::StrContains(without_cublas.message(), part)) << without_cublas;

@@ -31,7 +31,9 @@ struct ConstMatrix {
   size_t columns = 0;
   size_t stride = 0;
 
-  ConstMatrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
+  ConstMatrix Columns(size_t begin, size_t count) const {
+    return {data + begin, rows, count, stride};
+  }
 };
 
 // The categorical part of a batch in device memory; the members mean what they
@@ -47,8 +49,8 @@ struct Entries {
   const float* entry_value = nullptr;     // [entries]
 };
 
-// A row of weights, as an update rule sees them: where it begins among the weights and the gradients, how long it is, and
-// where its slots begin among the slots.
+// A row of weights, as an update rule sees them: where it begins among the weights and the
+// gradients, how long it is, and where its slots begin among the slots.
 struct UpdatedRow {
   size_t begin = 0;
   size_t count = 0;
@@ -57,11 +59,12 @@ struct UpdatedRow {
 
 enum class Transpose { kNo, kYes };
 
-// To what a product of matrices rounds its factors before it multiplies them, to nearest and ties to even
-// (client_lib/base/half.h). What they are multiplied to is summed as float32 in any case.
+// To what a product of matrices rounds its factors before it multiplies them, to nearest and ties
+// to even (client_lib/base/half.h). What they are multiplied to is summed as float32 in any case.
 enum class Factors { kFloat32, kBfloat16, kFloat16 };
 
-// What an operation does with what its output holds: replaces it (it may hold anything, also NaN), or adds to it.
+// What an operation does with what its output holds: replaces it (it may hold anything, also NaN),
+// or adds to it.
 enum class Write { kReplace, kAdd };
 
 // Over what entries are summed: one sum for each field of each sample, or one for each sample.

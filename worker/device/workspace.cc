@@ -32,17 +32,21 @@ void Workspace::Reset() {
 }
 
 absl::StatusOr<void*> Workspace::AllocateBytes(size_t count, size_t element_bytes) {
-  const size_t left = max_bytes_ - total_bytes_ + (chunks_.empty() ? 0 : chunks_.back().bytes - used_in_last_);
+  const size_t left =
+      max_bytes_ - total_bytes_ + (chunks_.empty() ? 0 : chunks_.back().bytes - used_in_last_);
   if (count > (left - std::min(left, kAlignment)) / element_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a step needs more than ", max_bytes_, " bytes of device memory: use a smaller batch_size or model"));
+        absl::StrCat("a step needs more than ", max_bytes_,
+                     " bytes of device memory: use a smaller batch_size or model"));
   }
   const size_t bytes = (count * element_bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (chunks_.empty() || chunks_.back().bytes - used_in_last_ < bytes) {
-    const size_t chunk_bytes = std::min(std::max(bytes, next_chunk_bytes_), max_bytes_ - total_bytes_);
+    const size_t chunk_bytes =
+        std::min(std::max(bytes, next_chunk_bytes_), max_bytes_ - total_bytes_);
     if (chunk_bytes < bytes) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("a step needs more than ", max_bytes_, " bytes of device memory: use a smaller batch_size or model"));
+          absl::StrCat("a step needs more than ", max_bytes_,
+                       " bytes of device memory: use a smaller batch_size or model"));
     }
     PAWL_ASSIGN_OR_RETURN(void* data, device_.Allocate(chunk_bytes));
     chunks_.push_back({static_cast<char*>(data), chunk_bytes});

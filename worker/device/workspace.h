@@ -15,14 +15,15 @@ namespace pawl {
 // Hands out memory piece by piece and takes all of it back at once, so that after
 // the first steps no step asks the device for any. Not thread-safe.
 //
-// A stream has memory of its own beside it, which neither max_bytes nor peak_bytes counts: for factors of 16 bits
-// (Stream::Gemm), as much as the largest two factors of one product.
+// A stream has memory of its own beside it, which neither max_bytes nor peak_bytes counts: for
+// factors of 16 bits (Stream::Gemm), as much as the largest two factors of one product.
 class Workspace {
  public:
   // A step that wants more has a batch or a layer that is too large for a worker.
   static constexpr size_t kMaxBytes = size_t{16} << 30;
 
-  explicit Workspace(Device& device, size_t max_bytes = kMaxBytes) : device_(device), max_bytes_(max_bytes) {}
+  explicit Workspace(Device& device, size_t max_bytes = kMaxBytes)
+      : device_(device), max_bytes_(max_bytes) {}
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -30,8 +31,8 @@ class Workspace {
   // What was handed out before is no longer valid. REQUIRES: no stream uses it any more.
   void Reset();
 
-  // Grows whenever addresses change: those that were handed out at the same count, in the same order and with the same sizes
-  // since Reset, are the same.
+  // Grows whenever addresses change: those that were handed out at the same count, in the same
+  // order and with the same sizes since Reset, are the same.
   uint64_t layout() const { return layout_; }
 
   // The most that was handed out between one Reset and the next.

@@ -65,8 +65,10 @@ TEST(WorkspaceTest, RefusesMoreThanItsLimitAndRecovers) {
   CpuDevice device;
   Workspace workspace(device, 1 << 20);
   ASSERT_TRUE(workspace.Allocate<float>(200000).ok());
-  EXPECT_EQ(workspace.Allocate<float>(100000).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(workspace.Allocate<float>(SIZE_MAX / 2).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(workspace.Allocate<float>(100000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(workspace.Allocate<float>(SIZE_MAX / 2).status().code(),
+            absl::StatusCode::kResourceExhausted);
   workspace.Reset();
   EXPECT_TRUE(workspace.Allocate<float>(250000).ok());
 }

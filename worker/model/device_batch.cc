@@ -36,7 +36,8 @@ absl::Status DeviceBatch::Load(const Batch& batch, Stream* upload) {
 }
 
 absl::StatusOr<const DeviceBatch*> DeviceBatches::Load(const Batch& batch) {
-  if (!batches_[present_].Holds(batch) && batches_[1 - present_].Holds(batch)) present_ = 1 - present_;
+  if (!batches_[present_].Holds(batch) && batches_[1 - present_].Holds(batch))
+    present_ = 1 - present_;
   if (!batches_[present_].Holds(batch)) {
     batches_[1 - present_].Forget();
     PAWL_RETURN_IF_ERROR(batches_[present_].Load(batch, upload_));
@@ -50,7 +51,8 @@ void DeviceBatches::Prefetch(const Batch* next) {
   // By another try of the same computation.
   if (next != nullptr && other.Holds(*next)) return;
   other.Forget();
-  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is its turn.
+  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is
+  // its turn.
   if (next != nullptr && upload_ != nullptr) other.Load(*next, upload_).IgnoreError();
 }
 

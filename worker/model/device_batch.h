@@ -21,9 +21,10 @@ class DeviceBatch {
   // `device` must outlive this.
   explicit DeviceBatch(Device& device) : device_(device), workspace_(device) {}
 
-  // Copies the batch to the device by `upload`, which is not used where the device reads the host's memory: then this refers
-  // to the batch. RESOURCE_EXHAUSTED: it does not fit, and this holds nothing. REQUIRES: the batch is as it is until the
-  // stream has done it, or for as long as this is used; no stream uses what was loaded before.
+  // Copies the batch to the device by `upload`, which is not used where the device reads the host's
+  // memory: then this refers to the batch. RESOURCE_EXHAUSTED: it does not fit, and this holds
+  // nothing. REQUIRES: the batch is as it is until the stream has done it, or for as long as this
+  // is used; no stream uses what was loaded before.
   absl::Status Load(const Batch& batch, Stream* upload);
   // What it holds is of no use any more.
   void Forget() { batch_ = nullptr; }
@@ -50,16 +51,19 @@ class DeviceBatch {
 // The batch that is computed with, and the next one, which is copied meanwhile. Not thread-safe.
 class DeviceBatches {
  public:
-  // Copies go by `upload`, for which `compute` waits; null where the device reads the host's memory. All outlive this.
+  // Copies go by `upload`, for which `compute` waits; null where the device reads the host's
+  // memory. All outlive this.
   DeviceBatches(Device& device, Stream& compute, Stream* upload)
       : compute_(compute), upload_(upload), batches_{DeviceBatch(device), DeviceBatch(device)} {}
 
-  // The batch in the memory of the device, by now or by what the upload stream was given, before what `compute` is given
-  // from now on: found where it is, as one more computation finds it, or one with a batch that was fetched before, or
-  // loaded. It is the present one then. Errors as DeviceBatch::Load.
+  // The batch in the memory of the device, by now or by what the upload stream was given, before
+  // what `compute` is given from now on: found where it is, as one more computation finds it, or
+  // one with a batch that was fetched before, or loaded. It is the present one then. Errors as
+  // DeviceBatch::Load.
   absl::StatusOr<const DeviceBatch*> Load(const Batch& batch);
   const DeviceBatch& present() const { return batches_[present_]; }
-  // Begins to copy the batch of the next computation, if there is one; only a Load of that one finds it.
+  // Begins to copy the batch of the next computation, if there is one; only a Load of that one
+  // finds it.
   void Prefetch(const Batch* next);
   // It may change from now on; all may.
   void Forget(const Batch& batch);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/model/model_test_util.h"
+#include "worker/model/testing/model_test_util.h"
 #include "worker/model/training_model.h"
 
 namespace pawl {
@@ -37,7 +37,8 @@ struct Sample {
 using Labeler = std::function<float(const Sample&)>;
 
 // Every key is in every batch, so that keys and parameters stay in one order.
-Batch MakeBatch(uint32_t samples, const DataShape& shape, const Labeler& labeler, std::mt19937& random) {
+Batch MakeBatch(uint32_t samples, const DataShape& shape, const Labeler& labeler,
+                std::mt19937& random) {
   Batch batch;
   batch.samples = samples;
   batch.numeric_count = shape.numeric_count;
@@ -69,11 +70,16 @@ struct Outcome {
   std::vector<float> labels;
 
   double MeanLogLoss() const { return predictions.sums.logloss_sum / predictions.sums.samples; }
-  double Accuracy() const { return static_cast<double>(predictions.sums.correct) / predictions.sums.samples; }
-  double Rmse() const { return std::sqrt(predictions.sums.squared_error_sum / predictions.sums.samples); }
+  double Accuracy() const {
+    return static_cast<double>(predictions.sums.correct) / predictions.sums.samples;
+  }
+  double Rmse() const {
+    return std::sqrt(predictions.sums.squared_error_sum / predictions.sums.samples);
+  }
 };
 
-Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& labeler, float learning_rate, int steps) {
+Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& labeler,
+              float learning_rate, int steps) {
   std::mt19937 random(11);
   CpuDevice device;
   auto model = TrainingModel::Create(JobOf(spec), shape, device);
@@ -83,7 +89,8 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
   for (size_t t = 0; t < parameters.size(); ++t) {
     const TableSpec& table = (*model)->tables()[t];
     for (float& value : parameters[t]) {
-      if (table.initializer().has_normal()) value = std::normal_distribution<float>(0, 0.3f)(random);
+      if (table.initializer().has_normal())
+        value = std::normal_distribution<float>(0, 0.3f)(random);
       if (table.initializer().has_xavier()) {
         const float bound = std::sqrt(6.0f / (table.shape(0) + table.shape(1)));
         value = std::uniform_real_distribution<float>(-bound, bound)(random);
@@ -93,12 +100,14 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     const Batch batch = MakeBatch(256, shape, labeler, random);
-    const auto loss = (*model)->ComputeGradients(batch, parameters.spans(), 1.0f / batch.samples, gradients.mutable_spans());
+    const auto loss = (*model)->ComputeGradients(batch, parameters.spans(), 1.0f / batch.samples,
+                                                 gradients.mutable_spans());
     EXPECT_TRUE(loss.ok()) << loss.status();
     (step == 0 ? outcome.first_loss : outcome.last_loss) = loss->loss_sum / loss->samples;
     for (size_t t = 0; t < parameters.size(); ++t) {
       // A key is in a twelfth of the samples: its gradient is that much smaller.
-      const float rate = learning_rate * ((*model)->tables()[t].kind() == SPARSE ? kKeysInField : 1);
+      const float rate =
+          learning_rate * ((*model)->tables()[t].kind() == SPARSE ? kKeysInField : 1);
       for (size_t i = 0; i < parameters[t].size(); ++i) parameters[t][i] -= rate * gradients[t][i];
     }
   }
@@ -109,11 +118,17 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
 }
 
 // Says "yes" for high categories of the fields together; a line separates the classes.
-float Additive(const Sample& sample) { return sample.categories[0] + sample.categories[1] >= kKeysInField ? 1 : 0; }
+float Additive(const Sample& sample) {
+  return sample.categories[0] + sample.categories[1] >= kKeysInField ? 1 : 0;
+}
 // Says "yes" if both fields are of the same kind: no field alone says anything.
-float Interaction(const Sample& sample) { return (sample.categories[0] + sample.categories[1]) % 2 == 0 ? 1 : 0; }
+float Interaction(const Sample& sample) {
+  return (sample.categories[0] + sample.categories[1]) % 2 == 0 ? 1 : 0;
+}
 // Both: a field must match the sign of a number.
-float CrossedWithNumber(const Sample& sample) { return (sample.categories[0] % 2 == 0) == (sample.numerics[0] > 0) ? 1 : 0; }
+float CrossedWithNumber(const Sample& sample) {
+  return (sample.categories[0] % 2 == 0) == (sample.numerics[0] > 0) ? 1 : 0;
+}
 
 TEST(LearningTest, LogisticRegressionLearnsWhatIsAdditive) {
   const Outcome outcome = Train("logistic_regression {}", {0, 3}, Additive, 1.0f, 400);
@@ -128,7 +143,9 @@ TEST(LearningTest, LogisticRegressionCannotLearnAnInteraction) {
 }
 
 TEST(LearningTest, LogisticRegressionLearnsFromNumbers) {
-  const auto labeler = [](const Sample& sample) { return sample.numerics[0] > sample.numerics[1] ? 1.0f : 0.0f; };
+  const auto labeler = [](const Sample& sample) {
+    return sample.numerics[0] > sample.numerics[1] ? 1.0f : 0.0f;
+  };
   const Outcome outcome = Train("logistic_regression {}", {2, 0}, labeler, 3.0f, 300);
   EXPECT_LT(outcome.MeanLogLoss(), 0.15);
 }
@@ -141,18 +158,21 @@ TEST(LearningTest, FmLearnsAnInteraction) {
 }
 
 TEST(LearningTest, WideDeepLearnsAnInteraction) {
-  const Outcome outcome = Train("wide_deep { dim: 4 hidden: 32 hidden: 16 }", {0, 3}, Interaction, 0.2f, 800);
+  const Outcome outcome =
+      Train("wide_deep { dim: 4 hidden: 32 hidden: 16 }", {0, 3}, Interaction, 0.2f, 800);
   EXPECT_LT(outcome.MeanLogLoss(), 0.1);
   EXPECT_GT(Auc(outcome.predictions.scores, outcome.labels), 0.99);
 }
 
 TEST(LearningTest, WideDeepCrossesAFieldWithANumber) {
-  const Outcome outcome = Train("wide_deep { dim: 4 hidden: 32 hidden: 16 }", {1, 2}, CrossedWithNumber, 0.2f, 1200);
+  const Outcome outcome =
+      Train("wide_deep { dim: 4 hidden: 32 hidden: 16 }", {1, 2}, CrossedWithNumber, 0.2f, 1200);
   EXPECT_LT(outcome.MeanLogLoss(), 0.2);
 }
 
 TEST(LearningTest, DeepFmLearnsAnInteraction) {
-  const Outcome outcome = Train("deepfm { dim: 4 hidden: 16 hidden: 8 }", {0, 3}, Interaction, 0.1f, 400);
+  const Outcome outcome =
+      Train("deepfm { dim: 4 hidden: 16 hidden: 8 }", {0, 3}, Interaction, 0.1f, 400);
   EXPECT_LT(outcome.MeanLogLoss(), 0.1);
   EXPECT_GT(Auc(outcome.predictions.scores, outcome.labels), 0.99);
 }
@@ -164,7 +184,8 @@ TEST(LearningTest, DlrmLearnsAnInteraction) {
 }
 
 TEST(LearningTest, DlrmCrossesAFieldWithANumber) {
-  const Outcome outcome = Train("dlrm { dim: 8 bottom: 16 bottom: 8 top: 16 }", {1, 2}, CrossedWithNumber, 0.2f, 1200);
+  const Outcome outcome =
+      Train("dlrm { dim: 8 bottom: 16 bottom: 8 top: 16 }", {1, 2}, CrossedWithNumber, 0.2f, 1200);
   EXPECT_LT(outcome.MeanLogLoss(), 0.2);
 }
 
@@ -174,7 +195,8 @@ TEST(LearningTest, MlpLearnsThreeClassesThatNoLineSeparates) {
     const float radius = std::hypot(sample.numerics[0], sample.numerics[1]);
     return radius < 0.45f ? 0.0f : (radius < 0.85f ? 1.0f : 2.0f);
   };
-  const Outcome outcome = Train("mlp { hidden: 32 hidden: 16 classes: 3 }", {2, 0}, labeler, 0.5f, 4000);
+  const Outcome outcome =
+      Train("mlp { hidden: 32 hidden: 16 classes: 3 }", {2, 0}, labeler, 0.5f, 4000);
   EXPECT_GT(outcome.Accuracy(), 0.93);
   const Outcome linear = Train("mlp { classes: 3 }", {2, 0}, labeler, 0.3f, 500);
   EXPECT_LT(linear.Accuracy(), 0.6);
@@ -190,7 +212,8 @@ TEST(LearningTest, MatrixFactorizationFindsPlantedFactors) {
     const float* i = &item[sample.categories[1] * 3];
     return 3.5f + u[0] + i[0] + u[1] * i[1] + u[2] * i[2];
   };
-  const Outcome outcome = Train("matrix_factorization { dim: 4 mean: 3.5 }", {0, 2}, labeler, 0.1f, 1500);
+  const Outcome outcome =
+      Train("matrix_factorization { dim: 4 mean: 3.5 }", {0, 2}, labeler, 0.1f, 1500);
   EXPECT_GT(outcome.first_loss, 0.3);
   EXPECT_LT(outcome.Rmse(), 0.05);
 }

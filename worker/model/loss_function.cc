@@ -19,11 +19,13 @@ absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
     case LOGISTIC:
     case SQUARED:
       if (!has_classes) return spec.loss();
-      return absl::InvalidArgumentError(absl::StrCat("model.loss: must be SOFTMAX_CROSS_ENTROPY for ", output_count,
-                                                     " classes, is ", Loss_Name(spec.loss())));
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.loss: must be SOFTMAX_CROSS_ENTROPY for ", output_count,
+                       " classes, is ", Loss_Name(spec.loss())));
     case SOFTMAX_CROSS_ENTROPY:
       if (has_classes) return spec.loss();
-      return absl::InvalidArgumentError("model.loss: SOFTMAX_CROSS_ENTROPY needs model.mlp with classes > 1");
+      return absl::InvalidArgumentError(
+          "model.loss: SOFTMAX_CROSS_ENTROPY needs model.mlp with classes > 1");
     default:
       return absl::InvalidArgumentError(absl::StrCat("model.loss: ", spec.loss(), " is no loss"));
   }
@@ -42,15 +44,17 @@ absl::Status LossFunction::CheckLabels(const Batch& batch) const {
     switch (kind_) {
       case LOGISTIC:
         if (label == 0 || label == 1 || label == -1) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ",
-                                                       label, "; label { greater_than } of a CSV column makes it so"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ", label,
+                         "; label { greater_than } of a CSV column makes it so"));
       case SOFTMAX_CROSS_ENTROPY:
         if (label >= 0 && label < output_count_ && label == std::floor(label)) continue;
-        return absl::InvalidArgumentError(
-            absl::StrCat("label of sample ", s, ": must be a class, 0 to ", output_count_ - 1, ", is ", label));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "label of sample ", s, ": must be a class, 0 to ", output_count_ - 1, ", is ", label));
       default:
         if (std::isfinite(label)) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be finite, is ", label));
+        return absl::InvalidArgumentError(
+            absl::StrCat("label of sample ", s, ": must be finite, is ", label));
     }
   }
   return absl::OkStatus();
@@ -58,31 +62,36 @@ absl::Status LossFunction::CheckLabels(const Batch& batch) const {
 
 absl::Status LossFunction::CheckLabels(const LabelSummary& labels, absl::string_view whose) const {
   const auto refuse = [&](absl::string_view wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(whose, " go from ", labels.min, " to ", labels.max, "; ", wanted));
+    return absl::InvalidArgumentError(
+        absl::StrCat(whose, " go from ", labels.min, " to ", labels.max, "; ", wanted));
   };
   switch (kind_) {
     case LOGISTIC:
       if (labels.integers && labels.min >= -1 && labels.max <= 1) return absl::OkStatus();
       return refuse(
-          "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV column, or model.loss: "
+          "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV "
+          "column, or model.loss: "
           "SQUARED");
     case SOFTMAX_CROSS_ENTROPY:
-      if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(output_count_)) return absl::OkStatus();
+      if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(output_count_))
+        return absl::OkStatus();
       return refuse(absl::StrCat("model.mlp.classes says 0 to ", output_count_ - 1));
     default:
       return absl::OkStatus();
   }
 }
 
-void LossFunction::Enqueue(Stream& stream, Matrix outputs, const float* labels, float gradient_scale,
-                           Matrix output_gradients, double* loss_sum) const {
+void LossFunction::Enqueue(Stream& stream, Matrix outputs, const float* labels,
+                           float gradient_scale, Matrix output_gradients, double* loss_sum) const {
   switch (kind_) {
     case SOFTMAX_CROSS_ENTROPY:
       return stream.SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
     case SQUARED:
-      return stream.SquaredLoss(outputs.rows, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      return stream.SquaredLoss(outputs.rows, outputs.data, labels, gradient_scale,
+                                output_gradients.data, loss_sum);
     default:
-      return stream.LogisticLoss(outputs.rows, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      return stream.LogisticLoss(outputs.rows, outputs.data, labels, gradient_scale,
+                                 output_gradients.data, loss_sum);
   }
 }
 
@@ -98,13 +107,15 @@ Predictions LossFunction::Judge(const Batch& batch, absl::Span<const float> outp
       case SOFTMAX_CROSS_ENTROPY: {
         const size_t best = std::max_element(output, output + output_count) - output;
         double normalizer = 0;
-        for (size_t c = 0; c < output_count; ++c) normalizer += std::exp(static_cast<double>(output[c]) - output[best]);
+        for (size_t c = 0; c < output_count; ++c)
+          normalizer += std::exp(static_cast<double>(output[c]) - output[best]);
         for (size_t c = 0; c < output_count; ++c) {
-          predictions.probabilities.push_back(
-              static_cast<float>(std::exp(static_cast<double>(output[c]) - output[best]) / normalizer));
+          predictions.probabilities.push_back(static_cast<float>(
+              std::exp(static_cast<double>(output[c]) - output[best]) / normalizer));
         }
         const size_t label_class = static_cast<size_t>(label);
-        sums.logloss_sum += std::log(normalizer) - (static_cast<double>(output[label_class]) - output[best]);
+        sums.logloss_sum +=
+            std::log(normalizer) - (static_cast<double>(output[label_class]) - output[best]);
         sums.correct += best == label_class;
         predictions.scores.push_back(static_cast<float>(best));
         break;

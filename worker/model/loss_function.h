@@ -20,23 +20,24 @@ namespace pawl {
 // A value. Another loss is another case of each of its functions.
 class LossFunction {
  public:
-  // The model's loss, or the one that goes with it where it names none. INVALID_ARGUMENT, naming the field, for one that
-  // does not go with so many outputs for a sample.
+  // The model's loss, or the one that goes with it where it names none. INVALID_ARGUMENT, naming
+  // the field, for one that does not go with so many outputs for a sample.
   static absl::StatusOr<LossFunction> Create(const Model& spec, uint32_t output_count);
 
   Loss kind() const { return kind_; }
 
-  // LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the class, from 0 to one less than there are outputs,
-  // SQUARED any finite number. INVALID_ARGUMENT naming the sample.
+  // LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the class, from 0 to one
+  // less than there are outputs, SQUARED any finite number. INVALID_ARGUMENT naming the sample.
   absl::Status CheckLabels(const Batch& batch) const;
   // The same of a whole file; `whose` begins the error's words.
   absl::Status CheckLabels(const LabelSummary& labels, absl::string_view whose) const;
 
   // Gives the stream the sum of the samples' losses and, times gradient_scale, its gradients.
-  void Enqueue(Stream& stream, Matrix outputs, const float* labels, float gradient_scale, Matrix output_gradients,
-               double* loss_sum) const;
+  void Enqueue(Stream& stream, Matrix outputs, const float* labels, float gradient_scale,
+               Matrix output_gradients, double* loss_sum) const;
 
-  // What outputs in the host's memory, [samples, outputs], say and how good that is. REQUIRES: CheckLabels(batch) is OK.
+  // What outputs in the host's memory, [samples, outputs], say and how good that is. REQUIRES:
+  // CheckLabels(batch) is OK.
   Predictions Judge(const Batch& batch, absl::Span<const float> outputs) const;
 
  private:

@@ -41,9 +41,11 @@ TEST(LossFunctionTest, OneThatDoesNotGoWithTheOutputsIsRefused) {
 }
 
 TEST(LossFunctionTest, EachKindTakesItsLabels) {
-  for (const float label : {-1.0f, 0.0f, 1.0f, 2.0f, 3.0f, 0.5f, std::numeric_limits<float>::infinity()}) {
+  for (const float label :
+       {-1.0f, 0.0f, 1.0f, 2.0f, 3.0f, 0.5f, std::numeric_limits<float>::infinity()}) {
     EXPECT_EQ(Takes(Make(LOGISTIC), label), std::abs(label) == 1 || label == 0) << label;
-    EXPECT_EQ(Takes(Make(SOFTMAX_CROSS_ENTROPY, 3), label), label == 0 || label == 1 || label == 2) << label;
+    EXPECT_EQ(Takes(Make(SOFTMAX_CROSS_ENTROPY, 3), label), label == 0 || label == 1 || label == 2)
+        << label;
     EXPECT_EQ(Takes(Make(SQUARED), label), std::isfinite(label)) << label;
   }
 }

@@ -6,7 +6,8 @@
 namespace pawl {
 
 RecordedSteps::Step* RecordedSteps::Find(const StepKey& key) {
-  const auto known = std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) { return step.key == key; });
+  const auto known =
+      std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) { return step.key == key; });
   return known == steps_.end() ? nullptr : &*known;
 }
 

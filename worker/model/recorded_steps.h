@@ -1,4 +1,5 @@
-// The steps of a model that are played instead of given to the device one operation after the other.
+// The steps of a model that are played instead of given to the device one operation after the
+// other.
 #ifndef PAWL_WORKER_MODEL_RECORDED_STEPS_H_
 #define PAWL_WORKER_MODEL_RECORDED_STEPS_H_
 
@@ -29,14 +30,14 @@ struct StepKey {
 // Those of the workspace's present layout, the oldest first. Not thread-safe.
 class RecordedSteps {
  public:
-  // Of two batches' places, two of the parameters, steps of two sizes (the last of an epoch is shorter) and a dozen loss
-  // scales.
+  // Of two batches' places, two of the parameters, steps of two sizes (the last of an epoch is
+  // shorter) and a dozen loss scales.
   static constexpr size_t kMaxSteps = 96;
 
   struct Step {
     StepKey key;
-    // Null when there was one such step yet, which was not recorded: the first one of a size makes the workspace grow, and
-    // the device prepare what its operations need.
+    // Null when there was one such step yet, which was not recorded: the first one of a size makes
+    // the workspace grow, and the device prepare what its operations need.
     std::unique_ptr<Recording> recording;
     double* loss_sum = nullptr;
     // Tables in the order in which their gradients are final.
@@ -45,7 +46,8 @@ class RecordedSteps {
 
   // Null: no such step has been done. Good until Remember.
   Step* Find(const StepKey& key);
-  // Such a step has been done without a recording. Those of other layouts are never found again, and go.
+  // Such a step has been done without a recording. Those of other layouts are never found again,
+  // and go.
   void Remember(StepKey key);
 
  private:

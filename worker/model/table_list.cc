@@ -7,7 +7,8 @@ constexpr float kDefaultStddev = 0.01f;
 
 }  // namespace
 
-size_t TableList::AddDense(std::string name, const std::vector<uint64_t>& shape, Initializer initializer) {
+size_t TableList::AddDense(std::string name, const std::vector<uint64_t>& shape,
+                           Initializer initializer) {
   TableSpec& spec = specs_.emplace_back();
   spec.set_name(std::move(name));
   spec.set_kind(DENSE);

@@ -17,7 +17,8 @@ namespace pawl {
 class TableList {
  public:
   TableList(Optimizer dense_optimizer, Optimizer sparse_optimizer)
-      : dense_optimizer_(std::move(dense_optimizer)), sparse_optimizer_(std::move(sparse_optimizer)) {}
+      : dense_optimizer_(std::move(dense_optimizer)),
+        sparse_optimizer_(std::move(sparse_optimizer)) {}
 
   size_t AddDense(std::string name, const std::vector<uint64_t>& shape, Initializer initializer);
   size_t AddSparse(std::string name, uint32_t row_width, Initializer initializer);

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/model_layers.h"
-#include "server/optimizer/finite.h"
+#include "server/optimizer/math/finite.h"
 #include "worker/data/batch_check.h"
-#include "worker/model/networks.h"
+#include "worker/model/networks/networks.h"
 
 namespace pawl {
 namespace {
@@ -32,8 +32,9 @@ Factors FactorsOf(ElementType type) {
 std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableSpec>& tables) {
   std::vector<bool> recomputes(tables.size());
   for (const std::string& layer : LayersOf(model)) {
-    const bool is_named = std::any_of(model.recompute().begin(), model.recompute().end(),
-                                      [&](const std::string& name) { return name == layer || name == "all"; });
+    const bool is_named =
+        std::any_of(model.recompute().begin(), model.recompute().end(),
+                    [&](const std::string& name) { return name == layer || name == "all"; });
     for (size_t t = 0; t < tables.size(); ++t) {
       if (is_named && tables[t].name() == absl::StrCat(layer, "/weight")) recomputes[t] = true;
     }
@@ -42,7 +43,8 @@ std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableS
 }
 
 absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
-  return absl::InvalidArgumentError(absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
 }
 
 }  // namespace
@@ -56,14 +58,20 @@ float FirstLossScale(const Precision& precision) {
   return precision.loss_scale() == 0 ? kDefault : precision.loss_scale();
 }
 
-absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job, const DataShape& shape, Device& device,
-                                                                     bool records_steps, bool dense_on_device) {
+absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job,
+                                                                     const DataShape& shape,
+                                                                     Device& device,
+                                                                     bool records_steps,
+                                                                     bool dense_on_device) {
   if (job.optimizer().kind_case() == Optimizer::KIND_NOT_SET) {
     return absl::InvalidArgumentError("optimizer: must be set");
   }
-  TableList tables(job.optimizer(), job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, CreateNetwork(job.model(), shape, tables));
-  PAWL_ASSIGN_OR_RETURN(const LossFunction loss, LossFunction::Create(job.model(), network->output_count()));
+  TableList tables(job.optimizer(),
+                   job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network,
+                        CreateNetwork(job.model(), shape, tables));
+  PAWL_ASSIGN_OR_RETURN(const LossFunction loss,
+                        LossFunction::Create(job.model(), network->output_count()));
   PAWL_RETURN_IF_ERROR(ValidateRecompute(job.model()));
   Options options;
   options.factors = FactorsOf(job.precision().compute());
@@ -75,7 +83,8 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
                           std::all_of(tables.specs().begin(), tables.specs().end(),
                                       [](const TableSpec& table) { return table.kind() == DENSE; });
   for (const TableSpec& table : tables.specs()) {
-    options.stays_on_device.push_back(dense_on_device && !device.SharesHostMemory() && table.kind() == DENSE);
+    options.stays_on_device.push_back(dense_on_device && !device.SharesHostMemory() &&
+                                      table.kind() == DENSE);
   }
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
@@ -83,11 +92,12 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
     PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
     PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());
   }
-  return absl::WrapUnique(
-      new TrainingModel(shape, loss, tables.specs(), std::move(options), std::move(network), device, std::move(streams)));
+  return absl::WrapUnique(new TrainingModel(shape, loss, tables.specs(), std::move(options),
+                                            std::move(network), device, std::move(streams)));
 }
 
-TrainingModel::TrainingModel(const DataShape& shape, LossFunction loss, std::vector<TableSpec> tables, Options options,
+TrainingModel::TrainingModel(const DataShape& shape, LossFunction loss,
+                             std::vector<TableSpec> tables, Options options,
                              std::unique_ptr<Network> network, Device& device, Streams streams)
     : shape_(shape),
       loss_(loss),
@@ -104,15 +114,17 @@ size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
   return TableWidth(tables_[table]) * (tables_[table].kind() == SPARSE ? keys : 1);
 }
 
-absl::Status TrainingModel::CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const {
+absl::Status TrainingModel::CheckInputs(
+    const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const {
   PAWL_RETURN_IF_ERROR(CheckBatch(batch, shape_));
   PAWL_RETURN_IF_ERROR(loss_.CheckLabels(batch));
 
-  if (parameters.size() != tables_.size()) return WrongSize("parameters", tables_.size(), parameters.size());
+  if (parameters.size() != tables_.size())
+    return WrongSize("parameters", tables_.size(), parameters.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (parameters[t].size() != SpanSize(t, batch.keys.size())) {
-      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()), SpanSize(t, batch.keys.size()),
-                       parameters[t].size());
+      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()),
+                       SpanSize(t, batch.keys.size()), parameters[t].size());
     }
   }
   return absl::OkStatus();
@@ -131,9 +143,9 @@ absl::Status TrainingModel::Synchronize() {
   return status;
 }
 
-absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
-                                                   const std::vector<bool>& stays, const ParameterGate& gate,
-                                                   absl::Status* gate_status) {
+absl::StatusOr<ModelStep> TrainingModel::BeginStep(
+    const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+    const std::vector<bool>& stays, const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
   layout_of_step_ = workspace_.layout();
   pool_.Reset();
@@ -144,7 +156,8 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
   step.entries = there->entries();
   step.numerics = there->numerics();
   if (device_.SharesHostMemory()) {
-    for (const absl::Span<const float> values : parameters) step.parameters.push_back(values.data());
+    for (const absl::Span<const float> values : parameters)
+      step.parameters.push_back(values.data());
     step.await = [gate, gate_status](size_t table) {
       if (gate != nullptr && gate_status->ok()) *gate_status = gate(table);
     };
@@ -169,23 +182,28 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
   return step;
 }
 
-absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
-                                                        absl::Span<const absl::Span<const float>> parameters,
-                                                        float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                        const GradientHooks& hooks) {
+absl::StatusOr<LossSum> TrainingModel::ComputeGradients(
+    const Batch& batch, absl::Span<const absl::Span<const float>> parameters, float gradient_scale,
+    absl::Span<const absl::Span<float>> gradients, const GradientHooks& hooks) {
   bool is_refused = true;
-  // The caller may change the batch when this returns; which is next after a call that was refused nobody knows.
-  const absl::Cleanup forget = [this, &batch, &is_refused] { is_refused ? batches_.ForgetAll() : batches_.Forget(batch); };
+  // The caller may change the batch when this returns; which is next after a call that was refused
+  // nobody knows.
+  const absl::Cleanup forget = [this, &batch, &is_refused] {
+    is_refused ? batches_.ForgetAll() : batches_.Forget(batch);
+  };
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
-  if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
+  if (gradients.size() != tables_.size())
+    return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (gradients[t].size() != parameters[t].size()) {
-      return WrongSize(absl::StrCat("gradients of ", tables_[t].name()), parameters[t].size(), gradients[t].size());
+      return WrongSize(absl::StrCat("gradients of ", tables_[t].name()), parameters[t].size(),
+                       gradients[t].size());
     }
   }
 
   is_refused = false;
-  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, hooks);
+  if (!options_.loss_scale.has_value())
+    return ComputeOnce(batch, parameters, gradient_scale, gradients, hooks);
 
   LossSum result;
   // In which the tables' gradients became final.
@@ -197,16 +215,17 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   float scale = *options_.loss_scale;
   while (true) {
     order.clear();
-    PAWL_ASSIGN_OR_RETURN(result, ComputeOnce(batch, parameters, gradient_scale * scale, gradients, of_try));
+    PAWL_ASSIGN_OR_RETURN(
+        result, ComputeOnce(batch, parameters, gradient_scale * scale, gradients, of_try));
     // What it let in stays in.
     of_try.gate = nullptr;
     PAWL_ASSIGN_OR_RETURN(const size_t bad, FirstNotFinite(gradients));
     // The forward pass does not depend on the scale.
     if (bad == gradients.size() || !std::isfinite(result.loss_sum)) break;
     if (scale == 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the gradient of table `", tables_[bad].name(),
-                       "` is not finite though the loss is, with a loss scale of 1 too: ", kBeyondFloat16));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the gradient of table `", tables_[bad].name(),
+          "` is not finite though the loss is, with a loss scale of 1 too: ", kBeyondFloat16));
     }
     if (hooks.try_gate != nullptr) PAWL_RETURN_IF_ERROR(hooks.try_gate());
     scale = std::max(scale / 4, 1.0f);
@@ -220,8 +239,10 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   return result;
 }
 
-absl::StatusOr<size_t> TrainingModel::FirstNotFinite(absl::Span<const absl::Span<float>> gradients) {
-  const size_t staying = std::count(options_.stays_on_device.begin(), options_.stays_on_device.end(), true);
+absl::StatusOr<size_t> TrainingModel::FirstNotFinite(
+    absl::Span<const absl::Span<float>> gradients) {
+  const size_t staying =
+      std::count(options_.stays_on_device.begin(), options_.stays_on_device.end(), true);
   std::vector<float> found(staying);
   if (staying > 0) {
     // What may be refused comes first: nothing may be under way to `found` when this returns.
@@ -236,8 +257,9 @@ absl::StatusOr<size_t> TrainingModel::FirstNotFinite(absl::Span<const absl::Span
   }
   size_t next = 0;
   for (size_t t = 0; t < gradients.size(); ++t) {
-    const bool is_finite =
-        options_.stays_on_device[t] ? found[next++] == 0 : AllFinite(gradients[t].data(), gradients[t].size());
+    const bool is_finite = options_.stays_on_device[t]
+                               ? found[next++] == 0
+                               : AllFinite(gradients[t].data(), gradients[t].size());
     if (!is_finite) return t;
   }
   return gradients.size();
@@ -252,12 +274,13 @@ absl::Status TrainingModel::ScaleGradient(size_t table, float factor, absl::Span
   return absl::OkStatus();
 }
 
-absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
-                                                   float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                   const GradientHooks& hooks) {
+absl::StatusOr<LossSum> TrainingModel::ComputeOnce(
+    const Batch& batch, absl::Span<const absl::Span<const float>> parameters, float gradient_scale,
+    absl::Span<const absl::Span<float>> gradients, const GradientHooks& hooks) {
   LossSum result;
   std::vector<InFlight> in_flight;
-  absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, hooks, &result, &in_flight);
+  absl::Status status =
+      EnqueueGradients(batch, parameters, gradient_scale, gradients, hooks, &result, &in_flight);
   // After all that this step copies to the device.
   batches_.Prefetch(status.ok() && hooks.next != &batch ? hooks.next : nullptr);
   // The gradients of the last layers travel on while the first ones' are computed.
@@ -274,11 +297,15 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Spa
   return result;
 }
 
-absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
-                                             float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                             const GradientHooks& hooks, LossSum* result, std::vector<InFlight>* in_flight) {
+absl::Status TrainingModel::EnqueueGradients(const Batch& batch,
+                                             absl::Span<const absl::Span<const float>> parameters,
+                                             float gradient_scale,
+                                             absl::Span<const absl::Span<float>> gradients,
+                                             const GradientHooks& hooks, LossSum* result,
+                                             std::vector<InFlight>* in_flight) {
   absl::Status gate_status;
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays_on_device, hooks.gate, &gate_status));
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays_on_device,
+                                                  hooks.gate, &gate_status));
   const bool shares_host_memory = device_.SharesHostMemory();
   staying_.clear();
   for (size_t t = 0; t < gradients.size(); ++t) {
@@ -301,12 +328,14 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
     }
     Stream& download = *streams_.download;
     download.WaitFor(*streams_.compute);
-    download.CopyToHost(step.gradients[table], gradients[table].size() * sizeof(float), gradients[table].data());
+    download.CopyToHost(step.gradients[table], gradients[table].size() * sizeof(float),
+                        gradients[table].data());
     in_flight->push_back({table, &download, download.PlaceMark()});
   };
 
   double* loss_sum = nullptr;
-  PAWL_ASSIGN_OR_RETURN(const RecordedSteps::Step* const recorded, Record(step, gradient_scale, gate_status));
+  PAWL_ASSIGN_OR_RETURN(const RecordedSteps::Step* const recorded,
+                        Record(step, gradient_scale, gate_status));
   if (recorded != nullptr) {
     streams_.compute->Play(*recorded->recording);
     ++played_steps_;
@@ -331,7 +360,8 @@ StepKey TrainingModel::KeyOfStep(size_t samples, float gradient_scale) const {
           .staying = staying_};
 }
 
-absl::StatusOr<const RecordedSteps::Step*> TrainingModel::Record(ModelStep& step, float gradient_scale,
+absl::StatusOr<const RecordedSteps::Step*> TrainingModel::Record(ModelStep& step,
+                                                                 float gradient_scale,
                                                                  const absl::Status& gate_status) {
   if (!options_.records_steps) return nullptr;
   RecordedSteps::Step* const known = recorded_steps_.Find(KeyOfStep(step.samples, gradient_scale));
@@ -358,8 +388,8 @@ absl::StatusOr<const RecordedSteps::Step*> TrainingModel::Record(ModelStep& step
   return absl::UnimplementedError("the device records nothing");
 }
 
-absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status,
-                                               double** loss_sum) {
+absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale,
+                                               const absl::Status& gate_status, double** loss_sum) {
   const float* const labels = batches_.present().labels();
   PAWL_ASSIGN_OR_RETURN(*loss_sum, workspace_.Allocate<double>(1));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
@@ -370,7 +400,8 @@ absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_s
   return network_->Backward(step, output_gradients);
 }
 
-absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+absl::Status TrainingModel::Predict(const Batch& batch,
+                                    absl::Span<const absl::Span<const float>> parameters,
                                     Predictions* predictions) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   std::vector<float> outputs(size_t{batch.samples} * network_->output_count());
@@ -383,13 +414,16 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
   return absl::OkStatus();
 }
 
-absl::Status TrainingModel::EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+absl::Status TrainingModel::EnqueueOutputs(const Batch& batch,
+                                           absl::Span<const absl::Span<const float>> parameters,
                                            absl::Span<float> host_outputs) {
   absl::Status gate_status;
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, /*stays=*/{}, nullptr, &gate_status));
+  PAWL_ASSIGN_OR_RETURN(ModelStep step,
+                        BeginStep(batch, parameters, /*stays=*/{}, nullptr, &gate_status));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
-  streams_.compute->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());
+  streams_.compute->CopyToHost(outputs.data, host_outputs.size() * sizeof(float),
+                               host_outputs.data());
   return absl::OkStatus();
 }
 

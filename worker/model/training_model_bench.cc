@@ -1,7 +1,8 @@
-// Samples a second that one core computes gradients for, without any transport, and the memory of a step beside parameters
-// and gradients:
+// Samples a second that one core computes gradients for, without any transport, and the memory of a
+// step beside parameters and gradients:
 //
-//   bazel run -c opt //worker/model:training_model_bench [-- WORD]     with WORD only the cases that have it in their names
+//   bazel run -c opt //worker/model:training_model_bench [-- WORD]     with WORD only the cases
+//   that have it in their names
 #include <time.h>
 
 #include <cstdio>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/model/model_test_util.h"
+#include "worker/model/testing/model_test_util.h"
 #include "worker/model/training_model.h"
 
 namespace pawl {
@@ -42,7 +43,8 @@ Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
   batch.field_begin.push_back(0);
   for (uint32_t s = 0; s < kSamples; ++s) {
     batch.labels.push_back(random() % 2);
-    for (uint32_t i = 0; i < shape.numeric_count; ++i) batch.numerics.push_back(random() / 4294967296.0f);
+    for (uint32_t i = 0; i < shape.numeric_count; ++i)
+      batch.numerics.push_back(random() / 4294967296.0f);
     for (uint32_t f = 0; f < shape.field_count; ++f) {
       batch.entry_key.push_back(f * field_keys + random() % field_keys);
       batch.entry_value.push_back(1);
@@ -52,8 +54,8 @@ Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
   return batch;
 }
 
-void Measure(const std::string& name, const std::string& spec, const DataShape& shape, uint32_t field_keys,
-             ElementType compute = FLOAT32) {
+void Measure(const std::string& name, const std::string& spec, const DataShape& shape,
+             uint32_t field_keys, ElementType compute = FLOAT32) {
   if (name.find(only) == std::string::npos) return;
   CpuDevice device;
   Job job = JobOf(spec);
@@ -74,8 +76,9 @@ void Measure(const std::string& name, const std::string& spec, const DataShape& 
     if (run >= 0 && s < best_s) best_s = s;
     if (run >= 0) all_s += s;
   }
-  std::printf("%-78s %6zu keys  %8.3f ms  %8.1f thousand samples/s  %7.1f MiB\n", name.c_str(), batch.keys.size(),
-              best_s * 1e3, kSamples / best_s / 1e3, static_cast<double>((*model)->peak_bytes()) / (1 << 20));
+  std::printf("%-78s %6zu keys  %8.3f ms  %8.1f thousand samples/s  %7.1f MiB\n", name.c_str(),
+              batch.keys.size(), best_s * 1e3, kSamples / best_s / 1e3,
+              static_cast<double>((*model)->peak_bytes()) / (1 << 20));
 }
 
 }  // namespace
@@ -86,10 +89,14 @@ int main(int argc, char** argv) {
   for (const uint32_t field_keys : {100, 2000}) {
     pawl::Measure("logistic_regression, 8 fields", "logistic_regression {}", {0, 8}, field_keys);
     pawl::Measure("fm, 8 fields x 16", "fm { dim: 16 }", {0, 8}, field_keys);
-    pawl::Measure("wide_deep, 8 fields x 16, [128, 64]", "wide_deep { dim: 16 hidden: [128, 64] }", {0, 8}, field_keys);
-    pawl::Measure("deepfm, 8 fields x 16, [128, 64]", "deepfm { dim: 16 hidden: [128, 64] }", {0, 8}, field_keys);
-    pawl::Measure("dlrm, 8 fields x 16, 4 numbers, [64]", "dlrm { dim: 16 bottom: [32, 16] top: [64] }", {4, 8}, field_keys);
-    pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC", {0, 2}, field_keys);
+    pawl::Measure("wide_deep, 8 fields x 16, [128, 64]", "wide_deep { dim: 16 hidden: [128, 64] }",
+                  {0, 8}, field_keys);
+    pawl::Measure("deepfm, 8 fields x 16, [128, 64]", "deepfm { dim: 16 hidden: [128, 64] }",
+                  {0, 8}, field_keys);
+    pawl::Measure("dlrm, 8 fields x 16, 4 numbers, [64]",
+                  "dlrm { dim: 16 bottom: [32, 16] top: [64] }", {4, 8}, field_keys);
+    pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC",
+                  {0, 2}, field_keys);
   }
   pawl::Measure("mlp 784-256-128-1", "mlp { hidden: [256, 128] }", {784, 0}, 0);
   // What less memory costs, and factors of 16 bits.
@@ -99,14 +106,16 @@ int main(int argc, char** argv) {
                                         {", recompute mlp/1 or top/1", "1"},
                                         {", recompute all", " recompute: 'all'"}}) {
     const bool one = recompute == "1";
-    pawl::Measure("large deepfm, 26 fields x 16, [400, 400, 400]" + name, deepfm + (one ? " recompute: 'mlp/1'" : recompute),
-                  {13, 26}, 100);
-    pawl::Measure("large dlrm, 26 fields x 64, 13 numbers" + name, dlrm + (one ? " recompute: 'top/1'" : recompute),
-                  {13, 26}, 100);
+    pawl::Measure("large deepfm, 26 fields x 16, [400, 400, 400]" + name,
+                  deepfm + (one ? " recompute: 'mlp/1'" : recompute), {13, 26}, 100);
+    pawl::Measure("large dlrm, 26 fields x 64, 13 numbers" + name,
+                  dlrm + (one ? " recompute: 'top/1'" : recompute), {13, 26}, 100);
   }
   for (const pawl::ElementType compute : {pawl::BFLOAT16, pawl::FLOAT16}) {
-    pawl::Measure("large deepfm, 26 fields x 16, " + pawl::ElementType_Name(compute), deepfm, {13, 26}, 100, compute);
-    pawl::Measure("large dlrm, 26 fields x 64, " + pawl::ElementType_Name(compute), dlrm, {13, 26}, 100, compute);
+    pawl::Measure("large deepfm, 26 fields x 16, " + pawl::ElementType_Name(compute), deepfm,
+                  {13, 26}, 100, compute);
+    pawl::Measure("large dlrm, 26 fields x 64, " + pawl::ElementType_Name(compute), dlrm, {13, 26},
+                  100, compute);
   }
   return 0;
 }

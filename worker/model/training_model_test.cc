@@ -14,10 +14,10 @@
 #include "absl/strings/match.h"
 #include "client_lib/job/model_layers.h"
 #include "gtest/gtest.h"
-#include "worker/model/model_cases.h"
-#include "worker/model/model_test_util.h"
-#include "worker/model/reference_loss.h"
-#include "worker/model/test_devices.h"
+#include "worker/model/testing/model_cases.h"
+#include "worker/model/testing/model_test_util.h"
+#include "worker/model/testing/reference_loss.h"
+#include "worker/model/testing/test_devices.h"
 
 namespace pawl {
 namespace {
@@ -54,16 +54,19 @@ TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
   const Batch batch = RandomBatch(test_case(), 37, 11, random_);
   TableValues parameters(*model_, batch.keys.size(), 0), gradients = parameters;
   parameters.Randomize(0.4f, random_);
-  const auto result = model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
+  const auto result =
+      model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->samples, 37u);
-  const double expected = ReferenceLossSum(job_.model(), test_case().loss, batch, InDouble(*model_, parameters));
+  const double expected =
+      ReferenceLossSum(job_.model(), test_case().loss, batch, InDouble(*model_, parameters));
   EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
 }
 
 TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
-  Batch batches[] = {RandomBatch(test_case(), 9, 5, random_), RandomBatch(test_case(), 31, 8, random_),
-                     RandomBatch(test_case(), 4, 3, random_), RandomBatch(test_case(), 17, 6, random_)};
+  Batch batches[] = {
+      RandomBatch(test_case(), 9, 5, random_), RandomBatch(test_case(), 31, 8, random_),
+      RandomBatch(test_case(), 4, 3, random_), RandomBatch(test_case(), 17, 6, random_)};
   std::vector<TableValues> parameters;
   for (const Batch& batch : batches) {
     parameters.emplace_back(*model_, batch.keys.size(), 0);
@@ -71,13 +74,14 @@ TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
   }
   const auto gradients_of = [&](TrainingModel& model, size_t i, const Batch* next) {
     TableValues gradients(model, batches[i].keys.size(), 0);
-    const auto result =
-        model.ComputeGradients(batches[i], parameters[i].spans(), 1, gradients.mutable_spans(), {.next = next});
+    const auto result = model.ComputeGradients(batches[i], parameters[i].spans(), 1,
+                                               gradients.mutable_spans(), {.next = next});
     EXPECT_TRUE(result.ok()) << result.status();
     return gradients;
   };
   std::vector<TableValues> expected;
-  for (size_t i = 0; i < std::size(batches); ++i) expected.push_back(gradients_of(*ModelOn(*device_), i, nullptr));
+  for (size_t i = 0; i < std::size(batches); ++i)
+    expected.push_back(gradients_of(*ModelOn(*device_), i, nullptr));
   for (size_t i = 0; i < std::size(batches); ++i) {
     const Batch* const next = i + 1 < std::size(batches) ? &batches[i + 1] : nullptr;
     EXPECT_TRUE(gradients_of(*model_, i, next) == expected[i]) << i;
@@ -91,7 +95,8 @@ TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
 }
 
 TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
-  const auto recording = TrainingModel::Create(job_, test_case().shape, *device_, /*records_steps=*/true).value();
+  const auto recording =
+      TrainingModel::Create(job_, test_case().shape, *device_, /*records_steps=*/true).value();
   bool is_dense = true;
   for (const TableSpec& table : recording->tables()) is_dense = is_dense && table.kind() == DENSE;
   constexpr int kSteps = 12;
@@ -99,7 +104,9 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
   for (int i = 0; i < (is_dense ? 2 : 1) * kSteps; ++i) {
     SCOPED_TRACE(i);
     // The last of an epoch is shorter.
-    const auto random_batch = [&](int step) { return RandomBatch(test_case(), step % 6 == 5 ? 7 : 20, 5, random_); };
+    const auto random_batch = [&](int step) {
+      return RandomBatch(test_case(), step % 6 == 5 ? 7 : 20, 5, random_);
+    };
     if (i == 0) batches[0] = random_batch(0);
     // Recordings of steps with another scale, or from before the memory moved, are of no use.
     const float scale = i < kSteps ? 0.5f : 0.25f;
@@ -117,19 +124,21 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
     TableValues expected = parameters, actual = parameters;
     std::vector<size_t> order;
     std::vector<size_t> expected_order;
-    const auto plain =
-        model_->ComputeGradients(batch, parameters.spans(), scale, expected.mutable_spans(),
-                                 {.sink = [&expected_order](size_t table) { expected_order.push_back(table); }});
-    const auto played = recording->ComputeGradients(
-        batch, parameters.spans(), scale, actual.mutable_spans(),
-        {.sink = [&order](size_t table) { order.push_back(table); }, .next = &batches[(i + 1) % 2]});
+    const auto plain = model_->ComputeGradients(
+        batch, parameters.spans(), scale, expected.mutable_spans(),
+        {.sink = [&expected_order](size_t table) { expected_order.push_back(table); }});
+    const auto played =
+        recording->ComputeGradients(batch, parameters.spans(), scale, actual.mutable_spans(),
+                                    {.sink = [&order](size_t table) { order.push_back(table); },
+                                     .next = &batches[(i + 1) % 2]});
     ASSERT_TRUE(plain.ok() && played.ok()) << plain.status() << played.status();
     EXPECT_EQ(played->loss_sum, plain->loss_sum);
     EXPECT_TRUE(actual == expected);
     EXPECT_EQ(order, expected_order);
     // All but the first, for which the memory is got, and the first ones of either place and size.
     if (i == kSteps - 1) {
-      EXPECT_EQ(recording->played_steps(), is_dense && !device_->SharesHostMemory() ? kSteps - 4u : 0u);
+      EXPECT_EQ(recording->played_steps(),
+                is_dense && !device_->SharesHostMemory() ? kSteps - 4u : 0u);
     }
   }
   if (is_dense && !device_->SharesHostMemory()) {
@@ -139,7 +148,9 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
 
 TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
   for (const bool records : {false, true}) {
-    const auto staying = TrainingModel::Create(job_, test_case().shape, *device_, records, /*dense_on_device=*/true).value();
+    const auto staying =
+        TrainingModel::Create(job_, test_case().shape, *device_, records, /*dense_on_device=*/true)
+            .value();
     const auto stream = device_->CreateStream().value();
     const std::vector<TableSpec>& tables = staying->tables();
     const Batch batch = RandomBatch(test_case(), 20, 5, random_);
@@ -165,12 +176,14 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
       TableValues parameters(*model_, batch.keys.size(), 0);
       parameters.Randomize(0.4f, random_);
       TableValues expected = parameters;
-      ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
+      ASSERT_TRUE(
+          model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
       const size_t place = step % 2;
       // They come when they are let in.
       const auto gate = [&](size_t table) {
         if (places[place][table] == nullptr) return absl::OkStatus();
-        stream->CopyToDevice(parameters[table].data(), parameters[table].size() * sizeof(float), places[place][table]);
+        stream->CopyToDevice(parameters[table].data(), parameters[table].size() * sizeof(float),
+                             places[place][table]);
         return stream->Synchronize();
       };
       for (size_t t = 0; t < tables.size(); ++t) {
@@ -179,10 +192,14 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
       // What is final is there already.
       const auto sink = [&](size_t table) {
         if (places[place][table] == nullptr) return;
-        stream->CopyToHost(gradient_spans[table].data(), gradients[table].size() * sizeof(float), gradients[table].data());
+        stream->CopyToHost(gradient_spans[table].data(), gradients[table].size() * sizeof(float),
+                           gradients[table].data());
         ASSERT_TRUE(stream->Synchronize().ok());
       };
-      ASSERT_TRUE(staying->ComputeGradients(batch, spans[place], 0.5f, gradient_spans, {.sink = sink, .gate = gate}).ok());
+      ASSERT_TRUE(staying
+                      ->ComputeGradients(batch, spans[place], 0.5f, gradient_spans,
+                                         {.sink = sink, .gate = gate})
+                      .ok());
       EXPECT_TRUE(gradients == expected) << step;
     }
     // A prediction takes all parameters from the host's memory.
@@ -206,8 +223,12 @@ TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
   parameters.Randomize(0.4f, random_);
   of_next.Randomize(0.4f, random_);
   TableValues gradients = parameters, expected = of_next, actual = of_next;
-  ASSERT_TRUE(ModelOn(*device_)->ComputeGradients(next, of_next.spans(), 1, expected.mutable_spans()).ok());
-  ASSERT_TRUE(model_->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(), {.next = &next}).ok());
+  ASSERT_TRUE(
+      ModelOn(*device_)->ComputeGradients(next, of_next.spans(), 1, expected.mutable_spans()).ok());
+  ASSERT_TRUE(model_
+                  ->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(),
+                                     {.next = &next})
+                  .ok());
   // Against the contract: so it shows which numbers are computed with.
   for (float& number : next.numerics) number += 1;
   ASSERT_TRUE(model_->ComputeGradients(next, of_next.spans(), 1, actual.mutable_spans()).ok());
@@ -224,10 +245,13 @@ TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.5f, random_);
   TableValues gradients(*model_, batch.keys.size(), std::numeric_limits<float>::quiet_NaN());
-  ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), kScale, gradients.mutable_spans()).ok());
+  ASSERT_TRUE(
+      model_->ComputeGradients(batch, parameters.spans(), kScale, gradients.mutable_spans()).ok());
 
   ReferenceParameters reference = InDouble(*model_, parameters);
-  const auto loss = [&] { return ReferenceLossSum(job_.model(), test_case().loss, batch, reference); };
+  const auto loss = [&] {
+    return ReferenceLossSum(job_.model(), test_case().loss, batch, reference);
+  };
   for (size_t t = 0; t < parameters.size(); ++t) {
     std::vector<double>& table = reference[model_->tables()[t].name()];
     for (size_t i = 0; i < table.size(); ++i) {
@@ -273,7 +297,8 @@ TEST_P(TrainingModelTest, PredictionsAreThoseOfTheReference) {
         double normalizer = 0;
         for (const double output : outputs) normalizer += std::exp(output);
         for (size_t c = 0; c < outputs.size(); ++c) {
-          EXPECT_NEAR(predictions.probabilities[s * outputs.size() + c], std::exp(outputs[c]) / normalizer, 1e-6);
+          EXPECT_NEAR(predictions.probabilities[s * outputs.size() + c],
+                      std::exp(outputs[c]) / normalizer, 1e-6);
         }
       }
     }
@@ -281,20 +306,27 @@ TEST_P(TrainingModelTest, PredictionsAreThoseOfTheReference) {
   EXPECT_EQ(predictions.scores.size(), 30u);
   EXPECT_EQ(predictions.sums.samples, 30u);
   EXPECT_EQ(predictions.sums.correct, expected.correct);
-  EXPECT_NEAR(predictions.sums.logloss_sum, expected.logloss_sum, 1e-5 * (1 + expected.logloss_sum));
-  EXPECT_NEAR(predictions.sums.squared_error_sum, expected.squared_error_sum, 1e-5 * (1 + expected.squared_error_sum));
+  EXPECT_NEAR(predictions.sums.logloss_sum, expected.logloss_sum,
+              1e-5 * (1 + expected.logloss_sum));
+  EXPECT_NEAR(predictions.sums.squared_error_sum, expected.squared_error_sum,
+              1e-5 * (1 + expected.squared_error_sum));
 }
 
 TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
-  const Batch batch = RandomBatch(test_case(), 300, 40, random_), other = RandomBatch(test_case(), 17, 3, random_);
+  const Batch batch = RandomBatch(test_case(), 300, 40, random_),
+              other = RandomBatch(test_case(), 17, 3, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
   TableValues first(*model_, batch.keys.size(), 0), second = first, third = first;
-  const auto first_loss = model_->ComputeGradients(batch, parameters.spans(), 0.5f, first.mutable_spans());
+  const auto first_loss =
+      model_->ComputeGradients(batch, parameters.spans(), 0.5f, first.mutable_spans());
   // Another batch between, which leaves other things in the workspace.
   TableValues other_parameters(*model_, other.keys.size(), 1), other_gradients = other_parameters;
-  ASSERT_TRUE(model_->ComputeGradients(other, other_parameters.spans(), 1, other_gradients.mutable_spans()).ok());
-  const auto second_loss = model_->ComputeGradients(batch, parameters.spans(), 0.5f, second.mutable_spans());
+  ASSERT_TRUE(
+      model_->ComputeGradients(other, other_parameters.spans(), 1, other_gradients.mutable_spans())
+          .ok());
+  const auto second_loss =
+      model_->ComputeGradients(batch, parameters.spans(), 0.5f, second.mutable_spans());
   EXPECT_EQ(first_loss->loss_sum, second_loss->loss_sum);
   EXPECT_TRUE(first == second);
   Predictions predictions, cpu_predictions;
@@ -302,7 +334,8 @@ TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
   if (!test_device().has_cpu_bits) return;
   CpuDevice cpu;
   const std::unique_ptr<TrainingModel> cpu_model = ModelOn(cpu);
-  const auto third_loss = cpu_model->ComputeGradients(batch, parameters.spans(), 0.5f, third.mutable_spans());
+  const auto third_loss =
+      cpu_model->ComputeGradients(batch, parameters.spans(), 0.5f, third.mutable_spans());
   EXPECT_EQ(first_loss->loss_sum, third_loss->loss_sum);
   EXPECT_TRUE(first == third);
   ASSERT_TRUE(cpu_model->Predict(batch, parameters.spans(), &cpu_predictions).ok());
@@ -322,7 +355,9 @@ TEST_P(TrainingModelTest, ModelsInSeveralThreadsGiveTheBitsOfOneAlone) {
     threads.emplace_back([&] {
       const auto model = TrainingModel::Create(job_, test_case().shape, *device_);
       for (int run = 0; run < 10; ++run) {
-        EXPECT_TRUE((*model)->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
+        EXPECT_TRUE((*model)
+                        ->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans())
+                        .ok());
       }
     });
   }
@@ -334,7 +369,8 @@ TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
   Batch batch = RandomBatch(test_case(), 0, 1, random_);
   TableValues parameters(*model_, batch.keys.size(), 1);
   TableValues gradients(*model_, batch.keys.size(), 5), zero(*model_, batch.keys.size(), 0);
-  const auto result = model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
+  const auto result =
+      model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->samples, 0u);
   EXPECT_EQ(result->loss_sum, 0);
@@ -357,8 +393,10 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
                                           [&](size_t table) {
                                             ++calls[table];
                                             seen[table] = gradients[table];
-                                            const std::string& name = model_->tables()[table].name();
-                                            if (absl::EndsWith(name, "/weight")) layers.push_back(name);
+                                            const std::string& name =
+                                                model_->tables()[table].name();
+                                            if (absl::EndsWith(name, "/weight"))
+                                              layers.push_back(name);
                                           }})
                   .ok());
   EXPECT_EQ(calls, std::vector<int>(calls.size(), 1));
@@ -373,7 +411,8 @@ TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
   TableValues parameters(*model_, keys, 0);
   parameters.Randomize(0.3f, random_);
   TableValues expected(*model_, keys, -1);
-  ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
+  ASSERT_TRUE(
+      model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
 
   TableValues late(*model_, keys, std::numeric_limits<float>::quiet_NaN());
   std::vector<size_t> opened;
@@ -384,7 +423,9 @@ TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
   };
   // Spans stay where they are when values are copied into them.
   TableValues gradients(*model_, keys, -1);
-  ASSERT_TRUE(model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), {.gate = gate}).ok());
+  ASSERT_TRUE(
+      model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), {.gate = gate})
+          .ok());
   EXPECT_TRUE(gradients == expected);
   // In the order of the tables, each once.
   EXPECT_TRUE(std::is_sorted(opened.begin(), opened.end()));
@@ -397,9 +438,10 @@ TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
   TableValues gradients(*model_, batch.keys.size(), -1);
   const TableValues untouched(*model_, batch.keys.size(), -1);
   int finished = 0;
-  const auto result = model_->ComputeGradients(
-      batch, parameters.spans(), 0.5f, gradients.mutable_spans(),
-      {.sink = [&](size_t) { ++finished; }, .gate = [&](size_t) { return absl::CancelledError("enough"); }});
+  const auto result =
+      model_->ComputeGradients(batch, parameters.spans(), 0.5f, gradients.mutable_spans(),
+                               {.sink = [&](size_t) { ++finished; },
+                                .gate = [&](size_t) { return absl::CancelledError("enough"); }});
   EXPECT_EQ(result.status(), absl::CancelledError("enough"));
   EXPECT_EQ(finished, 0);
   EXPECT_TRUE(gradients == untouched);
@@ -444,16 +486,19 @@ TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedAndNothingIsWritten) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TrainingModelTest,
-                         ::testing::Combine(::testing::ValuesIn(ModelCases()), ::testing::ValuesIn(TestDevices())),
-                         [](const ::testing::TestParamInfo<std::tuple<ModelCase, TestDevice>>& info) {
-                           return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, TrainingModelTest,
+    ::testing::Combine(::testing::ValuesIn(ModelCases()), ::testing::ValuesIn(TestDevices())),
+    [](const ::testing::TestParamInfo<std::tuple<ModelCase, TestDevice>>& info) {
+      return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
+    });
 
 class TrainingModelCreateTest : public ::testing::Test {
  protected:
   // The message of the refusal, or "" if there was none.
-  std::string Refusal(const std::string& model, const DataShape& shape) { return Refusal(JobOf(model), shape); }
+  std::string Refusal(const std::string& model, const DataShape& shape) {
+    return Refusal(JobOf(model), shape);
+  }
   std::string Refusal(const Job& job, const DataShape& shape) {
     const absl::Status status = TrainingModel::Create(job, shape, device_).status();
     if (status.ok()) return "";
@@ -507,7 +552,8 @@ TEST_F(TrainingModelCreateTest, MissingOptimizerIsRefused) {
 }
 
 TEST_F(TrainingModelCreateTest, SpecialOptionsReachTheTables) {
-  const auto model = TrainingModel::Create(JobOf("deepfm { dim: 8 hidden: 32 init_stddev: 0.25 }"), {3, 5}, device_);
+  const auto model = TrainingModel::Create(JobOf("deepfm { dim: 8 hidden: 32 init_stddev: 0.25 }"),
+                                           {3, 5}, device_);
   std::vector<std::string> names;
   for (const TableSpec& table : (*model)->tables()) {
     names.push_back(table.name());
@@ -520,8 +566,9 @@ TEST_F(TrainingModelCreateTest, SpecialOptionsReachTheTables) {
       EXPECT_EQ(table.shape(1), 32u);
     }
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"linear", "linear/numeric", "bias", "embedding", "mlp/0/weight", "mlp/0/bias",
-                                             "mlp/1/weight", "mlp/1/bias"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"linear", "linear/numeric", "bias", "embedding",
+                                      "mlp/0/weight", "mlp/0/bias", "mlp/1/weight", "mlp/1/bias"}));
 }
 
 class TrainingModelBatchTest : public ::testing::Test {
@@ -565,7 +612,9 @@ TEST_F(TrainingModelBatchTest, BatchesThatDoNotFitAreRefused) {
 }
 
 TEST_F(TrainingModelBatchTest, LabelsThatTheLossCannotTakeAreRefused) {
-  const auto with_label = [](float label) { return [label](Batch& batch) { batch.labels[4] = label; }; };
+  const auto with_label = [](float label) {
+    return [label](Batch& batch) { batch.labels[4] = label; };
+  };
   EXPECT_EQ(Refusal(fm_, with_label(-1)), "");
   EXPECT_EQ(Refusal(mlp_, with_label(2)), "");
   EXPECT_EQ(Refusal(regression_, with_label(1e20f)), "");
@@ -576,7 +625,8 @@ TEST_F(TrainingModelBatchTest, LabelsThatTheLossCannotTakeAreRefused) {
     EXPECT_TRUE(absl::StartsWith(Refusal(mlp_, with_label(label)), "label of sample 4:"));
   }
   EXPECT_TRUE(
-      absl::StartsWith(Refusal(regression_, with_label(std::numeric_limits<float>::infinity())), "label of sample 4:"));
+      absl::StartsWith(Refusal(regression_, with_label(std::numeric_limits<float>::infinity())),
+                       "label of sample 4:"));
 }
 
 TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
@@ -586,9 +636,11 @@ TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
   TableValues parameters(**model, 4, 0);
   parameters.Randomize(0.5f, random);
   TableValues zeros(**model, 4, 0), minus_ones = zeros;
-  const auto zeros_loss = (*model)->ComputeGradients(batch, parameters.spans(), 1, zeros.mutable_spans());
+  const auto zeros_loss =
+      (*model)->ComputeGradients(batch, parameters.spans(), 1, zeros.mutable_spans());
   for (float& label : batch.labels) label = label == 0 ? -1 : label;
-  const auto minus_ones_loss = (*model)->ComputeGradients(batch, parameters.spans(), 1, minus_ones.mutable_spans());
+  const auto minus_ones_loss =
+      (*model)->ComputeGradients(batch, parameters.spans(), 1, minus_ones.mutable_spans());
   EXPECT_EQ(zeros_loss->loss_sum, minus_ones_loss->loss_sum);
   EXPECT_TRUE(zeros == minus_ones);
 }
@@ -610,7 +662,8 @@ TEST_F(TrainingModelCreateTest, TheLayersOfAModelAreThoseThatItsTablesSay) {
 }
 
 TEST_F(TrainingModelCreateTest, RecomputedLayersThatThereAreNotAreRefused) {
-  EXPECT_TRUE(absl::StartsWith(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/2'", {0, 2}), "model.recompute[0]"));
+  EXPECT_TRUE(absl::StartsWith(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/2'", {0, 2}),
+                               "model.recompute[0]"));
   EXPECT_EQ(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/1'", {0, 2}), "");
 }
 

@@ -1,4 +1,5 @@
-// Steps whose products have factors of 16 bits, whose losses are multiplied, and whose activations are computed again.
+// Steps whose products have factors of 16 bits, whose losses are multiplied, and whose activations
+// are computed again.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/job/model_layers.h"
 #include "gtest/gtest.h"
-#include "worker/model/model_cases.h"
-#include "worker/model/model_test_util.h"
-#include "worker/model/test_devices.h"
+#include "worker/model/testing/model_cases.h"
+#include "worker/model/testing/model_test_util.h"
+#include "worker/model/testing/test_devices.h"
 #include "worker/model/training_model.h"
 
 namespace pawl {
@@ -43,8 +44,8 @@ class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<ModelCa
   }
   TableValues Gradients(const Job& job, float gradient_scale, LossSum* loss = nullptr) {
     TableValues gradients(none_);
-    const auto result =
-        ModelOf(job)->ComputeGradients(batch_, parameters_.spans(), gradient_scale, gradients.mutable_spans());
+    const auto result = ModelOf(job)->ComputeGradients(batch_, parameters_.spans(), gradient_scale,
+                                                       gradients.mutable_spans());
     EXPECT_TRUE(result.ok()) << result.status();
     if (loss != nullptr) *loss = *result;
     return gradients;
@@ -61,7 +62,8 @@ class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<ModelCa
     return difference / largest;
   }
   bool MultipliesMatrices() const {
-    return test_case().shape.numeric_count > 0 || !LayersOf(JobOf(test_case().model).model()).empty();
+    return test_case().shape.numeric_count > 0 ||
+           !LayersOf(JobOf(test_case().model).model()).empty();
   }
 
   const std::unique_ptr<Device> device_ = std::get<1>(GetParam()).open();
@@ -115,19 +117,20 @@ TEST_P(TrainingPrecisionTest, TablesGoToTheSinkOnceWhenAllAreFiniteAndGatesAreOp
   const auto model = ModelOf(JobWith(FLOAT16, 16777216));
   TableValues gradients(none_), seen(none_);
   std::vector<int> sunk(none_.size()), opened(none_.size());
-  const auto result = model->ComputeGradients(batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
-                                              {.sink =
-                                                   [&](size_t table) {
-                                                     ++sunk[table];
-                                                     seen[table] = gradients[table];
-                                                     for (const float gradient : gradients[table])
-                                                       ASSERT_TRUE(std::isfinite(gradient));
-                                                   },
-                                               .gate =
-                                                   [&](size_t table) {
-                                                     ++opened[table];
-                                                     return absl::OkStatus();
-                                                   }});
+  const auto result =
+      model->ComputeGradients(batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
+                              {.sink =
+                                   [&](size_t table) {
+                                     ++sunk[table];
+                                     seen[table] = gradients[table];
+                                     for (const float gradient : gradients[table])
+                                       ASSERT_TRUE(std::isfinite(gradient));
+                                   },
+                               .gate =
+                                   [&](size_t table) {
+                                     ++opened[table];
+                                     return absl::OkStatus();
+                                   }});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(sunk, std::vector<int>(sunk.size(), 1));
   EXPECT_EQ(opened, std::vector<int>(opened.size(), 1));
@@ -138,10 +141,12 @@ TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleIsRefusedAndGoesNowhere) {
   const auto model = ModelOf(JobWith(FLOAT16, 64));
   TableValues gradients(none_);
   int sunk = 0;
-  const auto result = model->ComputeGradients(batch_, parameters_.spans(), std::numeric_limits<float>::infinity(),
-                                              gradients.mutable_spans(), {.sink = [&](size_t) { ++sunk; }});
+  const auto result =
+      model->ComputeGradients(batch_, parameters_.spans(), std::numeric_limits<float>::infinity(),
+                              gradients.mutable_spans(), {.sink = [&](size_t) { ++sunk; }});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(result.status().message().find("with a loss scale of 1 too"), absl::string_view::npos) << result.status();
+  EXPECT_NE(result.status().message().find("with a loss scale of 1 too"), absl::string_view::npos)
+      << result.status();
   EXPECT_EQ(sunk, 0);
 }
 
@@ -153,10 +158,11 @@ TEST_P(TrainingPrecisionTest, ALossThatIsNotFiniteIsTheCallers) {
   TableValues gradients(none_);
   int tries = 0;
   const auto result =
-      ModelOf(JobWith(FLOAT16, 64))->ComputeGradients(batch_, bad.spans(), 1, gradients.mutable_spans(), {.try_gate = [&] {
-                                                        ++tries;
-                                                        return absl::OkStatus();
-                                                      }});
+      ModelOf(JobWith(FLOAT16, 64))
+          ->ComputeGradients(batch_, bad.spans(), 1, gradients.mutable_spans(), {.try_gate = [&] {
+                               ++tries;
+                               return absl::OkStatus();
+                             }});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(std::isfinite(result->loss_sum));
   EXPECT_EQ(tries, 0);
@@ -170,7 +176,8 @@ TEST_P(TrainingPrecisionTest, TheSearchForAScaleEndsWhenItIsTold) {
   const auto result = model->ComputeGradients(
       batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
       {.sink = [&](size_t) { ++sunk; },
-       .try_gate = [&] { return ++tries == 2 ? absl::CancelledError("enough") : absl::OkStatus(); }});
+       .try_gate =
+           [&] { return ++tries == 2 ? absl::CancelledError("enough") : absl::OkStatus(); }});
   EXPECT_EQ(result.status(), absl::CancelledError("enough"));
   EXPECT_EQ(tries, 2);
   EXPECT_EQ(sunk, 0);
@@ -200,13 +207,15 @@ TEST_P(TrainingPrecisionTest, LayersThatAreComputedAgainGiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TrainingPrecisionTest,
-                         ::testing::Combine(::testing::ValuesIn(ModelCases()), ::testing::ValuesIn(TestDevices())),
-                         [](const ::testing::TestParamInfo<std::tuple<ModelCase, TestDevice>>& info) {
-                           return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, TrainingPrecisionTest,
+    ::testing::Combine(::testing::ValuesIn(ModelCases()), ::testing::ValuesIn(TestDevices())),
+    [](const ::testing::TestParamInfo<std::tuple<ModelCase, TestDevice>>& info) {
+      return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
+    });
 
-// Small gradients that FLOAT16 has no numbers for come through with a scale, and are lost without one.
+// Small gradients that FLOAT16 has no numbers for come through with a scale, and are lost without
+// one.
 TEST(LossScaleTest, KeepsSmallGradientsFromBeingLost) {
   const ModelCase test_case{"Mlp", "mlp { hidden: 8 hidden: 6 }", {7, 0}, LOGISTIC};
   CpuDevice device;
@@ -220,7 +229,8 @@ TEST(LossScaleTest, KeepsSmallGradientsFromBeingLost) {
     TableValues parameters(*model, 0, 0), gradients = parameters;
     std::mt19937 same(5);
     parameters.Randomize(0.3f, same);
-    EXPECT_TRUE(model->ComputeGradients(batch, parameters.spans(), 1e-8f, gradients.mutable_spans()).ok());
+    EXPECT_TRUE(
+        model->ComputeGradients(batch, parameters.spans(), 1e-8f, gradients.mutable_spans()).ok());
     double sum = 0;
     // Of the first layer's weights.
     for (const float gradient : gradients[0]) sum += double{gradient} * gradient;
@@ -246,7 +256,8 @@ TEST(LossScaleTest, OneIsTriedAtLast) {
     TableValues parameters(*model, 0, 0), gradients = parameters;
     std::mt19937 same(5);
     parameters.Randomize(0.3f, same);
-    const auto result = model->ComputeGradients(batch, parameters.spans(), gradient_scale, gradients.mutable_spans());
+    const auto result = model->ComputeGradients(batch, parameters.spans(), gradient_scale,
+                                                gradients.mutable_spans());
     if (result.ok()) loss = *result;
     return result.ok();
   };
@@ -265,14 +276,18 @@ TEST(RecomputeTest, TakesLessMemory) {
   const Batch batch = RandomBatch(test_case, 256, 0, random);
   CpuDevice device;
   const auto peak = [&](const std::string& recompute) {
-    const auto model = TrainingModel::Create(JobOf(test_case.model + recompute), test_case.shape, device).value();
+    const auto model =
+        TrainingModel::Create(JobOf(test_case.model + recompute), test_case.shape, device).value();
     TableValues parameters(*model, 0, 0.1f), gradients = parameters;
-    EXPECT_TRUE(model->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
+    EXPECT_TRUE(
+        model->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
     return model->peak_bytes();
   };
   constexpr size_t kMatrix = 256 * 64 * sizeof(float);
-  const size_t kept = peak(""), all = peak(" recompute: 'all'"), some = peak(" recompute: ['mlp/1', 'mlp/3']");
-  // Six outputs and two gradients; of recomputed ones two at a time, whose place is the gradients' too.
+  const size_t kept = peak(""), all = peak(" recompute: 'all'"),
+               some = peak(" recompute: ['mlp/1', 'mlp/3']");
+  // Six outputs and two gradients; of recomputed ones two at a time, whose place is the gradients'
+  // too.
   EXPECT_GE(kept, 8 * kMatrix);
   EXPECT_LE(kept, 9 * kMatrix);
   EXPECT_LE(all, 5 * kMatrix);

@@ -1,14 +1,16 @@
-// group-member: a worker that trains nothing but makes all-reduces with the others, as a process that can be killed.
+// group-member: a worker that trains nothing but makes all-reduces with the others, as a process
+// that can be killed.
 //
 //   group-member --scheduler=127.0.0.1:7000 --notes=member-0.notes
 //
-// It hosts the ranks that it is assigned, and does all-reduce after all-reduce with whoever has the others; each is checked:
-// what a rank puts in depends on the rank alone, so that every group must come to the same sum. It writes one line for each,
+// It hosts the ranks that it is assigned, and does all-reduce after all-reduce with whoever has the
+// others; each is checked: what a rank puts in depends on the rank alone, so that every group must
+// come to the same sum. It writes one line for each,
 //
 //   nanoseconds (monotonic) generation members step
 //
-// and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a sum was wrong, 2 wrong
-// usage.
+// and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a
+// sum was wrong, 2 wrong usage.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -34,13 +36,14 @@
 #include "spdlog/spdlog.h"
 #include "worker/collective/gloo/collective.h"
 #include "worker/collective/scheduler_group_former.h"
-#include "worker/interrupt.h"
+#include "worker/process/interrupt.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
 ABSL_FLAG(std::string, notes, "", "file for a line after each all-reduce");
 ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements of an all-reduce");
 ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"},
-          "by what names it offers its collectives, which are Gloo's, to the others; by \"broken\" they cannot connect");
+          "by what names it offers its collectives, which are Gloo's, to the others; by \"broken\" "
+          "they cannot connect");
 ABSL_FLAG(std::string, node, "", "come back as this node");
 ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
 
@@ -73,7 +76,8 @@ class HostedRanks {
       total_ = answer->logical_workers_total();
       GiveUpRanksRequest given_up;
       std::map<uint32_t, uint64_t> now;
-      for (const LogicalWorkerAssignment& rank : answer->logical_workers()) now[rank.rank()] = rank.incarnation();
+      for (const LogicalWorkerAssignment& rank : answer->logical_workers())
+        now[rank.rank()] = rank.incarnation();
       for (const auto& [rank, incarnation] : ranks_) {
         if (now.contains(rank)) continue;
         LogicalWorkerAssignment& to = *given_up.add_logical_workers();
@@ -82,9 +86,11 @@ class HostedRanks {
       }
       ranks_ = std::move(now);
       if (given_up.logical_workers_size() > 0) {
-        PAWL_RETURN_IF_ERROR(client_.GiveUpRanks(std::move(given_up), {.timeout = kCallTimeout}).get());
+        PAWL_RETURN_IF_ERROR(
+            client_.GiveUpRanks(std::move(given_up), {.timeout = kCallTimeout}).get());
       }
-    } else if (!absl::IsDeadlineExceeded(answer.status()) && !absl::IsUnavailable(answer.status())) {
+    } else if (!absl::IsDeadlineExceeded(answer.status()) &&
+               !absl::IsUnavailable(answer.status())) {
       return answer.status();
     }
     Ask();
@@ -121,7 +127,8 @@ class HostedRanks {
 std::vector<float> Values(const std::vector<uint32_t>& ranks, uint64_t step) {
   std::vector<float> values(kPeriod);
   for (uint64_t i = 0; i < kPeriod; ++i) {
-    for (const uint32_t rank : ranks) values[i] += static_cast<float>((rank + 1) * ((i + step) % kPeriod + 1));
+    for (const uint32_t rank : ranks)
+      values[i] += static_cast<float>((rank + 1) * ((i + step) % kPeriod + 1));
   }
   return values;
 }
@@ -141,7 +148,8 @@ class Member {
   absl::Status Run() {
     while (true) {
       PAWL_RETURN_IF_ERROR(interrupt_.reason());
-      PAWL_RETURN_IF_ERROR(ranks_.Adopt(ranks_.Get().empty() ? kInterruptInterval : MonotonicDuration::zero(), interrupt_));
+      PAWL_RETURN_IF_ERROR(ranks_.Adopt(
+          ranks_.Get().empty() ? kInterruptInterval : MonotonicDuration::zero(), interrupt_));
       if (ranks_.Get().empty()) continue;
       absl::StatusOr<Group> group = former_.Form(ranks_.Get(), steps_, interrupt_);
       if (absl::IsInvalidArgument(group.status())) return group.status();
@@ -172,18 +180,19 @@ class Member {
       const std::vector<float> input = Values(own, step);
       for (uint64_t i = 0; i < values_.size(); ++i) values_[i] = input[i % kPeriod];
       std::future<absl::Status> ended;
-      group.collective->AllReduce(values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum,
-                                  kOperationTimeout, Fulfilling(ended));
+      group.collective->AllReduce(values_.data(), sums_.data(), values_.size(),
+                                  CollectiveType::kFloat32, Reduction::kSum, kOperationTimeout,
+                                  Fulfilling(ended));
       PAWL_RETURN_IF_ERROR(ended.get());
       const std::vector<float> expected = Values(all, step);
       for (uint64_t i = 0; i < sums_.size(); ++i) {
         if (sums_[i] == expected[i % kPeriod]) continue;
-        return absl::DataLossError(
-            absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i], ", not ", expected[i % kPeriod]));
+        return absl::DataLossError(absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i],
+                                                ", not ", expected[i % kPeriod]));
       }
       steps_ = step + 1;
-      notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' ' << group.members.size()
-             << ' ' << step << std::endl;
+      notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' '
+             << group.members.size() << ' ' << step << std::endl;
     }
     return absl::OkStatus();
   }
@@ -228,7 +237,8 @@ int Run(EndSignal& signal) {
     for (const std::string& name : absl::GetFlag(FLAGS_kinds)) {
       CollectiveFactory make = GlooCollectives(*host);
       // With one member more than there are.
-      if (name == "broken") make = [gloo = make](size_t size, size_t place) { return gloo(size + 1, place); };
+      if (name == "broken")
+        make = [gloo = make](size_t size, size_t place) { return gloo(size + 1, place); };
       kinds.push_back({.name = name, .exclusive = "", .make = std::move(make)});
     }
     SchedulerGroupFormer former(**client, std::move(kinds));

@@ -1,9 +1,10 @@
-// ledger-sender: a worker of a ledger (tests/harness/ledger.h) as a process of its own, so that it can be killed.
+// ledger-sender: a worker of a ledger (tests/harness/ledger/ledger.h) as a process of its own, so
+// that it can be killed.
 //
 //   ledger-sender --scheduler=127.0.0.1:7000 --worker=0 --notes=sender-0.notes --end_file=end
 //
-// Started once more with the same notes, it goes on after the last sequence in them. Exit codes: 0 it has reached its
-// end, 1 it cannot, 2 wrong usage.
+// Started once more with the same notes, it goes on after the last sequence in them. Exit codes: 0
+// it has reached its end, 1 it cannot, 2 wrong usage.
 #include <chrono>
 #include <cstdint>
 #include <fstream>
@@ -14,8 +15,8 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
 #include "spdlog/spdlog.h"
-#include "tests/harness/ledger.h"
-#include "tests/harness/ledger_sender.h"
+#include "tests/harness/ledger/ledger.h"
+#include "tests/harness/ledger/ledger_sender.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
 ABSL_FLAG(std::string, notes, "", "file for what was sent and what came of it");
@@ -30,7 +31,8 @@ ABSL_FLAG(uint32_t, in_flight, 8, "pushes under way at a time");
 ABSL_FLAG(uint64_t, ballast_bytes, 0, "bytes of zeros in every push besides");
 ABSL_FLAG(uint32_t, call_timeout_s, 120, "how long a push is tried");
 ABSL_FLAG(uint32_t, connect_timeout_s, 120, "how long a connection is tried");
-ABSL_FLAG(uint64_t, die_in_push, 0, "in the push of this number the process ends as by kill -9; 0: in none");
+ABSL_FLAG(uint64_t, die_in_push, 0,
+          "in the push of this number the process ends as by kill -9; 0: in none");
 ABSL_FLAG(uint32_t, die_after_us, 0, "so many microseconds after that push has begun");
 
 namespace pawl {
@@ -43,7 +45,8 @@ int Send(EndSignal& signal) {
   options.scheduler = absl::GetFlag(FLAGS_scheduler);
   options.table = absl::GetFlag(FLAGS_table);
   options.worker = absl::GetFlag(FLAGS_worker);
-  if (absl::GetFlag(FLAGS_rank) >= 0) options.rank = static_cast<uint32_t>(absl::GetFlag(FLAGS_rank));
+  if (absl::GetFlag(FLAGS_rank) >= 0)
+    options.rank = static_cast<uint32_t>(absl::GetFlag(FLAGS_rank));
   options.row_width = absl::GetFlag(FLAGS_row_width);
   options.pushes_per_second = absl::GetFlag(FLAGS_pushes_per_second);
   options.in_flight = absl::GetFlag(FLAGS_in_flight);
@@ -53,15 +56,18 @@ int Send(EndSignal& signal) {
   options.die_in_push = absl::GetFlag(FLAGS_die_in_push);
   options.die_after = std::chrono::microseconds(absl::GetFlag(FLAGS_die_after_us));
   const std::string notes = absl::GetFlag(FLAGS_notes);
-  if (options.scheduler.empty() || notes.empty()) return UsageError("--scheduler and --notes are needed");
+  if (options.scheduler.empty() || notes.empty())
+    return UsageError("--scheduler and --notes are needed");
 
   Ledger ledger;
   if (std::ifstream(notes).good()) {
     Ledger former;
-    if (const absl::Status status = former.ReadFrom(notes); !status.ok()) return UsageError(status.message());
+    if (const absl::Status status = former.ReadFrom(notes); !status.ok())
+      return UsageError(status.message());
     options.first_sequence = NextSequence(former, options.worker);
   }
-  if (const absl::Status status = ledger.WriteTo(notes); !status.ok()) return UsageError(status.message());
+  if (const absl::Status status = ledger.WriteTo(notes); !status.ok())
+    return UsageError(status.message());
 
   const std::string end_file = absl::GetFlag(FLAGS_end_file);
   MonotonicTime next_look = {};
@@ -78,9 +84,10 @@ int Send(EndSignal& signal) {
     return kExitFailed;
   }
   spdlog::info(
-      "{} pushes sent, {} acknowledged, {} failed; {} new clients; {} messages, {} of them again, {} routing changes",
-      summary->sent, summary->acknowledged, summary->failed, summary->reconnects, summary->client.messages,
-      summary->client.retries, summary->client.routing_changes);
+      "{} pushes sent, {} acknowledged, {} failed; {} new clients; {} messages, {} of them again, "
+      "{} routing changes",
+      summary->sent, summary->acknowledged, summary->failed, summary->reconnects,
+      summary->client.messages, summary->client.retries, summary->client.routing_changes);
   return kExitDone;
 }
 
@@ -88,10 +95,11 @@ int Send(EndSignal& signal) {
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  pawl::SetUpDaemon("ledger-sender",
-                    "a worker of a ledger, for tests.\n\n"
-                    "  ledger-sender --scheduler=127.0.0.1:7000 --worker=0 --notes=sender-0.notes --end_file=end",
-                    argc, argv);
+  pawl::SetUpDaemon(
+      "ledger-sender",
+      "a worker of a ledger, for tests.\n\n"
+      "  ledger-sender --scheduler=127.0.0.1:7000 --worker=0 --notes=sender-0.notes --end_file=end",
+      argc, argv);
   pawl::EndSignal signal;
   return pawl::Send(signal);
 }

@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "client_lib/base/status_macros.h"
-#include "tests/harness/ledger.h"
+#include "tests/harness/ledger/ledger.h"
 
 namespace pawl {
 namespace {
@@ -30,12 +30,14 @@ absl::Status ForEachRun(uint64_t rows, uint32_t row_width, auto call) {
 }  // namespace
 
 absl::Status WriteBulkTable(Client& client, uint64_t rows, uint32_t row_width) {
-  PAWL_ASSIGN_OR_RETURN(const Table table, client.CreateTable(LedgerTable(kTable, row_width)).get());
+  PAWL_ASSIGN_OR_RETURN(const Table table,
+                        client.CreateTable(LedgerTable(kTable, row_width)).get());
   std::vector<float> gradients;
   return ForEachRun(rows, row_width, [&](const std::vector<uint64_t>& keys) {
     gradients.assign(keys.size() * row_width, -1.0f);
     return client.free_running()
-        .Push({{.table = table, .keys = keys, .gradients = gradients, .keys_are_distinct = true}}, {.timeout = kCallTimeout})
+        .Push({{.table = table, .keys = keys, .gradients = gradients, .keys_are_distinct = true}},
+              {.timeout = kCallTimeout})
         .get();
   });
 }
@@ -44,18 +46,21 @@ absl::StatusOr<uint64_t> CountBadBulkRows(Client& client, uint64_t rows) {
   PAWL_ASSIGN_OR_RETURN(const Table table, client.OpenTable(kTable).get());
   uint64_t bad = 0;
   std::vector<float> values;
-  PAWL_RETURN_IF_ERROR(ForEachRun(rows, table.row_width(), [&](const std::vector<uint64_t>& keys) -> absl::Status {
-    values.assign(keys.size() * table.row_width(), 0.0f);
-    PAWL_RETURN_IF_ERROR(
-        client.free_running()
-            .Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(values)}}, {.timeout = kCallTimeout})
-            .get());
-    for (size_t row = 0; row < keys.size(); ++row) {
-      const auto begin = values.begin() + static_cast<ptrdiff_t>(row * table.row_width());
-      bad += !std::all_of(begin, begin + table.row_width(), [](float value) { return value == 1.0f; });
-    }
-    return absl::OkStatus();
-  }));
+  PAWL_RETURN_IF_ERROR(
+      ForEachRun(rows, table.row_width(), [&](const std::vector<uint64_t>& keys) -> absl::Status {
+        values.assign(keys.size() * table.row_width(), 0.0f);
+        PAWL_RETURN_IF_ERROR(
+            client.free_running()
+                .Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(values)}},
+                      {.timeout = kCallTimeout})
+                .get());
+        for (size_t row = 0; row < keys.size(); ++row) {
+          const auto begin = values.begin() + static_cast<ptrdiff_t>(row * table.row_width());
+          bad += !std::all_of(begin, begin + table.row_width(),
+                              [](float value) { return value == 1.0f; });
+        }
+        return absl::OkStatus();
+      }));
   return bad;
 }
 

@@ -10,7 +10,8 @@
 
 namespace pawl {
 
-// Creates the table and makes every element of rows 0 to `rows` - 1 one; returns when all is acknowledged.
+// Creates the table and makes every element of rows 0 to `rows` - 1 one; returns when all is
+// acknowledged.
 absl::Status WriteBulkTable(Client& client, uint64_t rows, uint32_t row_width);
 
 // Reads all of it. How many rows are not as WriteBulkTable has left them.

@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// The time of the last acknowledgement in a file of notes (tests/harness/ledger.h), which may be written meanwhile; the
-// beginning of time if there is none near its end.
+// The time of the last acknowledgement in a file of notes (tests/harness/ledger/ledger.h), which
+// may be written meanwhile; the beginning of time if there is none near its end.
 MonotonicTime LastAcknowledgement(const std::string& path);
 
 }  // namespace pawl

@@ -1,10 +1,11 @@
-// storm: faults from a seed against a cluster under load, and what has become of every push. `deploy/chaos` runs it.
+// storm: faults from a seed against a cluster under load, and what has become of every push.
+// `deploy/chaos` runs it.
 //
 //   storm --minutes=10 --seed=7 --out=storm
 //
-// Prints the faults as they come and a report; leaves report.json and report.txt in --out. The cluster's logs and the
-// senders' notes stay in a folder that it names. Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong
-// usage; 3 the cluster cannot be started.
+// Prints the faults as they come and a report; leaves report.json and report.txt in --out. The
+// cluster's logs and the senders' notes stay in a folder that it names. Exit codes: 0 the storm was
+// weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster cannot be started.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -26,16 +27,21 @@ ABSL_FLAG(double, minutes, 1, "how long");
 ABSL_FLAG(uint64_t, seed, 0, "of the faults; 0 draws one");
 ABSL_FLAG(std::string, out, "", "folder for report.json and report.txt; made if missing");
 ABSL_FLAG(uint32_t, servers, 3, "servers");
-ABSL_FLAG(uint32_t, replicas, 2, "replicas of each partition; 0: the job does not say, and nothing that holds data is hit");
+ABSL_FLAG(
+    uint32_t, replicas, 2,
+    "replicas of each partition; 0: the job does not say, and nothing that holds data is hit");
 ABSL_FLAG(std::string, durability, "LOG", "MEMORY, LOG or FSYNC; empty: the job does not say");
-ABSL_FLAG(std::string, mode, "ASYNC", "ASYNC: free-running senders; BOUNDED, SYNC: each sender is a rank");
+ABSL_FLAG(std::string, mode, "ASYNC",
+          "ASYNC: free-running senders; BOUNDED, SYNC: each sender is a rank");
 ABSL_FLAG(uint32_t, senders, 3, "senders");
 ABSL_FLAG(uint32_t, partitions, 16, "partitions");
 ABSL_FLAG(double, pushes_per_second, 50, "of each sender");
 ABSL_FLAG(uint32_t, row_width, 64, "floats in a row, of which a push has one in each partition");
 ABSL_FLAG(uint64_t, rows, 0,
-          "rows of a table beside the ledger's, written before the storm and read after it: servers with gigabytes");
-ABSL_FLAG(std::string, faults, "", "kinds of faults, separated by commas; default: all that such a cluster survives");
+          "rows of a table beside the ledger's, written before the storm and read after it: "
+          "servers with gigabytes");
+ABSL_FLAG(std::string, faults, "",
+          "kinds of faults, separated by commas; default: all that such a cluster survives");
 ABSL_FLAG(std::string, failpoints, "", "failpoints at which servers crash, separated by commas");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "of the cluster");
 ABSL_FLAG(uint32_t, lease_ms, 1000, "of the cluster");
@@ -62,7 +68,8 @@ int Rage() {
   } else if (!Durability_Parse(name, &options.durability)) {
     return UsageError(absl::StrCat("--durability=", name, " must be MEMORY, LOG or FSYNC"));
   }
-  if (const std::string name = absl::GetFlag(FLAGS_mode); !ConsistencyMode_Parse(name, &options.mode)) {
+  if (const std::string name = absl::GetFlag(FLAGS_mode);
+      !ConsistencyMode_Parse(name, &options.mode)) {
     return UsageError(absl::StrCat("--mode=", name, " must be ASYNC, BOUNDED or SYNC"));
   }
   options.senders = absl::GetFlag(FLAGS_senders);
@@ -87,12 +94,15 @@ int Rage() {
     std::fflush(stdout);
   };
   const std::string out = absl::GetFlag(FLAGS_out);
-  if (std::error_code error; !out.empty() && (std::filesystem::create_directories(out, error), error)) {
+  if (std::error_code error;
+      !out.empty() && (std::filesystem::create_directories(out, error), error)) {
     return UsageError(absl::StrCat("--out=", out, ": ", error.message()));
   }
 
   options.progress(absl::StrCat("seed ", options.seed));
-  if (!mounts.ok()) options.progress(absl::StrCat("no disk-full and no disk-hang, which need root: ", mounts.message()));
+  if (!mounts.ok())
+    options.progress(
+        absl::StrCat("no disk-full and no disk-hang, which need root: ", mounts.message()));
   std::string folder;
   const absl::StatusOr<StormReport> report = RunStorm(options, &folder);
   if (!report.ok()) {
@@ -111,11 +121,13 @@ int Rage() {
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  pawl::SetUpDaemon("storm",
-                    "faults from a seed against a cluster under load, and what has become of every push.\n\n"
-                    "  storm --minutes=10 --seed=7 --out=storm\n\n"
-                    "Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster cannot be\n"
-                    "started.",
-                    argc, argv);
+  pawl::SetUpDaemon(
+      "storm",
+      "faults from a seed against a cluster under load, and what has become of every push.\n\n"
+      "  storm --minutes=10 --seed=7 --out=storm\n\n"
+      "Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster "
+      "cannot be\n"
+      "started.",
+      argc, argv);
   return pawl::Rage();
 }

@@ -18,9 +18,10 @@ struct ReplicaAgreement {
   std::vector<std::string> problems;
 };
 
-// `answers`: by server. Every partition is to have one primary and `replicas` replicas, all with the same state.
-ReplicaAgreement CompareReplicas(const std::map<std::string, FingerprintResponse>& answers, uint32_t partitions,
-                                 uint32_t replicas);
+// `answers`: by server. Every partition is to have one primary and `replicas` replicas, all with
+// the same state.
+ReplicaAgreement CompareReplicas(const std::map<std::string, FingerprintResponse>& answers,
+                                 uint32_t partitions, uint32_t replicas);
 
 }  // namespace pawl
 

@@ -23,7 +23,8 @@ TEST(ReplicaAgreementTest, EveryReplicaIsComparedWithTheFirst) {
   const ReplicaAgreement agreement = CompareReplicas(answers, 2, 3);
   EXPECT_EQ(agreement.compared, 3u);
   ASSERT_EQ(agreement.problems.size(), 1u);
-  EXPECT_EQ(agreement.problems[0], "partition 1: server-0 is at 7 with 00000005, server-2 at 7 with 00000006");
+  EXPECT_EQ(agreement.problems[0],
+            "partition 1: server-0 is at 7 with 00000005, server-2 at 7 with 00000006");
 }
 
 TEST(ReplicaAgreementTest, OnePrimaryAndAllReplicasAreNeeded) {

@@ -19,20 +19,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/eventually.h"
 #include "client_lib/client.h"
-#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/server_control.grpc.pb.h"
 #include "tests/chaos/storm/bulk_table.h"
 #include "tests/chaos/storm/last_acknowledgement.h"
 #include "tests/chaos/storm/replica_agreement.h"
-#include "tests/harness/ledger.h"
-#include "tests/harness/ledger_driver.h"
-#include "tests/harness/ledger_sender.h"
+#include "tests/harness/ledger/ledger.h"
+#include "tests/harness/ledger/ledger_driver.h"
+#include "tests/harness/ledger/ledger_sender.h"
+#include "tests/harness/ledger/write_pauses.h"
 #include "tests/harness/process_cluster.h"
-#include "tests/harness/write_pauses.h"
 
 namespace pawl {
 namespace {
@@ -57,7 +57,8 @@ constexpr uint64_t kStepsToEnd = 30;
 constexpr uint32_t kInFlight = 8;
 // Sparse files: only what is written takes room.
 constexpr uint64_t kDiskBytes = uint64_t{1} << 30;
-// A log, a snapshot and the one that replaces it, and as much again for files that are being deleted.
+// A log, a snapshot and the one that replaces it, and as much again for files that are being
+// deleted.
 constexpr uint64_t kDiskBytesPerByte = 6;
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxReportedViolations = 50;
@@ -74,9 +75,10 @@ class Storm {
 
   absl::Status Start() {
     ProcessClusterOptions cluster;
-    cluster.job = absl::StrCat(
-        "name: 'storm' seed: 3 partitions: ", options_.partitions, " logical_workers: ", options_.senders,
-        " consistency { mode: ", ConsistencyMode_Name(options_.mode), options_.mode == BOUNDED ? " staleness: 3" : "", " }");
+    cluster.job = absl::StrCat("name: 'storm' seed: 3 partitions: ", options_.partitions,
+                               " logical_workers: ", options_.senders,
+                               " consistency { mode: ", ConsistencyMode_Name(options_.mode),
+                               options_.mode == BOUNDED ? " staleness: 3" : "", " }");
     if (options_.durability != DURABILITY_UNSPECIFIED) {
       absl::StrAppend(&cluster.job, " durability: ", Durability_Name(options_.durability));
     }
@@ -84,10 +86,12 @@ class Storm {
     cluster.servers = options_.servers;
     cluster.expected_workers = ranks() ? options_.senders : 0;
     cluster.lease = std::chrono::milliseconds(options_.lease_ms);
-    cluster.flags["scheduler"] = {absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms)};
+    cluster.flags["scheduler"] = {
+        absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms)};
     cluster.proxies = true;
     if (options_.disks) cluster.server_disk_bytes = kDiskBytes + kDiskBytesPerByte * bulk_bytes();
-    if (!options_.failpoints.empty()) cluster.server_program = "tests/chaos/pawl-server-with-failpoints";
+    if (!options_.failpoints.empty())
+      cluster.server_program = "tests/chaos/pawl-server-with-failpoints";
     PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(cluster));
     alive_.insert("scheduler");
     for (uint32_t i = 0; i < options_.servers; ++i) {
@@ -105,14 +109,17 @@ class Storm {
       arguments.push_back(absl::StrCat("--in_flight=", kInFlight));
       arguments.push_back(absl::StrCat("--end_file=", folder(), "/end"));
       if (ranks()) arguments.push_back(absl::StrCat("--rank=", i));
-      PAWL_RETURN_IF_ERROR(cluster_->AddProcess(senders_.back(), "tests/chaos/sender/ledger-sender", arguments));
+      PAWL_RETURN_IF_ERROR(
+          cluster_->AddProcess(senders_.back(), "tests/chaos/sender/ledger-sender", arguments));
       alive_.insert(senders_.back());
     }
-    report_.cluster = absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
-                                   Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode), ", ",
-                                   options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
+    report_.cluster = absl::StrCat(
+        options_.servers, " servers, ", options_.replicas, " replicas, durability ",
+        Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode), ", ",
+        options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
     if (options_.bulk_rows > 0) {
-      absl::StrAppend(&report_.cluster, ", ", options_.bulk_rows, " rows of ", options_.row_width, " floats beside them");
+      absl::StrAppend(&report_.cluster, ", ", options_.bulk_rows, " rows of ", options_.row_width,
+                      " floats beside them");
     }
     const MonotonicTime beginning = Now();
     std::string missing;
@@ -121,7 +128,8 @@ class Storm {
       return missing.empty();
     };
     if (!Eventually(nothing_is_missing, kStartLimit)) {
-      return absl::DeadlineExceededError(absl::StrCat("before any fault: ", missing, "\n", cluster_->Describe()));
+      return absl::DeadlineExceededError(
+          absl::StrCat("before any fault: ", missing, "\n", cluster_->Describe()));
     }
     begin_ = Now();
     return absl::OkStatus();
@@ -161,13 +169,15 @@ class Storm {
     for (const std::string& notes : notes_) {
       // One that died before it sent anything.
       if (!std::filesystem::exists(notes)) continue;
-      if (const absl::Status status = ledger.ReadFrom(notes); !status.ok()) Violation(std::string(status.message()));
+      if (const absl::Status status = ledger.ReadFrom(notes); !status.ok())
+        Violation(std::string(status.message()));
     }
     report_.pushes_sent = ledger.pushes().size();
     report_.pushes_acknowledged = ledger.acknowledged();
     for (const auto& [code, count] : ledger.failures()) {
       report_.pushes_failed[absl::StatusCodeToString(code)] = count;
-      // A rank that is taken for dead may do nothing more; its next life repeats what was under way.
+      // A rank that is taken for dead may do nothing more; its next incarnation repeats what was
+      // under way.
       if (ranks() && code == absl::StatusCode::kAborted) continue;
       Violation(absl::StrCat(count, " pushes failed with ", absl::StatusCodeToString(code)));
     }
@@ -178,7 +188,8 @@ class Storm {
     if (const absl::Status status = CheckReplicas(); !status.ok()) {
       Violation(absl::StrCat("the replicas cannot be compared: ", status.ToString()));
     }
-    if (const auto status = cluster_->GetStatus(); status.ok()) report_.last_epoch = status->routing_epoch();
+    if (const auto status = cluster_->GetStatus(); status.ok())
+      report_.last_epoch = status->routing_epoch();
     if (!report_.ok()) options_.progress(cluster_->Describe());
   }
 
@@ -209,8 +220,9 @@ class Storm {
 
   std::vector<std::string> SenderArguments(const std::string& name, uint32_t worker) {
     notes_.push_back(absl::StrCat(folder(), "/", name, ".notes"));
-    return {absl::StrCat("--scheduler=", cluster_->scheduler_address()), absl::StrCat("--worker=", worker),
-            absl::StrCat("--notes=", notes_.back()), absl::StrCat("--row_width=", options_.row_width),
+    return {absl::StrCat("--scheduler=", cluster_->scheduler_address()),
+            absl::StrCat("--worker=", worker), absl::StrCat("--notes=", notes_.back()),
+            absl::StrCat("--row_width=", options_.row_width),
             absl::StrCat("--call_timeout_s=", kCallTimeoutSeconds)};
   }
 
@@ -219,8 +231,8 @@ class Storm {
     const MonotonicTime until = Now() + duration;
     do {
       Look();
-      std::this_thread::sleep_for(
-          std::min<MonotonicDuration>(kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
+      std::this_thread::sleep_for(std::min<MonotonicDuration>(
+          kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
     } while (!hopeless_ && Now() < until);
   }
 
@@ -231,7 +243,8 @@ class Storm {
         ++name;
         continue;
       }
-      Violation(absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      Violation(absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ",
+                             absl::StrJoin(child.LogTail(3), " | ")));
       hopeless_ = true;
       name = alive_.erase(name);
     }
@@ -241,11 +254,13 @@ class Storm {
     if (!status.ok()) return;
     if (report_.first_epoch == 0) report_.first_epoch = status->routing_epoch();
     if (status->routing_epoch() < report_.last_epoch) {
-      Violation(absl::StrCat("the routing epoch went back from ", report_.last_epoch, " to ", status->routing_epoch()));
+      Violation(absl::StrCat("the routing epoch went back from ", report_.last_epoch, " to ",
+                             status->routing_epoch()));
     }
     report_.last_epoch = status->routing_epoch();
     if (status->state() == FAILED || status->state() == STOPPED) {
-      Violation(absl::StrCat("the job is ", JobState_Name(status->state()), ": ", status->failure()));
+      Violation(
+          absl::StrCat("the job is ", JobState_Name(status->state()), ": ", status->failure()));
       hopeless_ = true;
     }
   }
@@ -292,8 +307,10 @@ class Storm {
         Watch(fault.lasts);
         return absl::OkStatus();
       case FaultKind::kTwoServersKill:
-        for (const std::string& server : {fault.victim, fault.peer}) cluster_->node(server).Signal(SIGKILL);
-        for (const std::string& server : {fault.victim, fault.peer}) PAWL_RETURN_IF_ERROR(Kill(server));
+        for (const std::string& server : {fault.victim, fault.peer})
+          cluster_->node(server).Signal(SIGKILL);
+        for (const std::string& server : {fault.victim, fault.peer})
+          PAWL_RETURN_IF_ERROR(Kill(server));
         PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.peer));
         Watch(fault.delay);
         PAWL_RETURN_IF_ERROR(Restart(fault.victim));
@@ -337,14 +354,16 @@ class Storm {
 
   absl::Status CrashAtFailpoint(const Fault& fault, MonotonicTime& from) {
     PAWL_RETURN_IF_ERROR(Kill(fault.victim));
-    PAWL_RETURN_IF_ERROR(
-        cluster_->Restart(fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
+    PAWL_RETURN_IF_ERROR(cluster_->Restart(
+        fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
     ChildProcess& child = cluster_->node(fault.victim);
     const MonotonicTime limit = Now() + kFailpointLimit;
     while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
-    if (!child.HasEnded()) options_.progress(absl::StrCat("           ", fault.failpoint, " was not passed so often"));
+    if (!child.HasEnded())
+      options_.progress(absl::StrCat("           ", fault.failpoint, " was not passed so often"));
     PAWL_RETURN_IF_ERROR(Kill(fault.victim));
-    if (!child.KilledBy(SIGKILL)) return absl::InternalError(absl::StrCat(fault.victim, " ", child.HowItEnded()));
+    if (!child.KilledBy(SIGKILL))
+      return absl::InternalError(absl::StrCat(fault.victim, " ", child.HowItEnded()));
     from = Now();
     Watch(fault.lasts);
     return Restart(fault.victim);
@@ -358,7 +377,8 @@ class Storm {
     arguments.push_back(absl::StrCat("--ballast_bytes=", fault.ballast_bytes));
     arguments.push_back(absl::StrCat("--die_in_push=", fault.push));
     arguments.push_back(
-        absl::StrCat("--die_after_us=", std::chrono::duration_cast<std::chrono::microseconds>(fault.after).count()));
+        absl::StrCat("--die_after_us=",
+                     std::chrono::duration_cast<std::chrono::microseconds>(fault.after).count()));
     PAWL_RETURN_IF_ERROR(cluster_->AddProcess(name, "tests/chaos/sender/ledger-sender", arguments));
     ChildProcess& child = cluster_->node(name);
     const MonotonicTime limit = Now() + kCrashInPushLimit;
@@ -368,20 +388,23 @@ class Storm {
       return absl::DeadlineExceededError(absl::StrCat(name, " does not get to push ", fault.push));
     }
     if (!child.KilledBy(SIGKILL)) {
-      return absl::InternalError(absl::StrCat(name, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      return absl::InternalError(absl::StrCat(name, " ", child.HowItEnded(), ": ",
+                                              absl::StrJoin(child.LogTail(3), " | ")));
     }
     return absl::OkStatus();
   }
 
-  // What is not as it should be, "" if all is: each server a member, each partition with all its replicas, and an
-  // acknowledgement of each sender after `since`.
+  // What is not as it should be, "" if all is: each server a member, each partition with all its
+  // replicas, and an acknowledgement of each sender after `since`.
   std::string Missing(MonotonicTime since) {
     const auto status = cluster_->GetStatus();
-    if (!status.ok()) return absl::StrCat("the scheduler does not answer: ", status.status().message());
+    if (!status.ok())
+      return absl::StrCat("the scheduler does not answer: ", status.status().message());
     for (const std::string& server : servers_) {
       const std::string suffix = absl::StrCat(":", cluster_->node(server).pid());
       if (std::none_of(status->nodes().begin(), status->nodes().end(), [&](const NodeStatus& node) {
-            return !node.gone() && node.role() == SERVER_ROLE && absl::EndsWith(node.description(), suffix);
+            return !node.gone() && node.role() == SERVER_ROLE &&
+                   absl::EndsWith(node.description(), suffix);
           })) {
         return absl::StrCat(server, " is no member");
       }
@@ -389,15 +412,18 @@ class Storm {
     const auto routing = Routing();
     if (!routing.ok()) return absl::StrCat("no routing: ", routing.status().message());
     for (int partition = 0; partition < routing->primary_size(); ++partition) {
-      if (routing->primary(partition) == kNobody) return absl::StrCat("partition ", partition, " has no primary");
+      if (routing->primary(partition) == kNobody)
+        return absl::StrCat("partition ", partition, " has no primary");
       if (options_.replicas < 2) continue;
-      const int backups = partition < routing->replicas_size() ? routing->replicas(partition).backups_size() : 0;
+      const int backups =
+          partition < routing->replicas_size() ? routing->replicas(partition).backups_size() : 0;
       if (backups + 1 < static_cast<int>(options_.replicas)) {
         return absl::StrCat("partition ", partition, " has ", backups, " backups");
       }
     }
     for (size_t i = 0; i < senders_.size(); ++i) {
-      if (LastAcknowledgement(notes_[i]) <= since) return absl::StrCat(senders_[i], " has got no acknowledgement");
+      if (LastAcknowledgement(notes_[i]) <= since)
+        return absl::StrCat(senders_[i], " has got no acknowledgement");
     }
     return "";
   }
@@ -406,7 +432,8 @@ class Storm {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
     RoutingTable routing;
-    const grpc::Status status = cluster_->scheduler().GetRouting(&context, GetRoutingRequest(), &routing);
+    const grpc::Status status =
+        cluster_->scheduler().GetRouting(&context, GetRoutingRequest(), &routing);
     if (!status.ok()) return ToStatus(status);
     return routing;
   }
@@ -416,8 +443,8 @@ class Storm {
     std::string missing;
     while (!hopeless_ && !(missing = Missing(since)).empty()) {
       if (Now() > since + options_.max_recovery) {
-        Violation(
-            absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault, Seconds(options_.max_recovery), missing));
+        Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault,
+                                  Seconds(options_.max_recovery), missing));
         return false;
       }
       Watch(kWatchInterval);
@@ -430,7 +457,8 @@ class Storm {
     if (ranks()) {
       Ledger ledger;
       for (const std::string& notes : notes_) {
-        if (const absl::Status status = ledger.ReadFrom(notes); !status.ok()) Violation(std::string(status.message()));
+        if (const absl::Status status = ledger.ReadFrom(notes); !status.ok())
+          Violation(std::string(status.message()));
       }
       for (uint32_t worker = 0; worker < options_.senders; ++worker) {
         end = std::max(end, NextSequence(ledger, worker) + kStepsToEnd);
@@ -450,7 +478,8 @@ class Storm {
         Violation(absl::StrCat(sender, " does not end"));
         (void)cluster_->Kill(sender);
       } else if (!child.Succeeded() && !hopeless_) {
-        Violation(absl::StrCat(sender, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+        Violation(absl::StrCat(sender, " ", child.HowItEnded(), ": ",
+                               absl::StrJoin(child.LogTail(3), " | ")));
       }
     }
   }
@@ -458,7 +487,8 @@ class Storm {
   void MeasurePauses(const Ledger& ledger) {
     AcknowledgementTimes times = ledger.AcknowledgementTimes();
     // Those that live for one fault only do not count.
-    std::erase_if(times, [&](const auto& of_worker) { return of_worker.first >= options_.senders; });
+    std::erase_if(times,
+                  [&](const auto& of_worker) { return of_worker.first >= options_.senders; });
     const MonotonicTime first_fault = spans_.empty() ? end_of_sending_ : spans_.front().from;
     AcknowledgementTimes quiet = times;
     for (auto& [worker, of_worker] : quiet) {
@@ -470,7 +500,8 @@ class Storm {
     for (size_t i = 0; i < spans_.size(); ++i) {
       for (const auto& [worker, pause] : LongestPauses(times, spans_[i], end_of_sending_)) {
         // That a sender which is dead gets no acknowledgement says nothing about the servers.
-        if (victims_[i] != absl::StrCat("sender-", worker)) report_.faults[i].pauses.push_back(pause);
+        if (victims_[i] != absl::StrCat("sender-", worker))
+          report_.faults[i].pauses.push_back(pause);
       }
     }
   }
@@ -480,16 +511,18 @@ class Storm {
     if (options_.bulk_rows > 0) {
       PAWL_ASSIGN_OR_RETURN(const uint64_t bad, CountBadBulkRows(*client, options_.bulk_rows));
       if (bad > 0)
-        Violation(absl::StrCat(bad, " of the ", options_.bulk_rows, " rows beside the ledger are not what they were"));
+        Violation(absl::StrCat(bad, " of the ", options_.bulk_rows,
+                               " rows beside the ledger are not what they were"));
     }
     PAWL_ASSIGN_OR_RETURN(const Table table, client->OpenTable("ledger").get());
     job_id_ = client->job_id();
     LedgerScope scope = ScopeOf(ledger, options_.partitions, options_.row_width);
     if (options_.mode == SYNC) scope.unit = 1.0f / static_cast<float>(options_.senders);
     LedgerDigest digest(table.id(), options_.partitions);
-    PAWL_ASSIGN_OR_RETURN(
-        const LedgerVerdict verdict,
-        CheckLedger(ledger, scope, digest.Noting(ReadThrough(client->free_running(), table, options_.partitions))));
+    PAWL_ASSIGN_OR_RETURN(const LedgerVerdict verdict,
+                          CheckLedger(ledger, scope,
+                                      digest.Noting(ReadThrough(client->free_running(), table,
+                                                                options_.partitions))));
     report_.rows_applied = verdict.applied;
     report_.rows_lost = verdict.lost;
     report_.rows_doubled = verdict.doubled;
@@ -512,8 +545,10 @@ class Storm {
       request.set_digest(true);
       InspectResponse response;
       PAWL_RETURN_IF_ERROR(
-          Annotate(Control(server, [&](ServerControl::Stub& stub,
-                                       grpc::ClientContext& context) { return stub.Inspect(&context, request, &response); }),
+          Annotate(Control(server,
+                           [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                             return stub.Inspect(&context, request, &response);
+                           }),
                    server));
       applied += response.counters().pushes_applied();
       report_.pushes_deduplicated += response.counters().pushes_deduplicated();
@@ -522,8 +557,8 @@ class Storm {
         const LedgerDigest::Record record = {partition.crc32c(), partition.rows()};
         const bool first = reported.emplace(partition.partition(), record).second;
         if (!first && !(reported[partition.partition()] == record)) {
-          Violation(
-              absl::StrCat("partition ", partition.partition(), ": ", server, " has another digest than another replica"));
+          Violation(absl::StrCat("partition ", partition.partition(), ": ", server,
+                                 " has another digest than another replica"));
         }
       }
     }
@@ -534,13 +569,15 @@ class Storm {
       const bool equal = (of_rows == expected.end()) == (of_server == reported.end()) &&
                          (of_rows == expected.end() || of_rows->second == of_server->second);
       if (!equal) {
-        Violation(absl::StrCat("partition ", partition, ": the server's digest is not that of the rows it has given"));
+        Violation(absl::StrCat("partition ", partition,
+                               ": the server's digest is not that of the rows it has given"));
       }
       report_.digests_compared += equal;
     }
     // Ballast and the table beside the ledger are counted too.
     if (short_lived_ == 0 && options_.bulk_rows == 0 && applied != rows_applied) {
-      Violation(absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
+      Violation(absl::StrCat("the servers have counted ", applied,
+                             " segments as applied, and the rows say ", rows_applied));
     }
     return absl::OkStatus();
   }
@@ -555,11 +592,12 @@ class Storm {
       for (const std::string& server : servers_) {
         FingerprintRequest request;
         request.set_job_id(job_id_);
-        PAWL_RETURN_IF_ERROR(Annotate(Control(server,
-                                              [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                                                return stub.Fingerprint(&context, request, &answers[server]);
-                                              }),
-                                      server));
+        PAWL_RETURN_IF_ERROR(
+            Annotate(Control(server,
+                             [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                               return stub.Fingerprint(&context, request, &answers[server]);
+                             }),
+                     server));
       }
       agreement = CompareReplicas(answers, options_.partitions, options_.replicas);
       if (!agreement.problems.empty()) std::this_thread::sleep_for(kEpochInterval);
@@ -572,7 +610,8 @@ class Storm {
   template <typename Call>
   absl::Status Control(const std::string& server, const Call& call) {
     const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(
-        cluster_->proxy(server).address(), grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kBulk)));
+        cluster_->proxy(server).address(), grpc::InsecureChannelCredentials(),
+        ChannelSettings(ChannelKind::kBulk)));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kInspectTimeout);
     context.set_wait_for_ready(true);
@@ -608,18 +647,22 @@ std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
   if (options.mode == ASYNC) kinds.push_back(FaultKind::kSenderCrashInPush);
   if (options.mode == ASYNC || recovers) kinds.push_back(FaultKind::kSenderKill);
   if (recovers || options.max_silence * 2 <= std::chrono::milliseconds(options.lease_ms)) {
-    kinds.insert(kinds.end(), {FaultKind::kLinkSilence, FaultKind::kLinkPartition, FaultKind::kLinkBlackHole});
+    kinds.insert(kinds.end(),
+                 {FaultKind::kLinkSilence, FaultKind::kLinkPartition, FaultKind::kLinkBlackHole});
   }
   const bool logged = options.durability == LOG || options.durability == FSYNC;
   if (recovers)
-    kinds.insert(kinds.end(), {FaultKind::kSchedulerKill, FaultKind::kSchedulerDiskGone, FaultKind::kServerPause});
+    kinds.insert(kinds.end(), {FaultKind::kSchedulerKill, FaultKind::kSchedulerDiskGone,
+                               FaultKind::kServerPause});
   if (recovers && (logged || options.replicas > 1)) {
     kinds.insert(kinds.end(), {FaultKind::kServerKill, FaultKind::kServerCrashAtFailpoint});
   }
   if (recovers && logged) kinds.push_back(FaultKind::kAllServersKill);
   if (options.replicas > 1) kinds.push_back(FaultKind::kDiskGone);
-  if (options.replicas > 2 || (options.replicas > 1 && logged)) kinds.push_back(FaultKind::kTwoServersKill);
-  if (options.disks && logged) kinds.insert(kinds.end(), {FaultKind::kDiskFull, FaultKind::kDiskHang});
+  if (options.replicas > 2 || (options.replicas > 1 && logged))
+    kinds.push_back(FaultKind::kTwoServersKill);
+  if (options.disks && logged)
+    kinds.insert(kinds.end(), {FaultKind::kDiskFull, FaultKind::kDiskHang});
   return kinds;
 }
 

@@ -31,7 +31,8 @@ struct StormOptions {
   double pushes_per_second = 100;
   // Small enough for the memory of a long storm.
   uint32_t row_width = 64;
-  // Of a table beside the ledger, of the same width, that is written before the storm and read after it.
+  // Of a table beside the ledger, of the same width, that is written before the storm and read
+  // after it.
   uint64_t bulk_rows = 0;
   // Empty: all that the cluster is to survive by its replicas, durability and mode.
   std::vector<FaultKind> kinds;
@@ -53,8 +54,9 @@ struct StormOptions {
 // The kinds that a cluster with these options is to survive.
 std::vector<FaultKind> SurvivableFaults(const StormOptions& options);
 
-// An error only if the cluster cannot even be started or read; everything else that goes wrong is a violation in
-// the report. From the main thread (see ChildProcess). Logs and notes stay in the folder that `folder` is set to.
+// An error only if the cluster cannot even be started or read; everything else that goes wrong is a
+// violation in the report. From the main thread (see ChildProcess). Logs and notes stay in the
+// folder that `folder` is set to.
 absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* folder);
 
 }  // namespace pawl

@@ -39,7 +39,8 @@ constexpr Name kNames[] = {
 constexpr uint64_t kMebibyte = 1 << 20;
 
 uint64_t ToMilliseconds(MonotonicDuration duration) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
 }  // namespace
@@ -63,43 +64,51 @@ std::string FaultName(FaultKind kind) {
 absl::StatusOr<std::vector<FaultKind>> ParseFaultKinds(absl::string_view list) {
   std::vector<FaultKind> kinds;
   for (const absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty())) {
-    const auto found =
-        std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& name) { return word == name.name; });
+    const auto found = std::find_if(std::begin(kNames), std::end(kNames),
+                                    [&](const Name& name) { return word == name.name; });
     if (found == std::end(kNames)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", word, "' is no fault; there are ",
-          absl::StrJoin(kNames, ", ", [](std::string* out, const Name& name) { absl::StrAppend(out, name.name); })));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", word, "' is no fault; there are ",
+                       absl::StrJoin(kNames, ", ", [](std::string* out, const Name& name) {
+                         absl::StrAppend(out, name.name);
+                       })));
     }
-    if (std::find(kinds.begin(), kinds.end(), found->kind) == kinds.end()) kinds.push_back(found->kind);
+    if (std::find(kinds.begin(), kinds.end(), found->kind) == kinds.end())
+      kinds.push_back(found->kind);
   }
   return kinds;
 }
 
 std::string Fault::ToString() const {
-  std::string text = absl::StrCat(FaultName(kind), victim.empty() ? "" : absl::StrCat(" of ", victim));
+  std::string text =
+      absl::StrCat(FaultName(kind), victim.empty() ? "" : absl::StrCat(" of ", victim));
   switch (kind) {
     case FaultKind::kLinkDelay:
     case FaultKind::kLinkReset:
     case FaultKind::kLinkSilence:
     case FaultKind::kLinkPartition:
     case FaultKind::kLinkBlackHole:
-      absl::StrAppend(&text, answers ? ", its answers to " : ", what it is sent by ", peer.empty() ? "all" : peer);
+      absl::StrAppend(&text, answers ? ", its answers to " : ", what it is sent by ",
+                      peer.empty() ? "all" : peer);
       break;
     case FaultKind::kTwoServersKill:
-      absl::StrAppend(&text, ", back after ", ToMilliseconds(delay), " ms, and of ", peer, ", whose disk is lost");
+      absl::StrAppend(&text, ", back after ", ToMilliseconds(delay), " ms, and of ", peer,
+                      ", whose disk is lost");
       break;
     case FaultKind::kServerCrashAtFailpoint:
       absl::StrAppend(&text, " at ", failpoint, ", hit ", hit);
       break;
     case FaultKind::kSenderCrashInPush:
-      absl::StrAppend(&text, " ", push, ", of ", ballast_bytes / kMebibyte, " MiB, after ", ToMilliseconds(after), " ms");
+      absl::StrAppend(&text, " ", push, ", of ", ballast_bytes / kMebibyte, " MiB, after ",
+                      ToMilliseconds(after), " ms");
       break;
     default:
       break;
   }
   if (kind == FaultKind::kLinkReset) absl::StrAppend(&text, ", after ", bytes, " bytes");
   if (kind == FaultKind::kLinkDelay) absl::StrAppend(&text, ", by ", ToMilliseconds(delay), " ms");
-  if (lasts > MonotonicDuration::zero()) absl::StrAppend(&text, ", for ", ToMilliseconds(lasts), " ms");
+  if (lasts > MonotonicDuration::zero())
+    absl::StrAppend(&text, ", for ", ToMilliseconds(lasts), " ms");
   return text;
 }
 
@@ -107,11 +116,13 @@ absl::StatusOr<StormPlan> StormPlan::Create(StormPlanOptions options) {
   if (options.failpoints.empty()) std::erase(options.kinds, FaultKind::kServerCrashAtFailpoint);
   if (options.servers < 2) std::erase(options.kinds, FaultKind::kTwoServersKill);
   if (options.kinds.empty()) return absl::InvalidArgumentError("a storm without a kind of fault");
-  if (options.servers == 0 || options.senders == 0) return absl::InvalidArgumentError("a storm without servers or senders");
+  if (options.servers == 0 || options.senders == 0)
+    return absl::InvalidArgumentError("a storm without servers or senders");
   return StormPlan(std::move(options));
 }
 
-StormPlan::StormPlan(StormPlanOptions options) : options_(std::move(options)), random_(options_.seed) {}
+StormPlan::StormPlan(StormPlanOptions options)
+    : options_(std::move(options)), random_(options_.seed) {}
 
 uint64_t StormPlan::Between(uint64_t low, uint64_t high) {
   // The bias of the modulus is far below anything that matters here.
@@ -122,13 +133,17 @@ MonotonicDuration StormPlan::Milliseconds(uint64_t low, uint64_t high) {
   return std::chrono::milliseconds(Between(low, high));
 }
 
-std::string StormPlan::SomeServer() { return absl::StrCat("server-", Between(0, options_.servers - 1)); }
+std::string StormPlan::SomeServer() {
+  return absl::StrCat("server-", Between(0, options_.servers - 1));
+}
 
-std::string StormPlan::SomeSender() { return absl::StrCat("sender-", Between(0, options_.senders - 1)); }
+std::string StormPlan::SomeSender() {
+  return absl::StrCat("sender-", Between(0, options_.senders - 1));
+}
 
 void StormPlan::DrawLink(Fault& fault) {
-  // The way into a process: of a server, from the scheduler, another server, a sender or all; of the scheduler, from
-  // a server, a sender or all.
+  // The way into a process: of a server, from the scheduler, another server, a sender or all; of
+  // the scheduler, from a server, a sender or all.
   const bool into_scheduler = Between(0, 3) == 0;
   fault.victim = into_scheduler ? "scheduler" : SomeServer();
   switch (Between(0, 3)) {
@@ -176,7 +191,8 @@ Fault StormPlan::Next() {
     case FaultKind::kDiskFull:
     case FaultKind::kDiskHang:
       fault.victim = SomeServer();
-      fault.lasts = Milliseconds(500, std::max<uint64_t>(500, ToMilliseconds(options_.max_disk_trouble)));
+      fault.lasts =
+          Milliseconds(500, std::max<uint64_t>(500, ToMilliseconds(options_.max_disk_trouble)));
       break;
     case FaultKind::kTwoServersKill:
       fault.victim = SomeServer();

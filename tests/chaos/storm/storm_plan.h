@@ -24,7 +24,8 @@ enum class FaultKind {
   kDiskFull,
   // Writes to a server's disk hang for a while.
   kDiskHang,
-  // Two servers by kill -9 at once. One comes back at once with its disk, the other later with an empty one.
+  // Two servers by kill -9 at once. One comes back at once with its disk, the other later with an
+  // empty one.
   kTwoServersKill,
   // All servers by kill -9 at once.
   kAllServersKill,
@@ -32,7 +33,8 @@ enum class FaultKind {
   kServerPause,
   // kill -9 of the scheduler, which is away for a while.
   kSchedulerKill,
-  // kill -9 of the scheduler, which is started again with an empty disk and rebuilds its state from the servers.
+  // kill -9 of the scheduler, which is started again with an empty disk and rebuilds its state from
+  // the servers.
   kSchedulerDiskGone,
   // kill -9 of a sender, which is started again.
   kSenderKill,
@@ -64,18 +66,20 @@ struct Fault {
   MonotonicDuration lasts = {};
   // "server-1", "scheduler", "sender-0": whom it hits, or whose way in is disturbed.
   std::string victim;
-  // Of link faults: the process at the other end; "" for all. kTwoServersKill: the one whose disk is lost.
+  // Of link faults: the process at the other end; "" for all. kTwoServersKill: the one whose disk
+  // is lost.
   std::string peer;
   // Of link faults: what the victim sends is hit, not what it is sent.
   bool answers = false;
-  // kTwoServersKill: when the victim is started again. kLinkDelay: of each byte. kLinkReset: how many bytes pass before the
-  // reset.
+  // kTwoServersKill: when the victim is started again. kLinkDelay: of each byte. kLinkReset: how
+  // many bytes pass before the reset.
   MonotonicDuration delay = {};
   uint64_t bytes = 0;
   // kServerCrashAtFailpoint.
   std::string failpoint;
   uint64_t hit = 0;
-  // kSenderCrashInPush: the bytes of the push, which push of its life it is, and how long after its beginning.
+  // kSenderCrashInPush: the bytes of the push, which push of its incarnation it is, and how long
+  // after its beginning.
   uint64_t ballast_bytes = 0;
   uint64_t push = 0;
   MonotonicDuration after = {};
@@ -92,7 +96,8 @@ struct StormPlanOptions {
   std::vector<FaultKind> kinds;
   // The scheduler is away for 1 s to so long.
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);
-  // Of kLinkSilence, kLinkPartition and kLinkBlackHole. A cluster without replication needs it below its lease.
+  // Of kLinkSilence, kLinkPartition and kLinkBlackHole. A cluster without replication needs it
+  // below its lease.
   MonotonicDuration max_silence = std::chrono::seconds(5);
   // Of kDiskFull and kDiskHang.
   MonotonicDuration max_disk_trouble = std::chrono::seconds(10);

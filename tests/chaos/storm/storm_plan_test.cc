@@ -70,7 +70,8 @@ TEST(StormPlanTest, FaultsStayWithinTheClusterAndTheLimits) {
   }
   EXPECT_EQ(victims[FaultKind::kServerKill], (std::set<std::string>{"server-0", "server-1"}));
   EXPECT_EQ(victims[FaultKind::kSenderKill], (std::set<std::string>{"sender-0"}));
-  EXPECT_EQ(victims[FaultKind::kLinkSilence], (std::set<std::string>{"scheduler", "server-0", "server-1"}));
+  EXPECT_EQ(victims[FaultKind::kLinkSilence],
+            (std::set<std::string>{"scheduler", "server-0", "server-1"}));
 }
 
 TEST(StormPlanTest, WithoutFailpointsNothingCrashesAtThem) {
@@ -90,7 +91,8 @@ TEST(StormPlanTest, NamesAreReadAsTheyAreWritten) {
     EXPECT_EQ(*parsed, std::vector<FaultKind>{kind});
   }
   EXPECT_EQ(ParseFaultKinds("link-delay,server-kill,link-delay")->size(), 2u);
-  EXPECT_EQ(ParseFaultKinds("server-kill,earthquake").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseFaultKinds("server-kill,earthquake").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

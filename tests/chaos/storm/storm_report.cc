@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tests/harness/write_pauses.h"
+#include "tests/harness/ledger/write_pauses.h"
 
 namespace pawl {
 namespace {
@@ -23,15 +23,18 @@ std::map<FaultKind, OfKind> ByKind(const std::vector<FaultRecord>& faults) {
     ++of_kind.count;
     of_kind.pauses.insert(of_kind.pauses.end(), fault.pauses.begin(), fault.pauses.end());
     if (fault.recovered_s >= 0) {
-      of_kind.recoveries.push_back(
-          std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(fault.recovered_s)));
+      of_kind.recoveries.push_back(std::chrono::duration_cast<MonotonicDuration>(
+          std::chrono::duration<double>(fault.recovered_s)));
     }
   }
   return kinds;
 }
 
 nlohmann::json ToJson(const PauseSummary& summary) {
-  return {{"count", summary.count}, {"p50_s", summary.p50_s}, {"p99_s", summary.p99_s}, {"max_s", summary.max_s}};
+  return {{"count", summary.count},
+          {"p50_s", summary.p50_s},
+          {"p99_s", summary.p99_s},
+          {"max_s", summary.max_s}};
 }
 
 }  // namespace
@@ -57,9 +60,10 @@ nlohmann::json StormReport::ToJson() const {
   report["quiet_pause"] = pawl::ToJson(SummarizePauses(quiet_pauses));
   report["faults"] = nlohmann::json::object();
   for (const auto& [kind, of_kind] : ByKind(faults)) {
-    report["faults"][FaultName(kind)] = {{"count", of_kind.count},
-                                         {"pause", pawl::ToJson(SummarizePauses(of_kind.pauses))},
-                                         {"recovery", pawl::ToJson(SummarizePauses(of_kind.recoveries))}};
+    report["faults"][FaultName(kind)] = {
+        {"count", of_kind.count},
+        {"pause", pawl::ToJson(SummarizePauses(of_kind.pauses))},
+        {"recovery", pawl::ToJson(SummarizePauses(of_kind.recoveries))}};
   }
   report["log"] = nlohmann::json::array();
   for (const FaultRecord& fault : faults) {
@@ -72,27 +76,37 @@ nlohmann::json StormReport::ToJson() const {
 }
 
 std::string StormReport::ToText() const {
-  std::string text = absl::StrFormat("storm of seed %d, %.0f s, against %s\n\n", seed, duration_s, cluster);
-  absl::StrAppendFormat(&text, "%-26s %6s   %29s   %17s\n", "fault", "count", "write pause p50  p99  max (s)",
-                        "recovery p50  max");
+  std::string text =
+      absl::StrFormat("storm of seed %d, %.0f s, against %s\n\n", seed, duration_s, cluster);
+  absl::StrAppendFormat(&text, "%-26s %6s   %29s   %17s\n", "fault", "count",
+                        "write pause p50  p99  max (s)", "recovery p50  max");
   for (const auto& [kind, of_kind] : ByKind(faults)) {
     const PauseSummary pause = SummarizePauses(of_kind.pauses);
     const PauseSummary recovery = SummarizePauses(of_kind.recoveries);
-    absl::StrAppendFormat(&text, "%-26s %6d   %15.2f %6.2f %6.2f   %10.2f %6.2f\n", FaultName(kind), of_kind.count,
-                          pause.p50_s, pause.p99_s, pause.max_s, recovery.p50_s, recovery.max_s);
+    absl::StrAppendFormat(&text, "%-26s %6d   %15.2f %6.2f %6.2f   %10.2f %6.2f\n", FaultName(kind),
+                          of_kind.count, pause.p50_s, pause.p99_s, pause.max_s, recovery.p50_s,
+                          recovery.max_s);
   }
   const PauseSummary quiet = SummarizePauses(quiet_pauses);
-  absl::StrAppendFormat(&text, "%-26s %6s   %15.2f %6.2f %6.2f\n", "(none)", "", quiet.p50_s, quiet.p99_s, quiet.max_s);
-  absl::StrAppendFormat(&text, "\npushes: %d sent, %d acknowledged", pushes_sent, pushes_acknowledged);
-  for (const auto& [code, count] : pushes_failed) absl::StrAppendFormat(&text, ", %d failed with %s", count, code);
-  absl::StrAppendFormat(&text,
-                        "\nrows: %d applied, %d lost, %d doubled; of unknown fate %d applied and %d not; the servers "
-                        "recognised %d repeated segments\n",
-                        rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied, pushes_deduplicated);
-  absl::StrAppendFormat(&text, "equal: %d digests of partitions with the rows read, %d replicas with their primaries\n",
-                        digests_compared, replicas_compared);
+  absl::StrAppendFormat(&text, "%-26s %6s   %15.2f %6.2f %6.2f\n", "(none)", "", quiet.p50_s,
+                        quiet.p99_s, quiet.max_s);
+  absl::StrAppendFormat(&text, "\npushes: %d sent, %d acknowledged", pushes_sent,
+                        pushes_acknowledged);
+  for (const auto& [code, count] : pushes_failed)
+    absl::StrAppendFormat(&text, ", %d failed with %s", count, code);
+  absl::StrAppendFormat(
+      &text,
+      "\nrows: %d applied, %d lost, %d doubled; of unknown fate %d applied and %d not; the servers "
+      "recognised %d repeated segments\n",
+      rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied,
+      pushes_deduplicated);
+  absl::StrAppendFormat(
+      &text,
+      "equal: %d digests of partitions with the rows read, %d replicas with their primaries\n",
+      digests_compared, replicas_compared);
   absl::StrAppendFormat(&text, "routing epoch %d to %d\n", first_epoch, last_epoch);
-  for (const std::string& violation : violations) absl::StrAppend(&text, "VIOLATION: ", violation, "\n");
+  for (const std::string& violation : violations)
+    absl::StrAppend(&text, "VIOLATION: ", violation, "\n");
   absl::StrAppend(&text, ok() ? "weathered\n" : absl::StrCat(violations.size(), " violations\n"));
   return text;
 }

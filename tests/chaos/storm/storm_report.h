@@ -19,8 +19,8 @@ struct FaultRecord {
   std::string text;
   // Seconds since the storm's beginning.
   double at_s = 0;
-  // From the injection until every process was back, every partition had all its replicas and every sender an
-  // acknowledgement; negative: not within the limit.
+  // From the injection until every process was back, every partition had all its replicas and every
+  // sender an acknowledgement; negative: not within the limit.
   double recovered_s = -1;
   // Each sender's longest time without an acknowledgement meanwhile.
   std::vector<MonotonicDuration> pauses;
@@ -45,7 +45,8 @@ struct StormReport {
   // Of the segments, by the servers' counters; they count from the servers' last start.
   uint64_t pushes_deduplicated = 0;
 
-  // Partitions whose digest was that of the rows read, and replicas that had their primary's fingerprint.
+  // Partitions whose digest was that of the rows read, and replicas that had their primary's
+  // fingerprint.
   uint64_t digests_compared = 0;
   uint64_t replicas_compared = 0;
   // Without any fault: the senders' longest time without an acknowledgement before the first one.

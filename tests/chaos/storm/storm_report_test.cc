@@ -13,10 +13,16 @@ using std::chrono::milliseconds;
 StormReport Report() {
   StormReport report;
   report.seed = 42;
-  report.faults.push_back(
-      {FaultKind::kServerKill, "server-kill of server-1", 1.5, 2.0, {milliseconds(300), milliseconds(900)}});
-  report.faults.push_back(
-      {FaultKind::kServerKill, "server-kill of server-2", 9.5, 4.0, {milliseconds(500), milliseconds(100)}});
+  report.faults.push_back({FaultKind::kServerKill,
+                           "server-kill of server-1",
+                           1.5,
+                           2.0,
+                           {milliseconds(300), milliseconds(900)}});
+  report.faults.push_back({FaultKind::kServerKill,
+                           "server-kill of server-2",
+                           9.5,
+                           4.0,
+                           {milliseconds(500), milliseconds(100)}});
   report.faults.push_back({FaultKind::kLinkDelay, "link-delay", 19.5, -1, {}});
   report.pushes_sent = 1000;
   report.pushes_failed["UNAVAILABLE"] = 2;
@@ -44,7 +50,8 @@ TEST(StormReportTest, AViolationIsShownAndIsNotOk) {
   report.violations.emplace_back("worker 1, sequence 2, partition 3: gone");
   EXPECT_FALSE(report.ok());
   EXPECT_EQ(report.ToJson()["ok"], false);
-  EXPECT_NE(report.ToText().find("VIOLATION: worker 1, sequence 2, partition 3: gone"), std::string::npos);
+  EXPECT_NE(report.ToText().find("VIOLATION: worker 1, sequence 2, partition 3: gone"),
+            std::string::npos);
   EXPECT_EQ(report.ToText().find("weathered"), std::string::npos);
 }
 

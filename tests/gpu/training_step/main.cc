@@ -1,15 +1,17 @@
-// training_step: how long a worker's gradients of one batch take on a device, and what exactly was computed.
+// training_step: how long a worker's gradients of one batch take on a device, and what exactly was
+// computed.
 //
 //   training_step --model=dlrm --device=cuda:0 --dump=FOLDER
 //
-// Prints one JSON object. --dump leaves the batch, the parameters and the gradients in FOLDER, for another program
-// (tests/gpu/pytorch_step.py) that computes the same and measures itself:
+// Prints one JSON object. --dump leaves the batch, the parameters and the gradients in FOLDER, for
+// another program (tests/gpu/pytorch_step.py) that computes the same and measures itself:
 //
-//   step.json  what is in step.bin, in its order: name, type (float32 or uint32, little-endian), shape; the loss
-//   step.bin   the numbers, without gaps
+//   step.json  what is in step.bin, in its order: name, type (float32 or uint32, little-endian),
+//   shape; the loss step.bin   the numbers, without gaps
 //
-// A step is what the worker does between pull and push: parameters go from the host's memory to the device's, gradients
-// come back. Exit codes: 0 done, 1 the device or the computation failed, 2 wrong usage.
+// A step is what the worker does between pull and push: parameters go from the host's memory to the
+// device's, gradients come back. Exit codes: 0 done, 1 the device or the computation failed, 2
+// wrong usage.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -61,8 +63,10 @@ absl::StatusOr<Job> JobOf(const std::string& model) {
   const char* spec = model == "dlrm"     ? "dlrm { dim: 16 bottom: [512, 256, 16] top: [512, 256] }"
                      : model == "deepfm" ? "deepfm { dim: 16 hidden: [400, 400, 400] }"
                                          : nullptr;
-  if (spec == nullptr || !google::protobuf::TextFormat::ParseFromString(spec, job.mutable_model())) {
-    return absl::InvalidArgumentError(absl::StrCat("--model=", model, " is not possible: dlrm or deepfm"));
+  if (spec == nullptr ||
+      !google::protobuf::TextFormat::ParseFromString(spec, job.mutable_model())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model=", model, " is not possible: dlrm or deepfm"));
   }
   return job;
 }
@@ -99,7 +103,8 @@ Values MakeValues(const TrainingModel& model, size_t keys, std::mt19937* random)
   for (size_t table = 0; table < model.tables().size(); ++table) {
     values.emplace_back(model.SpanSize(table, keys));
     if (random == nullptr) continue;
-    for (float& value : values.back()) value = std::normal_distribution<float>(0, kParameterStddev)(*random);
+    for (float& value : values.back())
+      value = std::normal_distribution<float>(0, kParameterStddev)(*random);
   }
   return values;
 }
@@ -112,10 +117,12 @@ std::vector<uint64_t> ShapeOf(const TableSpec& table, size_t keys) {
 
 class Dump {
  public:
-  explicit Dump(const std::string& folder) : folder_(folder), binary_(folder + "/step.bin", std::ios::binary) {}
+  explicit Dump(const std::string& folder)
+      : folder_(folder), binary_(folder + "/step.bin", std::ios::binary) {}
 
   template <typename T>
-  void Add(const std::string& name, const char* type, const std::vector<uint64_t>& shape, const std::vector<T>& numbers) {
+  void Add(const std::string& name, const char* type, const std::vector<uint64_t>& shape,
+           const std::vector<T>& numbers) {
     arrays_.push_back({{"name", name}, {"type", type}, {"shape", shape}});
     binary_.write(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T));
   }
@@ -136,25 +143,29 @@ class Dump {
   Json arrays_ = Json::array();
 };
 
-absl::Status DumpStep(const std::string& folder, const Batch& batch, const TrainingModel& model, const Values& parameters,
-                      const Values& gradients, const Json& header) {
+absl::Status DumpStep(const std::string& folder, const Batch& batch, const TrainingModel& model,
+                      const Values& parameters, const Values& gradients, const Json& header) {
   Dump dump(folder);
   dump.Add("labels", "float32", {batch.samples}, batch.labels);
   dump.Add("numerics", "float32", {batch.samples, kNumerics}, batch.numerics);
   dump.Add("entry_key", "uint32", {batch.samples, kFields}, batch.entry_key);
   for (size_t table = 0; table < parameters.size(); ++table) {
     const TableSpec& spec = model.tables()[table];
-    dump.Add(absl::StrCat("parameter/", spec.name()), "float32", ShapeOf(spec, batch.keys.size()), parameters[table]);
-    dump.Add(absl::StrCat("gradient/", spec.name()), "float32", ShapeOf(spec, batch.keys.size()), gradients[table]);
+    dump.Add(absl::StrCat("parameter/", spec.name()), "float32", ShapeOf(spec, batch.keys.size()),
+             parameters[table]);
+    dump.Add(absl::StrCat("gradient/", spec.name()), "float32", ShapeOf(spec, batch.keys.size()),
+             gradients[table]);
   }
   return dump.Finish(header);
 }
 
-absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& device_name, uint32_t samples,
-                             uint32_t categories, uint32_t runs, const std::string& dump) {
+absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& device_name,
+                             uint32_t samples, uint32_t categories, uint32_t runs,
+                             const std::string& dump) {
   PAWL_ASSIGN_OR_RETURN(const Job job, JobOf(model_name));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(device_name));
-  PAWL_ASSIGN_OR_RETURN(const auto model, TrainingModel::Create(job, {kNumerics, kFields}, *device));
+  PAWL_ASSIGN_OR_RETURN(const auto model,
+                        TrainingModel::Create(job, {kNumerics, kFields}, *device));
   const Batch batch = MakeBatch(samples, categories);
   std::mt19937 random(2);
   const Values parameters = MakeValues(*model, batch.keys.size(), &random);
@@ -167,8 +178,9 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
   std::vector<double> times_ms;
   for (uint32_t run = 0; run < runs + runs / 10 + 1; ++run) {
     const auto begin = std::chrono::steady_clock::now();
-    PAWL_ASSIGN_OR_RETURN(const LossSum sum,
-                          model->ComputeGradients(batch, parameter_spans, 1.0f / samples, gradient_spans));
+    PAWL_ASSIGN_OR_RETURN(
+        const LossSum sum,
+        model->ComputeGradients(batch, parameter_spans, 1.0f / samples, gradient_spans));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     if (run > runs / 10) times_ms.push_back(took.count());
     loss = sum.loss_sum / static_cast<double>(sum.samples);
@@ -185,7 +197,8 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
                  {"runs", runs},
                  {"median_ms", times_ms[times_ms.size() / 2]},
                  {"best_ms", times_ms.front()}};
-  if (!dump.empty()) PAWL_RETURN_IF_ERROR(DumpStep(dump, batch, *model, parameters, gradients, result));
+  if (!dump.empty())
+    PAWL_RETURN_IF_ERROR(DumpStep(dump, batch, *model, parameters, gradients, result));
   return result;
 }
 
@@ -197,20 +210,25 @@ int Fail(const absl::Status& status) {
 int Main(int argc, char** argv) {
   SetUpDaemon("training_step",
               "times the gradients of one batch on a device.\n\n"
-              "  training_step [--model=dlrm|deepfm] [--device=cpu|cuda:N] [--samples=N] [--dump=FOLDER]\n\n"
-              "Prints one JSON object. --dump leaves the batch, the parameters and the gradients in step.json and step.bin.",
+              "  training_step [--model=dlrm|deepfm] [--device=cpu|cuda:N] [--samples=N] "
+              "[--dump=FOLDER]\n\n"
+              "Prints one JSON object. --dump leaves the batch, the parameters and the gradients "
+              "in step.json and step.bin.",
               argc, argv);
-  const uint32_t samples = absl::GetFlag(FLAGS_samples), categories = absl::GetFlag(FLAGS_categories);
+  const uint32_t samples = absl::GetFlag(FLAGS_samples),
+                 categories = absl::GetFlag(FLAGS_categories);
   const uint32_t runs = absl::GetFlag(FLAGS_runs);
-  if (samples < 1 || samples > kMaxSamples || categories < 1 || categories > kMaxCategories || runs < 1 || runs > kMaxRuns) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("--samples is from 1 to ", kMaxSamples, ", --categories to ",
-                                                        kMaxCategories, ", --runs to ", kMaxRuns)));
+  if (samples < 1 || samples > kMaxSamples || categories < 1 || categories > kMaxCategories ||
+      runs < 1 || runs > kMaxRuns) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--samples is from 1 to ", kMaxSamples,
+                                                        ", --categories to ", kMaxCategories,
+                                                        ", --runs to ", kMaxRuns)));
   }
   const std::string dump = absl::GetFlag(FLAGS_dump);
   std::error_code error;
   if (!dump.empty()) std::filesystem::create_directories(dump, error);
-  const absl::StatusOr<Json> result =
-      Measure(absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_device), samples, categories, runs, dump);
+  const absl::StatusOr<Json> result = Measure(
+      absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_device), samples, categories, runs, dump);
   if (!result.ok()) return Fail(result.status());
   std::cout << result->dump() << "\n";
   return kExitDone;

@@ -30,8 +30,8 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr uint8_t kReduceScatterSlotPrefix = 0x40;
 constexpr char kLate[] = "a member did not come in time";
 
-// Gloo writes to sockets without asking for no SIGPIPE. Blocked, it does not end the process; threads that are started
-// inherit that.
+// Gloo writes to sockets without asking for no SIGPIPE. Blocked, it does not end the process;
+// threads that are started inherit that.
 sigset_t BlockSigpipe() {
   sigset_t pipe, former;
   sigemptyset(&pipe);
@@ -40,11 +40,12 @@ sigset_t BlockSigpipe() {
   return former;
 }
 
-// Gloo's context is made for its own rendezvous, which asks a store for one key after the other; here all introductions
-// are known at once.
+// Gloo's context is made for its own rendezvous, which asks a store for one key after the other;
+// here all introductions are known at once.
 class ConnectedContext final : public gloo::Context {
  public:
-  ConnectedContext(std::shared_ptr<gloo::transport::Device> device, std::shared_ptr<WatchedTransport> transport)
+  ConnectedContext(std::shared_ptr<gloo::transport::Device> device,
+                   std::shared_ptr<WatchedTransport> transport)
       : gloo::Context(transport->rank, transport->size) {
     device_ = std::move(device);
     transportContext_ = std::move(transport);
@@ -100,17 +101,20 @@ std::string EncodeAddresses(const std::vector<std::vector<char>>& addresses) {
   return text;
 }
 
-absl::StatusOr<std::vector<std::vector<char>>> DecodeAddresses(const std::string& text, size_t count) {
+absl::StatusOr<std::vector<std::vector<char>>> DecodeAddresses(const std::string& text,
+                                                               size_t count) {
   static_assert(gloo::transport::Address::kMaxByteSize < 256);
   std::vector<std::vector<char>> addresses;
   size_t at = 0;
   while (at < text.size()) {
     const size_t length = static_cast<uint8_t>(text[at++]);
-    if (length == 0 || length > text.size() - at) return absl::InvalidArgumentError("an introduction is malformed");
+    if (length == 0 || length > text.size() - at)
+      return absl::InvalidArgumentError("an introduction is malformed");
     addresses.emplace_back(text.begin() + at, text.begin() + at + length);
     at += length;
   }
-  if (addresses.size() != count) return absl::InvalidArgumentError("an introduction is not for as many members");
+  if (addresses.size() != count)
+    return absl::InvalidArgumentError("an introduction is not for as many members");
   return addresses;
 }
 
@@ -118,11 +122,12 @@ absl::StatusOr<std::vector<std::vector<char>>> DecodeAddresses(const std::string
 
 absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Options& options) {
   if (options.place >= options.size) {
-    return absl::InvalidArgumentError(absl::StrCat("place ", options.place, " in a group of ", options.size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("place ", options.place, " in a group of ", options.size));
   }
   if (options.size > kMaxGlooMembers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a group of ", options.size, " members; at most ", kMaxGlooMembers, " are possible"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a group of ", options.size, " members; at most ", kMaxGlooMembers, " are possible"));
   }
   std::unique_ptr<GlooCollective> collective(new GlooCollective(options));
   if (options.size > 1) {
@@ -131,7 +136,8 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
     try {
       collective->Listen();
     } catch (const std::exception& exception) {
-      status = absl::UnavailableError(absl::StrCat("cannot listen at ", options.host, ": ", exception.what()));
+      status = absl::UnavailableError(
+          absl::StrCat("cannot listen at ", options.host, ": ", exception.what()));
     }
     pthread_sigmask(SIG_SETMASK, &former, nullptr);
     PAWL_RETURN_IF_ERROR(status);
@@ -141,7 +147,8 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
     transport->Interrupt();
     // The others hear of it at once, and Connect waits for a pair alone.
     for (int place = 0; place < transport->size; ++place) {
-      if (place != transport->rank && transport->getPair(place) != nullptr) transport->getPair(place)->close();
+      if (place != transport->rank && transport->getPair(place) != nullptr)
+        transport->getPair(place)->close();
     }
   };
   collective->thread_ = std::make_unique<OperationThread>([] { BlockSigpipe(); }, interrupt);
@@ -156,7 +163,8 @@ GlooCollective::~GlooCollective() {
 
 void GlooCollective::Listen() {
   device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options_.host.c_str()));
-  const auto inner = device_->createContext(static_cast<int>(options_.place), static_cast<int>(options_.size));
+  const auto inner =
+      device_->createContext(static_cast<int>(options_.place), static_cast<int>(options_.size));
   // Gloo gives a new pair five times as long.
   inner->setTimeout(std::max(options_.pair_timeout / 5, std::chrono::milliseconds(1)));
   transport_ = std::make_shared<WatchedTransport>(inner);
@@ -169,7 +177,8 @@ void GlooCollective::Listen() {
   context_ = std::make_shared<ConnectedContext>(device_, transport_);
 }
 
-void GlooCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) {
+void GlooCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout,
+                             Done done) {
   thread_->Add(
       timeout,
       [this, introductions = std::move(introductions)](MonotonicTime deadline) {
@@ -181,15 +190,18 @@ void GlooCollective::Connect(std::vector<std::string> introductions, MonotonicDu
       std::move(done));
 }
 
-absl::Status GlooCollective::ConnectPairs(const std::vector<std::string>& introductions, MonotonicTime deadline) {
+absl::Status GlooCollective::ConnectPairs(const std::vector<std::string>& introductions,
+                                          MonotonicTime deadline) {
   if (introductions.size() != options_.size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(introductions.size(), " introductions in a group of ", options_.size, " members"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        introductions.size(), " introductions in a group of ", options_.size, " members"));
   }
   for (size_t other = 0; other < options_.size; ++other) {
     if (other == options_.place) continue;
-    PAWL_ASSIGN_OR_RETURN(const auto addresses, DecodeAddresses(introductions[other], options_.size - 1));
-    if (Clock::Real().Now() >= deadline) return absl::DeadlineExceededError("the members have not connected in time");
+    PAWL_ASSIGN_OR_RETURN(const auto addresses,
+                          DecodeAddresses(introductions[other], options_.size - 1));
+    if (Clock::Real().Now() >= deadline)
+      return absl::DeadlineExceededError("the members have not connected in time");
     try {
       // Where it keeps a place for everybody else, this one is before or after itself.
       transport_->getPair(static_cast<int>(other))
@@ -202,7 +214,8 @@ absl::Status GlooCollective::ConnectPairs(const std::vector<std::string>& introd
     if (transport_->interrupted()) return absl::UnavailableError("interrupted");
   }
   if (options_.size == 1) return absl::OkStatus();
-  // One that has not called Connect yet, or never will, has been connected with all the same: its system has done it.
+  // One that has not called Connect yet, or never will, has been connected with all the same: its
+  // system has done it.
   transport_->SetDeadline(deadline);
   try {
     gloo::BarrierOptions options(context_);
@@ -220,22 +233,28 @@ void GlooCollective::WatchFormerMember() {
   // A wait that lasts too long makes Gloo break all connections, before that operation has ended.
   const bool late = Clock::Real().Now() >= transport_->deadline();
   thread_->Abort(late ? absl::DeadlineExceededError(kLate)
-                      : absl::UnavailableError(absl::StrCat("the connection with member ", former, " is broken")));
+                      : absl::UnavailableError(
+                            absl::StrCat("the connection with member ", former, " is broken")));
 }
 
 void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration timeout,
-                         absl::AnyInvocable<void(size_t, uint32_t)> work, Done done, absl::Status invalid) {
+                         absl::AnyInvocable<void(size_t, uint32_t)> work, Done done,
+                         absl::Status invalid) {
   const size_t element_bytes = BytesOf(type);
   if (invalid.ok() && element_bytes == 0) {
     invalid = absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
-  } else if (invalid.ok() && count > std::numeric_limits<size_t>::max() / element_bytes / options_.size) {
-    invalid = absl::InvalidArgumentError(absl::StrCat(count, " elements are more than there can be"));
+  } else if (invalid.ok() &&
+             count > std::numeric_limits<size_t>::max() / element_bytes / options_.size) {
+    invalid =
+        absl::InvalidArgumentError(absl::StrCat(count, " elements are more than there can be"));
   }
   thread_->Add(
       timeout,
-      [this, bytes = count * element_bytes, work = std::move(work), invalid](MonotonicTime deadline) mutable {
+      [this, bytes = count * element_bytes, work = std::move(work),
+       invalid](MonotonicTime deadline) mutable {
         PAWL_RETURN_IF_ERROR(invalid);
-        if (!connected_) return absl::FailedPreconditionError("the members have not been connected");
+        if (!connected_)
+          return absl::FailedPreconditionError("the members have not been connected");
         const uint32_t tag = ++last_tag_;
         if (bytes == 0) return absl::OkStatus();
         if (transport_ != nullptr) transport_->SetDeadline(deadline);
@@ -259,14 +278,14 @@ namespace {
 
 absl::Status CheckReduction(CollectiveType type, Reduction reduction) {
   if (FindReductionFunction(type, reduction) != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no reduction ", static_cast<int>(reduction), " of type ", static_cast<int>(type)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no reduction ", static_cast<int>(reduction), " of type ", static_cast<int>(type)));
 }
 
 }  // namespace
 
-void GlooCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                               MonotonicDuration timeout, Done done) {
+void GlooCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type,
+                               Reduction reduction, MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t bytes, uint32_t tag) {
     if (options_.size == 1) {
       if (input != output) std::memcpy(output, input, bytes);
@@ -282,8 +301,9 @@ void GlooCollective::AllReduce(const void* input, void* output, size_t count, Co
   Add(count, type, timeout, work, std::move(done), CheckReduction(type, reduction));
 }
 
-void GlooCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                            size_t root, MonotonicDuration timeout, Done done) {
+void GlooCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
+                            Reduction reduction, size_t root, MonotonicDuration timeout,
+                            Done done) {
   absl::Status invalid = CheckRoot(root);
   invalid.Update(CheckReduction(type, reduction));
   const auto work = [=, this](size_t bytes, uint32_t tag) {
@@ -304,8 +324,8 @@ void GlooCollective::Reduce(const void* input, void* output, size_t count, Colle
   Add(count, type, timeout, work, std::move(done), invalid);
 }
 
-void GlooCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
-                               Done done) {
+void GlooCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root,
+                               MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t, uint32_t tag) {
     if (options_.size == 1) return;
     gloo::BroadcastOptions options(context_);
@@ -317,8 +337,8 @@ void GlooCollective::Broadcast(void* data, size_t count, CollectiveType type, si
   Add(count, type, timeout, work, std::move(done), CheckRoot(root));
 }
 
-void GlooCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
-                               Done done) {
+void GlooCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
+                               MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t bytes, uint32_t tag) {
     // In place is where it is to be already, or at the beginning.
     char* const own = static_cast<char*>(output) + options_.place * bytes;
@@ -332,30 +352,35 @@ void GlooCollective::AllGather(const void* input, void* output, size_t count, Co
   Add(count, type, timeout, work, std::move(done));
 }
 
-void GlooCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+void GlooCollective::ReduceScatter(const void* input, void* output, size_t count,
+                                   CollectiveType type, Reduction reduction,
                                    MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t bytes, uint32_t tag) {
     if (options_.size == 1) {
       if (input != output) std::memcpy(output, input, bytes);
       return;
     }
-    ScatterReduced(static_cast<const char*>(input), static_cast<char*>(output), bytes, BytesOf(type),
-                   FindReductionFunction(type, reduction), tag);
+    ScatterReduced(static_cast<const char*>(input), static_cast<char*>(output), bytes,
+                   BytesOf(type), FindReductionFunction(type, reduction), tag);
   };
   Add(count, type, timeout, work, std::move(done), CheckReduction(type, reduction));
 }
 
-void GlooCollective::ScatterReduced(const char* input, char* output, size_t bytes, size_t element_bytes,
-                                    void (*reduce)(void*, const void*, const void*, size_t), uint32_t tag) {
-  // Gloo has none for any number of members. The sum of what is for member p begins with member p + 1 and goes round,
-  // each adding its own, until it is with p: in k - 1 steps, in each of which everybody sends what it added last.
+void GlooCollective::ScatterReduced(const char* input, char* output, size_t bytes,
+                                    size_t element_bytes,
+                                    void (*reduce)(void*, const void*, const void*, size_t),
+                                    uint32_t tag) {
+  // Gloo has none for any number of members. The sum of what is for member p begins with member p +
+  // 1 and goes round, each adding its own, until it is with p: in k - 1 steps, in each of which
+  // everybody sends what it added last.
   const size_t size = options_.size;
   const size_t place = options_.place;
   const int next = static_cast<int>((place + 1) % size);
   const int former = static_cast<int>((place + size - 1) % size);
   const uint64_t slot = gloo::Slot::build(kReduceScatterSlotPrefix, tag);
   const size_t piece_bytes = std::min(bytes, kPieceBytes / element_bytes * element_bytes);
-  const std::unique_ptr<char[]> memory[2] = {std::make_unique<char[]>(piece_bytes), std::make_unique<char[]>(piece_bytes)};
+  const std::unique_ptr<char[]> memory[2] = {std::make_unique<char[]>(piece_bytes),
+                                             std::make_unique<char[]>(piece_bytes)};
   const auto own = transport_->createUnboundBuffer(Readable(input), bytes * size);
   const std::unique_ptr<gloo::transport::UnboundBuffer> sums[2] = {
       transport_->createUnboundBuffer(memory[0].get(), piece_bytes),
@@ -389,9 +414,10 @@ void GlooCollective::Barrier(MonotonicDuration timeout, Done done) {
 }
 
 CollectiveFactory GlooCollectives(const std::string& host) {
-  return [host](size_t size, size_t place) -> absl::StatusOr<std::unique_ptr<ConnectableCollective>> {
-    return GlooCollective::Create({.size = size, .place = place, .host = host});
-  };
+  return
+      [host](size_t size, size_t place) -> absl::StatusOr<std::unique_ptr<ConnectableCollective>> {
+        return GlooCollective::Create({.size = size, .place = place, .host = host});
+      };
 }
 
 }  // namespace pawl

@@ -19,25 +19,30 @@
 
 namespace pawl {
 
-// Every member is connected with every other one, by a socket and some 140 bytes of introduction for each.
+// Every member is connected with every other one, by a socket and some 140 bytes of introduction
+// for each.
 inline constexpr size_t kMaxGlooMembers = 128;
 
-// Memory is the host's. All types and reductions that there are; FindReductionFunction says how they are computed.
+// Memory is the host's. All types and reductions that there are; FindReductionFunction says how
+// they are computed.
 //
-//   AllReduce       a ring: reduce-scatter, then all-gather, in pieces of 1 MiB. A member sends 2 (k-1)/k of the bytes
-//   Reduce          a ring to the root; members that are not the root need as much memory again as they put in
-//   ReduceScatter   a ring; (k-1)/k of the bytes
-//   AllGather       a ring; Broadcast a tree; Barrier in log2(k) rounds
+//   AllReduce       a ring: reduce-scatter, then all-gather, in pieces of 1 MiB. A member sends 2
+//   (k-1)/k of the bytes Reduce          a ring to the root; members that are not the root need as
+//   much memory again as they put in ReduceScatter   a ring; (k-1)/k of the bytes AllGather       a
+//   ring; Broadcast a tree; Barrier in log2(k) rounds
 //
-// The order in which elements are added depends on the number of members and on where an element lies, and on nothing
-// else: the same members with the same input get the same bits, whatever is slow or fast. It is not the order of places.
+// The order in which elements are added depends on the number of members and on where an element
+// lies, and on nothing else: the same members with the same input get the same bits, whatever is
+// slow or fast. It is not the order of places.
 //
-// Each operation that fails, whatever the reason, and one more than kMaxQueuedOperations break the group. An error closes
-// the connections, and everybody watches the connection with the member before: so all break at once, whatever they do.
-// Abort wakes what runs at once, and then takes up to 10 ms for each connection that it closes.
+// Each operation that fails, whatever the reason, and one more than kMaxQueuedOperations break the
+// group. An error closes the connections, and everybody watches the connection with the member
+// before: so all break at once, whatever they do. Abort wakes what runs at once, and then takes up
+// to 10 ms for each connection that it closes.
 //
-// Absences: the connections are neither encrypted nor authenticated, and each pair of members listens at a port of the
-// system's choice until it is connected: the network between workers must be one that can be trusted.
+// Absences: the connections are neither encrypted nor authenticated, and each pair of members
+// listens at a port of the system's choice until it is connected: the network between workers must
+// be one that can be trusted.
 class GlooCollective final : public ConnectableCollective {
  public:
   struct Options {
@@ -45,27 +50,31 @@ class GlooCollective final : public ConnectableCollective {
     size_t place = 0;
     // An address of this machine, as a name or a number, at which the others reach it.
     std::string host = "127.0.0.1";
-    // How long one of the others may take to connect; also in Connect, which has its own timeout besides.
+    // How long one of the others may take to connect; also in Connect, which has its own timeout
+    // besides.
     std::chrono::milliseconds pair_timeout{10000};
   };
-  // INVALID_ARGUMENT for a place that there is not or too many members, UNAVAILABLE if the host is not this machine's.
+  // INVALID_ARGUMENT for a place that there is not or too many members, UNAVAILABLE if the host is
+  // not this machine's.
   static absl::StatusOr<std::unique_ptr<GlooCollective>> Create(const Options& options);
   ~GlooCollective() override;
 
   const std::string& introduction() const override { return introduction_; }
-  void Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) override;
+  void Connect(std::vector<std::string> introductions, MonotonicDuration timeout,
+               Done done) override;
 
   size_t size() const override { return options_.size; }
   size_t place() const override { return options_.place; }
-  void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType type,
+                 Reduction reduction, MonotonicDuration timeout, Done done) override;
+  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
+              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override;
+  void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override;
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
-              MonotonicDuration timeout, Done done) override;
-  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout, Done done) override;
-  void AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
-                 Done done) override;
-  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                     MonotonicDuration timeout, Done done) override;
+  void AllGather(const void* input, void* output, size_t count, CollectiveType type,
+                 MonotonicDuration timeout, Done done) override;
+  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
+                     Reduction reduction, MonotonicDuration timeout, Done done) override;
   void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override { return thread_->status(); }
@@ -84,9 +93,11 @@ class GlooCollective final : public ConnectableCollective {
   void ScatterReduced(const char* input, char* output, size_t bytes, size_t element_bytes,
                       void (*reduce)(void*, const void*, const void*, size_t), uint32_t tag);
 
-  // Adds an operation of `count` elements of the type. `work`, which may throw, is not run where there is nothing to do.
+  // Adds an operation of `count` elements of the type. `work`, which may throw, is not run where
+  // there is nothing to do.
   void Add(size_t count, CollectiveType type, MonotonicDuration timeout,
-           absl::AnyInvocable<void(size_t bytes, uint32_t tag)> work, Done done, absl::Status invalid = absl::OkStatus());
+           absl::AnyInvocable<void(size_t bytes, uint32_t tag)> work, Done done,
+           absl::Status invalid = absl::OkStatus());
   absl::Status CheckRoot(size_t root) const;
 
   const Options options_;
@@ -95,7 +106,8 @@ class GlooCollective final : public ConnectableCollective {
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<WatchedTransport> transport_;
   std::shared_ptr<gloo::Context> context_;
-  // For thread_ alone. All members count the same operations: what belongs to different ones is never confused.
+  // For thread_ alone. All members count the same operations: what belongs to different ones is
+  // never confused.
   uint32_t last_tag_ = 0;
   bool connected_ = false;
   std::unique_ptr<OperationThread> thread_;

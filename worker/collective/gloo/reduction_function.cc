@@ -13,7 +13,8 @@ template <typename T>
 struct Plain {
   using Stored = T;
   // Unsigned integers wrap around; small ones are computed as int, which is wide enough for them.
-  using Value = std::conditional_t<std::is_floating_point_v<T>, T, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
+  using Value = std::conditional_t<std::is_floating_point_v<T>, T,
+                                   std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
   static T Load(Stored stored) { return stored; }
   static Stored Store(T value) { return value; }
 };
@@ -79,12 +80,14 @@ ReductionFunction Find(Reduction reduction) {
 }  // namespace
 
 float FloatOfFloat16(uint16_t bits) {
-  // Exponent and mantissa to their places; a multiplication moves the exponent, and makes subnormal numbers normal ones.
+  // Exponent and mantissa to their places; a multiplication moves the exponent, and makes subnormal
+  // numbers normal ones.
   const uint32_t magnitude = (bits & 0x7fffu) << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
   // Infinity and what is no number have the highest exponent, in whatever format.
   const uint32_t special = scaled >= 65536.0f ? 0x7f800000u : 0u;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | (uint32_t{bits & 0x8000u} << 16));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special |
+                              (uint32_t{bits & 0x8000u} << 16));
 }
 
 uint16_t Float16OfFloat(float value) {
@@ -98,10 +101,12 @@ uint16_t Float16OfFloat(float value) {
     // 2^16 and more.
     result = 0x7c00u;
   } else if (magnitude < 0x38800000u) {
-    // Less than 2^-14: the addition rounds it to a multiple of 2^-24, which then are the lowest bits.
+    // Less than 2^-14: the addition rounds it to a multiple of 2^-24, which then are the lowest
+    // bits.
     result = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   } else {
-    // Half of the last place, and one less if that place is even: what carries over goes into the exponent, as it should.
+    // Half of the last place, and one less if that place is even: what carries over goes into the
+    // exponent, as it should.
     result = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   }
   return static_cast<uint16_t>(result | (sign >> 16));

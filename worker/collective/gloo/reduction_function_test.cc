@@ -20,7 +20,8 @@ double ValueOf(uint16_t bits, int exponent_bits) {
   const int mantissa = bits & ((1 << mantissa_bits) - 1);
   const double sign = bits >> 15 ? -1 : 1;
   if (exponent == (1 << exponent_bits) - 1) {
-    return mantissa == 0 ? sign * std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
+                         : std::numeric_limits<double>::quiet_NaN();
   }
   if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
   return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
@@ -42,7 +43,8 @@ void ExpectExactWidening(float (*widen)(uint16_t), uint16_t (*narrow)(float), in
 }
 
 // Between two neighbours: to the nearer one, in the middle to the even one.
-void ExpectRoundingToNearestEven(float (*widen)(uint16_t), uint16_t (*narrow)(float), uint16_t infinity) {
+void ExpectRoundingToNearestEven(float (*widen)(uint16_t), uint16_t (*narrow)(float),
+                                 uint16_t infinity) {
   for (uint32_t bits = 0; bits + 1 < infinity; ++bits) {
     const auto low = static_cast<uint16_t>(bits);
     const auto high = static_cast<uint16_t>(bits + 1);
@@ -80,7 +82,8 @@ TEST(ReductionFunctionTest, SmallFloatsAreAddedInFloat32AndRoundedOnce) {
     }
     FindReductionFunction(type, Reduction::kSum)(sum.data(), a.data(), b.data(), a.size());
     for (size_t i = 0; i < a.size(); ++i) {
-      const float exact = half ? FloatOfFloat16(a[i]) + FloatOfFloat16(b[i]) : FloatOfBfloat16(a[i]) + FloatOfBfloat16(b[i]);
+      const float exact = half ? FloatOfFloat16(a[i]) + FloatOfFloat16(b[i])
+                               : FloatOfBfloat16(a[i]) + FloatOfBfloat16(b[i]);
       ASSERT_EQ(sum[i], half ? Float16OfFloat(exact) : Bfloat16OfFloat(exact)) << i;
     }
   }
@@ -105,7 +108,8 @@ TEST(ReductionFunctionTest, IntegersWrapAroundAndKeepTheirSigns) {
 
 TEST(ReductionFunctionTest, OutputMayBeEitherInput) {
   std::vector<float> a(67, 2), b(67, 3);
-  const ReductionFunction product = FindReductionFunction(CollectiveType::kFloat32, Reduction::kProduct);
+  const ReductionFunction product =
+      FindReductionFunction(CollectiveType::kFloat32, Reduction::kProduct);
   product(a.data(), a.data(), b.data(), a.size());
   EXPECT_EQ(a, std::vector<float>(67, 6));
   product(b.data(), a.data(), b.data(), a.size());

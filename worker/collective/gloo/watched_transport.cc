@@ -17,11 +17,14 @@ constexpr std::chrono::hours kLongTime{24 * 365};
 
 }  // namespace
 
-// One of the transport's, with the watch around it. Gloo wants a buffer's own methods to be called, so all are forwarded.
+// One of the transport's, with the watch around it. Gloo wants a buffer's own methods to be called,
+// so all are forwarded.
 class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
  public:
   Buffer(WatchedTransport& transport, void* data, size_t bytes)
-      : UnboundBuffer(data, bytes), transport_(transport), inner_(transport.inner_->createUnboundBuffer(data, bytes)) {
+      : UnboundBuffer(data, bytes),
+        transport_(transport),
+        inner_(transport.inner_->createUnboundBuffer(data, bytes)) {
     MutexLock lock(transport_.mu_);
     transport_.buffers_.insert(this);
   }
@@ -36,16 +39,22 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
     Waited(inner_->waitRecv(nullptr, kLongTime));
   }
 
-  // An interruption that comes between the look at it and the wait is found by the wait: it stays until one has taken it.
-  bool waitRecv(int* place, std::chrono::milliseconds) override { return Waited(inner_->waitRecv(place, TimeLeft())); }
-  bool waitSend(int* place, std::chrono::milliseconds) override { return Waited(inner_->waitSend(place, TimeLeft())); }
+  // An interruption that comes between the look at it and the wait is found by the wait: it stays
+  // until one has taken it.
+  bool waitRecv(int* place, std::chrono::milliseconds) override {
+    return Waited(inner_->waitRecv(place, TimeLeft()));
+  }
+  bool waitSend(int* place, std::chrono::milliseconds) override {
+    return Waited(inner_->waitSend(place, TimeLeft()));
+  }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
 
   void send(int place, uint64_t slot, size_t offset, size_t bytes) override {
     transport_.ThrowIfInterrupted();
     inner_->send(place, slot, offset, bytes);
-    transport_.bytes_sent_.fetch_add(bytes == kUnspecifiedByteCount ? size - offset : bytes, std::memory_order_relaxed);
+    transport_.bytes_sent_.fetch_add(bytes == kUnspecifiedByteCount ? size - offset : bytes,
+                                     std::memory_order_relaxed);
   }
   void recv(int place, uint64_t slot, size_t offset, size_t bytes) override {
     transport_.ThrowIfInterrupted();
@@ -59,7 +68,8 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
  private:
   std::chrono::milliseconds TimeLeft() const {
     transport_.ThrowIfInterrupted();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(transport_.deadline() - Clock::Real().Now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(transport_.deadline() - Clock::Real().Now());
     if (left <= std::chrono::milliseconds::zero()) throw gloo::IoException("no time is left");
     return left;
   }
@@ -106,11 +116,16 @@ void WatchedTransport::ThrowIfInterrupted() const {
   if (interrupted()) throw gloo::IoException("interrupted");
 }
 
-std::unique_ptr<gloo::transport::Pair>& WatchedTransport::getPair(int place) { return inner_->getPair(place); }
+std::unique_ptr<gloo::transport::Pair>& WatchedTransport::getPair(int place) {
+  return inner_->getPair(place);
+}
 
-std::unique_ptr<gloo::transport::Pair>& WatchedTransport::createPair(int place) { return inner_->createPair(place); }
+std::unique_ptr<gloo::transport::Pair>& WatchedTransport::createPair(int place) {
+  return inner_->createPair(place);
+}
 
-std::unique_ptr<gloo::transport::UnboundBuffer> WatchedTransport::createUnboundBuffer(void* data, size_t bytes) {
+std::unique_ptr<gloo::transport::UnboundBuffer> WatchedTransport::createUnboundBuffer(
+    void* data, size_t bytes) {
   return std::make_unique<Buffer>(*this, data, bytes);
 }
 

@@ -13,11 +13,12 @@
 
 namespace pawl {
 
-// Gloo's algorithms give each single wait the whole timeout, and nothing that runs in them can be told to end: to close a
-// pair wakes nobody who waits for it. All their waits go through here instead, where they have one deadline and can be
-// interrupted, and what they send is counted.
+// Gloo's algorithms give each single wait the whole timeout, and nothing that runs in them can be
+// told to end: to close a pair wakes nobody who waits for it. All their waits go through here
+// instead, where they have one deadline and can be interrupted, and what they send is counted.
 //
-// For one thread, apart from what is said to be thread-safe. Buffers that it has created must not outlive it.
+// For one thread, apart from what is said to be thread-safe. Buffers that it has created must not
+// outlive it.
 class WatchedTransport final : public gloo::transport::Context {
  public:
   explicit WatchedTransport(std::shared_ptr<gloo::transport::Context> inner);
@@ -27,21 +28,23 @@ class WatchedTransport final : public gloo::transport::Context {
   void SetDeadline(MonotonicTime deadline) { deadline_ = deadline; }
   MonotonicTime deadline() const { return deadline_; }
 
-  // Returns when the connection with this member is broken, or after Interrupt. Gloo tells only whoever waits for
-  // something from there. Thread-safe.
+  // Returns when the connection with this member is broken, or after Interrupt. Gloo tells only
+  // whoever waits for something from there. Thread-safe.
   void AwaitBreak(int place) PAWL_EXCLUDES(mu_);
 
-  // Whoever waits, and all that is sent, received or waited for later, gets gloo::IoException. Thread-safe.
+  // Whoever waits, and all that is sent, received or waited for later, gets gloo::IoException.
+  // Thread-safe.
   void Interrupt() PAWL_EXCLUDES(mu_);
   bool interrupted() const PAWL_EXCLUDES(mu_);
 
-  // What was given to the connections to send, without their headers (some 50 bytes for each piece of up to 1 MiB).
-  // Thread-safe.
+  // What was given to the connections to send, without their headers (some 50 bytes for each piece
+  // of up to 1 MiB). Thread-safe.
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
   std::unique_ptr<gloo::transport::Pair>& getPair(int place) override;
   std::unique_ptr<gloo::transport::Pair>& createPair(int place) override;
-  std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, size_t bytes) override;
+  std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
+                                                                      size_t bytes) override;
 
  private:
   class Buffer;

@@ -53,7 +53,8 @@ std::optional<ncclRedOp_t> ReductionOf(Reduction reduction) {
   return std::nullopt;
 }
 
-// Between two looks at the GPU: short, and after a while less so, for the slowest member may take long.
+// Between two looks at the GPU: short, and after a while less so, for the slowest member may take
+// long.
 class Looks {
  public:
   void Wait() {
@@ -74,9 +75,9 @@ class Looks {
 absl::Status NcclCollective::StatusOf(ncclResult_t result) const {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
   const char* const details = ncclGetLastError(nullptr);
-  const std::string message =
-      absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": ", ncclGetErrorString(result),
-                   details != nullptr && *details != '\0' ? absl::StrCat("; ", details) : std::string());
+  const std::string message = absl::StrCat(
+      "NCCL, GPU ", options_.device, ", ", doing_, ": ", ncclGetErrorString(result),
+      details != nullptr && *details != '\0' ? absl::StrCat("; ", details) : std::string());
   switch (result) {
     case ncclSystemError:
     case ncclRemoteError:
@@ -91,21 +92,24 @@ absl::Status NcclCollective::StatusOf(ncclResult_t result) const {
 
 absl::Status NcclCollective::StatusOf(cudaError_t error) const {
   if (error == cudaSuccess) return absl::OkStatus();
-  const std::string message = absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": ", cudaGetErrorString(error));
+  const std::string message =
+      absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": ", cudaGetErrorString(error));
   if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
   return absl::InternalError(message);
 }
 
 absl::StatusOr<std::unique_ptr<NcclCollective>> NcclCollective::Create(const Options& options) {
   if (options.place >= options.size) {
-    return absl::InvalidArgumentError(absl::StrCat("place ", options.place, " in a group of ", options.size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("place ", options.place, " in a group of ", options.size));
   }
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
     return absl::UnavailableError(absl::StrCat("no GPU: ", cudaGetErrorString(error)));
   }
   if (options.device < 0 || options.device >= devices) {
-    return absl::UnavailableError(absl::StrCat("there is no GPU ", options.device, "; there are ", devices));
+    return absl::UnavailableError(
+        absl::StrCat("there is no GPU ", options.device, "; there are ", devices));
   }
   std::unique_ptr<NcclCollective> collective(new NcclCollective(options));
   if (options.place == 0) {
@@ -115,7 +119,8 @@ absl::StatusOr<std::unique_ptr<NcclCollective>> NcclCollective::Create(const Opt
     collective->introduction_.assign(id.internal, sizeof(id.internal));
   }
   NcclCollective* const it = collective.get();
-  collective->thread_ = std::make_unique<OperationThread>(nullptr, [it] { it->interrupted_ = true; });
+  collective->thread_ =
+      std::make_unique<OperationThread>(nullptr, [it] { it->interrupted_ = true; });
   return collective;
 }
 
@@ -151,20 +156,22 @@ void NcclCollective::EndCommunicator() {
     return;
   }
   // NCCL has waited for its own kernels, and not for copies behind them.
-  for (Looks looks; stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady; looks.Wait()) {
+  for (Looks looks; stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady;
+       looks.Wait()) {
     if (Clock::Real().Now() < limit) continue;
     hangs_ = true;
     return;
   }
 }
 
-void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) {
+void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout,
+                             Done done) {
   thread_->Add(
       timeout,
       [this, introductions = std::move(introductions)](MonotonicTime deadline) {
         if (introductions.size() != options_.size) {
-          return absl::InvalidArgumentError(
-              absl::StrCat(introductions.size(), " introductions in a group of ", options_.size, " members"));
+          return absl::InvalidArgumentError(absl::StrCat(
+              introductions.size(), " introductions in a group of ", options_.size, " members"));
         }
         doing_ = "connecting";
         absl::Status status = ConnectAll(introductions[0], deadline);
@@ -177,7 +184,8 @@ void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDu
 
 absl::Status NcclCollective::ConnectAll(const std::string& id_bytes, MonotonicTime deadline) {
   ncclUniqueId id;
-  if (id_bytes.size() != sizeof(id.internal)) return absl::InvalidArgumentError("the introduction is no id of NCCL's");
+  if (id_bytes.size() != sizeof(id.internal))
+    return absl::InvalidArgumentError("the introduction is no id of NCCL's");
   std::memcpy(id.internal, id_bytes.data(), sizeof(id.internal));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.device)));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
@@ -187,15 +195,17 @@ absl::Status NcclCollective::ConnectAll(const std::string& id_bytes, MonotonicTi
   // Its calls return at once, and none waits for a peer: it is asked how it stands.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  PAWL_RETURN_IF_ERROR(StatusOf(ncclCommInitRankConfig(&communicator_, static_cast<int>(options_.size), id,
-                                                       static_cast<int>(options_.place), &config)));
+  PAWL_RETURN_IF_ERROR(
+      StatusOf(ncclCommInitRankConfig(&communicator_, static_cast<int>(options_.size), id,
+                                      static_cast<int>(options_.place), &config)));
   return AwaitCommunicator(deadline);
 }
 
 absl::Status NcclCollective::CheckStillWanted(MonotonicTime deadline) const {
   if (interrupted_) return absl::UnavailableError("interrupted");
   if (Clock::Real().Now() < deadline) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": it did not end in time"));
+  return absl::DeadlineExceededError(
+      absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": it did not end in time"));
 }
 
 absl::Status NcclCollective::AwaitCommunicator(MonotonicTime deadline) {
@@ -221,14 +231,16 @@ absl::Status NcclCollective::AwaitStream(MonotonicTime deadline) {
   }
 }
 
-void NcclCollective::Add(const char* name, MonotonicDuration timeout, std::function<absl::Status(MonotonicTime)> enqueue,
-                         Done done, absl::Status invalid) {
+void NcclCollective::Add(const char* name, MonotonicDuration timeout,
+                         std::function<absl::Status(MonotonicTime)> enqueue, Done done,
+                         absl::Status invalid) {
   thread_->Add(
       timeout,
       [this, name, enqueue = std::move(enqueue), invalid](MonotonicTime deadline) {
         PAWL_RETURN_IF_ERROR(invalid);
         doing_ = name;
-        if (communicator_ == nullptr) return absl::FailedPreconditionError("the members have not been connected");
+        if (communicator_ == nullptr)
+          return absl::FailedPreconditionError("the members have not been connected");
         absl::Status status = enqueue(deadline);
         if (status.ok()) status = AwaitCommunicator(deadline);
         if (status.ok()) status = AwaitStream(deadline);
@@ -240,76 +252,88 @@ void NcclCollective::Add(const char* name, MonotonicDuration timeout, std::funct
       std::move(done));
 }
 
-absl::Status NcclCollective::CheckCall(CollectiveType type, Reduction reduction, size_t root) const {
+absl::Status NcclCollective::CheckCall(CollectiveType type, Reduction reduction,
+                                       size_t root) const {
   if (!TypeOf(type).has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
   }
   if (!ReductionOf(reduction).has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no reduction ", static_cast<int>(reduction)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no reduction ", static_cast<int>(reduction)));
   }
   if (root >= options_.size) {
-    return absl::InvalidArgumentError(absl::StrCat("root ", root, " in a group of ", options_.size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", root, " in a group of ", options_.size));
   }
   return absl::OkStatus();
 }
 
-void NcclCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                               MonotonicDuration timeout, Done done) {
+void NcclCollective::AllReduce(const void* input, void* output, size_t count, CollectiveType type,
+                               Reduction reduction, MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
-    return StatusOf(ncclAllReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction), communicator_, stream_));
+    return StatusOf(ncclAllReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction),
+                                  communicator_, stream_));
   };
   Add("all-reduce", timeout, enqueue, std::move(done), CheckCall(type, reduction));
 }
 
-void NcclCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                            size_t root, MonotonicDuration timeout, Done done) {
+void NcclCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type,
+                            Reduction reduction, size_t root, MonotonicDuration timeout,
+                            Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
-    return StatusOf(ncclReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction), static_cast<int>(root),
-                               communicator_, stream_));
+    return StatusOf(ncclReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction),
+                               static_cast<int>(root), communicator_, stream_));
   };
   Add("reduce", timeout, enqueue, std::move(done), CheckCall(type, reduction, root));
 }
 
-void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
-                               Done done) {
+void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root,
+                               MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
-    return StatusOf(ncclBroadcast(data, data, count, *TypeOf(type), static_cast<int>(root), communicator_, stream_));
+    return StatusOf(ncclBroadcast(data, data, count, *TypeOf(type), static_cast<int>(root),
+                                  communicator_, stream_));
   };
   Add("broadcast", timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum, root));
 }
 
-void NcclCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
-                               Done done) {
+void NcclCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
+                               MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
     // NCCL's place for an input that is part of the output is this member's own.
     char* const own = static_cast<char*>(output) + options_.place * count * BytesOf(type);
     const bool moved = input == output && own != output && count > 0;
     if (moved) {
-      PAWL_RETURN_IF_ERROR(StatusOf(cudaMemcpyAsync(own, input, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_)));
+      PAWL_RETURN_IF_ERROR(StatusOf(
+          cudaMemcpyAsync(own, input, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_)));
     }
-    return StatusOf(ncclAllGather(moved ? own : input, output, count, *TypeOf(type), communicator_, stream_));
+    return StatusOf(
+        ncclAllGather(moved ? own : input, output, count, *TypeOf(type), communicator_, stream_));
   };
   Add("all-gather", timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum));
 }
 
-void NcclCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+void NcclCollective::ReduceScatter(const void* input, void* output, size_t count,
+                                   CollectiveType type, Reduction reduction,
                                    MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime deadline) {
     char* const own = static_cast<char*>(output) + options_.place * count * BytesOf(type);
     const bool moved = input == output && own != output && count > 0;
-    PAWL_RETURN_IF_ERROR(StatusOf(ncclReduceScatter(input, moved ? own : output, count, *TypeOf(type),
-                                                    *ReductionOf(reduction), communicator_, stream_)));
+    PAWL_RETURN_IF_ERROR(
+        StatusOf(ncclReduceScatter(input, moved ? own : output, count, *TypeOf(type),
+                                   *ReductionOf(reduction), communicator_, stream_)));
     if (!moved) return absl::OkStatus();
     // Only what the communicator has put on the stream is before the copy.
     PAWL_RETURN_IF_ERROR(AwaitCommunicator(deadline));
-    return StatusOf(cudaMemcpyAsync(output, own, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_));
+    return StatusOf(
+        cudaMemcpyAsync(output, own, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_));
   };
   Add("reduce-scatter", timeout, enqueue, std::move(done), CheckCall(type, reduction));
 }
 
 void NcclCollective::Barrier(MonotonicDuration timeout, Done done) {
   const auto enqueue = [this](MonotonicTime) {
-    return StatusOf(ncclAllReduce(element_, element_, 1, ncclInt64, ncclSum, communicator_, stream_));
+    return StatusOf(
+        ncclAllReduce(element_, element_, 1, ncclInt64, ncclSum, communicator_, stream_));
   };
   Add("barrier", timeout, enqueue, std::move(done));
 }

@@ -1,7 +1,7 @@
 // The collective of processes on GPUs: NCCL.
 //
-// STATE: compiled and linked against NCCL 2.28 and CUDA 13, and run only as far as that goes on a machine without a GPU
-// (making one there is refused). No operation of it has ever run.
+// STATE: compiled and linked against NCCL 2.28 and CUDA 13, and run only as far as that goes on a
+// machine without a GPU (making one there is refused). No operation of it has ever run.
 #ifndef PAWL_WORKER_COLLECTIVE_NCCL_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_NCCL_COLLECTIVE_H_
 
@@ -24,19 +24,22 @@ namespace pawl {
 // How long the end of a communicator may take.
 inline constexpr std::chrono::seconds kNcclEndLimit{60};
 
-// Memory is that of one GPU, and what lies in it when an operation is called is what it takes: work that writes it must
-// have ended. All types and reductions that there are. Only the member at place 0 has something to introduce, NCCL's id.
+// Memory is that of one GPU, and what lies in it when an operation is called is what it takes: work
+// that writes it must have ended. All types and reductions that there are. Only the member at place
+// 0 has something to introduce, NCCL's id.
 //
-// Operations run on a stream of the collective's own. Its thread asks the communicator and the stream how they stand until
-// they are done, the deadline has passed or it is aborted; it then ends the communicator (ncclCommAbort), which also ends
-// kernels that wait for peers. Each operation that fails breaks the group. In which order NCCL adds is NCCL's to say: it
-// depends on the members and how they are connected.
+// Operations run on a stream of the collective's own. Its thread asks the communicator and the
+// stream how they stand until they are done, the deadline has passed or it is aborted; it then ends
+// the communicator (ncclCommAbort), which also ends kernels that wait for peers. Each operation
+// that fails breaks the group. In which order NCCL adds is NCCL's to say: it depends on the members
+// and how they are connected.
 //
-// ncclCommAbort waits for the GPU. One that does not come to an end within kNcclEndLimit is left alone with all that it may
-// use: hangs() says so, the operations end with an error, and neither the communicator nor the stream is freed.
+// ncclCommAbort waits for the GPU. One that does not come to an end within kNcclEndLimit is left
+// alone with all that it may use: hangs() says so, the operations end with an error, and neither
+// the communicator nor the stream is freed.
 //
-// Errors of NCCL's are never INVALID_ARGUMENT: what it calls an invalid usage is here a matter of the machines (another
-// version of NCCL, one GPU twice, no network), FAILED_PRECONDITION.
+// Errors of NCCL's are never INVALID_ARGUMENT: what it calls an invalid usage is here a matter of
+// the machines (another version of NCCL, one GPU twice, no network), FAILED_PRECONDITION.
 class NcclCollective final : public ConnectableCollective {
  public:
   struct Options {
@@ -50,19 +53,21 @@ class NcclCollective final : public ConnectableCollective {
   ~NcclCollective() override;
 
   const std::string& introduction() const override { return introduction_; }
-  void Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) override;
+  void Connect(std::vector<std::string> introductions, MonotonicDuration timeout,
+               Done done) override;
 
   size_t size() const override { return options_.size; }
   size_t place() const override { return options_.place; }
-  void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType type,
+                 Reduction reduction, MonotonicDuration timeout, Done done) override;
+  void Reduce(const void* input, void* output, size_t count, CollectiveType type,
+              Reduction reduction, size_t root, MonotonicDuration timeout, Done done) override;
+  void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                  MonotonicDuration timeout, Done done) override;
-  void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
-              MonotonicDuration timeout, Done done) override;
-  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout, Done done) override;
-  void AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
-                 Done done) override;
-  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                     MonotonicDuration timeout, Done done) override;
+  void AllGather(const void* input, void* output, size_t count, CollectiveType type,
+                 MonotonicDuration timeout, Done done) override;
+  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
+                     Reduction reduction, MonotonicDuration timeout, Done done) override;
   void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override { return thread_->status(); }
@@ -86,8 +91,9 @@ class NcclCollective final : public ConnectableCollective {
   void EndCommunicator();
 
   // `name` is a message's word for it; `enqueue` puts it on the stream.
-  void Add(const char* name, MonotonicDuration timeout, std::function<absl::Status(MonotonicTime deadline)> enqueue,
-           Done done, absl::Status invalid = absl::OkStatus());
+  void Add(const char* name, MonotonicDuration timeout,
+           std::function<absl::Status(MonotonicTime deadline)> enqueue, Done done,
+           absl::Status invalid = absl::OkStatus());
   absl::Status CheckCall(CollectiveType type, Reduction reduction, size_t root = 0) const;
 
   const Options options_;

@@ -16,17 +16,22 @@ constexpr int kBusIdBytes = 32;
 
 absl::StatusOr<pawl::NcclBackEnd> Open(int gpu) {
   char bus_id[kBusIdBytes] = {};
-  if (const cudaError_t error = cudaDeviceGetPCIBusId(bus_id, kBusIdBytes, gpu); error != cudaSuccess) {
-    return absl::UnavailableError(absl::StrCat("NCCL: there is no GPU ", gpu, ": ", cudaGetErrorString(error)));
+  if (const cudaError_t error = cudaDeviceGetPCIBusId(bus_id, kBusIdBytes, gpu);
+      error != cudaSuccess) {
+    return absl::UnavailableError(
+        absl::StrCat("NCCL: there is no GPU ", gpu, ": ", cudaGetErrorString(error)));
   }
   int version = 0;
   if (const ncclResult_t error = ncclGetVersion(&version); error != ncclSuccess) {
-    return absl::UnavailableError(absl::StrCat("NCCL does not say which version it is: ", ncclGetErrorString(error)));
+    return absl::UnavailableError(
+        absl::StrCat("NCCL does not say which version it is: ", ncclGetErrorString(error)));
   }
   pawl::NcclBackEnd opened;
   opened.version = absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
   opened.gpu = bus_id;
-  opened.make = [gpu](size_t size, size_t place) -> absl::StatusOr<std::unique_ptr<pawl::ConnectableCollective>> {
+  opened.make = [gpu](
+                    size_t size,
+                    size_t place) -> absl::StatusOr<std::unique_ptr<pawl::ConnectableCollective>> {
     return pawl::NcclCollective::Create({.size = size, .place = place, .device = gpu});
   };
   return opened;
@@ -34,8 +39,8 @@ absl::StatusOr<pawl::NcclBackEnd> Open(int gpu) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const char* PawlOpenNccl(const char* interface, int gpu,
-                                                                           absl::StatusOr<pawl::NcclBackEnd>* opened) {
+extern "C" __attribute__((visibility("default"))) const char* PawlOpenNccl(
+    const char* interface, int gpu, absl::StatusOr<pawl::NcclBackEnd>* opened) {
   if (std::strcmp(interface, pawl::kCollectiveInterface) != 0) return pawl::kCollectiveInterface;
   *opened = Open(gpu);
   return nullptr;

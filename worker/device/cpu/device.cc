@@ -20,14 +20,18 @@ constexpr size_t kAlignment = 64;
 CpuDevice::CpuDevice() { openblas_set_num_threads(1); }
 
 absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
-  const size_t rounded = bytes < kAlignment ? kAlignment : (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t rounded =
+      bytes < kAlignment ? kAlignment : (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of memory"));
+  if (data == nullptr)
+    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of memory"));
   return data;
 }
 
 void CpuDevice::Free(void* data) { std::free(data); }
 
-absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() { return std::make_unique<CpuStream>(); }
+absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() {
+  return std::make_unique<CpuStream>();
+}
 
 }  // namespace pawl

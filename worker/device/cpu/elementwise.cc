@@ -17,7 +17,8 @@ void CpuStream::Scale(size_t count, float alpha, float* x) {
 }
 
 void CpuStream::Sigmoid(size_t count, const float* x, float* y) {
-  for (size_t i = 0; i < count; ++i) y[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(x[i]))));
+  for (size_t i = 0; i < count; ++i)
+    y[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(x[i]))));
 }
 
 void CpuStream::Relu(Matrix x) {

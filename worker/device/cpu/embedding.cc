@@ -22,7 +22,8 @@ void ForEachSum(const Entries& entries, PoolOver over, Visit visit) {
 // kWidth 0: any width. The common ones are constants, which is what lets the
 // compiler unroll the inner loops.
 template <size_t kWidth>
-void Pool(const Entries& entries, PoolOver over, const float* rows, size_t any_width, Matrix pooled) {
+void Pool(const Entries& entries, PoolOver over, const float* rows, size_t any_width,
+          Matrix pooled) {
   const size_t width = kWidth > 0 ? kWidth : any_width;
   ForEachSum(entries, over, [&](size_t s, size_t g, uint32_t e, uint32_t end) {
     float* __restrict sum = pooled.data + s * pooled.stride + g * width;
@@ -42,12 +43,13 @@ void Pool(const Entries& entries, PoolOver over, const float* rows, size_t any_w
 }
 
 template <size_t kWidth>
-void PoolBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t any_width,
-                  float* rows_gradient) {
+void PoolBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
+                  size_t any_width, float* rows_gradient) {
   const size_t width = kWidth > 0 ? kWidth : any_width;
   std::fill_n(rows_gradient, entries.keys * width, 0.0f);
   ForEachSum(entries, over, [&](size_t s, size_t g, uint32_t e, uint32_t end) {
-    const float* __restrict gradient = pooled_gradient.data + s * pooled_gradient.stride + g * width;
+    const float* __restrict gradient =
+        pooled_gradient.data + s * pooled_gradient.stride + g * width;
     for (; e < end; ++e) {
       float* __restrict row = rows_gradient + entries.entry_key[e] * width;
       const float value = entries.entry_value[e];
@@ -58,7 +60,8 @@ void PoolBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_grad
 
 }  // namespace
 
-void CpuStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) {
+void CpuStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
+                         Matrix pooled) {
   switch (width) {
     case 1:
       return Pool<1>(entries, over, rows, width, pooled);
@@ -71,8 +74,8 @@ void CpuStream::PoolRows(const Entries& entries, PoolOver over, const float* row
   }
 }
 
-void CpuStream::PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
-                                 float* rows_gradient) {
+void CpuStream::PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
+                                 size_t width, float* rows_gradient) {
   switch (width) {
     case 1:
       return PoolBackward<1>(entries, over, pooled_gradient, width, rows_gradient);

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kLanes = 8;
 
 float AddLanes(const float* lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
 float Dot(const float* __restrict x, const float* __restrict y, size_t count) {
@@ -35,13 +36,15 @@ void CpuStream::SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* o
     const float* vector = vectors.data + r * vectors.stride;
     float* sum = sums.data + r * sums.stride;
     std::fill_n(sum, dim, 0.0f);
-    for (size_t begin = 0; begin < vectors.columns; begin += dim) AddScaled(dim, 1.0f, vector + begin, sum);
+    for (size_t begin = 0; begin < vectors.columns; begin += dim)
+      AddScaled(dim, 1.0f, vector + begin, sum);
     outputs[r] += 0.5f * (Dot(sum, sum, dim) - Dot(vector, vector, vectors.columns));
   }
 }
 
-void CpuStream::SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
-                                  Write write, Matrix vectors_gradient) {
+void CpuStream::SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                                  const float* output_gradients, Write write,
+                                  Matrix vectors_gradient) {
   for (size_t r = 0; r < vectors.rows; ++r) {
     const float* vector = vectors.data + r * vectors.stride;
     const float* __restrict sum = sums.data + r * sums.stride;
@@ -69,8 +72,8 @@ void CpuStream::PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) {
   }
 }
 
-void CpuStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
-                                     Matrix vectors_gradient) {
+void CpuStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients,
+                                     Write write, Matrix vectors_gradient) {
   for (size_t r = 0; r < vectors.rows; ++r) {
     const float* vector = vectors.data + r * vectors.stride;
     const float* dot_gradient = dot_gradients.data + r * dot_gradients.stride;

@@ -5,8 +5,8 @@
 
 namespace pawl {
 
-void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
-                             float* gradients, double* loss_sum) {
+void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* labels,
+                             float gradient_scale, float* gradients, double* loss_sum) {
   double sum = 0;
   for (size_t s = 0; s < samples; ++s) {
     const double z = logits[s];
@@ -20,8 +20,8 @@ void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* l
   *loss_sum = sum;
 }
 
-void CpuStream::SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                            float* gradients, double* loss_sum) {
+void CpuStream::SquaredLoss(size_t samples, const float* predictions, const float* labels,
+                            float gradient_scale, float* gradients, double* loss_sum) {
   double sum = 0;
   for (size_t s = 0; s < samples; ++s) {
     const double error = static_cast<double>(predictions[s]) - labels[s];
@@ -31,8 +31,8 @@ void CpuStream::SquaredLoss(size_t samples, const float* predictions, const floa
   *loss_sum = sum;
 }
 
-void CpuStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
-                            double* loss_sum) {
+void CpuStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale,
+                            Matrix gradients, double* loss_sum) {
   double sum = 0;
   for (size_t s = 0; s < logits.rows; ++s) {
     const float* z = logits.data + s * logits.stride;

@@ -36,8 +36,8 @@ void CpuStream::Copy(ConstMatrix from, Write write, Matrix to) {
   }
 }
 
-void CpuStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
-                     ConstMatrix b, float beta, Matrix c) {
+void CpuStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+                     ConstMatrix a, ConstMatrix b, float beta, Matrix c) {
   if (c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {
@@ -53,8 +53,9 @@ void CpuStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose
   }
   cblas_sgemm(CblasRowMajor, transpose_a == Transpose::kNo ? CblasNoTrans : CblasTrans,
               transpose_b == Transpose::kNo ? CblasNoTrans : CblasTrans, static_cast<int>(c.rows),
-              static_cast<int>(c.columns), static_cast<int>(inner), alpha, a.data, LeadingDimension(a.stride), b.data,
-              LeadingDimension(b.stride), beta, c.data, LeadingDimension(c.stride));
+              static_cast<int>(c.columns), static_cast<int>(inner), alpha, a.data,
+              LeadingDimension(a.stride), b.data, LeadingDimension(b.stride), beta, c.data,
+              LeadingDimension(c.stride));
 }
 
 void CpuStream::AddBias(const float* bias, Matrix x) {

@@ -21,7 +21,8 @@ TEST(OpenBlasKernelsTest, UnknownModelGetsTheKernelsOfItsFeatures) {
 TEST(OpenBlasKernelsTest, KernelsThatSuitTheProcessorStay) {
   EXPECT_EQ(BetterCoreType("Prescott", kNone), "");
   EXPECT_EQ(BetterCoreType("Sandybridge", kNone), "");
-  for (const char* name : {"Haswell", "Zen", "Excavator"}) EXPECT_EQ(BetterCoreType(name, kAvx2), "") << name;
+  for (const char* name : {"Haswell", "Zen", "Excavator"})
+    EXPECT_EQ(BetterCoreType(name, kAvx2), "") << name;
   for (const char* name : {"SkylakeX", "Cooperlake", "SapphireRapids", "NewerThanThisTest"}) {
     EXPECT_EQ(BetterCoreType(name, kAvx512), "") << name;
   }

@@ -8,7 +8,8 @@
 
 namespace pawl {
 
-// Everything is done when the call returns, and nothing fails. It keeps no state but scratch memory.
+// Everything is done when the call returns, and nothing fails. It keeps no state but scratch
+// memory.
 class CpuStream final : public Stream {
  public:
   // stream.cc
@@ -22,8 +23,8 @@ class CpuStream final : public Stream {
 
   // matrix.cc
   void Copy(ConstMatrix from, Write write, Matrix to) override;
-  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
-            float beta, Matrix c) override;
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+            ConstMatrix a, ConstMatrix b, float beta, Matrix c) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
 
@@ -36,30 +37,33 @@ class CpuStream final : public Stream {
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
 
   // embedding.cc
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) override;
-  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
-                        float* rows_gradient) override;
+  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
+                Matrix pooled) override;
+  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
+                        size_t width, float* rows_gradient) override;
 
   // interaction.cc
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
-  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients, Write write,
+  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                         const float* output_gradients, Write write,
                          Matrix vectors_gradient) override;
   void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) override;
   void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
                             Matrix vectors_gradient) override;
 
   // loss.cc
-  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
-                    double* loss_sum) override;
-  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale, float* gradients,
-                   double* loss_sum) override;
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
+                    float* gradients, double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels,
+                   float gradient_scale, float* gradients, double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
 
   // optimizer.cc
   void FindNotFinite(size_t count, const float* x, float* found) override;
-  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
-              const float* gradients, float* weights, float* slots) override;
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
+              absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,
+              float* slots) override;
 
  private:
   // The factors of products of 16 bits, as large as the largest so far.

@@ -1,4 +1,5 @@
-// What the CPU's operations promise beyond what every device's do (worker/device/stream_contract.h): which bits.
+// What the CPU's operations promise beyond what every device's do
+// (worker/device/testing/stream_contract.h): which bits.
 #include "worker/device/cpu/stream.h"
 
 #include <cstring>
@@ -8,13 +9,14 @@
 
 #include "gtest/gtest.h"
 #include "worker/device/cpu/device.h"
-#include "worker/device/stream_contract.h"
+#include "worker/device/testing/stream_contract.h"
 
 namespace pawl {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Cpu, StreamContractTest,
-                         ::testing::Values(DeviceOpener([] { return std::make_unique<CpuDevice>(); })));
+INSTANTIATE_TEST_SUITE_P(Cpu, StreamContractTest, ::testing::Values(DeviceOpener([] {
+                           return std::make_unique<CpuDevice>();
+                         })));
 
 class CpuStreamTest : public ::testing::Test {
  protected:
@@ -33,7 +35,8 @@ class CpuStreamTest : public ::testing::Test {
 
 // Heap addresses differ from run to run; results must not.
 TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
-  const size_t sizes[][3] = {{512, 128, 128}, {513, 1, 64}, {128, 64, 4096}, {10, 128, 600}, {31, 17, 9}};
+  const size_t sizes[][3] = {
+      {512, 128, 128}, {513, 1, 64}, {128, 64, 4096}, {10, 128, 600}, {31, 17, 9}};
   for (const auto& [m, n, k] : sizes) {
     const std::vector<float> a = RandomVector(m * k), b = RandomVector(k * n);
     std::vector<float> first;
@@ -49,7 +52,8 @@ TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
       }
       std::vector<float> result(c.begin() + shift, c.end());
       if (first.empty()) first = result;
-      ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0) << m << " " << n << " " << k;
+      ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0)
+          << m << " " << n << " " << k;
     }
   }
 }
@@ -70,14 +74,17 @@ TEST_F(CpuStreamTest, EntriesAreSummedInTheirOrder) {
     for (int entry = 0; entry < 4; ++entry) entry_key.push_back(RandomBelow(kKeys));
     field_begin.push_back(entry_key.size());
   }
-  const std::vector<float> value = RandomVector(entry_key.size()), rows = RandomVector(kKeys * kWidth),
+  const std::vector<float> value = RandomVector(entry_key.size()),
+                           rows = RandomVector(kKeys * kWidth),
                            gradient = RandomVector(kSamples * kWidth);
-  const Entries entries{kSamples, 1, entry_key.size(), kKeys, field_begin.data(), entry_key.data(), value.data()};
+  const Entries entries{kSamples,         1,           entry_key.size(), kKeys, field_begin.data(),
+                        entry_key.data(), value.data()};
   std::vector<float> pooled(kSamples * kWidth), expected(kSamples * kWidth);
   std::vector<float> rows_gradient(rows.size()), expected_gradient(rows.size());
-  stream_.PoolRows(entries, PoolOver::kField, rows.data(), kWidth, {pooled.data(), kSamples, kWidth, kWidth});
-  stream_.PoolRowsBackward(entries, PoolOver::kField, {gradient.data(), kSamples, kWidth, kWidth}, kWidth,
-                           rows_gradient.data());
+  stream_.PoolRows(entries, PoolOver::kField, rows.data(), kWidth,
+                   {pooled.data(), kSamples, kWidth, kWidth});
+  stream_.PoolRowsBackward(entries, PoolOver::kField, {gradient.data(), kSamples, kWidth, kWidth},
+                           kWidth, rows_gradient.data());
   for (size_t e = 0; e < entry_key.size(); ++e) {
     for (size_t d = 0; d < kWidth; ++d) {
       expected[e / 4 * kWidth + d] += value[e] * rows[entry_key[e] * kWidth + d];

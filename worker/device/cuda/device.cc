@@ -30,34 +30,43 @@ absl::Status CudaDevice::Initialize() {
   int devices = 0;
   PAWL_RETURN_IF_ERROR(StatusOf(cudaGetDeviceCount(&devices), "this machine's GPUs"));
   if (options_.number < 0 || options_.number >= devices) {
-    return absl::NotFoundError(absl::StrCat("there is no ", gpu, ": this machine has ", devices,
-                                            devices == 1 ? " GPU, number 0" : " GPUs, numbers from 0",
-                                            " (CUDA_VISIBLE_DEVICES may hide some)"));
+    return absl::NotFoundError(
+        absl::StrCat("there is no ", gpu, ": this machine has ", devices,
+                     devices == 1 ? " GPU, number 0" : " GPUs, numbers from 0",
+                     " (CUDA_VISIBLE_DEVICES may hide some)"));
   }
   int major = 0, minor = 0, has_pools = 0;
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options_.number), gpu));
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, options_.number), gpu));
   if (major < kMinCapability) {
-    return absl::FailedPreconditionError(absl::StrCat(gpu, " has compute capability ", major, ".", minor, "; ",
-                                                      kMinCapability, ".0 is needed (Ampere, or newer)"));
+    return absl::FailedPreconditionError(absl::StrCat(gpu, " has compute capability ", major, ".",
+                                                      minor, "; ", kMinCapability,
+                                                      ".0 is needed (Ampere, or newer)"));
   }
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(
+      cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, options_.number), gpu));
   if (has_pools == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(gpu, " has no memory pools (a virtual GPU without unified memory?), which are needed"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        gpu, " has no memory pools (a virtual GPU without unified memory?), which are needed"));
   }
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(
+      cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options_.number), gpu));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.number), gpu));
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.handleTypes = cudaMemHandleTypeNone;
   properties.location.type = cudaMemLocationTypeDevice;
   properties.location.id = options_.number;
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaMemPoolCreate(&pool_, &properties), absl::StrCat(gpu, ": memory pool")));
+  PAWL_RETURN_IF_ERROR(
+      StatusOf(cudaMemPoolCreate(&pool_, &properties), absl::StrCat(gpu, ": memory pool")));
   uint64_t kept_bytes = kKeptBytes;
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept_bytes),
-                                absl::StrCat(gpu, ": memory pool")));
-  return StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), absl::StrCat(gpu, ": stream"));
+  PAWL_RETURN_IF_ERROR(
+      StatusOf(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept_bytes),
+               absl::StrCat(gpu, ": memory pool")));
+  return StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                  absl::StrCat(gpu, ": stream"));
 }
 
 CudaDevice::~CudaDevice() {
@@ -70,14 +79,16 @@ absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
   const std::string what = absl::StrCat(Gpu(options_.number), ": ", bytes, " bytes of memory");
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.number), what));
   void* data = nullptr;
-  if (const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes == 0 ? 1 : bytes, pool_, stream_);
+  if (const cudaError_t error =
+          cudaMallocFromPoolAsync(&data, bytes == 0 ? 1 : bytes, pool_, stream_);
       error != cudaSuccess) {
     // Not to be taken for an error of what comes next.
     static_cast<void>(cudaGetLastError());
     return StatusOf(error, what);
   }
   // It belongs to this stream until the stream has come to it.
-  PAWL_RETURN_IF_ERROR(Await([this] { return cudaStreamQuery(stream_); }, options_.hang_limit, what));
+  PAWL_RETURN_IF_ERROR(
+      Await([this] { return cudaStreamQuery(stream_); }, options_.hang_limit, what));
   return data;
 }
 

@@ -1,7 +1,7 @@
 // A GPU as a device.
 //
-// STATE: the kernels and all that is around them have run on the emulator (emulator/), against the CPU's operations; nothing
-// has run on a GPU yet.
+// STATE: the kernels and all that is around them have run on the emulator (emulator/), against the
+// CPU's operations; nothing has run on a GPU yet.
 #ifndef PAWL_WORKER_DEVICE_CUDA_DEVICE_H_
 #define PAWL_WORKER_DEVICE_CUDA_DEVICE_H_
 
@@ -30,8 +30,8 @@ class CudaDevice final : public Device {
     MonotonicDuration hang_limit = kHangLimit;
   };
 
-  // UNAVAILABLE without a driver or a GPU that works, NOT_FOUND without one of this number, FAILED_PRECONDITION for one that
-  // is too old.
+  // UNAVAILABLE without a driver or a GPU that works, NOT_FOUND without one of this number,
+  // FAILED_PRECONDITION for one that is too old.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const Options& options);
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;

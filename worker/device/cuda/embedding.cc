@@ -8,13 +8,14 @@ namespace pawl {
 namespace {
 
 bool AreCountable(const Entries& entries) {
-  return std::max({entries.samples, entries.fields, entries.samples * entries.fields, entries.entries, entries.keys}) <
-         cuda::kMaxEntries;
+  return std::max({entries.samples, entries.fields, entries.samples * entries.fields,
+                   entries.entries, entries.keys}) < cuda::kMaxEntries;
 }
 
 bool AreSame(const Entries& a, const Entries& b) {
-  return a.samples == b.samples && a.fields == b.fields && a.entries == b.entries && a.keys == b.keys &&
-         a.field_begin == b.field_begin && a.entry_key == b.entry_key && a.entry_value == b.entry_value;
+  return a.samples == b.samples && a.fields == b.fields && a.entries == b.entries &&
+         a.keys == b.keys && a.field_begin == b.field_begin && a.entry_key == b.entry_key &&
+         a.entry_value == b.entry_value;
 }
 
 // Of what is cut from one piece of memory.
@@ -24,7 +25,8 @@ constexpr size_t kAlignment = 256;
 
 bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
   if (records_) {
-    // A recording would play with the order of today's entries, and with memory that the stream keeps.
+    // A recording would play with the order of today's entries, and with memory that the stream
+    // keeps.
     Fail(absl::InternalError(absl::StrCat(Where(), ": entries are not ordered in a recording")));
     return false;
   }
@@ -33,8 +35,10 @@ bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
     return true;
   }
   is_ordered_ = false;
-  const size_t list_bytes = (entries.entries * sizeof(uint32_t) + kAlignment - 1) / kAlignment * kAlignment;
-  const size_t key_bytes = ((entries.keys + 1) * sizeof(uint32_t) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t list_bytes =
+      (entries.entries * sizeof(uint32_t) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t key_bytes =
+      ((entries.keys + 1) * sizeof(uint32_t) + kAlignment - 1) / kAlignment * kAlignment;
   const size_t bytes = 3 * list_bytes + key_bytes;
   if (bytes > order_bytes_) {
     if (order_memory_ != nullptr && !Check(cudaFreeAsync(order_memory_, stream_))) return false;
@@ -58,8 +62,8 @@ bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
   auto* const field_of_entry = reinterpret_cast<uint32_t*>(lists + list_bytes);
   auto* const ordered_entry = reinterpret_cast<uint32_t*>(lists + 2 * list_bytes);
   cuda::ListEntries(queue(), entries, entry, field_of_entry);
-  const int sorted = cuda::SortByKey(queue(), entries.entries, entries.keys, entries.entry_key, entry,
-                                     lists + 3 * list_bytes, sort_bytes, key, ordered_entry);
+  const int sorted = cuda::SortByKey(queue(), entries.entries, entries.keys, entries.entry_key,
+                                     entry, lists + 3 * list_bytes, sort_bytes, key, ordered_entry);
   if (!Check(static_cast<cudaError_t>(sorted))) return false;
   cuda::IndexOrder(queue(), entries, field_of_entry, key, ordered_entry, key_begin, field, value);
   if (!Check(cudaGetLastError())) return false;
@@ -70,28 +74,32 @@ bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
   return true;
 }
 
-void CudaStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) {
+void CudaStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
+                          Matrix pooled) {
   if (!Begin("PoolRows")) return;
   if (!AreCountable(entries)) {
-    return Fail(absl::ResourceExhaustedError(absl::StrCat(Where(), ": more than ", cuda::kMaxEntries, " entries")));
+    return Fail(absl::ResourceExhaustedError(
+        absl::StrCat(Where(), ": more than ", cuda::kMaxEntries, " entries")));
   }
   cuda::PoolRows(queue(), entries, over, rows, width, pooled);
   Launched();
 }
 
-void CudaStream::PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
-                                  float* rows_gradient) {
+void CudaStream::PoolRowsBackward(const Entries& entries, PoolOver over,
+                                  ConstMatrix pooled_gradient, size_t width, float* rows_gradient) {
   if (entries.entries == 0) return Zero(rows_gradient, entries.keys * width * sizeof(float));
   if (!Begin("PoolRowsBackward")) return;
   if (!AreCountable(entries)) {
-    return Fail(absl::ResourceExhaustedError(absl::StrCat(Where(), ": more than ", cuda::kMaxEntries, " entries")));
+    return Fail(absl::ResourceExhaustedError(
+        absl::StrCat(Where(), ": more than ", cuda::kMaxEntries, " entries")));
   }
   cuda::EntryOrder order;
   if (!OrderEntries(entries, &order)) return;
-  const Scratch scratch(*this, cuda::PoolRowsBackwardScratch(entries.entries, width) * sizeof(float));
+  const Scratch scratch(*this,
+                        cuda::PoolRowsBackwardScratch(entries.entries, width) * sizeof(float));
   if (!scratch.ok()) return;
-  cuda::PoolRowsBackward(queue(), entries, order, over, pooled_gradient, width, static_cast<float*>(scratch.data()),
-                         rows_gradient);
+  cuda::PoolRowsBackward(queue(), entries, order, over, pooled_gradient, width,
+                         static_cast<float*>(scratch.data()), rows_gradient);
   Launched();
 }
 

@@ -1,4 +1,5 @@
-// The CUDA back end on the emulator: its kernels against the CPU's, and what it does when CUDA says no.
+// The CUDA back end on the emulator: its kernels against the CPU's, and what it does when CUDA says
+// no.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -11,8 +12,8 @@
 #include "worker/device/cuda/emulator/runtime.h"
 #include "worker/device/cuda/kernels.h"
 #include "worker/device/cuda/stream.h"
-#include "worker/device/kernel_checks.h"
-#include "worker/device/stream_contract.h"
+#include "worker/device/testing/kernel_checks.h"
+#include "worker/device/testing/stream_contract.h"
 
 namespace pawl {
 namespace {
@@ -25,7 +26,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int number) {
   return CudaDevice::Open(options);
 }
 
-INSTANTIATE_TEST_SUITE_P(EmulatedCuda, StreamContractTest, ::testing::Values(DeviceOpener([] { return OpenGpu(0); })));
+INSTANTIATE_TEST_SUITE_P(EmulatedCuda, StreamContractTest,
+                         ::testing::Values(DeviceOpener([] { return OpenGpu(0); })));
 
 class EmulatedCudaTest : public ::testing::Test {
  protected:
@@ -51,7 +53,9 @@ class EmulatedCudaTest : public ::testing::Test {
     ASSERT_TRUE(stream.ok()) << stream.status();
     stream_ = *std::move(stream);
   }
-  float* Floats(size_t count) { return static_cast<float*>(device_->Allocate(count * sizeof(float)).value()); }
+  float* Floats(size_t count) {
+    return static_cast<float*>(device_->Allocate(count * sizeof(float)).value());
+  }
 
   size_t allocated_before_ = 0;
   std::unique_ptr<CudaDevice> device_;
@@ -136,7 +140,8 @@ TEST_F(EmulatedCudaTest, AStreamDoesWhatItWasGivenAfterWhatItWaitsFor) {
   device_->Free(x);
 }
 
-// The entries of one batch are ordered once for several tables, and anew when they may have changed.
+// The entries of one batch are ordered once for several tables, and anew when they may have
+// changed.
 TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
   std::vector<uint32_t> begin = {0, 1, 2, 3, 4}, key = {0, 1, 0, 1};
   const std::vector<float> value(4, 1), gradient = {1, 10, 100, 1000};
@@ -169,10 +174,12 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
     stream->WaitFor(*stream_);
     stream->CopyToDevice(key.data(), 16, d_key);
     stream_->WaitFor(*stream);
-    EXPECT_EQ(rows(), stream == other.get() ? (std::vector<float>{1111, 0}) : (std::vector<float>{111, 1000}));
+    EXPECT_EQ(rows(), stream == other.get() ? (std::vector<float>{1111, 0})
+                                            : (std::vector<float>{111, 1000}));
   }
-  for (void* data : {static_cast<void*>(d_begin), static_cast<void*>(d_key), static_cast<void*>(d_value),
-                     static_cast<void*>(d_gradient), static_cast<void*>(d_rows)}) {
+  for (void* data :
+       {static_cast<void*>(d_begin), static_cast<void*>(d_key), static_cast<void*>(d_value),
+        static_cast<void*>(d_gradient), static_cast<void*>(d_rows)}) {
     device_->Free(data);
   }
 }
@@ -301,7 +308,8 @@ TEST_F(EmulatedCudaTest, MemoryIsGivenBack) {
     float* const x = Floats(100);
     auto stream = device_->CreateStream().value();
     stream->Zero(x, 400);
-    stream->Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, {x, 10, 10, 10}, {x, 10, 10, 10}, 1, {x, 10, 10, 10});
+    stream->Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, {x, 10, 10, 10},
+                 {x, 10, 10, 10}, 1, {x, 10, 10, 10});
     ASSERT_TRUE(stream->Synchronize().ok());
     stream.reset();
     device_->Free(x);
@@ -312,7 +320,8 @@ TEST_F(EmulatedCudaTest, MemoryIsGivenBack) {
 }
 
 TEST_F(EmulatedCudaTest, MoreMemoryThanThereIsIsRefusedAndTheDeviceGoesOn) {
-  EXPECT_EQ(device_->Allocate(emulator::kMemoryBytes + 1).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Allocate(emulator::kMemoryBytes + 1).status().code(),
+            absl::StatusCode::kResourceExhausted);
   float* const x = Floats(10);
   stream_->Zero(x, 40);
   stream_->AddConstant(10, 1, x);
@@ -341,7 +350,8 @@ TEST(EmulatedCudaOpenTest, SaysWhatIsWrongWithAGpu) {
   EXPECT_TRUE(OpenGpu(0).ok());
   const absl::Status absent = OpenGpu(emulator::kGpus).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StrContains(absent.message(), "there is no GPU 2: this machine has 2 GPUs")) << absent;
+  EXPECT_TRUE(absl::StrContains(absent.message(), "there is no GPU 2: this machine has 2 GPUs"))
+      << absent;
   emulator::SetCapability(75);
   const absl::Status old = OpenGpu(0).status();
   emulator::SetCapability(90);

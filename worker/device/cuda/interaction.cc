@@ -9,8 +9,9 @@ void CudaStream::SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* 
   Launched();
 }
 
-void CudaStream::SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
-                                   Write write, Matrix vectors_gradient) {
+void CudaStream::SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                                   const float* output_gradients, Write write,
+                                   Matrix vectors_gradient) {
   if (!Begin("SumOfDotsBackward")) return;
   cuda::SumOfDotsBackward(queue(), vectors, dim, sums, output_gradients, write, vectors_gradient);
   Launched();
@@ -22,8 +23,8 @@ void CudaStream::PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) {
   Launched();
 }
 
-void CudaStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
-                                      Matrix vectors_gradient) {
+void CudaStream::PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients,
+                                      Write write, Matrix vectors_gradient) {
   if (!Begin("PairwiseDotsBackward")) return;
   cuda::PairwiseDotsBackward(queue(), vectors, dim, dot_gradients, write, vectors_gradient);
   Launched();

@@ -3,13 +3,16 @@
 namespace pawl::cuda {
 namespace {
 
-// A row of up to 32 threads for each row of the matrix: thread x the x-th float (or four) of the vectors, and every
-// blockDim.x-th after it. Threads without a row take part in the sums over lanes.
+// A row of up to 32 threads for each row of the matrix: thread x the x-th float (or four) of the
+// vectors, and every blockDim.x-th after it. Threads without a row take part in the sums over
+// lanes.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
-    SumOfDotsKernel(size_t rows, uint32_t count, uint32_t dim, const V* __restrict__ vectors, size_t stride,
-                    V* __restrict__ sums, size_t sums_stride, float* __restrict__ outputs) {
-  for (size_t first = size_t{blockIdx.x} * blockDim.y; first < rows; first += size_t{gridDim.x} * blockDim.y) {
+    SumOfDotsKernel(size_t rows, uint32_t count, uint32_t dim, const V* __restrict__ vectors,
+                    size_t stride, V* __restrict__ sums, size_t sums_stride,
+                    float* __restrict__ outputs) {
+  for (size_t first = size_t{blockIdx.x} * blockDim.y; first < rows;
+       first += size_t{gridDim.x} * blockDim.y) {
     const size_t r = first + threadIdx.y;
     const bool has_row = r < rows;
     float of_sums = 0, of_vectors = 0;
@@ -42,7 +45,8 @@ struct SumOfDotsBackwardOf {
   V* gradient;
   size_t gradient_stride;
   __device__ void operator()(size_t r, size_t c) const {
-    const V others = Minus(sums[r * sums_stride + static_cast<uint32_t>(c) % dim], vectors[r * stride + c]);
+    const V others =
+        Minus(sums[r * sums_stride + static_cast<uint32_t>(c) % dim], vectors[r * stride + c]);
     const V value = Times(output_gradients[r], others);
     V* const at = gradient + r * gradient_stride + c;
     *at = kAdd ? Plus(*at, value) : value;
@@ -59,11 +63,13 @@ void SumOfDotsBackwardAs(const Queue& queue, ConstMatrix vectors, size_t dim, Co
   const auto gradient = reinterpret_cast<V*>(vectors_gradient.data);
   const auto floats = static_cast<uint32_t>(dim / kFloats);
   if (write == Write::kAdd) {
-    launch(SumOfDotsBackwardOf<V, true>{floats, vector_data, vectors.stride / kFloats, sum_data, sums.stride / kFloats,
-                                        output_gradients, gradient, vectors_gradient.stride / kFloats});
+    launch(SumOfDotsBackwardOf<V, true>{floats, vector_data, vectors.stride / kFloats, sum_data,
+                                        sums.stride / kFloats, output_gradients, gradient,
+                                        vectors_gradient.stride / kFloats});
   } else {
-    launch(SumOfDotsBackwardOf<V, false>{floats, vector_data, vectors.stride / kFloats, sum_data, sums.stride / kFloats,
-                                         output_gradients, gradient, vectors_gradient.stride / kFloats});
+    launch(SumOfDotsBackwardOf<V, false>{floats, vector_data, vectors.stride / kFloats, sum_data,
+                                         sums.stride / kFloats, output_gradients, gradient,
+                                         vectors_gradient.stride / kFloats});
   }
 }
 
@@ -72,20 +78,24 @@ constexpr size_t kSharedBytes = 48 * 1024;
 constexpr unsigned kMaxWarps = 4;
 
 // The warps of a block that each need so many bytes; 0: one alone needs too much.
-unsigned WarpsOf(size_t bytes_of_warp) { return static_cast<unsigned>(AtMost(kSharedBytes / bytes_of_warp, kMaxWarps)); }
+unsigned WarpsOf(size_t bytes_of_warp) {
+  return static_cast<unsigned>(AtMost(kSharedBytes / bytes_of_warp, kMaxWarps));
+}
 
-// Floats of each vector that a warp of PairwiseDots keeps at a time, one more apart so that neighbouring vectors lie in
-// different banks of shared memory.
+// Floats of each vector that a warp of PairwiseDots keeps at a time, one more apart so that
+// neighbouring vectors lie in different banks of shared memory.
 constexpr uint32_t kChunk = 32;
 constexpr uint32_t kPaddedChunk = kChunk + 1;
-// A thread makes the dot products of so many vectors with so many: reads for it are shared by its products.
+// A thread makes the dot products of so many vectors with so many: reads for it are shared by its
+// products.
 constexpr uint32_t kSide = 4;
 
 __host__ __device__ inline uint32_t Triangle(uint32_t n) { return n * (n + 1) / 2; }
 
 // Row and column of square number `square` of the lower triangle, its diagonal included.
 __device__ inline void FindSquare(uint32_t square, uint32_t* row, uint32_t* column) {
-  uint32_t r = static_cast<uint32_t>((sqrtf(8.0f * static_cast<float>(square) + 1.0f) - 1.0f) * 0.5f);
+  uint32_t r =
+      static_cast<uint32_t>((sqrtf(8.0f * static_cast<float>(square) + 1.0f) - 1.0f) * 0.5f);
   while (Triangle(r) > square) --r;
   while (Triangle(r + 1) <= square) ++r;
   *row = r;
@@ -94,12 +104,13 @@ __device__ inline void FindSquare(uint32_t square, uint32_t* row, uint32_t* colu
 
 // A warp for each row; threads of a warp for the squares of kSide vectors with kSide.
 __global__ void __launch_bounds__(kMaxWarps* kWarp)
-    PairwiseDotsKernel(size_t rows, uint32_t count, uint32_t dim, const float* __restrict__ vectors, size_t stride,
-                       float* __restrict__ dots, size_t dots_stride) {
+    PairwiseDotsKernel(size_t rows, uint32_t count, uint32_t dim, const float* __restrict__ vectors,
+                       size_t stride, float* __restrict__ dots, size_t dots_stride) {
   PAWL_DYNAMIC_SHARED(shared);
   float* const chunk = shared + size_t{threadIdx.y} * count * kPaddedChunk;
   const uint32_t squares = Triangle((count + kSide - 1) / kSide);
-  for (size_t r = size_t{blockIdx.x} * blockDim.y + threadIdx.y; r < rows; r += size_t{gridDim.x} * blockDim.y) {
+  for (size_t r = size_t{blockIdx.x} * blockDim.y + threadIdx.y; r < rows;
+       r += size_t{gridDim.x} * blockDim.y) {
     const float* const from = vectors + r * stride;
     for (uint32_t first = 0; first < squares; first += kWarp) {
       const uint32_t square = first + threadIdx.x;
@@ -109,7 +120,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
         i0 *= kSide;
         j0 *= kSide;
       }
-      // Places of vectors behind the last one are those of the last one: its products are not written.
+      // Places of vectors behind the last one are those of the last one: its products are not
+      // written.
       const float* of_i[kSide];
       const float* of_j[kSide];
 #pragma unroll
@@ -146,7 +158,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
           }
         }
       }
-      // One pass makes all products: they are put together first, so that they are written in one piece.
+      // One pass makes all products: they are put together first, so that they are written in one
+      // piece.
       const bool is_gathered = squares <= kWarp;
       float* const to = is_gathered ? chunk : dots + r * dots_stride;
       if (is_gathered) __syncwarp();
@@ -190,19 +203,22 @@ struct PairwiseDotsOf {
 // Vectors whose gradients a thread of PairwiseDotsBackward sums together.
 constexpr uint32_t kGroup = 8;
 
-// Floats that a warp keeps: a chunk of the vectors, as wide as the warp's threads are across, and the products' gradients
-// as a full symmetric matrix with a zero diagonal, its rows made up to a multiple of kGroup.
+// Floats that a warp keeps: a chunk of the vectors, as wide as the warp's threads are across, and
+// the products' gradients as a full symmetric matrix with a zero diagonal, its rows made up to a
+// multiple of kGroup.
 __host__ __device__ inline size_t BackwardFloats(uint32_t count, uint32_t across) {
   const size_t padded = (count + kGroup - 1) / kGroup * kGroup;
   // Both begin at multiples of 16 bytes.
   return padded * count + (size_t{count} * across + 3) / 4 * 4;
 }
 
-// A warp for each row, `across` threads over the vectors' elements and the others over groups of vectors.
+// A warp for each row, `across` threads over the vectors' elements and the others over groups of
+// vectors.
 template <bool kAdd>
 __global__ void __launch_bounds__(kMaxWarps* kWarp)
-    PairwiseDotsBackwardKernel(size_t rows, uint32_t count, uint32_t dim, uint32_t across, const float* __restrict__ vectors,
-                               size_t stride, const float* __restrict__ dot_gradients, size_t dots_stride,
+    PairwiseDotsBackwardKernel(size_t rows, uint32_t count, uint32_t dim, uint32_t across,
+                               const float* __restrict__ vectors, size_t stride,
+                               const float* __restrict__ dot_gradients, size_t dots_stride,
                                float* __restrict__ gradient, size_t gradient_stride) {
   PAWL_DYNAMIC_SHARED(shared);
   const uint32_t padded = (count + kGroup - 1) / kGroup * kGroup;
@@ -211,7 +227,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
   const uint32_t x = threadIdx.x & (across - 1);
   const uint32_t first_group = threadIdx.x / across * kGroup;
   const uint32_t group_step = kWarp / across * kGroup;
-  for (size_t r = size_t{blockIdx.x} * blockDim.y + threadIdx.y; r < rows; r += size_t{gridDim.x} * blockDim.y) {
+  for (size_t r = size_t{blockIdx.x} * blockDim.y + threadIdx.y; r < rows;
+       r += size_t{gridDim.x} * blockDim.y) {
     const float* const of_dots = dot_gradients + r * dots_stride;
     __syncwarp();
     for (uint32_t j = 0; j < count; ++j) {
@@ -273,10 +290,12 @@ struct PairwiseDotsBackwardOf {
     const float* const of_dots = dot_gradients + r * dots_stride;
     float sum = 0;
     for (uint32_t j = 0; j < i; ++j) {
-      sum = fmaf(of_dots[size_t{i} * (i - 1) / 2 + j], vectors[r * stride + size_t{j} * dim + d], sum);
+      sum = fmaf(of_dots[size_t{i} * (i - 1) / 2 + j], vectors[r * stride + size_t{j} * dim + d],
+                 sum);
     }
     for (uint32_t j = i + 1; j < count; ++j) {
-      sum = fmaf(of_dots[size_t{j} * (j - 1) / 2 + i], vectors[r * stride + size_t{j} * dim + d], sum);
+      sum = fmaf(of_dots[size_t{j} * (j - 1) / 2 + i], vectors[r * stride + size_t{j} * dim + d],
+                 sum);
     }
     float* const at = gradient + r * gradient_stride + c;
     *at = kAdd ? *at + sum : sum;
@@ -284,20 +303,22 @@ struct PairwiseDotsBackwardOf {
 };
 
 template <bool kAdd>
-void PairwiseDotsBackwardAs(const Queue& queue, ConstMatrix vectors, uint32_t dim, ConstMatrix dot_gradients,
-                            Matrix vectors_gradient) {
+void PairwiseDotsBackwardAs(const Queue& queue, ConstMatrix vectors, uint32_t dim,
+                            ConstMatrix dot_gradients, Matrix vectors_gradient) {
   const auto count = static_cast<uint32_t>(vectors.columns / dim);
   const unsigned across = PowerOfTwo(dim, kWarp);
   const size_t bytes = BackwardFloats(count, across) * sizeof(float);
   const unsigned warps = WarpsOf(bytes);
   if (warps == 0) {
     return ForEach(queue, vectors.rows, vectors.columns,
-                   PairwiseDotsBackwardOf<kAdd>{count, dim, vectors.data, vectors.stride, dot_gradients.data,
-                                                dot_gradients.stride, vectors_gradient.data, vectors_gradient.stride});
+                   PairwiseDotsBackwardOf<kAdd>{count, dim, vectors.data, vectors.stride,
+                                                dot_gradients.data, dot_gradients.stride,
+                                                vectors_gradient.data, vectors_gradient.stride});
   }
   Launch(queue, dim3(Blocks(queue, vectors.rows, warps)), dim3(kWarp, warps, 1), bytes * warps,
-         PairwiseDotsBackwardKernel<kAdd>, vectors.rows, count, dim, across, vectors.data, vectors.stride,
-         dot_gradients.data, dot_gradients.stride, vectors_gradient.data, vectors_gradient.stride);
+         PairwiseDotsBackwardKernel<kAdd>, vectors.rows, count, dim, across, vectors.data,
+         vectors.stride, dot_gradients.data, dot_gradients.stride, vectors_gradient.data,
+         vectors_gradient.stride);
 }
 
 }  // namespace
@@ -311,21 +332,25 @@ void SumOfDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix sums,
   const dim3 block(x, kThreads / x, 1);
   const dim3 grid(Blocks(queue, vectors.rows, block.y));
   if (by_four) {
-    Launch(queue, grid, block, 0, SumOfDotsKernel<float4>, vectors.rows, count, static_cast<uint32_t>(elements),
-           reinterpret_cast<const float4*>(vectors.data), vectors.stride / 4, reinterpret_cast<float4*>(sums.data),
-           sums.stride / 4, outputs);
+    Launch(queue, grid, block, 0, SumOfDotsKernel<float4>, vectors.rows, count,
+           static_cast<uint32_t>(elements), reinterpret_cast<const float4*>(vectors.data),
+           vectors.stride / 4, reinterpret_cast<float4*>(sums.data), sums.stride / 4, outputs);
   } else {
-    Launch(queue, grid, block, 0, SumOfDotsKernel<float>, vectors.rows, count, static_cast<uint32_t>(elements), vectors.data,
-           vectors.stride, sums.data, sums.stride, outputs);
+    Launch(queue, grid, block, 0, SumOfDotsKernel<float>, vectors.rows, count,
+           static_cast<uint32_t>(elements), vectors.data, vectors.stride, sums.data, sums.stride,
+           outputs);
   }
 }
 
-void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
-                       Write write, Matrix vectors_gradient) {
-  if (dim % 4 == 0 && vectors.columns % 4 == 0 && IsAligned(vectors) && IsAligned(sums) && IsAligned(vectors_gradient)) {
-    SumOfDotsBackwardAs<float4>(queue, vectors, dim, sums, output_gradients, write, vectors_gradient);
+void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                       const float* output_gradients, Write write, Matrix vectors_gradient) {
+  if (dim % 4 == 0 && vectors.columns % 4 == 0 && IsAligned(vectors) && IsAligned(sums) &&
+      IsAligned(vectors_gradient)) {
+    SumOfDotsBackwardAs<float4>(queue, vectors, dim, sums, output_gradients, write,
+                                vectors_gradient);
   } else {
-    SumOfDotsBackwardAs<float>(queue, vectors, dim, sums, output_gradients, write, vectors_gradient);
+    SumOfDotsBackwardAs<float>(queue, vectors, dim, sums, output_gradients, write,
+                               vectors_gradient);
   }
 }
 
@@ -336,14 +361,16 @@ void PairwiseDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix do
   const unsigned warps = WarpsOf(bytes);
   if (warps == 0) {
     return ForEach(queue, vectors.rows, dots.columns,
-                   PairwiseDotsOf{static_cast<uint32_t>(dim), vectors.data, vectors.stride, dots.data, dots.stride});
+                   PairwiseDotsOf{static_cast<uint32_t>(dim), vectors.data, vectors.stride,
+                                  dots.data, dots.stride});
   }
-  Launch(queue, dim3(Blocks(queue, vectors.rows, warps)), dim3(kWarp, warps, 1), bytes * warps, PairwiseDotsKernel,
-         vectors.rows, count, static_cast<uint32_t>(dim), vectors.data, vectors.stride, dots.data, dots.stride);
+  Launch(queue, dim3(Blocks(queue, vectors.rows, warps)), dim3(kWarp, warps, 1), bytes * warps,
+         PairwiseDotsKernel, vectors.rows, count, static_cast<uint32_t>(dim), vectors.data,
+         vectors.stride, dots.data, dots.stride);
 }
 
-void PairwiseDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
-                          Matrix vectors_gradient) {
+void PairwiseDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim,
+                          ConstMatrix dot_gradients, Write write, Matrix vectors_gradient) {
   if (vectors.rows == 0 || vectors.columns == 0) return;
   const auto width = static_cast<uint32_t>(dim);
   if (write == Write::kAdd) {

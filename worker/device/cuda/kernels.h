@@ -1,8 +1,10 @@
-// The kernels behind a CUDA stream's operations, as plain functions: what compiles with nvcc knows nothing else of Pawl.
+// The kernels behind a CUDA stream's operations, as plain functions: what compiles with nvcc knows
+// nothing else of Pawl.
 //
-// Each function puts kernels into a queue and returns; cudaGetLastError says afterwards whether they could be launched. What
-// they compute is said in worker/device/device.h. Pointers are to device memory. A sum's order depends on the shapes, the
-// keys and the alignment of the operands alone, never on the number of processors: no kernel adds by atomics.
+// Each function puts kernels into a queue and returns; cudaGetLastError says afterwards whether
+// they could be launched. What they compute is said in worker/device/device.h. Pointers are to
+// device memory. A sum's order depends on the shapes, the keys and the alignment of the operands
+// alone, never on the number of processors: no kernel adds by atomics.
 #ifndef PAWL_WORKER_DEVICE_CUDA_KERNELS_H_
 #define PAWL_WORKER_DEVICE_CUDA_KERNELS_H_
 
@@ -52,7 +54,8 @@ void SumColumns(const Queue& queue, ConstMatrix x, float* scratch, float* sums);
 // Samples times fields, and entries, are below this, so that 32 bits count them.
 inline constexpr size_t kMaxEntries = size_t{1} << 30;
 
-void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled);
+void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, const float* rows,
+              size_t width, Matrix pooled);
 
 // The entries of a batch, ordered by key; of one key's, the first comes first.
 struct EntryOrder {
@@ -64,40 +67,45 @@ struct EntryOrder {
 // entry[e] = e, field[e] = sample * fields + the field of entry e.
 void ListEntries(const Queue& queue, const Entries& entries, uint32_t* entry, uint32_t* field);
 // From ordered_key and ordered_entry, as SortByKey has made them, the rest of an EntryOrder.
-void IndexOrder(const Queue& queue, const Entries& entries, const uint32_t* field, const uint32_t* ordered_key,
-                const uint32_t* ordered_entry, uint32_t* key_begin, uint32_t* ordered_field, float* ordered_value);
+void IndexOrder(const Queue& queue, const Entries& entries, const uint32_t* field,
+                const uint32_t* ordered_key, const uint32_t* ordered_entry, uint32_t* key_begin,
+                uint32_t* ordered_field, float* ordered_value);
 // The floats of scratch memory that PoolRowsBackward needs.
 size_t PoolRowsBackwardScratch(size_t entries, size_t width);
-void PoolRowsBackward(const Queue& queue, const Entries& entries, const EntryOrder& order, PoolOver over,
-                      ConstMatrix pooled_gradient, size_t width, float* scratch, float* rows_gradient);
+void PoolRowsBackward(const Queue& queue, const Entries& entries, const EntryOrder& order,
+                      PoolOver over, ConstMatrix pooled_gradient, size_t width, float* scratch,
+                      float* rows_gradient);
 
 // order.cu
 
-// The bytes of scratch memory that SortByKey needs; 0 if CUDA cannot say, which SortByKey then tells.
+// The bytes of scratch memory that SortByKey needs; 0 if CUDA cannot say, which SortByKey then
+// tells.
 size_t SortByKeyScratch(size_t entries, size_t keys);
-// Sorts by key, keeping the order of equal ones. Returns a cudaError_t, 0 being success. REQUIRES: key[e] < keys
-int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key, const uint32_t* entry, void* scratch,
-              size_t scratch_bytes, uint32_t* ordered_key, uint32_t* ordered_entry);
+// Sorts by key, keeping the order of equal ones. Returns a cudaError_t, 0 being success. REQUIRES:
+// key[e] < keys
+int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key,
+              const uint32_t* entry, void* scratch, size_t scratch_bytes, uint32_t* ordered_key,
+              uint32_t* ordered_entry);
 
 // interaction.cu
 
 void SumOfDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix sums, float* outputs);
-void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
-                       Write write, Matrix vectors_gradient);
+void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                       const float* output_gradients, Write write, Matrix vectors_gradient);
 void PairwiseDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix dots);
-void PairwiseDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
-                          Matrix vectors_gradient);
+void PairwiseDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim,
+                          ConstMatrix dot_gradients, Write write, Matrix vectors_gradient);
 
 // loss.cu
 
 // The doubles of scratch memory that a loss of so many samples needs.
 size_t LossScratch(size_t samples);
-void LogisticLoss(const Queue& queue, size_t samples, const float* logits, const float* labels, float gradient_scale,
-                  float* gradients, double* scratch, double* loss_sum);
-void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                 float* gradients, double* scratch, double* loss_sum);
-void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
-                 double* scratch, double* loss_sum);
+void LogisticLoss(const Queue& queue, size_t samples, const float* logits, const float* labels,
+                  float gradient_scale, float* gradients, double* scratch, double* loss_sum);
+void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, const float* labels,
+                 float gradient_scale, float* gradients, double* scratch, double* loss_sum);
+void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale,
+                 Matrix gradients, double* scratch, double* loss_sum);
 
 // optimizer.cu
 
@@ -105,8 +113,8 @@ void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, fl
 void FindNotFinite(const Queue& queue, size_t count, const float* x, float* found);
 // The floats of scratch memory that Update needs.
 size_t UpdateScratch(const UpdateFormula& formula);
-void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* rows, size_t row_count,
-            const float* gradients, float* scratch, float* weights, float* slots);
+void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* rows,
+            size_t row_count, const float* gradients, float* scratch, float* weights, float* slots);
 
 }  // namespace pawl::cuda
 

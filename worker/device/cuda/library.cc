@@ -7,7 +7,8 @@
 #include "worker/device/device_interface.h"
 
 extern "C" __attribute__((visibility("default"))) const char* PawlOpenCudaDevice(
-    const char* interface, int number, pawl::CudaMath math, absl::StatusOr<std::unique_ptr<pawl::Device>>* device) {
+    const char* interface, int number, pawl::CudaMath math,
+    absl::StatusOr<std::unique_ptr<pawl::Device>>* device) {
   if (std::strcmp(interface, pawl::kDeviceInterface) != 0) return pawl::kDeviceInterface;
   pawl::CudaDevice::Options options;
   options.number = number;

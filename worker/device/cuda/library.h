@@ -13,9 +13,9 @@ namespace pawl {
 inline constexpr char kCudaLibraryFile[] = "libpawl_cuda.so";
 inline constexpr char kCudaLibraryFunction[] = "PawlOpenCudaDevice";
 
-// Sets *device, or its status to why there is none (CudaDevice::Open). `interface` is the caller's kDeviceInterface: with
-// another one than the library's, what both mean by a Device is not the same, and nothing else is touched: returns the
-// library's. Otherwise returns null.
+// Sets *device, or its status to why there is none (CudaDevice::Open). `interface` is the caller's
+// kDeviceInterface: with another one than the library's, what both mean by a Device is not the
+// same, and nothing else is touched: returns the library's. Otherwise returns null.
 using CudaLibraryFunction = const char*(const char* interface, int number, CudaMath math,
                                         absl::StatusOr<std::unique_ptr<Device>>* device);
 

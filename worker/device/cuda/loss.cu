@@ -30,7 +30,9 @@ struct LogisticOf {
   const float* labels;
   float gradient_scale;
   float* gradients;
-  __device__ double operator()(size_t s) const { return LossOf(logits[s], labels[s] > 0, gradient_scale, gradients + s); }
+  __device__ double operator()(size_t s) const {
+    return LossOf(logits[s], labels[s] > 0, gradient_scale, gradients + s);
+  }
 };
 
 struct SquaredOf {
@@ -54,18 +56,23 @@ struct PartOf {
 template <typename F>
 __global__ void __launch_bounds__(kThreads) SumKernel(size_t samples, F f, double* parts) {
   double sum = 0;
-  for (size_t s = size_t{blockIdx.x} * kThreads + threadIdx.x; s < samples; s += size_t{gridDim.x} * kThreads) sum += f(s);
+  for (size_t s = size_t{blockIdx.x} * kThreads + threadIdx.x; s < samples;
+       s += size_t{gridDim.x} * kThreads)
+    sum += f(s);
   const double total = SumOverBlock(sum);
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-// Up to 32 threads of a warp for each sample. Threads without a sample take part in what the warp does together.
+// Up to 32 threads of a warp for each sample. Threads without a sample take part in what the warp
+// does together.
 __global__ void __launch_bounds__(kThreads)
     SoftmaxKernel(size_t samples, uint32_t classes, const float* __restrict__ logits, size_t stride,
-                  const float* __restrict__ labels, float gradient_scale, float* __restrict__ gradients,
-                  size_t gradients_stride, double* __restrict__ parts) {
+                  const float* __restrict__ labels, float gradient_scale,
+                  float* __restrict__ gradients, size_t gradients_stride,
+                  double* __restrict__ parts) {
   double sum = 0;
-  for (size_t first = size_t{blockIdx.x} * blockDim.y; first < samples; first += size_t{gridDim.x} * blockDim.y) {
+  for (size_t first = size_t{blockIdx.x} * blockDim.y; first < samples;
+       first += size_t{gridDim.x} * blockDim.y) {
     const size_t s = first + threadIdx.y;
     const uint32_t count = s < samples ? classes : 0;
     const float* const z = logits + s * stride;
@@ -75,13 +82,15 @@ __global__ void __launch_bounds__(kThreads)
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
     }
     double normalizer = 0;
-    for (uint32_t c = threadIdx.x; c < count; c += blockDim.x) normalizer += exp(static_cast<double>(z[c]) - largest);
+    for (uint32_t c = threadIdx.x; c < count; c += blockDim.x)
+      normalizer += exp(static_cast<double>(z[c]) - largest);
     normalizer = SumOverLanes(normalizer, blockDim.x);
     if (count == 0) continue;
     const auto label = static_cast<uint32_t>(labels[s]);
     for (uint32_t c = threadIdx.x; c < count; c += blockDim.x) {
       const double probability = exp(static_cast<double>(z[c]) - largest) / normalizer;
-      gradients[s * gradients_stride + c] = static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
+      gradients[s * gradients_stride + c] =
+          static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
     }
     if (threadIdx.x == 0) sum += log(normalizer) - (static_cast<double>(z[label]) - largest);
   }
@@ -89,7 +98,8 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0 && threadIdx.y == 0) parts[blockIdx.x] = total;
 }
 
-// By how many blocks a loss is summed depends on the samples alone, and so does the order of the sum.
+// By how many blocks a loss is summed depends on the samples alone, and so does the order of the
+// sum.
 constexpr size_t kMaxParts = 1024;
 // Samples are at least so many to a block: a warp for each.
 constexpr size_t kMinSamplesInPart = kThreads / kWarp;
@@ -99,7 +109,8 @@ unsigned Parts(size_t samples, size_t samples_in_part) {
 }
 
 void SumParts(const Queue& queue, unsigned parts, const double* scratch, double* loss_sum) {
-  Launch(queue, dim3(1), dim3(kThreads), 0, SumKernel<PartOf>, size_t{parts}, PartOf{scratch}, loss_sum);
+  Launch(queue, dim3(1), dim3(kThreads), 0, SumKernel<PartOf>, size_t{parts}, PartOf{scratch},
+         loss_sum);
 }
 
 template <typename F>
@@ -113,23 +124,26 @@ void SumSamples(const Queue& queue, size_t samples, F f, double* scratch, double
 
 size_t LossScratch(size_t samples) { return Parts(samples, kMinSamplesInPart); }
 
-void LogisticLoss(const Queue& queue, size_t samples, const float* logits, const float* labels, float gradient_scale,
-                  float* gradients, double* scratch, double* loss_sum) {
-  SumSamples(queue, samples, LogisticOf{logits, labels, gradient_scale, gradients}, scratch, loss_sum);
+void LogisticLoss(const Queue& queue, size_t samples, const float* logits, const float* labels,
+                  float gradient_scale, float* gradients, double* scratch, double* loss_sum) {
+  SumSamples(queue, samples, LogisticOf{logits, labels, gradient_scale, gradients}, scratch,
+             loss_sum);
 }
 
-void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                 float* gradients, double* scratch, double* loss_sum) {
-  SumSamples(queue, samples, SquaredOf{predictions, labels, gradient_scale, gradients}, scratch, loss_sum);
+void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, const float* labels,
+                 float gradient_scale, float* gradients, double* scratch, double* loss_sum) {
+  SumSamples(queue, samples, SquaredOf{predictions, labels, gradient_scale, gradients}, scratch,
+             loss_sum);
 }
 
-void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
-                 double* scratch, double* loss_sum) {
+void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale,
+                 Matrix gradients, double* scratch, double* loss_sum) {
   const unsigned x = PowerOfTwo(logits.columns, kWarp);
   const unsigned y = kThreads / x;
   const unsigned parts = Parts(logits.rows, y);
-  Launch(queue, dim3(parts), dim3(x, y, 1), 0, SoftmaxKernel, logits.rows, static_cast<uint32_t>(logits.columns),
-         logits.data, logits.stride, labels, gradient_scale, gradients.data, gradients.stride, scratch);
+  Launch(queue, dim3(parts), dim3(x, y, 1), 0, SoftmaxKernel, logits.rows,
+         static_cast<uint32_t>(logits.columns), logits.data, logits.stride, labels, gradient_scale,
+         gradients.data, gradients.stride, scratch);
   SumParts(queue, parts, scratch, loss_sum);
 }
 

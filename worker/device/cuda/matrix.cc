@@ -11,27 +11,32 @@ namespace pawl {
 namespace {
 
 // By row-major matrices: to cuBLAS, whose are column-major, they look transposed.
-cublasOperation_t OperationOf(Transpose transpose) { return transpose == Transpose::kNo ? CUBLAS_OP_N : CUBLAS_OP_T; }
+cublasOperation_t OperationOf(Transpose transpose) {
+  return transpose == Transpose::kNo ? CUBLAS_OP_N : CUBLAS_OP_T;
+}
 
 }  // namespace
 
 absl::Status CudaStream::InitializeGemm() {
   PAWL_RETURN_IF_ERROR(StatusOf(cublasCreate(&gemm_), Where()));
-  // Setting the stream takes the workspace away again: in this order. With a workspace of its own the bits do not depend on
-  // what other streams do.
+  // Setting the stream takes the workspace away again: in this order. With a workspace of its own
+  // the bits do not depend on what other streams do.
   PAWL_RETURN_IF_ERROR(StatusOf(cublasSetStream(gemm_, stream_), Where()));
+  PAWL_RETURN_IF_ERROR(StatusOf(
+      cudaMallocFromPoolAsync(&gemm_workspace_, kGemmWorkspaceBytes, options_.pool, stream_),
+      Where()));
   PAWL_RETURN_IF_ERROR(
-      StatusOf(cudaMallocFromPoolAsync(&gemm_workspace_, kGemmWorkspaceBytes, options_.pool, stream_), Where()));
-  PAWL_RETURN_IF_ERROR(StatusOf(cublasSetWorkspace(gemm_, gemm_workspace_, kGemmWorkspaceBytes), Where()));
+      StatusOf(cublasSetWorkspace(gemm_, gemm_workspace_, kGemmWorkspaceBytes), Where()));
   PAWL_RETURN_IF_ERROR(StatusOf(cublasSetAtomicsMode(gemm_, CUBLAS_ATOMICS_NOT_ALLOWED), Where()));
   // The default keeps float32 throughout; TF32 multiplies with 10 bits of mantissa.
   return StatusOf(
-      cublasSetMathMode(gemm_, options_.math == CudaMath::kTf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+      cublasSetMathMode(gemm_, options_.math == CudaMath::kTf32 ? CUBLAS_TF32_TENSOR_OP_MATH
+                                                                : CUBLAS_DEFAULT_MATH),
       Where());
 }
 
-void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
-                      ConstMatrix b, float beta, Matrix c) {
+void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+                      ConstMatrix a, ConstMatrix b, float beta, Matrix c) {
   if (!Begin("Gemm") || c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {
@@ -39,21 +44,25 @@ void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpos
     return Launched();
   }
   // Of 16 bits the strides are those of rounded rows.
-  const size_t largest = std::max(
-      {inner, c.rows, c.columns, a.stride, b.stride, c.stride, cuda::HalfStride(a.columns), cuda::HalfStride(b.columns)});
+  const size_t largest = std::max({inner, c.rows, c.columns, a.stride, b.stride, c.stride,
+                                   cuda::HalfStride(a.columns), cuda::HalfStride(b.columns)});
   if (largest > static_cast<size_t>(std::numeric_limits<int>::max())) {
-    return Fail(absl::ResourceExhaustedError(absl::StrCat(Where(), ": a matrix with ", largest, " rows or columns")));
+    return Fail(absl::ResourceExhaustedError(
+        absl::StrCat(Where(), ": a matrix with ", largest, " rows or columns")));
   }
   if (gemm_ == nullptr && !Check(InitializeGemm())) return;
-  if (factors != Factors::kFloat32) return GemmOf16Bits(factors, transpose_a, transpose_b, alpha, a, b, beta, c, inner);
+  if (factors != Factors::kFloat32)
+    return GemmOf16Bits(factors, transpose_a, transpose_b, alpha, a, b, beta, c, inner);
   // The transposed of c is that of b times that of a.
-  Check(cublasSgemm(gemm_, OperationOf(transpose_b), OperationOf(transpose_a), static_cast<int>(c.columns),
-                    static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b.data, static_cast<int>(b.stride), a.data,
-                    static_cast<int>(a.stride), &beta, c.data, static_cast<int>(c.stride)));
+  Check(cublasSgemm(gemm_, OperationOf(transpose_b), OperationOf(transpose_a),
+                    static_cast<int>(c.columns), static_cast<int>(c.rows), static_cast<int>(inner),
+                    &alpha, b.data, static_cast<int>(b.stride), a.data, static_cast<int>(a.stride),
+                    &beta, c.data, static_cast<int>(c.stride)));
 }
 
-void CudaStream::GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
-                              ConstMatrix b, float beta, Matrix c, size_t inner) {
+void CudaStream::GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b,
+                              float alpha, ConstMatrix a, ConstMatrix b, float beta, Matrix c,
+                              size_t inner) {
   // Rows that begin at multiples of 16 bytes, which the tensor cores want.
   const size_t a_stride = cuda::HalfStride(a.columns), b_stride = cuda::HalfStride(b.columns);
   const size_t a_halves = a.rows * a_stride;
@@ -65,10 +74,11 @@ void CudaStream::GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose 
   cuda::RoundRows(queue(), factors, b, b_data, b_stride);
   Launched();
   const cudaDataType_t type = factors == Factors::kBfloat16 ? CUDA_R_16BF : CUDA_R_16F;
-  Check(cublasGemmEx(gemm_, OperationOf(transpose_b), OperationOf(transpose_a), static_cast<int>(c.columns),
-                     static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b_data, type, static_cast<int>(b_stride),
-                     a_data, type, static_cast<int>(a_stride), &beta, c.data, CUDA_R_32F, static_cast<int>(c.stride),
-                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  Check(cublasGemmEx(gemm_, OperationOf(transpose_b), OperationOf(transpose_a),
+                     static_cast<int>(c.columns), static_cast<int>(c.rows), static_cast<int>(inner),
+                     &alpha, b_data, type, static_cast<int>(b_stride), a_data, type,
+                     static_cast<int>(a_stride), &beta, c.data, CUDA_R_32F,
+                     static_cast<int>(c.stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 void CudaStream::Copy(ConstMatrix from, Write write, Matrix to) {

@@ -22,7 +22,8 @@ void CopyAs(const Queue& queue, ConstMatrix from, Write write, Matrix to) {
   constexpr size_t kFloats = sizeof(V) / sizeof(float);
   const V* const source = reinterpret_cast<const V*>(from.data);
   V* const target = reinterpret_cast<V*>(to.data);
-  const size_t columns = to.columns / kFloats, from_stride = from.stride / kFloats, to_stride = to.stride / kFloats;
+  const size_t columns = to.columns / kFloats, from_stride = from.stride / kFloats,
+               to_stride = to.stride / kFloats;
   if (write == Write::kAdd) {
     ForEach(queue, to.rows, columns, CopyOf<V, true>{source, from_stride, target, to_stride});
   } else {
@@ -63,10 +64,11 @@ struct BiasOf {
   }
 };
 
-// A block sums rows_in_part rows of up to blockDim.x columns: each thread every blockDim.y-th row, and then pairs of
-// threads, halving their number.
+// A block sums rows_in_part rows of up to blockDim.x columns: each thread every blockDim.y-th row,
+// and then pairs of threads, halving their number.
 __global__ void __launch_bounds__(kThreads)
-    SumColumnsKernel(const float* x, size_t rows, size_t columns, size_t stride, size_t rows_in_part, float* parts) {
+    SumColumnsKernel(const float* x, size_t rows, size_t columns, size_t stride,
+                     size_t rows_in_part, float* parts) {
   __shared__ float sums[kThreads];
   const size_t c = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const size_t begin = blockIdx.y * rows_in_part;
@@ -95,8 +97,8 @@ void SumParts(const Queue& queue, ConstMatrix x, size_t rows_in_part, float* par
   const unsigned width = PowerOfTwo(x.columns, kWarp);
   const dim3 grid(static_cast<unsigned>(DivideUp(x.columns, width)),
                   static_cast<unsigned>(AtLeast(DivideUp(x.rows, rows_in_part), 1)), 1);
-  Launch(queue, grid, dim3(width, kThreads / width, 1), 0, SumColumnsKernel, x.data, x.rows, x.columns, x.stride,
-         rows_in_part, parts);
+  Launch(queue, grid, dim3(width, kThreads / width, 1), 0, SumColumnsKernel, x.data, x.rows,
+         x.columns, x.stride, rows_in_part, parts);
 }
 
 }  // namespace
@@ -113,9 +115,11 @@ void ScaleRows(const Queue& queue, float factor, Matrix x) {
   ForEach(queue, x.rows, x.columns, ScaleOf{factor, x.data, x.stride});
 }
 
-void RoundRows(const Queue& queue, Factors factors, ConstMatrix x, uint16_t* halves, size_t stride) {
+void RoundRows(const Queue& queue, Factors factors, ConstMatrix x, uint16_t* halves,
+               size_t stride) {
   if (factors == Factors::kBfloat16) {
-    ForEach(queue, x.rows, x.columns, RoundOf<Factors::kBfloat16>{x.data, x.stride, halves, stride});
+    ForEach(queue, x.rows, x.columns,
+            RoundOf<Factors::kBfloat16>{x.data, x.stride, halves, stride});
   } else {
     ForEach(queue, x.rows, x.columns, RoundOf<Factors::kFloat16>{x.data, x.stride, halves, stride});
   }
@@ -124,7 +128,8 @@ void RoundRows(const Queue& queue, Factors factors, ConstMatrix x, uint16_t* hal
 void AddBias(const Queue& queue, const float* bias, Matrix x) {
   if (x.columns % 4 == 0 && IsAligned(bias) && IsAligned(x)) {
     ForEach(queue, x.rows, x.columns / 4,
-            BiasOf<float4>{reinterpret_cast<const float4*>(bias), reinterpret_cast<float4*>(x.data), x.stride / 4});
+            BiasOf<float4>{reinterpret_cast<const float4*>(bias), reinterpret_cast<float4*>(x.data),
+                           x.stride / 4});
   } else {
     ForEach(queue, x.rows, x.columns, BiasOf<float>{bias, x.data, x.stride});
   }

@@ -24,14 +24,17 @@ struct RowFactors {
   float rate;
 };
 
-// In place of a formula that has no slot for the row, for RowKernel: what it does is then the same for all.
+// In place of a formula that has no slot for the row, for RowKernel: what it does is then the same
+// for all.
 struct NoRowSlot {
   static constexpr size_t kRowSlots = 0;
 };
 
-__global__ void __launch_bounds__(kThreads) FindNotFiniteKernel(size_t count, const float* __restrict__ x, float* found) {
+__global__ void __launch_bounds__(kThreads)
+    FindNotFiniteKernel(size_t count, const float* __restrict__ x, float* found) {
   bool bad = false;
-  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += size_t{gridDim.x} * kThreads) {
+  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * kThreads) {
     // Inf and NaN less themselves are NaN.
     bad |= !(x[i] - x[i] == 0.0f);
   }
@@ -42,13 +45,14 @@ __global__ void __launch_bounds__(kThreads) FindNotFiniteKernel(size_t count, co
 __global__ void __launch_bounds__(kThreads)
     AssignKernel(Rows rows, const float* __restrict__ gradients, float* __restrict__ weights) {
   const size_t begin = rows.row[blockIdx.y].begin, count = rows.row[blockIdx.y].count;
-  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += size_t{gridDim.x} * kThreads) {
+  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * kThreads) {
     weights[begin + i] = gradients[begin + i];
   }
 }
 
-// The sum of the squares of value(0) to value(count - 1), the same in all threads of the block: lane j of 16 has those of
-// elements j, j + 16, ... in their order.
+// The sum of the squares of value(0) to value(count - 1), the same in all threads of the block:
+// lane j of 16 has those of elements j, j + 16, ... in their order.
 template <typename Value>
 __device__ double SumOfSquares(size_t count, Value value) {
   __shared__ float tile[kTile];
@@ -77,20 +81,22 @@ __device__ double SumOfSquares(size_t count, Value value) {
 // factors[r] = those of row r, by block r; and the row's own slot, where there is one.
 template <typename F, GradientMode kMode>
 __global__ void __launch_bounds__(kThreads)
-    RowKernel(F formula, GradientPass pass, float clip_norm, Rows rows, const float* __restrict__ gradients,
-              const float* __restrict__ weights, float* __restrict__ slots, RowFactors* __restrict__ factors) {
+    RowKernel(F formula, GradientPass pass, float clip_norm, Rows rows,
+              const float* __restrict__ gradients, const float* __restrict__ weights,
+              float* __restrict__ slots, RowFactors* __restrict__ factors) {
   const UpdatedRow row = rows.row[blockIdx.x];
   const float* const gradient = gradients + row.begin;
   const float* const weight = weights + row.begin;
   if (clip_norm > 0.0f) {
-    const double norm = sqrt(SumOfSquares(row.count, [&](size_t i) { return Clipped<kMode, float>(pass, gradient[i]); }));
+    const double norm = sqrt(SumOfSquares(
+        row.count, [&](size_t i) { return Clipped<kMode, float>(pass, gradient[i]); }));
     const double limit = clip_norm;
     if (norm > limit) pass.factor = static_cast<float>(limit / norm);
   }
   RowFactors of_row = {pass.factor, 0};
   if constexpr (F::kRowSlots == 1) {
-    const double sum =
-        SumOfSquares(row.count, [&](size_t i) { return Prepared<kMode, float>(pass, gradient[i], weight[i]); });
+    const double sum = SumOfSquares(
+        row.count, [&](size_t i) { return Prepared<kMode, float>(pass, gradient[i], weight[i]); });
     // The quotient of no elements is NaN here and there.
     const float mean_square = static_cast<float>(sum / static_cast<double>(row.count));
     if (threadIdx.x == 0) {
@@ -105,14 +111,16 @@ __global__ void __launch_bounds__(kThreads)
 template <typename F, GradientMode kMode>
 __global__ void __launch_bounds__(kThreads)
     UpdateKernel(F formula, GradientPass pass, Rows rows, const float* __restrict__ gradients,
-                 const RowFactors* __restrict__ factors, float* __restrict__ weights, float* __restrict__ slots) {
+                 const RowFactors* __restrict__ factors, float* __restrict__ weights,
+                 float* __restrict__ slots) {
   const size_t begin = rows.row[blockIdx.y].begin, count = rows.row[blockIdx.y].count;
   const size_t slots_begin = rows.row[blockIdx.y].slots_begin;
   if (factors != nullptr) {
     pass.factor = factors[blockIdx.y].clip;
     if constexpr (F::kRowSlots == 1) formula.factor = factors[blockIdx.y].rate;
   }
-  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += size_t{gridDim.x} * kThreads) {
+  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * kThreads) {
     float w = weights[begin + i];
     const float g = Prepared<kMode, float>(pass, gradients[begin + i], w);
     if constexpr (F::kSlotArrays == 0) {
@@ -139,8 +147,9 @@ struct Launches {
 };
 
 template <typename F, GradientMode kMode>
-void UpdateRows(const Queue& queue, const F& element, const UpdateFormula& formula, const Launches& launch,
-                const float* gradients, float* scratch, float* weights, float* slots) {
+void UpdateRows(const Queue& queue, const F& element, const UpdateFormula& formula,
+                const Launches& launch, const float* gradients, float* scratch, float* weights,
+                float* slots) {
   RowFactors* const factors = reinterpret_cast<RowFactors*>(scratch);
   const bool has_sums = UpdateScratch(formula) > 0;
   if (has_sums) {
@@ -151,27 +160,33 @@ void UpdateRows(const Queue& queue, const F& element, const UpdateFormula& formu
         return NoRowSlot();
       }
     }();
-    Launch(queue, dim3(launch.count), dim3(kThreads), 0, RowKernel<std::decay_t<decltype(row_formula)>, kMode>, row_formula,
-           formula.pass, formula.clip_norm, launch.rows, gradients, static_cast<const float*>(weights), slots, factors);
+    Launch(queue, dim3(launch.count), dim3(kThreads), 0,
+           RowKernel<std::decay_t<decltype(row_formula)>, kMode>, row_formula, formula.pass,
+           formula.clip_norm, launch.rows, gradients, static_cast<const float*>(weights), slots,
+           factors);
   }
-  Launch(queue, dim3(launch.blocks, launch.count), dim3(kThreads), 0, UpdateKernel<F, kMode>, element, formula.pass,
-         launch.rows, gradients, static_cast<const RowFactors*>(has_sums ? factors : nullptr), weights, slots);
+  Launch(queue, dim3(launch.blocks, launch.count), dim3(kThreads), 0, UpdateKernel<F, kMode>,
+         element, formula.pass, launch.rows, gradients,
+         static_cast<const RowFactors*>(has_sums ? factors : nullptr), weights, slots);
 }
 
 }  // namespace
 
 void FindNotFinite(const Queue& queue, size_t count, const float* x, float* found) {
   if (count == 0) return;
-  Launch(queue, dim3(Blocks(queue, count, kThreads)), dim3(kThreads), 0, FindNotFiniteKernel, count, x, found);
+  Launch(queue, dim3(Blocks(queue, count, kThreads)), dim3(kThreads), 0, FindNotFiniteKernel, count,
+         x, found);
 }
 
 size_t UpdateScratch(const UpdateFormula& formula) {
-  const bool has_sums = formula.clip_norm > 0.0f || std::holds_alternative<RowWiseAdagradFormula>(formula.element);
+  const bool has_sums =
+      formula.clip_norm > 0.0f || std::holds_alternative<RowWiseAdagradFormula>(formula.element);
   return has_sums ? kRowsOfLaunch * sizeof(RowFactors) / sizeof(float) : 0;
 }
 
-void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* rows, size_t row_count,
-            const float* gradients, float* scratch, float* weights, float* slots) {
+void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* rows,
+            size_t row_count, const float* gradients, float* scratch, float* weights,
+            float* slots) {
   for (size_t first = 0; first < row_count; first += kRowsOfLaunch) {
     Launches launch;
     launch.count = static_cast<unsigned>(AtMost(row_count - first, kRowsOfLaunch));
@@ -185,19 +200,19 @@ void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* 
         [&](const auto& element) {
           using F = std::decay_t<decltype(element)>;
           if constexpr (std::is_same_v<F, AssignFormula>) {
-            Launch(queue, dim3(launch.blocks, launch.count), dim3(kThreads), 0, AssignKernel, launch.rows, gradients,
-                   weights);
+            Launch(queue, dim3(launch.blocks, launch.count), dim3(kThreads), 0, AssignKernel,
+                   launch.rows, gradients, weights);
           } else {
             switch (formula.mode) {
               case GradientMode::kPlain:
-                return UpdateRows<F, GradientMode::kPlain>(queue, element, formula, launch, gradients, scratch, weights,
-                                                           slots);
+                return UpdateRows<F, GradientMode::kPlain>(queue, element, formula, launch,
+                                                           gradients, scratch, weights, slots);
               case GradientMode::kClipped:
-                return UpdateRows<F, GradientMode::kClipped>(queue, element, formula, launch, gradients, scratch, weights,
-                                                             slots);
+                return UpdateRows<F, GradientMode::kClipped>(queue, element, formula, launch,
+                                                             gradients, scratch, weights, slots);
               case GradientMode::kRegularized:
-                return UpdateRows<F, GradientMode::kRegularized>(queue, element, formula, launch, gradients, scratch,
-                                                                 weights, slots);
+                return UpdateRows<F, GradientMode::kRegularized>(
+                    queue, element, formula, launch, gradients, scratch, weights, slots);
             }
           }
         },

@@ -19,18 +19,20 @@ size_t SortByKeyScratch(size_t entries, size_t keys) {
   const uint32_t* const in = nullptr;
   uint32_t* const out = nullptr;
   // Without memory it only says how much it needs.
-  if (cub::DeviceRadixSort::SortPairs(nullptr, bytes, in, out, in, out, static_cast<int>(entries), 0, Bits(keys)) !=
-      cudaSuccess) {
+  if (cub::DeviceRadixSort::SortPairs(nullptr, bytes, in, out, in, out, static_cast<int>(entries),
+                                      0, Bits(keys)) != cudaSuccess) {
     return 0;
   }
   return bytes;
 }
 
 // CUB's radix sort keeps the order of equal keys, and so has one result.
-int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key, const uint32_t* entry, void* scratch,
-              size_t scratch_bytes, uint32_t* ordered_key, uint32_t* ordered_entry) {
-  return cub::DeviceRadixSort::SortPairs(scratch, scratch_bytes, key, ordered_key, entry, ordered_entry,
-                                         static_cast<int>(entries), 0, Bits(keys), queue.stream);
+int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key,
+              const uint32_t* entry, void* scratch, size_t scratch_bytes, uint32_t* ordered_key,
+              uint32_t* ordered_entry) {
+  return cub::DeviceRadixSort::SortPairs(scratch, scratch_bytes, key, ordered_key, entry,
+                                         ordered_entry, static_cast<int>(entries), 0, Bits(keys),
+                                         queue.stream);
 }
 
 }  // namespace pawl::cuda

@@ -11,8 +11,10 @@
 
 namespace pawl {
 
-// Asks until the answer is not cudaErrorNotReady; `what` begins the messages. DEADLINE_EXCEEDED after `limit`.
-absl::Status Await(const std::function<cudaError_t()>& query, MonotonicDuration limit, absl::string_view what);
+// Asks until the answer is not cudaErrorNotReady; `what` begins the messages. DEADLINE_EXCEEDED
+// after `limit`.
+absl::Status Await(const std::function<cudaError_t()>& query, MonotonicDuration limit,
+                   absl::string_view what);
 
 }  // namespace pawl
 

@@ -26,7 +26,8 @@ absl::StatusOr<Staging::Piece> Staging::Take(size_t bytes) {
   if (current_ == kMaxChunks) return Piece{};
   if (current_ == chunks_.size()) {
     void* chunk = nullptr;
-    absl::Status status = StatusOf(cudaHostAlloc(&chunk, kChunkBytes, cudaHostAllocPortable), "page-locked host memory");
+    absl::Status status = StatusOf(cudaHostAlloc(&chunk, kChunkBytes, cudaHostAllocPortable),
+                                   "page-locked host memory");
     if (!status.ok()) {
       // Not to be taken for an error of what comes next.
       static_cast<void>(cudaGetLastError());

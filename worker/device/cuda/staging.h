@@ -9,8 +9,8 @@
 
 namespace pawl {
 
-// Page-locked memory, handed out piece by piece and taken back all at once. A copy from or to other host memory would stop
-// the calling thread until the stream has come so far. Not thread-safe.
+// Page-locked memory, handed out piece by piece and taken back all at once. A copy from or to other
+// host memory would stop the calling thread until the stream has come so far. Not thread-safe.
 class Staging {
  public:
   static constexpr size_t kChunkBytes = size_t{4} << 20;
@@ -27,9 +27,9 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // The next piece, of at most `bytes`, perhaps of less. Of no bytes: all are handed out. RESOURCE_EXHAUSTED: the machine
-  // gives no more such memory, and none was handed out.
-  // REQUIRES: bytes > 0
+  // The next piece, of at most `bytes`, perhaps of less. Of no bytes: all are handed out.
+  // RESOURCE_EXHAUSTED: the machine gives no more such memory, and none was handed out. REQUIRES:
+  // bytes > 0
   absl::StatusOr<Piece> Take(size_t bytes);
   // REQUIRES: the GPU is done with all pieces, and what it has copied there has been taken.
   void TakeBack();

@@ -9,8 +9,10 @@ absl::Status StatusOf(cudaError_t error, absl::string_view what) {
     case cudaSuccess:
       return absl::OkStatus();
     case cudaErrorMemoryAllocation:
-      return absl::ResourceExhaustedError(absl::StrCat(
-          what, ": the GPU has no memory left (other processes may be using it); use a smaller batch_size or model"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat(what,
+                       ": the GPU has no memory left (other processes may be using it); use a "
+                       "smaller batch_size or model"));
     case cudaErrorNoDevice:
     case cudaErrorDevicesUnavailable:
     case cudaErrorInsufficientDriver:
@@ -20,9 +22,11 @@ absl::Status StatusOf(cudaError_t error, absl::string_view what) {
     case cudaErrorInitializationError:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorECCUncorrectable:
-      return absl::UnavailableError(absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
+      return absl::UnavailableError(
+          absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
     default:
-      return absl::InternalError(absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
+      return absl::InternalError(
+          absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace pawl {
 
-// `what` begins the message: the GPU and what was tried. RESOURCE_EXHAUSTED without memory, UNAVAILABLE without a GPU that
-// works, INTERNAL for the rest.
+// `what` begins the message: the GPU and what was tried. RESOURCE_EXHAUSTED without memory,
+// UNAVAILABLE without a GPU that works, INTERNAL for the rest.
 absl::Status StatusOf(cudaError_t error, absl::string_view what);
 absl::Status StatusOf(cublasStatus_t error, absl::string_view what);
 

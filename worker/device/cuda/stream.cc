@@ -41,7 +41,8 @@ absl::Status CudaStream::Initialize() {
   operation_ = "creating a stream";
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.number), Where()));
   // Work of others on the default stream does not stop it.
-  PAWL_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), Where()));
+  PAWL_RETURN_IF_ERROR(
+      StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), Where()));
   return StatusOf(cudaEventCreateWithFlags(&order_event_, cudaEventDisableTiming), Where());
 }
 
@@ -61,7 +62,9 @@ CudaStream::~CudaStream() {
   if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
 
-std::string CudaStream::Where() const { return absl::StrCat("GPU ", options_.number, ": ", operation_); }
+std::string CudaStream::Where() const {
+  return absl::StrCat("GPU ", options_.number, ": ", operation_);
+}
 
 bool CudaStream::Begin(const char* operation) {
   if (!status_.ok()) return false;
@@ -95,7 +98,8 @@ bool CudaStream::Check(absl::Status status) {
 
 absl::Status CudaStream::AwaitQuery(const std::function<cudaError_t()>& query) {
   absl::Status status =
-      pawl::Await(query, options_.hang_limit, absl::StrCat("GPU ", options_.number, ": operations up to ", operation_));
+      pawl::Await(query, options_.hang_limit,
+                  absl::StrCat("GPU ", options_.number, ": operations up to ", operation_));
   if (absl::IsDeadlineExceeded(status)) hangs_ = true;
   return status;
 }
@@ -217,7 +221,8 @@ void CudaStream::CopyToDevice(const void* host, size_t bytes, void* to) {
     const Staging::Piece piece = TakePiece(bytes);
     if (piece.bytes == 0) return;
     std::memcpy(piece.data, from, piece.bytes);
-    if (!Check(cudaMemcpyAsync(target, piece.data, piece.bytes, cudaMemcpyHostToDevice, stream_))) return;
+    if (!Check(cudaMemcpyAsync(target, piece.data, piece.bytes, cudaMemcpyHostToDevice, stream_)))
+      return;
     from += piece.bytes;
     target += piece.bytes;
     bytes -= piece.bytes;
@@ -231,7 +236,8 @@ void CudaStream::CopyToHost(const void* from, size_t bytes, void* host) {
   while (bytes > 0) {
     const Staging::Piece piece = TakePiece(bytes);
     if (piece.bytes == 0) return;
-    if (!Check(cudaMemcpyAsync(piece.data, source, piece.bytes, cudaMemcpyDeviceToHost, stream_))) return;
+    if (!Check(cudaMemcpyAsync(piece.data, source, piece.bytes, cudaMemcpyDeviceToHost, stream_)))
+      return;
     downloads_.push_back({piece.data, target, piece.bytes});
     source += piece.bytes;
     target += piece.bytes;
@@ -247,7 +253,8 @@ void CudaStream::Zero(void* data, size_t bytes) {
 
 CudaStream::Scratch::Scratch(CudaStream& stream, size_t bytes) : stream_(stream) {
   if (bytes > 0) {
-    ok_ = stream_.Check(cudaMallocFromPoolAsync(&data_, bytes, stream_.options_.pool, stream_.stream_));
+    ok_ = stream_.Check(
+        cudaMallocFromPoolAsync(&data_, bytes, stream_.options_.pool, stream_.stream_));
   }
 }
 

@@ -19,18 +19,20 @@
 
 namespace pawl {
 
-// Calls put work into a stream of CUDA's and return. Host memory is read in the call, into page-locked memory, and written
-// in Await and Synchronize; copies of more than Staging holds wait for the stream in between.
+// Calls put work into a stream of CUDA's and return. Host memory is read in the call, into
+// page-locked memory, and written in Await and Synchronize; copies of more than Staging holds wait
+// for the stream in between.
 //
-// The first error is kept, and nothing is done until Synchronize has told it. What fails on the GPU itself shows in a later
-// call, and the CUDA context is then lost: all that comes later fails too. A GPU that hangs (DEADLINE_EXCEEDED) is never
-// waited for again, and what the stream holds is never freed.
+// The first error is kept, and nothing is done until Synchronize has told it. What fails on the GPU
+// itself shows in a later call, and the CUDA context is then lost: all that comes later fails too.
+// A GPU that hangs (DEADLINE_EXCEEDED) is never waited for again, and what the stream holds is
+// never freed.
 //
 // A recording is a CUDA graph. Scratch memory of operations in it is the graph's own.
 //
-// Bits: kernels sum in the orders that kernels.h says; cuBLAS has a handle and a workspace for each stream and no atomics,
-// and chooses its algorithm by the shapes and the operands' alignment to 16 bytes. PoolRows, and PoolRowsBackward for keys
-// of up to 64 entries, give the CPU's bits.
+// Bits: kernels sum in the orders that kernels.h says; cuBLAS has a handle and a workspace for each
+// stream and no atomics, and chooses its algorithm by the shapes and the operands' alignment to 16
+// bytes. PoolRows, and PoolRowsBackward for keys of up to 64 entries, give the CPU's bits.
 class CudaStream final : public Stream {
  public:
   struct Options {
@@ -65,8 +67,8 @@ class CudaStream final : public Stream {
 
   // matrix.cc
   void Copy(ConstMatrix from, Write write, Matrix to) override;
-  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
-            float beta, Matrix c) override;
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+            ConstMatrix a, ConstMatrix b, float beta, Matrix c) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
 
@@ -79,30 +81,33 @@ class CudaStream final : public Stream {
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
 
   // embedding.cc
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) override;
-  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
-                        float* rows_gradient) override;
+  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
+                Matrix pooled) override;
+  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
+                        size_t width, float* rows_gradient) override;
 
   // interaction.cc
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
-  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients, Write write,
+  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
+                         const float* output_gradients, Write write,
                          Matrix vectors_gradient) override;
   void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) override;
   void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
                             Matrix vectors_gradient) override;
 
   // loss.cc
-  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
-                    double* loss_sum) override;
-  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale, float* gradients,
-                   double* loss_sum) override;
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
+                    float* gradients, double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels,
+                   float gradient_scale, float* gradients, double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
 
   // optimizer.cc
   void FindNotFinite(size_t count, const float* x, float* found) override;
-  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
-              const float* gradients, float* weights, float* slots) override;
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
+              absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,
+              float* slots) override;
 
  private:
   // What was copied from the GPU, and where it is wanted.
@@ -137,9 +142,10 @@ class CudaStream final : public Stream {
   explicit CudaStream(const Options& options) : options_(options) {}
   absl::Status Initialize();
   absl::Status InitializeGemm();
-  // Gemm of factors that are not float32, and of no empty matrix. `inner`: the elements that are summed for each of c's.
-  void GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
-                    float beta, Matrix c, size_t inner);
+  // Gemm of factors that are not float32, and of no empty matrix. `inner`: the elements that are
+  // summed for each of c's.
+  void GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
+                    ConstMatrix a, ConstMatrix b, float beta, Matrix c, size_t inner);
 
   // To be asked before an operation: whether it is to be done. Its name is what errors are told by.
   bool Begin(const char* operation);
@@ -158,8 +164,8 @@ class CudaStream final : public Stream {
   void Deliver(uint64_t until);
   Staging::Piece TakePiece(size_t bytes);
 
-  // The batch's entries by key. They are ordered once for all tables of a batch: until entries may have been changed by a
-  // copy, which no kernel does.
+  // The batch's entries by key. They are ordered once for all tables of a batch: until entries may
+  // have been changed by a copy, which no kernel does.
   bool OrderEntries(const Entries& entries, cuda::EntryOrder* order);
 
   cuda::Queue queue() const { return {stream_, static_cast<unsigned>(options_.processors)}; }

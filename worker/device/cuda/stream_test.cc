@@ -1,16 +1,18 @@
-// The operations on a GPU. All is skipped where there is none, or where this is built without NVIDIA's toolkit.
+// The operations on a GPU. All is skipped where there is none, or where this is built without
+// NVIDIA's toolkit.
 #include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/device/kernel_checks.h"
 #include "worker/device/open_device.h"
-#include "worker/device/stream_contract.h"
+#include "worker/device/testing/kernel_checks.h"
+#include "worker/device/testing/stream_contract.h"
 
 namespace pawl {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Cuda, StreamContractTest, ::testing::Values(DeviceOpener([] { return OpenDevice("cuda:0"); })));
+INSTANTIATE_TEST_SUITE_P(Cuda, StreamContractTest,
+                         ::testing::Values(DeviceOpener([] { return OpenDevice("cuda:0"); })));
 
 class CudaStreamTest : public ::testing::Test {
  protected:
@@ -48,7 +50,8 @@ TEST_F(CudaStreamTest, CopiesLargerThanTheStagingMemoryArrive) {
 }
 
 TEST_F(CudaStreamTest, MoreMemoryThanThereIsIsRefusedAndTheDeviceGoesOn) {
-  EXPECT_EQ(device_->Allocate(size_t{1} << 45).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Allocate(size_t{1} << 45).status().code(),
+            absl::StatusCode::kResourceExhausted);
   const auto memory = device_->Allocate(1000);
   ASSERT_TRUE(memory.ok()) << memory.status();
   device_->Free(*memory);

@@ -45,7 +45,8 @@ void Wait(State state) {
   swapcontext(&fiber.context, &scheduler);
 }
 
-// Threads of [begin, end) that wait like this may go on if none of the others is to come there still.
+// Threads of [begin, end) that wait like this may go on if none of the others is to come there
+// still.
 bool Release(size_t begin, size_t end, State waiting) {
   bool any = false;
   for (size_t t = begin; t < end; ++t) {
@@ -76,7 +77,8 @@ void RunBlock(size_t threads) {
   for (size_t t = 0; t < threads; ++t) {
     order[t] = t;
     Fiber& fiber = *fibers[t];
-    fiber.index = {static_cast<unsigned>(t % blockDim.x), static_cast<unsigned>(t / blockDim.x % blockDim.y),
+    fiber.index = {static_cast<unsigned>(t % blockDim.x),
+                   static_cast<unsigned>(t / blockDim.x % blockDim.y),
                    static_cast<unsigned>(t / blockDim.x / blockDim.y)};
     Prepare(fiber);
   }
@@ -90,7 +92,8 @@ void RunBlock(size_t threads) {
       threadIdx = fibers[t]->index;
       swapcontext(&scheduler, &fibers[t]->context);
     }
-    if (std::all_of(fibers.begin(), fibers.begin() + threads, [](auto& fiber) { return fiber->state == State::kDone; })) {
+    if (std::all_of(fibers.begin(), fibers.begin() + threads,
+                    [](auto& fiber) { return fiber->state == State::kDone; })) {
       return;
     }
     for (size_t warp = 0; warp < threads; warp += kWarpThreads) {
@@ -98,7 +101,8 @@ void RunBlock(size_t threads) {
     }
     any |= Release(0, threads, State::kWaitsForBlock);
     if (!any) {
-      std::fprintf(stderr, "emulator: the threads of a block wait for each other at different places\n");
+      std::fprintf(stderr,
+                   "emulator: the threads of a block wait for each other at different places\n");
       std::abort();
     }
   }

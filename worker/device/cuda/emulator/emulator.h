@@ -1,9 +1,11 @@
-// Runs the kernels of worker/device/cuda on the processor, so that tests need no GPU: what their files say of CUDA, as
-// plain C++. Included before everything else in a file of kernels that is compiled for the emulator (see BUILD).
+// Runs the kernels of worker/device/cuda on the processor, so that tests need no GPU: what their
+// files say of CUDA, as plain C++. Included before everything else in a file of kernels that is
+// compiled for the emulator (see BUILD).
 //
-// The threads of a block are fibers. Between two places where they wait for each other they run one after the other, in a
-// random order that the seed decides: a place where they ought to wait and do not shows as a wrong result. What depends on a
-// GPU's timing, on its memory's ordering between blocks or on nvcc does not show.
+// The threads of a block are fibers. Between two places where they wait for each other they run one
+// after the other, in a random order that the seed decides: a place where they ought to wait and do
+// not shows as a wrong result. What depends on a GPU's timing, on its memory's ordering between
+// blocks or on nvcc does not show.
 #ifndef PAWL_WORKER_DEVICE_CUDA_EMULATOR_EMULATOR_H_
 #define PAWL_WORKER_DEVICE_CUDA_EMULATOR_EMULATOR_H_
 
@@ -34,7 +36,8 @@ namespace emulator {
 inline constexpr unsigned kWarpThreads = 32;
 
 // Puts a kernel's launch into the stream. An impossible one becomes the last error, as CUDA's do.
-void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> kernel);
+void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
+             std::function<void()> kernel);
 
 // Runs `kernel` for every thread of the grid.
 void Run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
@@ -50,8 +53,8 @@ unsigned Lane();
 }  // namespace emulator
 
 template <typename... Parameters, typename... Arguments>
-void Launch(const Queue& queue, dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Parameters...),
-            Arguments... arguments) {
+void Launch(const Queue& queue, dim3 grid, dim3 block, size_t shared_bytes,
+            void (*kernel)(Parameters...), Arguments... arguments) {
   emulator::Enqueue(queue.stream, grid, block, shared_bytes, [=] { kernel(arguments...); });
 }
 

@@ -88,7 +88,8 @@ bool Fails(const char* function, cudaError_t* error) {
 }
 
 template <typename Map>
-auto Find(Map& map, const void* data, size_t bytes, size_t (*size)(const typename Map::mapped_type&)) {
+auto Find(Map& map, const void* data, size_t bytes,
+          size_t (*size)(const typename Map::mapped_type&)) {
   auto at = map.upper_bound(static_cast<const char*>(data));
   if (at == map.begin()) return map.end();
   --at;
@@ -98,12 +99,14 @@ auto Find(Map& map, const void* data, size_t bytes, size_t (*size)(const typenam
 
 bool IsDevice(const void* data, size_t bytes) {
   return Find(
-             device_memory, data, bytes, +[](const Memory& memory) { return memory.bytes; }) != device_memory.end();
+             device_memory, data, bytes, +[](const Memory& memory) { return memory.bytes; }) !=
+         device_memory.end();
 }
 
 bool IsLocked(const void* data, size_t bytes) {
   return Find(
-             locked_memory, data, bytes, +[](const size_t& size) { return size; }) != locked_memory.end();
+             locked_memory, data, bytes, +[](const size_t& size) { return size; }) !=
+         locked_memory.end();
 }
 
 void Give(CUstream_st* stream, std::function<void()> work) {
@@ -145,16 +148,18 @@ size_t AllocatedBytes() {
   return allocated;
 }
 
-void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> kernel) {
+void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
+             std::function<void()> kernel) {
   const Lock lock(mutex);
   cudaError_t error;
   if (Fails("launch", &error)) return;
   constexpr unsigned kMaxThreads = 1024;
   constexpr unsigned kMaxGridRows = 65535;
   constexpr size_t kMaxSharedBytes = 48 << 10;
-  const bool is_possible = grid.x > 0 && grid.y > 0 && grid.z > 0 && block.x > 0 && block.y > 0 && block.z > 0 &&
-                           block.x * block.y * block.z <= kMaxThreads && grid.x <= (1u << 31) - 1 &&
-                           grid.y <= kMaxGridRows && grid.z <= kMaxGridRows && shared_bytes <= kMaxSharedBytes;
+  const bool is_possible = grid.x > 0 && grid.y > 0 && grid.z > 0 && block.x > 0 && block.y > 0 &&
+                           block.z > 0 && block.x * block.y * block.z <= kMaxThreads &&
+                           grid.x <= (1u << 31) - 1 && grid.y <= kMaxGridRows &&
+                           grid.z <= kMaxGridRows && shared_bytes <= kMaxSharedBytes;
   if (!is_possible || stream->gpu != current_gpu) {
     Result(is_possible ? cudaErrorInvalidResourceHandle : cudaErrorInvalidConfiguration);
     return;
@@ -164,7 +169,8 @@ void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, st
 
 }  // namespace pawl::cuda::emulator
 
-using namespace pawl::cuda::emulator;  // NOLINT: the functions below belong to it, but for their names.
+using namespace pawl::cuda::emulator;  // NOLINT: the functions below belong to it, but for their
+                                       // names.
 
 extern "C" {
 
@@ -220,19 +226,23 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return cudaSuccess; }
 
-cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t pool,
+                                    cudaStream_t stream) {
   const Lock lock(mutex);
   cudaError_t error;
   if (Fails("cudaMallocFromPoolAsync", &error)) return error;
   const int gpu = static_cast<int>(reinterpret_cast<uintptr_t>(pool) - 1);
-  if (gpu != current_gpu || stream->gpu != current_gpu || bytes == 0) return Result(cudaErrorInvalidValue);
-  if (bytes > kMemoryBytes - std::min(allocated, kMemoryBytes)) return Result(cudaErrorMemoryAllocation);
+  if (gpu != current_gpu || stream->gpu != current_gpu || bytes == 0)
+    return Result(cudaErrorInvalidValue);
+  if (bytes > kMemoryBytes - std::min(allocated, kMemoryBytes))
+    return Result(cudaErrorMemoryAllocation);
   // Not a byte more: beyond its end a sanitizer sees.
   if (posix_memalign(data, kAlignment, bytes) != 0) return Result(cudaErrorMemoryAllocation);
   Fill(*data, bytes);
   device_memory[static_cast<char*>(*data)] = {bytes, gpu};
   allocated += bytes;
-  // A graph has its memory for as long as it is there; here the capture's is simply never given back.
+  // A graph has its memory for as long as it is there; here the capture's is simply never given
+  // back.
   if (stream->capture != nullptr) captured_memory.insert(*data);
   return cudaSuccess;
 }
@@ -304,7 +314,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
   const Lock lock(mutex);
   cudaError_t error;
   if (Fails("cudaGraphInstantiate", &error)) return error;
@@ -386,14 +397,15 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   const Lock lock(mutex);
   cudaError_t error;
   if (Fails("cudaMemcpyAsync", &error)) return error;
   const bool is_upload = kind == cudaMemcpyHostToDevice;
   if (!is_upload && kind != cudaMemcpyDeviceToHost) return Result(cudaErrorInvalidValue);
-  const bool is_possible =
-      is_upload ? IsLocked(from, bytes) && IsDevice(to, bytes) : IsDevice(from, bytes) && IsLocked(to, bytes);
+  const bool is_possible = is_upload ? IsLocked(from, bytes) && IsDevice(to, bytes)
+                                     : IsDevice(from, bytes) && IsLocked(to, bytes);
   if (!is_possible || stream->gpu != current_gpu) return Result(cudaErrorInvalidValue);
   if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureUnsupported);
   Give(stream, [=] { std::memcpy(to, from, bytes); });
@@ -436,57 +448,72 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void* workspace, siz
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transpose_a, cublasOperation_t transpose_b, int m,
-                              int n, int k, const float* alpha, const float* a, int a_stride, const float* b, int b_stride,
-                              const float* beta, float* c, int c_stride) {
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transpose_a,
+                              cublasOperation_t transpose_b, int m, int n, int k,
+                              const float* alpha, const float* a, int a_stride, const float* b,
+                              int b_stride, const float* beta, float* c, int c_stride) {
   const Lock lock(mutex);
   // As cuBLAS checks them.
-  const bool is_possible = m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
-                           b_stride >= std::max(1, transpose_b == CUBLAS_OP_N ? k : n) && c_stride >= std::max(1, m);
-  if (!is_possible || !handle->has_workspace || handle->stream->gpu != current_gpu) return CUBLAS_STATUS_INVALID_VALUE;
-  const auto of = [](cublasOperation_t operation) { return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans; };
+  const bool is_possible =
+      m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
+      b_stride >= std::max(1, transpose_b == CUBLAS_OP_N ? k : n) && c_stride >= std::max(1, m);
+  if (!is_possible || !handle->has_workspace || handle->stream->gpu != current_gpu)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const auto of = [](cublasOperation_t operation) {
+    return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans;
+  };
   Give(handle->stream, [=, alpha = *alpha, beta = *beta] {
-    cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a, a_stride, b, b_stride, beta, c,
-                c_stride);
+    cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a, a_stride, b,
+                b_stride, beta, c, c_stride);
   });
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a, cublasOperation_t transpose_b, int m,
-                            int n, int k, const void* alpha, const void* a, cudaDataType a_type, int a_stride, const void* b,
-                            cudaDataType b_type, int b_stride, const void* beta, void* c, cudaDataType c_type, int c_stride,
-                            cublasComputeType_t compute, cublasGemmAlgo_t) {
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a,
+                            cublasOperation_t transpose_b, int m, int n, int k, const void* alpha,
+                            const void* a, cudaDataType a_type, int a_stride, const void* b,
+                            cudaDataType b_type, int b_stride, const void* beta, void* c,
+                            cudaDataType c_type, int c_stride, cublasComputeType_t compute,
+                            cublasGemmAlgo_t) {
   const Lock lock(mutex);
-  const bool is_possible = m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
-                           b_stride >= std::max(1, transpose_b == CUBLAS_OP_N ? k : n) && c_stride >= std::max(1, m);
+  const bool is_possible =
+      m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
+      b_stride >= std::max(1, transpose_b == CUBLAS_OP_N ? k : n) && c_stride >= std::max(1, m);
   // Of what cuBLAS can do, what is used.
-  const bool is_known = (a_type == CUDA_R_16BF || a_type == CUDA_R_16F) && b_type == a_type && c_type == CUDA_R_32F &&
-                        compute == CUBLAS_COMPUTE_32F;
+  const bool is_known = (a_type == CUDA_R_16BF || a_type == CUDA_R_16F) && b_type == a_type &&
+                        c_type == CUDA_R_32F && compute == CUBLAS_COMPUTE_32F;
   if (!is_possible || !is_known || !handle->has_workspace || handle->stream->gpu != current_gpu) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const auto of = [](cublasOperation_t operation) { return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans; };
+  const auto of = [](cublasOperation_t operation) {
+    return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans;
+  };
   // Column-major: a column after the other. What lies between them may be anything.
   const auto floats = [a_type](const void* halves, int stride, int rows, int columns) {
     std::vector<float> values(static_cast<size_t>(rows) * columns);
     for (int column = 0; column < columns; ++column) {
       for (int row = 0; row < rows; ++row) {
-        const uint16_t half = static_cast<const uint16_t*>(halves)[static_cast<size_t>(column) * stride + row];
+        const uint16_t half =
+            static_cast<const uint16_t*>(halves)[static_cast<size_t>(column) * stride + row];
         values[static_cast<size_t>(column) * rows + row] =
             a_type == CUDA_R_16BF ? pawl::FloatOfBfloat16(half) : pawl::FloatOfFloat16(half);
       }
     }
     return values;
   };
-  Give(handle->stream, [=, alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
-    const int a_rows = transpose_a == CUBLAS_OP_N ? m : k, b_rows = transpose_b == CUBLAS_OP_N ? k : n;
+  Give(handle->stream, [=, alpha = *static_cast<const float*>(alpha),
+                        beta = *static_cast<const float*>(beta)] {
+    const int a_rows = transpose_a == CUBLAS_OP_N ? m : k,
+              b_rows = transpose_b == CUBLAS_OP_N ? k : n;
     const std::vector<float> a_floats = floats(a, a_stride, a_rows, m + k - a_rows);
     const std::vector<float> b_floats = floats(b, b_stride, b_rows, k + n - b_rows);
-    cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a_floats.data(), a_rows, b_floats.data(),
-                b_rows, beta, static_cast<float*>(c), c_stride);
+    cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a_floats.data(),
+                a_rows, b_floats.data(), b_rows, beta, static_cast<float*>(c), c_stride);
   });
   return CUBLAS_STATUS_SUCCESS;
 }

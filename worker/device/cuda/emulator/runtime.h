@@ -1,8 +1,10 @@
-// What of CUDA's runtime and of cuBLAS the back end uses, on the processor: linked in their place, beside emulator.h.
+// What of CUDA's runtime and of cuBLAS the back end uses, on the processor: linked in their place,
+// beside emulator.h.
 //
-// The GPU's memory is the host's, but is full of NaN when it is allocated and again before it is freed, and only it may be
-// copied to and from, with page-locked memory at the other end. A stream does nothing before it is asked how it stands, and
-// the first answer is always that it is not done; then it does what it was given, and what that waits for in other streams.
+// The GPU's memory is the host's, but is full of NaN when it is allocated and again before it is
+// freed, and only it may be copied to and from, with page-locked memory at the other end. A stream
+// does nothing before it is asked how it stands, and the first answer is always that it is not
+// done; then it does what it was given, and what that waits for in other streams.
 #ifndef PAWL_WORKER_DEVICE_CUDA_EMULATOR_RUNTIME_H_
 #define PAWL_WORKER_DEVICE_CUDA_EMULATOR_RUNTIME_H_
 

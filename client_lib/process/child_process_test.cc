@@ -1,0 +1,173 @@
+#include "client_lib/process/child_process.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/eventually.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+// Long enough that only a broken program reaches it.
+MonotonicTime Deadline() { return Clock::Real().Now() + std::chrono::seconds(60); }
+
+std::string TempFile(const std::string& name) {
+  return absl::StrCat(testing::TempDir(), "/", name);
+}
+
+ChildOptions Shell(const std::string& script) {
+  static int number = 0;
+  return {.name = "child",
+          .program = "/bin/bash",
+          .arguments = {"-c", script},
+          .log = TempFile(absl::StrCat("child-", ++number, ".log"))};
+}
+
+std::unique_ptr<ChildProcess> Started(const ChildOptions& options) {
+  absl::StatusOr<std::unique_ptr<ChildProcess>> child = ChildProcess::Start(options);
+  EXPECT_TRUE(child.ok()) << child.status();
+  return child.ok() ? *std::move(child) : nullptr;
+}
+
+// Waits until the child's log has a first line, which it writes when it is ready.
+std::string FirstLine(const ChildProcess& child) {
+  std::vector<std::string> lines;
+  return Eventually([&] { return !(lines = child.LogTail(1)).empty(); }) ? lines[0] : "";
+}
+
+TEST(ChildProcess, OutputAndErrorsGoToItsLog) {
+  auto child = Started(Shell("echo one; echo two >&2; echo three"));
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->Succeeded());
+  EXPECT_EQ(child->LogTail(2), (std::vector<std::string>{"two", "three"}));
+  EXPECT_EQ(child->LogTail(9).size(), 3u);
+}
+
+TEST(ChildProcess, TailOfALongLogIsBoundedAndWhole) {
+  auto child = Started(Shell("for i in {1..5000}; do echo line $i; done"));
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  const std::vector<std::string> tail = child->LogTail(100000);
+  EXPECT_LE(tail.size() * 9, kMaxLogTailBytes);
+  EXPECT_EQ(tail.back(), "line 5000");
+  for (const std::string& line : tail) EXPECT_TRUE(absl::StartsWith(line, "line ")) << line;
+}
+
+TEST(ChildProcess, EnvironmentIsInheritedReplacedAndAddedTo) {
+  ASSERT_EQ(setenv("PAWL_TEST_INHERITED", "old", 1), 0);
+  ASSERT_EQ(setenv("PAWL_TEST_REPLACED", "old", 1), 0);
+  ChildOptions options = Shell("echo $PAWL_TEST_INHERITED $PAWL_TEST_REPLACED $PAWL_TEST_ADDED");
+  options.environment = {"PAWL_TEST_REPLACED=new", "PAWL_TEST_ADDED=more=this"};
+  auto child = Started(options);
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_EQ(child->LogTail(1), (std::vector<std::string>{"old new more=this"}));
+}
+
+TEST(ChildProcess, SaysHowItEnded) {
+  auto code = Started(Shell("exit 3"));
+  ASSERT_TRUE(code->WaitUntil(Deadline()));
+  EXPECT_FALSE(code->Succeeded());
+  EXPECT_EQ(code->HowItEnded(), "exited with code 3");
+
+  auto killed = Started(Shell("kill -9 $$"));
+  ASSERT_TRUE(killed->WaitUntil(Deadline()));
+  EXPECT_TRUE(killed->KilledBy(SIGKILL));
+  EXPECT_FALSE(killed->Succeeded());
+  EXPECT_EQ(killed->HowItEnded(), "was killed by signal 9 (Killed)");
+}
+
+TEST(ChildProcess, MissingProgramIsNamed) {
+  ChildOptions options = Shell("");
+  options.program = TempFile("no-such-program");
+  const absl::Status status = ChildProcess::Start(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(status.message(), "no-such-program")) << status;
+}
+
+TEST(ChildProcess, UnwritableLogIsNamed) {
+  ChildOptions options = Shell("");
+  options.log = TempFile("no/such/folder.log");
+  const absl::Status status = ChildProcess::Start(options).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), "no/such/folder.log")) << status;
+}
+
+TEST(ChildProcess, WaitEndsAtItsDeadline) {
+  auto child = Started(Shell("sleep 600"));
+  EXPECT_FALSE(child->WaitUntil(Clock::Real().Now() + std::chrono::milliseconds(20)));
+  EXPECT_FALSE(child->HasEnded());
+}
+
+TEST(ChildProcess, SignalsReachItThoughTheParentBlocksThem) {
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  sigprocmask(SIG_BLOCK, &blocked, &before);
+  auto child = Started(Shell("sleep 600"));
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  child->Signal(SIGTERM);
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_TRUE(child->KilledBy(SIGTERM));
+}
+
+TEST(ChildProcess, DestructionKillsIt) {
+  auto child = Started(Shell("trap '' TERM; sleep 600"));
+  const pid_t pid = child->pid();
+  child.reset();
+  EXPECT_EQ(kill(pid, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST(ChildProcess, HasAProcessGroupOfItsOwn) {
+  auto child = Started(Shell("sleep 600"));
+  EXPECT_EQ(getpgid(child->pid()), child->pid());
+}
+
+TEST(ChildProcess, RenamedLogGoesOnGrowing) {
+  auto child = Started(Shell("echo one; read -r < <(sleep 600)"));
+  ASSERT_EQ(FirstLine(*child), "one");
+  const std::string log = TempFile("renamed.log");
+  ASSERT_TRUE(child->Rename("server-1", log).ok());
+  EXPECT_EQ(child->name(), "server-1");
+  EXPECT_EQ(child->LogTail(1), std::vector<std::string>{"one"});
+  EXPECT_FALSE(child->Rename("server-1", TempFile("no/such/folder.log")).ok());
+}
+
+TEST(ChildProcess, DiesWithItsParent) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    // The parent to be killed: it tells the child's pid and is then killed like pawlctl by kill -9.
+    auto child = ChildProcess::Start(Shell("trap '' TERM INT HUP; sleep 600"));
+    const pid_t pid = child.ok() ? (*child)->pid() : -1;
+    if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+    kill(getpid(), SIGKILL);
+  }
+  close(ends[1]);
+  pid_t child = -1;
+  ASSERT_EQ(read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  ASSERT_GT(child, 0);
+  ASSERT_EQ(waitpid(parent, nullptr, 0), parent);
+  // The child is nobody's now; it is gone, or a zombie of init's that waits to be collected.
+  const auto gone = [child] {
+    std::ifstream stat(absl::StrCat("/proc/", child, "/stat"));
+    std::string text;
+    std::getline(stat, text);
+    return text.empty() || absl::StrContains(text, ") Z ");
+  };
+  EXPECT_TRUE(Eventually(gone));
+}
+
+}  // namespace
+}  // namespace pawl

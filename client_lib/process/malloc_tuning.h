@@ -1,0 +1,15 @@
+// What a process that moves megabytes a millisecond wants from the C library's malloc.
+#ifndef PAWL_CLIENT_LIB_PROCESS_MALLOC_TUNING_H_
+#define PAWL_CLIENT_LIB_PROCESS_MALLOC_TUNING_H_
+
+namespace pawl {
+
+// Lets malloc keep up to 128 MiB of freed memory at the end of each arena. By default it gives the
+// buffers of each large message back to the kernel and gets them again, zeroed page by page, for
+// the next one: keeping them makes dense pulls 1.5 to 2 times as fast. For the whole process;
+// thread-safe, idempotent.
+void KeepFreedMemory();
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_PROCESS_MALLOC_TUNING_H_

@@ -1,0 +1,52 @@
+#include "client_lib/rpc/grpc/grpc_status.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/types/optional.h"
+#include "client_lib/base/bounded_text.h"
+#include "client_lib/rpc/transport.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kPushbackMetadata[] = "grpc-retry-pushback-ms";
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* context) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string details;
+  if (const absl::optional<absl::Cord> routing = status.GetPayload(kRoutingPayloadUrl)) {
+    details = std::string(*routing);
+  }
+  if (const absl::optional<absl::Cord> pushback = status.GetPayload(kPushbackPayloadUrl);
+      pushback && context != nullptr) {
+    context->AddTrailingMetadata(kPushbackMetadata, std::string(*pushback));
+  }
+  // The codes are the same numbers.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
+                      BoundedText(status.message(), kMaxStatusMessageBytes), details);
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status, const grpc::ClientContext* context) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string message = status.error_message();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
+                      BoundedText(message, kMaxStatusMessageBytes));
+  if (result.code() == absl::StatusCode::kFailedPrecondition && !status.error_details().empty()) {
+    result.SetPayload(kRoutingPayloadUrl, absl::Cord(status.error_details()));
+  }
+  if (context != nullptr) {
+    const auto& metadata = context->GetServerTrailingMetadata();
+    if (const auto pushback = metadata.find(kPushbackMetadata); pushback != metadata.end()) {
+      result.SetPayload(
+          kPushbackPayloadUrl,
+          absl::Cord(absl::string_view(pushback->second.data(), pushback->second.size())));
+    }
+  }
+  return result;
+}
+
+}  // namespace pawl

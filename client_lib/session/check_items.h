@@ -1,0 +1,18 @@
+// Looks at what a call of a session is about before anything of it is sent.
+#ifndef PAWL_CLIENT_LIB_SESSION_CHECK_ITEMS_H_
+#define PAWL_CLIENT_LIB_SESSION_CHECK_ITEMS_H_
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client_lib/client.h"
+
+namespace pawl {
+
+// INVALID_ARGUMENT, naming the item and what is wrong with it: its table, its keys, or the length
+// of its values.
+absl::Status CheckItems(absl::Span<const PushItem> items);
+absl::Status CheckItems(absl::Span<const PullItem> items);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SESSION_CHECK_ITEMS_H_

@@ -1,0 +1,152 @@
+// A client's membership in its job, and what its sessions share.
+#ifndef PAWL_CLIENT_LIB_SESSION_CLIENT_CORE_H_
+#define PAWL_CLIENT_LIB_SESSION_CLIENT_CORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/client.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/node_link.h"
+#include "client_lib/rpc/transport.h"
+#include "client_lib/session/deadline_queue.h"
+#include "client_lib/session/flow_control.h"
+#include "client_lib/session/messenger.h"
+#include "client_lib/session/routing.h"
+#include "client_lib/session/scheduler_calls.h"
+#include "client_lib/session/segments.h"
+#include "proto/parameter.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+class SessionImpl;
+
+// What the servers have said to pushes.
+struct SegmentCounters {
+  std::atomic<uint64_t> accepted{0};
+  std::atomic<uint64_t> deduplicated{0};
+  std::atomic<uint64_t> late{0};
+
+  void Add(const PushResponse& response) {
+    accepted.fetch_add(response.accepted(), std::memory_order_relaxed);
+    deduplicated.fetch_add(response.deduplicated(), std::memory_order_relaxed);
+    late.fetch_add(response.late(), std::memory_order_relaxed);
+  }
+};
+
+// Also its failure, after which nothing is sent, and the count of calls under way. Thread-safe.
+// Owned by shared_ptr, which calls under way share.
+class ClientCore : public std::enable_shared_from_this<ClientCore> {
+ public:
+  // All outlive the core's use of them: they are shut down in Close. `link` carries heartbeats and
+  // routing, `control` what else there is to say to the scheduler, some of which waits there; they
+  // may be one.
+  ClientCore(ClientOptions options, Transport& transport, ControlChannel& control,
+             ControlChannel& link);
+  ~ClientCore();
+
+  // Registers, fetches the routing and begins to send heartbeats; blocks.
+  absl::Status Join();
+  // The same without blocking. `done` runs once, on a thread of the link's, unless Close comes
+  // before.
+  void Join(Callback done);
+  // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks. To be called
+  // once, and not by a callback.
+  void Close();
+
+  // The first: servers and sessions know the client by it.
+  const RegisterResponse& registration() const { return registration_; }
+  // The last: the scheduler knows the client by it.
+  NodeLink::Identity newest_identity() const { return link_->identity(); }
+  JobState job_state() const;
+  absl::Status failure() const { return messenger_->failure(); }
+  bool WaitForEnd(MonotonicDuration timeout) const;
+  bool told_to_leave() const;
+  void SetProgress(const WorkerProgress& progress);
+
+  MonotonicTime Deadline(const CallOptions& options) const;
+
+  // Every call of the user's is counted, from before it begins until its callback has returned.
+  Callback Count(Callback done);
+
+  // `incarnation`: of the rank in this process's hands; 0: that of the process. The session is the
+  // core's until CloseLogicalWorker or Close.
+  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step,
+                                                   uint64_t incarnation = 0);
+  void TakeOver(uint32_t rank, const CallOptions& options,
+                absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done,
+                uint64_t incarnation = 0);
+  void CloseLogicalWorker(uint32_t rank);
+  Session& free_running();
+
+  const ClientOptions& options() const { return options_; }
+  // The job's consistency mode is SYNC.
+  bool is_sync() const;
+  const Clock& clock() const { return clock_; }
+  // REQUIRES of these three: the client has joined.
+  SchedulerCalls& scheduler_calls() { return *scheduler_calls_; }
+  Router& router() { return *router_; }
+  Messenger& messenger() { return *messenger_; }
+  DeadlineQueue& deadlines() { return *deadlines_; }
+  // Of the client's calls, by the bytes of their keys and values.
+  FlowControl& push_flow() { return *push_flow_; }
+  FlowControl& pull_flow() { return *pull_flow_; }
+  SegmenterPool& segmenters() { return segmenters_; }
+  SegmentCounters& segment_counters() { return segment_counters_; }
+
+ private:
+  // The scheduler has taken this client for dead.
+  void OnDisowned(const absl::Status& why);
+  // Without effect if Join has finished.
+  void FinishJoin(const absl::Status& status);
+  void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);
+  void OnRouting(const RoutingTable& table);
+  void OnJobState(JobState state, const std::string& failure);
+  absl::Status CheckRank(uint32_t rank) const;
+  void EndCall();
+
+  const ClientOptions options_;
+  const Clock& clock_;
+  Transport& transport_;
+  ControlChannel& control_;
+  ControlChannel& link_channel_;
+
+  // Constant after Join.
+  RegisterResponse registration_;
+  std::unique_ptr<NodeLink> link_;
+  std::unique_ptr<Router> router_;
+  std::shared_ptr<DeadlineQueue> deadlines_;
+  std::shared_ptr<Messenger> messenger_;
+  std::shared_ptr<SchedulerCalls> scheduler_calls_;
+  std::shared_ptr<FlowControl> push_flow_;
+  std::shared_ptr<FlowControl> pull_flow_;
+  SegmenterPool segmenters_;
+  SegmentCounters segment_counters_;
+
+  mutable Mutex mu_;
+  mutable CondVar changed_;
+  // Null before Join and once it has finished.
+  Callback joining_ PAWL_GUARDED_BY(mu_);
+  std::optional<DeadlineQueue::Id> join_timer_ PAWL_GUARDED_BY(mu_);
+  JobState job_state_ PAWL_GUARDED_BY(mu_) = STARTING;
+  bool failed_ PAWL_GUARDED_BY(mu_) = false;
+  bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
+  WorkerProgress progress_ PAWL_GUARDED_BY(mu_);
+  uint64_t calls_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::btree_map<uint32_t, std::shared_ptr<SessionImpl>> logical_workers_ PAWL_GUARDED_BY(mu_);
+  std::shared_ptr<SessionImpl> free_running_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SESSION_CLIENT_CORE_H_

@@ -1,0 +1,80 @@
+#include "client_lib/session/key_groups.h"
+
+#include "client_lib/base/partitioner.h"
+
+namespace pawl {
+
+void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions,
+                      bool distinct) {
+  const uint32_t count = static_cast<uint32_t>(keys.size());
+  partition_of_.resize(count);
+  end_of_.assign(partitions, 0);
+  for (uint32_t position = 0; position < count; ++position) {
+    const uint32_t partition = PartitionOf(table, keys[position], partitions);
+    partition_of_[position] = partition;
+    ++end_of_[partition];
+  }
+
+  groups_.clear();
+  uint32_t begin = 0;
+  for (uint32_t partition = 0; partition < partitions; ++partition) {
+    const uint32_t size = end_of_[partition];
+    end_of_[partition] = begin;
+    if (size > 0) groups_.push_back(Group{partition, begin, begin + size});
+    begin += size;
+  }
+
+  keys_.resize(count);
+  first_.resize(count);
+  for (uint32_t position = 0; position < count; ++position) {
+    const uint32_t index = end_of_[partition_of_[position]]++;
+    keys_[index] = keys[position];
+    first_[index] = position;
+  }
+  has_duplicates_ = false;
+  if (!distinct) RemoveDuplicates();
+}
+
+// Group by group, so that the map stays in the processor's cache.
+void KeyGroups::RemoveDuplicates() {
+  uint32_t out = 0;
+  for (Group& group : groups_) {
+    const uint32_t begin = out;
+    index_of_.clear();
+    index_of_.reserve(group.end - group.begin);
+    for (uint32_t i = group.begin; i < group.end; ++i) {
+      const uint64_t key = keys_[i];
+      const uint32_t position = first_[i];
+      const auto [it, is_new] = index_of_.try_emplace(key, out);
+      if (is_new) {
+        keys_[out] = key;
+        first_[out] = position;
+        if (has_duplicates_) last_[out] = position;
+        ++out;
+        continue;
+      }
+      if (!has_duplicates_) {
+        // The first one found: until here every key has one position.
+        has_duplicates_ = true;
+        next_.assign(partition_of_.size(), kNone);
+        last_ = first_;
+      }
+      next_[last_[it->second]] = position;
+      last_[it->second] = position;
+    }
+    group.begin = begin;
+    group.end = out;
+  }
+  keys_.resize(out);
+  first_.resize(out);
+}
+
+size_t KeyGroups::capacity_bytes() const {
+  return groups_.capacity() * sizeof(Group) + keys_.capacity() * sizeof(uint64_t) +
+         (first_.capacity() + next_.capacity() + partition_of_.capacity() + end_of_.capacity() +
+          last_.capacity()) *
+             sizeof(uint32_t) +
+         index_of_.capacity() * (sizeof(uint64_t) * 2 + 1);
+}
+
+}  // namespace pawl

@@ -1,0 +1,70 @@
+// The keys of one call to one sparse table, by partition.
+#ifndef PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_
+#define PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+
+namespace pawl {
+
+// The distinct keys of a list, grouped by partition in ascending order, within a
+// partition in the order of their first occurrence; and where each of them occurs.
+// The result is a function of (table, keys, partitions) alone: a step that is computed
+// again gives the same groups. Reusable, to save allocations; not thread-safe.
+class KeyGroups {
+ public:
+  struct Group {
+    uint32_t partition;
+    // Of the distinct keys: [begin, end) in keys().
+    uint32_t begin;
+    uint32_t end;
+  };
+
+  // `distinct`: no key comes twice, by the caller's word. REQUIRES: partitions > 0, keys.size() <
+  // 2^31.
+  void Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct);
+
+  // Those that have keys.
+  absl::Span<const Group> groups() const { return groups_; }
+  absl::Span<const uint64_t> keys() const { return keys_; }
+
+  // Calls visit(position in the list) for each occurrence of keys()[index], in ascending order.
+  template <typename Visit>
+  void ForEachPosition(uint32_t index, Visit visit) const {
+    uint32_t position = first_[index];
+    visit(position);
+    if (!has_duplicates_) return;
+    while ((position = next_[position]) != kNone) visit(position);
+  }
+
+  // Of the first occurrence.
+  uint32_t first_position(uint32_t index) const { return first_[index]; }
+  bool has_duplicates() const { return has_duplicates_; }
+  // Of the memory that is kept for the next use.
+  size_t capacity_bytes() const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  void RemoveDuplicates();
+
+  std::vector<Group> groups_;
+  std::vector<uint64_t> keys_;
+  std::vector<uint32_t> first_;  // by index in keys_
+  bool has_duplicates_ = false;
+  std::vector<uint32_t> next_;  // by position; only filled if has_duplicates_
+
+  // Scratch.
+  std::vector<uint32_t> partition_of_;  // by position
+  std::vector<uint32_t> end_of_;        // by partition
+  std::vector<uint32_t> last_;          // by index in keys_
+  absl::flat_hash_map<uint64_t, uint32_t> index_of_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_

@@ -1,0 +1,331 @@
+#include "client_lib/session/messenger.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/random_number.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/attached_routing.h"
+#include "client_lib/rpc/transfer_time.h"
+
+namespace pawl {
+namespace {
+
+// Newer than any.
+constexpr uint64_t kEveryEpoch = UINT64_MAX;
+
+absl::Status OutOfTime(const Call& call, const absl::Status& last_error) {
+  return absl::DeadlineExceededError(
+      absl::StrCat(call.terms.name, " was not done before its deadline; ",
+                   last_error.ok() ? "no server has answered"
+                                   : absl::StrCat("the last attempt: ", last_error.ToString()),
+                   "; `pawlctl nodes` shows who is away; CallOptions::timeout or "
+                   "ClientOptions::call_timeout gives it longer"));
+}
+
+absl::Status NoPrimary(uint32_t partition, uint64_t epoch) {
+  return absl::UnavailableError(absl::StrCat("partition ", partition,
+                                             " has no primary in routing epoch ", epoch,
+                                             "; its servers are away"));
+}
+
+}  // namespace
+
+void Messenger::Fail(const absl::Status& why) {
+  std::vector<std::shared_ptr<FlowControl>> flows;
+  {
+    MutexLock lock(mu_);
+    if (!failure_.ok()) return;
+    failure_ = why;
+    for (const auto& [address, pair] : flows_) {
+      // Made when first used: a client may only pull.
+      if (pair.push != nullptr) flows.push_back(pair.push);
+      if (pair.pull != nullptr) flows.push_back(pair.pull);
+    }
+  }
+  transport_.Shutdown();
+  for (const std::shared_ptr<FlowControl>& flow : flows) flow->Open();
+  WakeWaiting(kEveryEpoch);
+}
+
+absl::Status Messenger::failure() const {
+  MutexLock lock(mu_);
+  return failure_;
+}
+
+std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Method method) {
+  MutexLock lock(mu_);
+  Flows& flows = flows_[address];
+  std::shared_ptr<FlowControl>& flow = method == Method::kPull ? flows.pull : flows.push;
+  if (flow == nullptr) {
+    // What waits here belongs to calls, whose number is bounded.
+    flow = std::make_shared<FlowControl>(kMaxBytesInFlightPerServer, SIZE_MAX, deadlines_,
+                                         kMaxMessagesPerServer);
+    if (!failure_.ok()) flow->Open();
+  }
+  return flow;
+}
+
+void Messenger::Send(std::shared_ptr<Message> message) {
+  const std::shared_ptr<const Routing> routing = router_.current();
+  const size_t server = routing->primary(message->partitions[0]);
+  const bool one_server =
+      std::all_of(message->partitions.begin(), message->partitions.end(),
+                  [&](uint32_t partition) { return routing->primary(partition) == server; });
+  if (one_server && server != Routing::kNoServer) {
+    SendTo(routing->address(server), routing->epoch(), std::move(message));
+    return;
+  }
+  if (one_server) {
+    const Call& call = *message->call;
+    absl::Status error = failure();
+    if (error.ok() && clock_.Now() >= call.terms.deadline)
+      error = OutOfTime(call, message->last_error);
+    if (!error.ok()) {
+      message->call->MessageDone(error);
+      return;
+    }
+    message->last_error = NoPrimary(message->partitions[0], routing->epoch());
+    WaitForRouting(call.terms.deadline, routing->epoch(),
+                   [self = shared_from_this(), message = std::move(message)]() mutable {
+                     self->Send(std::move(message));
+                   });
+    return;
+  }
+  std::vector<std::shared_ptr<Message>> parts(routing->servers());
+  std::shared_ptr<Message> nowhere;
+  int count = 0;
+  for (size_t i = 0; i < message->partitions.size(); ++i) {
+    const size_t to = routing->primary(message->partitions[i]);
+    std::shared_ptr<Message>& part = to == Routing::kNoServer ? nowhere : parts[to];
+    if (part == nullptr) {
+      ++count;
+      part = std::make_shared<Message>();
+      part->call = message->call;
+      part->retries = message->retries;
+      part->last_error = message->last_error;
+    }
+    part->partitions.push_back(message->partitions[i]);
+    if (message->segments.empty()) continue;
+    part->bytes += message->segments[i].bytes;
+    part->segments.push_back(std::move(message->segments[i]));
+  }
+  message->call->AddMessages(count - 1);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] != nullptr) SendTo(routing->address(i), routing->epoch(), std::move(parts[i]));
+  }
+  if (nowhere != nullptr) Send(std::move(nowhere));
+}
+
+void Messenger::SendTo(const std::string& address, uint64_t epoch,
+                       std::shared_ptr<Message> message) {
+  const Call& call = *message->call;
+  std::shared_ptr<FlowControl> flow = FlowTo(address, call.terms.method);
+  const bool granted = flow->Acquire(
+      call.terms.flow_step, message->bytes, call.terms.deadline,
+      [self = shared_from_this(), address, epoch, flow, message](absl::Status status) {
+        if (!status.ok()) {
+          message->call->MessageDone(
+              message->last_error.ok() ? status : OutOfTime(*message->call, message->last_error));
+          return;
+        }
+        self->Transmit(address, epoch, flow, message);
+      });
+  if (granted) Transmit(address, epoch, std::move(flow), std::move(message));
+}
+
+void Messenger::Transmit(const std::string& address, uint64_t epoch,
+                         std::shared_ptr<FlowControl> flow, std::shared_ptr<Message> message) {
+  const Call& call = *message->call;
+  const MonotonicDuration left = call.terms.deadline - clock_.Now();
+  absl::Status error = failure();
+  if (error.ok() && left <= MonotonicDuration::zero())
+    error = OutOfTime(*message->call, message->last_error);
+  if (!error.ok()) {
+    flow->Release(call.terms.flow_step, message->bytes);
+    message->call->MessageDone(error);
+    return;
+  }
+  if (const auto routing = router_.current();
+      routing->epoch() > epoch && !routing->Names(address)) {
+    // The server is gone since the message began to wait for its turn.
+    flow->Release(call.terms.flow_step, message->bytes);
+    Send(std::move(message));
+    return;
+  }
+
+  RequestHeader header = call.header;
+  header.set_epoch(epoch);
+  OutgoingMessage request = call.Encode(*message, header);
+
+  counters_.messages.fetch_add(1, std::memory_order_relaxed);
+  // All that is under way shares the connection; a message without bytes waits for none of it.
+  const size_t bytes_before_answer =
+      message->bytes == 0 ? 0 : std::max(flow->bytes_in_flight(), message->bytes);
+  MonotonicDuration timeout = kBulkDeadline + TransferTime(bytes_before_answer);
+  if (call.terms.may_park) timeout += kPendingDeadline;
+  CallServer(address, epoch, call.terms.method, std::move(request), std::min(timeout, left),
+             [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow),
+              message = std::move(message)](absl::Status status, IncomingMessage answer) mutable {
+               // First, so that the next message is on its way while this answer is taken.
+               flow->Release(message->call->terms.flow_step, message->bytes);
+               self->OnAnswer(epoch, sent, std::move(message), std::move(status),
+                              std::move(answer));
+             });
+}
+
+void Messenger::CallServer(std::string address, uint64_t epoch, Method method,
+                           OutgoingMessage request, MonotonicDuration timeout,
+                           Transport::Done done) {
+  // `done` may have the last reference, and be run here.
+  const std::shared_ptr<Messenger> self = shared_from_this();
+  transport_.Call(address, method, std::move(request), timeout, std::move(done));
+  // Whoever has adopted a newer routing meanwhile may have forgotten the address before this call
+  // was there.
+  if (const auto routing = router_.current();
+      routing->epoch() > epoch && !routing->Names(address)) {
+    transport_.Forget(address);
+  }
+}
+
+void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Message> message,
+                         absl::Status status, IncomingMessage answer) {
+  const std::shared_ptr<Call> call = message->call;
+  if (status.ok()) {
+    budget_.OnSuccess();
+    call->MessageDone(call->TakeAnswer(*message, answer));
+    return;
+  }
+  if (const absl::Status why = failure(); !why.ok()) {
+    call->MessageDone(why);
+    return;
+  }
+  if (call->terms.may_park && absl::IsDeadlineExceeded(status) &&
+      clock_.Now() - sent >= kPendingDeadline) {
+    // It has waited on the server for others. Nothing is lost, and nothing to be learned from it.
+    message->last_error = absl::Status(status.code(), status.message());
+    Send(std::move(message));
+    return;
+  }
+  const RetryDecision decision = DecideRetry(status, message->retries, RandomNumber(), budget_);
+  if (decision.action == RetryAction::kGiveUp) {
+    call->MessageDone(status);
+    return;
+  }
+  ++message->retries;
+  message->last_error = absl::Status(status.code(), status.message());
+  counters_.retries.fetch_add(1, std::memory_order_relaxed);
+  if (decision.action == RetryAction::kReroute && AdoptRouting(status, epoch)) {
+    Send(std::move(message));
+    return;
+  }
+  const MonotonicTime next = clock_.Now() + decision.delay;
+  if (next >= call->terms.deadline) {
+    call->MessageDone(OutOfTime(*call, status));
+    return;
+  }
+  WaitForRouting(next, epoch, [self = shared_from_this(), message = std::move(message)]() mutable {
+    self->Send(std::move(message));
+  });
+}
+
+absl::Status Messenger::Adopt(const RoutingTable& table) {
+  const std::shared_ptr<const Routing> before = router_.current();
+  PAWL_ASSIGN_OR_RETURN(const bool is_newer, router_.Adopt(table));
+  if (!is_newer) return absl::OkStatus();
+  if (before != nullptr) {
+    counters_.routing_changes.fetch_add(1, std::memory_order_relaxed);
+    // By what is current at each deed: another thread may adopt a newer one meanwhile, which names
+    // it again.
+    for (const std::string& address : before->primary_addresses()) {
+      const std::shared_ptr<const Routing> now = router_.current();
+      const std::vector<std::string>& still = now->primary_addresses();
+      if (std::find(still.begin(), still.end(), address) == still.end())
+        transport_.CancelCalls(address);
+    }
+    ForgetServers(*before, *router_.current());
+  }
+  WakeWaiting(router_.current()->epoch());
+  return absl::OkStatus();
+}
+
+void Messenger::ForgetServers(const Routing& before, const Routing& now) {
+  absl::btree_set<std::string> gone;
+  for (const std::string& address : before.addresses()) {
+    if (!now.Names(address)) gone.insert(address);
+  }
+  {
+    MutexLock lock(mu_);
+    for (auto it = flows_.begin(); it != flows_.end();) {
+      // What waits in it goes on as what is under way ends.
+      if (now.Names(it->first)) {
+        ++it;
+        continue;
+      }
+      gone.insert(it->first);
+      it = flows_.erase(it);
+    }
+  }
+  for (const std::string& address : gone) {
+    if (!router_.current()->Names(address)) transport_.Forget(address);
+  }
+}
+
+bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {
+  // A table that is refused changes nothing; the message goes again by the current one. One without
+  // partitions says that there is a newer one, too large for an error: it comes from the scheduler
+  // by itself.
+  if (const std::optional<RoutingTable> table = AttachedRouting(error)) Adopt(*table).IgnoreError();
+  return router_.current()->epoch() > epoch;
+}
+
+void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch,
+                               absl::AnyInvocable<void()> again) {
+  uint64_t id;
+  {
+    MutexLock lock(mu_);
+    id = next_waiting_++;
+    // Under the lock, so that whoever takes what waits finds the timer there.
+    const DeadlineQueue::Id timer = deadlines_->Add(until, [self = shared_from_this(), id] {
+      absl::AnyInvocable<void()> expired;
+      {
+        MutexLock lock(self->mu_);
+        const auto it = self->waiting_.find(id);
+        if (it == self->waiting_.end()) return;
+        expired = std::move(it->second.again);
+        self->waiting_.erase(it);
+      }
+      expired();
+    });
+    waiting_.emplace(id, Waiting{timer, epoch, std::move(again)});
+  }
+  // What came before it waited has woken others.
+  if (const uint64_t newest = router_.current()->epoch(); newest > epoch) WakeWaiting(newest);
+  if (!failure().ok()) WakeWaiting(kEveryEpoch);
+}
+
+void Messenger::WakeWaiting(uint64_t epoch) {
+  std::vector<Waiting> awake;
+  {
+    MutexLock lock(mu_);
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (it->second.epoch >= epoch) {
+        ++it;
+        continue;
+      }
+      awake.push_back(std::move(it->second));
+      it = waiting_.erase(it);
+    }
+  }
+  for (Waiting& waiting : awake) {
+    deadlines_->Remove(waiting.timer);
+    waiting.again();
+  }
+}
+
+}  // namespace pawl

@@ -1,0 +1,215 @@
+#include "client_lib/session/messenger.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/call.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::seconds;
+
+// Holds calls until the test ends them.
+class HeldTransport final : public Transport {
+ public:
+  struct HeldCall {
+    std::string address;
+    Done done;
+  };
+
+  void Call(const std::string& address, Method, OutgoingMessage, MonotonicDuration,
+            Done done) override {
+    if (before_call != nullptr) std::exchange(before_call, nullptr)();
+    calls.push_back({address, std::move(done)});
+  }
+  void CancelCalls(const std::string& address) override { cancelled.push_back(address); }
+  void Forget(const std::string& address) override { forgotten.push_back(address); }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    delays.push_back(delay);
+    actions.push_back(std::move(action));
+  }
+  void Shutdown() override {}
+
+  void EndFirst(const absl::Status& status) {
+    HeldCall call = std::move(calls.front());
+    calls.pop_front();
+    call.done(status, IncomingMessage());
+  }
+
+  // Once: what another thread does while the next call is on its way here.
+  std::function<void()> before_call;
+  std::deque<HeldCall> calls;
+  std::vector<std::string> cancelled;
+  std::vector<std::string> forgotten;
+  std::vector<MonotonicDuration> delays;
+  std::deque<absl::AnyInvocable<void()>> actions;
+};
+
+class CountedCall final : public Call {
+ public:
+  CountedCall(MonotonicTime deadline, bool may_park)
+      : Call({.method = Method::kPush,
+              .name = "the push",
+              .deadline = deadline,
+              .may_park = may_park},
+             RequestHeader()) {}
+  OutgoingMessage Encode(const Message&, const RequestHeader&) const override { return {}; }
+  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override {
+    return absl::OkStatus();
+  }
+  void Finish(const absl::Status& status) override { statuses.push_back(status); }
+
+  std::vector<absl::Status> statuses;
+};
+
+class MessengerTest : public testing::Test {
+ protected:
+  // Partition p is on the p-th of the addresses.
+  void Adopt(uint64_t epoch, const std::vector<std::string>& addresses,
+             const std::vector<uint32_t>& primaries = {0, 1}) {
+    RoutingTable table;
+    table.set_job_id(7);
+    table.set_epoch(epoch);
+    for (const std::string& address : addresses) table.add_servers()->set_address(address);
+    for (const uint32_t primary : primaries) table.add_primary(primary);
+    ASSERT_TRUE(messenger_->Adopt(table).ok());
+  }
+
+  std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_park = false) {
+    auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_park);
+    auto message = std::make_shared<Message>();
+    message->call = call;
+    message->partitions = {partition};
+    message->segments.resize(1);
+    message->segments[0].bytes = bytes;
+    message->bytes = bytes;
+    messenger_->Send(std::move(message));
+    return call;
+  }
+
+  std::vector<std::string> Addresses() const {
+    std::vector<std::string> addresses;
+    for (const HeldTransport::HeldCall& call : transport_.calls) addresses.push_back(call.address);
+    return addresses;
+  }
+
+  // Calls under way keep the messenger, which keeps those that wait for their turn.
+  void TearDown() override {
+    while (!transport_.calls.empty())
+      transport_.EndFirst(absl::InvalidArgumentError("the test is over"));
+  }
+
+  SimulatedClock clock_;
+  HeldTransport transport_;
+  Router router_{7};
+  std::shared_ptr<DeadlineQueue> deadlines_ = std::make_shared<DeadlineQueue>(transport_, clock_);
+  std::shared_ptr<Messenger> messenger_ =
+      std::make_shared<Messenger>(transport_, clock_, router_, deadlines_);
+};
+
+TEST_F(MessengerTest,
+       CallsToServersThatAreNoPrimariesAreCancelledAndAddressesThatAreNotNamedForgotten) {
+  Adopt(1, {"a", "b", "c"});
+  EXPECT_TRUE(transport_.forgotten.empty());
+  Adopt(2, {"a", "b", "d"}, {0, 0});
+  EXPECT_EQ(transport_.cancelled, std::vector<std::string>{"b"});
+  EXPECT_EQ(transport_.forgotten, std::vector<std::string>{"c"});
+  Adopt(3, {"b", "d"});
+  EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"c", "a"}));
+}
+
+TEST_F(MessengerTest, ACallToAnAddressThatIsForgottenMeanwhileIsForgottenToo) {
+  Adopt(1, {"a", "b"});
+  transport_.before_call = [&] { Adopt(2, {"c", "b"}); };
+  Push(0);
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
+  EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"a", "a"}))
+      << "the second time with the call";
+}
+
+TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {
+  Adopt(1, {"a", "b"});
+  const auto first = Push(0, kMaxBytesInFlightPerServer);
+  const auto second = Push(0);
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
+  Adopt(2, {"c", "b"});
+  transport_.EndFirst(absl::CancelledError("the call was cancelled"));
+  // Each of them, at once; in the order of their turns at the new one.
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
+  transport_.EndFirst(absl::OkStatus());
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
+  transport_.EndFirst(absl::OkStatus());
+  for (const auto& call : {first, second})
+    EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
+}
+
+TEST_F(MessengerTest, AFailureUnderAnOldEpochWakesNobodyWhoseAttemptWasUnderTheNewest) {
+  Adopt(1, {"a", "b"});
+  Push(0);
+  Adopt(2, {"a", "b"});
+  Push(1);
+  Push(0);
+  std::swap(transport_.calls[0], transport_.calls[1]);
+  transport_.EndFirst(absl::UnavailableError("busy"));
+  EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "a"}));
+  transport_.EndFirst(absl::UnavailableError("gone"));
+  // It goes at once, by the newer routing; the one to b stays in its pause.
+  EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "a"}));
+  transport_.EndFirst(absl::UnavailableError("busy"));
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
+  // Whatever has tried the routing before goes when there is newer one.
+  Adopt(3, {"c", "d"});
+  EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "d", "c"}));
+}
+
+TEST_F(MessengerTest, WhatHasWaitedOnTheServerForOthersIsAskedAgainAtOnceAndSpendsNoRetry) {
+  Adopt(1, {"a", "b"});
+  const auto pending = Push(0, 1, /*may_park=*/true);
+  for (int i = 0; i < 2 * RetryBudget::kMaxTokens; ++i) {
+    clock_.Advance(seconds(11));
+    transport_.EndFirst(absl::DeadlineExceededError("it waits for a step"));
+    ASSERT_EQ(Addresses(), std::vector<std::string>{"a"}) << i;
+  }
+  EXPECT_EQ(messenger_->counters().retries, 0u);
+  // The budget is still there: soon, but not at once.
+  transport_.delays.clear();
+  transport_.EndFirst(absl::UnavailableError("the server is gone"));
+  EXPECT_TRUE(Addresses().empty());
+  ASSERT_EQ(transport_.delays.size(), 1u);
+  EXPECT_LT(transport_.delays[0], kMaxBackoff / 2);
+  EXPECT_EQ(messenger_->counters().retries, 1u);
+  EXPECT_TRUE(pending->statuses.empty());
+}
+
+TEST_F(MessengerTest, ACallThatIsLostBeforeItCanHaveWaitedIsARetry) {
+  Adopt(1, {"a", "b"});
+  const auto pending = Push(0, 1, /*may_park=*/true);
+  clock_.Advance(seconds(1));
+  transport_.EndFirst(absl::DeadlineExceededError("lost"));
+  EXPECT_TRUE(Addresses().empty());
+  const auto other = Push(1);
+  clock_.Advance(seconds(11));
+  transport_.EndFirst(absl::DeadlineExceededError("lost"));
+  EXPECT_TRUE(Addresses().empty());
+  EXPECT_EQ(messenger_->counters().retries, 2u);
+}
+
+TEST_F(MessengerTest, WhatWaitsForOthersEndsAtTheCallsDeadline) {
+  Adopt(1, {"a", "b"});
+  const auto pending = Push(0, 1, /*may_park=*/true);
+  clock_.Advance(seconds(3600));
+  transport_.EndFirst(absl::DeadlineExceededError("it waits for a step"));
+  ASSERT_EQ(pending->statuses.size(), 1u);
+  EXPECT_EQ(pending->statuses[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Addresses().empty());
+}
+
+}  // namespace
+}  // namespace pawl

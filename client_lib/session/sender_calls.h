@@ -1,0 +1,75 @@
+// The calls of a SessionImpl that are under way.
+#ifndef PAWL_CLIENT_LIB_SESSION_SENDER_CALLS_H_
+#define PAWL_CLIENT_LIB_SESSION_SENDER_CALLS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "client_lib/call.h"
+#include "client_lib/session/segments.h"
+#include "client_lib/session/session_impl.h"
+
+namespace pawl {
+
+// Gives its cuts and its bytes back when it ends, and tells its session.
+class SessionImpl::PushCall final : public Call, public std::enable_shared_from_this<PushCall> {
+ public:
+  PushCall(std::shared_ptr<SessionImpl> session, absl::Span<const PushItem> items, uint64_t step,
+           MonotonicTime deadline, Callback done);
+
+  size_t bytes() const { return bytes_; }
+  void set_granted() { granted_ = true; }
+  void set_ahead(std::list<Ahead>::iterator ahead) { ahead_ = ahead; }
+
+  // Cuts all items; the most segments that a partition gets.
+  uint64_t CutItems(uint32_t partitions);
+
+  // Numbers the segments and sends them; gathering the rows of one message while the one before is
+  // on its way.
+  void SendSegments(std::vector<uint64_t>& next_ordinal);
+
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override;
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override;
+  void Finish(const absl::Status& status) override;
+
+ private:
+  const std::shared_ptr<SessionImpl> session_;
+  const std::vector<PushItem> items_;
+  Callback done_;
+  size_t bytes_ = 0;
+  bool granted_ = false;
+  std::optional<std::list<Ahead>::iterator> ahead_;
+  std::vector<std::unique_ptr<Segmenter>> cuts_;  // by item
+  uint64_t max_segments_of_partition_ = 0;
+};
+
+class SessionImpl::PullCall final : public Call, public std::enable_shared_from_this<PullCall> {
+ public:
+  PullCall(std::shared_ptr<SessionImpl> session, absl::Span<const PullItem> items, uint64_t step,
+           MonotonicTime deadline, Callback done);
+
+  size_t bytes() const { return bytes_; }
+  void set_granted() { granted_ = true; }
+
+  void SendSegments();
+
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override;
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override;
+  void Finish(const absl::Status& status) override;
+
+ private:
+  const std::shared_ptr<SessionImpl> session_;
+  const std::vector<PullItem> items_;
+  Callback done_;
+  size_t bytes_ = 0;
+  bool granted_ = false;
+  std::vector<std::unique_ptr<Segmenter>> cuts_;  // by item
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SESSION_SENDER_CALLS_H_

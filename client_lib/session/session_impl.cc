@@ -1,0 +1,428 @@
+#include "client_lib/session/session_impl.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
+#include "client_lib/session/check_items.h"
+#include "client_lib/session/messenger.h"
+#include "client_lib/session/sender_calls.h"
+#include "client_lib/session/step_calls.h"
+
+namespace pawl {
+namespace {
+
+static_assert(kMaxSegmentsAhead <= kPushWindow, "servers refuse what is further ahead");
+
+absl::Status TooManyWait() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(kMaxWaitingCalls,
+                   " calls of this session wait for their turn, which is the limit; wait for some "
+                   "of them first"));
+}
+
+absl::Status NoTurn() {
+  return absl::DeadlineExceededError(
+      "the call's turn in its session did not come before its deadline");
+}
+
+}  // namespace
+
+SessionImpl::SessionImpl(std::shared_ptr<ClientCore> core, const Identity& identity)
+    : core_(std::move(core)),
+      identity_(identity),
+      next_ordinal_(core_->router().current()->partitions()),
+      ordinals_of_step_(identity.first_step),
+      step_(identity.first_step),
+      active_step_(identity.first_step) {}
+
+RequestHeader SessionImpl::Header(uint64_t step) const {
+  RequestHeader header;
+  header.set_job_id(core_->registration().job_id());
+  header.set_incarnation(identity_.incarnation != 0 ? identity_.incarnation
+                                                    : core_->registration().incarnation());
+  if (identity_.rank) {
+    header.set_logical_worker(*identity_.rank);
+    header.set_step(step);
+  } else if (identity_.client) {
+    header.set_client(*identity_.client);
+  }
+  return header;
+}
+
+uint64_t SessionImpl::step() const {
+  MutexLock lock(mu_);
+  return step_;
+}
+
+void SessionImpl::Push(absl::Span<const PushItem> items, const CallOptions& options,
+                       Callback done) {
+  absl::Status refused = CheckItems(items);
+  if (refused.ok() && !identity_.rank && !identity_.client) {
+    refused = absl::FailedPreconditionError(
+        "a WORKER_ROLE client has no free-running pushes; push through OpenLogicalWorker, or "
+        "connect with CLIENT_ROLE");
+  }
+  Enqueue(std::move(refused), options, std::move(done),
+          [&](Operation& operation, Callback& counted) PAWL_REQUIRES(mu_) {
+            operation.step = step_;
+            operation.push = std::make_shared<PushCall>(shared_from_this(), items, step_,
+                                                        operation.deadline, std::move(counted));
+          });
+}
+
+void SessionImpl::EndStep(const CallOptions& options, Callback done) {
+  absl::Status refused;
+  if (!identity_.rank)
+    refused =
+        absl::FailedPreconditionError("a free-running client has no steps; use OpenLogicalWorker");
+  Enqueue(std::move(refused), options, std::move(done),
+          [&](Operation& operation, Callback& counted) PAWL_REQUIRES(mu_) {
+            operation.step = step_++;
+            operation.done = std::move(counted);
+          });
+}
+
+void SessionImpl::Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
+                          absl::FunctionRef<void(Operation&, Callback&)> fill) {
+  Callback done = core_->Count(std::move(user_done));
+  uint64_t id = 0;
+  {
+    MutexLock lock(mu_);
+    if (refused.ok() && !closed_.ok()) refused = closed_;
+    if (refused.ok() && operations_.size() >= kMaxWaitingCalls) refused = TooManyWait();
+    if (refused.ok()) {
+      Operation& operation = operations_.emplace_back();
+      operation.deadline = core_->Deadline(options);
+      operation.id = id = next_id_++;
+      fill(operation, done);
+    } else if (identity_.rank && closed_.ok()) {
+      // Or the step might be ended without it, by a caller who looks at the results later.
+      closed_ = refused;
+    }
+  }
+  if (!refused.ok()) {
+    done(refused);
+    return;
+  }
+  Pump();
+  WatchDeadline(id);
+}
+
+void SessionImpl::Pull(absl::Span<const PullItem> items, const CallOptions& options,
+                       Callback user_done) {
+  Callback done = core_->Count(std::move(user_done));
+  absl::Status refused = CheckItems(items);
+  std::shared_ptr<PullCall> pull;
+  const auto take_in = [&](uint64_t step) {
+    pull = std::make_shared<PullCall>(shared_from_this(), items, step, core_->Deadline(options),
+                                      std::move(done));
+  };
+  if (refused.ok()) {
+    MutexLock lock(mu_);
+    const bool waits = identity_.rank && !options.step && step_ > active_step_;
+    if (!closed_.ok()) {
+      refused = closed_;
+    } else if (waits && waiting_pulls_.size() >= kMaxWaitingCalls) {
+      refused = TooManyWait();
+    } else {
+      take_in(identity_.rank ? options.step.value_or(step_) : 0);
+      if (waits) {
+        const uint64_t id = next_id_++;
+        const DeadlineQueue::Id timer = core_->deadlines().Add(
+            pull->terms.deadline, [self = shared_from_this(), id] { self->ExpirePull(id); });
+        waiting_pulls_.push_back({std::move(pull), id, timer});
+        return;
+      }
+    }
+  }
+  if (!refused.ok()) {
+    done(refused);
+    return;
+  }
+  StartPull(std::move(pull));
+}
+
+void SessionImpl::PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
+                           const CallOptions& options, Callback done) {
+  const MonotonicTime deadline = core_->Deadline(options);
+  CallOptions pull_options;
+  if (identity_.rank) pull_options.step = step();
+  Push(pushes, options,
+       [this, pulls = std::vector<PullItem>(pulls.begin(), pulls.end()), deadline, pull_options,
+        done = std::move(done)](absl::Status status) mutable {
+         if (!status.ok()) {
+           done(std::move(status));
+           return;
+         }
+         pull_options.timeout = deadline - core_->clock().Now();
+         Pull(pulls, pull_options, std::move(done));
+       });
+}
+
+void SessionImpl::StartPull(std::shared_ptr<PullCall> pull) {
+  const bool granted =
+      core_->pull_flow().Acquire(pull->terms.flow_step, pull->bytes(), pull->terms.deadline,
+                                 [pull](const absl::Status& status) {
+                                   if (status.ok()) {
+                                     pull->set_granted();
+                                     pull->SendSegments();
+                                   } else {
+                                     pull->MessageDone(status);
+                                   }
+                                 });
+  if (!granted) return;
+  pull->set_granted();
+  pull->SendSegments();
+}
+
+void SessionImpl::Pump() {
+  {
+    MutexLock lock(mu_);
+    if (pumping_) {
+      pump_again_ = true;
+      return;
+    }
+    pumping_ = true;
+  }
+  for (;;) {
+    while (PumpOne()) {
+    }
+    MutexLock lock(mu_);
+    if (!pump_again_) {
+      pumping_ = false;
+      return;
+    }
+    pump_again_ = false;
+  }
+}
+
+bool SessionImpl::PumpOne() {
+  Operation operation;
+  std::shared_ptr<PushCall> granted;
+  {
+    MutexLock lock(mu_);
+    if (granted_ != nullptr) {
+      granted = granted_;
+    } else {
+      if (waits_for_bytes_ || ending_step_ || operations_.empty()) return false;
+      Operation& head = operations_.front();
+      if (identity_.rank && head.step > active_step_) return false;
+      const bool ends_step = head.push == nullptr;
+      // A step that lacks a push is never ended; Fail will answer the call.
+      if (ends_step && (!ahead_.empty() || !broken_.ok())) return false;
+      operation = std::move(head);
+      operations_.pop_front();
+      if (operation.timer) core_->deadlines().Remove(*operation.timer);
+      (ends_step ? ending_step_ : waits_for_bytes_) = true;
+    }
+  }
+  if (granted != nullptr) return SendGranted(granted);
+  if (operation.push == nullptr) {
+    BeginOrdinals(operation.step);
+    std::vector<uint32_t> partitions(next_ordinal_.size());
+    std::iota(partitions.begin(), partitions.end(), 0);
+    pawl::EndStep(core_->messenger(), Header(operation.step), std::move(partitions), next_ordinal_,
+                  operation.deadline,
+                  [self = shared_from_this(), step = operation.step,
+                   done = std::move(operation.done)](const absl::Status& status) mutable {
+                    self->OnStepEnded(step, status);
+                    done(status);
+                    done = nullptr;
+                    self->Pump();
+                  });
+    return true;
+  }
+  const std::shared_ptr<PushCall> push = operation.push;
+  if (core_->push_flow().Acquire(push->terms.flow_step, push->bytes(), push->terms.deadline,
+                                 [self = shared_from_this(), push](const absl::Status& status) {
+                                   self->OnPushGranted(status, push);
+                                   self->Pump();
+                                 })) {
+    OnPushGranted(absl::OkStatus(), push);
+    return true;
+  }
+  // It may have been granted by now.
+  return true;
+}
+
+void SessionImpl::OnPushGranted(const absl::Status& status, std::shared_ptr<PushCall> push) {
+  if (status.ok()) push->set_granted();
+  {
+    MutexLock lock(mu_);
+    waits_for_bytes_ = false;
+    BreakLocked(status);
+    if (status.ok()) {
+      granted_ = std::move(push);
+      return;
+    }
+  }
+  push->MessageDone(status);
+}
+
+bool SessionImpl::SendGranted(const std::shared_ptr<PushCall>& push) {
+  const uint64_t segments = push->CutItems(static_cast<uint32_t>(next_ordinal_.size()));
+  absl::Status refused;
+  {
+    MutexLock lock(mu_);
+    if (!broken_.ok()) {
+      refused = broken_;
+    } else if (segments > kMaxSegmentsAhead) {
+      refused = absl::InvalidArgumentError(
+          absl::StrCat("the push has ", segments, " segments in one partition; the limit is ",
+                       kMaxSegmentsAhead, "; make several calls, or give the job more partitions"));
+    } else if (!ahead_.empty() && segments_ahead_ + segments > kMaxSegmentsAhead) {
+      if (!granted_timer_.has_value()) {
+        granted_timer_ = core_->deadlines().Add(
+            push->terms.deadline, [self = shared_from_this(), push] { self->ExpireGranted(push); });
+      }
+      return false;
+    } else {
+      segments_ahead_ += segments;
+      push->set_ahead(ahead_.insert(ahead_.end(), Ahead{segments, false}));
+    }
+    granted_ = nullptr;
+    if (granted_timer_.has_value())
+      core_->deadlines().Remove(*std::exchange(granted_timer_, std::nullopt));
+  }
+  if (!refused.ok()) {
+    push->MessageDone(refused);
+    return true;
+  }
+  if (identity_.rank) BeginOrdinals(push->terms.flow_step);
+  push->SendSegments(next_ordinal_);
+  return true;
+}
+
+void SessionImpl::BeginOrdinals(uint64_t step) {
+  if (step == ordinals_of_step_) return;
+  std::fill(next_ordinal_.begin(), next_ordinal_.end(), 0);
+  ordinals_of_step_ = step;
+}
+
+void SessionImpl::OnPushDone(std::optional<std::list<Ahead>::iterator> ahead,
+                             const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    BreakLocked(status);
+    if (ahead) {
+      (*ahead)->done = true;
+      while (!ahead_.empty() && ahead_.front().done) {
+        segments_ahead_ -= ahead_.front().segments;
+        ahead_.pop_front();
+      }
+    }
+  }
+  if (!status.ok()) Fail(status);
+}
+
+void SessionImpl::OnStepEnded(uint64_t step, const absl::Status& status) {
+  if (!status.ok()) {
+    Fail(status);
+    return;
+  }
+  std::vector<WaitingPull> ready;
+  {
+    MutexLock lock(mu_);
+    ending_step_ = false;
+    active_step_ = step + 1;
+    const auto first_ready = std::stable_partition(
+        waiting_pulls_.begin(), waiting_pulls_.end(),
+        [step](const WaitingPull& pull) { return pull.pull->terms.flow_step > step + 1; });
+    std::move(first_ready, waiting_pulls_.end(), std::back_inserter(ready));
+    waiting_pulls_.erase(first_ready, waiting_pulls_.end());
+  }
+  for (WaitingPull& pull : ready) {
+    if (pull.timer) core_->deadlines().Remove(*pull.timer);
+    StartPull(std::move(pull.pull));
+  }
+}
+
+void SessionImpl::BreakLocked(const absl::Status& status) {
+  if (status.ok()) return;
+  if (broken_.ok()) broken_ = status;
+  if (closed_.ok()) closed_ = status;
+}
+
+void SessionImpl::Fail(const absl::Status& why) {
+  std::deque<Operation> operations;
+  std::vector<WaitingPull> pulls;
+  {
+    MutexLock lock(mu_);
+    BreakLocked(why);
+    operations.swap(operations_);
+    pulls.swap(waiting_pulls_);
+  }
+  for (Operation& operation : operations) {
+    if (operation.timer) core_->deadlines().Remove(*operation.timer);
+    if (operation.push != nullptr) {
+      operation.push->MessageDone(why);
+    } else {
+      operation.done(why);
+    }
+  }
+  for (WaitingPull& pull : pulls) {
+    if (pull.timer) core_->deadlines().Remove(*pull.timer);
+    pull.pull->MessageDone(why);
+  }
+  // A push that waited for older ones ends now.
+  Pump();
+}
+
+void SessionImpl::WatchDeadline(uint64_t id) {
+  MutexLock lock(mu_);
+  for (auto it = operations_.rbegin(); it != operations_.rend() && it->id >= id; ++it) {
+    if (it->id != id) continue;
+    it->timer = core_->deadlines().Add(
+        it->deadline, [self = shared_from_this(), id] { self->ExpireOperation(id); });
+  }
+}
+
+void SessionImpl::ExpireOperation(uint64_t id) {
+  const absl::Status status = NoTurn();
+  std::optional<Operation> expired;
+  {
+    MutexLock lock(mu_);
+    const auto it = std::find_if(operations_.begin(), operations_.end(),
+                                 [id](const Operation& operation) { return operation.id == id; });
+    if (it == operations_.end()) return;
+    BreakLocked(status);
+    expired = std::move(*it);
+    operations_.erase(it);
+  }
+  // What comes after it must not be done without it.
+  Fail(status);
+  if (expired->push != nullptr) {
+    expired->push->MessageDone(status);
+  } else {
+    expired->done(status);
+  }
+}
+
+void SessionImpl::ExpireGranted(const std::shared_ptr<PushCall>& push) {
+  {
+    MutexLock lock(mu_);
+    if (granted_ != push) return;
+    BreakLocked(NoTurn());
+  }
+  // Finds it broken, and refuses the push.
+  Pump();
+}
+
+void SessionImpl::ExpirePull(uint64_t id) {
+  std::shared_ptr<PullCall> pull;
+  {
+    MutexLock lock(mu_);
+    const auto it = std::find_if(waiting_pulls_.begin(), waiting_pulls_.end(),
+                                 [id](const WaitingPull& waiting) { return waiting.id == id; });
+    if (it == waiting_pulls_.end()) return;
+    pull = std::move(it->pull);
+    waiting_pulls_.erase(it);
+  }
+  pull->MessageDone(NoTurn());
+}
+
+}  // namespace pawl

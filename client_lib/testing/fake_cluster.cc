@@ -1,0 +1,553 @@
+#include "client_lib/testing/fake_cluster.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/elements.h"
+#include "client_lib/base/partitioner.h"
+#include "client_lib/base/status_macros.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kJobId = 0x1234;
+
+// Of the i-th registration.
+std::string NodeName(size_t i) { return absl::StrCat("client-", i); }
+uint64_t NodeIncarnation(size_t i) { return 7 + i; }
+
+IncomingMessage Incoming(std::string bytes) {
+  IncomingMessage message;
+  auto memory = std::make_shared<std::string>(std::move(bytes));
+  message.bytes.Append(memory->data(), memory->size());
+  message.owner = std::move(memory);
+  return message;
+}
+
+std::string Flat(const ByteView& view) {
+  std::string bytes(view.size(), '\0');
+  view.CopyTo(bytes.data());
+  return bytes;
+}
+
+OutgoingMessage Serialize(const google::protobuf::MessageLite& message) {
+  auto bytes = std::make_shared<std::string>(message.SerializeAsString());
+  OutgoingMessage out;
+  out.bytes.Append(bytes->data(), bytes->size());
+  out.owner = std::move(bytes);
+  return out;
+}
+
+template <typename T>
+std::vector<T> Unpack(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+std::vector<float> UnpackElements(ElementType type, const std::string& bytes, int32_t exponent) {
+  std::vector<float> values(bytes.size() / ElementBytes(type));
+  DecodeElements(type, bytes.data(), values.size(), values.data(), exponent);
+  return values;
+}
+
+}  // namespace
+
+uint64_t SenderNumber(const RequestHeader& header) {
+  return header.sender_case() == RequestHeader::kClient ? 1000000u + header.client()
+                                                        : header.logical_worker();
+}
+
+class FakeCluster::Server final : public RequestHandler {
+ public:
+  Server(FakeCluster& cluster, std::string name) : cluster_(cluster), name_(std::move(name)) {}
+  void Handle(Method method, IncomingMessage request, CallContext context, Reply reply) override {
+    cluster_.Handle(name_, method, std::move(request), std::move(reply));
+  }
+
+ private:
+  FakeCluster& cluster_;
+  const std::string name_;
+};
+
+class FakeCluster::Scheduler final : public ControlChannel {
+ public:
+  explicit Scheduler(FakeCluster& cluster) : cluster_(cluster), threads_(2) {}
+
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override {
+    threads_.After(MonotonicDuration::zero(),
+                   [this, method, bytes = Flat(request.bytes), done = std::move(done)]() mutable {
+                     if (method == "/pawl.Scheduler/GetRouting" && ParkRouting(bytes, done)) return;
+                     std::string answer;
+                     const absl::Status status = Answer(method, bytes, &answer);
+                     done(status, Incoming(std::move(answer)));
+                   });
+  }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    threads_.After(delay, std::move(action));
+  }
+  void Shutdown() override {
+    threads_.Hurry();
+    std::vector<PendingRouting> pending;
+    {
+      MutexLock lock(cluster_.mu_);
+      pending.swap(cluster_.pending_routing_);
+    }
+    for (PendingRouting& call : pending)
+      call.done(absl::CancelledError("shut down"), IncomingMessage());
+  }
+
+ private:
+  // False: it is to be answered now.
+  bool ParkRouting(const std::string& bytes, Transport::Done& done) {
+    GetRoutingRequest request;
+    MutexLock lock(cluster_.mu_);
+    if (cluster_.scheduler_down_ || !request.ParseFromString(bytes)) return false;
+    if (request.newer_than_epoch() == 0) return false;
+    if (cluster_.announce_ && request.newer_than_epoch() < cluster_.routing_.epoch()) return false;
+    cluster_.pending_routing_.push_back({request.newer_than_epoch(), std::move(done)});
+    return true;
+  }
+
+  // OK for a node in its present incarnation.
+  absl::Status CheckNode(const std::string& node, uint64_t incarnation) const
+      PAWL_REQUIRES(cluster_.mu_) {
+    for (size_t i = cluster_.first_known_; i < cluster_.registrations_.size(); ++i) {
+      if (node == NodeName(i) && incarnation == NodeIncarnation(i)) return absl::OkStatus();
+    }
+    return absl::AbortedError("no such node");
+  }
+
+  absl::Status Answer(const std::string& method, const std::string& bytes, std::string* answer) {
+    MutexLock lock(cluster_.mu_);
+    if (cluster_.scheduler_down_) return absl::UnavailableError("the scheduler is down");
+    if (method == "/pawl.Scheduler/Register") {
+      RegisterRequest request;
+      if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      cluster_.registrations_.push_back(request);
+      const auto earlier = static_cast<uint32_t>(cluster_.registrations_.size() - 1);
+      RegisterResponse response;
+      response.set_node(NodeName(earlier));
+      response.set_incarnation(NodeIncarnation(earlier));
+      response.set_job_id(kJobId);
+      response.mutable_job()->set_logical_workers(4);
+      response.set_heartbeat_interval_ms(10);
+      response.set_client(3 + earlier);
+      *answer = response.SerializeAsString();
+    } else if (method == "/pawl.Scheduler/GetRouting") {
+      *answer = cluster_.routing_.SerializeAsString();
+    } else if (method == "/pawl.Scheduler/Heartbeat") {
+      HeartbeatRequest request;
+      if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      PAWL_RETURN_IF_ERROR(CheckNode(request.node(), request.incarnation()));
+      ++cluster_.heartbeats_;
+      HeartbeatResponse response;
+      // Says nothing of newer routing, so that clients learn of it from servers alone.
+      response.set_job_state(cluster_.job_state_);
+      response.set_failure(cluster_.failure_);
+      *answer = response.SerializeAsString();
+    } else if (method == "/pawl.Scheduler/CreateTable") {
+      CreateTableRequest request;
+      if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      CreateTableResponse response;
+      *response.mutable_table() = request.table();
+      response.mutable_table()->set_id(static_cast<uint32_t>(cluster_.tables_.size()) + 1);
+      cluster_.tables_.push_back(response.table());
+      *answer = response.SerializeAsString();
+    } else if (method == "/pawl.Scheduler/ListTables") {
+      ListTablesResponse response;
+      for (const TableSpec& table : cluster_.tables_) *response.add_tables() = table;
+      *answer = response.SerializeAsString();
+    } else if (method == "/pawl.Scheduler/Barrier") {
+      BarrierRequest request;
+      if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      PAWL_RETURN_IF_ERROR(CheckNode(request.node(), request.incarnation()));
+    } else if (method == "/pawl.Scheduler/Goodbye") {
+      cluster_.goodbye_ = true;
+    }
+    return absl::OkStatus();
+  }
+
+  FakeCluster& cluster_;
+  ActionThreads threads_;
+};
+
+FakeCluster::FakeCluster(int servers, uint32_t partitions) {
+  routing_.set_job_id(kJobId);
+  routing_.set_epoch(1);
+  for (int i = 0; i < servers; ++i) {
+    ServerAddress& address = *routing_.add_servers();
+    address.set_node(absl::StrCat("server-", i));
+    address.set_address(absl::StrCat("server-", i));
+    servers_.push_back(std::make_unique<Server>(*this, address.address()));
+  }
+  for (uint32_t p = 0; p < partitions; ++p) routing_.add_primary(p % servers);
+  control_ = std::make_shared<Scheduler>(*this);
+  transport_ = std::make_shared<InProcessTransport>();
+  for (int i = 0; i < servers; ++i)
+    transport_->SetHandler(absl::StrCat("server-", i), servers_[i].get());
+}
+
+FakeCluster::~FakeCluster() {
+  transport_->Shutdown();
+  control_->Shutdown();
+}
+
+std::shared_ptr<ControlChannel> FakeCluster::control() { return control_; }
+
+void FakeCluster::SetIntercept(Intercept intercept) {
+  MutexLock lock(mu_);
+  intercept_ = std::move(intercept);
+}
+
+void FakeCluster::Hold(Method method) {
+  MutexLock lock(mu_);
+  holding_.insert(method);
+}
+
+void FakeCluster::Release(Method method) {
+  std::vector<Held> ready;
+  {
+    MutexLock lock(mu_);
+    holding_.erase(method);
+    for (size_t i = 0; i < held_.size();) {
+      if (held_[i].method == method) {
+        ready.push_back(std::move(held_[i]));
+        held_.erase(held_.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  }
+  for (Held& held : ready) held.answer();
+}
+
+size_t FakeCluster::held(Method method) const {
+  MutexLock lock(mu_);
+  return std::count_if(held_.begin(), held_.end(),
+                       [method](const Held& held) { return held.method == method; });
+}
+
+size_t FakeCluster::max_bytes_held() const {
+  MutexLock lock(mu_);
+  return max_bytes_held_;
+}
+
+void FakeCluster::MovePartitions(uint32_t shift) {
+  std::vector<PendingRouting> pending;
+  {
+    MutexLock lock(mu_);
+    routing_.set_epoch(routing_.epoch() + 1);
+    for (int p = 0; p < routing_.primary_size(); ++p) {
+      routing_.set_primary(p, (p + shift) % static_cast<uint32_t>(routing_.servers_size()));
+    }
+    pending = TakePendingRouting();
+  }
+  AnswerRouting(std::move(pending));
+}
+
+void FakeCluster::SetPrimary(uint32_t partition, std::optional<uint32_t> server) {
+  std::vector<PendingRouting> pending;
+  {
+    MutexLock lock(mu_);
+    routing_.set_epoch(routing_.epoch() + 1);
+    routing_.set_primary(static_cast<int>(partition), server.value_or(UINT32_MAX));
+    pending = TakePendingRouting();
+  }
+  AnswerRouting(std::move(pending));
+}
+
+void FakeCluster::AnnounceRouting() {
+  std::vector<PendingRouting> pending;
+  {
+    MutexLock lock(mu_);
+    announce_ = true;
+    pending = TakePendingRouting();
+  }
+  AnswerRouting(std::move(pending));
+}
+
+std::vector<FakeCluster::PendingRouting> FakeCluster::TakePendingRouting() {
+  std::vector<PendingRouting> ready;
+  if (!announce_ || scheduler_down_) return ready;
+  for (size_t i = 0; i < pending_routing_.size();) {
+    if (pending_routing_[i].newer_than < routing_.epoch()) {
+      ready.push_back(std::move(pending_routing_[i]));
+      pending_routing_.erase(pending_routing_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return ready;
+}
+
+void FakeCluster::AnswerRouting(std::vector<PendingRouting> pending) {
+  const std::string table = routing().SerializeAsString();
+  for (PendingRouting& call : pending) {
+    auto done = std::make_shared<Transport::Done>(std::move(call.done));
+    control_->After(MonotonicDuration::zero(),
+                    [done, table] { (*done)(absl::OkStatus(), Incoming(table)); });
+  }
+}
+
+void FakeCluster::MakeRefusalsBrief() {
+  MutexLock lock(mu_);
+  brief_ = true;
+}
+
+void FakeCluster::SetSchedulerDown(bool down) {
+  std::vector<PendingRouting> pending;
+  {
+    MutexLock lock(mu_);
+    scheduler_down_ = down;
+    if (down) pending.swap(pending_routing_);
+  }
+  for (PendingRouting& call : pending) {
+    auto done = std::make_shared<Transport::Done>(std::move(call.done));
+    control_->After(MonotonicDuration::zero(), [done] {
+      (*done)(absl::UnavailableError("the scheduler is down"), IncomingMessage());
+    });
+  }
+}
+
+void FakeCluster::ForgetNodes() {
+  MutexLock lock(mu_);
+  first_known_ = registrations_.size();
+}
+
+void FakeCluster::SetClock(uint32_t rank, uint32_t partition, uint64_t clock) {
+  MutexLock lock(mu_);
+  clocks_[{rank, partition}] = clock;
+}
+
+uint64_t FakeCluster::Clock(uint32_t rank, uint32_t partition) const {
+  MutexLock lock(mu_);
+  const auto it = clocks_.find({rank, partition});
+  return it == clocks_.end() ? 0 : it->second;
+}
+
+std::vector<RegisterRequest> FakeCluster::registrations() const {
+  MutexLock lock(mu_);
+  return registrations_;
+}
+
+RoutingTable FakeCluster::routing() const {
+  MutexLock lock(mu_);
+  return routing_;
+}
+
+void FakeCluster::FailJob(const std::string& failure) {
+  MutexLock lock(mu_);
+  job_state_ = FAILED;
+  failure_ = failure;
+}
+
+std::vector<FakeCluster::Event> FakeCluster::events() const {
+  MutexLock lock(mu_);
+  return events_;
+}
+
+std::vector<float> FakeCluster::Row(uint32_t table, uint64_t key) const {
+  MutexLock lock(mu_);
+  const auto it = rows_.find({table, key});
+  return it == rows_.end() ? std::vector<float>() : it->second;
+}
+
+std::set<uint64_t> FakeCluster::Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const {
+  MutexLock lock(mu_);
+  const auto it = taken_.find({sender, step, partition});
+  return it == taken_.end() ? std::set<uint64_t>() : it->second;
+}
+
+uint64_t FakeCluster::heartbeats() const {
+  MutexLock lock(mu_);
+  return heartbeats_;
+}
+
+bool FakeCluster::said_goodbye() const {
+  MutexLock lock(mu_);
+  return goodbye_;
+}
+
+uint64_t FakeCluster::RowWidth(uint32_t table, uint64_t key) const {
+  const TableSpec& spec = tables_[table - 1];
+  if (spec.kind() == SPARSE) return spec.row_width();
+  uint64_t elements = 1;
+  for (const uint64_t extent : spec.shape()) elements *= extent;
+  return BlockElements(elements, key);
+}
+
+absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHeader& header,
+                                      const std::vector<uint32_t>& partitions) const {
+  if (header.job_id() != kJobId) return absl::NotFoundError("another job");
+  bool elsewhere = header.epoch() != routing_.epoch();
+  for (const uint32_t p : partitions) {
+    const uint32_t primary = routing_.primary(static_cast<int>(p));
+    elsewhere |=
+        primary == UINT32_MAX || routing_.servers(static_cast<int>(primary)).address() != server;
+  }
+  if (elsewhere) {
+    RoutingTable table = routing_;
+    if (brief_) {
+      table.clear_servers();
+      table.clear_primary();
+    }
+    absl::Status status = absl::FailedPreconditionError("elsewhere");
+    status.SetPayload(kRoutingPayloadUrl, absl::Cord(table.SerializeAsString()));
+    return status;
+  }
+  for (const uint32_t p : partitions) {
+    if (absl::Status status = CheckIncarnation(header, p); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeCluster::CheckIncarnation(const RequestHeader& header, uint32_t partition) const {
+  if (header.sender_case() != RequestHeader::kLogicalWorker) return absl::OkStatus();
+  const auto it = incarnations_.find({header.logical_worker(), partition});
+  if (it == incarnations_.end() || it->second <= header.incarnation()) return absl::OkStatus();
+  return absl::AbortedError("superseded");
+}
+
+void FakeCluster::Handle(const std::string& server, Method method, IncomingMessage request,
+                         RequestHandler::Reply reply) {
+  Intercept intercept;
+  {
+    MutexLock lock(mu_);
+    intercept = intercept_;
+  }
+  if (intercept) {
+    if (absl::Status status = intercept(server, method); !status.ok()) {
+      reply(std::move(status), OutgoingMessage());
+      return;
+    }
+  }
+  const std::string bytes = Flat(request.bytes);
+  Event event;
+  event.server = server;
+  event.method = method;
+  absl::Status status;
+  OutgoingMessage answer;
+  size_t value_bytes = 0;
+  {
+    MutexLock lock(mu_);
+    if (method == Method::kPush) {
+      PushRequest push;
+      if (!push.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed push");
+      event.header = push.header();
+      std::vector<uint32_t> partitions;
+      for (const PushSegment& segment : push.segments()) partitions.push_back(segment.partition());
+      if (status.ok()) status = CheckHeader(server, push.header(), partitions);
+      PushResponse response;
+      for (const PushSegment& segment : push.segments()) {
+        if (!status.ok()) break;
+        value_bytes += segment.values().size();
+        Event::Segment seen{
+            segment.table(),
+            segment.partition(),
+            segment.ordinal(),
+            Unpack<uint64_t>(segment.keys()),
+            UnpackElements(segment.element_type(), segment.values(), segment.exponent()),
+            false,
+            segment.element_type(),
+            segment.values().size()};
+        std::set<uint64_t>& taken =
+            taken_[{SenderNumber(push.header()), push.header().step(), segment.partition()}];
+        seen.duplicate = !taken.insert(segment.ordinal()).second;
+        size_t at = 0;
+        for (const uint64_t key : seen.keys) {
+          if (PartitionOf(segment.table(), key, static_cast<uint32_t>(routing_.primary_size())) !=
+              segment.partition()) {
+            status = absl::InvalidArgumentError("a key of another partition");
+          }
+          const uint64_t width = RowWidth(segment.table(), key);
+          std::vector<float>& row = rows_[{segment.table(), key}];
+          row.resize(width);
+          for (uint64_t i = 0; i < width && !seen.duplicate; ++i) row[i] += seen.values[at + i];
+          at += width;
+        }
+        if (at != seen.values.size()) status = absl::InvalidArgumentError("lengths");
+        seen.duplicate ? response.set_deduplicated(response.deduplicated() + 1)
+                       : response.set_accepted(response.accepted() + 1);
+        event.segments.push_back(std::move(seen));
+      }
+      answer = Serialize(response);
+    } else if (method == Method::kPull) {
+      PullRequest pull;
+      if (!pull.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed pull");
+      event.header = pull.header();
+      std::vector<uint32_t> partitions;
+      for (const PullSegment& segment : pull.segments()) partitions.push_back(segment.partition());
+      if (status.ok()) status = CheckHeader(server, pull.header(), partitions);
+      PullResponse response;
+      for (const PullSegment& segment : pull.segments()) {
+        if (!status.ok()) break;
+        std::string& values = *response.add_results()->mutable_values();
+        Event::Segment seen{
+            segment.table(), segment.partition(), 0, Unpack<uint64_t>(segment.keys()), {}, false};
+        for (const uint64_t key : seen.keys) {
+          std::vector<float> row(RowWidth(segment.table(), key));
+          if (const auto it = rows_.find({segment.table(), key}); it != rows_.end())
+            row = it->second;
+          values.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
+        }
+        value_bytes += values.size();
+        event.segments.push_back(std::move(seen));
+      }
+      answer = Serialize(response);
+    } else if (method == Method::kTakeOver) {
+      TakeOverRequest take;
+      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed take-over");
+      event.header = take.header();
+      event.partitions.assign(take.partitions().begin(), take.partitions().end());
+      if (status.ok()) status = CheckHeader(server, take.header(), event.partitions);
+      TakeOverResponse response;
+      for (const uint32_t p : event.partitions) {
+        if (!status.ok()) break;
+        incarnations_[{take.header().logical_worker(), p}] = take.header().incarnation();
+        response.add_clocks(clocks_[{take.header().logical_worker(), p}]);
+      }
+      answer = Serialize(response);
+    } else {
+      EndStepRequest end;
+      if (!end.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed end");
+      event.header = end.header();
+      event.partitions.assign(end.partitions().begin(), end.partitions().end());
+      event.segment_counts.assign(end.segments().begin(), end.segments().end());
+      if (status.ok()) status = CheckHeader(server, end.header(), event.partitions);
+      const uint32_t rank = end.header().logical_worker();
+      const uint64_t step = end.header().step();
+      for (size_t i = 0;
+           i < event.partitions.size() && status.ok() && !event.segment_counts.empty(); ++i) {
+        const auto it = taken_.find({rank, step, event.partitions[i]});
+        const uint64_t there = it == taken_.end() ? 0 : it->second.size();
+        if (there != event.segment_counts[i])
+          status = absl::FailedPreconditionError("segments are missing");
+      }
+      for (size_t i = 0; i < event.partitions.size() && status.ok(); ++i) {
+        uint64_t& clock = clocks_[{rank, event.partitions[i]}];
+        clock = std::max(clock, step + 1);
+      }
+      answer = Serialize(EndStepResponse());
+    }
+    if (status.ok()) {
+      events_.push_back(std::move(event));
+      if (holding_.count(method) > 0) {
+        auto kept_reply = std::make_shared<RequestHandler::Reply>(std::move(reply));
+        held_.push_back({method, value_bytes,
+                         [kept_reply, answer] { (*kept_reply)(absl::OkStatus(), answer); }});
+        size_t bytes_held = 0;
+        for (const Held& held : held_) bytes_held += held.bytes;
+        max_bytes_held_ = std::max(max_bytes_held_, bytes_held);
+        return;
+      }
+    }
+  }
+  // Moved, not copied: ThreadSanitizer does not see the counting of references in libabsl.
+  reply(std::move(status), std::move(answer));
+}
+
+}  // namespace pawl

@@ -1,0 +1,162 @@
+// A scheduler and servers in the test's process, written against the generated
+// protobuf classes alone: independent of server/, scheduler/ and the client's codec.
+#ifndef PAWL_CLIENT_LIB_TESTING_FAKE_CLUSTER_H_
+#define PAWL_CLIENT_LIB_TESTING_FAKE_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/request_handler.h"
+#include "client_lib/rpc/testing/in_process_transport.h"
+#include "proto/parameter.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// The parameters are plain sums: a row or block is the sum of what was pushed to it. Thread-safe.
+class FakeCluster {
+ public:
+  // What a server was asked, in the order of arrival.
+  struct Event {
+    std::string server;
+    Method method;
+    RequestHeader header;
+    // Push: (table, partition, ordinal) of each segment, and whether it was there before.
+    struct Segment {
+      uint32_t table;
+      uint32_t partition;
+      uint64_t ordinal;
+      std::vector<uint64_t> keys;
+      std::vector<float> values;
+      bool duplicate;
+      // Push: as what the values came, and how many bytes they were.
+      ElementType element_type = FLOAT32;
+      size_t value_bytes = 0;
+    };
+    std::vector<Segment> segments;
+    // EndStep and TakeOver.
+    std::vector<uint32_t> partitions;
+    std::vector<uint64_t> segment_counts;
+  };
+  // Called for a request before the server does anything. A status that is not OK is the answer.
+  using Intercept = std::function<absl::Status(const std::string& server, Method method)>;
+
+  FakeCluster(int servers, uint32_t partitions);
+  ~FakeCluster();
+
+  std::shared_ptr<InProcessTransport> transport() { return transport_; }
+  std::shared_ptr<ControlChannel> control();
+
+  void SetIntercept(Intercept intercept);
+  // While held, requests of this method are taken but not answered; Release answers them all.
+  void Hold(Method method);
+  void Release(Method method);
+  size_t held(Method method) const;
+  // The largest number of bytes of values that were held at once, sent or asked for.
+  size_t max_bytes_held() const;
+
+  // A new epoch, in which partition p is on server (p + shift) mod servers. Servers know it at
+  // once; clients do not, unless AnnounceRouting was called.
+  void MovePartitions(uint32_t shift);
+  // The same for one partition; unset: it has no primary.
+  void SetPrimary(uint32_t partition, std::optional<uint32_t> server);
+  // From now on the scheduler tells clients of new epochs.
+  void AnnounceRouting();
+  // Servers that refuse an old epoch say which is the new one, and no more.
+  void MakeRefusalsBrief();
+  // Of the old and new tables.
+  RoutingTable routing() const;
+  void FailJob(const std::string& failure);
+  // The scheduler answers nothing while it is down.
+  void SetSchedulerDown(bool down);
+  // The scheduler does not know the nodes that have registered until now.
+  void ForgetNodes();
+  // As if the rank had ended its steps below `clock` in the partition.
+  void SetClock(uint32_t rank, uint32_t partition, uint64_t clock);
+  uint64_t Clock(uint32_t rank, uint32_t partition) const;
+
+  std::vector<Event> events() const;
+  // Sums of a row or block; empty if it was never pushed.
+  std::vector<float> Row(uint32_t table, uint64_t key) const;
+  // Which ordinals of (sender, step, partition) were taken.
+  std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
+  // Of lives that the scheduler knows.
+  uint64_t heartbeats() const;
+  std::vector<RegisterRequest> registrations() const;
+  bool said_goodbye() const;
+
+ private:
+  class Server;
+  class Scheduler;
+  struct Held {
+    Method method;
+    size_t bytes;
+    absl::AnyInvocable<void()> answer;
+  };
+
+  struct PendingRouting {
+    uint64_t newer_than;
+    Transport::Done done;
+  };
+
+  // Takes those that the present table answers.
+  std::vector<PendingRouting> TakePendingRouting() PAWL_REQUIRES(mu_);
+  void AnswerRouting(std::vector<PendingRouting> pending);
+  absl::Status CheckIncarnation(const RequestHeader& header, uint32_t partition) const
+      PAWL_REQUIRES(mu_);
+  void Handle(const std::string& server, Method method, IncomingMessage request,
+              RequestHandler::Reply reply);
+  absl::Status CheckHeader(const std::string& server, const RequestHeader& header,
+                           const std::vector<uint32_t>& partitions) const PAWL_REQUIRES(mu_);
+  uint64_t RowWidth(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
+
+  std::vector<std::unique_ptr<Server>> servers_;
+
+  mutable Mutex mu_;
+  Intercept intercept_ PAWL_GUARDED_BY(mu_);
+  std::set<Method> holding_ PAWL_GUARDED_BY(mu_);
+  std::vector<Held> held_ PAWL_GUARDED_BY(mu_);
+  size_t max_bytes_held_ PAWL_GUARDED_BY(mu_) = 0;
+  RoutingTable routing_ PAWL_GUARDED_BY(mu_);
+  bool announce_ PAWL_GUARDED_BY(mu_) = false;
+  bool brief_ PAWL_GUARDED_BY(mu_) = false;
+  bool scheduler_down_ PAWL_GUARDED_BY(mu_) = false;
+  std::vector<PendingRouting> pending_routing_ PAWL_GUARDED_BY(mu_);
+  std::vector<RegisterRequest> registrations_ PAWL_GUARDED_BY(mu_);
+  // The scheduler knows those from this one on.
+  size_t first_known_ PAWL_GUARDED_BY(mu_) = 0;
+  // By (rank, partition).
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> clocks_ PAWL_GUARDED_BY(mu_);
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> incarnations_ PAWL_GUARDED_BY(mu_);
+  std::vector<Event> events_ PAWL_GUARDED_BY(mu_);
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_ PAWL_GUARDED_BY(mu_);
+  // (sender, step, partition) to ordinals
+  std::map<std::tuple<uint64_t, uint64_t, uint32_t>, std::set<uint64_t>> taken_
+      PAWL_GUARDED_BY(mu_);
+  std::vector<TableSpec> tables_ PAWL_GUARDED_BY(mu_);
+  JobState job_state_ PAWL_GUARDED_BY(mu_) = RUNNING;
+  std::string failure_ PAWL_GUARDED_BY(mu_);
+  uint64_t heartbeats_ PAWL_GUARDED_BY(mu_) = 0;
+  bool goodbye_ PAWL_GUARDED_BY(mu_) = false;
+
+  // Last: their threads use the rest.
+  std::shared_ptr<Scheduler> control_;
+  std::shared_ptr<InProcessTransport> transport_;
+};
+
+// RequestHeader's sender as one number.
+uint64_t SenderNumber(const RequestHeader& header);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_TESTING_FAKE_CLUSTER_H_

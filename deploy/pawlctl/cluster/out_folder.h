@@ -1,0 +1,52 @@
+// The folder in which `pawlctl run` leaves what a run made.
+#ifndef PAWL_DEPLOY_PAWLCTL_CLUSTER_OUT_FOLDER_H_
+#define PAWL_DEPLOY_PAWLCTL_CLUSTER_OUT_FOLDER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace pawl {
+
+// The folder, locked against a second run until this is destroyed (or its process ends). For one
+// thread.
+//
+//   job.pbtxt        the job as it ran: with --set applied and absolute paths
+//   scheduler.addr   host:port of the scheduler, as soon as it listens
+//   logs/NODE.log    what each process said
+//   data/            the processes' own folders
+//   metrics.json     the result, once there is one
+class OutFolder {
+ public:
+  // Makes the folder, or empties what an earlier run left of the above. FAILED_PRECONDITION if
+  // another run uses it, or if it holds files by these names that are not of an earlier run.
+  static absl::StatusOr<std::unique_ptr<OutFolder>> Open(const std::string& path);
+
+  ~OutFolder();
+  OutFolder(const OutFolder&) = delete;
+  OutFolder& operator=(const OutFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string job_file() const { return path_ + "/job.pbtxt"; }
+  std::string address_file() const { return path_ + "/scheduler.addr"; }
+  std::string metrics_file() const { return path_ + "/metrics.json"; }
+  std::string log(absl::string_view node) const;
+  // Made by the process itself.
+  std::string data(absl::string_view process) const;
+
+  // Writes a file of the folder whole or not at all.
+  absl::Status Write(const std::string& path, absl::string_view content) const;
+
+ private:
+  OutFolder(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+
+  const std::string path_;
+  const int lock_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_CLUSTER_OUT_FOLDER_H_

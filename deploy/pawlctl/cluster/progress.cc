@@ -1,0 +1,156 @@
+#include "deploy/pawlctl/cluster/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace pawl {
+namespace {
+
+// The evaluation's value by the job's metric, or by the first that it has.
+std::pair<std::string, std::optional<double>> MetricOf(const Job& job,
+                                                       const EvaluationResult& result) {
+  const std::vector<std::pair<Metric, std::pair<std::string, std::optional<double>>>> all = {
+      {AUC, {"auc", result.has_auc() ? std::optional(result.auc()) : std::nullopt}},
+      {ACCURACY,
+       {"accuracy", result.has_accuracy() ? std::optional(result.accuracy()) : std::nullopt}},
+      {RMSE, {"rmse", result.has_rmse() ? std::optional(result.rmse()) : std::nullopt}},
+      {LOGLOSS, {"logloss", result.has_logloss() ? std::optional(result.logloss()) : std::nullopt}},
+  };
+  const Metric wanted = job.evaluation().early_stopping().metric();
+  for (const auto& [metric, named_value] : all) {
+    if (metric == wanted && named_value.second.has_value()) return named_value;
+  }
+  for (const auto& [metric, named_value] : all) {
+    if (named_value.second.has_value()) return named_value;
+  }
+  return {};
+}
+
+}  // namespace
+
+Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime now) {
+  Progress progress;
+  progress.state = status.state();
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone()) continue;
+    if (node.role() == SERVER_ROLE) ++progress.servers;
+    if (node.role() == WORKER_ROLE) ++progress.workers;
+  }
+  progress.step = status.steps();
+  progress.steps_total = status.steps_total();
+  progress.epochs = status.job().epochs();
+  // With max_steps the total does not say how long an epoch is.
+  if (status.steps_total() > 0 && status.job().epochs() > 0 && status.job().max_steps() == 0) {
+    const uint64_t steps_per_epoch =
+        std::max<uint64_t>(1, status.steps_total() / status.job().epochs());
+    progress.epoch = static_cast<uint32_t>(
+        std::min<uint64_t>(status.job().epochs(), status.steps() / steps_per_epoch + 1));
+  }
+  if (status.samples() > 0) progress.loss = status.loss();
+  if (!status.evaluations().empty()) {
+    std::tie(progress.metric, progress.metric_value) =
+        MetricOf(status.job(), *status.evaluations().rbegin());
+  }
+  progress.staleness_max = status.counters().staleness_max();
+
+  observations_.push_back({now, status.steps(), status.samples()});
+  while (observations_.size() > 2 && now - observations_[1].time >= kSpeedWindow)
+    observations_.pop_front();
+  const Observation& first = observations_.front();
+  const double seconds = Seconds(now - first.time);
+  // A job that began anew (its scheduler came back) counts from there.
+  if (status.samples() < first.samples || status.steps() < first.steps) {
+    observations_ = {observations_.back()};
+  } else if (seconds > 0 && status.samples() > first.samples) {
+    progress.samples_per_s = static_cast<double>(status.samples() - first.samples) / seconds;
+    const double steps_per_s = static_cast<double>(status.steps() - first.steps) / seconds;
+    if (steps_per_s > 0 && status.steps_total() >= status.steps()) {
+      progress.seconds_left =
+          static_cast<double>(status.steps_total() - status.steps()) / steps_per_s;
+    }
+  }
+  return progress;
+}
+
+std::string FormatProgress(const Progress& progress, size_t width) {
+  // Text and how soon it gives way: the highest number first.
+  std::vector<std::pair<std::string, int>> parts;
+  switch (progress.state) {
+    case STARTING:
+      parts.emplace_back(
+          absl::StrCat("starting: ", progress.servers,
+                       progress.servers == 1 ? " server, " : " servers, ", progress.workers,
+                       progress.workers == 1 ? " worker" : " workers", " there"),
+          0);
+      break;
+    case FINISHING:
+      parts.emplace_back("gathering the result", 0);
+      break;
+    default:
+      break;
+  }
+  if (progress.state == RUNNING || progress.state == FINISHING) {
+    if (progress.epoch.has_value())
+      parts.emplace_back(absl::StrCat("epoch ", *progress.epoch, "/", progress.epochs), 2);
+    if (progress.steps_total > 0) {
+      parts.emplace_back(absl::StrCat("step ", progress.step, "/", progress.steps_total), 1);
+      parts.emplace_back(
+          absl::StrCat(std::min<uint64_t>(100, 100 * progress.step / progress.steps_total), "%"),
+          6);
+    } else {
+      parts.emplace_back(absl::StrCat("step ", progress.step), 1);
+    }
+    if (progress.samples_per_s.has_value()) {
+      parts.emplace_back(
+          absl::StrCat(FormatCount(static_cast<uint64_t>(std::llround(*progress.samples_per_s))),
+                       " samples/s"),
+          5);
+    }
+    if (progress.loss.has_value())
+      parts.emplace_back(absl::StrCat("loss ", FormatValue(*progress.loss)), 3);
+    if (progress.metric_value.has_value()) {
+      parts.emplace_back(absl::StrCat(progress.metric, " ", FormatValue(*progress.metric_value)),
+                         3);
+    }
+    parts.emplace_back(absl::StrCat("staleness ", progress.staleness_max), 7);
+    if (progress.seconds_left.has_value() && progress.state == RUNNING) {
+      parts.emplace_back(absl::StrCat(FormatSeconds(*progress.seconds_left), " left"), 4);
+    }
+  }
+  const auto line = [&parts] {
+    return absl::StrJoin(parts, "  ",
+                         [](std::string* out, const auto& part) { out->append(part.first); });
+  };
+  while (parts.size() > 1 && line().size() > width) {
+    parts.erase(std::max_element(parts.begin(), parts.end(),
+                                 [](const auto& a, const auto& b) { return a.second < b.second; }));
+  }
+  return line().substr(0, width);
+}
+
+std::string FormatCount(uint64_t count) {
+  std::string text = absl::StrCat(count);
+  for (size_t end = text.size(); end > 3; end -= 3) text.insert(end - 3, 1, ',');
+  return text;
+}
+
+std::string FormatSeconds(double seconds) {
+  const auto whole = static_cast<uint64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
+  if (whole < 60) return absl::StrCat(whole, "s");
+  if (whole < 3600) return absl::StrCat(whole / 60, "m ", whole % 60, "s");
+  return absl::StrCat(whole / 3600, "h ", whole / 60 % 60, "m");
+}
+
+std::string FormatValue(double value) {
+  if (value != 0 && std::abs(value) < 0.01) return absl::StrFormat("%.4g", value);
+  return absl::StrFormat("%.4f", value);
+}
+
+}  // namespace pawl

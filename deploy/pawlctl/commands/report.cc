@@ -1,0 +1,553 @@
+#include "deploy/pawlctl/commands/report.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "deploy/pawlctl/cluster/progress.h"
+
+namespace pawl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string RoleName(Role role) {
+  switch (role) {
+    case SERVER_ROLE:
+      return "server";
+    case WORKER_ROLE:
+      return "worker";
+    case CLIENT_ROLE:
+      return "client";
+    default:
+      return "unknown";
+  }
+}
+
+bool IsNumber(const std::string& cell) {
+  return !cell.empty() && std::all_of(cell.begin(), cell.end(), [](char c) {
+    return absl::ascii_isdigit(c) || c == '.' || c == ',' || c == '-';
+  });
+}
+
+Json CountersJson(const ServerCounters& counters) {
+  return {{"pushes_applied", counters.pushes_applied()},
+          {"pushes_deduplicated", counters.pushes_deduplicated()},
+          {"pushes_late", counters.pushes_late()},
+          {"requests_refused", counters.requests_refused()},
+          {"staleness_max", counters.staleness_max()},
+          {"rows", counters.rows()},
+          {"parameter_bytes", counters.parameter_bytes()},
+          {"waiting_calls", counters.waiting_calls()},
+          {"keys_pulled", counters.keys_pulled()},
+          {"keys_pushed", counters.keys_pushed()},
+          {"kept_replicas", counters.kept_replicas()},
+          {"kept_bytes", counters.kept_bytes()},
+          {"pulls_beyond_bound", counters.pulls_beyond_bound()},
+          {"files_damaged", counters.files_damaged()},
+          {"files_repaired", counters.files_repaired()},
+          {"snapshot_bytes_sent", counters.snapshot_bytes_sent()},
+          {"catch_up_bytes_sent", counters.catch_up_bytes_sent()}};
+}
+
+Json EvaluationJson(const EvaluationResult& result) {
+  Json json = {
+      {"evaluation", result.evaluation()}, {"step", result.step()}, {"samples", result.samples()}};
+  if (result.has_auc()) json["auc"] = result.auc();
+  if (result.has_logloss()) json["logloss"] = result.logloss();
+  if (result.has_accuracy()) json["accuracy"] = result.accuracy();
+  if (result.has_rmse()) json["rmse"] = result.rmse();
+  return json;
+}
+
+std::string EvaluationText(const EvaluationResult& result) {
+  std::vector<std::string> parts;
+  if (result.has_auc()) parts.push_back(absl::StrCat("auc ", FormatValue(result.auc())));
+  if (result.has_logloss())
+    parts.push_back(absl::StrCat("logloss ", FormatValue(result.logloss())));
+  if (result.has_accuracy())
+    parts.push_back(absl::StrCat("accuracy ", FormatValue(result.accuracy())));
+  if (result.has_rmse()) parts.push_back(absl::StrCat("rmse ", FormatValue(result.rmse())));
+  return absl::StrCat(absl::StrJoin(parts, "  "), "  (after step ", result.step(), ")");
+}
+
+// What a server is to how many partitions.
+struct Roles {
+  uint32_t primary = 0;
+  uint32_t backup = 0;
+  uint32_t learner = 0;
+};
+
+// By node.
+std::map<std::string, Roles> RolesOf(const RoutingTable* routing) {
+  std::map<std::string, Roles> roles;
+  if (routing == nullptr) return roles;
+  std::vector<Roles> by_server(static_cast<size_t>(routing->servers_size()));
+  const auto count = [&](uint32_t server, uint32_t Roles::*role) {
+    if (server < by_server.size()) ++(by_server[server].*role);
+  };
+  for (const uint32_t server : routing->primary()) count(server, &Roles::primary);
+  for (const PartitionReplicas& replicas : routing->replicas()) {
+    for (const uint32_t server : replicas.backups()) count(server, &Roles::backup);
+    for (const uint32_t server : replicas.learners()) count(server, &Roles::learner);
+  }
+  for (size_t i = 0; i < by_server.size(); ++i)
+    roles[routing->servers(static_cast<int>(i)).node()] = by_server[i];
+  return roles;
+}
+
+// How well the partitions are kept.
+struct Redundancy {
+  uint32_t without_primary = 0;
+  // In-sync replicas fewer than the job wants.
+  uint32_t with_fewer_replicas = 0;
+  uint32_t learners = 0;
+};
+
+Redundancy RedundancyOf(const Job& job, const RoutingTable& routing) {
+  Redundancy redundancy;
+  const uint32_t wanted = std::max(job.replicas(), 1u);
+  for (int p = 0; p < routing.primary_size(); ++p) {
+    const bool has_primary = routing.primary(p) < static_cast<uint32_t>(routing.servers_size());
+    const PartitionReplicas replicas =
+        p < routing.replicas_size() ? routing.replicas(p) : PartitionReplicas();
+    redundancy.without_primary += !has_primary;
+    redundancy.with_fewer_replicas +=
+        (has_primary ? 1u : 0u) + static_cast<uint32_t>(replicas.backups_size()) < wanted;
+    redundancy.learners += static_cast<uint32_t>(replicas.learners_size());
+  }
+  return redundancy;
+}
+
+std::string RedundancyText(const Job& job, const RoutingTable& routing) {
+  const Redundancy redundancy = RedundancyOf(job, routing);
+  std::string text = absl::StrCat(std::max(job.replicas(), 1u), " of each of ",
+                                  FormatCount(routing.primary_size()), " partitions");
+  if (redundancy.with_fewer_replicas > 0)
+    absl::StrAppend(&text, "; ", redundancy.with_fewer_replicas, " have fewer now");
+  if (redundancy.without_primary > 0)
+    absl::StrAppend(&text, "; ", redundancy.without_primary, " have no primary now");
+  if (redundancy.learners > 0) absl::StrAppend(&text, "; ", redundancy.learners, " being made");
+  return text;
+}
+
+std::string PushWaitText(const Job& job, const PushWait& wait) {
+  switch (wait.reason()) {
+    case NO_PRIMARY:
+      return absl::StrCat("to ", wait.text(), ": no server can serve them at the moment");
+    case TOO_FEW_IN_SYNC:
+      return absl::StrCat("to ", wait.text(), ": min_in_sync is ", job.min_in_sync(),
+                          ", and fewer replicas are in sync");
+    case ROUTING_NOT_CONFIRMED:
+      return absl::StrCat("to ", wait.text(),
+                          ": their primaries have not confirmed the routing yet");
+    default:
+      return absl::StrCat("to ", wait.text());
+  }
+}
+
+// What a table is made of: "128 x 64" or "17 a row".
+std::string ShapeText(const TableSpec& table) {
+  return table.kind() == DENSE ? absl::StrJoin(table.shape(), " x ")
+                               : absl::StrCat(table.row_width(), " a row");
+}
+
+std::string OptimizerName(const Optimizer& optimizer) {
+  const google::protobuf::OneofDescriptor* const kind =
+      Optimizer::descriptor()->FindOneofByName("kind");
+  const google::protobuf::FieldDescriptor* const field =
+      optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kind);
+  return field == nullptr ? "none" : field->name();
+}
+
+}  // namespace
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+  if (rows.empty()) return "";
+  std::vector<size_t> widths(rows[0].size(), 0);
+  std::vector<bool> numeric(rows[0].size(), rows.size() > 1);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < widths.size(); ++c) {
+      widths[c] = std::max(widths[c], rows[r][c].size());
+      if (r > 0 && !rows[r][c].empty() && !IsNumber(rows[r][c])) numeric[c] = false;
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      const std::string padding(widths[c] - row[c].size(), ' ');
+      if (c > 0) line += "  ";
+      line += numeric[c] ? padding + row[c] : row[c] + padding;
+    }
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return text;
+}
+
+namespace {
+
+std::string WallClockText(uint64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
+                          absl::LocalTimeZone());
+}
+
+}  // namespace
+
+std::string MovesText(const MovesStatus& moves) {
+  std::string text;
+  if (moves.replicas_left() == 0 && moves.handovers_left() == 0) {
+    text = "none left";
+  } else {
+    text = absl::StrCat(
+        FormatCount(moves.replicas_left()), " replicas to copy (", moves.under_way(),
+        " under way, ", FormatCount(moves.bytes_left()), " bytes left",
+        moves.seconds_left() > 0 ? absl::StrCat(", about ", FormatSeconds(moves.seconds_left()))
+                                 : "",
+        ")");
+    if (moves.handovers_left() > 0)
+      absl::StrAppend(&text, ", ", moves.handovers_left(), " primaries to hand over");
+  }
+  if (moves.replicas_moved() > 0) {
+    absl::StrAppend(&text, "; ", FormatCount(moves.replicas_moved()), " copied so far, ",
+                    FormatCount(moves.bytes_moved()), " bytes");
+  }
+  if (moves.handovers() > 0) {
+    absl::StrAppend(&text, "; pauses of handovers ", moves.pause_ms_p50(), " ms (half), ",
+                    moves.pause_ms_p99(), " ms (99 %), ", moves.pause_ms_max(), " ms (all)");
+  }
+  return text;
+}
+
+std::string EventText(const ClusterEvent& event) {
+  const std::string partition = absl::StrCat("partition ", event.partition());
+  const std::string pause =
+      event.has_pause_ms() ? absl::StrCat(", pause ", event.pause_ms(), " ms") : "";
+  std::string what;
+  switch (event.kind()) {
+    case NODE_JOINED:
+      what = absl::StrCat(event.node(), " joined: ", event.text());
+      break;
+    case NODE_RETURNED:
+      what = absl::StrCat(event.node(), " came back: ", event.text());
+      break;
+    case NODE_LEFT:
+      what = absl::StrCat(event.node(), " ", event.text());
+      break;
+    case NODE_DIED:
+      what = absl::StrCat(event.node(), " ", event.text());
+      break;
+    case NODE_DRAINING:
+      what = absl::StrCat(event.node(), " is to leave: ", event.text());
+      break;
+    case PRIMARY_PROMOTED:
+      what =
+          absl::StrCat(event.node(), " is primary in place of ", event.from(), ": ", event.text());
+      break;
+    case PRIMARY_MOVED:
+      what = absl::StrCat(partition, ": ", event.node(), " is primary, handed over by ",
+                          event.from(), pause);
+      break;
+    case REPLICA_MOVED:
+      what = absl::StrCat(partition, ": copied to ", event.node(),
+                          event.from().empty() ? "" : " in place of ", event.from(), ", ",
+                          FormatCount(event.bytes()), " bytes");
+      break;
+    case REPLICAS_DROPPED:
+      what = absl::StrCat(event.node(), " takes nothing of what ", event.from(),
+                          " sends: it loses its replicas of that one's partitions");
+      break;
+    case JOB_SCALED:
+      what = absl::StrCat("the job is to have ", event.text());
+      break;
+    case CHECKPOINT_OF_END:
+      what = absl::StrCat("the checkpoint of the job's end: ", event.text());
+      break;
+    case JOB_STATE_CHANGED:
+      what = absl::StrCat("the job is ", event.text());
+      break;
+    default:
+      what = absl::StrCat(EventKind_Name(event.kind()), " ", event.node(), " ", event.text());
+  }
+  return absl::StrCat(event.number(), "  ",
+                      absl::FormatTime("%Y-%m-%d %H:%M:%E3S",
+                                       absl::FromUnixMillis(static_cast<int64_t>(event.unix_ms())),
+                                       absl::LocalTimeZone()),
+                      "  ", what);
+}
+
+nlohmann::ordered_json EventJson(const ClusterEvent& event) {
+  Json json = {{"number", event.number()},
+               {"unix_ms", event.unix_ms()},
+               {"kind", EventKind_Name(event.kind())}};
+  if (!event.node().empty()) json["node"] = event.node();
+  if (!event.from().empty()) json["from"] = event.from();
+  const bool of_partition = event.kind() == PRIMARY_PROMOTED || event.kind() == PRIMARY_MOVED ||
+                            event.kind() == REPLICA_MOVED;
+  if (of_partition) json["partition"] = event.partition();
+  if (event.bytes() > 0) json["bytes"] = event.bytes();
+  if (event.has_pause_ms()) json["pause_ms"] = event.pause_ms();
+  if (!event.text().empty()) json["text"] = event.text();
+  return json;
+}
+
+std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
+  std::string text;
+  const auto line = [&text](absl::string_view name, absl::string_view value) {
+    absl::StrAppend(&text, name, std::string(14 - std::min<size_t>(14, name.size()), ' '), value,
+                    "\n");
+  };
+  uint32_t servers = 0, workers = 0, standby = 0, draining = 0;
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone()) continue;
+    servers += node.role() == SERVER_ROLE;
+    workers += node.role() == WORKER_ROLE;
+    standby += node.standby();
+    draining += node.draining();
+  }
+  line("job", status.job().name());
+  line("state", JobState_Name(status.state()));
+  if (!status.failure().empty()) line("failure", status.failure());
+  line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
+  line("nodes",
+       absl::StrCat(servers, " servers, ", workers, " workers",
+                    draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
+                    standby > 0 ? absl::StrCat("; ", standby,
+                                               " servers have nothing and wait for pawlctl scale")
+                                : ""));
+  if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
+  for (const PushWait& wait : status.push_waits())
+    line("pushes wait", PushWaitText(status.job(), wait));
+  for (const NodeStatus& node : status.nodes()) {
+    if (!node.has_disk_failure()) continue;
+    line("disk", absl::StrCat(node.node(), " cannot write its log for ",
+                              FormatSeconds(node.disk_failure().lasts_ms() / 1000.0), ": ",
+                              node.disk_failure().reason()));
+  }
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone() || node.server().kept_replicas() == 0) continue;
+    line("kept", absl::StrCat(node.node(), " keeps ", FormatCount(node.server().kept_replicas()),
+                              " replicas, ", FormatCount(node.server().kept_bytes()),
+                              " bytes, until others have them"));
+  }
+  const MovesStatus& moves = status.moves();
+  if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0)
+    line("moves", MovesText(moves));
+  if (moves.sharing_a_zone() > 0) {
+    line("zones",
+         absl::StrCat(moves.sharing_a_zone(),
+                      " partitions have two replicas in one zone: there are not enough zones"));
+  }
+  line("steps", status.steps_total() > 0 ? absl::StrCat(FormatCount(status.steps()), " of ",
+                                                        FormatCount(status.steps_total()))
+                                         : FormatCount(status.steps()));
+  line("samples", FormatCount(status.samples()));
+  if (status.train_s() > 0) {
+    line("training", absl::StrCat(FormatSeconds(status.train_s()), ", ",
+                                  FormatCount(static_cast<uint64_t>(
+                                      static_cast<double>(status.samples()) / status.train_s())),
+                                  " samples/s"));
+  }
+  if (status.samples() > 0) line("loss", FormatValue(status.loss()));
+  if (!status.evaluations().empty())
+    line("evaluation", EvaluationText(*status.evaluations().rbegin()));
+  line("staleness",
+       absl::StrCat("at most ", status.counters().staleness_max(),
+                    status.counters().pulls_beyond_bound() == 0
+                        ? ""
+                        : absl::StrCat("; ", FormatCount(status.counters().pulls_beyond_bound()),
+                                       " segments pulled while a rank that came back was further "
+                                       "behind than the bound")));
+  line("pushes", absl::StrCat(FormatCount(status.counters().pushes_applied()), " applied, ",
+                              FormatCount(status.counters().pushes_deduplicated()),
+                              " recognised as repeated, ",
+                              FormatCount(status.counters().pushes_late()), " late"));
+  line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
+                                  FormatCount(status.counters().parameter_bytes()), " bytes"));
+  if (status.counters().files_damaged() > 0) {
+    line("disks",
+         absl::StrCat(FormatCount(status.counters().files_damaged()), " damaged files found, ",
+                      FormatCount(status.counters().files_repaired()), " replaced"));
+  }
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  if (!checkpoint.verifying().empty()) {
+    line("verifying",
+         absl::StrCat(checkpoint.verifying(), ": ", FormatCount(checkpoint.parts_verified()),
+                      " of ", FormatCount(checkpoint.parts()), " parts, ",
+                      FormatCount(checkpoint.bytes_verified()), " of ",
+                      FormatCount(checkpoint.bytes()), " bytes"));
+  }
+  if (!checkpoint.restored_from().empty())
+    line("restored", absl::StrCat("from ", checkpoint.restored_from()));
+  if (checkpoint.completed() > 0) {
+    line("checkpoint",
+         absl::StrCat("step ", FormatCount(checkpoint.last_step()), " at ",
+                      WallClockText(checkpoint.last_unix_ms()), " in ", checkpoint.last_folder(),
+                      " (", checkpoint.completed(), " in all)"));
+  }
+  if (checkpoint.failed() > 0) {
+    line("", absl::StrCat(checkpoint.failed(), " checkpoints came to nothing, the last one: ",
+                          checkpoint.last_failure()));
+  }
+  if (!checkpoint.end_folder().empty()) {
+    line("", absl::StrCat("of the job's end: ", checkpoint.end_folder()));
+  } else if (!checkpoint.end_failure().empty()) {
+    line("", absl::StrCat("none of the job's end: ", checkpoint.end_failure()));
+  } else if (status.state() == FINISHING && checkpoint.under_way_step() > 0) {
+    line("", absl::StrCat("of the job's end, step ", FormatCount(checkpoint.under_way_step()),
+                          ", is being written"));
+  }
+  if (status.has_digest()) line("digest", FormatDigest(status.digest()));
+  return text;
+}
+
+nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const RoutingTable* routing) {
+  Json json = {{"job", status.job().name()},
+               {"job_id", status.job_id()},
+               {"state", JobState_Name(status.state())},
+               {"failure", status.failure()},
+               {"mode", ConsistencyMode_Name(status.job().consistency().mode())},
+               {"routing_epoch", status.routing_epoch()},
+               {"steps", status.steps()},
+               {"steps_total", status.steps_total()},
+               {"samples", status.samples()},
+               {"train_s", status.train_s()},
+               {"loss", status.loss()}};
+  json["counters"] = CountersJson(status.counters());
+  json["evaluations"] = Json::array();
+  for (const EvaluationResult& result : status.evaluations())
+    json["evaluations"].push_back(EvaluationJson(result));
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  json["checkpoint"] = {
+      {"completed", checkpoint.completed()},         {"failed", checkpoint.failed()},
+      {"last_failure", checkpoint.last_failure()},   {"last_step", checkpoint.last_step()},
+      {"last_folder", checkpoint.last_folder()},     {"last_unix_ms", checkpoint.last_unix_ms()},
+      {"restored_from", checkpoint.restored_from()}, {"end_folder", checkpoint.end_folder()},
+      {"end_failure", checkpoint.end_failure()}};
+  if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
+  const MovesStatus& moves = status.moves();
+  json["moves"] = {{"at_rest", moves.at_rest()},
+                   {"replicas_left", moves.replicas_left()},
+                   {"bytes_left", moves.bytes_left()},
+                   {"under_way", moves.under_way()},
+                   {"handovers_left", moves.handovers_left()},
+                   {"seconds_left", moves.seconds_left()},
+                   {"replicas_moved", moves.replicas_moved()},
+                   {"bytes_moved", moves.bytes_moved()},
+                   {"handovers", moves.handovers()},
+                   {"pause_ms_p50", moves.pause_ms_p50()},
+                   {"pause_ms_p99", moves.pause_ms_p99()},
+                   {"pause_ms_max", moves.pause_ms_max()},
+                   {"sharing_a_zone", moves.sharing_a_zone()}};
+  json["scale"] = {{"servers", status.scale().servers()}, {"workers", status.scale().workers()}};
+  if (routing != nullptr) {
+    const Redundancy redundancy = RedundancyOf(status.job(), *routing);
+    json["replicas"] = {{"wanted", std::max(status.job().replicas(), 1u)},
+                        {"partitions", routing->primary_size()},
+                        {"with_fewer", redundancy.with_fewer_replicas},
+                        {"without_primary", redundancy.without_primary},
+                        {"learners", redundancy.learners}};
+  }
+  Json waits = Json::array();
+  for (const PushWait& wait : status.push_waits()) {
+    waits.push_back(
+        {{"reason", PushWaitReason_Name(wait.reason())}, {"partitions", wait.partitions()}});
+  }
+  json["push_waits"] = std::move(waits);
+  json["nodes"] = NodesJson(status, routing);
+  return json;
+}
+
+std::string NodesText(const GetStatusResponse& status, const RoutingTable* routing) {
+  std::vector<std::vector<std::string>> rows = {{"NODE", "STATE", "SILENT_MS", "ADDRESS", "PROCESS",
+                                                 "PRIMARY", "BACKUP", "LEARNER", "ZONE", "ROWS",
+                                                 "RANKS", "STEP", "SAMPLES"}};
+  const std::map<std::string, Roles> roles = RolesOf(routing);
+  for (const NodeStatus& node : status.nodes()) {
+    const bool server = node.role() == SERVER_ROLE, worker = node.role() == WORKER_ROLE;
+    const auto found = roles.find(node.node());
+    const bool has_roles = server && found != roles.end();
+    const auto role = [&](uint32_t Roles::*which) {
+      return has_roles ? absl::StrCat(found->second.*which) : "";
+    };
+    const std::string state = node.gone()       ? "gone"
+                              : node.draining() ? "leaving"
+                              : node.standby()  ? "standby"
+                                                : "there";
+    rows.push_back({node.node(), state, absl::StrCat(node.silent_ms()), node.address(),
+                    node.description(), role(&Roles::primary), role(&Roles::backup),
+                    role(&Roles::learner), node.zone(),
+                    server ? FormatCount(node.server().rows()) : "",
+                    worker ? absl::StrJoin(node.logical_workers(), " ") : "",
+                    worker ? absl::StrCat(node.worker().steps_min()) : "",
+                    worker ? FormatCount(node.worker().samples()) : ""});
+  }
+  return FormatTable(rows);
+}
+
+nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingTable* routing) {
+  const std::map<std::string, Roles> roles = RolesOf(routing);
+  Json nodes = Json::array();
+  for (const NodeStatus& node : status.nodes()) {
+    Json json = {{"node", node.node()},          {"role", RoleName(node.role())},
+                 {"gone", node.gone()},          {"incarnation", node.incarnation()},
+                 {"address", node.address()},    {"description", node.description()},
+                 {"silent_ms", node.silent_ms()}};
+    json["draining"] = node.draining();
+    if (node.role() == SERVER_ROLE) {
+      json["zone"] = node.zone();
+      json["standby"] = node.standby();
+      json["partitions"] = node.partitions();
+      if (const auto found = roles.find(node.node()); found != roles.end()) {
+        json["primary"] = found->second.primary;
+        json["backup"] = found->second.backup;
+        json["learner"] = found->second.learner;
+      }
+      json["counters"] = CountersJson(node.server());
+    }
+    if (node.role() == WORKER_ROLE) {
+      json["logical_workers"] =
+          std::vector<uint32_t>(node.logical_workers().begin(), node.logical_workers().end());
+      json["steps_min"] = node.worker().steps_min();
+      json["steps_max"] = node.worker().steps_max();
+      json["samples"] = node.worker().samples();
+      json["loss"] = node.worker().loss();
+    }
+    nodes.push_back(std::move(json));
+  }
+  return nodes;
+}
+
+std::string TablesText(const ListTablesResponse& tables) {
+  std::vector<std::vector<std::string>> rows = {{"ID", "NAME", "KIND", "SHAPE", "OPTIMIZER"}};
+  for (const TableSpec& table : tables.tables()) {
+    rows.push_back({absl::StrCat(table.id()), table.name(), TableKind_Name(table.kind()),
+                    ShapeText(table), OptimizerName(table.optimizer())});
+  }
+  return FormatTable(rows);
+}
+
+nlohmann::ordered_json TablesJson(const ListTablesResponse& tables) {
+  Json list = Json::array();
+  for (const TableSpec& table : tables.tables()) {
+    Json json = {
+        {"id", table.id()}, {"name", table.name()}, {"kind", TableKind_Name(table.kind())}};
+    if (table.kind() == DENSE) {
+      json["shape"] = std::vector<uint64_t>(table.shape().begin(), table.shape().end());
+    } else {
+      json["row_width"] = table.row_width();
+    }
+    json["optimizer"] = OptimizerName(table.optimizer());
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::string FormatDigest(uint32_t digest) { return absl::StrFormat("%08x", digest); }
+
+}  // namespace pawl

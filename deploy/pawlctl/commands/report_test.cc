@@ -1,0 +1,212 @@
+#include "deploy/pawlctl/commands/report.h"
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+GetStatusResponse Status() {
+  GetStatusResponse status;
+  status.mutable_job()->set_name("flights");
+  status.mutable_job()->mutable_consistency()->set_mode(SYNC);
+  status.set_state(FAILED);
+  status.set_failure("server-0 died");
+  status.set_steps(1220);
+  status.set_steps_total(2440);
+  status.set_samples(uint64_t{1} << 60);
+  NodeStatus& server = *status.add_nodes();
+  server.set_node("server-0");
+  server.set_role(SERVER_ROLE);
+  server.set_partitions(256);
+  server.set_gone(true);
+  NodeStatus& worker = *status.add_nodes();
+  worker.set_node("worker-0");
+  worker.set_role(WORKER_ROLE);
+  worker.add_logical_workers(0);
+  worker.add_logical_workers(2);
+  status.add_evaluations()->set_auc(0.5);
+  status.add_evaluations()->set_auc(0.72159);
+  status.set_digest(0xab);
+  return status;
+}
+
+TEST(Report, MovesAreShownWithWhatIsLeft) {
+  MovesStatus moves;
+  EXPECT_EQ(MovesText(moves), "none left");
+  moves.set_replicas_left(12);
+  moves.set_under_way(3);
+  moves.set_bytes_left(4000000);
+  moves.set_seconds_left(5);
+  moves.set_replicas_moved(4);
+  moves.set_bytes_moved(2000);
+  moves.set_handovers(2);
+  moves.set_pause_ms_p50(20);
+  moves.set_pause_ms_p99(30);
+  moves.set_pause_ms_max(40);
+  const std::string text = MovesText(moves);
+  for (const char* part : {"12 replicas", "3 under way", "4,000,000 bytes left", "4 copied",
+                           "2,000 bytes", "20 ms", "40 ms (all)"}) {
+    EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in " << text;
+  }
+}
+
+TEST(Report, EventsSayWhoWhatAndHowLong) {
+  ClusterEvent event;
+  event.set_number(7);
+  event.set_kind(PRIMARY_MOVED);
+  event.set_node("server-1");
+  event.set_from("server-0");
+  event.set_partition(3);
+  event.set_pause_ms(25);
+  EXPECT_TRUE(absl::StrContains(
+      EventText(event), "partition 3: server-1 is primary, handed over by server-0, pause 25 ms"))
+      << EventText(event);
+  EXPECT_EQ(EventJson(event)["pause_ms"], 25);
+  EXPECT_EQ(EventJson(event)["kind"], "PRIMARY_MOVED");
+  event.set_kind(REPLICA_MOVED);
+  event.set_bytes(1000);
+  EXPECT_TRUE(
+      absl::StrContains(EventText(event), "copied to server-1 in place of server-0, 1,000 bytes"))
+      << EventText(event);
+}
+
+TEST(Report, ColumnsAreAlignedAndNumbersToTheRight) {
+  EXPECT_EQ(FormatTable({{"NODE", "ROWS"}, {"server-10", "7"}, {"a", "1,000"}}),
+            "NODE        ROWS\n"
+            "server-10      7\n"
+            "a          1,000\n");
+}
+
+TEST(Report, StatusTextSaysStateFailureAndLatestEvaluation) {
+  const std::string text = StatusText(Status());
+  for (const char* part : {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216",
+                           "0 servers, 1 workers", "000000ab"}) {
+    EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in\n" << text;
+  }
+  EXPECT_FALSE(absl::StrContains(text, "0.5"));
+}
+
+TEST(Report, StatusTextSaysWhatThereIsOfCheckpoints) {
+  GetStatusResponse status = Status();
+  EXPECT_FALSE(absl::StrContains(StatusText(status), "checkpoint"));
+  status.mutable_checkpoint()->set_completed(3);
+  status.mutable_checkpoint()->set_last_step(1200);
+  status.mutable_checkpoint()->set_last_folder("/c/job-step-1200");
+  status.mutable_checkpoint()->set_failed(1);
+  status.mutable_checkpoint()->set_last_failure("the disk is full");
+  status.mutable_checkpoint()->set_restored_from("/c/job-step-600");
+  const std::string text = StatusText(status);
+  for (const char* part : {"step 1,200", "in /c/job-step-1200", "3 in all", "the disk is full",
+                           "from /c/job-step-600"}) {
+    EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in\n" << text;
+  }
+}
+
+TEST(Report, StatusJsonKeepsLargeNumbersAndAllEvaluations) {
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(Status()).dump());
+  EXPECT_EQ(json["samples"].get<uint64_t>(), uint64_t{1} << 60);
+  EXPECT_EQ(json["evaluations"].size(), 2u);
+  EXPECT_FALSE(json["evaluations"][0].contains("logloss"));
+  EXPECT_EQ(json["digest"], "000000ab");
+  EXPECT_EQ(json["nodes"][1]["logical_workers"], (std::vector<int>{0, 2}));
+}
+
+TEST(Report, NodesTextShowsWhoIsGone) {
+  const std::string text = NodesText(Status());
+  EXPECT_TRUE(absl::StrContains(text, "server-0  gone")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "worker-0  there")) << text;
+}
+
+// server-0 is the primary of partition 0 and learns 1; server-1 is the backup of 0; nobody has 2.
+RoutingTable Routing() {
+  RoutingTable routing;
+  for (const char* node : {"server-0", "server-1"}) routing.add_servers()->set_node(node);
+  for (const uint32_t primary : {0u, 1u, UINT32_MAX}) routing.add_primary(primary);
+  routing.add_replicas()->add_backups(1);
+  routing.add_replicas()->add_learners(0);
+  routing.add_replicas();
+  return routing;
+}
+
+TEST(Report, NodesShowWhatTheyAreToHowManyPartitions) {
+  GetStatusResponse status = Status();
+  NodeStatus& server = *status.add_nodes();
+  server.set_node("server-1");
+  server.set_role(SERVER_ROLE);
+  const RoutingTable routing = Routing();
+  const nlohmann::json json = nlohmann::json::parse(NodesJson(status, &routing).dump());
+  EXPECT_EQ(json[0]["primary"], 1);
+  EXPECT_EQ(json[0]["backup"], 0);
+  EXPECT_EQ(json[0]["learner"], 1);
+  EXPECT_EQ(json[2]["primary"], 1);
+  EXPECT_EQ(json[2]["backup"], 1);
+  EXPECT_FALSE(json[1].contains("primary"));
+  const std::string text = NodesText(status, &routing);
+  EXPECT_TRUE(absl::StrContains(text, "PRIMARY  BACKUP  LEARNER")) << text;
+}
+
+TEST(Report, StatusShowsHowWellThePartitionsAreKept) {
+  GetStatusResponse status = Status();
+  status.mutable_job()->set_replicas(2);
+  const RoutingTable routing = Routing();
+  EXPECT_TRUE(absl::StrContains(StatusText(status, &routing),
+                                "replicas      2 of each of 3 partitions; 2 have fewer now; 1 have "
+                                "no primary now; 1 being made"))
+      << StatusText(status, &routing);
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(status, &routing).dump());
+  EXPECT_EQ(json["replicas"], (nlohmann::json{{"wanted", 2},
+                                              {"partitions", 3},
+                                              {"with_fewer", 2},
+                                              {"without_primary", 1},
+                                              {"learners", 1}}));
+}
+
+TEST(Report, StatusShowsWhyPushesWaitWhichDiskFailsAndWhatIsKept) {
+  GetStatusResponse status = Status();
+  status.mutable_job()->set_min_in_sync(2);
+  PushWait& wait = *status.add_push_waits();
+  wait.set_reason(TOO_FEW_IN_SYNC);
+  wait.set_partitions(2);
+  wait.set_text("partitions 1, 4");
+  NodeStatus& node = *status.add_nodes();
+  node.set_node("server-7");
+  node.set_role(SERVER_ROLE);
+  node.mutable_server()->set_kept_replicas(3);
+  node.mutable_server()->set_kept_bytes(4096);
+  node.mutable_disk_failure()->set_reason("no space left on device");
+  const std::string text = StatusText(status);
+  EXPECT_NE(text.find("to partitions 1, 4: min_in_sync is 2, and fewer replicas are in sync"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("server-7 keeps 3 replicas, 4,096 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("no space left on device"), std::string::npos) << text;
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(status).dump());
+  EXPECT_EQ(json["push_waits"][0]["reason"], "TOO_FEW_IN_SYNC");
+}
+
+TEST(Report, TablesShowShapeOrRowWidth) {
+  ListTablesResponse tables;
+  TableSpec& dense = *tables.add_tables();
+  dense.set_id(1);
+  dense.set_name("hidden/weights");
+  dense.set_kind(DENSE);
+  dense.add_shape(128);
+  dense.add_shape(64);
+  dense.mutable_optimizer()->mutable_adam();
+  TableSpec& sparse = *tables.add_tables();
+  sparse.set_id(2);
+  sparse.set_name("embeddings");
+  sparse.set_kind(SPARSE);
+  sparse.set_row_width(17);
+  EXPECT_EQ(TablesText(tables),
+            "ID  NAME            KIND    SHAPE     OPTIMIZER\n"
+            " 1  hidden/weights  DENSE   128 x 64  adam\n"
+            " 2  embeddings      SPARSE  17 a row  none\n");
+  const nlohmann::json json = nlohmann::json::parse(TablesJson(tables).dump());
+  EXPECT_EQ(json[0]["shape"], (std::vector<int>{128, 64}));
+  EXPECT_EQ(json[1]["row_width"], 17);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,115 @@
+#include "deploy/pawlctl/commands/verify_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/status_macros.h"
+#include "deploy/pawlctl/commands/replica_comparison.h"
+#include "deploy/pawlctl/console.h"
+#include "deploy/pawlctl/exit_code.h"
+#include "deploy/pawlctl/scheduler_connection.h"
+#include "deploy/pawlctl/server_connection.h"
+
+namespace pawl {
+namespace {
+
+// Between two rounds.
+constexpr std::chrono::milliseconds kRoundPause{100};
+
+class Verification {
+ public:
+  explicit Verification(const ConnectionOptions& options)
+      : scheduler_(options.scheduler), deadline_(Clock::Real().Now() + options.timeout) {}
+
+  // Until it is decided or the time is over; an error if no round has told anything.
+  absl::Status Run() {
+    absl::Status last_error;
+    while (!comparison_.decided()) {
+      if (const absl::Status status = Round(); !status.ok()) last_error = status;
+      if (TimeLeft() <= kRoundPause) break;
+      if (!comparison_.decided()) std::this_thread::sleep_for(kRoundPause);
+    }
+    if (!comparison_.empty()) return absl::OkStatus();
+    return last_error.ok() ? absl::UnavailableError("the routing changed all the time; try again")
+                           : last_error;
+  }
+
+  const ReplicaComparison& comparison() const { return comparison_; }
+
+ private:
+  MonotonicDuration TimeLeft() const { return deadline_ - Clock::Real().Now(); }
+
+  absl::Status Round() {
+    PAWL_ASSIGN_OR_RETURN(const RoutingTable routing, scheduler_.GetRouting(TimeLeft()));
+    // All at once: what is asked later has seen more.
+    std::vector<std::future<absl::StatusOr<FingerprintResponse>>> asked;
+    for (const ServerAddress& server : routing.servers()) {
+      asked.push_back(
+          std::async(std::launch::async, [this, &routing, &connection = ConnectionTo(server)] {
+            FingerprintRequest request;
+            request.set_job_id(routing.job_id());
+            request.set_routing_epoch(routing.epoch());
+            return connection.Fingerprint(request, TimeLeft());
+          }));
+    }
+    std::vector<FingerprintResponse> answers;
+    absl::Status error;
+    for (auto& each : asked) {
+      absl::StatusOr<FingerprintResponse> answer = each.get();
+      if (!answer.ok()) {
+        error = answer.status();
+      } else {
+        answers.push_back(*std::move(answer));
+      }
+    }
+    PAWL_RETURN_IF_ERROR(error);
+    comparison_.Add(routing, answers);
+    return absl::OkStatus();
+  }
+
+  ServerConnection& ConnectionTo(const ServerAddress& server) {
+    std::unique_ptr<ServerConnection>& connection = connections_[server.address()];
+    if (connection == nullptr) connection = std::make_unique<ServerConnection>(server);
+    return *connection;
+  }
+
+  SchedulerConnection scheduler_;
+  const MonotonicTime deadline_;
+  // By address.
+  std::map<std::string, std::unique_ptr<ServerConnection>> connections_;
+  ReplicaComparison comparison_;
+};
+
+}  // namespace
+
+int VerifyCommand(const ConnectionOptions& options) {
+  Console console;
+  Verification verification(options);
+  if (const absl::Status status = verification.Run(); !status.ok()) {
+    console.Error(status.message());
+    return ExitCodeOf(status);
+  }
+  const ReplicaComparison& comparison = verification.comparison();
+  const std::string text = options.json ? comparison.Json().dump(2) : comparison.Text();
+  // Line adds the last line's end.
+  console.Line(options.json ? text : text.substr(0, text.size() - 1));
+  if (!comparison.decided()) {
+    console.Error(
+        "not all partitions could be compared in the time; a larger --timeout, or a moment at "
+        "which the job pushes less, "
+        "may help");
+  }
+  return comparison.all_equal() ? kExitDone : kExitFailed;
+}
+
+}  // namespace pawl

@@ -1,0 +1,63 @@
+#include "scheduler/checkpoint/checkpoint_repairs.h"
+
+#include "client_lib/base/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+TEST(CheckpointRepairsTest, OneCheckpointReplacesAllDamagedFilesOfEarlierOnes) {
+  SimulatedClock clock;
+  CheckpointRepairs repairs;
+  EXPECT_FALSE(repairs.IsDue(clock.Now()));
+  repairs.OnDamaged(10, false);
+  repairs.OnDamaged(10, false);
+  repairs.OnDamaged(5, false);
+  EXPECT_TRUE(repairs.IsDue(clock.Now()));
+  EXPECT_EQ(repairs.counts().replaced, 0u);
+  repairs.OnCompleted(11, false);
+  EXPECT_FALSE(repairs.IsDue(clock.Now()));
+  EXPECT_EQ(repairs.counts().damaged, 3u);
+  EXPECT_EQ(repairs.counts().replaced, 3u);
+  repairs.OnDamaged(11, false);
+  EXPECT_TRUE(repairs.IsDue(clock.Now()));
+  EXPECT_EQ(repairs.counts().replaced, 3u);
+}
+
+TEST(CheckpointRepairsTest, DamagedCheckpointDoesNotReplaceItself) {
+  SimulatedClock clock;
+  CheckpointRepairs repairs;
+  // Found before the scheduler has heard that it is complete.
+  repairs.OnDamaged(10, false);
+  repairs.OnCompleted(10, false);
+  EXPECT_TRUE(repairs.IsDue(clock.Now()));
+  repairs.OnCompleted(10, true);
+  EXPECT_FALSE(repairs.IsDue(clock.Now())) << "that of the end comes after it";
+}
+
+TEST(CheckpointRepairsTest, PauseAfterFailuresGrowsUntilOneSucceeds) {
+  SimulatedClock clock;
+  CheckpointRepairs repairs;
+  repairs.OnFailed(clock.Now());
+  repairs.OnDamaged(10, false);
+  EXPECT_TRUE(repairs.IsDue(clock.Now())) << "what failed before has nothing to do with it";
+  for (const MonotonicDuration pause : {kFirstRepairPause, 2 * kFirstRepairPause}) {
+    repairs.OnFailed(clock.Now());
+    clock.Advance(pause - std::chrono::milliseconds(1));
+    EXPECT_FALSE(repairs.IsDue(clock.Now()));
+    clock.Advance(std::chrono::milliseconds(1));
+    EXPECT_TRUE(repairs.IsDue(clock.Now()));
+  }
+  for (int i = 0; i < 100; ++i) repairs.OnFailed(clock.Now());
+  EXPECT_FALSE(repairs.IsDue(clock.Now() + kLongestRepairPause - std::chrono::milliseconds(1)));
+  EXPECT_TRUE(repairs.IsDue(clock.Now() + kLongestRepairPause));
+  repairs.OnCompleted(11, false);
+  repairs.OnDamaged(11, false);
+  EXPECT_TRUE(repairs.IsDue(clock.Now()));
+  repairs.OnFailed(clock.Now());
+  EXPECT_TRUE(repairs.IsDue(clock.Now() + kFirstRepairPause))
+      << "it begins with the first pause again";
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,157 @@
+#include "scheduler/checkpoint/checkpoint_scrubber.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// Of one file, so that no rate makes it more than a clock can count.
+constexpr std::chrono::hours kLongestPrice{24 * 365};
+
+MonotonicDuration PriceOf(uint64_t bytes, uint64_t bytes_per_s) {
+  const std::chrono::duration<double> seconds(static_cast<double>(bytes) /
+                                              static_cast<double>(bytes_per_s));
+  if (seconds >= kLongestPrice) return kLongestPrice;
+  return std::chrono::duration_cast<MonotonicDuration>(seconds);
+}
+
+}  // namespace
+
+CheckpointScrubber::CheckpointScrubber(Env& env, CheckpointScrubberOptions options, Events events)
+    : env_(env),
+      options_(std::move(options)),
+      events_(std::move(events)),
+      store_(env, options_.dir) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CheckpointScrubber::~CheckpointScrubber() {
+  Stop(Clock::Real().Now());
+  thread_.join();
+}
+
+bool CheckpointScrubber::Stop(MonotonicTime deadline) {
+  MutexLock lock(mu_);
+  stopping_ = true;
+  changed_.NotifyAll();
+  while (!stopped_) {
+    if (!changed_.WaitUntil(mu_, deadline)) break;
+  }
+  return stopped_;
+}
+
+bool CheckpointScrubber::IsStopping() const {
+  MutexLock lock(mu_);
+  return stopping_;
+}
+
+bool CheckpointScrubber::Sleep(MonotonicDuration duration) {
+  const MonotonicTime until = Clock::Real().Now() + duration;
+  MutexLock lock(mu_);
+  while (!stopping_ && changed_.WaitUntil(mu_, until)) {
+  }
+  return !stopping_;
+}
+
+void CheckpointScrubber::Pay() {
+  const MonotonicDuration price = PriceOf(std::exchange(unpaid_bytes_, 0), options_.bytes_per_s);
+  if (options_.pay != nullptr) {
+    options_.pay(price);
+  } else {
+    Sleep(price);
+  }
+}
+
+bool CheckpointScrubber::AwaitPermission() {
+  Pay();
+  while (!IsStopping()) {
+    if (events_.may_read()) return true;
+    Sleep(options_.pause);
+  }
+  return false;
+}
+
+void CheckpointScrubber::Run() {
+  do {
+    if (AwaitPermission()) Pass();
+  } while (Sleep(options_.pause));
+  MutexLock lock(mu_);
+  stopped_ = true;
+  changed_.NotifyAll();
+}
+
+void CheckpointScrubber::Pass() {
+  damaged_.clear();
+  error_ = absl::OkStatus();
+  const absl::StatusOr<std::vector<CheckpointId>> ids = store_.ListIds(options_.job_name);
+  if (!ids.ok()) NoteError(ids.status());
+  for (size_t i = 0; ids.ok() && i < ids->size() && damaged_.size() < kMaxDamagedFiles; ++i)
+    ScrubOne((*ids)[i]);
+  // What could not be read may be damaged as before.
+  if (error_.ok() || reported_.size() >= kMaxDamagedFiles) reported_ = damaged_;
+  if (!error_.ok() && error_ != last_error_) {
+    spdlog::warn("checkpoints in {} cannot all be read again: {}", options_.dir, error_.ToString());
+  }
+  last_error_ = error_;
+}
+
+void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
+  if (!AwaitPermission()) return;
+  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.of_end);
+  const std::string path = store_.ManifestPath(name);
+  absl::StatusOr<CheckpointManifest> manifest;
+  const absl::Status status = Check(env_.FileSize(path).value_or(0), [&] {
+    manifest = store_.ReadManifest(name);
+    return manifest.status();
+  });
+  // Without a manifest it is not complete yet, or deleted.
+  if (absl::IsNotFound(status)) return;
+  if (absl::IsDataLoss(status)) return Report(id, path, status);
+  if (!status.ok()) return NoteError(status);
+  for (const CheckpointPart& part : manifest->parts()) {
+    if (!AwaitPermission() || damaged_.size() >= kMaxDamagedFiles) return;
+    const absl::Status read = Check(part.bytes(), [&] {
+      return store_.VerifyPart(*manifest, part, [this] { return !IsStopping(); });
+    });
+    if (absl::IsDataLoss(read)) {
+      // Asked last: a checkpoint that is deleted, or taken back, loses its manifest first.
+      if (!IsStillNamed(name, part)) return;
+      Report(id, store_.PartPath(*manifest, part.partition()), read);
+    } else if (!read.ok()) {
+      NoteError(read);
+    }
+  }
+}
+
+absl::Status CheckpointScrubber::Check(uint64_t bytes, absl::FunctionRef<absl::Status()> read) {
+  unpaid_bytes_ += bytes;
+  absl::Status status = read();
+  if (!absl::IsDataLoss(status)) return status;
+  if (!AwaitPermission()) return absl::CancelledError("the scrubber is to stop");
+  unpaid_bytes_ += bytes;
+  return read();
+}
+
+bool CheckpointScrubber::IsStillNamed(const std::string& name, const CheckpointPart& part) const {
+  const absl::StatusOr<CheckpointManifest> manifest = store_.ReadManifest(name);
+  if (!manifest.ok()) return absl::IsDataLoss(manifest.status());
+  const int partition = static_cast<int>(part.partition());
+  return partition < manifest->parts_size() &&
+         manifest->parts(partition).SerializeAsString() == part.SerializeAsString();
+}
+
+void CheckpointScrubber::Report(const CheckpointId& id, const std::string& path,
+                                const absl::Status& damage) {
+  damaged_.insert(path);
+  if (reported_.insert(path).second) events_.damaged(id, damage);
+}
+
+void CheckpointScrubber::NoteError(const absl::Status& error) {
+  if (error_.ok() && !IsStopping()) error_ = error;
+}
+
+}  // namespace pawl

@@ -1,0 +1,90 @@
+#include "scheduler/checkpoint/checkpoint_writer.h"
+
+#include <utility>
+
+#include "client_lib/base/status_macros.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kWakeInterval{60};
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Env& env) : env_(env) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    MutexLock lock(mu_);
+    stop_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void CheckpointWriter::Write(std::string dir, CheckpointManifest manifest, uint32_t keep,
+                             Done done) {
+  {
+    MutexLock lock(mu_);
+    if (!next_.has_value() && !stop_) {
+      next_ = Work{std::move(dir), std::move(manifest), keep, std::move(done)};
+      wake_.NotifyAll();
+      return;
+    }
+  }
+  done(absl::UnavailableError("another checkpoint is being written"));
+}
+
+bool CheckpointWriter::WaitUntilIdle(MonotonicTime deadline) {
+  MutexLock lock(mu_);
+  while (next_.has_value() || busy_) {
+    if (!idle_.WaitUntil(mu_, deadline)) break;
+  }
+  return !next_.has_value() && !busy_;
+}
+
+void CheckpointWriter::Run() {
+  while (true) {
+    std::optional<Work> work;
+    {
+      MutexLock lock(mu_);
+      busy_ = false;
+      idle_.NotifyAll();
+      while (!stop_ && !next_.has_value())
+        wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
+      if (!next_.has_value()) return;
+      work = std::exchange(next_, std::nullopt);
+      busy_ = true;
+    }
+    absl::StatusOr<std::string> folder = Carry(*work);
+    work->done(std::move(folder));
+  }
+}
+
+absl::StatusOr<std::string> CheckpointWriter::Carry(const Work& work) {
+  CheckpointStore store(env_, work.dir);
+  const std::string& job_name = work.manifest.job_name();
+  const std::string name =
+      CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.of_end());
+  absl::Status status = store.WriteManifest(work.manifest);
+  if (work.manifest.of_end() && absl::IsAlreadyExists(status)) {
+    // A scheduler that died before it could say so has completed it, if it is this job's; perhaps
+    // before it had looked at it.
+    const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);
+    if (there.ok() && there->job_id() == work.manifest.job_id())
+      status = store.CheckComplete(*there);
+  }
+  PAWL_RETURN_IF_ERROR(status);
+  if (work.keep > 0) {
+    const absl::Status deleted = store.DeleteOld(job_name, work.keep);
+    if (!deleted.ok())
+      spdlog::warn("old checkpoints in {} cannot be deleted: {}", work.dir, deleted.ToString());
+  }
+  return JoinPath(work.dir, name);
+}
+
+}  // namespace pawl

@@ -1,0 +1,66 @@
+// Completes checkpoints on a thread of its own.
+#ifndef PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_WRITER_H_
+#define PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_WRITER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/mutex.h"
+#include "proto/checkpoint.pb.h"
+
+namespace pawl {
+
+// Writes manifests and deletes old checkpoints: on a shared folder that can take long. One at a
+// time. Thread-safe.
+class CheckpointWriter {
+ public:
+  // With the checkpoint's own folder.
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
+
+  // `env` outlives this.
+  explicit CheckpointWriter(Env& env);
+  // Waits for the one under way, however long that takes: see WaitUntilIdle.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Completes the checkpoint in `dir` of which all parts are there; then, if `keep` is not 0,
+  // deletes all but so many, which may fail without harm. `done` runs on the thread, or at once
+  // with UNAVAILABLE if another one is waiting already.
+  void Write(std::string dir, CheckpointManifest manifest, uint32_t keep, Done done)
+      PAWL_EXCLUDES(mu_);
+
+  // Whether by then every `done` has run. On a share that hangs nothing can end the writing but the
+  // process's end.
+  bool WaitUntilIdle(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
+
+ private:
+  struct Work {
+    std::string dir;
+    CheckpointManifest manifest;
+    uint32_t keep = 0;
+    Done done;
+  };
+
+  void Run() PAWL_EXCLUDES(mu_);
+  absl::StatusOr<std::string> Carry(const Work& work);
+
+  Env& env_;
+  Mutex mu_;
+  CondVar wake_;
+  CondVar idle_;
+  bool stop_ PAWL_GUARDED_BY(mu_) = false;
+  std::optional<Work> next_ PAWL_GUARDED_BY(mu_);
+  bool busy_ PAWL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_WRITER_H_

@@ -1,0 +1,97 @@
+#include "scheduler/checkpoint/checkpoint_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/testing/eventually.h"
+#include "gtest/gtest.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
+
+namespace pawl {
+namespace {
+
+class CheckpointWriterTest : public testing::Test {
+ protected:
+  CheckpointWriterTest()
+      : dir_(absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                          testing::UnitTest::GetInstance()->current_test_info()->name())),
+        store_(Env::Real(), dir_) {}
+
+  // All parts of it are there.
+  CheckpointManifest Parts(uint64_t step, bool of_end = false,
+                           const std::string& contents = "a partition") {
+    CheckpointManifest manifest;
+    manifest.set_job_id(77);
+    manifest.set_job_name("job");
+    manifest.set_step(step);
+    manifest.set_of_end(of_end);
+    const auto part = store_.BeginPart({77, "job", step, of_end}, 0, 9).value();
+    EXPECT_TRUE(part->Append(contents).ok());
+    *manifest.add_parts() = part->Commit().value();
+    return manifest;
+  }
+  absl::StatusOr<std::string> Write(const CheckpointManifest& manifest, uint32_t keep) {
+    absl::StatusOr<std::string> folder;
+    writer_.Write(dir_, manifest, keep,
+                  [&](absl::StatusOr<std::string> answer) { folder = std::move(answer); });
+    EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
+    return folder;
+  }
+
+  const std::string dir_;
+  CheckpointStore store_;
+  CheckpointWriter writer_{Env::Real()};
+};
+
+TEST_F(CheckpointWriterTest, NobodyHasToWaitForAShareThatHangs) {
+  const CheckpointManifest manifest = Parts(4);
+  // Whoever opens it for writing hangs until somebody reads.
+  const std::string hanging = dir_ + "/" + CheckpointStore::NameOf("job", 4) + "/MANIFEST.tmp";
+  ASSERT_EQ(mkfifo(hanging.c_str(), 0600), 0);
+  bool done = false;
+  writer_.Write(dir_, manifest, 0, [&](const absl::StatusOr<std::string>& folder) { done = true; });
+  EXPECT_FALSE(writer_.WaitUntilIdle(Clock::Real().Now()));
+  const int reader = open(hanging.c_str(), O_RDONLY);
+  ASSERT_GE(reader, 0);
+  char buffer[4096];
+  while (read(reader, buffer, sizeof(buffer)) > 0) {
+  }
+  close(reader);
+  EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
+  EXPECT_TRUE(done);
+}
+
+// As when the scheduler before has died after the manifest was there, and before it had looked at
+// the parts again.
+TEST_F(CheckpointWriterTest, TheEndThatAnotherSchedulerCompletedIsLookedAt) {
+  ASSERT_TRUE(Write(Parts(5), 1).ok());
+  const CheckpointManifest of_end = Parts(6, /*of_end=*/true);
+  ASSERT_TRUE(store_.WriteManifest(of_end).ok());
+  EXPECT_TRUE(Write(of_end, 2).ok());
+  const std::string manifest_path = store_.ManifestPath(CheckpointStore::NameOf("job", 6, true));
+  const std::string manifest = ReadWholeFile(Env::Real(), manifest_path, 1 << 20).value();
+  ASSERT_TRUE(Env::Real().Delete(manifest_path).ok());
+  Parts(6, /*of_end=*/true, "what another server had");
+  ASSERT_TRUE(WriteFileDurably(Env::Real(), manifest_path, manifest).ok());
+  EXPECT_TRUE(absl::IsAborted(Write(of_end, 1).status()));
+  EXPECT_FALSE(Env::Real().FileSize(manifest_path).ok());
+  EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 5)).ok()) << "deleted";
+}
+
+TEST_F(CheckpointWriterTest, ItIsIdleOnceWhoWaitsHasBeenTold) {
+  EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now())) << "it has done nothing yet";
+  const absl::StatusOr<std::string> folder = Write(Parts(5), 0);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(*folder, dir_ + "/" + CheckpointStore::NameOf("job", 5));
+  EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 5)).ok());
+}
+
+}  // namespace
+}  // namespace pawl

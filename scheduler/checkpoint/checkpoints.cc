@@ -1,0 +1,196 @@
+#include "scheduler/checkpoint/checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/bounded_text.h"
+
+namespace pawl {
+namespace {
+
+constexpr size_t kMaxFailureBytes = 512;
+constexpr size_t kMaxDirBytes = 4096;
+
+}  // namespace
+
+std::string Checkpoints::Order::Text() const {
+  return absl::StrCat(of_end ? "checkpoint of the job's end, step " : "checkpoint of step ", step);
+}
+
+absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
+  if (dir.empty() && policy_.dir().empty()) {
+    return absl::FailedPreconditionError(
+        "the job's checkpoint.dir is empty; say with --dir where the checkpoint is to be");
+  }
+  if (dir.empty()) return policy_.dir();
+  if (dir.front() != '/' || dir.size() > kMaxDirBytes || HasControlCharacters(dir)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dir is '", BoundedText(dir, kMaxFailureBytes),
+        "'; it must be an absolute path of at most ", kMaxDirBytes,
+        " bytes, without control characters, which all servers and the scheduler see"));
+  }
+  return std::string(dir);
+}
+
+absl::Status Checkpoints::Request(const std::string& dir) {
+  if (under_way_.has_value() && under_way_->dir == dir) {
+    under_way_->urgent = true;
+    return absl::OkStatus();
+  }
+  if (std::find(wanted_.begin(), wanted_.end(), dir) != wanted_.end()) return absl::OkStatus();
+  if (wanted_.size() == kMaxWantedFolders) {
+    return absl::ResourceExhaustedError(absl::StrCat("checkpoints are waited for in ",
+                                                     kMaxWantedFolders,
+                                                     " folders, the limit; try again later"));
+  }
+  wanted_.push_back(dir);
+  return absl::OkStatus();
+}
+
+void Checkpoints::Withdraw(const std::string& dir) {
+  wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), dir), wanted_.end());
+  // One in the job's own folder may be due anyway.
+  if (under_way_.has_value() && under_way_->dir == dir && dir != policy_.dir())
+    under_way_->urgent = false;
+}
+
+void Checkpoints::NoteProgress(MonotonicTime now, uint64_t step) {
+  if (!std::exchange(seen_, true) || step < second_step_) {
+    second_began_ = now;
+    second_step_ = step;
+    return;
+  }
+  const double seconds = Seconds(now - second_began_);
+  if (seconds < 1) return;
+  steps_per_s_ = static_cast<uint64_t>(static_cast<double>(step - second_step_) / seconds);
+  second_began_ = now;
+  second_step_ = step;
+}
+
+uint64_t Checkpoints::RoundUp(uint64_t step) const {
+  const uint64_t beyond = step % step_multiple_;
+  return beyond == 0 ? step : step + (step_multiple_ - beyond);
+}
+
+std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
+  const uint64_t every = policy_.every_steps();
+  if (every == 0) return std::nullopt;
+  const uint64_t after = std::max(step + lead_, last_asked_);
+  const uint64_t due = RoundUp((after / every + 1) * every);
+  // Not long before: somebody else may want one meanwhile.
+  if (due > after + std::max(kCheckpointReach, steps_per_s_.value_or(0))) return std::nullopt;
+  return due;
+}
+
+std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t step,
+                                                    uint64_t last_step) {
+  NoteProgress(now, step);
+  if (under_way_.has_value()) return std::nullopt;
+  // The end of the training is never passed.
+  const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
+  // Of the last step there is the end's own one in the job's folder, if it is the same.
+  const auto before_end = [&](uint64_t wanted) {
+    return last_step == 0 || wanted < last_step || (!end_is_as_trained_ && wanted == last_step);
+  };
+  uint64_t soon = RoundUp(std::max(step + lead_, last_asked_) + 1);
+  if (last_step > step && last_step > last_asked_) soon = std::min(soon, last_step);
+  const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
+    last_asked_ = at;
+    const bool is_own = dir == policy_.dir();
+    if (is_own) last_begun_ = now;
+    under_way_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
+    return under_way_;
+  };
+  if (!wanted_.empty() && within(soon)) {
+    std::string dir = std::move(wanted_.front());
+    wanted_.pop_front();
+    return begin(soon, std::move(dir), true);
+  }
+  if (const std::optional<uint64_t> due = DueStep(step); due.has_value() && before_end(*due)) {
+    return begin(*due, policy_.dir(), false);
+  }
+  if (policy_.every_seconds() > 0 &&
+      now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) && before_end(soon)) {
+    return begin(soon, policy_.dir(), true);
+  }
+  return std::nullopt;
+}
+
+uint64_t Checkpoints::LongestLead() const {
+  if (!steps_per_s_.has_value()) return kMaxCheckpointLead;
+  // Rounded down above.
+  const uint64_t in_time =
+      (*steps_per_s_ + 1) * static_cast<uint64_t>(kMaxCheckpointLeadTime.count());
+  return std::min(in_time, kMaxCheckpointLead);
+}
+
+void Checkpoints::TooLate() {
+  lead_ = std::max(lead_, std::min(lead_ * 2, LongestLead()));
+  in_time_ = 0;
+  Moved();
+}
+
+void Checkpoints::Moved() {
+  const std::optional<Order> order = std::exchange(under_way_, std::nullopt);
+  if (!order.has_value() || !order->urgent) return;
+  // Before all others: it has waited for longest.
+  wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), order->dir), wanted_.end());
+  wanted_.push_front(order->dir);
+}
+
+void Checkpoints::Failed(const absl::Status& why) {
+  under_way_.reset();
+  status_.set_failed(status_.failed() + 1);
+  status_.set_last_failure(BoundedText(why.ToString(), kMaxFailureBytes));
+}
+
+bool Checkpoints::IsUnderWay(const Order& order) const {
+  return under_way_.has_value() && under_way_->step == order.step && under_way_->dir == order.dir &&
+         under_way_->of_end == order.of_end;
+}
+
+void Checkpoints::Completed(const Order& order, const std::string& folder, uint64_t unix_ms) {
+  status_.set_completed(status_.completed() + 1);
+  status_.set_last_step(order.step);
+  status_.set_last_folder(folder);
+  status_.set_last_unix_ms(unix_ms);
+  if (order.of_end) EndIsIn(folder);
+  if (!IsUnderWay(order)) return;
+  under_way_.reset();
+  // What was enough for many may be more than enough.
+  if (++in_time_ < kCheckpointsBeforeLessLead) return;
+  in_time_ = 0;
+  lead_ = std::max<uint64_t>(lead_ / 2, 1);
+}
+
+Checkpoints::Order Checkpoints::BeginEnd(uint64_t step) {
+  last_asked_ = step;
+  under_way_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*of_end=*/true};
+  return *under_way_;
+}
+
+void Checkpoints::EndHasFailed(const absl::Status& why) {
+  Failed(why);
+  status_.set_end_failure(status_.last_failure());
+}
+
+void Checkpoints::Abandon() {
+  under_way_.reset();
+  wanted_.clear();
+}
+
+CheckpointStatus Checkpoints::Status() const {
+  CheckpointStatus status = status_;
+  if (under_way_.has_value()) status.set_under_way_step(under_way_->step);
+  return status;
+}
+
+void Checkpoints::Restore(const CheckpointStatus& stored) {
+  status_ = stored;
+  // One that was under way may be there, or not; its step is not asked for again.
+  last_asked_ = std::max(stored.under_way_step(), stored.last_step());
+  status_.clear_under_way_step();
+}
+
+}  // namespace pawl

@@ -1,0 +1,293 @@
+#include "scheduler/checkpoint/checkpoints.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+CheckpointPolicy Policy(uint64_t every_steps, uint64_t every_seconds) {
+  CheckpointPolicy policy;
+  policy.set_dir("/own");
+  policy.set_every_steps(every_steps);
+  policy.set_every_seconds(every_seconds);
+  policy.set_keep(3);
+  return policy;
+}
+
+class CheckpointsTest : public testing::Test {
+ protected:
+  Checkpoints Make(uint64_t every_steps, uint64_t every_seconds = 0) {
+    return Checkpoints(Policy(every_steps, every_seconds), clock_.Now());
+  }
+  // The step of the next order; 0: none.
+  uint64_t Next(Checkpoints& checkpoints, uint64_t step, uint64_t last_step = 0) {
+    const auto order = checkpoints.Next(clock_.Now(), step, last_step);
+    return order.has_value() ? order->step : 0;
+  }
+
+  SimulatedClock clock_;
+};
+
+TEST_F(CheckpointsTest, EverySoManyStepsAtMultiplesThatNobodyHasReached) {
+  Checkpoints checkpoints = Make(10);
+  EXPECT_EQ(Next(checkpoints, 0), 0u) << "it is far away";
+  EXPECT_EQ(Next(checkpoints, 5), 10u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/own");
+  EXPECT_EQ(checkpoints.under_way()->keep, 3u);
+  EXPECT_EQ(Next(checkpoints, 25), 0u) << "one at a time";
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  EXPECT_EQ(Next(checkpoints, 25), 30u);
+  checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(Next(checkpoints, 29), 0u) << "30 was asked for";
+  EXPECT_EQ(Next(checkpoints, 33), 40u);
+}
+
+TEST_F(CheckpointsTest, CutsAreOnlyWhereTheDensePartIsWritten) {
+  Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 25);
+  EXPECT_EQ(Next(checkpoints, 18), 25u) << "20 rounded up";
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 26), 50u) << "as soon as can be";
+  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 51, 60), 60u) << "the last step is one too";
+}
+
+TEST_F(CheckpointsTest, WhoTrainsFastIsAskedEarlier) {
+  Checkpoints checkpoints = Make(1000);
+  EXPECT_EQ(Next(checkpoints, 0), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 600), 1000u)
+      << "600 steps a second: it is there in less than a second";
+}
+
+TEST_F(CheckpointsTest, WhatComesTooLateIsTriedFurtherAhead) {
+  Checkpoints checkpoints = Make(10);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 100), 102u);
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 100), 103u);
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 100), 105u);
+  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
+  // Not one that nobody waits for.
+  EXPECT_EQ(Next(checkpoints, 105), 110u);
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 111), 120u);
+}
+
+TEST_F(CheckpointsTest, PartitionsThatMoveDoNotPutCheckpointsOff) {
+  Checkpoints checkpoints = Make(1000);
+  for (uint64_t step = 100; step < 130; ++step) {
+    ASSERT_TRUE(checkpoints.Request("/asked").ok());
+    ASSERT_NE(Next(checkpoints, step), 0u);
+    checkpoints.Moved();
+  }
+  EXPECT_EQ(Next(checkpoints, 200), 202u) << "nothing has been late";
+  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
+}
+
+// One that moves behind the step cannot be told from one that was asked too late.
+TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
+  Checkpoints checkpoints = Make(0);
+  uint64_t step = 0;
+  // How many steps after the next one it is asked for.
+  const auto lead = [&](bool in_time) {
+    step += 100;
+    EXPECT_TRUE(checkpoints.Request("/asked").ok());
+    const uint64_t at = Next(checkpoints, step);
+    in_time ? checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5)
+            : checkpoints.TooLate();
+    return at - step - 1;
+  };
+  for (const uint64_t grown : {1, 2, 4}) EXPECT_EQ(lead(/*in_time=*/false), grown);
+  for (const uint64_t shrunk : {8, 4, 2, 1, 1}) {
+    for (uint32_t i = 0; i < kCheckpointsBeforeLessLead; ++i)
+      EXPECT_EQ(lead(/*in_time=*/true), shrunk) << i;
+  }
+  // Those in a row are counted from the last one that was too late.
+  for (uint32_t i = 0; i + 1 < kCheckpointsBeforeLessLead; ++i)
+    EXPECT_EQ(lead(/*in_time=*/true), 1u);
+  EXPECT_EQ(lead(/*in_time=*/false), 1u);
+  for (uint32_t i = 0; i < kCheckpointsBeforeLessLead; ++i)
+    EXPECT_EQ(lead(/*in_time=*/true), 2u) << i;
+  EXPECT_EQ(lead(/*in_time=*/true), 1u);
+}
+
+TEST_F(CheckpointsTest, TheLeadIsNeverMoreThanIsTrainedInALittleTime) {
+  Checkpoints checkpoints = Make(0);
+  EXPECT_EQ(Next(checkpoints, 0), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 9), 0u);
+  for (uint64_t i = 0; i < 25; ++i) {
+    ASSERT_TRUE(checkpoints.Request("/asked").ok());
+    ASSERT_NE(Next(checkpoints, 10), 0u);
+    checkpoints.TooLate();
+  }
+  const uint64_t so_far = 600;
+  EXPECT_EQ(Next(checkpoints, so_far), so_far + 10 * kMaxCheckpointLeadTime.count() + 1);
+}
+
+TEST_F(CheckpointsTest, EverySoManySeconds) {
+  Checkpoints checkpoints = Make(0, 60);
+  clock_.Advance(std::chrono::seconds(59));
+  EXPECT_EQ(Next(checkpoints, 7), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  clock_.Advance(std::chrono::seconds(59));
+  EXPECT_EQ(Next(checkpoints, 9), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 9), 11u);
+}
+
+TEST_F(CheckpointsTest, RequestsOfOneFolderAreOne) {
+  Checkpoints checkpoints = Make(0);
+  EXPECT_EQ(Next(checkpoints, 7), 0u);
+  ASSERT_TRUE(checkpoints.Request("/a").ok());
+  ASSERT_TRUE(checkpoints.Request("/b").ok());
+  ASSERT_TRUE(checkpoints.Request("/a").ok());
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/a");
+  EXPECT_EQ(checkpoints.under_way()->keep, 0u) << "somebody else's folder is not tidied up";
+  ASSERT_TRUE(checkpoints.Request("/a").ok());
+  checkpoints.Completed(*checkpoints.under_way(), "/a/x", 5);
+  EXPECT_EQ(Next(checkpoints, 7), 10u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/b");
+  checkpoints.Completed(*checkpoints.under_way(), "/b/x", 5);
+  EXPECT_EQ(Next(checkpoints, 20), 0u);
+}
+
+TEST_F(CheckpointsTest, FoldersThatAreWaitedForAreBoundedAndGoWithTheirCallers) {
+  Checkpoints checkpoints = Make(0);
+  for (size_t i = 0; i < kMaxWantedFolders; ++i)
+    ASSERT_TRUE(checkpoints.Request(absl::StrCat("/", i)).ok());
+  EXPECT_EQ(checkpoints.Request("/one_more").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(checkpoints.Request("/7").ok()) << "it is waited for already";
+  checkpoints.Withdraw("/0");
+  EXPECT_TRUE(checkpoints.Request("/one_more").ok());
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/1");
+  ASSERT_TRUE(checkpoints.Request("/again").ok());
+  EXPECT_FALSE(checkpoints.Request("/too_many").ok());
+  // One that was begun and came too late waits on beyond the limit, but not if nobody waits for it.
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 9), 12u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/1");
+  checkpoints.Withdraw("/1");
+  checkpoints.TooLate();
+  EXPECT_NE(Next(checkpoints, 12), 0u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/2");
+}
+
+TEST_F(CheckpointsTest, AFailureIsKeptAsTextThatCanBeReadBack) {
+  Checkpoints checkpoints = Make(10);
+  for (size_t i = 0; i < 4; ++i) {
+    Next(checkpoints, 5 + 10 * i);
+    std::string words(i, 'x');
+    while (words.size() < 2000) words += "\xe2\x82\xac";
+    checkpoints.Failed(absl::PermissionDeniedError(words));
+    CheckpointStatus copy;
+    EXPECT_TRUE(copy.ParseFromString(checkpoints.Status().SerializeAsString())) << i;
+    EXPECT_LE(copy.last_failure().size(), 512u);
+  }
+}
+
+TEST_F(CheckpointsTest, NothingIsAskedForBehindTheEnd) {
+  Checkpoints checkpoints = Make(10);
+  EXPECT_EQ(Next(checkpoints, 97, 99), 0u);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 98, 99), 99u) << "the end itself is a step";
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 99, 99), 0u);
+}
+
+TEST_F(CheckpointsTest, TheLastStepIsLeftToTheEndInTheJobsFolder) {
+  Checkpoints steps = Make(10);
+  EXPECT_EQ(Next(steps, 95, 100), 0u);
+  EXPECT_EQ(Next(steps, 95, 101), 100u);
+  Checkpoints seconds = Make(0, 60);
+  clock_.Advance(std::chrono::seconds(60));
+  EXPECT_EQ(Next(seconds, 98, 99), 0u);
+  EXPECT_EQ(Next(seconds, 96, 99), 98u);
+}
+
+// Early stopping restores the best parameters.
+TEST_F(CheckpointsTest, TheLastStepIsNotLeftToAnEndThatIsNotAsItWasTrained) {
+  Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 1, /*end_is_as_trained=*/false);
+  EXPECT_EQ(Next(checkpoints, 95, 100), 100u);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  EXPECT_EQ(Next(checkpoints, 100, 105), 0u) << "110 is behind the end";
+}
+
+TEST_F(CheckpointsTest, TheEndTakesThePlaceOfTheOneUnderWay) {
+  Checkpoints checkpoints = Make(10);
+  ASSERT_EQ(Next(checkpoints, 5), 10u);
+  const Checkpoints::Order before = *checkpoints.under_way();
+  const Checkpoints::Order end = checkpoints.BeginEnd(10);
+  EXPECT_EQ(end.dir, "/own");
+  EXPECT_EQ(end.keep, 3u);
+  EXPECT_TRUE(checkpoints.IsUnderWay(end));
+  EXPECT_FALSE(checkpoints.IsUnderWay(before)) << "of the same step";
+  // It was too late to hold it up.
+  checkpoints.Completed(before, "/own/a", 5);
+  EXPECT_TRUE(checkpoints.IsUnderWay(end));
+  EXPECT_FALSE(checkpoints.end_is_decided());
+  checkpoints.Completed(end, "/own/a-end", 6);
+  EXPECT_TRUE(checkpoints.end_is_decided());
+  EXPECT_EQ(checkpoints.Status().completed(), 2u);
+  EXPECT_EQ(checkpoints.Status().end_folder(), "/own/a-end");
+  Checkpoints next = Make(10);
+  next.Restore(checkpoints.Status());
+  EXPECT_TRUE(next.end_is_decided());
+}
+
+TEST_F(CheckpointsTest, AnEndThatCanHaveNoneSaysWhy) {
+  Checkpoints checkpoints = Make(10);
+  checkpoints.BeginEnd(7);
+  checkpoints.EndHasFailed(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_TRUE(checkpoints.end_is_decided());
+  EXPECT_FALSE(checkpoints.under_way().has_value());
+  EXPECT_NE(checkpoints.Status().end_failure().find("the disk is full"), std::string::npos);
+  EXPECT_EQ(checkpoints.Status().end_folder(), "");
+}
+
+TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
+  Checkpoints own = Make(0);
+  EXPECT_EQ(own.DirOf("").value(), "/own");
+  EXPECT_EQ(own.DirOf("/other").value(), "/other");
+  EXPECT_EQ(own.DirOf("other").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(own.DirOf("/a\nb").status().code(), absl::StatusCode::kInvalidArgument);
+  const Checkpoints none(CheckpointPolicy(), clock_.Now());
+  EXPECT_EQ(none.DirOf("").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointsTest, TheAccountIsKeptOverARestart) {
+  Checkpoints checkpoints = Make(10);
+  Next(checkpoints, 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  Next(checkpoints, 15);
+  checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
+  Next(checkpoints, 25);
+  EXPECT_EQ(checkpoints.Status().under_way_step(), 30u);
+  Checkpoints next = Make(10);
+  next.Restore(checkpoints.Status());
+  const CheckpointStatus status = next.Status();
+  EXPECT_EQ(status.completed(), 1u);
+  EXPECT_EQ(status.last_step(), 10u);
+  EXPECT_EQ(status.last_folder(), "/own/a");
+  EXPECT_EQ(status.failed(), 1u);
+  EXPECT_NE(status.last_failure().find("the disk is full"), std::string::npos);
+  EXPECT_EQ(status.under_way_step(), 0u);
+  EXPECT_EQ(Next(next, 28), 0u) << "30 was asked for";
+  EXPECT_EQ(Next(next, 33), 40u);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,137 @@
+#include "scheduler/checkpoint/restore.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/storage/checkpoint/checkpoint_store.h"
+
+namespace pawl {
+namespace {
+
+bool IsSame(const std::string& path, const std::string& other) {
+  std::error_code error;
+  return path == other || std::filesystem::equivalent(path, other, error);
+}
+
+absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, " is ", now, ", but was ", then,
+      " when the checkpoint was made; it must be the same to go on from it: set it back, or begin "
+      "anew without a checkpoint"));
+}
+
+absl::Status SameMessage(const std::string& field, const google::protobuf::Message& now,
+                         const google::protobuf::Message& then) {
+  if (google::protobuf::util::MessageDifferencer::Equals(now, then)) return absl::OkStatus();
+  return Differs(field, absl::StrCat("{ ", now.ShortDebugString(), " }"),
+                 absl::StrCat("{ ", then.ShortDebugString(), " }"));
+}
+
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path,
+                                               const std::string& job_name,
+                                               VerifyProgress* progress) {
+  PAWL_ASSIGN_OR_RETURN(const CheckpointPlace place, CheckpointStore::Locate(env, path, job_name));
+  FoundCheckpoint found{place.dir, place.name};
+  const CheckpointStore store(env, found.dir);
+  PAWL_RETURN_IF_ERROR(store.Verify(found.name, progress));
+  PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
+  if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
+    return absl::DataLossError(absl::StrCat(store.ManifestPath(found.name),
+                                            " has something else than a scheduler's state"));
+  }
+  return found;
+}
+
+absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
+  Job then;
+  if (!then.ParseFromString(manifest.job()))
+    return absl::DataLossError("the checkpoint's manifest holds no job");
+  const auto same = [&](const std::string& field, auto now, auto before) -> absl::Status {
+    return now == before ? absl::OkStatus()
+                         : Differs(field, absl::StrCat(now), absl::StrCat(before));
+  };
+  PAWL_RETURN_IF_ERROR(same("seed", job.seed(), then.seed()));
+  PAWL_RETURN_IF_ERROR(same("partitions", job.partitions(), then.partitions()));
+  PAWL_RETURN_IF_ERROR(same("logical_workers", job.logical_workers(), then.logical_workers()));
+  PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
+  PAWL_RETURN_IF_ERROR(same("consistency.mode", ConsistencyMode_Name(job.consistency().mode()),
+                            ConsistencyMode_Name(then.consistency().mode())));
+  // The tables of the dense part are others.
+  const auto dense_path = [](const Job& of) {
+    return DensePath_Name(of.dense_path() == ALLREDUCE ? ALLREDUCE : SERVER);
+  };
+  PAWL_RETURN_IF_ERROR(same("dense_path", dense_path(job), dense_path(then)));
+  PAWL_RETURN_IF_ERROR(same("consistency.backup_workers", job.consistency().backup_workers(),
+                            then.consistency().backup_workers()));
+  PAWL_RETURN_IF_ERROR(same("data.format", DataFormat_Name(job.data().format()),
+                            DataFormat_Name(then.data().format())));
+  PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
+  PAWL_RETURN_IF_ERROR(
+      same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
+  // Workers number evaluations by the steps before them, and the scheduler goes on counting from
+  // the checkpoint's.
+  const auto evaluated = [](const Job& of) { return of.data().eval().empty() ? "not set" : "set"; };
+  PAWL_RETURN_IF_ERROR(same("data.eval", evaluated(job), evaluated(then)));
+  PAWL_RETURN_IF_ERROR(same("evaluation.every_steps", job.evaluation().every_steps(),
+                            then.evaluation().every_steps()));
+  PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
+  PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
+  PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));
+  return SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer());
+}
+
+StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job) {
+  StoredRestore restore;
+  restore.set_dir(IsSame(found.dir, job.checkpoint().dir()) ? job.checkpoint().dir() : found.dir);
+  restore.set_name(found.name);
+  restore.set_step(found.manifest.step());
+  return restore;
+}
+
+std::string WarningOf(Env& env, const FoundCheckpoint& found) {
+  Job then;
+  if (!found.manifest.of_end() || !then.ParseFromString(found.manifest.job()) ||
+      !then.evaluation().has_early_stopping()) {
+    return "";
+  }
+  std::string text = absl::StrCat(
+      found.name,
+      " holds the best parameters, which early stopping had restored at the job's end, and "
+      "optimizers that begin anew: a training that goes on from it is not the one that was "
+      "interrupted");
+  const absl::StatusOr<CheckpointListing> listing =
+      CheckpointStore(env, found.dir).List(found.manifest.job_name());
+  if (!listing.ok()) return text;
+  for (const CheckpointListing::Entry& entry : listing->complete) {
+    if (entry.manifest.of_end() || entry.manifest.step() > found.manifest.step()) continue;
+    absl::StrAppend(&text, "; to go on where the training was, name ",
+                    JoinPath(found.dir, entry.name));
+    break;
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, uint64_t job_id,
+                                                       const StoredRestore& restore) {
+  const std::string& dir = job.checkpoint().dir();
+  if (dir.empty()) return std::vector<std::string>();
+  // The end's of another folder is not the one of the same name here.
+  const bool after_the_end = CheckpointStore::IsOfEnd(restore.name()) && IsSame(restore.dir(), dir);
+  return CheckpointStore(env, dir).SetAsideAfter(
+      {job_id, job.name(), restore.step(), after_the_end});
+}
+
+bool IsSource(const std::string& path, const StoredRestore& restore) {
+  const std::string absolute = AbsolutePath(path);
+  return IsSame(absolute, restore.dir()) ||
+         IsSame(absolute, JoinPath(restore.dir(), restore.name()));
+}
+
+}  // namespace pawl

@@ -1,0 +1,234 @@
+#include "scheduler/evaluation/evaluation_collector.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "absl/numeric/int128.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+
+namespace pawl {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "scores are read as they lie on the wire");
+
+using Score = RankEvaluation::Score;
+
+std::string Where(const ReportEvaluationRequest& part) {
+  return absl::StrCat("evaluation ", part.evaluation(), " rank ", part.rank(), " part ",
+                      part.part());
+}
+
+absl::StatusOr<std::vector<Score>> ReadScores(const ReportEvaluationRequest& part, Loss loss) {
+  const size_t count = part.scores().size() / sizeof(float);
+  if (part.scores().size() % sizeof(float) != 0 ||
+      static_cast<size_t>(part.positives_size()) != count ||
+      static_cast<size_t>(part.negatives_size()) != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(part), ": scores has ", part.scores().size(), " bytes, positives ",
+                     part.positives_size(), " and negatives ", part.negatives_size(),
+                     " entries; 4 bytes and one of each a score"));
+  }
+  if (loss != LOGISTIC && count > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(part), ": scores is set; only logistic loss has scores"));
+  }
+  std::vector<Score> scores(count);
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(&scores[i].score, part.scores().data() + i * sizeof(float), sizeof(float));
+    scores[i].positives = part.positives(static_cast<int>(i));
+    scores[i].negatives = part.negatives(static_cast<int>(i));
+    if (!std::isfinite(scores[i].score)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(part), ": scores[", i, "] is ", scores[i].score));
+    }
+    if (i > 0 && !(scores[i - 1].score < scores[i].score)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(part), ": scores[", i,
+                       "] is not above the one before; they must be distinct and ascend"));
+    }
+  }
+  return scores;
+}
+
+// Unset unless both labels occur.
+void SetAuc(const EvaluationInput& input, EvaluationResult& result) {
+  std::vector<Score> all;
+  size_t count = 0;
+  for (const RankEvaluation& rank : input.ranks) count += rank.scores.size();
+  all.reserve(count);
+  for (const RankEvaluation& rank : input.ranks)
+    all.insert(all.end(), rank.scores.begin(), rank.scores.end());
+  std::sort(all.begin(), all.end(),
+            [](const Score& a, const Score& b) { return a.score < b.score; });
+
+  absl::uint128 twice_won = 0;
+  uint64_t positives = 0;
+  uint64_t negatives = 0;
+  for (size_t i = 0; i < all.size();) {
+    uint64_t positives_here = 0;
+    uint64_t negatives_here = 0;
+    const float score = all[i].score;
+    for (; i < all.size() && all[i].score == score; ++i) {
+      positives_here += all[i].positives;
+      negatives_here += all[i].negatives;
+    }
+    twice_won += absl::uint128(positives_here) * (absl::uint128(negatives) * 2 + negatives_here);
+    positives += positives_here;
+    negatives += negatives_here;
+  }
+  if (positives == 0 || negatives == 0) return;
+  const absl::uint128 twice_pairs = absl::uint128(positives) * negatives * 2;
+  result.set_auc(static_cast<double>(twice_won) / static_cast<double>(twice_pairs));
+}
+
+}  // namespace
+
+EvaluationResult ComputeEvaluation(const EvaluationInput& input, Loss loss) {
+  EvaluationResult result;
+  result.set_evaluation(input.evaluation);
+  uint64_t samples = 0;
+  uint64_t correct = 0;
+  double logloss_sum = 0;
+  double squared_error_sum = 0;
+  uint64_t step = 0;
+  for (size_t rank = 0; rank < input.ranks.size(); ++rank) {
+    const RankEvaluation& share = input.ranks[rank];
+    samples += share.samples;
+    correct += share.correct;
+    logloss_sum += share.logloss_sum;
+    squared_error_sum += share.squared_error_sum;
+    step = rank == 0 ? share.step : std::min(step, share.step);
+  }
+  result.set_step(step);
+  result.set_samples(samples);
+  if (samples == 0) return result;
+  const double count = static_cast<double>(samples);
+  if (loss == SQUARED) {
+    result.set_rmse(std::sqrt(squared_error_sum / count));
+    return result;
+  }
+  result.set_logloss(logloss_sum / count);
+  result.set_accuracy(static_cast<double>(correct) / count);
+  if (loss == LOGISTIC) SetAuc(input, result);
+  return result;
+}
+
+absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
+  if (part.rank() >= shares_.size()) {
+    return absl::OutOfRangeError(absl::StrCat(Where(part), ": rank is ", part.rank(),
+                                              "; the job's last is ", shares_.size() - 1));
+  }
+  if (part.parts() < 1 || part.parts() > kMaxEvaluationParts || part.part() >= part.parts()) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
+                                                   "; it must be 1 to ", kMaxEvaluationParts,
+                                                   " and above part"));
+  }
+  if (part.evaluation() != evaluation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Where(part), ": the evaluation being collected is ", evaluation_));
+  }
+  Share& share = shares_[part.rank()];
+  if (!share.received.empty() && share.received.size() != part.parts()) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
+                                                   ", but it was ", share.received.size(),
+                                                   " before"));
+  }
+  if (!share.received.empty() && share.received[part.part()]) return absl::OkStatus();
+  if (part.part() + 1 == part.parts() && share.received_count + 1 < part.parts()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Where(part), ": ", share.received_count, " of the ", part.part(),
+                     " parts before it are here; send all of them again"));
+  }
+
+  PAWL_ASSIGN_OR_RETURN(std::vector<Score> scores, ReadScores(part, loss_));
+  if (scores_ + scores.size() > kMaxEvaluationScores) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Where(part), ": more than ", kMaxEvaluationScores,
+                     " distinct scores in one evaluation; evaluate on fewer samples"));
+  }
+  if (part.part() == 0 &&
+      !(std::isfinite(part.logloss_sum()) && std::isfinite(part.squared_error_sum()))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(part), ": logloss_sum is ", part.logloss_sum(), " and squared_error_sum ",
+        part.squared_error_sum(), "; the training has diverged, try a lower learning rate"));
+  }
+  uint64_t labels = share.positives_and_negatives;
+  for (const Score& score : scores) labels += uint64_t{score.positives} + score.negatives;
+  const uint64_t samples = part.part() == 0 ? part.samples() : share.sums.samples;
+  if (share.received_count + 1 == part.parts()) {
+    if (loss_ == LOGISTIC && labels != samples) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", labels,
+                                                     " labels, but samples is ", samples));
+    }
+    // Part p's scores lie below part p + 1's: put together they ascend.
+    float last = -INFINITY;
+    for (uint32_t p = 0; p < part.parts(); ++p) {
+      const std::vector<Score>& piece = p == part.part() ? scores : share.parts[p];
+      if (piece.empty()) continue;
+      if (!(last < piece.front().score)) {
+        return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores of part ", p,
+                                                       " are not above those of the parts before"));
+      }
+      last = piece.back().score;
+    }
+  }
+
+  if (share.received.empty()) {
+    share.received.resize(part.parts());
+    share.parts.resize(part.parts());
+  }
+  scores_ += scores.size();
+  share.scores += scores.size();
+  share.positives_and_negatives = labels;
+  share.parts[part.part()] = std::move(scores);
+  share.received[part.part()] = true;
+  share.sums.step = part.step();
+  final_ = final_ || part.final();
+  if (part.part() == 0) {
+    share.sums.samples = part.samples();
+    share.sums.logloss_sum = part.logloss_sum();
+    share.sums.correct = part.correct();
+    share.sums.squared_error_sum = part.squared_error_sum();
+  }
+  complete_ranks_ += ++share.received_count == part.parts();
+  return absl::OkStatus();
+}
+
+bool EvaluationCollector::empty() const {
+  return std::all_of(shares_.begin(), shares_.end(),
+                     [](const Share& share) { return share.received.empty(); });
+}
+
+void EvaluationCollector::Forget(uint32_t rank) {
+  Share& share = shares_[rank];
+  complete_ranks_ -= !share.received.empty() && share.received_count == share.received.size();
+  scores_ -= share.scores;
+  share = Share();
+}
+
+EvaluationInput EvaluationCollector::Take() {
+  EvaluationInput input;
+  input.evaluation = evaluation_;
+  input.final = final_;
+  for (Share& share : shares_) {
+    RankEvaluation rank = share.sums;
+    for (std::vector<Score>& piece : share.parts) {
+      rank.scores.insert(rank.scores.end(), piece.begin(), piece.end());
+      piece = {};
+    }
+    input.ranks.push_back(std::move(rank));
+    share = Share();
+  }
+  ++evaluation_;
+  final_ = false;
+  scores_ = 0;
+  complete_ranks_ = 0;
+  return input;
+}
+
+}  // namespace pawl

@@ -1,0 +1,90 @@
+#include "scheduler/evaluation/evaluations.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+
+const EvaluationResult* Evaluations::Find(uint64_t evaluation, uint64_t step) const {
+  for (const EvaluationResult& result : results_) {
+    if (result.evaluation() == evaluation && result.step() == step) return &result;
+  }
+  return nullptr;
+}
+
+absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
+  if (in_work_ == 0) {
+    // The number of the next one is that of the last one's only after the end of another job, and
+    // only if that was between two pauses: at a pause it is the one after it.
+    const uint64_t next = collector_.evaluation();
+    const bool end_was_a_pause =
+        !results_.empty() && results_.back().evaluation() == next && part.evaluation() == next + 1;
+    // Where it was counted as the one after it all the same (only the newest results are kept, and
+    // the job's own were taken for those of the one before), the end is known by its step.
+    const bool end_was_between =
+        !has_published_ && !results_.empty() && results_.back().evaluation() == part.evaluation() &&
+        part.evaluation() + 1 == next && results_.back().step() < part.step();
+    if ((end_was_a_pause || end_was_between) && collector_.empty())
+      collector_.BeginWith(part.evaluation());
+    return collector_.Add(part);
+  }
+  if (part.evaluation() == in_work_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("evaluation is ", part.evaluation(), ", but ", in_work_, " is being computed"));
+}
+
+std::optional<EvaluationInput> Evaluations::Take() {
+  if (!collector_.complete()) return std::nullopt;
+  in_work_ = collector_.evaluation();
+  return collector_.Take();
+}
+
+EarlyStoppingPolicy::Decision Evaluations::Observe(const EvaluationResult& result) {
+  if (!early_stopping_) return {};
+  const EarlyStoppingPolicy::Decision decision = policy_.Observe(result);
+  stop_ = stop_ || decision.stop;
+  return decision;
+}
+
+void Evaluations::Publish(const EvaluationResult& result) {
+  has_published_ = true;
+  results_.push_back(result);
+  if (results_.size() > kMaxEvaluationsKept) results_.pop_front();
+  in_work_ = 0;
+  stop_training_ = stop_;
+  published_best_ = policy_.best();
+  published_without_improvement_ = policy_.without_improvement();
+  published_best_is_kept_ = best_is_kept_;
+}
+
+std::optional<EvaluationResult> Evaluations::FinalResult() const {
+  if (best_is_kept_) return policy_.best();
+  if (results_.empty()) return std::nullopt;
+  return results_.back();
+}
+
+StoredEvaluations Evaluations::Save() const {
+  StoredEvaluations stored;
+  for (const EvaluationResult& result : results_) *stored.add_results() = result;
+  stored.set_next(in_work_ != 0 ? in_work_ : collector_.evaluation());
+  if (published_best_.has_value()) *stored.mutable_best() = *published_best_;
+  stored.set_without_improvement(published_without_improvement_);
+  stored.set_stop_training(stop_training_);
+  stored.set_best_is_kept(published_best_is_kept_);
+  return stored;
+}
+
+void Evaluations::Restore(const StoredEvaluations& stored) {
+  has_published_ = false;
+  results_.assign(stored.results().begin(), stored.results().end());
+  if (stored.next() != 0) collector_.BeginWith(stored.next());
+  // A restored job may have none, where the one before had: then nothing is kept, nor to be gone
+  // back to.
+  if (!early_stopping_) return;
+  if (stored.has_best()) published_best_ = stored.best();
+  published_without_improvement_ = stored.without_improvement();
+  published_best_is_kept_ = best_is_kept_ = stored.best_is_kept();
+  stop_ = stop_training_ = stored.stop_training();
+  policy_.Restore(published_best_, published_without_improvement_);
+}
+
+}  // namespace pawl

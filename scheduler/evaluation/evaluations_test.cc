@@ -1,0 +1,193 @@
+#include "scheduler/evaluation/evaluations.h"
+
+#include <cstring>
+#include <string>
+
+#include "client_lib/job/job_file.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+Job TestJob() {
+  Job job = *ParseJob(R"(
+    name: "j" data { train: "t" eval: "e" format: LIBSVM } model { fm { dim: 4 } }
+    logical_workers: 2 evaluation { early_stopping { patience: 2 } }
+  )",
+                      "test.job");
+  FillDefaults(job, 1);
+  return job;
+}
+
+ReportEvaluationRequest Part(uint64_t evaluation, uint32_t rank, uint32_t part = 0,
+                             uint32_t parts = 1) {
+  ReportEvaluationRequest request;
+  request.set_evaluation(evaluation);
+  request.set_rank(rank);
+  request.set_part(part);
+  request.set_parts(parts);
+  return request;
+}
+
+ReportEvaluationRequest PartAt(uint64_t step, uint64_t evaluation, uint32_t rank) {
+  ReportEvaluationRequest request = Part(evaluation, rank);
+  request.set_step(step);
+  return request;
+}
+
+EvaluationResult Auc(uint64_t evaluation, double auc, uint64_t step = 0) {
+  EvaluationResult result;
+  result.set_evaluation(evaluation);
+  result.set_step(step);
+  result.set_auc(auc);
+  return result;
+}
+
+TEST(EvaluationsTest, OneIsComputedAtATimeAndFoundOncePublished) {
+  Evaluations evaluations(TestJob());
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok());
+  EXPECT_FALSE(evaluations.Take().has_value());
+  EXPECT_TRUE(evaluations.Add(Part(1, 1)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 1u);
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "asked again while it is computed";
+  EXPECT_EQ(evaluations.Add(Part(2, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(evaluations.Find(1, 0), nullptr);
+  evaluations.Publish(Auc(1, 0.5));
+  ASSERT_NE(evaluations.Find(1, 0), nullptr);
+  EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
+}
+
+TEST(EvaluationsTest, RankThatLosesItsHostReportsAnew) {
+  Evaluations evaluations(TestJob());
+  EXPECT_TRUE(evaluations.Add(Part(1, 0, 0, 2)).ok());
+  EXPECT_TRUE(evaluations.Add(Part(1, 1)).ok());
+  evaluations.Forget(0);
+  EXPECT_EQ(evaluations.Add(Part(1, 0, 1, 2)).code(), absl::StatusCode::kFailedPrecondition)
+      << "its first part was forgotten";
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "its successor may have other parts";
+  EXPECT_TRUE(evaluations.Take().has_value());
+  evaluations.Forget(0);
+}
+
+TEST(EvaluationsTest, RestartGoesOnWithTheEvaluationThatWasNotPublished) {
+  Evaluations before(TestJob());
+  for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
+    ASSERT_TRUE(before.Add(Part(evaluation, 0)).ok());
+    ASSERT_TRUE(before.Add(Part(evaluation, 1)).ok());
+    ASSERT_TRUE(before.Take().has_value());
+    const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
+    EXPECT_EQ(before.Observe(result).improved, evaluation == 1);
+    if (evaluation == 1) before.BestIsKept();
+    if (evaluation < 3) before.Publish(result);
+  }
+  Evaluations after(TestJob());
+  after.Restore(before.Save());
+  EXPECT_EQ(after.results().size(), 2u);
+  EXPECT_FALSE(after.stop_training());
+  EXPECT_TRUE(after.best_is_kept());
+  EXPECT_EQ(after.FinalResult()->evaluation(), 1u);
+  ASSERT_TRUE(after.Add(Part(3, 0)).ok());
+  ASSERT_TRUE(after.Add(Part(3, 1)).ok());
+  ASSERT_TRUE(after.Take().has_value());
+  EXPECT_TRUE(after.Observe(Auc(3, 0.5)).stop) << "the second one in a row without improvement";
+  after.Publish(Auc(3, 0.5));
+  EXPECT_TRUE(after.stop_training());
+}
+
+// The parameters that are kept are of a training that the job does not go back to.
+TEST(EvaluationsTest, AJobWithoutEarlyStoppingBeginsWithNothingOfIt) {
+  Evaluations before(TestJob());
+  for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
+    const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
+    if (before.Observe(result).improved) before.BestIsKept();
+    before.Publish(result);
+  }
+  ASSERT_TRUE(before.stop_training());
+  Job job = TestJob();
+  job.mutable_evaluation()->clear_early_stopping();
+  Evaluations after(job);
+  after.Restore(before.Save());
+  EXPECT_FALSE(after.best_is_kept());
+  EXPECT_FALSE(after.stop_training());
+  EXPECT_EQ(after.results().size(), 3u);
+  EXPECT_EQ(after.FinalResult()->evaluation(), 3u);
+  EXPECT_FALSE(after.Save().best_is_kept());
+}
+
+// As a job's end leaves it that was best there: evaluation 2, at step 15.
+Evaluations AfterTheEnd() {
+  StoredEvaluations stored;
+  *stored.add_results() = Auc(1, 0.5, 10);
+  *stored.add_results() = Auc(2, 0.9, 15);
+  *stored.mutable_best() = Auc(2, 0.9, 15);
+  stored.set_best_is_kept(true);
+  stored.set_next(2);
+  Evaluations evaluations(TestJob());
+  evaluations.Restore(stored);
+  return evaluations;
+}
+
+TEST(EvaluationsTest, TheNumberOfAnEndBetweenTwoPausesIsUsedAgain) {
+  Evaluations evaluations = AfterTheEnd();
+  EXPECT_NE(evaluations.Find(2, 15), nullptr) << "nothing was left to train: it is not made again";
+  EXPECT_EQ(evaluations.Find(2, 20), nullptr);
+  ASSERT_TRUE(evaluations.Add(PartAt(20, 2, 0)).ok());
+  EXPECT_EQ(evaluations.Add(PartAt(30, 3, 1)).code(), absl::StatusCode::kFailedPrecondition)
+      << "one at a time";
+  ASSERT_TRUE(evaluations.Add(PartAt(20, 2, 1)).ok());
+  ASSERT_TRUE(evaluations.Take().has_value());
+  EXPECT_FALSE(evaluations.Observe(Auc(2, 0.8, 20)).improved);
+  evaluations.Publish(Auc(2, 0.8, 20));
+  EXPECT_EQ(evaluations.FinalResult()->step(), 15u);
+  EXPECT_EQ(evaluations.Find(2, 20)->auc(), 0.8);
+  EXPECT_EQ(evaluations.Save().next(), 3u);
+  EXPECT_TRUE(evaluations.Add(PartAt(30, 3, 0)).ok());
+}
+
+// As a job's end leaves it of whose evaluations not all are kept: at its end, step 40975, was one
+// of its own.
+Evaluations AfterALongJob() {
+  StoredEvaluations stored;
+  *stored.add_results() = Auc(4097, 0.5, 40970);
+  *stored.add_results() = Auc(4098, 0.5, 40975);
+  stored.set_next(4099);
+  Evaluations evaluations(TestJob());
+  evaluations.Restore(stored);
+  return evaluations;
+}
+
+TEST(EvaluationsTest, TheNumberOfAnEndThatCountsIsUsedAgainAtALaterStep) {
+  Evaluations evaluations = AfterALongJob();
+  EXPECT_EQ(evaluations.Add(PartAt(40975, 4098, 0)).code(), absl::StatusCode::kFailedPrecondition)
+      << "it is there";
+  EXPECT_EQ(evaluations.Find(4098, 40980), nullptr);
+  ASSERT_TRUE(evaluations.Add(PartAt(40980, 4098, 0)).ok());
+  EXPECT_EQ(evaluations.Add(PartAt(40990, 4099, 1)).code(), absl::StatusCode::kFailedPrecondition)
+      << "one at a time";
+  ASSERT_TRUE(evaluations.Add(PartAt(40980, 4098, 1)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 4098u);
+  evaluations.Publish(Auc(4098, 0.6, 40980));
+  EXPECT_EQ(evaluations.Add(PartAt(40990, 4098, 0)).code(), absl::StatusCode::kFailedPrecondition)
+      << "only after an end";
+  EXPECT_TRUE(evaluations.Add(PartAt(40990, 4099, 0)).ok());
+}
+
+TEST(EvaluationsTest, TheNumberAfterAnEndThatCountsFollowsIfItWasAPause) {
+  Evaluations evaluations = AfterALongJob();
+  ASSERT_TRUE(evaluations.Add(PartAt(40980, 4099, 0)).ok());
+  EXPECT_EQ(evaluations.Add(PartAt(40980, 4098, 1)).code(), absl::StatusCode::kFailedPrecondition)
+      << "one at a time";
+  EXPECT_TRUE(evaluations.Add(PartAt(40980, 4099, 1)).ok());
+}
+
+TEST(EvaluationsTest, AfterAnEndAtAPauseTheNextNumberFollows) {
+  Evaluations evaluations = AfterTheEnd();
+  EXPECT_EQ(evaluations.Add(Part(4, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(evaluations.Add(Part(3, 0)).ok());
+  EXPECT_EQ(evaluations.Add(Part(4, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(evaluations.Add(Part(3, 1)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 3u);
+}
+
+}  // namespace
+}  // namespace pawl

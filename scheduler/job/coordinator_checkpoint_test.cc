@@ -1,0 +1,391 @@
+// Checkpoints in the middle of training, and beginning with one, as the whole Coordinator directs
+// them.
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/env.h"
+#include "scheduler/testing/coordinator_checkpoint_fixture.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::seconds;
+
+TEST_F(CoordinatorCheckpointTest, ThePartsOfAllServersAreOneManifest) {
+  Train("checkpoint { dir: '/c' every_steps: 10 keep: 2 }");
+  Reach(0);
+  EXPECT_EQ(written_.size(), 0u);
+  Reach(5);
+  EXPECT_EQ(servers_.TakeCalls(),
+            (std::vector<std::string>{"s:1 Checkpoint 10", "s:2 Checkpoint 10"}));
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/c");
+  EXPECT_EQ(written_[0].keep, 2u);
+  const CheckpointManifest& manifest = written_[0].manifest;
+  EXPECT_EQ(manifest.job_id(), 99u);
+  EXPECT_EQ(manifest.job_name(), "flights");
+  EXPECT_EQ(manifest.step(), 10u);
+  ASSERT_EQ(manifest.parts_size(), 8);
+  for (uint32_t p = 0; p < 8; ++p) EXPECT_EQ(manifest.parts(static_cast<int>(p)).partition(), p);
+  Job job;
+  ASSERT_TRUE(job.ParseFromString(manifest.job()));
+  EXPECT_EQ(job.partitions(), 8u);
+  SchedulerState state;
+  ASSERT_TRUE(state.ParseFromString(manifest.scheduler_state()));
+  EXPECT_GE(state.membership().last_incarnation(), worker_.incarnation());
+  EXPECT_EQ(Status().checkpoint().under_way_step(), 10u);
+  written_[0].done(std::string("/c/flights-10"));
+  EXPECT_EQ(Status().checkpoint().completed(), 1u);
+  EXPECT_EQ(Status().checkpoint().last_step(), 10u);
+  EXPECT_EQ(Status().checkpoint().last_folder(), "/c/flights-10");
+}
+
+TEST_F(CoordinatorCheckpointTest, WhoAsksIsAnsweredWhenItIsWritten) {
+  Train("");
+  Reach(5);
+  const auto no_folder = Ask();
+  ASSERT_TRUE(no_folder->has_value());
+  EXPECT_EQ((*no_folder)->status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto answer = Ask("/asked");
+  const auto another = Ask("/asked");
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].keep, 0u);
+  EXPECT_FALSE(answer->has_value());
+  written_[0].done(std::string("/asked/flights-7"));
+  ASSERT_TRUE(answer->has_value() && (*answer)->ok());
+  EXPECT_EQ((**answer)->folder(), "/asked/flights-7");
+  EXPECT_EQ((**answer)->step(), 7u);
+  EXPECT_TRUE(another->has_value());
+}
+
+TEST_F(CoordinatorCheckpointTest, AStepThatIsPassedIsReplacedByALaterOne) {
+  Train("");
+  Reach(5);
+  servers_.FailNext("s:2 Checkpoint 7", absl::OutOfRangeError("step 7 is reached"));
+  const auto answer = Ask("/asked");
+  Reach(5);
+  EXPECT_TRUE(written_.empty());
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].manifest.step(), 8u);
+  EXPECT_EQ(Status().checkpoint().failed(), 0u);
+}
+
+TEST_F(CoordinatorCheckpointTest, PartitionsThatMoveDoNotPutItOff) {
+  Train("");
+  Reach(5);
+  for (const int step : {7, 8, 9, 10}) {
+    servers_.FailNext(absl::StrCat("s:2 Checkpoint ", step),
+                      absl::AbortedError("the partition has moved"));
+  }
+  const auto answer = Ask("/asked");
+  for (int i = 0; i < 5; ++i) Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].manifest.step(), 11u);
+}
+
+TEST_F(CoordinatorCheckpointTest, AFailureIsToldAndCountedAndTheJobGoesOn) {
+  Train("");
+  Reach(5);
+  servers_.FailNext("s:2 Checkpoint 7", absl::ResourceExhaustedError("the disk is full"));
+  const auto servers = Ask("/asked");
+  Reach(5);
+  ASSERT_TRUE(servers->has_value());
+  EXPECT_EQ((*servers)->status().code(), absl::StatusCode::kResourceExhausted);
+  const auto manifest = Ask("/asked");
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  written_[0].done(absl::FailedPreconditionError("a part is not there"));
+  ASSERT_TRUE(manifest->has_value());
+  EXPECT_EQ((*manifest)->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Status().checkpoint().failed(), 2u);
+  EXPECT_NE(Status().checkpoint().last_failure().find("a part is not there"), std::string::npos);
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(CoordinatorCheckpointTest, AnEvaluationAtOrAfterTheCutIsNotInIt) {
+  Train("evaluation { early_stopping { patience: 3 } }");
+  const auto evaluate = [&](uint64_t number, bool good) {
+    for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, number, good);
+  };
+  Reach(10);
+  evaluate(1, false);  // at step 10
+  Reach(18);
+  servers_.Hold();
+  Ask("/asked");
+  Reach(18);  // of step 20
+  servers_.Release();
+  ASSERT_EQ(written_.size(), 1u);
+  SchedulerState state;
+  ASSERT_TRUE(state.ParseFromString(written_[0].manifest.scheduler_state()));
+  ASSERT_EQ(state.evaluations().results_size(), 1);
+  EXPECT_EQ(state.evaluations().next(), 2u);
+  written_[0].done(std::string("/asked/a"));
+
+  servers_.Hold();
+  Ask("/asked");
+  Reach(27);  // of step 29
+  servers_.Release();
+  ASSERT_EQ(written_.size(), 2u);
+  written_[1].done(std::string("/asked/b"));
+  servers_.Hold();
+  Ask("/asked");
+  Reach(28);           // of step 30
+  evaluate(2, false);  // at step 20
+  evaluate(3, false);  // at step 30
+  servers_.Release();
+  ASSERT_EQ(written_.size(), 3u);
+  EXPECT_EQ(written_[2].manifest.step(), 30u);
+  ASSERT_TRUE(state.ParseFromString(written_[2].manifest.scheduler_state()));
+  EXPECT_EQ(state.evaluations().results_size(), 2);
+  EXPECT_EQ(state.evaluations().next(), 3u);
+  EXPECT_EQ(state.evaluations().best().evaluation(), 1u);
+  EXPECT_TRUE(state.evaluations().best_is_kept());
+  EXPECT_EQ(state.evaluations().without_improvement(), 1u);
+}
+
+class RestoreTest : public CoordinatorCheckpointTest {
+ protected:
+  void TrainFromCheckpoint(const std::string& more = "") {
+    servers_.Hold();
+    Train(more, [](Coordinator::Options& options) {
+      StoredRestore restore;
+      restore.set_dir("/c");
+      restore.set_name("flights-40");
+      restore.set_step(40);
+      options.restore = restore;
+      options.restore_state.mutable_membership()->set_last_incarnation(1000);
+      StoredTable& table = *options.restore_state.mutable_tables()->add_tables();
+      table.mutable_spec()->set_name("rows");
+      table.mutable_spec()->set_id(7);
+      table.mutable_spec()->set_kind(SPARSE);
+      table.mutable_spec()->set_row_width(4);
+      table.mutable_spec()->set_element_type(FLOAT32);
+      *table.mutable_spec()->mutable_optimizer() = options.job.optimizer();
+      table.set_ready(true);
+      options.restore_state.mutable_tables()->set_last_id(7);
+      options.restore_state.mutable_evaluations()->set_next(5);
+    });
+  }
+};
+
+TEST_F(RestoreTest, NobodyTrainsBeforeAllServersHaveLoaded) {
+  TrainFromCheckpoint();
+  EXPECT_GT(worker_.incarnation(), 1000u);
+  EXPECT_EQ(RanksOf(worker_), "");
+  EXPECT_EQ(Tables(), 0);
+  EXPECT_EQ(Status().state(), STARTING);
+  servers_.Release();
+  EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(Status().checkpoint().restored_from(), "/c/flights-40");
+  // No step is asked for that the job has behind it.
+  Ask("/asked");
+  Reach(0);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].manifest.step(), 41u);
+}
+
+TEST_F(RestoreTest, ANewTableWaitsUntilAllIsLoaded) {
+  TrainFromCheckpoint();
+  const auto answer = CreateTable("another");
+  EXPECT_FALSE(answer->has_value());
+  servers_.Release();
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ((**answer)->table().id(), 8u);
+}
+
+TEST_F(RestoreTest, OtherReplicasAreCopiedOnceThePartitionsAreLoaded) {
+  TrainFromCheckpoint("replicas: 2");
+  Pass(seconds(2));
+  for (const Replicas& set : Sets())
+    EXPECT_EQ(ReplicasText(set).find(' '), std::string::npos) << ReplicasText(set);
+  servers_.Release();
+  Pass(seconds(5));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u) << ReplicasText(set);
+}
+
+TEST_F(RestoreTest, AServerThatCannotLoadFailsTheJob) {
+  servers_.FailNext("s:1 LoadCheckpoint /c/flights-40",
+                    absl::DataLossError("p3.part is damaged at offset 17"));
+  TrainFromCheckpoint();
+  servers_.Release();
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("p3.part is damaged at offset 17"), std::string::npos)
+      << Status().failure();
+}
+
+TEST_F(RestoreTest, ATableOfTheCheckpointKeepsItsIdHoweverLongAServerTakes) {
+  for (int i = 0; i < (kCreateTableTimeout + seconds(1)) / kTickInterval; ++i) {
+    servers_.FailNext("s:1 CreateTable", absl::UnavailableError("connection refused"));
+  }
+  TrainFromCheckpoint();
+  servers_.Release();
+  Pass(kCreateTableTimeout + seconds(2));
+  const auto answer = CreateTable("rows");
+  ASSERT_TRUE(answer->has_value());
+  ASSERT_TRUE((*answer)->ok()) << (*answer)->status();
+  EXPECT_EQ((**answer)->table().id(), 7u) << "another table has fresh parameters";
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestoreTest, ATableOfTheCheckpointThatAServerRefusesFailsTheJob) {
+  options_.state_changed = [this] { state_has_changed_ = true; };
+  TrainFromCheckpoint();
+  Save();
+  servers_.FailNext("s:1 CreateTable", absl::InternalError("no such table here"));
+  // Also if another scheduler has it created.
+  Restart();
+  Pass(seconds(1));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("creating table rows: no such table here"), std::string::npos)
+      << Status().failure();
+}
+
+TEST_F(RestoreTest, AnotherTableThatAServerRefusesIsNotThere) {
+  TrainFromCheckpoint();
+  servers_.Release();
+  servers_.FailNext("s:1 CreateTable", absl::InvalidArgumentError("too wide"));
+  EXPECT_TRUE(absl::IsInvalidArgument((*CreateTable("another"))->status()));
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestoreTest, ASchedulerThatIsRestartedMeanwhileGoesOnLoading) {
+  options_.state_changed = [this] { state_has_changed_ = true; };
+  TrainFromCheckpoint();
+  Save();
+  Restart();
+  Pass(seconds(1));
+  EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
+  EXPECT_EQ(Status().checkpoint().restored_step(), 40u);
+}
+
+TEST_F(CoordinatorCheckpointTest, AJobThatOnlyServesTablesHasNone) {
+  Begin("name: 'tables' partitions: 4 optimizer { sgd { learning_rate: 0.1 } }", 1, 0,
+        [&](Coordinator::Options& options) {
+          options.write_checkpoint = [](const std::string&, CheckpointManifest, uint32_t,
+                                        absl::AnyInvocable<void(absl::StatusOr<std::string>)>) {};
+        });
+  Join(SERVER_ROLE);
+  ASSERT_EQ(Status().state(), RUNNING);
+  auto refused = Ask("/asked");
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kFailedPrecondition)
+      << (*refused)->status();
+  // A program with its own training loop.
+  Join(WORKER_ROLE, {0});
+  EXPECT_FALSE(Ask("/asked")->has_value());
+}
+
+TEST_F(CoordinatorCheckpointTest, WhatNobodyWaitsForAnyMoreIsNotBegun) {
+  Train("");
+  const auto first = Ask("/asked");
+  const Ticket first_ticket = ticket_;
+  const auto second = Ask("/asked");
+  const Ticket second_ticket = ticket_;
+  const auto other = Ask("/other");
+  coordinator_->Cancel(first_ticket, /*deadline_passed=*/false);
+  EXPECT_EQ((*first)->status().code(), absl::StatusCode::kCancelled);
+  coordinator_->Cancel(second_ticket, /*deadline_passed=*/true);
+  EXPECT_EQ((*second)->status().code(), absl::StatusCode::kDeadlineExceeded);
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/other");
+}
+
+absl::Status Damage() {
+  return absl::DataLossError("/c/flights-6/p1.part is damaged at offset 60: the checksum is wrong");
+}
+
+TEST_F(CoordinatorCheckpointTest, DamagedCheckpointIsReplacedByOneForWhichNobodyWaits) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 keep: 2 }");
+  Reach(5);
+  EXPECT_TRUE(written_.empty());
+  EXPECT_EQ(Status().counters().files_damaged(), 0u);
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  EXPECT_EQ(Status().counters().files_damaged(), 2u);
+  EXPECT_EQ(coordinator_->CheckpointFiles().damaged, 2u);
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/c");
+  EXPECT_EQ(written_[0].keep, 2u);
+  EXPECT_EQ(written_[0].manifest.step(), 7u);
+  EXPECT_EQ(Status().counters().files_repaired(), 0u) << "it is not complete yet";
+  written_[0].done(std::string("/c/flights-7"));
+  EXPECT_EQ(Status().counters().files_damaged(), 2u);
+  EXPECT_EQ(Status().counters().files_repaired(), 2u);
+  EXPECT_EQ(coordinator_->CheckpointFiles().replaced, 2u);
+  for (int i = 0; i < 5; ++i) Reach(20);
+  EXPECT_EQ(written_.size(), 1u) << "one is enough";
+}
+
+TEST_F(CoordinatorCheckpointTest, ReplacementIsTriedAgainAfterAPause) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }");
+  Reach(5);
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  servers_.FailNext("s:2 Checkpoint 7", absl::ResourceExhaustedError("the disk is full"));
+  Reach(5);
+  EXPECT_EQ(Status().checkpoint().failed(), 1u);
+  for (MonotonicDuration passed{}; passed < kFirstRepairPause - kTickInterval;
+       passed += kTickInterval)
+    Reach(8);
+  EXPECT_TRUE(written_.empty()) << "all of the model would be written in vain at each tick";
+  for (int i = 0; i < 3; ++i) Reach(10);
+  ASSERT_EQ(written_.size(), 1u);
+  written_[0].done(std::string("/c/flights-12"));
+  EXPECT_EQ(Status().counters().files_repaired(), 1u);
+}
+
+TEST_F(CoordinatorCheckpointTest, UserWhoGivesUpDoesNotWithdrawAReplacement) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }");
+  Reach(5);
+  Ask("/other");
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  Reach(6);
+  Ask("/c");
+  coordinator_->Cancel(ticket_, /*deadline_passed=*/false);
+  written_[0].done(std::string("/other/flights-7"));
+  Reach(8);
+  ASSERT_EQ(written_.size(), 2u);
+  EXPECT_EQ(written_[1].dir, "/c");
+}
+
+TEST_F(CoordinatorCheckpointTest, CheckpointElsewhereReplacesNothing) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }");
+  Reach(5);
+  const auto answer = Ask("/asked");
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/asked");
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  written_[0].done(std::string("/asked/flights-7"));
+  EXPECT_EQ(Status().counters().files_repaired(), 0u);
+  Reach(8);
+  ASSERT_EQ(written_.size(), 2u);
+  EXPECT_EQ(written_[1].dir, "/c");
+}
+
+TEST_F(CoordinatorCheckpointTest, AFolderThatCannotBeEndsItsCheckpointAtOnce) {
+  Train("");
+  const auto bad = Ask("/etc/passwd/x");
+  const auto good = Ask("/good");
+  servers_.FailNext("s:1 Checkpoint 7", FileError("mkdir", "/etc/passwd/x", ENOTDIR));
+  Reach(5);
+  ASSERT_TRUE(bad->has_value());
+  EXPECT_EQ((*bad)->status().code(), absl::StatusCode::kInvalidArgument) << (*bad)->status();
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/good");
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,554 @@
+// Servers and workers that die, come back and leave.
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "scheduler/job/coordinator.h"
+#include "scheduler/testing/coordinator_fixture.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more = "") {
+  return absl::StrCat(R"(
+    name: "flights"
+    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+    model { fm { dim: 4 } }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 64
+    logical_workers: 4
+  )",
+                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
+}
+
+class FailoverTest : public CoordinatorFixture {
+ protected:
+  // The job runs, with `servers` servers and one worker, which is the last of nodes_.
+  void Run(uint32_t servers, const std::string& job,
+           const std::function<void(Coordinator::Options&)>& change = nullptr) {
+    Begin(job, servers, 1, change);
+    for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
+    worker_ = Join(WORKER_ROLE);
+    Pass(milliseconds(100));
+    ASSERT_EQ(Status().state(), RUNNING);
+  }
+
+  RegisterResponse worker_;
+};
+
+TEST_F(FailoverTest, BackupsTakeOverFromADeadServerAndTheRestIsRepaired) {
+  Run(3, Job(6, 2, "durability: MEMORY"));
+  EXPECT_EQ(SetsText(),
+            "server-0 server-1 | server-1 server-2 | server-2 server-0 | server-0 server-2 | "
+            "server-1 server-0 | "
+            "server-2 server-1");
+  for (FakeNode& node : nodes_) node.feeds = false;
+  Kill("server-0");
+  Pass(milliseconds(1000));
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(milliseconds(100));
+  EXPECT_EQ(SetsText(),
+            "server-1 (server-2) | server-1 server-2 | server-2 (server-1) | server-2 (server-1) | "
+            "server-1 (server-2) | server-2 server-1");
+  const std::vector<Replicas> sets = Sets();
+  EXPECT_EQ(sets[0].primary_since, 2u);
+  EXPECT_EQ(sets[1].primary_since, 1u) << "whose primary stays is not disturbed";
+  EXPECT_EQ(sets[2].primary_since, 1u);
+  for (FakeNode& node : nodes_) node.feeds = true;
+  Pass(milliseconds(500));
+  EXPECT_EQ(SetsText(),
+            "server-1 server-2 | server-1 server-2 | server-2 server-1 | server-2 server-1 | "
+            "server-1 server-2 | "
+            "server-2 server-1");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, EverybodyWhoWaitsForRoutingHearsOfAFailoverAtOnce) {
+  Run(2, Job(2, 2));
+  Kill("server-1");
+  const auto waiting = GetRouting(1);
+  Pass(milliseconds(1000));
+  EXPECT_FALSE(waiting->has_value());
+  clock_.Advance(kTickInterval);
+  coordinator_->Tick();
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_EQ((**waiting)->epoch(), 2u);
+}
+
+TEST_F(FailoverTest, RestartedServerIsFailedOverAtOnceAndLearns) {
+  Run(2, Job(2, 2));
+  nodes_[1].feeds = false;
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  EXPECT_EQ(SetsText(), "server-1 | server-1")
+      << "nobody had to wait for a lease, and what it has on disk is old";
+  Pass(milliseconds(100));
+  EXPECT_EQ(SetsText(), "server-1 (server-0) | server-1 (server-0)");
+  nodes_[1].feeds = true;
+  Pass(milliseconds(200));
+  EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
+}
+
+TEST_F(FailoverTest, ServerThatWasOnlyCutOffIsALearnerBeforeItIsABackup) {
+  Run(2, Job(2, 2));
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  FakeNode& old = NodeNamed("server-0");
+  EXPECT_TRUE(absl::IsAborted(Beat(old.registration).status()));
+  const std::vector<uint32_t> in_memory = InSyncAt("server-0");
+  EXPECT_EQ(in_memory.size(), 2u);
+  std::set<std::string> seen;
+  each_tick_ = [&] { seen.insert(ReplicasText(Sets()[0])); };
+  ASSERT_TRUE(ComeBack("server-0", in_memory).ok());
+  Pass(seconds(1));
+  EXPECT_EQ(seen, (std::set<std::string>{"server-1 (server-0)", "server-1 server-0"}));
+}
+
+TEST_F(FailoverTest, LearnerIsNeverPrimary) {
+  Run(2, Job(2, 2));
+  nodes_[1].feeds = false;
+  ASSERT_TRUE(ComeBack("server-0").ok());
+  Pass(milliseconds(200));
+  ASSERT_EQ(SetsText(), "server-1 (server-0) | server-1 (server-0)");
+  Kill("server-1");
+  Pass(milliseconds(1200));
+  EXPECT_EQ(SetsText(), "- | -");
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(ComeBack("server-1", {0, 1}).ok());
+  EXPECT_EQ(SetsText(), "server-1 | server-1");
+  Pass(milliseconds(500));
+  EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
+}
+
+TEST_F(FailoverTest, OnlyTheLastHolderOfAPartitionCanBringItBack) {
+  Run(2, Job(2, 2));
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  Kill("server-1");
+  Pass(milliseconds(1200));
+  EXPECT_EQ(SetsText(), "- | -");
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  Pass(milliseconds(500));
+  EXPECT_EQ(SetsText(), "- | -") << "server-0 has missed what server-1 acknowledged alone";
+  ASSERT_TRUE(ComeBack("server-1", {0, 1}).ok());
+  Pass(milliseconds(500));
+  EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
+}
+
+TEST_F(FailoverTest, OfThoseThatDiedTogetherTheFirstOneBackIsPrimary) {
+  Run(3, Job(3, 3));
+  for (const char* server : {"server-0", "server-1", "server-2"}) Kill(server);
+  Pass(milliseconds(1200));
+  EXPECT_EQ(SetsText(), "- | - | -");
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(ComeBack("server-2", {0, 1, 2}).ok());
+  EXPECT_EQ(SetsText(), "server-2 | server-2 | server-2");
+  ASSERT_TRUE(ComeBack("server-0", {0, 1, 2}).ok());
+  for (const Replicas& set : Sets()) EXPECT_FALSE(set.InSync("server-0"));
+  ASSERT_TRUE(ComeBack("server-1", {0, 1, 2}).ok());
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 3u);
+}
+
+TEST_F(FailoverTest, WithThreeReplicasTwoDeathsInARowAreSurvived) {
+  Run(3, Job(6, 3, "durability: MEMORY"));
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u);
+  Kill("server-1");
+  Pass(milliseconds(1200));
+  for (const Replicas& set : Sets()) EXPECT_EQ(ReplicasText(set), "server-2");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, BackupThatFallsBehindIsReplacedAndOnlyTheCaughtUpOneCounts) {
+  Run(4, Job(4, 3));
+  for (FakeNode& node : nodes_) node.feeds = false;
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  for (const Replicas& set : Sets()) {
+    EXPECT_EQ(set.in_sync() + set.learners.size(), 3u);
+    EXPECT_FALSE(set.Has("server-0"));
+  }
+  // The learners' only word is their primary's.
+  Kill("server-1");
+  Pass(milliseconds(1200));
+  for (const Replicas& set : Sets()) {
+    EXPECT_GE(set.in_sync(), 1u);
+    EXPECT_FALSE(set.primary.empty());
+  }
+  for (FakeNode& node : nodes_) node.feeds = true;
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u) << "two servers are left";
+}
+
+TEST_F(FailoverTest, HolderThatDoesNotComeBackInTimeFailsTheJobByName) {
+  Run(2, Job(4, 1));
+  Kill("server-1");
+  Pass(milliseconds(1100));
+  EXPECT_EQ(SetsText(), "server-0 | - | server-0 | -");
+  Pass(milliseconds(59950));
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(milliseconds(100));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(),
+            "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3 are nowhere "
+            "else, and none of "
+            "those has come back within 60.0 s");
+}
+
+TEST_F(FailoverTest, HolderThatComesBackWithoutItsDataFailsTheJobByName) {
+  Run(2, Job(4, 1));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  ASSERT_TRUE(ComeBack("server-1", {1}).ok());
+  EXPECT_EQ(Status().failure(),
+            "server-1 (host pid 2, s:2) was restarted; partition 3 is nowhere else, and it has "
+            "come back without them");
+}
+
+TEST_F(FailoverTest, BeforeThereIsATableWhatAHolderComesBackWithoutBeginsAnew) {
+  Run(2, Job(4, 1));
+  ASSERT_TRUE(ComeBack("server-1", {1}).ok());
+  EXPECT_EQ(SetsText(), "server-0 | server-1 | server-0 | server-1");
+  const RoutingTable routing = Routing();
+  EXPECT_EQ(routing.replicas(1).began(), 1u) << "it has that";
+  EXPECT_EQ(routing.replicas(3).began(), routing.replicas(3).primary_since());
+  EXPECT_EQ(routing.replicas(3).began(), routing.epoch());
+  EXPECT_TRUE((*CreateTable("w"))->ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, BeforeThereIsATableServersWithoutLogCanBeReplaced) {
+  Run(2, Job(2, 2, "durability: MEMORY"));
+  Kill("server-0");
+  Kill("server-1");
+  Pass(milliseconds(1100));
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(SetsText(), "- | -");
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u) << SetsText();
+  EXPECT_TRUE((*CreateTable("w"))->ok());
+}
+
+TEST_F(FailoverTest, ReplicasArePlacedOnServersThatHaveWrittenDownWhoTheyAre) {
+  BeginWithStore(Job(2, 1), 2, 1);
+  Join(SERVER_ROLE);
+  const auto second = Register(Registration(SERVER_ROLE, ++nonce_));
+  ASSERT_TRUE(second.ok());
+  EXPECT_FALSE(GetRouting()->has_value())
+      << "it may die before, and its successor would have another name";
+  ASSERT_TRUE(Beat(*second).ok());
+  Save();
+  EXPECT_TRUE(GetRouting()->has_value());
+}
+
+TEST_F(FailoverTest, ServerThatAdoptsNoRoutingIsTreatedAsGoneAfterALimit) {
+  Run(2, Job(2, 2));
+  FakeNode& stuck = NodeNamed("server-0");
+  stuck.draining = true;
+  stuck.adopts = false;
+  stuck.may_be_disowned = true;
+  Pass(seconds(2));
+  ASSERT_EQ(Sets()[0].primary, "")
+      << "it is asked to hand over, and may not have heard: " << SetsText();
+  Pass(seconds(25));
+  EXPECT_EQ(Sets()[0].primary, "");
+  Pass(seconds(5));
+  EXPECT_TRUE(stuck.silent) << "its lease is not renewed any more";
+  Pass(milliseconds(1100));
+  EXPECT_EQ(Sets()[0].primary, "server-1") << SetsText();
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, WithoutLogTooServersThatMayOnlyBeUnreachableAreWaitedFor) {
+  Run(2, Job(2, 2, "durability: MEMORY"));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  Kill("server-0");
+  Kill("server-1");
+  Pass(seconds(60));
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(
+      Status().failure(),
+      "server-0 (host pid 1, s:1) died: no heartbeat for 1.1 s; server-1 (host pid 2, s:2) died: "
+      "no heartbeat "
+      "for 1.1 s; partitions 0, 1 are nowhere else, and none of those has come back within 60.0 s");
+}
+
+TEST_F(FailoverTest, ReplacementTakesThePlaceOfAServerThatIsAway) {
+  Run(2, Job(4, 2));
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  const RegisterResponse replacement = Join(SERVER_ROLE);
+  EXPECT_EQ(replacement.node(), "server-2");
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u);
+  size_t primaries = 0;
+  for (const Replicas& set : Sets()) primaries += set.primary == "server-2";
+  EXPECT_LE(primaries, 2u);
+}
+
+// Draining --------------------------------------------------------------------
+
+TEST_F(FailoverTest, DrainedServerIsEmptiedWithoutLossOfRedundancyAndLeaves) {
+  Run(3, Job(12, 2));
+  NodeNamed("server-1").draining = true;
+  each_tick_ = [&] {
+    for (const Replicas& set : Sets())
+      EXPECT_GE(set.in_sync(), set.primary.empty() ? 1u : 2u) << ReplicasText(set);
+  };
+  Pass(seconds(5));
+  EXPECT_TRUE(NodeNamed("server-1").silent) << "it was not let go";
+  for (const Replicas& set : Sets()) {
+    EXPECT_FALSE(set.primary.empty());
+    EXPECT_EQ(set.in_sync(), 2u);
+  }
+  EXPECT_EQ(Routing().servers_size(), 2);
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, NothingIsPlacedOnAServerThatIsAboutToLeave) {
+  Begin(Job(4, 2), 2, 1);
+  Join(SERVER_ROLE);
+  NodeNamed("server-0").draining = true;
+  Pass(milliseconds(200));
+  Join(SERVER_ROLE);
+  Pass(milliseconds(500));
+  EXPECT_EQ(Status().state(), STARTING);
+  EXPECT_EQ(Status().routing_epoch(), 0u);
+  Join(SERVER_ROLE);
+  Join(WORKER_ROLE);
+  Pass(milliseconds(500));
+  EXPECT_EQ(Status().state(), RUNNING);
+  for (const Replicas& set : Sets()) EXPECT_FALSE(set.Has("server-0")) << ReplicasText(set);
+}
+
+TEST_F(FailoverTest, OnlyReplicasAreHandedOverByADrainedServer) {
+  Run(2, Job(20, 1, "durability: MEMORY"));
+  NodeNamed("server-0").draining = true;
+  Pass(seconds(5));
+  EXPECT_TRUE(NodeNamed("server-0").silent);
+  for (const Replicas& set : Sets()) EXPECT_EQ(ReplicasText(set), "server-1");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, HandoverWaitsUntilTheFormerPrimaryHasHeardOfIt) {
+  Run(2, Job(1, 1));
+  FakeNode& former = NodeNamed("server-0");
+  former.draining = true;
+  while (former.routing.epoch() < 2) Pass(kTickInterval);
+  ASSERT_EQ(SetsText(), "server-0 (server-1)");
+  former.adopts = false;
+  Pass(milliseconds(500));
+  EXPECT_EQ(SetsText(), "- server-1") << "server-0 may still serve";
+  former.adopts = true;
+  Pass(milliseconds(200));
+  EXPECT_EQ(SetsText(), "server-1");
+}
+
+TEST_F(FailoverTest, ServerThatDiesWhileItIsDrainedIsNotWaitedForWhereOthersAreInSync) {
+  Run(3, Job(12, 2, "durability: MEMORY"));
+  NodeNamed("server-1").draining = true;
+  Pass(milliseconds(200));
+  Kill("server-1");
+  Pass(seconds(3));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u);
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, ServersThatAllDrainKeepTheirReplicas) {
+  Run(2, Job(2, 2));
+  for (const char* server : {"server-0", "server-1"}) NodeNamed(server).draining = true;
+  Pass(seconds(2));
+  EXPECT_EQ(SetsText(), "server-0 server-1 | server-1 server-0");
+}
+
+// Questions to servers --------------------------------------------------------
+
+TEST_F(FailoverTest, EveryQuestionCarriesTheRoutingEpochAndWaitsForTheServerToHaveIt) {
+  Run(2, Job(2, 2,
+             "consistency { mode: BOUNDED staleness: 2 } evaluation { early_stopping { patience: 1 "
+             "} }"));
+  ASSERT_TRUE(ComeBack("server-0").ok());
+  Pass(seconds(1));
+  const std::string address = NodeNamed("server-1").request.address();
+  servers_.TakeCalls();
+  // Of the last change of primaries; it has changed since.
+  const uint64_t epoch = Sets()[0].primary_since;
+  ASSERT_GT(epoch, 1u);
+  const auto asked_when_adopted = [&](const std::vector<std::string>& calls,
+                                      const std::function<void()>& cause) {
+    servers_.SetAdopted(address, epoch - 1);
+    cause();
+    Pass(milliseconds(1500));
+    EXPECT_EQ(servers_.TakeCalls(), std::vector<std::string>()) << calls[0];
+    EXPECT_EQ(servers_.last_routing_epoch(), epoch) << calls[0];
+    servers_.SetAdopted(address, epoch);
+    Pass(milliseconds(100));
+    std::vector<std::string> expected;
+    for (const std::string& call : calls) expected.push_back(absl::StrCat(address, " ", call));
+    EXPECT_EQ(servers_.TakeCalls(), expected);
+    EXPECT_EQ(servers_.last_routing_epoch(), epoch);
+  };
+  asked_when_adopted({"CreateTable"}, [&] { CreateTable("t"); });
+  asked_when_adopted({"KeepBest 10"}, [&] {
+    for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
+  });
+  EXPECT_EQ(Status().evaluations_size(), 1);
+  std::vector<std::string> releases;
+  for (int rank = 0; rank < 4; ++rank) {
+    releases.push_back(absl::StrCat("ReleaseLogicalWorker ", rank, " ", worker_.incarnation()));
+  }
+  asked_when_adopted(releases, [&] { Kill("worker-0"); });
+  const absl::StatusOr<RegisterResponse> successor = ComeBack("worker-0");
+  ASSERT_TRUE(successor.ok());
+  asked_when_adopted({"RestoreBest", "Inspect"}, [&] { ASSERT_TRUE(Finish(*successor).ok()); });
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(FailoverTest, ResultIsGatheredFromServersThatHaveTheRouting) {
+  Run(1, Job(1, 1));
+  servers_.SetAdopted("s:1", 0);
+  ASSERT_TRUE(Finish(worker_).ok());
+  Pass(milliseconds(200));
+  EXPECT_EQ(Status().state(), FINISHING);
+  EXPECT_EQ(servers_.last_routing_epoch(), 1u);
+  servers_.SetAdopted("s:1", 1);
+  Pass(milliseconds(100));
+  EXPECT_EQ(servers_.TakeCalls(), std::vector<std::string>{"s:1 Inspect"});
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(FailoverTest, QuestionUnderWayAtAFailoverIsPutToTheNewPrimaries) {
+  Run(2, Job(2, 2));
+  servers_.Hold();
+  const auto table = CreateTable("t");
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 CreateTable", "s:2 CreateTable"}));
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  EXPECT_EQ(servers_.TakeCalls(), std::vector<std::string>{"s:2 CreateTable"});
+  EXPECT_EQ(servers_.last_routing_epoch(), 2u);
+  EXPECT_FALSE(table->has_value());
+  servers_.Release();
+  ASSERT_TRUE(table->has_value());
+  EXPECT_TRUE((*table)->ok());
+}
+
+TEST_F(FailoverTest, QuestionWaitsForAHolderAndItsTimeDoesNotRun) {
+  Run(1, Job(2, 1));
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  const auto table = CreateTable("t");
+  Pass(seconds(50));
+  EXPECT_FALSE(table->has_value());
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  ASSERT_TRUE(table->has_value());
+  EXPECT_TRUE((*table)->ok());
+}
+
+TEST_F(FailoverTest, ServerThatDiesWhileTheResultIsGatheredCostsNothing) {
+  Run(3, Job(3, 2, "durability: MEMORY"));
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(Status().state(), FINISHING);
+  Kill("server-0");
+  Pass(seconds(3));
+  EXPECT_EQ(Status().state(), FINISHING);
+  EXPECT_EQ(SetsText(), "server-1 | server-1 server-2 | server-2")
+      << "nothing is moved while the result is read";
+  servers_.Release();
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+// Workers ---------------------------------------------------------------------
+
+TEST_F(FailoverTest, RanksOfADeadWorkerGoToTheNextOne) {
+  Run(1, Job(2, 1));
+  EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
+  Kill("worker-0");
+  Pass(milliseconds(1200));
+  EXPECT_EQ(Status().state(), RUNNING);
+  const RegisterResponse successor = Join(WORKER_ROLE);
+  EXPECT_EQ(successor.node(), "worker-1");
+  EXPECT_EQ(RanksOf(successor), "0 1 2 3");
+  Pass(seconds(70));
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, RestartedWorkerGetsItsRanksAtOnce) {
+  Run(1, Job(2, 1));
+  const auto old = GetAssignment(worker_);
+  const absl::StatusOr<RegisterResponse> successor = ComeBack("worker-0");
+  ASSERT_TRUE(successor.ok());
+  EXPECT_EQ(successor->node(), "worker-0");
+  EXPECT_EQ(RanksOf(*successor), "0 1 2 3");
+  EXPECT_TRUE(absl::IsAborted((*GetAssignment(worker_))->status()));
+  EXPECT_TRUE(absl::IsAborted(Finish(worker_)));
+}
+
+TEST_F(FailoverTest, SuccessorReportsTheEvaluationAnew) {
+  Run(1, Job(2, 1));
+  for (uint32_t rank = 0; rank < 3; ++rank) Report(worker_, rank, 1, false);
+  const RegisterResponse successor = *ComeBack("worker-0");
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(last == nullptr || !last->has_value());
+    last = Report(successor, rank, 1, true);
+  }
+  ASSERT_TRUE(last->has_value());
+  EXPECT_EQ((**last)->result().auc(), 1.0) << "of the successor's parts alone";
+}
+
+TEST_F(FailoverTest, InSyncNobodyIsReleased) {
+  Run(1, Job(2, 1));
+  Kill("worker-0");
+  Pass(seconds(2));
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+}
+
+TEST_F(FailoverTest, ReleaseIsRepeatedAsLongAsTheRankIsFree) {
+  Run(1, Job(2, 1, "consistency { mode: ASYNC }"),
+      [](Coordinator::Options& options) { options.worker_return_timeout = seconds(1000); });
+  servers_.SetAdopted("s:1", 0);
+  Kill("worker-0");
+  // Longer than one round may take.
+  Pass(kReleaseTimeout + seconds(10));
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  servers_.SetAdopted("s:1", 1);
+  Pass(milliseconds(100));
+  EXPECT_EQ(servers_.TakeCalls().size(), 4u);
+}
+
+// Pauses ----------------------------------------------------------------------
+
+TEST_F(FailoverTest, PauseOfTheSchedulerCountsForNobody) {
+  Run(2, Job(2, 1));
+  Kill("server-1");
+  Kill("worker-0");
+  Pass(seconds(2));
+  clock_.Advance(seconds(600));
+  // A heartbeat that lay unread comes before the first tick.
+  EXPECT_TRUE(Beat(NodeNamed("server-0")).ok());
+  coordinator_->Tick();
+  EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
+  EXPECT_EQ(Routing().servers_size(), 1);
+  EXPECT_TRUE(ComeBack("server-1", {1}).ok());
+  EXPECT_TRUE(ComeBack("worker-0").ok());
+  // And nobody lives longer for it.
+  Kill("server-0");
+  Pass(milliseconds(1200));
+  EXPECT_EQ(SetsText(), "- | server-1");
+}
+
+}  // namespace
+}  // namespace pawl

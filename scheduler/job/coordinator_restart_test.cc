@@ -1,0 +1,727 @@
+// A scheduler that dies, and the one that goes on from what was saved: the same or a standby.
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/eventually.h"
+#include "gtest/gtest.h"
+#include "scheduler/job/coordinator.h"
+#include "scheduler/testing/coordinator_fixture.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The default grace and lease.
+constexpr milliseconds kUntilDead{3000};
+
+std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more = "") {
+  return absl::StrCat(R"(
+    name: "flights"
+    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+    model { fm { dim: 4 } }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 64
+    logical_workers: 4
+  )",
+                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
+}
+
+class RestartTest : public CoordinatorFixture {
+ protected:
+  void Run(uint32_t servers, const std::string& job) {
+    BeginWithStore(job, servers, 1);
+    for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
+    worker_ = Join(WORKER_ROLE);
+    Pass(milliseconds(100));
+    ASSERT_EQ(Status().state(), RUNNING);
+  }
+
+  RegisterResponse worker_;
+};
+
+TEST_F(RestartTest, EverybodyGoesOnAsBefore) {
+  Run(2, Job(4, 2));
+  ASSERT_TRUE((*CreateTable("t"))->ok());
+  servers_.TakeCalls();
+  const std::string before = Routing().SerializeAsString();
+  Restart();
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(seconds(10));
+  EXPECT_EQ(Routing().SerializeAsString(), before);
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(RestartTest, RoutingsAreToldAsChangesToWhoHasTheOneBeforeButNotAcrossARestart) {
+  Run(6, Job(24, 2));
+  Kill("server-1");
+  Pass(seconds(3));
+  const int before = routing_changes_;
+  EXPECT_GT(before, 0);
+  const uint64_t epoch = Routing().epoch();
+  Restart();
+  Pass(seconds(5));
+  EXPECT_EQ(Routing().epoch(), epoch);
+  const auto next = GetRouting(epoch, /*accepts_changes=*/true);
+  EXPECT_FALSE(next->has_value());
+  Join(SERVER_ROLE);
+  ASSERT_TRUE(next->has_value());
+  EXPECT_EQ((**next)->since_epoch(), 0u)
+      << "the scheduler before may have had another table of that epoch";
+  const uint64_t joined = Routing().epoch();
+  const auto then = GetRouting(joined, /*accepts_changes=*/true);
+  const auto whole = GetRouting(joined);
+  Join(SERVER_ROLE);
+  ASSERT_TRUE(then->has_value() && whole->has_value());
+  EXPECT_EQ((**then)->since_epoch(), joined);
+  EXPECT_EQ((**then)->epoch(), (**whole)->epoch());
+  EXPECT_EQ((**whole)->since_epoch(), 0u);
+}
+
+TEST_F(RestartTest, NobodyIsDeadBeforeTheGraceAndALeaseHavePassed) {
+  Run(2, Job(4, 2));
+  Restart(seconds(120));
+  for (const char* node : {"server-0", "server-1", "worker-0"}) Kill(node);
+  Pass(kUntilDead - kTickInterval);
+  EXPECT_EQ(Routing().epoch(), 1u);
+  for (FakeNode& node : nodes_) node.silent = false;
+  Pass(seconds(5));
+  EXPECT_EQ(Routing().epoch(), 1u);
+}
+
+TEST_F(RestartTest, AShorterLeaseTakesNothingBackThatWasGivenForLonger) {
+  Run(2, Job(4, 2, "durability: MEMORY"));
+  ASSERT_EQ(options_.lease, milliseconds(1000));
+  options_.lease = milliseconds(10000);
+  Restart();
+  Pass(seconds(1));
+  options_.lease = milliseconds(1000);
+  // The one after that still knows of it.
+  Restart();
+  Restart();
+  Kill("server-1");
+  // Grace and lease.
+  Pass(seconds(11));
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(seconds(2));
+  EXPECT_GT(Routing().epoch(), 1u);
+  // A new incarnation begins with the lease that is given now.
+  const RegisterResponse back = *ComeBack("server-1");
+  EXPECT_EQ(back.lease_ms(), 1000u);
+  EXPECT_EQ(back.longest_lease_ms(), 10000u);
+}
+
+TEST_F(RestartTest, ALongerLeaseIsGivenOnceItIsSaved) {
+  Run(2, Job(4, 2));
+  options_.lease = milliseconds(10000);
+  Restart();
+  HoldSaves();
+  coordinator_->Tick();
+  const RegisterResponse& node = NodeNamed("server-0").registration;
+  EXPECT_EQ(Beat(node)->lease_ms(), 1000u);
+  ReleaseSaves();
+  EXPECT_EQ(Saved().longest_lease_ms(), 10000u);
+  EXPECT_EQ(Beat(node)->lease_ms(), 10000u);
+}
+
+TEST_F(RestartTest, ServersLearnThatTheJobHasBegunOnceThatIsSaved) {
+  Run(1, Job(4, 1));
+  const RegisterResponse server = NodeNamed("server-0").registration;
+  EXPECT_FALSE(Beat(server)->begun()) << "no table is ready";
+  HoldSaves();
+  const auto created = CreateTable("w");
+  EXPECT_FALSE(Beat(server)->begun()) << "a restarted scheduler would know of no table";
+  ReleaseSaves();
+  ASSERT_TRUE((*created)->ok());
+  EXPECT_TRUE(Beat(server)->begun());
+  Restart();
+  EXPECT_TRUE(Beat(server)->begun());
+}
+
+TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
+  Run(3, Job(6, 2, "durability: MEMORY"));
+  Kill("server-1");
+  Restart();
+  Pass(kUntilDead);
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) {
+    EXPECT_FALSE(set.Has("server-1"));
+    EXPECT_EQ(set.in_sync(), 2u);
+  }
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, ServerThatComesBackBeforeItIsKnownToBeDeadIsFailedOverAtOnce) {
+  Run(2, Job(2, 2));
+  Restart();
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  EXPECT_EQ(SetsText(), "server-1 | server-1");
+  const RoutingTable routing = Routing();
+  EXPECT_GT(routing.epoch(), 1u);
+  EXPECT_EQ(routing.replicas(0).confirm_since(), routing.replicas(0).primary_since());
+  EXPECT_EQ(routing.replicas(0).keepers_size(), 1)
+      << "server-1 may be dead: server-0 is needed until it confirms";
+  Pass(milliseconds(300));
+  EXPECT_EQ(Routing().replicas(0).confirm_since(), 0u);
+  EXPECT_EQ(Routing().replicas(0).keepers_size(), 1) << "server-1 is the only one that has it";
+  Pass(kUntilDead + seconds(1));
+  EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
+  EXPECT_EQ(Routing().replicas(0).keepers_size(), 0);
+}
+
+TEST_F(RestartTest, ServerThatComesBackServesIfItsSuccessorTurnsOutToBeDead) {
+  Run(2, Job(2, 2));
+  Kill("server-1");
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  ASSERT_EQ(SetsText(), "server-1 | server-1") << "its lease has not run out";
+  const std::string before = Routing().SerializeAsString();
+  Restart(milliseconds(100));
+  EXPECT_EQ(Routing().SerializeAsString(), before);
+  Pass(kUntilDead + milliseconds(100));
+  EXPECT_EQ(SetsText(), "server-0 | server-0");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, RoutingIsNotConfirmedBeforeThatIsSaved) {
+  Run(2, Job(2, 2));
+  FakeNode& server = NodeNamed("server-1");
+  server.confirms = false;
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  Pass(milliseconds(100));
+  ASSERT_EQ(server.routing.epoch(), Routing().epoch());
+  HoldSaves();
+  EXPECT_TRUE(absl::IsUnavailable(Confirm(server))) << "it is not answered";
+  Kill("server-1");
+  Restart();
+  ReleaseSaves();
+  Pass(kUntilDead + milliseconds(100));
+  EXPECT_EQ(SetsText(), "server-0 | server-0") << "server-1 has acknowledged nothing alone";
+}
+
+TEST_F(RestartTest, OnlyAPresentServerAndATrueEpochAreConfirmed) {
+  Run(2, Job(2, 2));
+  FakeNode& server = NodeNamed("server-1");
+  FakeNode former = server;
+  server.routing.set_epoch(77);
+  EXPECT_TRUE(absl::IsInvalidArgument(Confirm(server)));
+  ASSERT_TRUE(ComeBack("server-1", {0, 1}).ok());
+  EXPECT_TRUE(absl::IsAborted(Confirm(former)));
+  FakeNode& worker = NodeNamed("worker-0");
+  EXPECT_TRUE(absl::IsInvalidArgument(Confirm(worker)));
+}
+
+TEST_F(RestartTest, OperatorReleasesWhatAServerKeeps) {
+  Run(2, Job(2, 2));
+  const auto release = [&](const std::string& node, bool force) {
+    ReleaseKeptRequest request;
+    request.set_node(node);
+    request.set_force(force);
+    auto answer = NewAnswer<ReleaseKeptResponse>();
+    coordinator_->ReleaseKept(request, Into(answer));
+    Save();
+    return **answer;
+  };
+  EXPECT_TRUE(absl::IsNotFound(release("server-7", false).status()));
+  EXPECT_EQ(release("server-0", false)->partitions(), 0u);
+  Kill("server-0");
+  NodeNamed("server-1").confirms = false;
+  Pass(seconds(2));
+  const absl::Status refused = release("server-0", false).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "partitions 0, 1")) << refused;
+  NodeNamed("server-1").confirms = true;
+  Pass(milliseconds(200));
+  EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 1)
+      << "there is one replica, and two are wanted";
+  EXPECT_EQ(release("server-0", false)->partitions(), 2u);
+  EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 0);
+  Kill("server-1");
+  Pass(seconds(2));
+  EXPECT_TRUE(absl::IsFailedPrecondition(release("server-1", false).status()));
+  EXPECT_EQ(release("server-1", true)->partitions(), 2u);
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_TRUE(absl::StrContains(Status().failure(), "released what server-1 kept"))
+      << Status().failure();
+}
+
+TEST_F(RestartTest, NothingIsMovedBeforeEverybodyHasSaidWhatItIsAbout) {
+  Run(2, Job(4, 1));
+  NodeNamed("server-1").draining = true;
+  NodeNamed("server-0").feeds = NodeNamed("server-1").feeds = false;
+  Pass(milliseconds(100));
+  const uint64_t epoch = Routing().epoch();
+  ASSERT_EQ(SetsText(), "server-0 | server-1 (server-0) | server-0 | server-1 (server-0)");
+  Restart();
+  coordinator_->Tick();
+  Save();
+  Pass(kUntilDead - 2 * kTickInterval);
+  EXPECT_EQ(Routing().epoch(), epoch);
+  NodeNamed("server-1").feeds = true;
+  Pass(seconds(2));
+  EXPECT_EQ(SetsText(), "server-0 | server-0 | server-0 | server-0");
+}
+
+TEST_F(RestartTest, HandoverUnderWayIsCompleted) {
+  Run(2, Job(1, 1));
+  FakeNode& former = NodeNamed("server-0");
+  former.draining = true;
+  Pass(milliseconds(150));
+  former.adopts = false;
+  Pass(milliseconds(200));
+  ASSERT_EQ(SetsText(), "- server-1");
+  Restart();
+  Pass(milliseconds(200));
+  EXPECT_EQ(SetsText(), "- server-1") << "server-0 has not said that it has heard of it";
+  former.adopts = true;
+  Pass(milliseconds(300));
+  EXPECT_EQ(SetsText(), "server-1");
+}
+
+TEST_F(RestartTest, HolderIsWaitedForAnewAndBringsItsPartitionsBack) {
+  Run(2, Job(2, 1));
+  Kill("server-1");
+  Pass(seconds(50));
+  Restart(seconds(100));
+  Pass(seconds(50));
+  EXPECT_EQ(SetsText(), "server-0 | -");
+  ASSERT_TRUE(ComeBack("server-1", {1}).ok());
+  EXPECT_EQ(SetsText(), "server-0 | server-1");
+}
+
+TEST_F(RestartTest, HolderThatDoesNotComeIsNamedAsBefore) {
+  Run(2, Job(2, 1));
+  Kill("server-1");
+  Pass(seconds(2));
+  Restart();
+  Pass(seconds(61));
+  EXPECT_EQ(Status().failure(),
+            "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partition 1 is nowhere else, "
+            "and none of those "
+            "has come back within 60.0 s");
+}
+
+TEST_F(RestartTest, WorkerThatIsAwayIsWaitedForAnewAndReleasedAgain) {
+  Run(1, Job(2, 1, "consistency { mode: ASYNC }"));
+  Kill("worker-0");
+  Pass(seconds(40));
+  servers_.TakeCalls();
+  Restart();
+  Pass(seconds(40));
+  EXPECT_EQ(servers_.TakeCalls().size(), 4u);
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(Join(WORKER_ROLE)), "0 1 2 3");
+  Pass(seconds(70));
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, TableUnderWayIsCreated) {
+  Run(2, Job(2, 1));
+  servers_.Hold();
+  const auto lost = CreateTable("t");
+  servers_.TakeCalls();
+  Restart();
+  EXPECT_EQ(Tables(), 0);
+  const auto again = CreateTable("t");
+  coordinator_->Tick();
+  Save();
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 CreateTable", "s:2 CreateTable"}));
+  ASSERT_TRUE(again->has_value());
+  EXPECT_EQ((**again)->table().id(), 1u);
+}
+
+TEST_F(RestartTest, EvaluationsGoOnWithTheNextAndEarlyStoppingKnowsTheBest) {
+  Run(1, Job(2, 1, "evaluation { early_stopping { patience: 2 } }"));
+  const auto evaluate = [&](uint64_t evaluation, bool good) {
+    Answer<ReportEvaluationResponse> last;
+    for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, evaluation, good);
+    return (**last)->stop();
+  };
+  EXPECT_FALSE(evaluate(1, true));
+  EXPECT_FALSE(evaluate(2, false));
+  Restart();
+  EXPECT_TRUE(evaluate(3, false));
+  servers_.TakeCalls();
+  Restart();
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 RestoreBest", "s:1 Inspect"}));
+  EXPECT_EQ(reports_.at(0).evaluation->evaluation(), 1u);
+  EXPECT_EQ(reports_.at(0).status.evaluations_size(), 3);
+}
+
+TEST_F(RestartTest, ResultThatWasBeingGatheredIsGatheredAnew) {
+  Run(1, Job(2, 1));
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(Saved().state(), FINISHING);
+  Restart();
+  Pass(milliseconds(100));
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(RestartTest, EndedJobIsToldAgain) {
+  Run(2, Job(2, 1, "durability: MEMORY"));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  Kill("server-1");
+  Pass(seconds(62));
+  const std::string failure = Status().failure();
+  // Somebody else dies after the end: where its replicas were does not matter any more.
+  Kill("server-0");
+  Pass(seconds(2));
+  Restart();
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Beat(worker_)->failure(), failure);
+  Pass(milliseconds(100));
+  EXPECT_TRUE(coordinator_->over());
+  EXPECT_EQ(reports_.size(), 2u) << "the first one may not have been written";
+  EXPECT_EQ(reports_[1].status.failure(), failure);
+}
+
+TEST_F(RestartTest, CompletedJobIsOverAtOnce) {
+  Run(1, Job(2, 1));
+  ASSERT_TRUE(Finish(worker_).ok());
+  Restart();
+  EXPECT_TRUE(coordinator_->over());
+  EXPECT_EQ(Beat(worker_)->job_state(), COMPLETED);
+  EXPECT_EQ(reports_.size(), 1u);
+  coordinator_->Close();
+  Save();
+  EXPECT_TRUE(Saved().closed());
+}
+
+TEST_F(RestartTest, TimeOfTheTrainingCountsTheOutage) {
+  uint64_t unix_ms = 1000000;
+  BeginWithStore(Job(1, 1), 1, 1,
+                 [&](Coordinator::Options& options) { options.unix_ms = [&] { return unix_ms; }; });
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  Restart();
+  unix_ms += 70000;
+  Restart();
+  Pass(seconds(1));
+  EXPECT_DOUBLE_EQ(Status().train_s(), 71);
+}
+
+// While nothing can be saved --------------------------------------------------
+
+TEST_F(RestartTest, WhatIsNotSavedIsNotTold) {
+  Run(2, Job(2, 2));
+  const auto waiting = GetRouting(1);
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  EXPECT_FALSE(waiting->has_value());
+  EXPECT_EQ(Routing().epoch(), 1u);
+  EXPECT_EQ(Beat(NodeNamed("server-0"))->routing_epoch(), 1u);
+  EXPECT_TRUE(absl::IsUnavailable(Beat(NodeNamed("server-1").registration).status()))
+      << "a scheduler that goes on from what is saved does not know that it is dead";
+  EXPECT_FALSE(Register(Registration(CLIENT_ROLE, 77)).ok());
+  EXPECT_TRUE(absl::IsUnavailable(Finish(worker_)));
+  EXPECT_EQ(Status().state(), RUNNING);
+  const auto table = CreateTable("t");
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "servers are told nothing either";
+  ReleaseSaves();
+  EXPECT_EQ((**waiting)->epoch(), 2u);
+  EXPECT_TRUE(absl::IsAborted(Beat(NodeNamed("server-1").registration).status()));
+  EXPECT_NE(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, AtTheEndOfTheProcessNobodyWaitsForAStoreThatFails) {
+  Run(1, Job(2, 1));
+  ASSERT_TRUE(Finish(worker_).ok());
+  ASSERT_EQ(Status().state(), COMPLETED);
+  coordinator_->Close();
+  Save();
+  ASSERT_TRUE(Saved().closed());
+  HoldSaves();
+  GoodbyeRequest request;
+  request.set_node(worker_.node());
+  request.set_incarnation(worker_.incarnation());
+  auto early = NewAnswer<GoodbyeResponse>();
+  coordinator_->Goodbye(request, Into(early));
+  EXPECT_FALSE(early->has_value());
+  coordinator_->HoldNothingBack();
+  EXPECT_TRUE(early->has_value()) << "it would keep the server from ending";
+  EXPECT_TRUE(Goodbye(NodeNamed("server-0").registration).ok());
+  ReleaseSaves();
+  EXPECT_TRUE(Saved().closed());
+}
+
+TEST_F(RestartTest, WhatChangesWhileItIsBeingSavedIsNotToldYet) {
+  Run(3, Job(3, 3));
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  std::optional<UnsavedState> first = coordinator_->TakeUnsaved();
+  const uint64_t first_epoch = first->state.placement().epoch();
+  Kill("server-2");
+  Pass(seconds(2));
+  const auto waiting = GetRouting(first_epoch);
+  saved_ = first->state.SerializeAsString();
+  coordinator_->StateIsSaved(first->change);
+  EXPECT_EQ(Routing().epoch(), first_epoch);
+  EXPECT_FALSE(waiting->has_value());
+  EXPECT_FALSE(coordinator_->over());
+  ReleaseSaves();
+  EXPECT_TRUE(waiting->has_value());
+}
+
+TEST_F(RestartTest, WhatWasNotSavedIsFoundAgain) {
+  Run(2, Job(2, 2));
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  Restart();
+  ReleaseSaves();
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(kUntilDead + seconds(1));
+  EXPECT_EQ(SetsText(), "server-0 | server-0");
+}
+
+TEST_F(RestartTest, StoreThatFailsForLongEndsNothing) {
+  Run(1, Job(1, 1, "evaluation { early_stopping { patience: 1 } }"));
+  HoldSaves();
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
+  const auto table = CreateTable("t");
+  Pass(seconds(200));
+  EXPECT_EQ(Status().state(), RUNNING);
+  ReleaseSaves();
+  Pass(milliseconds(100));
+  EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
+  ASSERT_TRUE(last->has_value());
+  EXPECT_TRUE((*last)->ok());
+  EXPECT_TRUE((*table)->ok());
+}
+
+TEST_F(RestartTest, EvaluationIsComputedWhileSomethingElseIsBeingSaved) {
+  Run(1, Job(1, 1));
+  HoldSaves();
+  CreateTable("t");
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
+  EXPECT_EQ(Status().evaluations_size(), 1);
+  EXPECT_FALSE(last->has_value()) << "the result is not saved";
+  ReleaseSaves();
+  ASSERT_TRUE(last->has_value());
+  EXPECT_TRUE((*last)->ok());
+}
+
+TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
+  bool leads = true;
+  BeginWithStore(Job(1, 1), 1, 1,
+                 [&](Coordinator::Options& options) { options.leads = [&] { return leads; }; });
+  const RegisterResponse server = Join(SERVER_ROLE);
+  EXPECT_TRUE(Beat(server).ok());
+  leads = false;
+  EXPECT_TRUE(absl::IsUnavailable(Beat(server).status()));
+}
+
+// For ThreadSanitizer too: the saver's thread beside those of the callers.
+TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
+  constexpr uint64_t kCallers = 4;
+  constexpr uint64_t kCalls = 50;
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> answered = 0;
+  std::atomic<uint64_t> refused = 0;
+  std::atomic<uint64_t> saves = 0;
+  Begin(Job(2, 1), 1, 1, [](Coordinator::Options& options) { options.state_changed = [] {}; });
+  std::thread saver([&] {
+    while (!stop) {
+      const std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
+      if (!unsaved.has_value()) continue;
+      coordinator_->StateIsSaved(unsaved->change);
+      ++saves;
+    }
+  });
+  std::vector<std::thread> callers;
+  for (uint64_t i = 0; i < kCallers; ++i) {
+    callers.emplace_back([&, i] {
+      for (uint64_t call = 0; call < kCalls; ++call) {
+        coordinator_->Register(Registration(CLIENT_ROLE, 1 + i * kCalls + call),
+                               [&](const absl::StatusOr<RegisterResponse>& response) {
+                                 refused += !response.ok();
+                                 ++answered;
+                               });
+        coordinator_->Tick();
+        Status();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(Eventually([&] { return answered == kCallers * kCalls; })) << answered << " answers";
+  stop = true;
+  saver.join();
+  EXPECT_EQ(refused, 0u);
+  // Nobody is answered before what the answer tells of is saved.
+  EXPECT_GT(saves, 0u);
+}
+
+// At every point --------------------------------------------------------------
+
+// One job with all that can happen, in steps that can be repeated as their callers would.
+class EveryPointTest : public CoordinatorFixture {
+ protected:
+  EveryPointTest() {
+    const auto join = [this](Role role, uint64_t nonce) {
+      return [=, this] { JoinAs(Registration(role, nonce)); };
+    };
+    steps_ = {
+        join(SERVER_ROLE, 1),
+        join(SERVER_ROLE, 2),
+        join(SERVER_ROLE, 3),
+        join(WORKER_ROLE, 4),
+        join(WORKER_ROLE, 5),
+        [this] { CreateTable("t"); },
+        [this] { Evaluate(1); },
+        [this] {
+          Kill("server-1");
+          Pass(milliseconds(1500));
+        },
+        [this] { JoinAs(Return("server-1", 6)); },
+        [this] { Pass(seconds(1)); },
+        [this] {
+          Kill("worker-0");
+          Pass(milliseconds(1500));
+        },
+        [this] { JoinAs(Registration(WORKER_ROLE, 7)); },
+        // Both replicas of some partitions at once.
+        [this] {
+          if (NodeNamed("server-0").request.process_nonce() == 1) Kill("server-0");
+          if (NodeNamed("server-2").request.process_nonce() == 3) Kill("server-2");
+          Pass(milliseconds(1500));
+        },
+        [this] { JoinAs(Return("server-0", 8, All())); },
+        [this] { JoinAs(Return("server-2", 9, All())); },
+        [this] { Pass(seconds(1)); },
+        [this] {
+          NodeNamed("server-2").draining = true;
+          Pass(seconds(4));
+        },
+        [this] { Evaluate(2); },
+        [this] { FinishAs("worker-2"); },
+        [this] { FinishAs("worker-1"); },
+        [this] { Pass(milliseconds(200)); },
+    };
+    for (uint32_t partition = 0; partition < 6; ++partition) all_.push_back(partition);
+  }
+
+  void BeginJob() {
+    BeginWithStore(Job(6, 2, "evaluation { early_stopping { patience: 5 } }"), 3, 2);
+  }
+
+  std::vector<uint32_t> All() const { return all_; }
+
+  void JoinAs(const RegisterRequest& request) {
+    for (const FakeNode& node : nodes_) {
+      if (node.request.process_nonce() == request.process_nonce()) {
+        // It has had its answer.
+        return;
+      }
+    }
+    const absl::StatusOr<RegisterResponse> response = Register(request);
+    if (!response.ok()) return;
+    Add(request, *response);
+    if (request.role() == SERVER_ROLE) Beat(*response).IgnoreError();
+    Save();
+  }
+  // Every worker that lives reports its ranks.
+  void Evaluate(uint64_t evaluation) {
+    std::vector<RegisterResponse> workers;
+    for (const FakeNode& node : nodes_) {
+      if (node.request.role() == WORKER_ROLE && !node.silent) workers.push_back(node.registration);
+    }
+    for (const RegisterResponse& worker : workers) {
+      const auto assignment = GetAssignment(worker);
+      if (!assignment->has_value() || !(*assignment)->ok()) continue;
+      for (const LogicalWorkerAssignment& rank : (**assignment)->logical_workers()) {
+        Report(worker, rank.rank(), evaluation, true);
+      }
+    }
+  }
+  void FinishAs(const std::string& worker) { Finish(NodeNamed(worker).registration).IgnoreError(); }
+
+  // Dies when so many saves have succeeded, at the end of that step, which is then repeated.
+  // Whether it died.
+  bool RunAndDieAfter(int saves) {
+    bool died = false;
+    HoldSavesAfter(saves);
+    for (const std::function<void()>& step : steps_) {
+      step();
+      if (!hold_saves_) continue;
+      died = true;
+      hold_saves_ = false;
+      saves_left_.reset();
+      if (saved_.empty()) {
+        // Nobody has been told anything.
+        BeginJob();
+      } else {
+        Restart(seconds(20));
+      }
+      Pass(milliseconds(4500));
+      step();
+    }
+    return died;
+  }
+
+  void ExpectTheResult(const std::string& where) {
+    const GetStatusResponse status = Status();
+    EXPECT_EQ(status.state(), COMPLETED) << where << ": " << status.failure();
+    EXPECT_EQ(status.evaluations_size(), 2) << where;
+    EXPECT_GE(reports_.size(), 1u) << where;
+    const SchedulerState saved = Saved();
+    EXPECT_EQ(saved.tables().tables_size(), 1) << where;
+    EXPECT_TRUE(saved.tables().tables(0).ready()) << where;
+    for (const StoredReplicaSet& set : saved.placement().partitions()) {
+      EXPECT_NE(set.primary(), UINT32_MAX) << where;
+      EXPECT_EQ(set.backups_size(), 1) << where;
+    }
+  }
+
+  std::vector<std::function<void()>> steps_;
+  std::vector<uint32_t> all_;
+};
+
+TEST_F(EveryPointTest, JobCompletesWithoutARestart) {
+  BeginJob();
+  EXPECT_FALSE(RunAndDieAfter(1000000));
+  ExpectTheResult("no restart");
+  EXPECT_TRUE(NodeNamed("server-2").silent) << "it was not let go";
+}
+
+class EveryPointRestartTest : public EveryPointTest, public testing::WithParamInterface<int> {};
+
+TEST_P(EveryPointRestartTest, JobCompletesWhateverTheLastStateSavedBeforeTheRestart) {
+  // Of all saves of one run; a run without restart has fewer than a hundred.
+  for (int saves = GetParam(); saves < 200; saves += 4) {
+    SCOPED_TRACE(absl::StrCat("after ", saves, " saves"));
+    nodes_.clear();
+    told_.clear();
+    reports_.clear();
+    saved_.clear();
+    state_has_changed_ = hold_saves_ = false;
+    BeginJob();
+    const bool died = RunAndDieAfter(saves);
+    ExpectTheResult(absl::StrCat("after ", saves, " saves"));
+    if (!died || HasFailure()) return;
+  }
+  FAIL() << "more saves than expected";
+}
+
+INSTANTIATE_TEST_SUITE_P(Quarter, EveryPointRestartTest, testing::Range(0, 4));
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,663 @@
+#include "scheduler/job/coordinator.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+#include "scheduler/job/digest.h"
+#include "scheduler/testing/coordinator_fixture.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class CoordinatorTest : public CoordinatorFixture {};
+
+TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersAreThere) {
+  Begin(kTraining, 2, 1);
+  const auto early = GetRouting();
+  const auto next = GetRouting(1);
+  Join(SERVER_ROLE);
+  EXPECT_FALSE(early->has_value());
+  const RegisterResponse second = Join(SERVER_ROLE);
+  ASSERT_TRUE(early->has_value());
+  EXPECT_EQ((**early)->epoch(), 1u);
+  EXPECT_EQ((**early)->job_id(), 99u);
+  EXPECT_EQ((**early)->primary_size(), 8);
+  EXPECT_EQ((**early)->servers(1).node(), "server-1");
+  EXPECT_FALSE(next->has_value());
+  EXPECT_TRUE(GetRouting()->has_value());
+  EXPECT_EQ(Beat(second)->routing_epoch(), 1u);
+}
+
+TEST_F(CoordinatorTest, RegistrationTellsTheJobAndTheLease) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  EXPECT_EQ(server.patience_ms(), 300000u) << "the longest of its timeouts";
+  EXPECT_EQ(server.job_id(), 99u);
+  EXPECT_EQ(server.job().name(), "flights");
+  EXPECT_EQ(server.lease_ms(), 1000u);
+  EXPECT_EQ(server.heartbeat_interval_ms(), 200u);
+  const auto again = Register(Registration(SERVER_ROLE, nonce_));
+  EXPECT_EQ(again->SerializeAsString(), server.SerializeAsString());
+  EXPECT_TRUE(Register(Registration(SERVER_ROLE, 77)).ok()) << "more than it begins with may come";
+}
+
+TEST_F(CoordinatorTest, JobRunsOnceServersAndWorkersAreThere) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const auto assignment = GetAssignment(first);
+  Join(SERVER_ROLE);
+  EXPECT_FALSE(assignment->has_value());
+  EXPECT_EQ(Status().state(), STARTING);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(assignment->has_value());
+  EXPECT_EQ((**assignment)->logical_workers_total(), 4u);
+  ASSERT_EQ((**assignment)->logical_workers_size(), 2);
+  EXPECT_EQ((**assignment)->logical_workers(1).rank(), 1u);
+  EXPECT_EQ((**GetAssignment(second))->logical_workers(0).rank(), 2u);
+  // The same worker again, after a lost answer.
+  EXPECT_EQ(Register(Registration(WORKER_ROLE, nonce_))->node(), "worker-1");
+}
+
+TEST_F(CoordinatorTest, ServeOnlyJobRunsWithServersAloneAndTakesWorkersAtAnyTime) {
+  Begin("name: \"tables\" logical_workers: 2", 1, 0);
+  Join(SERVER_ROLE);
+  EXPECT_EQ(Status().state(), RUNNING);
+  const RegisterResponse worker = Join(WORKER_ROLE, {1});
+  EXPECT_EQ((**GetAssignment(worker))->logical_workers(0).rank(), 1u);
+  EXPECT_EQ(Register(Registration(WORKER_ROLE, 77, {1})).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(Goodbye(worker).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  const RegisterResponse successor = Join(WORKER_ROLE, {0, 1});
+  ASSERT_TRUE(Finish(successor).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorTest, TableIsCreatedOnEveryServerBeforeTheAnswer) {
+  Begin(kTraining, 2, 1);
+  const auto early = CreateTable("early");
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 CreateTable", "s:2 CreateTable"}));
+  ASSERT_TRUE(early->has_value());
+  EXPECT_EQ((**early)->table().id(), 1u);
+  EXPECT_TRUE(servers_.last_table().optimizer().has_sgd());
+
+  servers_.Hold();
+  const auto late = CreateTable("late");
+  const auto same = CreateTable("late");
+  EXPECT_FALSE(late->has_value());
+  EXPECT_EQ(Tables(), 1);
+  servers_.Release();
+  ASSERT_TRUE(late->has_value());
+  EXPECT_EQ((**late)->table().id(), 2u);
+  EXPECT_EQ((**same)->table().id(), 2u);
+  EXPECT_EQ(Tables(), 2);
+  EXPECT_EQ((*CreateTable("late", 5))->status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(CoordinatorTest, TableThatAServerRefusesIsNotThere) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  servers_.FailNext("s:1 CreateTable", absl::InvalidArgumentError("too wide"));
+  const auto refused = CreateTable("t");
+  EXPECT_EQ((*refused)->status(),
+            absl::InvalidArgumentError("server-0: creating table t: too wide"));
+  EXPECT_EQ(Tables(), 0);
+  EXPECT_EQ((**CreateTable("t"))->table().id(), 2u);
+}
+
+TEST_F(CoordinatorTest, ServerThatIsNotReachableIsAskedAgain) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  servers_.FailNext("s:1 CreateTable", absl::UnavailableError("connection refused"));
+  const auto table = CreateTable("t");
+  EXPECT_FALSE(table->has_value());
+  Pass(milliseconds(100));
+  ASSERT_TRUE(table->has_value());
+  EXPECT_TRUE((*table)->ok());
+}
+
+TEST_F(CoordinatorTest, TableThatTakesLongKeepsItsIdAndWhoWaitsForItWaits) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  // Asked at every tick, for longer than one round takes.
+  for (int i = 0; i < (kCreateTableTimeout + seconds(1)) / kTickInterval; ++i)
+    servers_.FailNext("s:1 CreateTable", full);
+  const auto impatient = CreateTable("t");
+  const Ticket ticket = ticket_;
+  const auto patient = CreateTable("t");
+  Pass(kCreateTableTimeout + milliseconds(500));
+  EXPECT_FALSE(patient->has_value()) << (*patient)->status();
+  coordinator_->Cancel(ticket, /*deadline_passed=*/true);
+  ASSERT_TRUE(impatient->has_value());
+  EXPECT_TRUE(absl::IsDeadlineExceeded((*impatient)->status()));
+  Pass(seconds(1));
+  ASSERT_TRUE(patient->has_value());
+  ASSERT_TRUE((*patient)->ok()) << (*patient)->status();
+  EXPECT_EQ((**patient)->table().id(), 1u);
+  EXPECT_EQ((**CreateTable("t"))->table().id(), 1u);
+  EXPECT_EQ(Tables(), 1);
+}
+
+TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastComes) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  const auto waiting = Barrier(first, 2, 0);
+  EXPECT_FALSE(waiting->has_value());
+  const auto last = Barrier(second, 2, 1);
+  EXPECT_TRUE((*waiting)->ok());
+  EXPECT_TRUE((*last)->ok());
+  EXPECT_TRUE((*Barrier(first, 2, 0))->ok());
+}
+
+TEST_F(CoordinatorTest, PartyWhoseDeadlinePassesFailsTheBarrierForAll) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  const auto patient = Barrier(first, 3, 0);
+  const auto impatient = Barrier(second, 3, 1);
+  coordinator_->Cancel(ticket_, /*deadline_passed=*/true);
+  EXPECT_EQ((*impatient)->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ((*patient)->status().code(), absl::StatusCode::kAborted);
+  EXPECT_NE((*patient)->status().message().find("worker-1"), absl::string_view::npos);
+}
+
+TEST_F(CoordinatorTest, PartyThatLosesItsConnectionMayComeBack) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  const auto lost = Barrier(first, 2, 0);
+  coordinator_->Cancel(ticket_, /*deadline_passed=*/false);
+  EXPECT_EQ((*lost)->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE((*Barrier(second, 2, 1))->ok());
+  EXPECT_TRUE((*Barrier(first, 2, 0))->ok());
+}
+
+TEST_F(CoordinatorTest, CancelledCallIsAnsweredOnce) {
+  Begin(kTraining, 1, 1);
+  const auto routing = GetRouting();
+  coordinator_->Cancel(ticket_, true);
+  coordinator_->Cancel(ticket_, true);
+  EXPECT_EQ((*routing)->status().code(), absl::StatusCode::kDeadlineExceeded);
+  Join(SERVER_ROLE);
+}
+
+TEST_F(CoordinatorTest, EvaluationAnswersAllRanksWithOneResult) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  std::vector<Answer<ReportEvaluationResponse>> answers;
+  for (uint32_t rank = 0; rank < 4; ++rank) answers.push_back(Report(worker, rank, 1, rank != 0));
+  for (const auto& answer : answers) {
+    ASSERT_TRUE(answer->has_value());
+    const EvaluationResult& result = (**answer)->result();
+    EXPECT_EQ(result.samples(), 8u);
+    EXPECT_EQ(result.step(), 10u);
+    // Of 16 pairs the bad rank's positive loses 3, ties 1 below and its negative ties and wins
+    // likewise.
+    EXPECT_DOUBLE_EQ(result.auc(), (3 * (3 + 0.5) + (0.5 * 3 + 0)) / 16.0);
+    EXPECT_DOUBLE_EQ(result.logloss(), 0.75);
+    EXPECT_FALSE((**answer)->stop());
+  }
+  EXPECT_EQ((**Report(worker, 2, 1, true))->result().samples(), 8u)
+      << "asked again after a lost answer";
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "nothing is kept without early stopping";
+  EXPECT_EQ((*Report(worker, 0, 7, true))->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*Report(worker, 9, 2, true))->status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Status().evaluations_size(), 1);
+}
+
+TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
+  Begin(absl::StrCat(kTraining, "evaluation { early_stopping { patience: 1 } }"), 2, 1);
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  const auto evaluate = [&](uint64_t evaluation, bool good) {
+    Answer<ReportEvaluationResponse> last;
+    for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker, rank, evaluation, good);
+    return last;
+  };
+  servers_.Hold();
+  const auto first = evaluate(1, true);
+  EXPECT_FALSE(first->has_value()) << "answered before the best was kept";
+  servers_.Release();
+  ASSERT_TRUE(first->has_value());
+  EXPECT_FALSE((**first)->stop());
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 KeepBest 10", "s:2 KeepBest 10"}));
+  EXPECT_TRUE((**evaluate(2, false))->stop());
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+
+  ASSERT_TRUE(Finish(worker).ok());
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 RestoreBest", "s:2 RestoreBest",
+                                                            "s:1 Inspect", "s:2 Inspect"}));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].evaluation->evaluation(), 1u);
+  EXPECT_EQ(reports_[0].status.evaluations_size(), 2);
+}
+
+TEST_F(CoordinatorTest, WhatReadsAllParametersHasTimeByTheirSize) {
+  Begin(absl::StrCat(kTraining, "evaluation { early_stopping { patience: 1 } }"), 2, 1);
+  constexpr seconds kReading{500};
+  for (const uint64_t share : {1, 4}) {
+    const RegisterResponse server = Join(SERVER_ROLE);
+    HeartbeatRequest request;
+    request.set_node(server.node());
+    request.set_incarnation(server.incarnation());
+    request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * kReading.count() / 5 *
+                                                  share);
+    ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  }
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  servers_.Hold();
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker, rank, 1, true);
+  Pass(kKeepBestTimeout + kReading - seconds(1));
+  ASSERT_EQ(Status().state(), RUNNING);
+  servers_.Release();
+  ASSERT_TRUE(last->has_value() && (*last)->ok());
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker).ok());
+  Pass(kKeepBestTimeout + kReading - seconds(1));
+  ASSERT_EQ(Status().state(), FINISHING) << Status().failure();
+  servers_.Release();
+  ASSERT_EQ(Status().state(), COMPLETED) << Status().failure();
+}
+
+TEST_F(CoordinatorTest, WhoStopsAJobWhoseResultIsBeingWrittenIsToldThatItIsEnding) {
+  absl::Status stop;
+  Begin(kTraining, 1, 1, [&](Coordinator::Options& options) {
+    options.write_report = [&](const JobReport& report) {
+      stop = StopJob("now");
+      return absl::OkStatus();
+    };
+  });
+  Join(SERVER_ROLE);
+  ASSERT_TRUE(Finish(Join(WORKER_ROLE)).ok());
+  EXPECT_EQ(stop.code(), absl::StatusCode::kUnavailable) << stop;
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_TRUE(StopJob("again").ok());
+}
+
+TEST_F(CoordinatorTest, AServerThatNeverSaysItsDigestFailsTheJobInTheEnd) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  HeartbeatRequest request;
+  request.set_node(server.node());
+  request.set_incarnation(server.incarnation());
+  request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * 100);
+  ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker).ok());
+  Pass(kInspectTimeout + seconds(99));
+  EXPECT_EQ(Status().state(), FINISHING) << Status().failure();
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), FAILED);
+  servers_.Forget();
+}
+
+TEST_F(CoordinatorTest, JobCompletesWithTheLastWorkerAndSumsTheServers) {
+  Begin(kTraining, 2, 2);
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  InspectResponse inspection;
+  inspection.mutable_counters()->set_pushes_applied(3);
+  inspection.mutable_counters()->set_staleness_max(2);
+  PartitionDigest digest;
+  digest.set_table(1);
+  digest.set_partition(3);
+  digest.set_crc32c(0x01020304);
+  digest.set_rows(5);
+  *inspection.add_digests() = digest;
+  servers_.SetInspection("s:1", inspection);
+  inspection.mutable_counters()->set_staleness_max(1);
+  inspection.clear_digests();
+  servers_.SetInspection("s:2", inspection);
+
+  Pass(seconds(2));
+  ASSERT_TRUE(Finish(first).ok());
+  ASSERT_TRUE(Finish(first).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(Finish(second, 140).ok());
+  const GetStatusResponse status = Status();
+  EXPECT_EQ(status.state(), COMPLETED);
+  EXPECT_EQ(status.steps(), 20u);
+  EXPECT_EQ(status.samples(), 240u);
+  EXPECT_EQ(status.counters().pushes_applied(), 6u);
+  EXPECT_EQ(status.counters().staleness_max(), 2u);
+  EXPECT_EQ(status.digest(), *CombineDigests({{1, "w"}}, {digest}));
+  EXPECT_DOUBLE_EQ(status.train_s(), 2);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.state(), COMPLETED);
+  EXPECT_EQ(reports_[0].workers, 2u);
+  EXPECT_EQ(Beat(first)->job_state(), COMPLETED);
+  EXPECT_TRUE(coordinator_->over());
+
+  for (const FakeNode& node : nodes_) {
+    EXPECT_FALSE(coordinator_->AllNodesGone());
+    EXPECT_TRUE(Goodbye(node.registration).ok());
+  }
+  EXPECT_TRUE(coordinator_->AllNodesGone());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorTest, WorkerMayLeaveOnceItsWorkIsDone) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  ASSERT_TRUE(Finish(first).ok());
+  ASSERT_TRUE(Goodbye(first).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(Finish(second).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(Status().samples(), 200u);
+}
+
+TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
+  Begin(absl::StrCat(kTraining, "durability: MEMORY"), 2, 1,
+        [](Coordinator::Options& options) { options.recovery_timeout = milliseconds(0); });
+  Join(SERVER_ROLE);
+  const RegisterResponse victim = Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  const auto routing = GetRouting(100);
+  const auto barrier = Barrier(worker, 2, 0);
+  const auto evaluation = Report(worker, 0, 1, true);
+  servers_.Hold();
+  const auto table = CreateTable("t");
+  Kill(victim.node());
+  Pass(milliseconds(950));
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(milliseconds(150));
+
+  const std::string failure =
+      "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7 are nowhere "
+      "else, and none of "
+      "those has come back within 0.0 s";
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), failure);
+  const absl::Status told = absl::FailedPreconditionError("the job has failed: " + failure);
+  for (const bool answered :
+       {routing->has_value(), barrier->has_value(), evaluation->has_value(), table->has_value()}) {
+    ASSERT_TRUE(answered);
+  }
+  EXPECT_EQ((*routing)->status(), told);
+  EXPECT_EQ((*barrier)->status(), told);
+  EXPECT_EQ((*evaluation)->status(), told);
+  EXPECT_EQ((*table)->status(), told);
+  EXPECT_EQ((*GetRouting())->status(), told);
+  EXPECT_EQ(Register(Registration(WORKER_ROLE, 77)).status(), told);
+  EXPECT_EQ(Beat(worker)->job_state(), FAILED);
+  EXPECT_EQ(Beat(worker)->failure(), failure);
+  EXPECT_EQ(Beat(victim).status().code(), absl::StatusCode::kAborted);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.failure(), failure);
+  EXPECT_TRUE(coordinator_->over());
+  servers_.Release();
+}
+
+TEST_F(CoordinatorTest, WorkerThatDoesNotComeBackFailsTheJobUnlessItsWorkIsDone) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse done = Join(WORKER_ROLE);
+  const RegisterResponse busy = Join(WORKER_ROLE);
+  ASSERT_TRUE(Finish(done).ok());
+  Kill(done.node());
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), RUNNING);
+  Kill(busy.node());
+  Pass(seconds(60));
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(),
+            "worker-1 (host pid 3) died: no heartbeat for 1.1 s; nobody has taken over its ranks "
+            "2, 3 within 60.0 s");
+}
+
+TEST_F(CoordinatorTest, DeathOfAClientIsNoFailureButFailsItsBarrier) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  const RegisterResponse client = Join(CLIENT_ROLE);
+  const auto theirs = Barrier(client, 2, 0);
+  Kill(client.node());
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ((*theirs)->status().code(), absl::StatusCode::kAborted);
+  EXPECT_NE((*Barrier(worker, 2, 1))->status().message().find("client-0"), absl::string_view::npos);
+}
+
+TEST_F(CoordinatorTest, ServerThatLeavesWithTheOnlyReplicasFailsTheJob) {
+  Begin(absl::StrCat(absl::StrReplaceAll(kTraining, {{"partitions: 8", "partitions: 1"}}),
+                     "durability: MEMORY"),
+        1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  Join(WORKER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  ASSERT_TRUE(Goodbye(server).ok());
+  EXPECT_EQ(Status().failure(),
+            "server-0 (host pid 1, s:1) left while the job was RUNNING; partition 0 is nowhere "
+            "else, and durability is "
+            "MEMORY");
+}
+
+TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartMakesRoom) {
+  Begin(kTraining, 2, 1);
+  ASSERT_TRUE(Goodbye(Join(SERVER_ROLE)).ok());
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  EXPECT_EQ(Status().routing_epoch(), 1u);
+  EXPECT_EQ((**GetRouting())->servers(1).node(), "server-1");
+}
+
+TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  ASSERT_TRUE(Finish(worker, 0, "train.libsvm:7: no label").ok());
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), "worker-0 (host pid 2): train.libsvm:7: no label");
+}
+
+TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
+  Begin(absl::StrCat(kTraining, "durability: MEMORY"), 1, 1,
+        [](Coordinator::Options& options) { options.recovery_timeout = milliseconds(0); });
+  const RegisterResponse server = Join(SERVER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  clock_.Advance(seconds(30));
+  coordinator_->Tick();
+  EXPECT_EQ(Status().state(), STARTING);
+  Kill(server.node());
+  Pass(milliseconds(1200));
+  EXPECT_EQ(Status().state(), FAILED);
+}
+
+TEST_F(CoordinatorTest, JobThatNobodyJoinsFailsNamingWhoIsThere) {
+  Begin(kTraining, 2, 1);
+  Join(SERVER_ROLE);
+  Pass(seconds(301));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(),
+            "waited 300 s for 2 servers and 1 workers; there are: server-0 (host pid 1, s:1)");
+}
+
+TEST_F(CoordinatorTest, StoppedJobTellsEverybodyAndIsReported) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  const auto routing = GetRouting(1);
+  ASSERT_TRUE(StopJob("enough").ok());
+  EXPECT_EQ((*routing)->status(), absl::UnavailableError("the job was stopped: enough"));
+  EXPECT_EQ(Beat(server)->job_state(), STOPPED);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.state(), STOPPED);
+  ASSERT_TRUE(StopJob("enough").ok());
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(CoordinatorTest, JobWhoseReportCannotBeWrittenHasFailed) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  write_result_ = absl::UnavailableError("disk full");
+  ASSERT_TRUE(Finish(Join(WORKER_ROLE)).ok());
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), "disk full");
+}
+
+TEST_F(CoordinatorTest, CallsOfForeignersAreAborted) {
+  Begin(kTraining, 1, 1);
+  RegisterResponse worker = Join(WORKER_ROLE);
+  worker.set_incarnation(worker.incarnation() + 1);
+  EXPECT_EQ((*GetAssignment(worker))->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ((*Barrier(worker, 1, 0))->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ((*Report(worker, 0, 1, true))->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Finish(worker).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Beat(worker).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(CoordinatorTest, WaitingCallsAreBounded) {
+  Begin(kTraining, 1, 1);
+  for (size_t i = 0; i < kMaxPendingCalls; ++i) GetRouting();
+  EXPECT_EQ((*GetRouting())->status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// For ThreadSanitizer: everything at once.
+TEST_F(CoordinatorTest, ManyThreadsMayCallAtOnce) {
+  Begin(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  std::vector<RegisterResponse> workers;
+  for (int i = 0; i < 4; ++i) workers.push_back(Join(WORKER_ROLE));
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 50; ++round) {
+        ASSERT_TRUE(Beat(workers[i]).ok());
+        coordinator_->Tick();
+        auto table = NewAnswer<CreateTableResponse>();
+        CreateTableRequest request;
+        request.mutable_table()->set_name(absl::StrCat("t", round));
+        request.mutable_table()->set_kind(SPARSE);
+        request.mutable_table()->set_row_width(1);
+        coordinator_->Cancel(coordinator_->CreateTable(request, Into(table)), false);
+        Status();
+      }
+      ASSERT_TRUE(Finish(workers[i]).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorTest, AFailureInAnyWordsIsSavedAndToldAsText) {
+  for (size_t i = 0; i < 3; ++i) {
+    BeginWithStore(kTraining, 1, 1);
+    Join(SERVER_ROLE);
+    const RegisterResponse worker = Join(WORKER_ROLE);
+    std::string words(i, 'x');
+    while (words.size() < 3000) words += "\xe2\x82\xac";
+    ASSERT_TRUE(Finish(worker, 0, words + "\xff").ok());
+    EXPECT_EQ(Status().state(), FAILED);
+    SchedulerState state;
+    EXPECT_TRUE(state.ParseFromString(saved_)) << i;
+    EXPECT_EQ(state.state(), FAILED);
+    GetStatusResponse status;
+    EXPECT_TRUE(status.ParseFromString(Status().SerializeAsString())) << i;
+  }
+}
+
+TEST_F(CoordinatorTest, AServerThatKeepsToAnotherJobIsNotTaken) {
+  Begin(kTraining, 1, 1);
+  RegisterRequest request = Registration(SERVER_ROLE, 1);
+  request.set_job_id(98);
+  request.set_that_job_only(true);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("'flights' (99), not 98"), absl::string_view::npos) << status;
+  EXPECT_EQ(Status().nodes_size(), 0);
+  request.set_that_job_only(false);
+  EXPECT_TRUE(Register(request).ok());
+}
+
+TEST_F(CoordinatorTest, AServerThatKeepsToAJobThatIsOverIsToldSo) {
+  Begin(kTraining, 1, 1);
+  ASSERT_TRUE(StopJob("enough").ok());
+  RegisterRequest request = Registration(SERVER_ROLE, 1);
+  request.set_job_id(options_.job_id);
+  request.set_that_job_only(true);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_NE(status.message().find("the job was stopped"), absl::string_view::npos) << status;
+  request.set_that_job_only(false);
+  EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kUnavailable)
+      << "there may be another job here soon";
+}
+
+TEST_F(CoordinatorTest, NothingIsKeptToCallServersThatHaveGone) {
+  Begin(kTraining, 2, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse second = Join(SERVER_ROLE);
+  Pass(2 * kPruneInterval);
+  EXPECT_EQ(servers_.kept(), (absl::flat_hash_set<std::string>{"s:1", "s:2"}));
+  Kill(second.node());
+  Pass(2 * kPruneInterval);
+  EXPECT_EQ(servers_.kept(), (absl::flat_hash_set<std::string>{"s:1"}));
+}
+
+TEST_F(CoordinatorTest, WhatIsFreeBeforeTheServersAreThereIsReleasedThen) {
+  Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  Kill(worker.node());
+  Pass(std::chrono::milliseconds(1500));
+  servers_.TakeCalls();
+  Join(SERVER_ROLE);
+  const std::vector<std::string> calls = servers_.TakeCalls();
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string call =
+        absl::StrCat("s:2 ReleaseLogicalWorker ", rank, " ", worker.incarnation());
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 1) << call;
+  }
+}
+
+TEST_F(CoordinatorTest, AFullDiskHoldsUpARelease) {
+  Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  servers_.TakeCalls();
+  absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  const auto releases = [&] {
+    const std::vector<std::string> calls = servers_.TakeCalls();
+    return std::count_if(calls.begin(), calls.end(), [](const std::string& call) {
+      return call.find("ReleaseLogicalWorker 0 ") != std::string::npos;
+    });
+  };
+  const std::string call = absl::StrCat("s:1 ReleaseLogicalWorker 0 ", worker.incarnation());
+  for (int i = 0; i < 3; ++i) servers_.FailNext(call, full);
+  Kill(worker.node());
+  Pass(std::chrono::milliseconds(1500));
+  EXPECT_EQ(releases(), 4) << "until it is done";
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+}  // namespace
+}  // namespace pawl

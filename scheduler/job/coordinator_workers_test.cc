@@ -1,0 +1,498 @@
+// Workers that come and go while the job runs, and the ranks that move between them.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "scheduler/job/coordinator.h"
+#include "scheduler/testing/coordinator_fixture.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class CoordinatorWorkersTest : public CoordinatorFixture {
+ protected:
+  RegisterResponse JoinFollower(bool ready = true) {
+    RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
+    request.set_follows_assignment(true);
+    RegisterResponse response = JoinBy(request);
+    if (ready) Ask(response, /*newer_than=*/1000);
+    return response;
+  }
+  // As a worker that has its data asks.
+  Answer<GetAssignmentResponse> Ask(const RegisterResponse& worker, uint64_t newer_than = 0) {
+    auto answer = NewAnswer<GetAssignmentResponse>();
+    GetAssignmentRequest request;
+    request.set_node(worker.node());
+    request.set_incarnation(worker.incarnation());
+    request.set_newer_than_version(newer_than);
+    request.set_ready(true);
+    coordinator_->GetAssignment(request, Into(answer));
+    Save();
+    return answer;
+  }
+  absl::Status GiveUp(const RegisterResponse& worker, const std::map<uint32_t, uint64_t>& ranks,
+                      const WorkerProgress& progress = {}) {
+    GiveUpRanksRequest request;
+    *request.mutable_progress() = progress;
+    request.set_node(worker.node());
+    request.set_incarnation(worker.incarnation());
+    for (const auto& [rank, incarnation] : ranks) {
+      LogicalWorkerAssignment& given_up = *request.add_logical_workers();
+      given_up.set_rank(rank);
+      given_up.set_incarnation(incarnation);
+    }
+    auto answer = NewAnswer<GiveUpRanksResponse>();
+    coordinator_->GiveUpRanks(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
+  static std::map<uint32_t, uint64_t> RanksIn(const Answer<GetAssignmentResponse>& answer) {
+    std::map<uint32_t, uint64_t> ranks;
+    if (!answer->has_value() || !(*answer)->ok()) return {{99, 0}};
+    for (const LogicalWorkerAssignment& rank : (**answer)->logical_workers())
+      ranks[rank.rank()] = rank.incarnation();
+    return ranks;
+  }
+  // The first waits at the barrier for rank 2, and gives up ranks 2 and 3, which the joiner gets.
+  // Returns that call.
+  Ticket MoveRanksAtABarrier(RegisterResponse& first, RegisterResponse& joiner) {
+    Join(SERVER_ROLE);
+    first = JoinFollower();
+    const std::map<uint32_t, uint64_t> all = RanksIn(Ask(first));
+    joiner = JoinFollower();
+    Barrier(first, 4, 2);
+    const Ticket ticket = ticket_;
+    EXPECT_TRUE(GiveUp(first, {{2, all.at(2)}, {3, all.at(3)}}).ok());
+    EXPECT_EQ(RanksOf(joiner), "2 3");
+    return ticket;
+  }
+  // The others come, and the call of rank 2's host is answered.
+  void ExpectThatAllMeet(const RegisterResponse& first, const RegisterResponse& joiner,
+                         const Answer<BarrierResponse>& host_of_2) {
+    EXPECT_FALSE(host_of_2->has_value()) << (*host_of_2)->status();
+    Barrier(first, 4, 0);
+    Barrier(first, 4, 1);
+    const auto last = Barrier(joiner, 4, 3);
+    ASSERT_TRUE(last->has_value());
+    EXPECT_TRUE((*last)->ok()) << (*last)->status();
+    ASSERT_TRUE(host_of_2->has_value());
+    EXPECT_TRUE((*host_of_2)->ok()) << (*host_of_2)->status();
+  }
+  absl::StatusOr<ScaleResponse> Scale(uint32_t workers) {
+    ScaleRequest request;
+    request.set_workers(workers);
+    auto answer = NewAnswer<ScaleResponse>();
+    coordinator_->Scale(request, Into(answer));
+    Save();
+    return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+  }
+  absl::Status Drain(const std::string& node) {
+    DrainRequest request;
+    request.set_node(node);
+    auto answer = NewAnswer<DrainResponse>();
+    coordinator_->Drain(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
+  void Report(const RegisterResponse& worker,
+              const std::vector<std::vector<uint64_t>>& rank_steps_samples) {
+    HeartbeatRequest request;
+    request.set_node(worker.node());
+    request.set_incarnation(worker.incarnation());
+    for (const std::vector<uint64_t>& rank : rank_steps_samples) {
+      RankProgress& progress = *request.mutable_worker()->add_ranks();
+      progress.set_rank(static_cast<uint32_t>(rank[0]));
+      progress.set_steps(rank[1]);
+      progress.set_samples(rank[2]);
+    }
+    ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  }
+};
+
+TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTheGrace) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  const auto before = Ask(living);
+  EXPECT_EQ(RanksOf(living), "0 1");
+  const auto next = Ask(living, (**before)->version());
+  EXPECT_FALSE(next->has_value());
+  const uint64_t of_victim = RanksIn(Ask(victim)).at(2);
+  Kill(victim.node());
+  Pass(options_.lease + options_.worker_takeover_grace / 2);
+  EXPECT_FALSE(next->has_value());
+  Pass(options_.worker_takeover_grace);
+  const std::map<uint32_t, uint64_t> ranks = RanksIn(next);
+  ASSERT_EQ(ranks.size(), 4u);
+  EXPECT_EQ(ranks.at(0), RanksIn(before).at(0)) << "what it has goes on";
+  EXPECT_GT(ranks.at(2), of_victim);
+  EXPECT_GT((**next)->version(), (**before)->version());
+  Pass(seconds(120));
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(Finish(living).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorWorkersTest, OneThatIsRestartedAtOnceAndGetsNowhereDoesNotKeepTheJobForEver) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  RegisterResponse worker = Join(WORKER_ROLE);
+  for (uint32_t incarnation = 0; incarnation <= kMaxLossesWithoutAStep; ++incarnation) {
+    EXPECT_EQ(Status().state(), RUNNING) << incarnation;
+    // What is not the first time is repeated.
+    Report(worker, {{0, 7, 70}});
+    Pass(seconds(20));
+    const auto next = ComeBack(worker.node());
+    ASSERT_TRUE(next.ok()) << next.status();
+    worker = *next;
+  }
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find(
+                "was restarted; it was the last of 5 in a row that died as host of rank 0"),
+            std::string::npos)
+      << Status().failure();
+}
+
+TEST_F(CoordinatorWorkersTest, OneThatIsDrainedIsToldAndItsRanksAreForTheOthers) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse staying = JoinFollower();
+  const RegisterResponse leaving = JoinFollower();
+  DrainRequest request;
+  request.set_node(leaving.node());
+  auto drained = NewAnswer<DrainResponse>();
+  coordinator_->Drain(request, Into(drained));
+  Save();
+  ASSERT_TRUE((*drained)->ok());
+  HeartbeatRequest heartbeat;
+  heartbeat.set_node(leaving.node());
+  heartbeat.set_incarnation(leaving.incarnation());
+  EXPECT_TRUE(coordinator_->Heartbeat(heartbeat)->drain());
+  EXPECT_TRUE(RanksIn(Ask(leaving)).empty()) << "to be given up";
+  GoodbyeRequest goodbye;
+  goodbye.set_node(leaving.node());
+  goodbye.set_incarnation(leaving.incarnation());
+  auto gone = NewAnswer<GoodbyeResponse>();
+  coordinator_->Goodbye(goodbye, Into(gone));
+  Save();
+  EXPECT_EQ(RanksIn(Ask(staying)).size(), 4u);
+  // The last one stays.
+  request.set_node(staying.node());
+  auto refused = NewAnswer<DrainResponse>();
+  coordinator_->Drain(request, Into(refused));
+  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorWorkersTest, WhoStandsByGetsRanksWhenTheJobIsScaled) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  EXPECT_TRUE(RanksIn(Ask(second)).empty());
+  ScaleRequest request;
+  request.set_workers(2);
+  auto scaled = NewAnswer<ScaleResponse>();
+  coordinator_->Scale(request, Into(scaled));
+  Save();
+  ASSERT_TRUE((*scaled)->ok());
+  EXPECT_EQ((**scaled)->workers_missing(), 0u);
+  const auto before = RanksIn(Ask(first));
+  EXPECT_EQ(before.size(), 2u) << "the others are to be given up";
+}
+
+TEST_F(CoordinatorWorkersTest, OneThatIsStartedAgainComesBeforeThoseThatStandBy) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  const RegisterResponse spare = JoinFollower();
+  EXPECT_EQ(RanksOf(spare), "");
+  EXPECT_TRUE(RanksIn(Ask(spare)).empty());
+  // It registers anew before its death is known.
+  RegisterRequest again = Return(second.node(), ++nonce_);
+  again.set_follows_assignment(true);
+  const RegisterResponse returned = JoinBy(again);
+  EXPECT_EQ(RanksOf(returned), "2 3");
+  // One that is seen to die leaves its ranks to the spare.
+  Kill(first.node());
+  Pass(options_.lease + milliseconds(100));
+  EXPECT_EQ(RanksOf(spare), "0 1");
+}
+
+TEST_F(CoordinatorWorkersTest, RanksOfOneThatLeavesGoToTheLivingAtOnce) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse leaving = JoinFollower();
+  ASSERT_TRUE(Goodbye(leaving).ok());
+  EXPECT_EQ(RanksOf(living), "0 1 2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, NobodyWaitsForTheRankOfADeadWorkerUntilItIsTakenOver) {
+  Begin(absl::StrCat(kTraining, "consistency { mode: BOUNDED staleness: 2 }"), 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  const std::map<uint32_t, uint64_t> ranks = RanksIn(Ask(victim));
+  servers_.TakeCalls();
+  Kill(victim.node());
+  Pass(options_.lease + milliseconds(200));
+  EXPECT_EQ(servers_.TakeCalls(),
+            (std::vector<std::string>{absl::StrCat("s:1 ReleaseLogicalWorker 2 ", ranks.at(2)),
+                                      absl::StrCat("s:1 ReleaseLogicalWorker 3 ", ranks.at(3))}));
+  Pass(seconds(6));
+  EXPECT_EQ(RanksOf(living), "0 1 2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, JoinerOfAnElasticJobGetsRanksWhenTheirHostHasGivenThemUp) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const auto all = Ask(first);
+  ASSERT_EQ(RanksIn(all).size(), 4u);
+  const auto fewer = Ask(first, (**all)->version());
+  const RegisterResponse joiner = JoinFollower(/*ready=*/false);
+  EXPECT_FALSE(fewer->has_value()) << "it has no data yet";
+  const auto none = Ask(joiner);
+  ASSERT_TRUE(none->has_value());
+  EXPECT_EQ((**none)->logical_workers_size(), 0);
+  const auto some = Ask(joiner, (**none)->version());
+  ASSERT_TRUE(fewer->has_value());
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_FALSE(some->has_value());
+  ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}, {3, RanksIn(all).at(3)}}).ok());
+  ASSERT_TRUE(some->has_value());
+  EXPECT_EQ(RanksOf(joiner), "2 3");
+  EXPECT_GT(RanksIn(some).at(2), RanksIn(all).at(2));
+  ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}}).ok()) << "said again";
+  EXPECT_EQ(RanksOf(joiner), "2 3");
+  EXPECT_EQ(Status().nodes(1).logical_workers_size() + Status().nodes(2).logical_workers_size(), 4);
+}
+
+TEST_F(CoordinatorWorkersTest, JoinerOfAnotherJobStandsBy) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse joiner = JoinFollower();
+  EXPECT_EQ(RanksOf(first), "0 1 2 3");
+  EXPECT_TRUE(RanksIn(Ask(joiner)).empty());
+}
+
+TEST_F(CoordinatorWorkersTest, RankThatMovesDuringAnEvaluationIsReportedByItsNewHost) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const std::map<uint32_t, uint64_t> all = RanksIn(Ask(first));
+  const RegisterResponse joiner = JoinFollower();
+  std::vector<Answer<ReportEvaluationResponse>> answers;
+  for (uint32_t rank = 0; rank < 3; ++rank)
+    answers.push_back(CoordinatorFixture::Report(first, rank, 1, true));
+  const auto waiting = Barrier(first, 4, 2);
+  ASSERT_TRUE(GiveUp(first, {{2, all.at(2)}, {3, all.at(3)}}).ok());
+  EXPECT_FALSE((*CoordinatorFixture::Report(first, 2, 1, true))->ok())
+      << "it is not its rank any more";
+  answers.push_back(CoordinatorFixture::Report(joiner, 3, 1, true));
+  EXPECT_FALSE(answers.back()->has_value())
+      << "what the former host had said of rank 2 counts no more";
+  answers.push_back(CoordinatorFixture::Report(joiner, 2, 1, true));
+  ASSERT_TRUE(answers.back()->has_value());
+  EXPECT_EQ((**answers.back())->result().samples(), 8u);
+  EXPECT_TRUE(answers[0]->has_value());
+  // The same with the meeting before it.
+  const auto new_host = Barrier(joiner, 4, 2);
+  EXPECT_FALSE(new_host->has_value());
+  Barrier(first, 4, 0);
+  Barrier(first, 4, 1);
+  Barrier(joiner, 4, 3);
+  EXPECT_TRUE(new_host->has_value() && (*new_host)->ok());
+}
+
+TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainDoesNotStandForTheRank) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  RegisterResponse first, joiner;
+  coordinator_->Cancel(MoveRanksAtABarrier(first, joiner), /*deadline_passed=*/false);
+  const auto late = Barrier(first, 4, 2);
+  ASSERT_TRUE(late->has_value());
+  EXPECT_EQ((*late)->status().code(), absl::StatusCode::kFailedPrecondition) << (*late)->status();
+  ExpectThatAllMeet(first, joiner, Barrier(joiner, 4, 2));
+}
+
+TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainAfterARestartDoesNotStandForTheRank) {
+  BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  RegisterResponse first, joiner;
+  MoveRanksAtABarrier(first, joiner);
+  Restart(milliseconds(500));
+  EXPECT_EQ((*Barrier(first, 4, 2))->status().code(), absl::StatusCode::kFailedPrecondition);
+  ExpectThatAllMeet(first, joiner, Barrier(joiner, 4, 2));
+}
+
+TEST_F(CoordinatorWorkersTest, DeadlineOfAFormerHostFailsNobody) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  RegisterResponse first, joiner;
+  const Ticket of_former_host = MoveRanksAtABarrier(first, joiner);
+  const auto host_of_2 = Barrier(joiner, 4, 2);
+  coordinator_->Cancel(of_former_host, /*deadline_passed=*/true);
+  ExpectThatAllMeet(first, joiner, host_of_2);
+}
+
+TEST_F(CoordinatorWorkersTest, RankThatIsTakenOverWhileTheJobStartsHoldsNobodyUp) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  Kill(victim.node());
+  Pass(options_.lease + milliseconds(100));
+  Join(SERVER_ROLE);
+  EXPECT_EQ(Status().state(), STARTING) << "its ranks are kept for it";
+  Pass(options_.worker_takeover_grace + milliseconds(100));
+  EXPECT_EQ(RanksOf(living), "0 1 2 3");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(CoordinatorWorkersTest, JobThatIsScaledDownWhileItStartsWaitsForNobodyElse) {
+  Begin(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  EXPECT_EQ(Status().state(), STARTING);
+  ASSERT_TRUE(Scale(2).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_EQ(RanksOf(second), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, HowManyAJobThatStartsWaitsForOutlivesTheScheduler) {
+  BeginWithStore(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  ASSERT_TRUE(Scale(2).ok());
+  EXPECT_EQ(Status().state(), STARTING);
+  Restart(milliseconds(500));
+  const RegisterResponse second = JoinFollower();
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_EQ(RanksOf(second), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, ThoseThatAreTooManyWhileTheJobStartsGetNoRanks) {
+  Begin(kTraining, 1, 5);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  const RegisterResponse third = JoinFollower();
+  const RegisterResponse fourth = JoinFollower();
+  ASSERT_TRUE(Scale(2).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_EQ(RanksOf(second), "2 3");
+  EXPECT_TRUE(RanksIn(Ask(third)).empty());
+  EXPECT_TRUE(RanksIn(Ask(fourth)).empty());
+}
+
+TEST_F(CoordinatorWorkersTest, OneThatIsDrainedWhileTheJobStartsIsNotWaitedFor) {
+  Begin(kTraining, 1, 3);
+  Join(SERVER_ROLE);
+  const RegisterResponse staying = JoinFollower();
+  const RegisterResponse leaving = JoinFollower();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(Drain(leaving.node()).ok());
+    EXPECT_EQ(Status().scale().workers(), 2u) << "one less, however often it is asked for";
+  }
+  EXPECT_EQ(Status().state(), STARTING);
+  const RegisterResponse third = JoinFollower();
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(staying), "0 1");
+  EXPECT_EQ(RanksOf(third), "2 3");
+  EXPECT_TRUE(RanksIn(Ask(leaving)).empty());
+}
+
+TEST_F(CoordinatorWorkersTest, FailureToStartNamesHowManyAreWanted) {
+  Begin(kTraining, 1, 4);
+  JoinFollower();
+  ASSERT_TRUE(Scale(2).ok());
+  Pass(options_.start_timeout + seconds(1));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("1 servers and 2 workers"), std::string::npos)
+      << Status().failure();
+}
+
+TEST_F(CoordinatorWorkersTest, FinishedRanksMoveNoMore) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  FinishWorkRequest request;
+  request.set_node(victim.node());
+  request.set_incarnation(victim.incarnation());
+  request.add_logical_workers(2);
+  auto answer = NewAnswer<FinishWorkResponse>();
+  coordinator_->FinishWork(request, Into(answer));
+  Kill(victim.node());
+  Pass(seconds(8));
+  EXPECT_EQ(RanksOf(living), "0 1 3");
+  ASSERT_TRUE(Finish(living).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRankWhoeverDidThem) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  Report(living, {{0, 10, 160}, {1, 10, 160}});
+  Report(victim, {{2, 9, 144}, {3, 8, 128}});
+  EXPECT_EQ(Status().samples(), 592u);
+  EXPECT_EQ(Status().steps(), 8u);
+  Kill(victim.node());
+  Pass(seconds(8));
+  // The last steps of the dead one were never heard of, but the servers have them.
+  Report(living, {{0, 12, 192}, {1, 12, 192}, {2, 10, 160}, {3, 9, 144}});
+  EXPECT_EQ(Status().samples(), 688u);
+  EXPECT_EQ(Status().steps(), 9u);
+  // Old news.
+  Report(living, {{0, 11, 176}, {1, 12, 192}, {2, 10, 160}, {3, 9, 144}});
+  EXPECT_EQ(Status().samples(), 688u);
+}
+
+TEST_F(CoordinatorWorkersTest, AnImpossibleProgressGivesNoRankUp) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const auto all = RanksIn(Ask(first));
+  const RegisterResponse joiner = JoinFollower();
+  ASSERT_EQ(RanksIn(Ask(first)).size(), 2u);
+  const std::map<uint32_t, uint64_t> given_up = {{2, all.at(2)}, {3, all.at(3)}};
+  WorkerProgress progress;
+  for (uint32_t rank = 0; rank < 5; ++rank) progress.add_ranks()->set_rank(rank);
+  EXPECT_TRUE(absl::IsInvalidArgument(GiveUp(first, given_up, progress)));
+  EXPECT_EQ(RanksOf(joiner), "");
+  progress.mutable_ranks()->RemoveLast();
+  EXPECT_TRUE(GiveUp(first, given_up, progress).ok());
+  EXPECT_EQ(RanksOf(joiner), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, WhatWorkersWereToldOutlivesTheScheduler) {
+  BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const auto all = Ask(first);
+  const RegisterResponse joiner = JoinFollower();
+  const auto fewer = Ask(first);
+  ASSERT_EQ(RanksIn(fewer).size(), 2u);
+  Restart(milliseconds(500));
+  Pass(seconds(1));
+  EXPECT_FALSE(Ask(first, 1000)->has_value());
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_GE((**Ask(first))->version(), (**fewer)->version());
+  ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}, {3, RanksIn(all).at(3)}}).ok());
+  EXPECT_EQ(RanksOf(joiner), "2 3");
+  EXPECT_GT(RanksIn(Ask(joiner)).at(3), RanksIn(all).at(3));
+}
+
+}  // namespace
+}  // namespace pawl

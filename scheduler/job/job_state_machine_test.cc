@@ -1,0 +1,74 @@
+#include "scheduler/job/job_state_machine.h"
+
+#include "client_lib/base/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(JobStateMachineTest, GoesFromStartToCompletionAndTimesTheTraining) {
+  SimulatedClock clock;
+  JobStateMachine job;
+  EXPECT_EQ(job.state(), STARTING);
+  EXPECT_FALSE(job.Finish(clock.Now()));
+  EXPECT_FALSE(job.Complete());
+  clock.Advance(seconds(5));
+  EXPECT_EQ(job.TrainSeconds(clock.Now()), 0);
+  EXPECT_TRUE(job.Start(clock.Now()));
+  EXPECT_FALSE(job.Start(clock.Now()));
+  clock.Advance(seconds(10));
+  EXPECT_DOUBLE_EQ(job.TrainSeconds(clock.Now()), 10);
+  EXPECT_TRUE(job.Finish(clock.Now()));
+  clock.Advance(seconds(3));
+  EXPECT_TRUE(job.Complete());
+  EXPECT_DOUBLE_EQ(job.TrainSeconds(clock.Now()), 10);
+  EXPECT_TRUE(job.over());
+}
+
+TEST(JobStateMachineTest, FirstEndIsTheOneThatIsTold) {
+  SimulatedClock clock;
+  JobStateMachine job;
+  job.Start(clock.Now());
+  EXPECT_TRUE(job.CheckNotOver().ok());
+  EXPECT_TRUE(job.Fail("server-1 died", clock.Now()));
+  EXPECT_FALSE(job.Fail("worker-0 died", clock.Now()));
+  EXPECT_FALSE(job.Stop("enough", clock.Now()));
+  EXPECT_FALSE(job.Finish(clock.Now()));
+  EXPECT_EQ(job.state(), FAILED);
+  EXPECT_EQ(job.CheckNotOver().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(job.CheckNotOver().message(), "the job has failed: server-1 died");
+}
+
+TEST(JobStateMachineTest, StoppedAndCompletedJobsAreUnavailable) {
+  SimulatedClock clock;
+  JobStateMachine stopped;
+  EXPECT_TRUE(stopped.Stop("enough", clock.Now()));
+  EXPECT_EQ(stopped.CheckNotOver().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(stopped.TrainSeconds(clock.Now()), 0);
+  JobStateMachine completed;
+  completed.Start(clock.Now());
+  completed.Finish(clock.Now());
+  completed.Complete();
+  EXPECT_FALSE(completed.Fail("late", clock.Now()));
+  EXPECT_EQ(completed.CheckNotOver().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(JobStateMachineTest, RestoredStateGoesOnWithItsTime) {
+  SimulatedClock clock;
+  clock.Advance(std::chrono::hours(1));
+  JobStateMachine machine;
+  machine.Restore(RUNNING, "", std::chrono::seconds(30), clock.Now());
+  clock.Advance(std::chrono::seconds(2));
+  EXPECT_DOUBLE_EQ(machine.TrainSeconds(clock.Now()), 32);
+  EXPECT_TRUE(machine.Finish(clock.Now()));
+  JobStateMachine failed;
+  failed.Restore(FAILED, "why", std::chrono::seconds(30), clock.Now());
+  EXPECT_TRUE(failed.over());
+  EXPECT_EQ(failed.reason(), "why");
+  EXPECT_DOUBLE_EQ(failed.TrainSeconds(clock.Now()), 30);
+}
+
+}  // namespace
+}  // namespace pawl

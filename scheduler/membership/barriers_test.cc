@@ -1,0 +1,122 @@
+#include "scheduler/membership/barriers.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using Outcome = Barriers::Outcome;
+
+TEST(BarriersTest, LastPartyOpensTheBarrier) {
+  Barriers barriers;
+  EXPECT_EQ(*barriers.Arrive("epoch", 3, 0, "worker-0"), Outcome::kWaiting);
+  EXPECT_EQ(*barriers.Arrive("epoch", 3, 2, "worker-1"), Outcome::kWaiting);
+  EXPECT_EQ(*barriers.Arrive("epoch", 3, 1, "worker-0"), Outcome::kComplete);
+}
+
+TEST(BarriersTest, PartyThatAsksAgainCountsOnce) {
+  Barriers barriers;
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(*barriers.Arrive("epoch", 2, 0, "worker-0"), Outcome::kWaiting);
+  EXPECT_EQ(*barriers.Arrive("epoch", 2, 1, "worker-1"), Outcome::kComplete);
+  EXPECT_EQ(*barriers.Arrive("epoch", 2, 0, "worker-0"), Outcome::kComplete);
+}
+
+TEST(BarriersTest, ImpossibleNumbersAreRefused) {
+  Barriers barriers;
+  EXPECT_EQ(barriers.Arrive("", 1, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(barriers.Arrive(std::string(129, 'x'), 1, 0, "n").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(barriers.Arrive("b", 0, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(barriers.Arrive("b", kMaxBarrierParties + 1, 0, "n").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(barriers.Arrive("b", 2, 2, "n").status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(barriers.Arrive("b", 2, 0, "n").ok());
+  EXPECT_EQ(barriers.Arrive("b", 3, 1, "n").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(barriers.Arrive("b", 2, 0, "other").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(*barriers.Arrive("b", 2, 1, "other"), Outcome::kComplete);
+}
+
+TEST(BarriersTest, PartyThatGivesUpFailsTheBarrierForAllByName) {
+  Barriers barriers;
+  ASSERT_TRUE(barriers.Arrive("epoch", 3, 0, "worker-0").ok());
+  ASSERT_TRUE(barriers.Arrive("epoch", 3, 1, "worker-1").ok());
+  const absl::Status failure = barriers.FailParty("epoch", 1, "worker-1", "gave up");
+  EXPECT_EQ(failure.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(failure.message(),
+            "barrier epoch: party 1 (worker-1) gave up; 2 of 3 parties had come");
+  EXPECT_EQ(barriers.Arrive("epoch", 3, 2, "worker-2").status(), failure);
+  EXPECT_TRUE(barriers.FailParty("epoch", 0, "worker-0", "too late to matter").ok());
+}
+
+TEST(BarriersTest, NodeThatIsNotThePartyAnyMoreFailsNothing) {
+  Barriers barriers;
+  ASSERT_TRUE(barriers.Arrive("epoch", 2, 0, "worker-0").ok());
+  barriers.Withdraw("worker-0", 0);
+  ASSERT_TRUE(barriers.Arrive("epoch", 2, 0, "worker-1").ok());
+  EXPECT_TRUE(barriers.FailParty("epoch", 0, "worker-0", "gave up").ok());
+  EXPECT_EQ(*barriers.Arrive("epoch", 2, 1, "worker-0"), Outcome::kComplete);
+}
+
+TEST(BarriersTest, DeadNodeFailsOnlyTheBarriersAtWhichItWaits) {
+  Barriers barriers;
+  ASSERT_TRUE(barriers.Arrive("a", 2, 0, "worker-0").ok());
+  ASSERT_TRUE(barriers.Arrive("b", 2, 0, "worker-1").ok());
+  ASSERT_TRUE(barriers.Arrive("c", 1, 0, "worker-0").ok());
+  const auto failures = barriers.FailNode("worker-0", "died");
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].name, "a");
+  EXPECT_EQ(*barriers.Arrive("b", 2, 1, "worker-2"), Outcome::kComplete);
+}
+
+TEST(BarriersTest, AnotherNodeMayComeAsAPartyThatWithdrew) {
+  Barriers barriers;
+  ASSERT_TRUE(barriers.Arrive("b", 2, 0, "worker-0").ok());
+  EXPECT_FALSE(barriers.Arrive("b", 2, 0, "worker-1").ok());
+  barriers.Withdraw("worker-1", 0);
+  EXPECT_FALSE(barriers.Arrive("b", 2, 0, "worker-1").ok());
+  barriers.Withdraw("worker-0", 0);
+  EXPECT_EQ(*barriers.Arrive("b", 2, 1, "worker-0"), Barriers::Outcome::kWaiting);
+  EXPECT_EQ(*barriers.Arrive("b", 2, 0, "worker-1"), Barriers::Outcome::kComplete);
+}
+
+TEST(BarriersTest, OpenBarriersAreBoundedAndClosedOnesMakeRoom) {
+  Barriers barriers;
+  for (size_t i = 0; i < kMaxOpenBarriers; ++i)
+    ASSERT_TRUE(barriers.Arrive(absl::StrCat("b", i), 2, 0, "n").ok());
+  EXPECT_EQ(barriers.Arrive("more", 2, 0, "n").status().code(),
+            absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(*barriers.Arrive("b0", 2, 1, "m"), Outcome::kComplete);
+  EXPECT_TRUE(barriers.Arrive("more", 2, 0, "n").ok());
+}
+
+TEST(BarriersTest, OldestClosedBarriersAreForgotten) {
+  Barriers barriers;
+  for (size_t i = 0; i <= kMaxClosedBarriers; ++i)
+    ASSERT_TRUE(barriers.Arrive(absl::StrCat("b", i), 1, 0, "n").ok());
+  // The first name stands for a new barrier again, the second one is still known.
+  EXPECT_EQ(*barriers.Arrive("b0", 2, 0, "n"), Outcome::kWaiting);
+  EXPECT_FALSE(barriers.Arrive("b1", 2, 0, "n").ok());
+}
+
+TEST(BarriersTest, RestoredOnesThatAreOverAnswerAsBefore) {
+  Barriers before;
+  ASSERT_TRUE(before.Arrive("done", 1, 0, "worker-0").ok());
+  ASSERT_TRUE(before.Arrive("failed", 2, 0, "worker-0").ok());
+  ASSERT_FALSE(before.FailParty("failed", 0, "worker-0", "gave up").ok());
+  ASSERT_TRUE(before.Arrive("open", 2, 0, "worker-0").ok());
+  Barriers after;
+  after.Restore(before.Save());
+  EXPECT_EQ(*after.Arrive("done", 1, 0, "worker-0"), Barriers::Outcome::kComplete);
+  EXPECT_EQ(after.Arrive("failed", 2, 1, "worker-1").status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(*after.Arrive("open", 2, 1, "worker-1"), Barriers::Outcome::kWaiting)
+      << "who was there asks again";
+  EXPECT_EQ(*after.Arrive("open", 2, 0, "worker-0"), Barriers::Outcome::kComplete);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,414 @@
+#include "scheduler/membership/logical_workers.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/membership/rank_placement.h"
+
+namespace pawl {
+
+// Coming, going and speaking ----------------------------------------------------
+
+absl::Status LogicalWorkers::CheckWishes(const Worker& worker) const {
+  if (worker.wishes.empty() && !worker.follows && decided_ && Predecessor(worker.name).empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", total(), " ranks have been given out; ",
+                     "name free ones in logical_workers to host them"));
+  }
+  std::vector<bool> wished(total());
+  for (const uint32_t rank : worker.wishes) {
+    if (rank >= total()) {
+      return absl::OutOfRangeError(
+          absl::StrCat("logical_workers names rank ", rank, "; the job's last is ", total() - 1));
+    }
+    if (wished[rank])
+      return absl::InvalidArgumentError(
+          absl::StrCat("logical_workers names rank ", rank, " twice"));
+    wished[rank] = true;
+    if (!ranks_[rank].host.empty() && ranks_[rank].host != worker.name) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("rank ", rank, " is hosted by ", ranks_[rank].host));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void LogicalWorkers::Join(const Worker& worker) {
+  Host& host = hosts_.emplace_back();
+  host.worker = worker;
+  host.worker.follows = worker.follows && worker.wishes.empty();
+  host.version = ++version_;
+  if (host.worker.follows) return;
+  // What it gets now, or at the decision, is all that it ever gets.
+  const std::string predecessor = worker.wishes.empty() && decided_ ? Predecessor(worker.name) : "";
+  for (const uint32_t rank : worker.wishes) GiveTo(host, ranks_[rank], nullptr);
+  for (Rank& rank : ranks_) {
+    if (rank.HasLostItsHost() && rank.last_host == predecessor) GiveTo(host, rank, nullptr);
+  }
+}
+
+bool LogicalWorkers::MarkReady(const std::string& worker) {
+  Host* const host = Find(worker);
+  return host != nullptr && !std::exchange(host->ready, true);
+}
+
+bool LogicalWorkers::Drain(const std::string& worker) {
+  Host* const host = Find(worker);
+  return host != nullptr && host->worker.follows && !std::exchange(host->draining, true);
+}
+
+std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& departure,
+                                                            MonotonicTime now) {
+  std::vector<FreeRank> free;
+  for (uint32_t i = 0; i < total(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.host != departure.worker || rank.finished) continue;
+    free.push_back({i, rank.incarnation});
+    const bool was_in_vain = !rank.HasDoneAStep();
+    rank.CountSteps();
+    const bool was_lost_so_before =
+        rank.losses_without_a_step > 0 && rank.last_host == departure.worker;
+    rank.died_in_vain = departure.may_return && was_in_vain;
+    if (rank.died_in_vain && rank.losses_without_a_step++ == 0) rank.first_loss = now;
+    rank.last_host = std::move(rank.host);
+    rank.host.clear();
+    rank.how_gone = departure.how;
+    rank.must_return = departure.must_return;
+    // Else it would hold up the others for as long as somebody starts it again.
+    rank.kept = departure.may_return && !rank.leaving && !was_lost_so_before;
+    rank.leaving = false;
+    rank.free_since = now;
+  }
+  hosts_.erase(
+      std::remove_if(hosts_.begin(), hosts_.end(),
+                     [&](const Host& host) { return host.worker.name == departure.worker; }),
+      hosts_.end());
+  return free;
+}
+
+bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how,
+                            const FreeRank& given_up, MonotonicTime now) {
+  if (given_up.rank >= total()) return false;
+  Rank& rank = ranks_[given_up.rank];
+  if (rank.host != worker || rank.incarnation != given_up.incarnation || rank.finished)
+    return false;
+  rank.CountSteps();
+  rank.died_in_vain = false;
+  rank.last_host = std::move(rank.host);
+  rank.host.clear();
+  rank.how_gone = how;
+  rank.must_return = true;
+  rank.kept = false;
+  rank.leaving = false;
+  rank.free_since = now;
+  return true;
+}
+
+void LogicalWorkers::Finish(const std::string& worker, absl::Span<const uint32_t> ranks) {
+  for (uint32_t i = 0; i < total(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.host != worker) continue;
+    if (!ranks.empty() && std::find(ranks.begin(), ranks.end(), i) == ranks.end()) continue;
+    rank.finished = true;
+    rank.leaving = false;
+  }
+}
+
+void LogicalWorkers::NoteProgress(const RankProgress& progress) {
+  if (progress.rank() >= total()) return;
+  std::optional<RankProgress>& known = ranks_[progress.rank()].progress;
+  if (!known.has_value() || known->steps() <= progress.steps()) known = progress;
+}
+
+// Giving out --------------------------------------------------------------------
+
+std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
+                                               const std::function<uint64_t()>& next_incarnation) {
+  const uint64_t before = version_;
+  DecideIfAllAreThere(next_incarnation);
+  if (decided_) {
+    GiveBackAndToSpares(next_incarnation);
+    PlaceAmongFollowers(now, next_incarnation);
+  }
+  std::vector<std::string> changed;
+  for (const Host& host : hosts_) {
+    if (host.version > before) changed.push_back(host.worker.name);
+  }
+  return changed;
+}
+
+void LogicalWorkers::GiveTo(Host& host, Rank& rank,
+                            const std::function<uint64_t()>& next_incarnation) {
+  rank.host = host.worker.name;
+  rank.incarnation = host.worker.follows ? next_incarnation() : host.worker.incarnation;
+  rank.leaving = false;
+  rank.CountSteps();
+  host.version = ++version_;
+}
+
+void LogicalWorkers::DecideIfAllAreThere(const std::function<uint64_t()>& next_incarnation) {
+  if (decided_) return;
+  uint32_t there = 0;
+  std::vector<Host*> takers;
+  for (Host& host : hosts_) {
+    if (host.draining) continue;
+    ++there;
+    if (host.worker.wishes.empty()) takers.push_back(&host);
+  }
+  if (there < wanted_workers_) return;
+  // Without --workers, those with wishes leave the question open for one that has none.
+  if (wanted_workers_ == 0 && takers.empty()) return;
+  decided_ = true;
+  RankPlacementInput input;
+  input.workers = static_cast<uint32_t>(takers.size());
+  for (const Rank& rank : ranks_) {
+    input.hosts.push_back(rank.host.empty() ? RankPlacementInput::kFree
+                                            : RankPlacementInput::kFixed);
+  }
+  const std::vector<uint32_t> placed = PlaceRanks(input);
+  for (uint32_t i = 0; i < total(); ++i) {
+    if (placed[i] < takers.size()) GiveTo(*takers[placed[i]], ranks_[i], next_incarnation);
+  }
+  // Also for whoever gets none.
+  for (Host& host : hosts_) {
+    if (host.worker.wishes.empty()) host.version = ++version_;
+  }
+}
+
+void LogicalWorkers::GiveBackAndToSpares(const std::function<uint64_t()>& next_incarnation) {
+  for (Rank& rank : ranks_) {
+    if (!rank.HasLostItsHost() || !rank.kept) continue;
+    Host* const last = Find(rank.last_host);
+    if (last != nullptr && last->worker.follows && !last->draining)
+      GiveTo(*last, rank, next_incarnation);
+  }
+  const bool somebody_is_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
+    return host.worker.follows && host.ready;
+  });
+  for (Host& host : hosts_) {
+    if (!host.worker.follows || host.draining || (somebody_is_ready && !host.ready)) continue;
+    if (HostsUnfinished(host.worker.name)) continue;
+    std::string predecessor;
+    for (Rank& rank : ranks_) {
+      // What was given up, or left on purpose, is shared.
+      if (!rank.HasLostItsHost() || !rank.kept) continue;
+      if (predecessor.empty()) predecessor = rank.last_host;
+      if (rank.last_host == predecessor) GiveTo(host, rank, next_incarnation);
+    }
+  }
+}
+
+void LogicalWorkers::PlaceAmongFollowers(MonotonicTime now,
+                                         const std::function<uint64_t()>& next_incarnation) {
+  const bool somebody_is_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
+    return host.worker.follows && host.ready;
+  });
+  std::vector<Host*> takers;
+  for (Host& host : hosts_) {
+    if (!host.worker.follows || host.draining) continue;
+    if (!somebody_is_ready || host.ready || HostsUnfinished(host.worker.name))
+      takers.push_back(&host);
+  }
+  if (takers.empty()) return;
+  RankPlacementInput input;
+  input.workers = static_cast<uint32_t>(takers.size());
+  input.rebalance = rebalance_;
+  for (const Rank& rank : ranks_) {
+    uint32_t host = RankPlacementInput::kFixed;
+    if (!rank.finished && rank.host.empty()) {
+      if (!IsKept(rank, now)) host = RankPlacementInput::kFree;
+    } else if (const Host* const present = Find(rank.host);
+               !rank.finished && present != nullptr && present->worker.follows) {
+      const auto taker = std::find(takers.begin(), takers.end(), present);
+      // What is on its way is for whoever is to get it.
+      host = rank.leaving || taker == takers.end() ? RankPlacementInput::kFree
+                                                   : static_cast<uint32_t>(taker - takers.begin());
+    }
+    input.hosts.push_back(host);
+  }
+  const std::vector<uint32_t> placed = PlaceRanks(input);
+  for (uint32_t i = 0; i < total(); ++i) {
+    if (placed[i] >= takers.size() || placed[i] == input.hosts[i]) continue;
+    Rank& rank = ranks_[i];
+    if (rank.host.empty()) {
+      GiveTo(*takers[placed[i]], rank, next_incarnation);
+    } else if (!rank.leaving) {
+      rank.leaving = true;
+      Find(rank.host)->version = ++version_;
+    }
+  }
+}
+
+std::string LogicalWorkers::Predecessor(const std::string& worker) const {
+  std::string first;
+  for (const Rank& rank : ranks_) {
+    if (!worker.empty() && rank.host == worker) return worker;
+    if (!rank.HasLostItsHost()) continue;
+    if (rank.last_host == worker) return worker;
+    if (first.empty()) first = rank.last_host;
+  }
+  return first;
+}
+
+bool LogicalWorkers::IsKept(const Rank& rank, MonotonicTime now) const {
+  return rank.HasLostItsHost() && rank.kept && now - rank.free_since <= options_.takeover_grace;
+}
+
+// Saying how it is ----------------------------------------------------------------
+
+LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) {
+  return const_cast<Host*>(static_cast<const LogicalWorkers*>(this)->Find(worker));
+}
+
+const LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) const {
+  for (const Host& host : hosts_) {
+    if (host.worker.name == worker) return &host;
+  }
+  return nullptr;
+}
+
+bool LogicalWorkers::Follows(const std::string& worker) const {
+  const Host* const host = Find(worker);
+  return host != nullptr && host->worker.follows;
+}
+
+bool LogicalWorkers::HostsUnfinished(const std::string& worker) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& rank) { return rank.host == worker && !rank.finished; });
+}
+
+bool LogicalWorkers::AllFinished() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.finished; });
+}
+
+std::optional<LogicalWorkers::Assignment> LogicalWorkers::AssignmentOf(
+    const std::string& worker) const {
+  const Host* const host = Find(worker);
+  if (host == nullptr || (!decided_ && host->worker.wishes.empty())) return std::nullopt;
+  Assignment assignment;
+  assignment.version = host->version;
+  for (uint32_t i = 0; i < total(); ++i) {
+    const Rank& rank = ranks_[i];
+    // Whoever asks only once may not know that it had finished.
+    if (rank.host != worker || rank.leaving || (rank.finished && host->worker.follows)) continue;
+    assignment.ranks.push_back({i, rank.incarnation});
+  }
+  return assignment;
+}
+
+std::vector<uint32_t> LogicalWorkers::RanksOf(const std::string& worker) const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < total(); ++rank) {
+    if (ranks_[rank].host == worker) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool LogicalWorkers::AllHosted() const {
+  return std::none_of(ranks_.begin(), ranks_.end(),
+                      [](const Rank& rank) { return rank.host.empty(); });
+}
+
+const std::string& LogicalWorkers::LastHostOf(uint32_t rank) const {
+  return ranks_[rank].host.empty() ? ranks_[rank].last_host : ranks_[rank].host;
+}
+
+std::vector<LogicalWorkers::FreeRank> LogicalWorkers::FreeRanks() const {
+  std::vector<FreeRank> free;
+  for (uint32_t rank = 0; rank < total(); ++rank) {
+    if (ranks_[rank].HasLostItsHost()) free.push_back({rank, ranks_[rank].incarnation});
+  }
+  return free;
+}
+
+std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,
+                                                       MonotonicDuration timeout) const {
+  std::vector<uint32_t> late;
+  std::string how;
+  for (uint32_t i = 0; i < total(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.HasLostItsHost() || !rank.must_return) continue;
+    // A program that says nothing of its ranks may have done any number of steps.
+    if (rank.died_in_vain && rank.progress.has_value() &&
+        rank.losses_without_a_step >= kMaxLossesWithoutAStep && now - rank.first_loss > timeout) {
+      return absl::StrCat(rank.how_gone, "; it was the last of ", rank.losses_without_a_step,
+                          " in a row that died as host of rank ", i, " before a step was done");
+    }
+    if (now - rank.free_since <= timeout) continue;
+    if (how.empty()) how = rank.how_gone;
+    if (rank.how_gone == how) late.push_back(i);
+  }
+  if (late.empty()) return std::nullopt;
+  return absl::StrCat(how, "; nobody has taken over its rank", late.size() == 1 ? " " : "s ",
+                      absl::StrJoin(late, ", "),
+                      absl::StrFormat(" within %.1f s", Seconds(timeout)));
+}
+
+StoredRanks LogicalWorkers::Save() const {
+  StoredRanks stored;
+  for (const Rank& rank : ranks_) {
+    StoredRank& to = *stored.add_ranks();
+    to.set_host(rank.host);
+    to.set_incarnation(rank.incarnation);
+    to.set_leaving(rank.leaving);
+    to.set_last_host(rank.last_host);
+    to.set_how_gone(rank.how_gone);
+    to.set_must_return(rank.must_return);
+    to.set_kept(rank.kept);
+    to.set_finished(rank.finished);
+    if (rank.progress.has_value()) *to.mutable_progress() = *rank.progress;
+  }
+  stored.set_decided(decided_);
+  for (const Host& host : hosts_) {
+    StoredRankHost& to = *stored.add_hosts();
+    to.set_name(host.worker.name);
+    to.set_wishes(!host.worker.wishes.empty());
+    to.set_follows(host.worker.follows);
+    to.set_draining(host.draining);
+    to.set_ready(host.ready);
+    to.set_incarnation(host.worker.incarnation);
+  }
+  stored.set_version(version_);
+  stored.set_rebalance(rebalance_);
+  return stored;
+}
+
+void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
+  if (static_cast<uint32_t>(stored.ranks_size()) != total()) std::abort();
+  for (uint32_t i = 0; i < total(); ++i) {
+    const StoredRank& from = stored.ranks(static_cast<int>(i));
+    Rank& rank = ranks_[i];
+    rank.host = from.host();
+    rank.incarnation = from.incarnation();
+    rank.leaving = from.leaving();
+    rank.last_host = from.last_host();
+    rank.how_gone = from.how_gone();
+    rank.must_return = from.must_return();
+    rank.kept = from.kept();
+    rank.finished = from.finished();
+    rank.free_since = now;
+    if (from.has_progress()) rank.progress = from.progress();
+    rank.steps_when_given = rank.Steps();
+  }
+  decided_ = stored.decided();
+  version_ = stored.version();
+  rebalance_ = rebalance_ || stored.rebalance();
+  for (const StoredRankHost& from : stored.hosts()) {
+    Host& host = hosts_.emplace_back();
+    host.worker.name = from.name();
+    host.worker.incarnation = from.incarnation();
+    // Which ones it has already.
+    if (from.wishes()) host.worker.wishes = RanksOf(from.name());
+    host.worker.follows = from.follows();
+    host.draining = from.draining();
+    host.ready = from.ready();
+    // Whichever it knows, this one is no older.
+    host.version = version_;
+  }
+}
+
+}  // namespace pawl

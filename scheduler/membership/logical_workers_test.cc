@@ -1,0 +1,608 @@
+#include "scheduler/membership/logical_workers.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using Ranks = std::vector<uint32_t>;
+using std::chrono::seconds;
+
+constexpr seconds kGrace{5};
+
+// Workers that come, speak and go.
+class LogicalWorkersTest : public testing::Test {
+ protected:
+  void Begin(uint32_t total, uint32_t workers, bool rebalance = false) {
+    ranks_ = std::make_unique<LogicalWorkers>(LogicalWorkers::Options{
+        .total = total, .workers = workers, .rebalance = rebalance, .takeover_grace = kGrace});
+  }
+  // One that follows its assignment and has all that it needs.
+  void Join(const std::string& worker, bool ready = true) {
+    ASSERT_TRUE(ranks_->CheckWishes({.name = worker, .follows = true}).ok());
+    ranks_->Join({.name = worker, .incarnation = ++incarnation_, .follows = true});
+    if (ready) ranks_->MarkReady(worker);
+    Place();
+  }
+  void JoinWith(const std::string& worker, const Ranks& wishes) {
+    const LogicalWorkers::Worker joining = {
+        .name = worker, .incarnation = ++incarnation_, .wishes = wishes};
+    ASSERT_TRUE(ranks_->CheckWishes(joining).ok());
+    ranks_->Join(joining);
+    Place();
+  }
+  absl::StatusCode Check(const std::string& worker, const Ranks& wishes = {},
+                         bool follows = false) {
+    return ranks_->CheckWishes({.name = worker, .wishes = wishes, .follows = follows}).code();
+  }
+  Ranks Leave(const std::string& worker, bool may_return = true) {
+    Ranks free;
+    for (const auto& rank :
+         ranks_->Leave({worker, worker + " died", true, may_return}, clock_.Now())) {
+      free.push_back(rank.rank);
+    }
+    Place();
+    return free;
+  }
+  void Place() {
+    for (const std::string& worker : ranks_->Place(clock_.Now(), [this] { return ++incarnation_; }))
+      changed_.insert(worker);
+  }
+  void Step(uint32_t rank, uint64_t steps) {
+    RankProgress progress;
+    progress.set_rank(rank);
+    progress.set_steps(steps);
+    ranks_->NoteProgress(progress);
+  }
+  void Pass(MonotonicDuration duration) {
+    clock_.Advance(duration);
+    Place();
+  }
+  // The worker does what its assignment says.
+  void GiveUpWhatIsNotAssigned(const std::string& worker) {
+    const Ranks assigned = Assigned(worker);
+    for (const uint32_t rank : ranks_->RanksOf(worker)) {
+      if (std::find(assigned.begin(), assigned.end(), rank) != assigned.end()) continue;
+      ranks_->GiveUp(worker, worker + " gave it up", {rank, IncarnationOf(rank)}, clock_.Now());
+    }
+    Place();
+  }
+  Ranks Assigned(const std::string& worker) {
+    Ranks ranks;
+    const auto assignment = ranks_->AssignmentOf(worker);
+    if (!assignment.has_value()) return {99};
+    for (const auto& rank : assignment->ranks) ranks.push_back(rank.rank);
+    return ranks;
+  }
+  uint64_t Version(const std::string& worker) { return ranks_->AssignmentOf(worker)->version; }
+  uint64_t IncarnationOf(uint32_t rank) {
+    return ranks_->Save().ranks(static_cast<int>(rank)).incarnation();
+  }
+  void Restart() {
+    const StoredRanks stored = ranks_->Save();
+    Begin(static_cast<uint32_t>(stored.ranks_size()), workers_);
+    ranks_->Restore(stored, clock_.Now());
+  }
+
+  SimulatedClock clock_;
+  uint32_t workers_ = 2;
+  uint64_t incarnation_ = 0;
+  std::set<std::string> changed_;
+  std::unique_ptr<LogicalWorkers> ranks_;
+};
+
+TEST_F(LogicalWorkersTest, RanksAreSharedInContiguousRunsOnceAllWorkersAreThere) {
+  Begin(5, 2);
+  Join("worker-0");
+  EXPECT_FALSE(ranks_->AssignmentOf("worker-0").has_value());
+  EXPECT_FALSE(ranks_->AllHosted());
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{3, 4}));
+  EXPECT_TRUE(ranks_->AllHosted());
+}
+
+TEST_F(LogicalWorkersTest, FewerAreEnoughOnceNoMoreAreWanted) {
+  Begin(4, 3);
+  Join("worker-0");
+  Join("worker-1");
+  EXPECT_FALSE(ranks_->decided());
+  ranks_->SetWantedWorkers(2);
+  Place();
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, OneThatIsToLeaveIsNoneOfThoseThatAreWanted) {
+  Begin(4, 2);
+  Join("worker-0");
+  ranks_->Drain("worker-0");
+  Join("worker-1");
+  EXPECT_FALSE(ranks_->decided());
+  Join("worker-2");
+  EXPECT_EQ(Assigned("worker-0"), Ranks());
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, WishesAreGrantedAtOnceAndTheRestIsShared) {
+  Begin(4, 2);
+  JoinWith("worker-0", {1, 2});
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{1, 2}));
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 3}));
+}
+
+TEST_F(LogicalWorkersTest, ImpossibleWishesAreRefused) {
+  Begin(4, 0);
+  EXPECT_EQ(Check("", {4}), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Check("", {1, 1}), absl::StatusCode::kInvalidArgument);
+  JoinWith("worker-0", {1});
+  EXPECT_EQ(Check("", {0, 1}), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Check("", {0, 2}), absl::StatusCode::kOk);
+}
+
+TEST_F(LogicalWorkersTest, OneMoreStandsByIfItFollowsAndIsRefusedIfNot) {
+  Begin(4, 1);
+  Join("worker-0");
+  EXPECT_EQ(Check("worker-1"), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Check("worker-1", {}, /*follows=*/true), absl::StatusCode::kOk);
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), Ranks());
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, MoreWorkersThanRanksStandBy) {
+  Begin(2, 3);
+  for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1}));
+  EXPECT_EQ(Assigned("worker-2"), Ranks());
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{0})) << "it waits for nothing";
+}
+
+TEST_F(LogicalWorkersTest, RanksOfOneThatLeftCanBeWishedAgain) {
+  Begin(2, 0);
+  JoinWith("worker-0", {0, 1});
+  Leave("worker-0");
+  EXPECT_FALSE(ranks_->AllHosted());
+  EXPECT_EQ(ranks_->RanksOf("worker-0"), Ranks());
+  EXPECT_EQ(Check("", {0, 1}), absl::StatusCode::kOk);
+}
+
+TEST_F(LogicalWorkersTest, OneThatLeftBeforeTheDecisionIsNotCounted) {
+  Begin(2, 2);
+  Join("worker-0");
+  Leave("worker-0");
+  Join("worker-1");
+  EXPECT_FALSE(ranks_->decided());
+  Join("worker-2");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0}));
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{1}));
+}
+
+TEST_F(LogicalWorkersTest, WithoutAFixedNumberTheFirstWorkerWithoutWishesGetsTheRest) {
+  Begin(3, 0);
+  JoinWith("worker-0", {1});
+  EXPECT_FALSE(ranks_->decided());
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 2}));
+}
+
+TEST_F(LogicalWorkersTest, WorkerThatComesBackInTimeGetsItsOwnRanksAgain) {
+  Begin(6, 3);
+  for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
+  EXPECT_EQ(Leave("worker-1"), (Ranks{2, 3}));
+  Pass(kGrace);
+  EXPECT_FALSE(ranks_->AllHosted());
+  EXPECT_EQ(ranks_->LastHostOf(2), "worker-1");
+  const uint64_t before = IncarnationOf(2);
+  Join("worker-1", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+  EXPECT_GT(IncarnationOf(2), before);
+  EXPECT_TRUE(ranks_->FreeRanks().empty());
+}
+
+TEST_F(LogicalWorkersTest, OneThatDiesAgainWithoutAStepLosesItsRanksToTheLiving) {
+  Begin(4, 2);
+  Join("worker-0");
+  Join("worker-1");
+  Step(0, 7);
+  Leave("worker-0");
+  Join("worker-0", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}))
+      << "it has done something, and may have died by chance";
+  Step(0, 8);
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "of rank 1 it has never done a step";
+  Join("worker-0", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0})) << "rank 0 had got further";
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "the first time in vain";
+  Join("worker-0", /*ready=*/false);
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1, 2, 3})) << "without any grace";
+  Join("worker-0");
+  EXPECT_EQ(Assigned("worker-0"), Ranks());
+}
+
+TEST_F(LogicalWorkersTest, RankWithWhichOneAfterTheOtherDiesWithoutAStepIsNamed) {
+  Begin(1, 1);
+  Join("worker-0");
+  Step(0, 7);
+  const auto die = [&](uint32_t times) {
+    for (uint32_t i = 0; i < times; ++i) {
+      Pass(seconds(20));
+      Leave("worker-0");
+      if (i + 1 < times) Join("worker-0", /*ready=*/false);
+    }
+  };
+  // The first one has done a step.
+  die(kMaxLossesWithoutAStep);
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value());
+  Join("worker-0");
+  Step(0, 8);
+  die(kMaxLossesWithoutAStep);
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value()) << "there was a step";
+  Join("worker-0");
+  die(1);
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(100)).has_value())
+      << "whoever is that fast may be a moment's";
+  EXPECT_EQ(*ranks_->CheckReturn(clock_.Now(), seconds(60)),
+            "worker-0 died; it was the last of 5 in a row that died as host of rank 0 before a "
+            "step was done");
+  // What has been counted is lost with the scheduler, and the rank kept once more.
+  workers_ = 1;
+  Restart();
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value());
+}
+
+TEST_F(LogicalWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLiving) {
+  Begin(6, 3);
+  for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
+  Leave("worker-1");
+  changed_.clear();
+  Pass(kGrace + seconds(1));
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2}));
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{3, 4, 5}));
+  EXPECT_EQ(changed_, (std::set<std::string>{"worker-0", "worker-2"}));
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), Ranks()) << "it comes too late and stands by";
+}
+
+TEST_F(LogicalWorkersTest, RanksOfOneThatLeavesOnPurposeGoToTheLivingAtOnce) {
+  Begin(4, 2);
+  Join("worker-0");
+  Join("worker-1");
+  Leave("worker-1", /*may_return=*/false);
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
+  Leave("worker-0", /*may_return=*/false);
+  EXPECT_EQ(ranks_->FreeRanks().size(), 4u) << "the last one's wait";
+  Join("worker-2", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{0, 1, 2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, EachNewWorkerTakesTheRanksOfOneThatDiedWhenNobodyElseIsThere) {
+  Begin(4, 2);
+  Join("worker-0");
+  Join("worker-1");
+  Leave("worker-1");
+  Leave("worker-0");
+  Join("worker-2", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{0, 1}));
+  Join("worker-3", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-3"), (Ranks{2, 3}));
+  EXPECT_TRUE(ranks_->AllHosted());
+}
+
+TEST_F(LogicalWorkersTest, OneThatStillReadsItsDataTakesNothingOverWhileOthersAreReady) {
+  Begin(4, 2);
+  Join("worker-0");
+  Join("worker-1");
+  Join("worker-2", /*ready=*/false);
+  Leave("worker-1");
+  EXPECT_EQ(Assigned("worker-2"), Ranks());
+  EXPECT_TRUE(ranks_->MarkReady("worker-2"));
+  EXPECT_FALSE(ranks_->MarkReady("worker-2"));
+  Place();
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, OneThatDoesNotFollowKeepsWhatItHasAndGetsNoMore) {
+  Begin(4, 2, /*rebalance=*/true);
+  JoinWith("program", {});
+  Join("worker-0");
+  EXPECT_EQ(Assigned("program"), (Ranks{0, 1}));
+  Leave("worker-0");
+  Pass(kGrace + seconds(1));
+  EXPECT_EQ(Assigned("program"), (Ranks{0, 1}));
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+  Leave("program");
+  Pass(kGrace + seconds(1));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1, 2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, WorkerThatIsRestartedBeforeItsDeathIsSeenMayJoin) {
+  Begin(2, 1);
+  JoinWith("worker-0", {});
+  EXPECT_EQ(Check("worker-0"), absl::StatusCode::kOk);
+  EXPECT_EQ(Check("worker-0", {1}), absl::StatusCode::kOk);
+  EXPECT_EQ(Check(""), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(LogicalWorkersTest, JoinerTakesItsShareOnceTheOthersHaveGivenItUp) {
+  Begin(6, 2, /*rebalance=*/true);
+  Join("worker-0");
+  Join("worker-1");
+  const uint64_t known = Version("worker-0");
+  Join("worker-2", /*ready=*/false);
+  EXPECT_EQ(Version("worker-0"), known) << "not before it is ready";
+  ranks_->MarkReady("worker-2");
+  changed_.clear();
+  Place();
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{3, 4}));
+  EXPECT_EQ(Assigned("worker-2"), Ranks());
+  EXPECT_EQ(ranks_->HostOf(2), "worker-0") << "as long as it has not given it up";
+  EXPECT_EQ(changed_, (std::set<std::string>{"worker-0", "worker-1"}));
+  const uint64_t before = IncarnationOf(2);
+  EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {2, before + 100}, clock_.Now()));
+  EXPECT_FALSE(ranks_->GiveUp("worker-1", "", {2, before}, clock_.Now()));
+  GiveUpWhatIsNotAssigned("worker-0");
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{2}));
+  EXPECT_GT(IncarnationOf(2), before);
+  GiveUpWhatIsNotAssigned("worker-1");
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 5}));
+  EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {2, before}, clock_.Now()))
+      << "said again, it concerns the one before";
+}
+
+TEST_F(LogicalWorkersTest, RankOnItsWayGoesToWhoeverIsThereThen) {
+  Begin(4, 1, /*rebalance=*/true);
+  Join("worker-0");
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  Leave("worker-1");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it has begun to give them up";
+  GiveUpWhatIsNotAssigned("worker-0");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
+  Join("worker-2");
+  Leave("worker-0");
+  Pass(kGrace + seconds(1));
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{0, 1, 2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, DrainedWorkerGivesAllUpIfAnybodyElseIsThere) {
+  Begin(4, 2);
+  Join("worker-0");
+  Join("worker-1");
+  EXPECT_TRUE(ranks_->Drain("worker-1"));
+  EXPECT_FALSE(ranks_->Drain("worker-1"));
+  Place();
+  EXPECT_EQ(Assigned("worker-1"), Ranks());
+  GiveUpWhatIsNotAssigned("worker-1");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
+  EXPECT_TRUE(ranks_->Drain("worker-0"));
+  Place();
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3})) << "the last logical worker is never lost";
+}
+
+TEST_F(LogicalWorkersTest, OneThatStandsByGetsItsShareWhenTheRanksAreRebalancedAlsoAfterARestart) {
+  Begin(4, 1);
+  Join("worker-0");
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), Ranks());
+  ranks_->Rebalance();
+  Restart();
+  Place();
+  GiveUpWhatIsNotAssigned("worker-0");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, FinishedRanksStayWithTheirLastHost) {
+  Begin(2, 2);
+  Join("worker-0");
+  JoinWith("worker-1", {});
+  ranks_->Finish("worker-0");
+  EXPECT_TRUE(Leave("worker-0").empty());
+  EXPECT_TRUE(ranks_->FreeRanks().empty());
+  EXPECT_EQ(ranks_->RanksOf("worker-0"), (Ranks{0}));
+  EXPECT_FALSE(ranks_->AllFinished());
+  Join("worker-0");
+  EXPECT_EQ(Assigned("worker-0"), Ranks()) << "there is nothing to do for it";
+  ranks_->Finish("worker-1", {1});
+  EXPECT_TRUE(ranks_->AllFinished());
+  EXPECT_TRUE(Leave("worker-1").empty());
+  JoinWith("worker-1", {});
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1})) << "it may not know that it had finished";
+}
+
+TEST_F(LogicalWorkersTest, OnlyTheRanksThatAreNamedFinish) {
+  Begin(3, 1);
+  Join("worker-0");
+  ranks_->Finish("worker-0", {1});
+  EXPECT_EQ(Leave("worker-0"), (Ranks{0, 2}));
+  ranks_->Finish("worker-0", {0});
+  EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {1, IncarnationOf(1)}, clock_.Now()));
+  EXPECT_EQ(ranks_->FreeRanks().size(), 2u);
+}
+
+TEST_F(LogicalWorkersTest, RanksThatNobodyTakesOverInTimeAreNamed) {
+  Begin(3, 1);
+  Join("worker-0");
+  Leave("worker-0");
+  EXPECT_EQ(ranks_->FreeRanks().at(2).incarnation, IncarnationOf(2));
+  Pass(seconds(5));
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
+  Pass(seconds(1));
+  EXPECT_EQ(*ranks_->CheckReturn(clock_.Now(), seconds(5)),
+            "worker-0 died; nobody has taken over its ranks 0, 1, 2 within 5.0 s");
+  Join("worker-1");
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
+}
+
+TEST_F(LogicalWorkersTest, NobodyWaitsForOneThatLeftAJobThatTakesThemAsTheyCome) {
+  Begin(1, 0);
+  JoinWith("worker-0", {0});
+  ranks_->Leave({"worker-0", "left", /*must_return=*/false, /*may_return=*/false}, clock_.Now());
+  Pass(seconds(1000));
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
+}
+
+TEST_F(LogicalWorkersTest, ProgressOfARankOnlyGrows) {
+  Begin(2, 1);
+  EXPECT_FALSE(ranks_->ProgressOf(1).has_value());
+  RankProgress progress;
+  progress.set_rank(1);
+  progress.set_steps(7);
+  progress.set_samples(70);
+  ranks_->NoteProgress(progress);
+  progress.set_steps(6);
+  progress.set_samples(60);
+  ranks_->NoteProgress(progress);
+  EXPECT_EQ(ranks_->ProgressOf(1)->samples(), 70u);
+  Restart();
+  EXPECT_EQ(ranks_->ProgressOf(1)->steps(), 7u);
+  progress.set_rank(2);
+  ranks_->NoteProgress(progress);
+}
+
+TEST_F(LogicalWorkersTest, RestoredAssignmentGoesOn) {
+  workers_ = 3;
+  Begin(6, 3);
+  for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
+  ranks_->Finish("worker-0", {0});
+  Leave("worker-1");
+  const uint64_t version = Version("worker-2");
+  const uint64_t incarnation = IncarnationOf(2);
+  Restart();
+  Place();
+  EXPECT_TRUE(ranks_->decided());
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{4, 5}));
+  EXPECT_GE(Version("worker-2"), version);
+  EXPECT_EQ(ranks_->RanksOf("worker-0"), (Ranks{0, 1}));
+  ASSERT_EQ(ranks_->FreeRanks().size(), 2u);
+  EXPECT_EQ(ranks_->FreeRanks()[0].incarnation, incarnation);
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, RankThatWasToBeGivenUpIsSoAfterARestart) {
+  Begin(2, 1, /*rebalance=*/true);
+  Join("worker-0");
+  Join("worker-1");
+  ASSERT_EQ(Assigned("worker-0"), (Ranks{0}));
+  Restart();
+  Place();
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0}));
+  GiveUpWhatIsNotAssigned("worker-0");
+  EXPECT_EQ(ranks_->HostOf(1), "worker-1");
+}
+
+TEST_F(LogicalWorkersTest, RestoredBeforeTheDecisionItIsMadeWhenTheLastComes) {
+  Begin(4, 2);
+  Join("worker-1");
+  Restart();
+  EXPECT_FALSE(ranks_->decided());
+  Join("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1})) << "it was there first";
+}
+
+// Whatever happens: one host a rank, a newer incarnation with each, versions that grow with each
+// change, and all ranks hosted in the end.
+TEST_F(LogicalWorkersTest, RandomComingsAndGoingsKeepTheInvariants) {
+  for (uint32_t seed = 0; seed < 500; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    const auto below = [&](uint32_t bound) {
+      return std::uniform_int_distribution<uint32_t>(0, bound - 1)(random);
+    };
+    const uint32_t total = 1 + below(12);
+    const bool rebalance = below(2) == 0;
+    incarnation_ = 0;
+    Begin(total, 1 + below(3), rebalance);
+    std::set<std::string> present;
+    std::map<uint32_t, std::pair<std::string, uint64_t>> held;
+    std::map<std::string, std::pair<uint64_t, Ranks>> known;
+    for (int step = 0; step < 60; ++step) {
+      const std::string worker = absl::StrCat("worker-", below(6));
+      switch (below(6)) {
+        case 0:
+        case 1:
+          if (present.insert(worker).second) Join(worker, below(2) == 0);
+          break;
+        case 2:
+          if (present.erase(worker) > 0) Leave(worker, below(2) == 0);
+          known.erase(worker);
+          break;
+        case 3:
+          Pass(seconds(below(8)));
+          break;
+        case 4:
+          ranks_->MarkReady(worker);
+          Place();
+          break;
+        default:
+          if (present.contains(worker) && ranks_->decided()) GiveUpWhatIsNotAssigned(worker);
+      }
+      for (uint32_t rank = 0; rank < total; ++rank) {
+        const std::string& host = ranks_->HostOf(rank);
+        if (host.empty()) continue;
+        ASSERT_TRUE(present.contains(host)) << host;
+        auto& [last, incarnation] = held[rank];
+        if (last != host) {
+          ASSERT_GT(IncarnationOf(rank), incarnation) << "rank " << rank;
+        }
+        last = host;
+        incarnation = IncarnationOf(rank);
+      }
+      for (const std::string& name : present) {
+        if (!ranks_->AssignmentOf(name).has_value()) continue;
+        auto& [version, ranks] = known[name];
+        const Ranks now = Assigned(name);
+        if (version != 0 && now != ranks) {
+          ASSERT_GT(Version(name), version) << name;
+        }
+        version = Version(name);
+        ranks = now;
+      }
+    }
+    // Everybody comes to rest.
+    while (!ranks_->decided()) {
+      const std::string worker = absl::StrCat("worker-", present.size() + 10);
+      present.insert(worker);
+      Join(worker);
+    }
+    if (present.insert("worker-9").second) Join("worker-9");
+    for (const std::string& name : present) ranks_->MarkReady(name);
+    Pass(kGrace + seconds(1));
+    for (int round = 0; round < 2; ++round) {
+      for (const std::string& name : present) GiveUpWhatIsNotAssigned(name);
+    }
+    ASSERT_TRUE(ranks_->AllHosted());
+    if (!rebalance) continue;
+    size_t min = total;
+    size_t max = 0;
+    for (const std::string& name : present) {
+      min = std::min(min, Assigned(name).size());
+      max = std::max(max, Assigned(name).size());
+    }
+    ASSERT_LE(max, min + 1);
+  }
+}
+
+}  // namespace
+}  // namespace pawl

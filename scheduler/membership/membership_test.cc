@@ -1,0 +1,562 @@
+#include "scheduler/membership/membership.h"
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+
+RegisterRequest Server(uint64_t nonce) {
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  request.set_process_nonce(nonce);
+  request.set_address(absl::StrCat("127.0.0.1:", 4000 + nonce));
+  request.set_description(absl::StrCat("host pid ", nonce));
+  return request;
+}
+
+RegisterRequest Other(Role role, uint64_t nonce) {
+  RegisterRequest request;
+  request.set_role(role);
+  request.set_process_nonce(nonce);
+  return request;
+}
+
+// As the node server-0 in a later incarnation.
+RegisterRequest Returning(RegisterRequest request, uint32_t start_count) {
+  request.set_node("server-0");
+  request.set_start_count(start_count);
+  return request;
+}
+
+Membership::Options Options() {
+  return {.job_id = 77,
+          .lease = milliseconds(1000),
+          .silence = milliseconds(0),
+          .max_servers = 2,
+          .max_workers = 3,
+          .logical_workers = 4};
+}
+
+class MembershipTest : public testing::Test {
+ protected:
+  absl::StatusOr<Node> Join(const RegisterRequest& request) {
+    const auto registration = membership_.Register(request, clock_.Now());
+    if (!registration.ok()) return registration.status();
+    return *registration->node;
+  }
+  absl::Status Beat(const Node& node) {
+    HeartbeatRequest request;
+    request.set_node(node.name);
+    request.set_incarnation(node.incarnation);
+    return membership_.Heartbeat(request, 0, clock_.Now()).status();
+  }
+
+  SimulatedClock clock_;
+  Membership membership_{Options()};
+};
+
+TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
+  EXPECT_EQ(Join(Server(1))->name, "server-0");
+  EXPECT_EQ(Join(Other(WORKER_ROLE, 2))->name, "worker-0");
+  const Node second = *Join(Server(3));
+  EXPECT_EQ(second.name, "server-1");
+  EXPECT_EQ(second.incarnation, 3u);
+  EXPECT_EQ(NodeText(second), "server-1 (host pid 3, 127.0.0.1:4003)");
+}
+
+TEST_F(MembershipTest, SameProcessGetsTheSameAnswerAgain) {
+  const Node first = *Join(Server(1));
+  const auto again = membership_.Register(Server(1), clock_.Now());
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->is_new);
+  EXPECT_EQ(again->node->incarnation, first.incarnation);
+  EXPECT_EQ(membership_.PresentCount(), 1u);
+}
+
+TEST_F(MembershipTest, AnImpossibleRegistrationLeavesNoTrace) {
+  EXPECT_EQ(Join(Server(0)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(membership_.All().size(), 0u);
+}
+
+TEST_F(MembershipTest, AddressOfALivingServerIsRefused) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  RegisterRequest request = Server(2);
+  request.set_address("127.0.0.1:4001");
+  const auto second = Join(request);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(second.status().message().find("server-0"), absl::string_view::npos);
+}
+
+TEST_F(MembershipTest, LimitsAreTyped) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  ASSERT_TRUE(Join(Server(2)).ok());
+  EXPECT_EQ(Join(Server(3)).status().code(), absl::StatusCode::kResourceExhausted);
+  for (uint64_t nonce = 11; nonce < 14; ++nonce) ASSERT_TRUE(Join(Other(WORKER_ROLE, nonce)).ok());
+  EXPECT_EQ(Join(Other(WORKER_ROLE, 14)).status().code(), absl::StatusCode::kResourceExhausted);
+  for (uint64_t nonce = 100; nonce < 100 + kMaxClients; ++nonce)
+    ASSERT_TRUE(Join(Other(CLIENT_ROLE, nonce)).ok());
+  EXPECT_EQ(Join(Other(CLIENT_ROLE, 99999)).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(MembershipTest, LeaseRunsOutOnlyWithoutHeartbeats) {
+  const Node beating = *Join(Server(1));
+  const Node silent = *Join(Server(2));
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(milliseconds(200));
+    ASSERT_TRUE(Beat(beating).ok());
+    EXPECT_TRUE(membership_.ExpireLeases(clock_.Now()).empty());
+  }
+  clock_.Advance(milliseconds(1));
+  const std::vector<Node> dead = membership_.ExpireLeases(clock_.Now());
+  ASSERT_EQ(dead.size(), 1u);
+  EXPECT_EQ(dead[0].name, "server-1");
+  EXPECT_TRUE(membership_.ExpireLeases(clock_.Now()).empty());
+}
+
+TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnother) {
+  const Node node = *Join(Server(1));
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  EXPECT_TRUE(membership_.All().at(0)->gone);
+  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  const auto again = membership_.Register(Server(1), clock_.Now());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->is_new);
+  EXPECT_TRUE(again->returned);
+  EXPECT_FALSE(again->former.has_value()) << "it was over before";
+  EXPECT_EQ(again->node->name, node.name);
+  EXPECT_GT(again->node->incarnation, node.incarnation);
+  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(Beat(*again->node).ok());
+}
+
+TEST_F(MembershipTest, ARepeatedRegistrationRenewsNoLeaseThatAHeartbeatWouldNot) {
+  RegisterRequest request = Server(1);
+  request.set_registration(1);
+  const Node node = *Join(request);
+  clock_.Advance(milliseconds(900));
+  membership_.RefuseThoseBehind(/*newest_epoch=*/5, milliseconds(500), clock_.Now());
+  ASSERT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kUnavailable);
+  clock_.Advance(milliseconds(101));
+  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kAborted);
+  RegisterRequest next = request;
+  next.set_registration(2);
+  EXPECT_GT(Join(next)->incarnation, node.incarnation) << "its next incarnation";
+}
+
+TEST_F(MembershipTest, ARegistrationThatComesAgainAfterTheDeathBeginsNoLife) {
+  RegisterRequest request = Server(1);
+  request.set_registration(1);
+  ASSERT_TRUE(Join(request).ok());
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(membership_.PresentCount(), 0u);
+  EXPECT_TRUE(Join(Returning(Server(2), /*incarnation=*/1)).ok());
+}
+
+TEST_F(MembershipTest, LeasesOfASchedulerBeforeAreHonoured) {
+  const Node node = *Join(Server(1));
+  Membership restored(Options());
+  restored.Restore(membership_.Save(), clock_.Now(), milliseconds(7000));
+  HeartbeatRequest request;
+  request.set_node(node.name);
+  request.set_incarnation(node.incarnation);
+  // The answer to this may be lost, and the node count on what it had before.
+  ASSERT_TRUE(restored.Heartbeat(request, 0, clock_.Now()).ok());
+  clock_.Advance(milliseconds(7000));
+  EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
+  clock_.Advance(milliseconds(1));
+  EXPECT_EQ(restored.ExpireLeases(clock_.Now()).size(), 1u);
+}
+
+TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  // It is killed before the scheduler has heard of it.
+  const RegisterRequest second = Returning(Server(2), /*incarnation=*/2);
+  const RegisterRequest third = Returning(Server(3), /*incarnation=*/3);
+  const Node present = *Join(third);
+  const absl::Status late = Join(second).status();
+  EXPECT_TRUE(absl::IsAborted(late));
+  EXPECT_THAT(std::string(late.message()), testing::HasSubstr("incarnation 2"));
+  EXPECT_TRUE(Beat(present).ok());
+  EXPECT_EQ(Join(third)->incarnation, present.incarnation) << "the same again";
+  Membership restored(Options());
+  restored.Restore(membership_.Save(), clock_.Now(), Options().lease);
+  EXPECT_TRUE(absl::IsAborted(restored.Register(second, clock_.Now()).status()));
+  EXPECT_TRUE(restored.Register(Returning(Server(4), /*incarnation=*/4), clock_.Now()).ok());
+}
+
+TEST_F(MembershipTest, LateRegistrationOfAProcessThatHasJoinedAgainEndsNothing) {
+  const RegisterRequest first = Server(1);
+  ASSERT_TRUE(Join(first).ok());
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  RegisterRequest second = Returning(first, /*incarnation=*/1);
+  second.set_registration(2);
+  const Node present = *Join(second);
+  EXPECT_EQ(present.name, "server-0");
+  EXPECT_TRUE(absl::IsAborted(Join(first).status()));
+  EXPECT_TRUE(Beat(present).ok());
+}
+
+TEST_F(MembershipTest, ProcessesThatDoNotCountFollowEachOther) {
+  RegisterRequest first = Server(1);
+  first.set_registration(3);
+  ASSERT_TRUE(Join(first).ok());
+  RegisterRequest second = Returning(Server(2), /*incarnation=*/0);
+  second.set_registration(1);
+  EXPECT_EQ(Join(second)->name, "server-0");
+}
+
+TEST_F(MembershipTest, AClientsLateRegistrationDoesNotCostItItsNumber) {
+  RegisterRequest client = Other(CLIENT_ROLE, 1);
+  client.set_registration(1);
+  const Node first = *Join(client);
+  clock_.Advance(milliseconds(1001));
+  membership_.ExpireLeases(clock_.Now());
+  EXPECT_NE(Join(client)->number, first.number) << "a registration that was sent twice";
+  client.set_registration(2);
+  client.set_node(first.name);
+  client.set_job_id(77);
+  const Node again = *Join(client);
+  EXPECT_EQ(again.number, first.number);
+  clock_.Advance(milliseconds(500));
+  ASSERT_TRUE(Beat(again).ok());
+  clock_.Advance(milliseconds(501));
+  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u) << "nobody beats for the other one";
+  const auto repeated = membership_.Register(client, clock_.Now());
+  ASSERT_TRUE(repeated.ok());
+  EXPECT_FALSE(repeated->is_new);
+}
+
+TEST_F(MembershipTest, OfTwoProcessesWithCopiesOfOneDataDirectoryTheSecondIsRefused) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  const Node present = *Join(Returning(Server(2), /*incarnation=*/2));
+  const absl::Status copy = Join(Returning(Server(3), /*incarnation=*/2)).status();
+  EXPECT_TRUE(absl::IsAborted(copy));
+  EXPECT_THAT(std::string(copy.message()), testing::HasSubstr("copy"));
+  EXPECT_TRUE(Beat(present).ok());
+}
+
+TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
+  const Node first = *Join(Server(1));
+  ASSERT_TRUE(Join(Server(2)).ok());
+  RegisterRequest request = Server(3);
+  request.set_node("server-0");
+  request.set_job_id(77);
+  const auto back = membership_.Register(request, clock_.Now());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_TRUE(back->former.has_value());
+  EXPECT_EQ(back->former->incarnation, first.incarnation);
+  EXPECT_EQ(back->node->name, "server-0");
+  EXPECT_EQ(back->node->number, 0u);
+  EXPECT_EQ(Beat(first).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(membership_.PresentCount(), 2u);
+}
+
+// Two processes that want to be server-0: the one that was it, and one with the next incarnation of
+// its data directory.
+class NewcomerTest : public MembershipTest {
+ protected:
+  static Membership::Options WithSilence() {
+    Membership::Options options = Options();
+    options.silence = milliseconds(500);
+    return options;
+  }
+  NewcomerTest() : original_(*membership_of_newcomers_.Register(Server(1), clock_.Now())->node) {}
+
+  // As NodeLink sends it: with what the answer to the last one brought.
+  void BeatOfOriginal() {
+    HeartbeatRequest request;
+    request.set_node("server-0");
+    request.set_incarnation(original_.incarnation);
+    request.set_challenge(challenge_);
+    const auto node = membership_of_newcomers_.Heartbeat(request, 0, clock_.Now());
+    ASSERT_TRUE(node.ok()) << node.status();
+    challenge_ = (*node)->newcomer;
+  }
+  absl::Status Newcomer(uint64_t nonce = 2) {
+    return membership_of_newcomers_.Register(Returning(Server(nonce), 2), clock_.Now()).status();
+  }
+
+  Membership membership_of_newcomers_{WithSilence()};
+  const Node original_;
+  uint64_t challenge_ = 0;
+};
+
+TEST_F(NewcomerTest, NextIncarnationIsTakenOnceTheOneBeforeHasBeenSilent) {
+  BeatOfOriginal();
+  clock_.Advance(milliseconds(100));
+  const absl::Status held = Newcomer();
+  EXPECT_TRUE(absl::IsUnavailable(held)) << held;
+  EXPECT_EQ(held.GetPayload(kPushbackPayloadUrl), absl::Cord("401"));
+  clock_.Advance(milliseconds(401));
+  EXPECT_TRUE(Newcomer().ok());
+  EXPECT_EQ(membership_of_newcomers_.FindByName("server-0")->process_nonce, 2u);
+}
+
+TEST_F(NewcomerTest, OneThatHasBeenSilentForLongIsReplacedAtOnce) {
+  BeatOfOriginal();
+  clock_.Advance(milliseconds(600));
+  EXPECT_TRUE(Newcomer().ok());
+}
+
+TEST_F(NewcomerTest, CopyOfALivingServersDataDirectoryIsRefusedForGood) {
+  BeatOfOriginal();
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer()));
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer())) << "that heartbeat may have been under way";
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  const absl::Status refused = Newcomer();
+  EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_EQ(refused.GetPayload(kPushbackPayloadUrl), absl::Cord(kNeverAgain));
+  EXPECT_TRUE(
+      absl::StrContains(refused.message(), "server-0 (host pid 1, 127.0.0.1:4001), incarnation 1"))
+      << refused;
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer(3))) << "another process is not refused for this one";
+}
+
+TEST_F(NewcomerTest, LateHeartbeatsOfADeadServerRefuseNobody) {
+  BeatOfOriginal();
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer()));
+  challenge_ = 0;
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  challenge_ = 0;
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  clock_.Advance(milliseconds(500));
+  EXPECT_TRUE(Newcomer().ok());
+}
+
+TEST_F(NewcomerTest, ServerThatARestartedSchedulerHasNotHeardHasTimeToFindIt) {
+  BeatOfOriginal();
+  Membership next(WithSilence());
+  next.Restore(membership_of_newcomers_.Save(), clock_.Now() + milliseconds(2000), Options().lease);
+  EXPECT_TRUE(absl::IsUnavailable(next.Register(Returning(Server(2), 2), clock_.Now()).status()));
+  clock_.Advance(milliseconds(500));
+  EXPECT_TRUE(next.Register(Returning(Server(2), 2), clock_.Now()).ok());
+}
+
+TEST_F(MembershipTest, RestartedServerMayHaveItsFormerAddress) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  RegisterRequest request = Server(2);
+  request.set_address("127.0.0.1:4001");
+  request.set_node("server-0");
+  EXPECT_TRUE(Join(request).ok());
+}
+
+TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsNobody) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  RegisterRequest request = Server(2);
+  request.set_node("server-0");
+  request.set_job_id(78);
+  EXPECT_EQ(Join(request)->name, "server-1");
+  request = Other(WORKER_ROLE, 3);
+  request.set_node("server-0");
+  EXPECT_EQ(Join(request)->name, "worker-0");
+  EXPECT_EQ(membership_.PresentCount(), 3u);
+}
+
+TEST_F(MembershipTest, ServerThatComesBackFindsRoomThoughItWasReplaced) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  ASSERT_TRUE(Join(Server(2)).ok());
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 2u);
+  ASSERT_TRUE(Join(Server(3)).ok());
+  ASSERT_TRUE(Join(Server(4)).ok());
+  EXPECT_EQ(Join(Server(5)).status().code(), absl::StatusCode::kResourceExhausted);
+  RegisterRequest request = Server(6);
+  request.set_node("server-1");
+  EXPECT_EQ(Join(request)->name, "server-1");
+}
+
+TEST_F(MembershipTest, WorkOfEarlierLivesIsAddedUp) {
+  Node worker = *Join(Other(WORKER_ROLE, 1));
+  for (uint64_t nonce = 2; nonce <= 3; ++nonce) {
+    HeartbeatRequest beat;
+    beat.set_node(worker.name);
+    beat.set_incarnation(worker.incarnation);
+    beat.mutable_worker()->set_samples(100);
+    beat.mutable_worker()->set_steps_min(5 * nonce);
+    ASSERT_TRUE(membership_.Heartbeat(beat, 0, clock_.Now()).ok());
+    RegisterRequest request = Other(WORKER_ROLE, nonce);
+    request.set_node(worker.name);
+    worker = *Join(request);
+  }
+  EXPECT_EQ(worker.earlier.samples(), 200u);
+  EXPECT_EQ(worker.earlier.steps_min(), 15u);
+}
+
+TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
+  const Node server = *Join(Server(1));
+  const Node gone = *Join(Other(WORKER_ROLE, 2));
+  const Node client = *Join(Other(CLIENT_ROLE, 3));
+  ASSERT_TRUE(membership_.Leave(gone.name, gone.incarnation).ok());
+  const StoredMembership stored = membership_.Save();
+  clock_.Advance(milliseconds(60000));
+  Membership restored(Options());
+  restored.Restore(stored, clock_.Now(), Options().lease);
+  EXPECT_EQ(restored.PresentCount(), 2u);
+  EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
+  EXPECT_TRUE(restored.Find(server.name, server.incarnation).ok());
+  EXPECT_FALSE(restored.Find(gone.name, gone.incarnation).ok());
+  const auto same = restored.Register(Other(CLIENT_ROLE, 3), clock_.Now());
+  ASSERT_TRUE(same.ok());
+  EXPECT_FALSE(same->is_new);
+  EXPECT_EQ(same->node->incarnation, client.incarnation);
+  const auto next = restored.Register(Other(WORKER_ROLE, 4), clock_.Now());
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->node->name, "worker-1");
+  EXPECT_GT(next->node->incarnation, client.incarnation);
+  EXPECT_EQ(stored.SerializeAsString(), [&] {
+    Membership again({});
+    again.Restore(stored, clock_.Now(), Options().lease);
+    return again.Save().SerializeAsString();
+  }());
+}
+
+TEST_F(MembershipTest, WrongIncarnationAndUnknownNodeAreAborted) {
+  Node node = *Join(Server(1));
+  ++node.incarnation;
+  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  node.name = "server-9";
+  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(MembershipTest, LeavingIsIdempotentAndAnOldLifeCannotEndANewOne) {
+  const Node first = *Join(Other(WORKER_ROLE, 1));
+  EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
+  EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
+  RegisterRequest again = Other(WORKER_ROLE, 2);
+  again.set_node(first.name);
+  const Node second = *Join(again);
+  EXPECT_EQ(second.name, first.name);
+  EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
+  EXPECT_TRUE(Beat(second).ok());
+}
+
+TEST_F(MembershipTest, AClientsNumberIsUsedAgainWhenAllOthersHaveBeenAndWithAHigherIncarnation) {
+  const Node first = *Join(Other(CLIENT_ROLE, 1));
+  clock_.Advance(milliseconds(1001));
+  membership_.ExpireLeases(clock_.Now());
+  EXPECT_TRUE(membership_.All().empty());
+  for (uint32_t i = 1; i < kMaxClients; ++i) {
+    const Node other = *Join(Other(CLIENT_ROLE, 1 + i));
+    EXPECT_NE(other.number, first.number);
+    EXPECT_TRUE(membership_.Leave(other.name, other.incarnation).ok());
+  }
+  const Node last = *Join(Other(CLIENT_ROLE, 1 + kMaxClients));
+  EXPECT_EQ(last.number, first.number);
+  EXPECT_GT(last.incarnation, first.incarnation);
+}
+
+TEST_F(MembershipTest, AClientThatJoinsAgainHasItsNumberUnlessAnotherHasIt) {
+  const Node first = *Join(Other(CLIENT_ROLE, 1));
+  const Node second = *Join(Other(CLIENT_ROLE, 2));
+  clock_.Advance(milliseconds(1001));
+  membership_.ExpireLeases(clock_.Now());
+  RegisterRequest again = Other(CLIENT_ROLE, 3);
+  again.set_node(first.name);
+  again.set_job_id(77);
+  const Node returned = *Join(again);
+  EXPECT_EQ(returned.name, first.name);
+  EXPECT_EQ(returned.number, first.number);
+  EXPECT_GT(returned.incarnation, second.incarnation);
+  again.set_process_nonce(4);
+  EXPECT_EQ(Join(again)->number, 2u) << "it is the other's while that one lives";
+  again.set_process_nonce(5);
+  again.set_node(second.name);
+  again.set_job_id(78);
+  EXPECT_EQ(Join(again)->number, 3u) << "that was in another job";
+  again.set_job_id(77);
+  uint32_t expected = 4;
+  for (const std::string name :
+       {"client-1024", "client-x", "client-01", "client-", "server-1", "1"}) {
+    again.set_process_nonce(again.process_nonce() + 1);
+    again.set_node(name);
+    EXPECT_EQ(Join(again)->number, expected++) << name;
+  }
+}
+
+TEST_F(MembershipTest, HeartbeatsKeepTheFiguresOfTheirRole) {
+  const Node worker = *Join(Other(WORKER_ROLE, 1));
+  HeartbeatRequest request;
+  request.set_node(worker.name);
+  request.set_incarnation(worker.incarnation);
+  request.mutable_worker()->set_samples(7);
+  request.mutable_server()->set_rows(9);
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  EXPECT_EQ(membership_.All().at(0)->progress.samples(), 7u);
+  EXPECT_EQ(membership_.All().at(0)->counters.rows(), 0u);
+}
+
+TEST_F(MembershipTest, GoneNodesAreForgottenBeyondTheLimit) {
+  for (uint64_t nonce = 1; nonce <= kMaxGoneNodes + 5; ++nonce) {
+    const Node worker = *Join(Other(WORKER_ROLE, nonce));
+    ASSERT_TRUE(membership_.Leave(worker.name, worker.incarnation).ok());
+  }
+  EXPECT_EQ(membership_.All().size(), kMaxGoneNodes);
+  EXPECT_EQ(membership_.All().front()->name, "worker-5");
+}
+
+TEST_F(MembershipTest, ANodeOfAnotherJobIsNone) {
+  const Node server = *Join(Server(1));
+  HeartbeatRequest request;
+  request.set_node(server.name);
+  request.set_incarnation(server.incarnation);
+  request.set_job_id(77);
+  EXPECT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  request.set_job_id(78);
+  EXPECT_EQ(membership_.Heartbeat(request, 0, clock_.Now()).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST_F(MembershipTest, ProgressIsKeptOnlyAsFarAsItIsKnownAndPossible) {
+  const Node worker = *Join(Other(WORKER_ROLE, 1));
+  HeartbeatRequest request;
+  request.set_node(worker.name);
+  request.set_incarnation(worker.incarnation);
+  WorkerProgress& progress = *request.mutable_worker();
+  progress.set_samples(7);
+  progress.set_failure("caf\xc3\xa9");
+  // A field of a later version.
+  progress.GetReflection()->MutableUnknownFields(&progress)->AddLengthDelimited(
+      1000, std::string(1000, 'x'));
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  StoredMembership stored = membership_.Save();
+  EXPECT_EQ(stored.nodes(0).progress().samples(), 7u);
+  EXPECT_EQ(stored.nodes(0).progress().failure(), "caf\xc3\xa9");
+  EXPECT_LT(stored.ByteSizeLong(), 300u);
+
+  progress.set_failure(std::string(2 * kMaxFailureBytes, 'x'));
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  EXPECT_EQ(membership_.FindByName(worker.name)->progress.failure().size(), kMaxFailureBytes);
+
+  progress.set_failure(std::string(kMaxProgressBytes, 'x'));
+  absl::Status status = membership_.Heartbeat(request, 0, clock_.Now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  progress.clear_failure();
+  for (uint32_t rank = 0; rank < 5; ++rank) progress.add_ranks()->set_rank(rank);
+  status = membership_.Heartbeat(request, 0, clock_.Now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(membership_.FindByName(worker.name)->progress.ranks_size(), 0);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,101 @@
+#include "scheduler/membership/registration_check.h"
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/bounded_text.h"
+#include "client_lib/base/host_port.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/base/version.h"
+
+namespace pawl {
+namespace {
+
+// OK if others can be told to reach a server there.
+absl::Status CheckAddress(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (address.size() > kMaxAddressBytes || !parsed.ok() || parsed->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address is '", BoundedText(address, kMaxAddressBytes),
+                     "'; a server's must be host:port with a port from 1 to 65535"));
+  }
+  if (parsed->IsWildcard()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address is '", address,
+                     "', which stands for all addresses of a machine and "
+                     "leads nobody there; give the server one that others reach (--advertise)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProtocol(const RegisterRequest& request, ProtocolRange own) {
+  const std::string version = request.version().empty()
+                                  ? "of an unknown version"
+                                  : BoundedText(request.version(), kMaxVersionBytes);
+  return CommonProtocol({request.oldest_protocol(), request.newest_protocol()},
+                        absl::StrCat("the process that registers (Pawl ", version, ")"), own)
+      .status();
+}
+
+}  // namespace
+
+absl::Status CheckServerProtocol(const RegisterRequest& request) {
+  if (request.role() != SERVER_ROLE) return absl::OkStatus();
+  return CheckProtocol(request, {.oldest = kOldestServerProtocol});
+}
+
+absl::Status CheckRegistration(const RegisterRequest& request) {
+  if (request.role() != SERVER_ROLE && request.role() != WORKER_ROLE &&
+      request.role() != CLIENT_ROLE) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("role is ", static_cast<int>(request.role()),
+                     "; it must be SERVER_ROLE, WORKER_ROLE or CLIENT_ROLE"));
+  }
+  if (request.process_nonce() == 0) {
+    return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
+  }
+  PAWL_RETURN_IF_ERROR(CheckProtocol(request, ProtocolRange()));
+  if (request.version().size() > kMaxVersionBytes || HasControlCharacters(request.version())) {
+    return absl::InvalidArgumentError(absl::StrCat("version is longer than ", kMaxVersionBytes,
+                                                   " bytes or has control characters"));
+  }
+  if (request.description().size() > kMaxDescriptionBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(),
+                                                   " bytes; at most ", kMaxDescriptionBytes,
+                                                   " are possible"));
+  }
+  // They are shown on terminals and in logs.
+  if (HasControlCharacters(request.description()) || HasControlCharacters(request.zone())) {
+    return absl::InvalidArgumentError("description or zone has control characters");
+  }
+  if (request.role() == SERVER_ROLE) {
+    PAWL_RETURN_IF_ERROR(CheckAddress(request.address()));
+  } else if (!request.address().empty()) {
+    return absl::InvalidArgumentError("address is set; only a server has one");
+  }
+  if (request.role() != SERVER_ROLE && request.has_held_job()) {
+    return absl::InvalidArgumentError("held_job is set; only a server holds a job");
+  }
+  if (request.role() != SERVER_ROLE && request.recovered_size() > 0) {
+    return absl::InvalidArgumentError("recovered is set; only a server has replicas");
+  }
+  if (request.node().size() > kMaxNodeNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("node has ", request.node().size(),
+                                                   " bytes; at most ", kMaxNodeNameBytes,
+                                                   " are possible"));
+  }
+  if (request.role() != SERVER_ROLE && !request.zone().empty()) {
+    return absl::InvalidArgumentError("zone is set; only a server has one");
+  }
+  if (request.zone().size() > kMaxZoneBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "zone has ", request.zone().size(), " bytes; at most ", kMaxZoneBytes, " are possible"));
+  }
+  if (request.role() != WORKER_ROLE && request.logical_workers_size() > 0) {
+    return absl::InvalidArgumentError("logical_workers is set; only a worker hosts ranks");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

@@ -1,0 +1,110 @@
+#include "scheduler/membership/registration_check.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/version.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+RegisterRequest Of(Role role) {
+  RegisterRequest request;
+  request.set_role(role);
+  request.set_process_nonce(1);
+  if (role == SERVER_ROLE) request.set_address("127.0.0.1:4001");
+  return request;
+}
+
+bool Refused(const RegisterRequest& request) {
+  return absl::IsInvalidArgument(CheckRegistration(request));
+}
+
+TEST(RegistrationCheckTest, WhoSaysWhoItIsMayCome) {
+  for (const Role role : {SERVER_ROLE, WORKER_ROLE, CLIENT_ROLE})
+    EXPECT_TRUE(CheckRegistration(Of(role)).ok()) << role;
+}
+
+TEST(RegistrationCheckTest, RoleAndNonceAreNeeded) {
+  EXPECT_TRUE(Refused(Of(ROLE_UNSPECIFIED)));
+  RegisterRequest request = Of(SERVER_ROLE);
+  request.set_process_nonce(0);
+  EXPECT_TRUE(Refused(request));
+}
+
+TEST(RegistrationCheckTest, AProcessOfAnotherProtocolIsRefusedNamingBothRanges) {
+  RegisterRequest request = Of(WORKER_ROLE);
+  request.set_version("7.0.0");
+  request.set_oldest_protocol(kNewestProtocol + 1);
+  request.set_newest_protocol(kNewestProtocol + 3);
+  const absl::Status status = CheckRegistration(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  const std::string message(status.message());
+  EXPECT_NE(message.find("7.0.0"), std::string::npos) << message;
+  EXPECT_NE(message.find(absl::StrCat(kNewestProtocol + 1, " to ", kNewestProtocol + 3)),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find(absl::StrCat(kOldestProtocol, " to ", kNewestProtocol)), std::string::npos)
+      << message;
+  request.set_oldest_protocol(kNewestProtocol);
+  EXPECT_TRUE(CheckRegistration(request).ok());
+  request.set_version(std::string(kMaxVersionBytes + 1, '1'));
+  EXPECT_TRUE(Refused(request));
+}
+
+TEST(RegistrationCheckTest, AServerThatCannotReplicateToTheOthersIsRefused) {
+  for (const Role role : {SERVER_ROLE, WORKER_ROLE, CLIENT_ROLE}) {
+    RegisterRequest request = Of(role);
+    const bool is_server = role == SERVER_ROLE;
+    EXPECT_EQ(absl::IsUnimplemented(CheckServerProtocol(request)), is_server) << "it names none";
+    request.set_oldest_protocol(1);
+    request.set_newest_protocol(kOldestServerProtocol - 1);
+    EXPECT_EQ(absl::IsUnimplemented(CheckServerProtocol(request)), is_server);
+    EXPECT_TRUE(CheckRegistration(request).ok());
+    request.set_newest_protocol(kOldestServerProtocol);
+    EXPECT_TRUE(CheckServerProtocol(request).ok());
+  }
+}
+
+TEST(RegistrationCheckTest, OthersMustReachAServerAtItsAddress) {
+  for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80",
+                              "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {
+    RegisterRequest request = Of(SERVER_ROLE);
+    request.set_address(address);
+    EXPECT_TRUE(Refused(request)) << address;
+  }
+}
+
+TEST(RegistrationCheckTest, TextsAreBoundedAndPrintable) {
+  for (const std::string& text :
+       {std::string(257, 'x'), std::string("host\nnode died: worker-0"), std::string("\x1b[2J")}) {
+    RegisterRequest request = Of(SERVER_ROLE);
+    request.set_description(text);
+    EXPECT_TRUE(Refused(request)) << text;
+    request = Of(SERVER_ROLE);
+    request.set_zone(text);
+    EXPECT_TRUE(Refused(request)) << text;
+  }
+  RegisterRequest request = Of(SERVER_ROLE);
+  request.set_node(std::string(kMaxNodeNameBytes + 1, 'x'));
+  EXPECT_TRUE(Refused(request));
+}
+
+TEST(RegistrationCheckTest, WhatIsOfAnotherRoleIsRefused) {
+  RegisterRequest request = Of(SERVER_ROLE);
+  request.add_logical_workers(0);
+  EXPECT_TRUE(Refused(request));
+  request = Of(WORKER_ROLE);
+  request.set_address("127.0.0.1:4001");
+  EXPECT_TRUE(Refused(request));
+  request = Of(WORKER_ROLE);
+  request.add_recovered()->set_partition(0);
+  EXPECT_TRUE(Refused(request));
+  request = Of(CLIENT_ROLE);
+  request.set_zone("rack-1");
+  EXPECT_TRUE(Refused(request));
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,40 @@
+#include "scheduler/placement/partition_meter.h"
+
+#include <cmath>
+
+namespace pawl {
+
+void PartitionMeter::Note(uint64_t reporter, const PartitionFigures& figures, MonotonicTime now) {
+  if (figures.partition() >= partitions_.size()) return;
+  Entry& entry = partitions_[figures.partition()];
+  entry.load.parameter_bytes = figures.parameter_bytes();
+  const double passed = Seconds(now - entry.at);
+  const bool goes_on = entry.reporter == reporter && figures.keys_pushed() >= entry.keys_pushed &&
+                       figures.keys_pulled() >= entry.keys_pulled;
+  if (goes_on && passed <= 0) return;
+  if (goes_on) {
+    const double pushed = static_cast<double>(figures.keys_pushed() - entry.keys_pushed) / passed;
+    const double pulled = static_cast<double>(figures.keys_pulled() - entry.keys_pulled) / passed;
+    const double kept = entry.known ? std::exp2(-passed / Seconds(kLoadHalfLife)) : 0;
+    entry.pushed_rate = kept * entry.pushed_rate + (1 - kept) * pushed;
+    entry.pulled_rate = kept * entry.pulled_rate + (1 - kept) * pulled;
+    entry.load.keys_pushed = static_cast<uint64_t>(entry.pushed_rate);
+    entry.load.keys_pulled = static_cast<uint64_t>(entry.pulled_rate);
+    entry.known = true;
+  }
+  entry.reporter = reporter;
+  entry.keys_pushed = figures.keys_pushed();
+  entry.keys_pulled = figures.keys_pulled();
+  entry.at = now;
+}
+
+PartitionLoads PartitionMeter::Loads() const {
+  PartitionLoads loads;
+  for (const Entry& entry : partitions_) {
+    if (!entry.known) return {};
+    loads.push_back(entry.load);
+  }
+  return loads;
+}
+
+}  // namespace pawl

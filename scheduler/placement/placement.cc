@@ -1,0 +1,322 @@
+#include "scheduler/placement/placement.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+
+namespace pawl {
+namespace {
+
+bool Contains(const std::vector<ServerNumber>& servers, ServerNumber server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+bool Erase(ServerNumber server, std::vector<ServerNumber>& servers) {
+  return std::erase(servers, server) > 0;
+}
+
+void Add(ServerNumber server, std::vector<ServerNumber>& servers) {
+  if (!Contains(servers, server)) servers.push_back(server);
+}
+
+void PutSettledFirst(const std::vector<ServerNumber>& unsettled,
+                     std::vector<ServerNumber>& servers) {
+  if (unsettled.empty()) return;
+  std::stable_partition(servers.begin(), servers.end(),
+                        [&](ServerNumber server) { return !Contains(unsettled, server); });
+}
+
+// The servers in sync are other ones from `epoch` on.
+void NoteInSyncChanged(uint64_t epoch, ReplicaSet& set) {
+  set.confirm_since = set.IsUnconfirmed() ? epoch : 0;
+}
+
+// REQUIRES: there is no primary, nor one that yields.
+void ElectPrimary(const std::vector<ServerNumber>& unsettled, uint64_t epoch, ReplicaSet& set) {
+  if (set.backups.empty() && !set.fallbacks.empty()) {
+    PutSettledFirst(unsettled, set.fallbacks);
+    set.backups.push_back(set.fallbacks.front());
+  }
+  if (set.backups.empty()) {
+    set.primary_since = epoch;
+    set.learners.clear();
+    set.leaving = kNoServer;
+    return;
+  }
+  PutSettledFirst(unsettled, set.backups);
+  Promote(set, epoch);
+}
+
+// The server has the partition alone, with nothing in it.
+void Begin(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
+  set = ReplicaSet();
+  set.primary = server;
+  set.primary_since = epoch;
+  set.began = epoch;
+  set.last_in_sync = {server};
+}
+
+}  // namespace
+
+bool ReplicaSet::InSync(ServerNumber server) const {
+  return primary == server || Contains(backups, server);
+}
+
+bool ReplicaSet::Learns(ServerNumber server) const {
+  return std::any_of(learners.begin(), learners.end(),
+                     [&](const Learner& learner) { return learner.server == server; });
+}
+
+bool ReplicaSet::IsUnconfirmed() const {
+  return std::any_of(last_in_sync.begin(), last_in_sync.end(),
+                     [&](ServerNumber server) { return !InSync(server); });
+}
+
+bool ReplicaSet::Waits() const {
+  return primary == kNoServer && yielding == kNoServer && backups.empty();
+}
+
+void Keep(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
+  Add(server, set.keepers);
+  set.keepers_since = epoch;
+}
+
+void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set) {
+  Erase(backup, set.backups);
+  Add(backup, set.fallbacks);
+  Keep(backup, epoch, set);
+  NoteInSyncChanged(epoch, set);
+}
+
+void Promote(ReplicaSet& set, uint64_t epoch) {
+  set.primary = set.backups.front();
+  set.backups.erase(set.backups.begin());
+  Erase(set.primary, set.fallbacks);
+  Erase(set.primary, set.keepers);
+  if (set.yielding != kNoServer && set.yielding != set.primary) {
+    Add(set.yielding, set.fallbacks);
+    Keep(set.yielding, epoch, set);
+  }
+  set.primary_since = epoch;
+  set.yielding = kNoServer;
+  set.leaving = kNoServer;
+  set.learners.clear();
+  NoteInSyncChanged(epoch, set);
+}
+
+void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, uint32_t replicas,
+                Placement& placement) {
+  const size_t count = servers.size();
+  if (replicas < 1 || replicas > count || !placement.partitions.empty()) std::abort();
+  ++placement.epoch;
+  placement.partitions.resize(partitions);
+  for (uint32_t partition = 0; partition < partitions; ++partition) {
+    ReplicaSet& set = placement.partitions[partition];
+    const size_t primary = partition % count;
+    Begin(servers[primary], placement.epoch, set);
+    // The backups of one server's partitions are on all others, so that its load falls to all when
+    // it dies.
+    for (uint32_t i = 0; i + 1 < replicas; ++i) {
+      set.backups.push_back(servers[(primary + 1 + (partition / count + i) % (count - 1)) % count]);
+      set.last_in_sync.push_back(set.backups.back());
+    }
+  }
+}
+
+bool RemoveServers(const std::vector<ServerNumber>& dead,
+                   const std::vector<ServerNumber>& unsettled, Placement& placement) {
+  const uint64_t epoch = placement.epoch + 1;
+  const auto is_dead = [&](ServerNumber server) { return Contains(dead, server); };
+  bool changed = false;
+  for (ReplicaSet& set : placement.partitions) {
+    changed |= std::erase_if(set.learners, [&](const ReplicaSet::Learner& learner) {
+                 return is_dead(learner.server);
+               }) > 0;
+    changed |= std::erase_if(set.fallbacks, is_dead) > 0;
+    if (is_dead(set.leaving)) set.leaving = kNoServer;
+
+    std::vector<ServerNumber> in_sync = set.backups;
+    in_sync.push_back(set.primary);
+    in_sync.push_back(set.yielding);
+    if (std::none_of(in_sync.begin(), in_sync.end(), is_dead)) continue;
+    changed = true;
+    for (const ServerNumber server : in_sync) {
+      if (is_dead(server)) Keep(server, epoch, set);
+    }
+    std::erase_if(set.backups, is_dead);
+    if (is_dead(set.primary)) set.primary = kNoServer;
+    if (is_dead(set.yielding)) set.yielding = kNoServer;
+    if (set.primary != kNoServer) {
+      NoteInSyncChanged(epoch, set);
+    } else if (set.yielding == kNoServer) {
+      ElectPrimary(unsettled, epoch, set);
+    } else if (set.backups.empty()) {
+      // It may still serve: no other server can be the primary.
+      set.backups.push_back(set.yielding);
+      Promote(set, epoch);
+    } else {
+      PutSettledFirst(unsettled, set.backups);
+    }
+  }
+  if (changed) placement.epoch = epoch;
+  return changed;
+}
+
+Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered,
+                       bool nothing_yet, Placement& placement) {
+  Recovery recovery;
+  const uint64_t epoch = placement.epoch + 1;
+  for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
+    ReplicaSet& set = placement.partitions[partition];
+    const bool has = std::binary_search(recovered.begin(), recovered.end(), partition);
+    if (!has) Erase(server, set.keepers);
+    if (!Contains(set.last_in_sync, server)) continue;
+    recovery.changed = true;
+    if (has) {
+      Add(server, set.fallbacks);
+      if (set.Waits()) ElectPrimary({}, epoch, set);
+      continue;
+    }
+    // It still has everything that was acknowledged: nothing.
+    if (nothing_yet) continue;
+    Erase(server, set.last_in_sync);
+    if (!set.IsUnconfirmed()) set.confirm_since = 0;
+    if (set.last_in_sync.empty()) recovery.lost.push_back(partition);
+  }
+  if (recovery.changed) placement.epoch = epoch;
+  return recovery;
+}
+
+bool BeginAnew(const std::vector<ServerNumber>& servers, bool on_any, Placement& placement) {
+  const uint64_t epoch = placement.epoch + 1;
+  bool changed = false;
+  for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
+    ReplicaSet& set = placement.partitions[partition];
+    if (!set.Waits()) continue;
+    std::vector<ServerNumber> candidates = servers;
+    if (!on_any)
+      std::erase_if(candidates,
+                    [&](ServerNumber server) { return !Contains(set.last_in_sync, server); });
+    if (candidates.empty()) continue;
+    Begin(candidates[partition % candidates.size()], epoch, set);
+    changed = true;
+  }
+  if (changed) placement.epoch = epoch;
+  return changed;
+}
+
+bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner,
+              uint64_t adopted_epoch, Placement& placement) {
+  if (partition >= placement.partitions.size()) return false;
+  ReplicaSet& set = placement.partitions[partition];
+  if (set.primary != primary) return false;
+  const auto it =
+      std::find_if(set.learners.begin(), set.learners.end(),
+                   [&](const ReplicaSet::Learner& other) { return other.server == learner; });
+  // A report by an older routing may speak of a time before the learner was one.
+  if (it == set.learners.end() || adopted_epoch < it->since) return false;
+  set.learners.erase(it);
+  set.backups.push_back(learner);
+  Add(learner, set.last_in_sync);
+  Erase(learner, set.fallbacks);
+  Erase(learner, set.keepers);
+  if (!set.IsUnconfirmed()) set.confirm_since = 0;
+  ++placement.epoch;
+  return true;
+}
+
+std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent,
+                                  uint64_t adopted_epoch, Placement& placement) {
+  const uint64_t epoch = placement.epoch + 1;
+  std::set<ServerNumber> dropped;
+  for (ReplicaSet& set : placement.partitions) {
+    if (set.primary != primary || adopted_epoch < set.primary_since) continue;
+    for (const ServerNumber server : silent) {
+      if (Contains(set.backups, server)) {
+        dropped.insert(server);
+        LeaveInSync(server, epoch, set);
+      }
+      if (std::erase_if(set.learners, [&](const ReplicaSet::Learner& learner) {
+            return learner.server == server;
+          }) > 0) {
+        dropped.insert(server);
+      }
+    }
+    if (silent.contains(set.leaving)) set.leaving = kNoServer;
+  }
+  if (!dropped.empty()) placement.epoch = epoch;
+  return dropped;
+}
+
+Confirmation Confirm(ServerNumber server, uint64_t epoch, uint32_t min_in_sync,
+                     Placement& placement) {
+  Confirmation confirmation;
+  for (ReplicaSet& set : placement.partitions) {
+    if (set.primary != server || !set.IsUnconfirmed()) continue;
+    if (set.confirm_since > epoch || set.in_sync() < min_in_sync) {
+      confirmation.complete = false;
+      continue;
+    }
+    std::erase_if(set.last_in_sync, [&](ServerNumber other) { return !set.InSync(other); });
+    set.fallbacks.clear();
+    confirmation.changed = true;
+  }
+  return confirmation;
+}
+
+bool ReleaseKeepers(const std::vector<PlacementServer>& servers, uint32_t replicas,
+                    Placement& placement) {
+  const auto acts_by = [&](ServerNumber number, uint64_t epoch) {
+    return std::any_of(servers.begin(), servers.end(), [&](const PlacementServer& server) {
+      return server.number == number && server.adopted_epoch >= epoch;
+    });
+  };
+  bool changed = false;
+  for (ReplicaSet& set : placement.partitions) {
+    if (set.primary == kNoServer || set.IsUnconfirmed()) continue;
+    changed |= set.confirm_since != 0;
+    set.confirm_since = 0;
+    if (set.keepers.empty() || set.in_sync() < replicas) continue;
+    if (!std::all_of(set.last_in_sync.begin(), set.last_in_sync.end(),
+                     [&](ServerNumber server) { return acts_by(server, set.keepers_since); })) {
+      continue;
+    }
+    set.keepers.clear();
+    changed = true;
+  }
+  if (changed) ++placement.epoch;
+  return changed;
+}
+
+KeptReplicas KeptBy(ServerNumber server, const Placement& placement) {
+  KeptReplicas kept;
+  for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
+    const ReplicaSet& set = placement.partitions[partition];
+    if (!Contains(set.keepers, server)) continue;
+    kept.partitions.push_back(partition);
+    if (Contains(set.last_in_sync, server)) kept.needed.push_back(partition);
+  }
+  return kept;
+}
+
+std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement& placement) {
+  std::vector<uint32_t> lost;
+  bool changed = false;
+  for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
+    ReplicaSet& set = placement.partitions[partition];
+    if (!Contains(set.keepers, server)) continue;
+    if (Contains(set.last_in_sync, server)) {
+      if (!needed) continue;
+      Erase(server, set.last_in_sync);
+      Erase(server, set.fallbacks);
+      if (!set.IsUnconfirmed()) set.confirm_since = 0;
+      if (set.last_in_sync.empty()) lost.push_back(partition);
+    }
+    Erase(server, set.keepers);
+    changed = true;
+  }
+  if (changed) ++placement.epoch;
+  return lost;
+}
+
+}  // namespace pawl

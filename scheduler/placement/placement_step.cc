@@ -1,0 +1,222 @@
+#include "scheduler/placement/placement_step.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <map>
+
+namespace pawl {
+namespace {
+
+bool Contains(const std::vector<ServerNumber>& servers, ServerNumber server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+// One step's view of who has how much to do.
+class Stepper {
+ public:
+  Stepper(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
+          const SilentPairs& silent, Placement& placement)
+      : target_(target), silent_(silent), placement_(placement), epoch_(placement.epoch + 1) {
+    for (const PlacementServer& server : servers) {
+      standings_[server.number] = {
+          .draining = server.draining, .settled = server.settled, .writes = server.writes};
+    }
+    for (const ReplicaSet& set : placement.partitions) {
+      handovers_ += set.yielding != kNoServer;
+      for (const ReplicaSet::Learner& learner : set.learners) {
+        ++At(learner.server).learns;
+        if (set.primary != kNoServer) ++At(set.primary).feeds;
+      }
+    }
+  }
+
+  bool Step() {
+    for (ReplicaSet& set : placement_.partitions) {
+      if (set.primary != kNoServer) LeaveUnwritable(set);
+    }
+    for (size_t p = 0; p < placement_.partitions.size(); ++p) {
+      ReplicaSet& set = placement_.partitions[p];
+      const std::vector<ServerNumber>& wanted = target_.partitions[p];
+      if (set.primary == kNoServer || wanted.empty()) continue;
+      DropLearners(set, wanted);
+      DropReplicas(set, wanted);
+    }
+    // Each kind waits until all of the kind before have begun.
+    for (const Urgency urgency : {Urgency::kRepair, Urgency::kDrain, Urgency::kBalance}) {
+      bool all_begun = true;
+      for (size_t p = 0; p < placement_.partitions.size(); ++p) {
+        ReplicaSet& set = placement_.partitions[p];
+        const std::vector<ServerNumber>& wanted = target_.partitions[p];
+        if (set.primary == kNoServer || wanted.empty() || UrgencyOf(set, wanted) != urgency)
+          continue;
+        all_begun = AddLearners(set, wanted) && all_begun;
+      }
+      if (!all_begun) break;
+    }
+    return changed_;
+  }
+
+ private:
+  enum class Urgency { kRepair, kDrain, kBalance };
+  struct Standing {
+    bool draining = false;
+    bool settled = true;
+    bool writes = true;
+    uint32_t learns = 0;
+    // Learners whose primary it is.
+    uint32_t feeds = 0;
+  };
+
+  Standing& At(ServerNumber server) {
+    const auto it = standings_.find(server);
+    if (it == standings_.end()) std::abort();
+    return it->second;
+  }
+
+  static bool AllInSync(const ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
+    return std::all_of(wanted.begin(), wanted.end(),
+                       [&](ServerNumber server) { return set.InSync(server); });
+  }
+
+  Urgency UrgencyOf(const ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
+    if (1 + set.backups.size() < wanted.size()) return Urgency::kRepair;
+    const bool drains = At(set.primary).draining ||
+                        std::any_of(set.backups.begin(), set.backups.end(),
+                                    [&](ServerNumber server) { return At(server).draining; });
+    return drains ? Urgency::kDrain : Urgency::kBalance;
+  }
+
+  void LeaveUnwritable(ReplicaSet& set) {
+    const auto writes = [&](ServerNumber server) { return At(server).writes; };
+    if (At(set.primary).writes) {
+      for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
+        if (writes(backup)) continue;
+        LeaveInSync(backup, epoch_, set);
+        changed_ = true;
+      }
+      return;
+    }
+    const auto successor = std::find_if(set.backups.begin(), set.backups.end(), writes);
+    if (successor == set.backups.end() || handovers_ >= kMaxHandovers) return;
+    HandOver(successor, set);
+  }
+
+  // REQUIRES: fewer than kMaxHandovers do.
+  void HandOver(std::vector<ServerNumber>::iterator successor, ReplicaSet& set) {
+    std::iter_swap(set.backups.begin(), successor);
+    set.yielding = set.primary;
+    set.primary = kNoServer;
+    set.primary_since = epoch_;
+    set.leaving = kNoServer;
+    ++handovers_;
+    changed_ = true;
+  }
+
+  void DropLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
+    for (size_t i = set.learners.size(); i-- > 0;) {
+      const ServerNumber server = set.learners[i].server;
+      if (Contains(wanted, server)) continue;
+      --At(server).learns;
+      --At(set.primary).feeds;
+      set.learners.erase(set.learners.begin() + static_cast<std::ptrdiff_t>(i));
+      changed_ = true;
+    }
+    if (!set.InSync(set.leaving) || Contains(wanted, set.leaving)) set.leaving = kNoServer;
+  }
+
+  // Once all that are wanted are in sync, the others go, and the primary is who is to be it.
+  void DropReplicas(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
+    if (!AllInSync(set, wanted)) return;
+    for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
+      if (Contains(wanted, backup)) continue;
+      if (backup == set.leaving) set.leaving = kNoServer;
+      // Until the primary confirms: it may be dead, with its disk, and not yet known to be.
+      LeaveInSync(backup, epoch_, set);
+      changed_ = true;
+    }
+    if (Contains(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
+    // Meanwhile nobody would serve the partition; the primary that it has does.
+    if (!At(wanted.front()).settled) return;
+    HandOver(std::find(set.backups.begin(), set.backups.end(), wanted.front()), set);
+  }
+
+  // Whether all that are wanted are in sync or learn.
+  bool AddLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
+    bool all = true;
+    for (const ServerNumber server : wanted) {
+      if (set.InSync(server) || set.Learns(server) || silent_.contains({set.primary, server}))
+        continue;
+      if (At(set.primary).feeds >= kMaxLearnersPerServer ||
+          At(server).learns >= kMaxLearnersPerServer) {
+        all = false;
+        continue;
+      }
+      ++At(set.primary).feeds;
+      ++At(server).learns;
+      set.learners.push_back({server, epoch_});
+      changed_ = true;
+    }
+    // Whoever goes on from here is to know whose place they take.
+    if (set.learners.empty() || set.leaving != kNoServer) return all;
+    const auto goes = [&](ServerNumber server) {
+      return !At(server).draining && !Contains(wanted, server);
+    };
+    if (goes(set.primary)) set.leaving = set.primary;
+    for (const ServerNumber backup : set.backups) {
+      if (goes(backup)) set.leaving = backup;
+    }
+    return all;
+  }
+
+  const PlacementTarget& target_;
+  const SilentPairs& silent_;
+  Placement& placement_;
+  const uint64_t epoch_;
+  std::map<ServerNumber, Standing> standings_;
+  uint32_t handovers_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& placement) {
+  bool changed = false;
+  for (ReplicaSet& set : placement.partitions) {
+    if (set.primary != kNoServer || set.yielding == kNoServer || set.backups.empty()) continue;
+    const auto former =
+        std::find_if(servers.begin(), servers.end(),
+                     [&](const PlacementServer& server) { return server.number == set.yielding; });
+    if (former != servers.end() && former->adopted_epoch < set.primary_since) continue;
+    Promote(set, placement.epoch + 1);
+    changed = true;
+  }
+  if (changed) ++placement.epoch;
+  return changed;
+}
+
+bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
+                 const SilentPairs& silent, Placement& placement) {
+  const bool changed = Stepper(target, servers, silent, placement).Step();
+  if (changed) ++placement.epoch;
+  return changed;
+}
+
+MovesLeft LeftToMove(const PlacementTarget& target, const Placement& placement) {
+  MovesLeft left;
+  for (uint32_t p = 0; p < placement.partitions.size(); ++p) {
+    const ReplicaSet& set = placement.partitions[p];
+    left.handovers += set.yielding != kNoServer;
+    left.under_way += static_cast<uint32_t>(set.learners.size());
+    if (p >= target.partitions.size() || target.partitions[p].empty()) continue;
+    for (const ServerNumber server : target.partitions[p]) {
+      if (set.InSync(server)) continue;
+      left.partitions.push_back(p);
+      left.servers.push_back(server);
+    }
+    left.handovers += set.primary != kNoServer && !Contains(target.partitions[p], set.primary);
+  }
+  return left;
+}
+
+}  // namespace pawl

@@ -1,0 +1,576 @@
+#include "scheduler/placement/placement_target.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "scheduler/placement/placement_step.h"
+#include "scheduler/placement/replica_quotas.h"
+
+namespace pawl {
+namespace {
+
+std::vector<PlacementServer> Servers(int count, int zones = 1) {
+  std::vector<PlacementServer> servers;
+  for (int i = 0; i < count; ++i) {
+    servers.push_back(
+        {.number = static_cast<ServerNumber>(i), .zone = absl::StrCat("zone-", i % zones)});
+  }
+  return servers;
+}
+
+void Apply(const PlacementTarget& target, Placement& placement) {
+  ++placement.epoch;
+  for (size_t p = 0; p < target.partitions.size(); ++p) {
+    if (target.partitions[p].empty()) continue;
+    ReplicaSet set;
+    set.primary = target.partitions[p][0];
+    set.primary_since = 1;
+    set.backups.assign(target.partitions[p].begin() + 1, target.partitions[p].end());
+    placement.partitions[p] = set;
+  }
+}
+
+// Replicas that a server of the target has and has not in the placement.
+int Copies(const PlacementTarget& target, const Placement& placement) {
+  int copies = 0;
+  for (size_t p = 0; p < target.partitions.size(); ++p) {
+    for (const ServerNumber server : target.partitions[p])
+      copies += !placement.partitions[p].InSync(server);
+  }
+  return copies;
+}
+
+std::map<ServerNumber, double> Sums(const PlacementTarget& target,
+                                    const std::vector<PlacementServer>& servers,
+                                    const std::vector<double>& weights) {
+  std::map<ServerNumber, double> sums;
+  for (const PlacementServer& server : servers) {
+    if (!server.draining) sums[server.number] = 0;
+  }
+  for (size_t p = 0; p < target.partitions.size(); ++p) {
+    for (const ServerNumber server : target.partitions[p]) sums[server] += weights[p];
+  }
+  return sums;
+}
+
+struct Cluster {
+  std::vector<PlacementServer> servers;
+  uint32_t replicas = 1;
+  Placement placement;
+
+  size_t eligible() const {
+    return static_cast<size_t>(
+        std::count_if(servers.begin(), servers.end(), [](const auto& s) { return !s.draining; }));
+  }
+  uint32_t wanted() const {
+    return std::min<uint32_t>(replicas, static_cast<uint32_t>(eligible()));
+  }
+};
+
+// What any placement that is as even has to copy at least: each server up to its quota, each
+// partition up to the replicas and zones that it lacks.
+struct Needs {
+  std::map<ServerNumber, double> quotas;
+  std::map<std::string, uint32_t> zone;
+  std::vector<ZoneBounds> bounds;
+  int copies = 0;
+};
+
+Needs NeedsOf(const Cluster& cluster) {
+  Needs needs;
+  std::vector<uint32_t> servers_in_zone;
+  std::vector<QuotaServer> quota_servers;
+  const auto placed = static_cast<double>(
+      std::count_if(cluster.placement.partitions.begin(), cluster.placement.partitions.end(),
+                    [](const ReplicaSet& set) { return set.primary != kNoServer; }));
+  for (const PlacementServer& server : cluster.servers) {
+    if (server.draining) continue;
+    const uint32_t zone = needs.zone.emplace(server.zone, needs.zone.size()).first->second;
+    servers_in_zone.resize(needs.zone.size());
+    ++servers_in_zone[zone];
+    quota_servers.push_back({zone, placed});
+  }
+  needs.bounds = SpreadOverZones(servers_in_zone, cluster.wanted());
+  const std::vector<double> quotas =
+      ShareOut(placed * cluster.wanted(), quota_servers, needs.bounds, placed);
+  std::map<ServerNumber, std::string> zone_of;
+  size_t i = 0;
+  for (const PlacementServer& server : cluster.servers) {
+    if (server.draining) continue;
+    needs.quotas[server.number] = quotas[i++];
+    zone_of[server.number] = server.zone;
+  }
+  int by_partition = 0;
+  std::map<ServerNumber, double> has;
+  for (const ReplicaSet& set : cluster.placement.partitions) {
+    if (set.primary == kNoServer) continue;
+    std::vector<uint32_t> here(needs.bounds.size());
+    std::vector<ServerNumber> members = set.backups;
+    members.push_back(set.primary);
+    uint32_t stay = 0;
+    for (const ServerNumber member : members) {
+      if (!zone_of.contains(member)) continue;
+      ++has[member];
+      const uint32_t zone = needs.zone[zone_of[member]];
+      if (here[zone]++ < needs.bounds[zone].most) ++stay;
+    }
+    by_partition +=
+        static_cast<int>(cluster.wanted()) - static_cast<int>(std::min(stay, cluster.wanted()));
+  }
+  double too_few = 0;
+  for (const auto& [server, quota] : needs.quotas)
+    too_few += std::max(0.0, std::floor(quota + 1e-6) - has[server]);
+  needs.copies = std::max(by_partition, static_cast<int>(too_few));
+  return needs;
+}
+
+// The cheapest flow from node 0 to the last one.
+class Flow {
+ public:
+  explicit Flow(int nodes) : out_(static_cast<size_t>(nodes)) {}
+  void Add(int from, int to, int room, int64_t cost) {
+    out_[static_cast<size_t>(from)].push_back(static_cast<int>(arcs_.size()));
+    arcs_.push_back({to, room, cost});
+    out_[static_cast<size_t>(to)].push_back(static_cast<int>(arcs_.size()));
+    arcs_.push_back({from, 0, -cost});
+  }
+  // The cost of `amount`, one after the other along the cheapest ways.
+  int64_t Cost(int amount) {
+    int64_t total = 0;
+    for (; amount > 0; --amount) {
+      std::vector<int64_t> cost(out_.size(), INT64_MAX);
+      std::vector<int> by(out_.size(), -1);
+      std::vector<bool> queued(out_.size());
+      std::deque<int> queue = {0};
+      cost[0] = 0;
+      while (!queue.empty()) {
+        const auto at = static_cast<size_t>(queue.front());
+        queue.pop_front();
+        queued[at] = false;
+        for (const int arc : out_[at]) {
+          const Arc& a = arcs_[static_cast<size_t>(arc)];
+          const auto to = static_cast<size_t>(a.to);
+          if (a.room == 0 || cost[at] + a.cost >= cost[to]) continue;
+          cost[to] = cost[at] + a.cost;
+          by[to] = arc;
+          if (!queued[to]) queue.push_back(a.to);
+          queued[to] = true;
+        }
+      }
+      if (by.back() < 0) std::abort();
+      total += cost.back();
+      for (int at = static_cast<int>(out_.size()) - 1; at != 0;) {
+        const int arc = by[static_cast<size_t>(at)];
+        --arcs_[static_cast<size_t>(arc)].room;
+        ++arcs_[static_cast<size_t>(arc ^ 1)].room;
+        at = arcs_[static_cast<size_t>(arc ^ 1)].to;
+      }
+    }
+    return total;
+  }
+
+ private:
+  struct Arc {
+    int to;
+    int room;
+    int64_t cost;
+  };
+  std::vector<Arc> arcs_;
+  std::vector<std::vector<int>> out_;
+};
+
+// The fewest copies with which all is as it is to be, exactly.
+int FewestCopies(const Cluster& cluster, const Needs& needs) {
+  // What must be used is so much cheaper that it is.
+  constexpr int64_t kMust = -1000000;
+  const int parts = static_cast<int>(cluster.placement.partitions.size());
+  const int zones = static_cast<int>(needs.bounds.size());
+  std::vector<const PlacementServer*> eligible;
+  for (const PlacementServer& server : cluster.servers) {
+    if (!server.draining) eligible.push_back(&server);
+  }
+  const int servers = static_cast<int>(eligible.size());
+  const auto part = [&](int p) { return 1 + p; };
+  const auto in_zone = [&](int p, int zone) { return 1 + parts + p * zones + zone; };
+  const auto server_node = [&](int s) { return 1 + parts + parts * zones + s; };
+  const int sink = server_node(servers);
+  Flow flow(sink + 1);
+  int amount = 0;
+  int64_t musts = 0;
+  for (int p = 0; p < parts; ++p) {
+    const ReplicaSet& set = cluster.placement.partitions[static_cast<size_t>(p)];
+    if (set.primary == kNoServer) continue;
+    const int wanted = static_cast<int>(cluster.wanted());
+    amount += wanted;
+    flow.Add(0, part(p), wanted, 0);
+    for (int zone = 0; zone < zones; ++zone) {
+      const ZoneBounds& bounds = needs.bounds[static_cast<size_t>(zone)];
+      flow.Add(part(p), in_zone(p, zone), static_cast<int>(bounds.least), kMust);
+      flow.Add(part(p), in_zone(p, zone), static_cast<int>(bounds.most - bounds.least), 0);
+      musts += bounds.least;
+    }
+    for (int s = 0; s < servers; ++s) {
+      const PlacementServer& server = *eligible[static_cast<size_t>(s)];
+      flow.Add(in_zone(p, static_cast<int>(needs.zone.at(server.zone))), server_node(s), 1,
+               set.InSync(server.number) ? 0 : 1);
+    }
+  }
+  for (int s = 0; s < servers; ++s) {
+    const double quota = needs.quotas.at(eligible[static_cast<size_t>(s)]->number);
+    const int low = static_cast<int>(std::floor(quota + 1e-6));
+    flow.Add(server_node(s), sink, low, kMust);
+    flow.Add(server_node(s), sink, static_cast<int>(std::ceil(quota - 1e-6)) - low, 0);
+    musts += low;
+  }
+  return static_cast<int>(flow.Cost(amount) - musts * kMust);
+}
+
+Cluster RandomCluster(std::mt19937& random) {
+  const auto between = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  Cluster cluster;
+  const int count = between(1, 20);
+  const int zones = between(1, 5);
+  cluster.replicas = static_cast<uint32_t>(between(1, 4));
+  // Zones of any size.
+  for (int i = 0; i < count; ++i) {
+    cluster.servers.push_back({.number = static_cast<ServerNumber>(i * 3),
+                               .zone = absl::StrCat("zone-", between(1, zones))});
+  }
+  PlaceFirstInZones(cluster.servers, static_cast<uint32_t>(between(1, 300)), cluster.wanted(),
+                    cluster.placement);
+  // What has happened since.
+  for (int event = between(0, 4); event > 0; --event) {
+    switch (between(0, 3)) {
+      case 0:
+        if (cluster.eligible() < 2) break;
+        cluster
+            .servers[static_cast<size_t>(between(0, static_cast<int>(cluster.servers.size()) - 1))]
+            .draining = true;
+        break;
+      case 1: {
+        if (cluster.servers.size() < 2) break;
+        const auto dead =
+            static_cast<size_t>(between(0, static_cast<int>(cluster.servers.size()) - 1));
+        RemoveServers({cluster.servers[dead].number}, {}, cluster.placement);
+        cluster.servers.erase(cluster.servers.begin() + static_cast<std::ptrdiff_t>(dead));
+        break;
+      }
+      default:
+        cluster.servers.push_back({.number = cluster.servers.back().number + 1,
+                                   .zone = absl::StrCat("zone-", between(1, zones))});
+    }
+    if (cluster.eligible() == 0) cluster.servers[0].draining = false;
+  }
+  return cluster;
+}
+
+TEST(PlacementTargetTest, OverThousandsOfClustersItIsEvenInAllZonesWithTheFewestMoves) {
+  int total_copies = 0;
+  int total_needed = 0;
+  for (uint32_t seed = 1; seed <= 3000; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    Cluster cluster = RandomCluster(random);
+    const Needs needs = NeedsOf(cluster);
+    const PlacementTarget target =
+        ComputeTarget(cluster.servers, cluster.replicas, {}, cluster.placement);
+    std::map<ServerNumber, std::string> zone_of;
+    for (const PlacementServer& server : cluster.servers) {
+      if (!server.draining) zone_of[server.number] = server.zone;
+    }
+    for (size_t p = 0; p < target.partitions.size(); ++p) {
+      const std::vector<ServerNumber>& members = target.partitions[p];
+      if (cluster.placement.partitions[p].primary == kNoServer) {
+        ASSERT_TRUE(members.empty());
+        continue;
+      }
+      ASSERT_EQ(members.size(), cluster.wanted());
+      ASSERT_EQ(std::set<ServerNumber>(members.begin(), members.end()).size(), members.size())
+          << "twice on one server";
+      std::vector<uint32_t> here(needs.bounds.size());
+      for (const ServerNumber member : members) {
+        ASSERT_TRUE(zone_of.contains(member));
+        ++here[needs.zone.at(zone_of[member])];
+      }
+      for (size_t zone = 0; zone < here.size(); ++zone) {
+        ASSERT_GE(here[zone], needs.bounds[zone].least);
+        ASSERT_LE(here[zone], needs.bounds[zone].most);
+      }
+    }
+    const std::vector<double> ones(target.partitions.size(), 1.0);
+    for (const auto& [server, load] : Sums(target, cluster.servers, ones)) {
+      ASSERT_GE(load, std::floor(needs.quotas.at(server) + 1e-6)) << "server " << server;
+      ASSERT_LE(load, std::ceil(needs.quotas.at(server) - 1e-6)) << "server " << server;
+    }
+    const int copies = Copies(target, cluster.placement);
+    // The exact minimum takes longer to find.
+    const int fewest = copies <= needs.copies * 1.1 ? needs.copies : FewestCopies(cluster, needs);
+    ASSERT_GE(copies, fewest);
+    ASSERT_LE(copies, fewest * 1.1 + 2);
+    total_copies += copies;
+    total_needed += fewest;
+    Placement after = cluster.placement;
+    Apply(target, after);
+    ASSERT_EQ(ComputeTarget(cluster.servers, cluster.replicas, {}, after).partitions,
+              target.partitions)
+        << "the target itself is not the end";
+  }
+  EXPECT_LE(total_copies, total_needed * 1.01);
+  RecordProperty("copies", total_copies);
+  RecordProperty("needed", total_needed);
+}
+
+TEST(PlacementTargetTest, OnTheWayNothingIsCopiedThatIsNotInTheTarget) {
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    Cluster cluster = RandomCluster(random);
+    const int expected = Copies(
+        ComputeTarget(cluster.servers, cluster.replicas, {}, cluster.placement), cluster.placement);
+    int copied = 0;
+    int steps = 0;
+    for (bool changed = true; changed; ++steps) {
+      ASSERT_LT(steps, 5000) << "it does not end";
+      for (PlacementServer& server : cluster.servers)
+        server.adopted_epoch = cluster.placement.epoch;
+      changed = CompleteHandovers(cluster.servers, cluster.placement);
+      // Decided anew at each step, as after a restart.
+      changed |=
+          StepTowards(ComputeTarget(cluster.servers, cluster.replicas, {}, cluster.placement),
+                      cluster.servers, {}, cluster.placement);
+      for (uint32_t p = 0; p < cluster.placement.partitions.size(); ++p) {
+        const ReplicaSet set = cluster.placement.partitions[p];
+        for (const ReplicaSet::Learner& learner : set.learners) {
+          if (random() % 2 == 0) continue;
+          const bool caught_up =
+              CaughtUp(p, set.primary, learner.server, cluster.placement.epoch, cluster.placement);
+          copied += caught_up;
+          changed |= caught_up;
+        }
+        changed |= !set.learners.empty();
+      }
+    }
+    ASSERT_LE(copied, expected * 1.1 + 2);
+  }
+}
+
+TEST(PlacementTargetTest, ThreeServersGrowToFiveAndShrinkToTwoWithTheLeastCopying) {
+  for (const uint32_t replicas : {1u, 2u}) {
+    Cluster cluster{Servers(3), replicas, {}};
+    PlaceFirst({0, 1, 2}, 256, replicas, cluster.placement);
+    cluster.servers = Servers(5);
+    PlacementTarget target = ComputeTarget(cluster.servers, replicas, {}, cluster.placement);
+    EXPECT_EQ(Copies(target, cluster.placement), static_cast<int>(2 * (256 * replicas / 5)))
+        << replicas;
+    Apply(target, cluster.placement);
+    for (size_t i = 2; i < 5; ++i) cluster.servers[i].draining = true;
+    int lost = 0;
+    for (const auto& [server, load] :
+         Sums(target, cluster.servers, std::vector<double>(256, 1.0))) {
+      lost += server >= 2 ? static_cast<int>(load) : 0;
+    }
+    target = ComputeTarget(cluster.servers, replicas, {}, cluster.placement);
+    EXPECT_EQ(Copies(target, cluster.placement), lost) << replicas;
+  }
+}
+
+TEST(PlacementTargetTest, ReplicasAreInDifferentZonesAndTheSmallZoneIsFull) {
+  std::vector<PlacementServer> servers = {{.number = 0, .zone = "a"},
+                                          {.number = 1, .zone = "b"},
+                                          {.number = 2, .zone = "b"},
+                                          {.number = 3, .zone = "b"}};
+  Placement placement;
+  PlaceFirstInZones(servers, 60, 2, placement);
+  const PlacementTarget target = ComputeTarget(servers, 2, {}, placement);
+  EXPECT_EQ(Copies(target, placement), 0);
+  EXPECT_EQ(target.sharing_a_zone, 0u);
+  const auto loads = Sums(target, servers, std::vector<double>(60, 1.0));
+  EXPECT_EQ(loads.at(0), 60);
+  for (ServerNumber server = 1; server < 4; ++server) EXPECT_EQ(loads.at(server), 20);
+}
+
+TEST(PlacementTargetTest, WithTooFewZonesItSaysHowManyShareOne) {
+  const std::vector<PlacementServer> servers = Servers(4, 2);
+  Placement placement;
+  PlaceFirstInZones(servers, 10, 3, placement);
+  EXPECT_EQ(ComputeTarget(servers, 3, {}, placement).sharing_a_zone, 10u);
+  EXPECT_EQ(ComputeTarget(Servers(4, 1), 3, {}, placement).sharing_a_zone, 0u)
+      << "one zone is none";
+}
+
+PartitionLoads Alike(size_t partitions) {
+  return PartitionLoads(partitions, {1 << 20, 1000, 1000});
+}
+
+std::vector<double> Keys(const PartitionLoads& loads) {
+  std::vector<double> keys;
+  for (const PartitionLoad& load : loads)
+    keys.push_back(static_cast<double>(load.keys_pushed + load.keys_pulled));
+  return keys;
+}
+
+TEST(PlacementTargetTest, OtherPartitionsMoveAwayFromTheServerOfAHotOne) {
+  const std::vector<PlacementServer> servers = Servers(4);
+  Placement placement;
+  PlaceFirst({0, 1, 2, 3}, 256, 1, placement);
+  PartitionLoads loads = Alike(256);
+  // A fifth of all.
+  loads[5].keys_pulled = 128000 - 1000;
+  const std::vector<double> keys = Keys(loads);
+  double total = 0;
+  for (const double k : keys) total += k;
+  Placement after = placement;
+  const PlacementTarget target = ComputeTarget(servers, 1, loads, placement);
+  EXPECT_EQ(target.partitions[5].front(), 1u) << "the hot one itself stays";
+  for (const auto& [server, sum] : Sums(target, servers, keys))
+    EXPECT_NEAR(sum, total / 4, total / 4 * 0.1) << server;
+  EXPECT_LT(Imbalance(servers, loads, target), 1.4);
+  Apply(target, after);
+  EXPECT_EQ(ComputeTarget(servers, 1, loads, after).partitions, target.partitions);
+}
+
+TEST(PlacementTargetTest, TwoHotPartitionsAreNotOnOneServer) {
+  const std::vector<PlacementServer> servers = Servers(4);
+  Placement placement;
+  PlaceFirst({0, 1, 2, 3}, 256, 1, placement);
+  PartitionLoads loads = Alike(256);
+  loads[4].keys_pushed = loads[8].keys_pushed = 60000;
+  const PlacementTarget target = ComputeTarget(servers, 1, loads, placement);
+  EXPECT_NE(target.partitions[4].front(), target.partitions[8].front());
+  EXPECT_LT(Imbalance(servers, loads, target), 1.4);
+}
+
+TEST(PlacementTargetTest, BytesAndKeysDifferByATenthAtMost) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    const int count = 2 + static_cast<int>(random() % 9);
+    const auto replicas = static_cast<uint32_t>(1 + random() % std::min(3, count));
+    std::vector<PlacementServer> servers = Servers(count);
+    std::vector<ServerNumber> numbers;
+    for (const PlacementServer& server : servers) numbers.push_back(server.number);
+    Placement placement;
+    PlaceFirst(numbers, 256, replicas, placement);
+    PartitionLoads loads(256);
+    std::lognormal_distribution<double> some(0, 0.6);
+    std::vector<double> bytes;
+    std::vector<double> keys;
+    for (PartitionLoad& load : loads) {
+      load.parameter_bytes = static_cast<uint64_t>(some(random) * (1 << 20));
+      load.keys_pushed = static_cast<uint64_t>(some(random) * 1000);
+      bytes.push_back(static_cast<double>(load.parameter_bytes));
+      keys.push_back(static_cast<double>(load.keys_pushed));
+    }
+    const PlacementTarget target = ComputeTarget(servers, replicas, loads, placement);
+    for (const std::vector<double>& weights : {bytes, keys}) {
+      double mean = 0;
+      double largest = 0;
+      for (const double weight : weights) {
+        mean += weight * replicas / count;
+        largest = std::max(largest, weight);
+      }
+      for (const auto& [server, sum] : Sums(target, servers, weights)) {
+        ASSERT_NEAR(sum, mean, std::max(largest, mean * 0.11)) << "server " << server;
+      }
+    }
+    Placement after = placement;
+    Apply(target, after);
+    ASSERT_EQ(ComputeTarget(servers, replicas, loads, after).partitions, target.partitions);
+  }
+}
+
+// Those that a joiner gets are chosen so that nothing else need be copied to make the servers
+// equal.
+TEST(PlacementTargetTest, WhatAJoinerGetsMakesTheServersEqual) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    const int count = 2 + static_cast<int>(random() % 4);
+    const auto replicas = static_cast<uint32_t>(1 + random() % 2);
+    PartitionLoads loads(64);
+    std::lognormal_distribution<double> some(0, 0.3);
+    for (PartitionLoad& load : loads) {
+      load.parameter_bytes = static_cast<uint64_t>(some(random) * (4 << 20));
+      load.keys_pushed = static_cast<uint64_t>(some(random) * 10000);
+    }
+    std::vector<ServerNumber> numbers;
+    for (const PlacementServer& server : Servers(count)) numbers.push_back(server.number);
+    Placement placement;
+    PlaceFirst(numbers, 64, replicas, placement);
+    Apply(ComputeTarget(Servers(count), replicas, loads, placement), placement);
+    const PlacementTarget target = ComputeTarget(Servers(count + 1), replicas, loads, placement);
+    const int share = static_cast<int>(64 * replicas) / (count + 1);
+    EXPECT_LE(Copies(target, placement), share + share / 10 + 1);
+  }
+}
+
+TEST(PlacementTargetTest, SmallTablesAreNotWorthAMove) {
+  const std::vector<PlacementServer> servers = Servers(4);
+  Placement placement;
+  PlaceFirst({0, 1, 2, 3}, 256, 2, placement);
+  const PlacementTarget before = ComputeTarget(servers, 2, {}, placement);
+  PartitionLoads loads(256, {100, 1, 1});
+  loads[3] = {5000, 300, 300};
+  EXPECT_EQ(ComputeTarget(servers, 2, loads, placement).partitions, before.partitions);
+}
+
+TEST(PlacementTargetTest, PrimaryOfAHotPartitionIsSwappedWhereItsServerHasAnother) {
+  const std::vector<PlacementServer> servers = Servers(2);
+  Placement placement;
+  PlaceFirst({0, 1}, 64, 2, placement);
+  PartitionLoads loads(64, {1 << 20, 10, 1000});
+  // Both with server 0 as their primary; reads alone.
+  loads[2].keys_pulled = loads[4].keys_pulled = 20000;
+  const PlacementTarget target = ComputeTarget(servers, 2, loads, placement);
+  EXPECT_EQ(Copies(target, placement), 0);
+  EXPECT_NE(target.partitions[2].front(), target.partitions[4].front());
+}
+
+TEST(PlacementTargetTest, ReturnedServerGetsItsPrimariesBackWithoutCopying) {
+  const std::vector<PlacementServer> servers = Servers(2);
+  Placement placement;
+  PlaceFirst({0, 1}, 64, 2, placement);
+  RemoveServers({1}, {}, placement);
+  for (ReplicaSet& set : placement.partitions) set.backups = {1};
+  const PlacementTarget target = ComputeTarget(servers, 2, {}, placement);
+  EXPECT_EQ(Copies(target, placement), 0);
+  int primaries = 0;
+  for (const auto& members : target.partitions) primaries += members.front() == 1;
+  EXPECT_EQ(primaries, 32);
+}
+
+TEST(PlacementTargetTest, ThousandServersLoseARackWithinASecondOfThought) {
+  std::vector<PlacementServer> servers = Servers(1000, 25);
+  Placement placement;
+  PlaceFirstInZones(servers, 16384, 2, placement);
+  std::vector<ServerNumber> dead;
+  std::vector<PlacementServer> alive;
+  for (const PlacementServer& server : servers) {
+    if (server.zone == "zone-7") {
+      dead.push_back(server.number);
+    } else {
+      alive.push_back(server);
+    }
+  }
+  RemoveServers(dead, {}, placement);
+  const PlacementTarget target = ComputeTarget(alive, 2, {}, placement);
+  EXPECT_EQ(target.sharing_a_zone, 0u);
+  const auto loads = Sums(target, alive, std::vector<double>(16384, 1.0));
+  for (const auto& [server, load] : loads) EXPECT_NEAR(load, 2 * 16384.0 / 960, 1.0);
+}
+
+}  // namespace
+}  // namespace pawl

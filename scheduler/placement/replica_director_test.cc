@@ -1,0 +1,274 @@
+#include "scheduler/placement/replica_director.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::seconds;
+
+Node Server(uint32_t number) {
+  Node node;
+  node.name = absl::StrCat("server-", number);
+  node.role = SERVER_ROLE;
+  node.number = number;
+  node.incarnation = 10 + number;
+  return node;
+}
+
+class ReplicaDirectorTest : public testing::Test {
+ protected:
+  ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true,
+                         EventLog* events = nullptr) {
+    ReplicaDirector::Options options;
+    options.partitions = 12;
+    options.servers = servers;
+    options.replicas = replicas;
+    options.durable = durable;
+    options.recovery_timeout = seconds(10);
+    ReplicaDirector director(options, events);
+    std::vector<Node> nodes;
+    for (uint32_t i = 0; i < servers; ++i) nodes.push_back(Server(i));
+    std::vector<const Node*> pointers;
+    for (const Node& node : nodes) pointers.push_back(&node);
+    director.PlaceFirst(pointers);
+    return director;
+  }
+
+  SimulatedClock clock_;
+};
+
+TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
+  ReplicaDirector director = Placed(2, 2, /*durable=*/false);
+  EXPECT_FALSE(
+      director
+          .ServersAreGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
+          .has_value());
+  EXPECT_EQ(director.epoch(), 2u);
+  EXPECT_EQ(director.primaries_since(), 2u);
+  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+  clock_.Advance(seconds(1000));
+  EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+}
+
+TEST_F(ReplicaDirectorTest, WithoutALogTheLastReplicaIsLostWhenItsServerLeaves) {
+  ReplicaDirector director = Placed(2, 1, /*durable=*/false);
+  EXPECT_EQ(
+      *director.ServersAreGone({Server(1)}, {"left"}, /*dead=*/false, /*nothing_yet=*/false,
+                               clock_.Now()),
+      "server-1 left; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and durability is MEMORY");
+}
+
+TEST_F(ReplicaDirectorTest, UnreachableServersAreWaitedForWithoutALogToo) {
+  ReplicaDirector director = Placed(2, 1, /*durable=*/false);
+  const std::vector<std::string> how(2, "died: no heartbeat for 1.1 s");
+  EXPECT_FALSE(director
+                   .ServersAreGone({Server(0), Server(1)}, how, /*dead=*/true,
+                                   /*nothing_yet=*/false, clock_.Now())
+                   .has_value());
+  clock_.Advance(seconds(10));
+  EXPECT_FALSE(
+      director.ServerIsThere(Server(1), {1, 3, 5, 7, 9, 11}, /*nothing_yet=*/false).has_value());
+  EXPECT_FALSE(
+      director.ServerIsThere(Server(0), {0, 2, 4, 6, 8, 10}, /*nothing_yet=*/false).has_value());
+  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+}
+
+TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
+  ReplicaDirector director = Placed(2, 1);
+  EXPECT_FALSE(
+      director
+          .ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
+          .has_value());
+  EXPECT_FALSE(director.EveryPartitionHasAPrimary());
+  clock_.Advance(seconds(10));
+  EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+  clock_.Advance(seconds(1));
+  EXPECT_EQ(*director.CheckRecovery(clock_.Now()),
+            "server-1 died; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and none of those has "
+            "come back within 10.0 s");
+  EXPECT_FALSE(
+      director.ServerIsThere(Server(1), {11, 9, 7, 5, 3, 1}, /*nothing_yet=*/false).has_value());
+  EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+}
+
+TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
+  ReplicaDirector director = Placed(2, 1);
+  director.ServersAreGone({Server(1)}, {"was restarted"}, /*dead=*/true, /*nothing_yet=*/false,
+                          clock_.Now());
+  EXPECT_EQ(
+      *director.ServerIsThere(Server(1), {1, 3, 5, 9, 11}, /*nothing_yet=*/false),
+      "server-1 was restarted; partition 7 is nowhere else, and it has come back without them");
+}
+
+TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
+  ReplicaDirector director = Placed(2, 2);
+  Membership membership({});
+  for (uint32_t i = 0; i < 2; ++i) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(i + 1);
+    request.set_address(absl::StrCat("s:", i + 1));
+    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
+  }
+  director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false,
+                          clock_.Now());
+  for (const Node* node : membership.Present(SERVER_ROLE))
+    director.Confirm(*node, director.epoch());
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  ASSERT_TRUE(director.placement().partitions[0].Learns(1));
+  Node primary = Server(0);
+  primary.adopted_epoch = director.epoch();
+  HeartbeatRequest heartbeat;
+  heartbeat.set_routing_epoch(director.epoch());
+  CaughtUpReplica& report = *heartbeat.add_caught_up();
+  report.set_partition(0);
+  report.set_node("server-1");
+  report.set_incarnation(1);
+  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, heartbeat, membership));
+  report.set_incarnation(membership.FindByName("server-1")->incarnation);
+  heartbeat.set_routing_epoch(director.epoch() - 1);
+  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, heartbeat, membership))
+      << "said before it was a learner";
+  heartbeat.set_routing_epoch(director.epoch());
+  EXPECT_TRUE(director.LearnersHaveCaughtUp(primary, heartbeat, membership));
+  EXPECT_TRUE(director.placement().partitions[0].InSync(1));
+}
+
+TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackLater) {
+  EventLog events(nullptr);
+  ReplicaDirector director = Placed(2, 2, /*durable=*/true, &events);
+  Membership membership({});
+  for (uint32_t i = 0; i < 2; ++i) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(i + 1);
+    request.set_address(absl::StrCat("s:", i + 1));
+    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
+  }
+  const std::vector<const Node*> nodes = membership.Present(SERVER_ROLE);
+  HeartbeatRequest report;
+  report.set_routing_epoch(director.epoch());
+  SilentServer& silent = *report.add_silent();
+  silent.set_node(nodes[1]->name);
+  silent.set_incarnation(nodes[1]->incarnation + 1);
+  EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()))
+      << "that is another incarnation";
+  silent.set_incarnation(nodes[1]->incarnation);
+  const auto learners = [&] {
+    size_t count = 0;
+    for (const ReplicaSet& set : director.placement().partitions) count += set.learners.size();
+    return count;
+  };
+  const uint64_t before = director.epoch();
+  EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  EXPECT_EQ(director.epoch(), before + 1);
+  for (const ReplicaSet& set : director.placement().partitions) {
+    EXPECT_EQ(set.backups.size(), set.primary == nodes[0]->number ? 0u : 1u);
+  }
+  EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  ASSERT_EQ(events.After(0).size(), 1u);
+  EXPECT_EQ(events.After(0)[0].kind(), REPLICAS_DROPPED);
+  EXPECT_EQ(events.After(0)[0].node(), nodes[1]->name);
+  EXPECT_EQ(events.After(0)[0].from(), nodes[0]->name);
+  director.Confirm(*nodes[0], director.epoch());
+  clock_.Advance(kSilenceRemembered - seconds(1));
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 0u);
+  clock_.Advance(seconds(1));
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 6u);
+  // Once more, and it is believed for longer.
+  report.set_routing_epoch(0);
+  EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()))
+      << "said before it was the primary";
+  report.set_routing_epoch(director.epoch());
+  EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  clock_.Advance(kSilenceRemembered);
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 0u);
+  clock_.Advance(kSilenceRemembered);
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 6u);
+}
+
+class SettlingTest : public ReplicaDirectorTest, public testing::WithParamInterface<bool> {};
+
+// `GetParam()`: it brings what it had in an earlier incarnation.
+TEST_P(SettlingTest, OnlyAServerThatHasJustComeBackWithItsDataIsHandedNothingOver) {
+  ReplicaDirector::Options options;
+  options.partitions = 12;
+  options.servers = 2;
+  options.elastic = true;
+  options.lease = seconds(5);
+  ReplicaDirector director(options);
+  Membership membership({});
+  const auto join = [&](uint64_t number) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(number + 1);
+    request.set_address(absl::StrCat("s:", number + 1));
+    return membership.Register(request, clock_.Now())->node;
+  };
+  join(0);
+  join(1);
+  director.PlaceFirst(membership.Present(SERVER_ROLE));
+  clock_.Advance(seconds(100));
+  director.ServerIsThere(*join(2), GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
+                         /*nothing_yet=*/false);
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  HeartbeatRequest heartbeat;
+  heartbeat.set_routing_epoch(director.epoch());
+  for (uint32_t p = 0; p < 12; ++p) {
+    CaughtUpReplica& report = *heartbeat.add_caught_up();
+    report.set_partition(p);
+    report.set_node("server-2");
+    report.set_incarnation(membership.FindByName("server-2")->incarnation);
+  }
+  for (const char* const primary : {"server-0", "server-1"}) {
+    director.LearnersHaveCaughtUp(*membership.FindByName(primary), heartbeat, membership);
+  }
+  const auto waiting = [&] {
+    int count = 0;
+    for (const ReplicaSet& set : director.placement().partitions)
+      count += set.yielding != kNoServer;
+    return count;
+  };
+  clock_.Advance(seconds(5));
+  director.Step(membership.Present(SERVER_ROLE), true, clock_.Now());
+  EXPECT_EQ(waiting(), GetParam() ? 0 : 4);
+  clock_.Advance(kSettlingMargin);
+  EXPECT_EQ(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()), GetParam());
+  EXPECT_EQ(waiting(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutData, SettlingTest, testing::Bool());
+
+TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
+  ReplicaDirector director = Placed(3, 1);
+  director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false,
+                          clock_.Now());
+  clock_.Advance(seconds(9));
+  ReplicaDirector::Options options;
+  options.partitions = 12;
+  options.recovery_timeout = seconds(10);
+  ReplicaDirector after(options);
+  const StoredPlacement stored = director.Save();
+  after.Restore(stored, clock_.Now());
+  EXPECT_EQ(after.Save().SerializeAsString(), stored.SerializeAsString());
+  EXPECT_EQ(after.epoch(), director.epoch());
+  EXPECT_EQ(after.primaries_since(), director.primaries_since());
+  clock_.Advance(seconds(5));
+  EXPECT_FALSE(after.CheckRecovery(clock_.Now()).has_value());
+  clock_.Advance(seconds(6));
+  EXPECT_NE(after.CheckRecovery(clock_.Now())->find("server-1 died"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,52 @@
+#include "scheduler/placement/stored_replica_set.h"
+
+namespace pawl {
+
+StoredReplicaSet ToStored(const ReplicaSet& set) {
+  StoredReplicaSet stored;
+  stored.set_primary(set.primary);
+  stored.set_primary_since(set.primary_since);
+  for (const ServerNumber backup : set.backups) stored.add_backups(backup);
+  for (const ReplicaSet::Learner& learner : set.learners) {
+    stored.add_learners(learner.server);
+    stored.add_learners_since(learner.since);
+  }
+  for (const ServerNumber server : set.last_in_sync) stored.add_last_in_sync(server);
+  for (const ServerNumber server : set.fallbacks) stored.add_fallbacks(server);
+  for (const ServerNumber server : set.keepers) stored.add_keepers(server);
+  stored.set_keepers_since(set.keepers_since);
+  stored.set_confirm_since(set.confirm_since);
+  stored.set_yielding(set.yielding);
+  stored.set_leaving(set.leaving);
+  stored.set_began(set.began);
+  return stored;
+}
+
+ReplicaSet FromStored(const StoredReplicaSet& stored) {
+  ReplicaSet set;
+  set.primary = stored.primary();
+  set.primary_since = stored.primary_since();
+  set.backups.assign(stored.backups().begin(), stored.backups().end());
+  for (int i = 0; i < stored.learners_size(); ++i)
+    set.learners.push_back({stored.learners(i), stored.learners_since(i)});
+  set.yielding = stored.yielding();
+  set.leaving = stored.leaving();
+  set.began = stored.began();
+  set.last_in_sync.assign(stored.last_in_sync().begin(), stored.last_in_sync().end());
+  set.fallbacks.assign(stored.fallbacks().begin(), stored.fallbacks().end());
+  set.keepers.assign(stored.keepers().begin(), stored.keepers().end());
+  set.keepers_since = stored.keepers_since();
+  set.confirm_since = stored.confirm_since();
+  if (!set.last_in_sync.empty()) return set;
+  // Saved by a version that named those in sync only once all of them had gone. Where it says that
+  // a server is in sync, no push was acknowledged without it.
+  set.last_in_sync.assign(stored.holders().begin(), stored.holders().end());
+  set.keepers = set.last_in_sync;
+  for (const ServerNumber server : {set.primary, set.yielding}) {
+    if (server != kNoServer) set.last_in_sync.push_back(server);
+  }
+  set.last_in_sync.insert(set.last_in_sync.end(), set.backups.begin(), set.backups.end());
+  return set;
+}
+
+}  // namespace pawl

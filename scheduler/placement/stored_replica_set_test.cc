@@ -1,0 +1,59 @@
+#include "scheduler/placement/stored_replica_set.h"
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+TEST(StoredReplicaSet, NothingOfASetIsLeftOut) {
+  ReplicaSet set;
+  set.primary = 1;
+  set.primary_since = 22;
+  set.began = 3;
+  set.backups = {4, 5};
+  set.learners = {{.server = 6, .since = 17}, {.server = 8, .since = 19}};
+  set.last_in_sync = {1, 4, 5, 10};
+  set.fallbacks = {10};
+  set.keepers = {10, 13};
+  set.keepers_since = 20;
+  set.confirm_since = 21;
+  set.yielding = 11;
+  set.leaving = 12;
+  const ReplicaSet again = FromStored(ToStored(set));
+  EXPECT_EQ(again.primary, set.primary);
+  EXPECT_EQ(again.primary_since, set.primary_since);
+  EXPECT_EQ(again.began, set.began);
+  EXPECT_EQ(again.backups, set.backups);
+  ASSERT_EQ(again.learners.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(again.learners[i].server, set.learners[i].server);
+    EXPECT_EQ(again.learners[i].since, set.learners[i].since);
+  }
+  EXPECT_EQ(again.last_in_sync, set.last_in_sync);
+  EXPECT_EQ(again.fallbacks, set.fallbacks);
+  EXPECT_EQ(again.keepers, set.keepers);
+  EXPECT_EQ(again.keepers_since, set.keepers_since);
+  EXPECT_EQ(again.confirm_since, set.confirm_since);
+  EXPECT_EQ(again.yielding, set.yielding);
+  EXPECT_EQ(again.leaving, set.leaving);
+}
+
+TEST(StoredReplicaSet, StateOfAnEarlierVersionIsRead) {
+  StoredReplicaSet stored;
+  stored.set_primary(1);
+  stored.add_backups(4);
+  stored.set_yielding(kNoServer);
+  stored.set_leaving(kNoServer);
+  ReplicaSet set = FromStored(stored);
+  EXPECT_EQ(set.last_in_sync, (std::vector<ServerNumber>{1, 4}));
+  EXPECT_FALSE(set.IsUnconfirmed());
+  stored.set_primary(kNoServer);
+  stored.clear_backups();
+  stored.add_holders(7);
+  set = FromStored(stored);
+  EXPECT_TRUE(set.Waits());
+  EXPECT_EQ(set.last_in_sync, (std::vector<ServerNumber>{7}));
+}
+
+}  // namespace
+}  // namespace pawl

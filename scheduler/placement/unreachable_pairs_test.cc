@@ -1,0 +1,66 @@
+#include "scheduler/placement/unreachable_pairs.h"
+
+#include "client_lib/base/testing/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class UnreachablePairsTest : public testing::Test {
+ protected:
+  void Note() { unreachable_pairs_.Note(/*primary=*/1, /*follower=*/2, clock_.Now()); }
+  bool Believed() { return unreachable_pairs_.Believed(clock_.Now()).contains({1, 2}); }
+
+  SimulatedClock clock_;
+  UnreachablePairs unreachable_pairs_;
+};
+
+TEST_F(UnreachablePairsTest, WhatIsSaidIsBelievedForAWhileAndOfThatPrimaryAlone) {
+  EXPECT_FALSE(Believed());
+  Note();
+  EXPECT_TRUE(Believed());
+  EXPECT_FALSE(unreachable_pairs_.Believed(clock_.Now()).contains({2, 1}));
+  clock_.Advance(kSilenceRemembered - milliseconds(1));
+  EXPECT_TRUE(Believed());
+  clock_.Advance(milliseconds(1));
+  EXPECT_FALSE(Believed());
+}
+
+TEST_F(UnreachablePairsTest, SaidOnceMoreSoonAfterItIsBelievedForTwiceAsLong) {
+  Note();
+  clock_.Advance(kSilenceRemembered);
+  Note();
+  clock_.Advance(kSilenceRemembered);
+  EXPECT_TRUE(Believed());
+  clock_.Advance(kSilenceRemembered);
+  EXPECT_FALSE(Believed());
+}
+
+TEST_F(UnreachablePairsTest, SaidAgainWhileItIsBelievedItIsBelievedForNoLongerThanTheFirstTime) {
+  Note();
+  clock_.Advance(kSilenceRemembered / 2);
+  Note();
+  clock_.Advance(kSilenceRemembered);
+  EXPECT_FALSE(Believed());
+}
+
+TEST_F(UnreachablePairsTest, ThereIsALongestTimeAndLongAfterItAllIsForgotten) {
+  for (int i = 0; i < 20; ++i) {
+    Note();
+    while (Believed()) clock_.Advance(seconds(1));
+  }
+  Note();
+  clock_.Advance(kMaxSilenceRemembered - seconds(1));
+  EXPECT_TRUE(Believed());
+  clock_.Advance(seconds(1) + kMaxSilenceRemembered);
+  EXPECT_FALSE(Believed());
+  Note();
+  clock_.Advance(kSilenceRemembered);
+  EXPECT_FALSE(Believed());
+}
+
+}  // namespace
+}  // namespace pawl

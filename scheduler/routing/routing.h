@@ -1,0 +1,26 @@
+// The routing table: the placement as the nodes are told it.
+#ifndef PAWL_SCHEDULER_ROUTING_ROUTING_H_
+#define PAWL_SCHEDULER_ROUTING_ROUTING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "client_lib/base/limits.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/membership/membership.h"
+#include "scheduler/placement/placement.h"
+
+namespace pawl {
+
+// The table of placement.epoch. It names all `servers`, also those without replicas, each of which
+// is one of its own number; what little changes of them changes little of the table. REQUIRES:
+// primaries, backups and learners are among `servers`.
+RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
+                              const std::vector<const Node*>& servers);
+
+// The replicas of each server, by its index in the table.
+std::vector<uint32_t> ReplicaCounts(const RoutingTable& table);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_ROUTING_ROUTING_H_

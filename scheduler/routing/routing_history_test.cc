@@ -1,0 +1,101 @@
+#include "scheduler/routing/routing_history.h"
+
+#include <optional>
+#include <vector>
+
+#include "client_lib/rpc/routing_changes.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+RoutingTable Table(uint64_t epoch, int partitions = 8) {
+  RoutingTable table;
+  table.set_epoch(epoch);
+  for (int i = 0; i < 3; ++i) table.add_servers()->set_incarnation(i + 1);
+  for (int p = 0; p < partitions; ++p) {
+    table.add_primary(0);
+    table.add_replicas()->set_primary_since(1);
+  }
+  return table;
+}
+
+RoutingTable With(RoutingTable table, uint64_t epoch, int partition, uint32_t primary) {
+  table.set_epoch(epoch);
+  table.set_primary(partition, primary);
+  return table;
+}
+
+TEST(RoutingHistoryTest, WhoKnowsAnEpochOfTheHistoryHearsWhatHasChangedSince) {
+  const std::vector<RoutingTable> tables = {Table(3), With(Table(3), 4, 1, 1),
+                                            With(With(Table(3), 4, 1, 1), 7, 2, 2)};
+  RoutingHistory history;
+  history.Add(tables[0], tables[1]);
+  history.Add(tables[1], tables[2]);
+  for (size_t from = 0; from < 2; ++from) {
+    for (size_t to = from + 1; to < 3; ++to) {
+      const std::optional<RoutingTable> changes = history.Since(tables[from].epoch(), tables[to]);
+      ASSERT_TRUE(changes.has_value()) << from << " " << to;
+      EXPECT_EQ(static_cast<size_t>(changes->changed_size()), to - from);
+      EXPECT_EQ(ApplyRoutingChanges(tables[from], *changes)->SerializeAsString(),
+                tables[to].SerializeAsString());
+    }
+  }
+}
+
+TEST(RoutingHistoryTest, WhatIsNotKnownIsNoBase) {
+  RoutingHistory history;
+  EXPECT_FALSE(history.Since(3, Table(4)).has_value());
+  history.Add(Table(3), With(Table(3), 6, 1, 1));
+  EXPECT_FALSE(history.Since(4, With(Table(3), 6, 1, 1)).has_value()) << "never told";
+  EXPECT_FALSE(history.Since(6, With(Table(3), 6, 1, 1)).has_value());
+  EXPECT_FALSE(history.Since(3, Table(5)).has_value()) << "a table that was never added";
+  // A table in between is missing: what came before leads nowhere.
+  history.Add(Table(8), With(Table(8), 9, 1, 1));
+  EXPECT_FALSE(history.Since(3, With(Table(8), 9, 1, 1)).has_value());
+  EXPECT_TRUE(history.Since(8, With(Table(8), 9, 1, 1)).has_value());
+}
+
+TEST(RoutingHistoryTest, ServersAreToldOnlyIfTheyHaveChanged) {
+  RoutingHistory history;
+  RoutingTable other = With(Table(1), 2, 1, 1);
+  history.Add(Table(1), other);
+  EXPECT_EQ(history.Since(1, other)->servers_size(), 0);
+  RoutingTable restarted = other;
+  restarted.set_epoch(3);
+  restarted.mutable_servers(2)->set_incarnation(9);
+  history.Add(other, restarted);
+  EXPECT_EQ(history.Since(1, restarted)->servers_size(), 3);
+  RoutingTable nobody = restarted;
+  nobody.set_epoch(4);
+  nobody.clear_servers();
+  history.Add(restarted, nobody);
+  EXPECT_FALSE(history.Since(3, nobody).has_value())
+      << "no servers would mean that they are the same";
+}
+
+TEST(RoutingHistoryTest, WhatChangesNearlyEverythingIsToldAsAWhole) {
+  RoutingHistory history;
+  RoutingTable table = Table(1);
+  RoutingTable after = table;
+  after.set_epoch(2);
+  for (int p = 0; p < 5; ++p) after.set_primary(p, 1);
+  history.Add(table, after);
+  EXPECT_FALSE(history.Since(1, after).has_value());
+}
+
+TEST(RoutingHistoryTest, OldChangesAreForgotten) {
+  RoutingHistory history;
+  RoutingTable table = Table(1);
+  for (uint64_t epoch = 2; epoch <= kMaxRoutingChanges + 2; ++epoch) {
+    RoutingTable after =
+        With(table, epoch, static_cast<int>(epoch % 2), static_cast<uint32_t>(epoch % 3));
+    history.Add(table, after);
+    table = after;
+  }
+  EXPECT_FALSE(history.Since(1, table).has_value());
+  EXPECT_TRUE(history.Since(2, table).has_value());
+}
+
+}  // namespace
+}  // namespace pawl

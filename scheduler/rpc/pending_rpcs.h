@@ -1,0 +1,82 @@
+// The rpcs that wait in the scheduler.
+#ifndef PAWL_SCHEDULER_RPC_PENDING_RPCS_H_
+#define PAWL_SCHEDULER_RPC_PENDING_RPCS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+#include "absl/status/status.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/routing/routing_tables.h"
+#include "scheduler/rpc/deferred_actions.h"
+#include "scheduler/rpc/pending_calls.h"
+
+namespace pawl {
+
+// Rpcs that wait at one time, all kinds together. Each node waits for routing, and each worker for
+// its ranks besides.
+inline constexpr size_t kMaxPendingCalls = 65536;
+
+// The pending calls of every rpc, each kind with what it waits for. Not thread-safe.
+//
+// Invariant: tickets are of all kinds together, so that one names one call.
+class PendingRpcs {
+ public:
+  struct BarrierParty {
+    std::string barrier;
+    uint32_t party = 0;
+    std::string node;
+  };
+  struct AssignmentWanted {
+    std::string worker;
+    uint64_t newer_than = 0;
+  };
+  struct GroupExchange {
+    uint64_t generation = 0;
+    std::string name;
+    bool operator==(const GroupExchange&) const = default;
+  };
+
+  PendingCalls<RoutingWanted, RoutingTable> routing;
+  // Keyed by the table's id.
+  PendingCalls<uint32_t, CreateTableResponse> tables;
+  PendingCalls<BarrierParty, BarrierResponse> barriers;
+  PendingCalls<AssignmentWanted, GetAssignmentResponse> assignments;
+  // Keyed by the node.
+  PendingCalls<std::string, JoinGroupResponse> joins;
+  PendingCalls<GroupExchange, ExchangeInGroupResponse> exchanges;
+  // Keyed by the generation.
+  PendingCalls<uint64_t, WatchGroupResponse> watches;
+  // Keyed by the evaluation's number.
+  PendingCalls<uint64_t, ReportEvaluationResponse> evaluations;
+  // Keyed by the folder.
+  PendingCalls<std::string, CheckpointResponse> checkpoints;
+
+  // For the next call that is pending.
+  Ticket NewTicket() { return ++last_ticket_; }
+  // RESOURCE_EXHAUSTED: no more can wait.
+  absl::Status CheckRoom() const;
+
+  // If the call is pending (still), of whatever kind.
+  void AnswerOne(Ticket ticket, const absl::Status& answer, DeferredActions& actions);
+  void AnswerAll(const absl::Status& answer, DeferredActions& actions);
+
+ private:
+  // A kind that were missing here would wait for ever at the job's end.
+  auto All() {
+    return std::tie(routing, tables, barriers, assignments, joins, exchanges, watches, evaluations,
+                    checkpoints);
+  }
+  auto All() const {
+    return std::tie(routing, tables, barriers, assignments, joins, exchanges, watches, evaluations,
+                    checkpoints);
+  }
+
+  Ticket last_ticket_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_RPC_PENDING_RPCS_H_

@@ -1,0 +1,201 @@
+// Asking the servers the same thing, until it is done in every partition.
+#ifndef PAWL_SCHEDULER_RPC_SERVER_ROUNDS_H_
+#define PAWL_SCHEDULER_RPC_SERVER_ROUNDS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "scheduler/rpc/deferred_actions.h"
+#include "scheduler/rpc/server_caller.h"
+
+namespace pawl {
+
+// The rounds in progress. A round asks every server that is primary of a partition. When other
+// servers become primaries it begins anew with them, since what it asks is idempotent: so it ends
+// only when those that are primaries of all partitions have all done it. While some partition has
+// no primary, rounds wait, without a deadline.
+//
+// A server whose error IsPassing (client_lib/rpc/retry.h) is asked again at the next Tick, until
+// the round's deadline, which counts from the last change of the primaries, without the time of
+// Postpone: whether it is dead, its lease decides. Any other error ends the round. Not thread-safe;
+// time is passed in, calls leave through DeferredActions.
+class ServerRounds {
+ public:
+  // Brings an answer, which comes on any thread, to the rounds: runs `take` where their owner uses
+  // them, under its lock, and lets the actions go afterwards.
+  using Enter = std::function<void(absl::FunctionRef<void(DeferredActions&)> take)>;
+  // `servers` outlives this; its callbacks must not run after this is gone.
+  ServerRounds(ServerCaller& servers, Enter enter) : servers_(servers), enter_(std::move(enter)) {}
+
+  struct Target {
+    // What to call it in errors.
+    std::string node;
+    std::string address;
+  };
+  // The primaries of all partitions, as they are since `epoch`.
+  struct Targets {
+    uint64_t epoch = 0;
+    std::vector<Target> servers;
+  };
+  // When a round begins, and how long it may take.
+  struct Time {
+    MonotonicTime now;
+    MonotonicDuration timeout{};
+    // A server that has not answered one question after so long is asked again.
+    MonotonicDuration call_timeout = MonotonicDuration::max();
+  };
+  // The first error, naming the server, or OK when all have answered. Runs within Enter's `take`,
+  // Tick or SetTargets.
+  using RoundDone = absl::AnyInvocable<void(absl::Status, DeferredActions&)>;
+  template <typename Response>
+  using GatherDone =
+      absl::AnyInvocable<void(absl::StatusOr<std::vector<Response>>, DeferredActions&)>;
+  // The rpc by which it is asked.
+  template <typename Request, typename CallDone>
+  using Call = std::type_identity_t<void (ServerCaller::*)(
+      const std::string& address, const Request&, MonotonicDuration, CallDone)>;
+
+  // Begins a round; `what` is for errors, and the request gets the routing epoch of the primaries
+  // that are asked.
+  template <typename Request>
+  void Ask(std::string what, const Time& time, const Request& request,
+           Call<Request, ServerCaller::Done> call, RoundDone done, DeferredActions& actions);
+  // The same where the answers say something: `done` gets one of each, of those that are primaries
+  // at the end.
+  template <typename Response, typename Request>
+  void Gather(std::string what, const Time& time, const Request& request,
+              Call<Request, absl::AnyInvocable<void(absl::StatusOr<Response>)>> call,
+              GatherDone<Response> done, DeferredActions& actions);
+
+  // The primaries have changed; nullopt: some partition has none.
+  void SetTargets(std::optional<Targets> targets, MonotonicTime now, DeferredActions& actions);
+
+  // Moves all deadlines by a time in which no question could go out.
+  void Postpone(MonotonicDuration by);
+  // Asks again and ends what is too late.
+  void Tick(MonotonicTime now, DeferredActions& actions);
+
+  // Forgets all rounds; their `done` does not run.
+  void Abandon() { rounds_.clear(); }
+
+ private:
+  // One question to one server. Its answer comes back through Answer(attempt, server, ...).
+  struct Question {
+    uint64_t attempt = 0;
+    size_t server = 0;
+    std::string address;
+    uint64_t epoch = 0;
+    MonotonicDuration timeout{};
+  };
+  using SendQuestion = std::function<void(const Question&)>;
+  enum class Standing { kAsked, kToAskAgain, kAnswered };
+  struct Round {
+    std::string what;
+    MonotonicDuration timeout{};
+    // Of each target; empty while there are no targets.
+    std::vector<Standing> standing;
+    size_t missing = 0;
+    MonotonicTime deadline;
+    absl::Status last_error;
+    SendQuestion send;
+    RoundDone done;
+  };
+
+  // Sends a question by `call`; its answer comes to `take` through enter_.
+  template <typename Request, typename CallDone, typename Take>
+  SendQuestion Sender(const Request& request,
+                      void (ServerCaller::*call)(const std::string&, const Request&,
+                                                 MonotonicDuration, CallDone),
+                      MonotonicDuration call_timeout, Take take);
+  void Start(std::string what, const Time& time, SendQuestion send, RoundDone done,
+             DeferredActions& actions);
+  void Begin(Round round, MonotonicTime now, DeferredActions& actions);
+  // Whether this answer is still waited for.
+  bool Awaits(uint64_t attempt, size_t server) const;
+  // Answers that nobody waits for are ignored.
+  void Answer(uint64_t attempt, size_t server, const absl::Status& status,
+              DeferredActions& actions);
+  void End(uint64_t attempt, const absl::Status& status, DeferredActions& actions);
+
+  ServerCaller& servers_;
+  const Enter enter_;
+  std::optional<Targets> targets_;
+  // By attempt: a round that begins anew gets a new number, so that answers to the one before are
+  // known.
+  std::map<uint64_t, Round> rounds_;
+  uint64_t last_attempt_ = 0;
+};
+
+template <typename Request>
+void ServerRounds::Ask(std::string what, const Time& time, const Request& request,
+                       Call<Request, ServerCaller::Done> call, RoundDone done,
+                       DeferredActions& actions) {
+  const auto take = [this](uint64_t attempt, size_t server, const absl::Status& status,
+                           DeferredActions& actions) { Answer(attempt, server, status, actions); };
+  Start(std::move(what), time, Sender(request, call, time.call_timeout, take), std::move(done),
+        actions);
+}
+
+template <typename Response, typename Request>
+void ServerRounds::Gather(std::string what, const Time& time, const Request& request,
+                          Call<Request, absl::AnyInvocable<void(absl::StatusOr<Response>)>> call,
+                          GatherDone<Response> done, DeferredActions& actions) {
+  // Of the newest attempt, by server.
+  struct Responses {
+    uint64_t attempt = 0;
+    std::map<size_t, Response> by_server;
+  };
+  auto responses = std::make_shared<Responses>();
+  const auto take = [this, responses](uint64_t attempt, size_t server,
+                                      absl::StatusOr<Response> response, DeferredActions& actions) {
+    if (!Awaits(attempt, server)) return;
+    if (responses->attempt != attempt) *responses = {attempt, {}};
+    const absl::Status status = response.status();
+    if (status.ok()) responses->by_server[server] = *std::move(response);
+    Answer(attempt, server, status, actions);
+  };
+  Start(
+      std::move(what), time, Sender(request, call, time.call_timeout, take),
+      [responses, done = std::move(done)](const absl::Status& status,
+                                          DeferredActions& actions) mutable {
+        std::vector<Response> all;
+        for (auto& [server, response] : responses->by_server) all.push_back(std::move(response));
+        done(status.ok() ? absl::StatusOr<std::vector<Response>>(std::move(all)) : status, actions);
+      },
+      actions);
+}
+
+template <typename Request, typename CallDone, typename Take>
+ServerRounds::SendQuestion ServerRounds::Sender(
+    const Request& request,
+    void (ServerCaller::*call)(const std::string&, const Request&, MonotonicDuration, CallDone),
+    MonotonicDuration call_timeout, Take take) {
+  return [this, request, call, call_timeout, take](const Question& question) {
+    Request asked = request;
+    asked.set_routing_epoch(question.epoch);
+    (servers_.*call)(
+        question.address, asked, std::min(question.timeout, call_timeout),
+        [this, take, attempt = question.attempt, server = question.server](auto answer) {
+          enter_(
+              [&](DeferredActions& actions) { take(attempt, server, std::move(answer), actions); });
+        });
+  };
+}
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_RPC_SERVER_ROUNDS_H_

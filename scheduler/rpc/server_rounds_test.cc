@@ -1,0 +1,327 @@
+#include "scheduler/rpc/server_rounds.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/cord.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Keeps the questions; the test gives the answers.
+class SilentServers final : public ServerCaller {
+ public:
+  struct Question {
+    std::string address;
+    uint64_t epoch = 0;
+    MonotonicDuration timeout{};
+    InspectDone done;
+  };
+
+  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
+                   MonotonicDuration timeout, Done done) override {
+    questions.push_back(
+        {address, request.routing_epoch(), timeout,
+         [done = std::move(done)](const absl::StatusOr<InspectResponse>& answer) mutable {
+           done(answer.status());
+         }});
+  }
+  void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
+               InspectDone done) override {
+    questions.push_back({address, request.routing_epoch(), timeout, std::move(done)});
+  }
+  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done) override {
+    FAIL();
+  }
+  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration,
+                   Done) override {
+    FAIL();
+  }
+  void ReleaseLogicalWorker(const std::string&, const ReleaseLogicalWorkerRequest&,
+                            MonotonicDuration, Done) override {
+    FAIL();
+  }
+
+  // Not answered yet, in the order of asking.
+  std::deque<Question> questions;
+};
+
+class ServerRoundsTest : public testing::Test {
+ protected:
+  void SetServers(std::vector<int> numbers, uint64_t epoch = 1) {
+    ServerRounds::Targets targets;
+    targets.epoch = epoch;
+    for (const int number : numbers) {
+      targets.servers.push_back(
+          {"server-" + std::to_string(number), "s:" + std::to_string(number)});
+    }
+    DeferredActions actions;
+    rounds_.SetTargets(std::move(targets), clock_.Now(), actions);
+  }
+  void SetNoServers() {
+    DeferredActions actions;
+    rounds_.SetTargets(std::nullopt, clock_.Now(), actions);
+  }
+  void Ask() {
+    DeferredActions actions;
+    rounds_.Ask(
+        "asking", {clock_.Now(), seconds(2)}, CreateTableOnServerRequest(),
+        &ServerCaller::CreateTable,
+        [this](const absl::Status& status, DeferredActions&) { result_ = status; }, actions);
+  }
+  void Ask(int servers) {
+    SetServers(UpTo(servers));
+    Ask();
+  }
+  void Gather(int servers, MonotonicDuration call_timeout = MonotonicDuration::max()) {
+    SetServers(UpTo(servers));
+    DeferredActions actions;
+    rounds_.Gather<InspectResponse>(
+        "gathering", {clock_.Now(), seconds(2), call_timeout}, InspectRequest(),
+        &ServerCaller::Inspect,
+        [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions&) {
+          result_ = answers.status();
+          steps_.clear();
+          if (!answers.ok()) return;
+          for (const InspectResponse& answer : *answers) steps_.push_back(answer.counters().step());
+        },
+        actions);
+  }
+  static std::vector<int> UpTo(int servers) {
+    std::vector<int> numbers;
+    for (int i = 0; i < servers; ++i) numbers.push_back(i);
+    return numbers;
+  }
+  // Who was asked and has not answered.
+  std::vector<std::string> Asked() const {
+    std::vector<std::string> addresses;
+    for (const SilentServers::Question& question : servers_.questions)
+      addresses.push_back(question.address);
+    return addresses;
+  }
+  // Of the question to `server` that was asked first.
+  void Answer(int server, const absl::StatusOr<InspectResponse>& answer) {
+    const auto it = std::find_if(
+        servers_.questions.begin(), servers_.questions.end(),
+        [&](const auto& question) { return question.address == "s:" + std::to_string(server); });
+    ASSERT_NE(it, servers_.questions.end());
+    SilentServers::Question question = std::move(*it);
+    servers_.questions.erase(it);
+    question.done(answer);
+  }
+  void Done(int server) { Answer(server, InspectResponse()); }
+  void DoneAtStep(int server, uint64_t step) {
+    InspectResponse response;
+    response.mutable_counters()->set_step(step);
+    Answer(server, response);
+  }
+  void Tick() {
+    DeferredActions actions;
+    rounds_.Tick(clock_.Now(), actions);
+  }
+
+  SimulatedClock clock_;
+  SilentServers servers_;
+  ServerRounds rounds_{servers_, [](absl::FunctionRef<void(DeferredActions&)> take) {
+                         DeferredActions actions;
+                         take(actions);
+                       }};
+  std::optional<absl::Status> result_;
+  std::vector<uint64_t> steps_;
+};
+
+TEST_F(ServerRoundsTest, EndsWhenTheLastServerHasAnswered) {
+  Ask(2);
+  EXPECT_EQ(Asked(), (std::vector<std::string>{"s:0", "s:1"}));
+  Done(1);
+  EXPECT_FALSE(result_.has_value());
+  Done(0);
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, WhoHasNoRoomNowIsAskedAgainAndWhoNeverHasIsNot) {
+  Ask(1);
+  absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  Answer(0, full);
+  EXPECT_FALSE(result_.has_value());
+  EXPECT_TRUE(Asked().empty()) << "not before the next tick";
+  Tick();
+  EXPECT_EQ(Asked(), (std::vector<std::string>{"s:0"}));
+  Answer(0, absl::ResourceExhaustedError("the message is too large"));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_EQ(result_->code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(ServerRoundsTest, UnavailableServerIsAskedAgainAtTheNextTick) {
+  Ask(2);
+  Answer(0, absl::UnavailableError("connection refused"));
+  Done(1);
+  Tick();
+  EXPECT_EQ(Asked(), (std::vector<std::string>{"s:0"}));
+  Tick();
+  EXPECT_EQ(Asked().size(), 1u) << "asked twice at one time";
+  Done(0);
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, ServerThatDoesNotGetItDoneInItsTimeIsAskedAgain) {
+  Ask(1);
+  Answer(0, absl::DeadlineExceededError("a backup is away"));
+  EXPECT_FALSE(result_.has_value());
+  Tick();
+  Done(0);
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, TimeInWhichNoQuestionCouldGoOutIsGiven) {
+  Ask(1);
+  clock_.Advance(seconds(60));
+  rounds_.Postpone(seconds(60));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  clock_.Advance(seconds(2));
+  Tick();
+  EXPECT_TRUE(result_.has_value());
+}
+
+TEST_F(ServerRoundsTest, AnyOtherErrorEndsTheRoundNamingTheServer) {
+  Ask(2);
+  Answer(1, absl::InvalidArgumentError("row_width is 0"));
+  EXPECT_EQ(*result_, absl::InvalidArgumentError("server-1: asking: row_width is 0"));
+  Done(0);
+}
+
+TEST_F(ServerRoundsTest, DeadlineEndsTheRoundWithTheLastError) {
+  Ask(2);
+  Answer(0, absl::UnavailableError("connection refused"));
+  clock_.Advance(milliseconds(1999));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  clock_.Advance(milliseconds(1));
+  Tick();
+  EXPECT_EQ(*result_, absl::UnavailableError("server-0: asking: connection refused"));
+}
+
+TEST_F(ServerRoundsTest, SilentServerEndsTheRoundAtItsDeadline) {
+  Ask(1);
+  clock_.Advance(seconds(2));
+  Tick();
+  EXPECT_EQ(result_->code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ServerRoundsTest, WithoutPrimariesItWaitsAndItsTimeDoesNotRun) {
+  Ask();
+  clock_.Advance(seconds(100));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  EXPECT_TRUE(Asked().empty());
+  SetServers({3}, 9);
+  EXPECT_EQ(Asked(), (std::vector<std::string>{"s:3"}));
+  EXPECT_EQ(servers_.questions[0].epoch, 9u);
+  EXPECT_EQ(servers_.questions[0].timeout, seconds(2));
+  Done(3);
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, NewPrimariesAreAskedAnewAndOldAnswersCountForNothing) {
+  Ask(3);
+  Done(0);
+  SetServers({0, 2}, 5);
+  EXPECT_EQ(Asked(), (std::vector<std::string>{"s:1", "s:2", "s:0", "s:2"}))
+      << "server-0 may have got partitions";
+  Answer(1, absl::InvalidArgumentError("no"));
+  Done(2);
+  EXPECT_FALSE(result_.has_value()) << "of the attempt before";
+  Done(0);
+  EXPECT_FALSE(result_.has_value()) << "server-2 has not answered as the primary that it is now";
+  Done(2);
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, RoundThatLosesItsPrimariesBeginsAnewWhenTheyAreBack) {
+  Ask(1);
+  SetNoServers();
+  Done(0);
+  clock_.Advance(seconds(60));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  SetServers({0}, 4);
+  EXPECT_EQ(Asked().size(), 1u);
+  Done(0);
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, OfTwoLateRoundsTheFirstMayAbandonTheOther) {
+  SetServers({0});
+  DeferredActions actions;
+  int ended = 0;
+  for (int i = 0; i < 2; ++i) {
+    rounds_.Ask(
+        "asking", {clock_.Now(), seconds(2)}, CreateTableOnServerRequest(),
+        &ServerCaller::CreateTable,
+        [&](const absl::Status&, DeferredActions&) {
+          ++ended;
+          rounds_.Abandon();
+        },
+        actions);
+  }
+  clock_.Advance(seconds(2));
+  Tick();
+  EXPECT_EQ(ended, 1);
+}
+
+TEST_F(ServerRoundsTest, AbandonedRoundSaysNothing) {
+  Ask(1);
+  rounds_.Abandon();
+  Done(0);
+  EXPECT_FALSE(result_.has_value());
+}
+
+TEST_F(ServerRoundsTest, WhatIsGatheredIsOneAnswerOfEachPrimary) {
+  Gather(2);
+  DoneAtStep(1, 11);
+  EXPECT_FALSE(result_.has_value());
+  DoneAtStep(0, 10);
+  EXPECT_TRUE(result_->ok());
+  EXPECT_EQ(steps_, (std::vector<uint64_t>{10, 11}));
+}
+
+TEST_F(ServerRoundsTest, WhatWasGatheredOfFormerPrimariesIsForgotten) {
+  Gather(3);
+  DoneAtStep(2, 12);
+  SetServers({0, 1}, 5);
+  DoneAtStep(0, 10);
+  DoneAtStep(1, 11);
+  EXPECT_FALSE(result_.has_value()) << "of the attempt before";
+  DoneAtStep(0, 20);
+  DoneAtStep(1, 21);
+  EXPECT_EQ(steps_, (std::vector<uint64_t>{20, 21}));
+}
+
+TEST_F(ServerRoundsTest, OneQuestionMayHaveLessTimeThanTheRound) {
+  Gather(1, milliseconds(300));
+  EXPECT_EQ(servers_.questions[0].timeout, milliseconds(300));
+  clock_.Advance(milliseconds(300));
+  Answer(0, absl::DeadlineExceededError("no answer"));
+  Tick();
+  EXPECT_EQ(Asked(), (std::vector<std::string>{"s:0"}));
+  clock_.Advance(milliseconds(1500));
+  Answer(0, absl::DeadlineExceededError("no answer"));
+  Tick();
+  EXPECT_EQ(servers_.questions[0].timeout, milliseconds(200)) << "what is left";
+}
+
+}  // namespace
+}  // namespace pawl

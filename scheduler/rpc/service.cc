@@ -1,0 +1,217 @@
+#include "scheduler/rpc/service.h"
+
+#include <chrono>
+#include <utility>
+
+#include "client_lib/rpc/grpc/grpc_status.h"
+#include "scheduler/membership/registration_check.h"
+
+namespace pawl {
+namespace {
+
+// gRPC's timer may fire a little before the deadline as this process reads it.
+constexpr std::chrono::milliseconds kDeadlineSlack{20};
+
+template <typename Response>
+grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context,
+                                    absl::StatusOr<Response> answer, Response* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::Status status = answer.status();
+  if (status.ok()) *response = *std::move(answer);
+  reactor->Finish(ToGrpcStatus(status, context));
+  return reactor;
+}
+
+// A call that may wait in the Coordinator. gRPC runs OnCancel and OnDone only after the method
+// handler has returned, so nothing here races with Suspend.
+template <typename Response>
+class PendingReactor final : public grpc::ServerUnaryReactor {
+ public:
+  PendingReactor(Coordinator& coordinator, grpc::CallbackServerContext* context, Response* response)
+      : coordinator_(coordinator), context_(context), response_(response) {}
+
+  template <typename Request>
+  void Suspend(Ticket (Coordinator::*method)(const Request&, Done<Response>),
+               const Request& request) {
+    ticket_ = (coordinator_.*method)(request, [this](absl::StatusOr<Response> answer) {
+      const absl::Status status = answer.status();
+      if (status.ok()) *response_ = *std::move(answer);
+      Finish(ToGrpcStatus(status, context_));
+    });
+  }
+
+  void OnCancel() override {
+    coordinator_.Cancel(ticket_,
+                        std::chrono::system_clock::now() + kDeadlineSlack >= context_->deadline());
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  Coordinator& coordinator_;
+  grpc::CallbackServerContext* const context_;
+  Response* const response_;
+  Ticket ticket_ = 0;
+};
+
+absl::Status NotBegun() {
+  return absl::UnavailableError(
+      "the scheduler verifies the checkpoint that the job is to begin with; pawlctl status shows "
+      "it");
+}
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
+                                  Ticket (Coordinator::*method)(const Request&, Done<Response>),
+                                  grpc::CallbackServerContext* context, const Request* request,
+                                  Response* response) {
+  if (coordinator == nullptr)
+    return AnswerNow(context, absl::StatusOr<Response>(NotBegun()), response);
+  auto* const reactor = new PendingReactor<Response>(*coordinator, context, response);
+  reactor->Suspend(method, *request);
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context,
+                                                     const RegisterRequest* request,
+                                                     RegisterResponse* response) {
+  if (absl::Status status = CheckServerProtocol(*request); !status.ok()) {
+    return AnswerNow(context, absl::StatusOr<RegisterResponse>(std::move(status)), response);
+  }
+  return Suspend(coordinator_, &Coordinator::Register, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,
+                                                      const HeartbeatRequest* request,
+                                                      HeartbeatResponse* response) {
+  Coordinator* const coordinator = coordinator_;
+  if (coordinator == nullptr)
+    return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotBegun()), response);
+  return AnswerNow(context, coordinator->Heartbeat(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GetRouting(grpc::CallbackServerContext* context,
+                                                       const GetRoutingRequest* request,
+                                                       RoutingTable* response) {
+  return Suspend(coordinator_, &Coordinator::GetRouting, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ConfirmRouting(grpc::CallbackServerContext* context,
+                                                           const ConfirmRoutingRequest* request,
+                                                           ConfirmRoutingResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ConfirmRouting, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::CreateTable(grpc::CallbackServerContext* context,
+                                                        const CreateTableRequest* request,
+                                                        CreateTableResponse* response) {
+  return Suspend(coordinator_, &Coordinator::CreateTable, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ListTables(grpc::CallbackServerContext* context,
+                                                       const ListTablesRequest* request,
+                                                       ListTablesResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ListTables, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Barrier(grpc::CallbackServerContext* context,
+                                                    const BarrierRequest* request,
+                                                    BarrierResponse* response) {
+  return Suspend(coordinator_, &Coordinator::Barrier, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GetAssignment(grpc::CallbackServerContext* context,
+                                                          const GetAssignmentRequest* request,
+                                                          GetAssignmentResponse* response) {
+  return Suspend(coordinator_, &Coordinator::GetAssignment, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GiveUpRanks(grpc::CallbackServerContext* context,
+                                                        const GiveUpRanksRequest* request,
+                                                        GiveUpRanksResponse* response) {
+  return Suspend(coordinator_, &Coordinator::GiveUpRanks, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::JoinGroup(grpc::CallbackServerContext* context,
+                                                      const JoinGroupRequest* request,
+                                                      JoinGroupResponse* response) {
+  return Suspend(coordinator_, &Coordinator::JoinGroup, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ExchangeInGroup(grpc::CallbackServerContext* context,
+                                                            const ExchangeInGroupRequest* request,
+                                                            ExchangeInGroupResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ExchangeInGroup, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::WatchGroup(grpc::CallbackServerContext* context,
+                                                       const WatchGroupRequest* request,
+                                                       WatchGroupResponse* response) {
+  return Suspend(coordinator_, &Coordinator::WatchGroup, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServerContext* context,
+                                                             const ReportEvaluationRequest* request,
+                                                             ReportEvaluationResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ReportEvaluation, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerContext* context,
+                                                       const FinishWorkRequest* request,
+                                                       FinishWorkResponse* response) {
+  return Suspend(coordinator_, &Coordinator::FinishWork, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
+                                                      const GetStatusRequest* request,
+                                                      GetStatusResponse* response) {
+  Coordinator* const coordinator = coordinator_;
+  if (coordinator == nullptr)
+    return AnswerNow(context, absl::StatusOr<GetStatusResponse>(status_before_()), response);
+  return AnswerNow(context, coordinator->GetStatus(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,
+                                                       const CheckpointRequest* request,
+                                                       CheckpointResponse* response) {
+  return Suspend(coordinator_, &Coordinator::Checkpoint, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Scale(grpc::CallbackServerContext* context,
+                                                  const ScaleRequest* request,
+                                                  ScaleResponse* response) {
+  return Suspend(coordinator_, &Coordinator::Scale, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* context,
+                                                  const DrainRequest* request,
+                                                  DrainResponse* response) {
+  return Suspend(coordinator_, &Coordinator::Drain, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ReleaseKept(grpc::CallbackServerContext* context,
+                                                        const ReleaseKeptRequest* request,
+                                                        ReleaseKeptResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ReleaseKept, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,
+                                                       const ListEventsRequest* request,
+                                                       ListEventsResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ListEvents, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
+                                                    const StopJobRequest* request,
+                                                    StopJobResponse* response) {
+  return Suspend(coordinator_, &Coordinator::StopJob, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context,
+                                                    const GoodbyeRequest* request,
+                                                    GoodbyeResponse* response) {
+  return Suspend(coordinator_, &Coordinator::Goodbye, context, request, response);
+}
+
+}  // namespace pawl

@@ -1,0 +1,418 @@
+#include "scheduler/startup/rebuild.h"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client_lib/base/limits.h"
+#include "client_lib/base/status_macros.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "scheduler/membership/membership.h"
+#include "scheduler/membership/registration_check.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kServerPrefix[] = "server-";
+
+// Far beyond what a job gives out; the gaps fit behind it.
+constexpr uint64_t kMaxGivenOut = uint64_t{1} << 62;
+constexpr uint32_t kMaxServerNumber = 1 << 30;
+
+absl::StatusOr<uint32_t> NumberOf(const std::string& server) {
+  uint32_t number = 0;
+  if (absl::SimpleAtoi(absl::StripPrefix(server, kServerPrefix), &number) &&
+      number < kMaxServerNumber && server == absl::StrCat(kServerPrefix, number)) {
+    return number;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", server, "' is no server's name"));
+}
+
+absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
+  uint64_t largest = std::max(held.routing().epoch(), held.last_incarnation());
+  absl::btree_set<std::string> names;
+  for (const ServerAddress& server : held.routing().servers()) {
+    largest = std::max(largest, server.incarnation());
+    if (!names.insert(server.node()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the routing table of ", node, " names ", server.node(), " twice"));
+    }
+  }
+  if (largest <= kMaxGivenOut) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(node, " knows an epoch or incarnation ", largest, ", which no job has"));
+}
+
+// Larger than any epoch or incarnation of the job's, of which `known` is the largest that is known.
+uint64_t NeverGivenOut(uint64_t known, uint64_t unix_ms) {
+  const uint64_t by_clock = unix_ms * kEpochsInAMillisecond;
+  return by_clock > known ? by_clock : known + kRebuildGap;
+}
+
+// Null if no server holds a job.
+const RegisterRequest* WithNewestRouting(const std::vector<RegisterRequest>& heard) {
+  const RegisterRequest* newest = nullptr;
+  for (const RegisterRequest& server : heard) {
+    if (!server.has_held_job()) continue;
+    if (newest == nullptr ||
+        server.held_job().routing().epoch() > newest->held_job().routing().epoch())
+      newest = &server;
+  }
+  return newest;
+}
+
+absl::Status CheckIsThisJob(const RebuildOptions& options,
+                            const std::vector<RegisterRequest>& heard,
+                            const RegisterRequest& newest) {
+  for (const RegisterRequest& server : heard) {
+    if (!server.has_held_job()) continue;
+    PAWL_RETURN_IF_ERROR(CheckHeld(server.node(), server.held_job()));
+    if (server.job_id() == newest.job_id()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(server.node(), " holds job ", server.job_id(), " and ", newest.node(), " job ",
+                     newest.job_id(), "; end the servers of one of them"));
+  }
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string differences;
+  differencer.ReportDifferencesToString(&differences);
+  if (!differencer.Compare(newest.held_job().job(), options.job)) {
+    return absl::FailedPreconditionError(absl::StrCat("--job is not the job that ", newest.node(),
+                                                      " holds; it differs in: ", differences));
+  }
+  if (static_cast<uint32_t>(newest.held_job().routing().primary_size()) !=
+      options.job.partitions()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        newest.node(), " has a routing table of ", newest.held_job().routing().primary_size(),
+        " partitions, the job has ", options.job.partitions()));
+  }
+  return absl::OkStatus();
+}
+
+// Names of the servers that have every push of the partition that was acknowledged by that routing.
+std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
+  std::vector<uint32_t> servers;
+  if (routing.primary(partition) != kNoPrimary) servers.push_back(routing.primary(partition));
+  if (partition < routing.replicas_size()) {
+    const auto& backups = routing.replicas(partition).backups();
+    servers.insert(servers.end(), backups.begin(), backups.end());
+  }
+  std::vector<std::string> names;
+  for (const uint32_t server : servers) {
+    if (server < static_cast<uint32_t>(routing.servers_size()))
+      names.push_back(routing.servers(static_cast<int>(server)).node());
+  }
+  if (servers.empty() && partition < routing.replicas_size()) {
+    const auto& away = routing.replicas(partition).last_in_sync();
+    names.assign(away.begin(), away.end());
+  }
+  return names;
+}
+
+// Of one partition: how far a server's replica is.
+struct HeldReplica {
+  std::string server;
+  // The term and the index of its last change. Of two replicas the one with the larger pair has all
+  // acknowledged pushes, if one of them has.
+  std::pair<uint64_t, uint64_t> position;
+  // The server was started again after it had adopted its last routing, and does not know that
+  // routing any more.
+  bool restarted = false;
+};
+
+// Of those that were in sync by the newest routing that is known, the servers that may become
+// primary. A server that was restarted may have acted by a later routing, with another primary and
+// others in sync: who is behind such a one is not trusted. What it has of `primary_since`, the term
+// of that newest routing, or of an earlier term tells nothing: the primary has it too, or it was
+// never acknowledged, and a living primary has acknowledged more since it registered.
+std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, uint64_t primary_since,
+                                    const std::vector<HeldReplica>& held) {
+  const HeldReplica* ahead = nullptr;
+  for (const HeldReplica& replica : held) {
+    if (!replica.restarted || replica.position.first <= primary_since) continue;
+    if (ahead == nullptr || replica.position > ahead->position) ahead = &replica;
+  }
+  std::vector<std::string> candidates;
+  bool any_in_sync = false;
+  for (const HeldReplica& replica : held) {
+    if (std::find(in_sync.begin(), in_sync.end(), replica.server) == in_sync.end()) continue;
+    any_in_sync = true;
+    if (ahead == nullptr || replica.position >= ahead->position)
+      candidates.push_back(replica.server);
+  }
+  if (any_in_sync && candidates.empty()) candidates.push_back(ahead->server);
+  return candidates;
+}
+
+// The servers that may have data by that routing or a later one: those that were there, and those
+// that partitions wait for.
+absl::btree_set<std::string> Named(const RoutingTable& routing) {
+  absl::btree_set<std::string> names;
+  for (const ServerAddress& server : routing.servers()) names.insert(server.node());
+  for (const PartitionReplicas& replicas : routing.replicas()) {
+    names.insert(replicas.last_in_sync().begin(), replicas.last_in_sync().end());
+  }
+  return names;
+}
+
+std::vector<std::string> NotHeard(const RoutingTable& routing,
+                                  const std::vector<RegisterRequest>& heard,
+                                  const absl::btree_set<std::string>& without) {
+  std::vector<std::string> missing;
+  for (const std::string& server : Named(routing)) {
+    const auto is = [&](const RegisterRequest& request) { return request.node() == server; };
+    if (without.contains(server) || std::any_of(heard.begin(), heard.end(), is)) continue;
+    missing.push_back(server);
+  }
+  return missing;
+}
+
+// Of each server that the routing names or that was heard. `heard`: of this job.
+StoredMembership RebuiltMembership(const RoutingTable& routing,
+                                   const std::vector<RegisterRequest>& heard,
+                                   const absl::btree_map<std::string, uint32_t>& numbers,
+                                   uint64_t unix_ms) {
+  StoredMembership membership;
+  uint64_t last_incarnation = 0;
+  uint32_t next_server = 0;
+  for (const auto& [name, number] : numbers) next_server = std::max(next_server, number + 1);
+  for (const ServerAddress& server : routing.servers())
+    last_incarnation = std::max(last_incarnation, server.incarnation());
+  for (const RegisterRequest& server : heard) {
+    last_incarnation = std::max(last_incarnation, server.held_job().last_incarnation());
+  }
+  const auto add = [&](const std::string& name, uint64_t incarnation) -> StoredNode& {
+    StoredNode& node = *membership.add_nodes();
+    node.set_name(name);
+    node.set_role(SERVER_ROLE);
+    node.set_number(numbers.at(name));
+    node.set_incarnation(incarnation);
+    node.set_gone(true);
+    // A nonce that no process has: a server that was not heard returns by its name.
+    node.set_process_nonce(incarnation);
+    membership.add_gone(name);
+    return node;
+  };
+  absl::btree_map<std::string, StoredNode*> nodes;
+  for (const ServerAddress& server : routing.servers()) {
+    StoredNode& node = add(server.node(), server.incarnation());
+    node.set_address(server.address());
+    nodes[server.node()] = &node;
+  }
+  // Those that partitions wait for.
+  for (const auto& [name, number] : numbers) {
+    if (!nodes.contains(name)) nodes[name] = &add(name, ++last_incarnation);
+  }
+  for (const RegisterRequest& server : heard) {
+    StoredNode*& node = nodes[server.node()];
+    // Its data directory has its name, which no other server may get.
+    if (node == nullptr) node = &add(server.node(), ++last_incarnation);
+    // The registration that was heard is sent again and is to be the next one; earlier ones come
+    // too late.
+    node->set_process_nonce(server.process_nonce());
+    node->set_start_count(server.start_count());
+    node->set_registration(std::max<uint64_t>(server.registration(), 1) - 1);
+    node->set_address(server.address());
+  }
+  membership.set_last_incarnation(NeverGivenOut(last_incarnation, unix_ms));
+  membership.set_next_server(next_server + kRebuildNumberGap);
+  membership.set_next_worker(kRebuildNumberGap);
+  return membership;
+}
+
+// All servers are asked for all tables again, which does nothing where they are: of a table that
+// was being created a server may have told, though some of its partitions, or the backups that are
+// to become primary, have none of it yet.
+absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
+  absl::btree_map<uint32_t, StoredTable> tables;
+  for (const RegisterRequest& server : heard) {
+    for (const TableSpec& spec : server.held_job().tables()) {
+      const auto [entry, is_new] = tables.try_emplace(spec.id());
+      if (is_new) *entry->second.mutable_spec() = spec;
+      if (entry->second.spec().SerializeAsString() != spec.SerializeAsString()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(server.node(), " has another table ", spec.id(), " than others"));
+      }
+    }
+  }
+  StoredTables stored;
+  for (auto& [id, table] : tables) {
+    *stored.add_tables() = table;
+    stored.set_last_id(id);
+  }
+  return stored;
+}
+
+}  // namespace
+
+bool AllServersAreHeard(const std::vector<RegisterRequest>& heard,
+                        const absl::btree_set<std::string>& without) {
+  const RegisterRequest* const newest = WithNewestRouting(heard);
+  return newest != nullptr && NotHeard(newest->held_job().routing(), heard, without).empty();
+}
+
+absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
+                                            const std::vector<RegisterRequest>& all_heard) {
+  const RegisterRequest* const newest = WithNewestRouting(all_heard);
+  if (newest == nullptr) {
+    return absl::FailedPreconditionError(
+        "no server that holds a job has registered; do the servers run, and look for a scheduler "
+        "at this address?");
+  }
+  PAWL_RETURN_IF_ERROR(CheckIsThisJob(options, all_heard, *newest));
+  const RoutingTable& routing = newest->held_job().routing();
+  std::vector<RegisterRequest> heard;
+  for (const RegisterRequest& server : all_heard) {
+    if (server.job_id() == newest->job_id()) heard.push_back(server);
+  }
+  if (const auto silent = NotHeard(routing, heard, options.without); !silent.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        absl::StrJoin(silent, ", "),
+        " did not register, and may have pushes that no other server has; start ",
+        silent.size() == 1 ? "it" : "them",
+        " again, or, if dead for good, add --rebuild_without=", absl::StrJoin(silent, ",")));
+  }
+  absl::btree_map<std::string, uint32_t> numbers;
+  for (const std::string& server : Named(routing)) {
+    PAWL_ASSIGN_OR_RETURN(numbers[server], NumberOf(server));
+  }
+  for (const RegisterRequest& server : heard) {
+    PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
+  }
+  absl::btree_map<uint32_t, std::vector<HeldReplica>> held;  // by partition
+  for (const RegisterRequest& server : heard) {
+    for (const RecoveredReplica& replica : server.recovered()) {
+      held[replica.partition()].push_back({server.node(),
+                                           {replica.term(), replica.log_index()},
+                                           /*restarted=*/!server.has_held_job()});
+    }
+  }
+
+  SchedulerState state;
+  state.set_job_id(newest->job_id());
+  *state.mutable_job() = options.job;
+  state.set_servers(options.servers);
+  state.set_workers(options.workers);
+  state.set_state(STARTING);
+  *state.mutable_membership() = RebuiltMembership(routing, heard, numbers, options.unix_ms);
+  StoredPlacement& placement = *state.mutable_placement();
+  placement.set_epoch(NeverGivenOut(routing.epoch(), options.unix_ms));
+  std::vector<int> missing;
+  absl::btree_set<std::string> needed;
+  for (int partition = 0; partition < routing.primary_size(); ++partition) {
+    const std::vector<std::string> in_sync = InSync(routing, partition);
+    const std::vector<std::string> candidates = Candidates(
+        in_sync,
+        partition < routing.replicas_size() ? routing.replicas(partition).primary_since() : 0,
+        held[static_cast<uint32_t>(partition)]);
+    if (candidates.empty()) {
+      missing.push_back(partition);
+      needed.insert(in_sync.begin(), in_sync.end());
+    }
+    StoredReplicaSet& set = *placement.add_partitions();
+    set.set_primary(kNoPrimary);
+    set.set_yielding(kNoPrimary);
+    set.set_leaving(kNoPrimary);
+    set.set_primary_since(placement.epoch());
+    if (partition < routing.replicas_size()) set.set_began(routing.replicas(partition).began());
+    for (const std::string& server : candidates) set.add_last_in_sync(numbers.at(server));
+    // Others that were in sync keep what they have, as in any failover.
+    for (const auto& [name, number] : numbers) {
+      const bool keeps = std::find(in_sync.begin(), in_sync.end(), name) != in_sync.end() ||
+                         std::find(candidates.begin(), candidates.end(), name) != candidates.end();
+      if (keeps) set.add_keepers(number);
+    }
+    set.set_keepers_since(placement.epoch());
+  }
+  if (!missing.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no server that has registered has an in-sync replica of partitions ",
+        absl::StrJoin(missing, ", "),
+        needed.empty() ? "" : absl::StrCat("; start ", absl::StrJoin(needed, " or "), " again"),
+        ", or begin with the last checkpoint (--restore)"));
+  }
+  for (const auto& [name, number] : numbers) {
+    (*placement.mutable_how_gone())[number] =
+        absl::StrCat(name, " was known to a scheduler whose state is lost");
+  }
+  // Ranks without hosts, which are decided anew.
+  for (uint32_t rank = 0; rank < options.job.logical_workers(); ++rank)
+    state.mutable_ranks()->add_ranks();
+  PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(heard));
+  state.set_rebuilt(true);
+  for (const RegisterRequest& server : heard) {
+    state.set_longest_lease_ms(
+        std::max<uint64_t>(state.longest_lease_ms(), server.held_job().longest_lease_ms()));
+  }
+  return state;
+}
+
+absl::Status RebuildCensus::OnHeartbeat(const HeartbeatRequest& request) const {
+  if (!request.has_server()) return OnOtherCall();
+  return absl::AbortedError("the scheduler has lost its state; register again");
+}
+
+absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
+  const bool is_node =
+      request.role() == SERVER_ROLE && !request.node().empty() && CheckRegistration(request).ok();
+  if (!is_node) return OnOtherCall();
+  const auto found = heard_.find(request.node());
+  const size_t bytes_before = found == heard_.end() ? 0 : found->second.bytes;
+  if (found == heard_.end()) {
+    if (heard_.size() == kMaxServers) return OnOtherCall();
+  } else {
+    // A registration that was held up on its way says less than the one after it.
+    const RegisterRequest& before = found->second.request;
+    const auto order = [](const RegisterRequest& one) {
+      return std::tuple(one.start_count(), one.registration());
+    };
+    const bool same_process = before.process_nonce() == request.process_nonce();
+    const bool is_older = same_process ? order(request) < order(before)
+                                       : request.start_count() < before.start_count();
+    if (is_older) return OnOtherCall();
+  }
+  const size_t bytes = request.SpaceUsedLong();
+  const size_t others = heard_bytes_ - bytes_before;
+  if (bytes > max_bytes_ - others) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the scheduler rebuilds its state, and holds ", others,
+                     " bytes of other servers' registrations; with ", bytes,
+                     " more it would have more than the limit of ", max_bytes_));
+  }
+  heard_bytes_ = others + bytes;
+  heard_[request.node()] = {request, bytes};
+  return OnOtherCall();
+}
+
+absl::Status RebuildCensus::OnOtherCall() {
+  return absl::UnavailableError("the scheduler rebuilds its state from the servers");
+}
+
+std::vector<RegisterRequest> RebuildCensus::Heard() const {
+  std::vector<RegisterRequest> heard;
+  for (const auto& [node, registration] : heard_) heard.push_back(registration.request);
+  return heard;
+}
+
+Rebuild::Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTime now)
+    : options_(std::move(options)), began_(now), deadline_(now + timeout) {}
+
+std::optional<absl::StatusOr<SchedulerState>> Rebuild::Poll(
+    const std::vector<RegisterRequest>& heard, MonotonicTime now) {
+  if (!state_.has_value()) {
+    if (now < deadline_ && !AllServersAreHeard(heard, options_.without)) return std::nullopt;
+    state_ = RebuildState(options_, heard);
+  }
+  if (!state_->ok() || options_.without.empty()) return state_;
+  // A server that is called dead may serve reads for as long as its lease lasts.
+  if (now < began_ + std::chrono::milliseconds((*state_)->longest_lease_ms())) return std::nullopt;
+  return state_;
+}
+
+}  // namespace pawl

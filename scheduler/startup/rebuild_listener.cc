@@ -1,0 +1,86 @@
+#include "scheduler/startup/rebuild_listener.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/grpc/grpc_status.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::milliseconds kShutdownGrace{200};
+
+template <typename Message>
+bool Parse(grpc::ByteBuffer& bytes, Message& message) {
+  return bytes.Valid() && grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok();
+}
+
+}  // namespace
+
+// One call. Destroys itself.
+class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
+ public:
+  Call(RebuildListener& listener, std::string method)
+      : listener_(listener), method_(std::move(method)) {
+    StartRead(&request_);
+  }
+  void OnReadDone(bool) override { Finish(listener_.Answer(method_, request_)); }
+  void OnDone() override { delete this; }
+
+ private:
+  RebuildListener& listener_;
+  const std::string method_;
+  grpc::ByteBuffer request_;
+};
+
+absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(const HostPort& address,
+                                                                         size_t max_bytes) {
+  std::unique_ptr<RebuildListener> listener(new RebuildListener(max_bytes));
+  grpc::ServerBuilder builder;
+  ApplyServerSettings(builder, ChannelKind::kControl);
+  builder.AddListeningPort(absl::StrCat(address.host, ":", address.port),
+                           grpc::InsecureServerCredentials(), &listener->port_);
+  builder.RegisterCallbackGenericService(listener.get());
+  listener->server_ = builder.BuildAndStart();
+  if (listener->server_ == nullptr || listener->port_ == 0) {
+    return absl::FailedPreconditionError(
+        "cannot listen there; is the port taken, or the host another machine's?");
+  }
+  return listener;
+}
+
+RebuildListener::~RebuildListener() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  server_->Wait();
+}
+
+std::vector<RegisterRequest> RebuildListener::Heard() const {
+  MutexLock lock(mu_);
+  return census_.Heard();
+}
+
+grpc::ServerGenericBidiReactor* RebuildListener::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  return new Call(*this, context->method());
+}
+
+grpc::Status RebuildListener::Answer(const std::string& method, grpc::ByteBuffer& bytes) {
+  const auto answer = [&]() -> absl::Status {
+    MutexLock lock(mu_);
+    if (HeartbeatRequest heartbeat;
+        method == "/pawl.Scheduler/Heartbeat" && Parse(bytes, heartbeat)) {
+      return census_.OnHeartbeat(heartbeat);
+    }
+    if (RegisterRequest request; method == "/pawl.Scheduler/Register" && Parse(bytes, request)) {
+      return census_.OnRegister(request);
+    }
+    return RebuildCensus::OnOtherCall();
+  }();
+  return ToGrpcStatus(answer);
+}
+
+}  // namespace pawl

@@ -1,0 +1,53 @@
+// Listens in the place of a scheduler that has lost its state, until the servers have said what
+// they hold.
+#ifndef PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_
+#define PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client_lib/base/host_port.h"
+#include "client_lib/base/mutex.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/startup/rebuild.h"
+
+namespace pawl {
+
+// Answers as RebuildCensus says. Thread-safe.
+class RebuildListener final : private grpc::CallbackGenericService {
+ public:
+  // Port 0 takes a free one. FAILED_PRECONDITION: it cannot listen there.
+  static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(const HostPort& address,
+                                                                 size_t max_bytes = kMaxHeardBytes);
+
+  // Ends all calls.
+  ~RebuildListener() override;
+
+  int port() const { return port_; }
+
+  // See RebuildCensus.
+  std::vector<RegisterRequest> Heard() const;
+
+ private:
+  class Call;
+
+  explicit RebuildListener(size_t max_bytes) : census_(max_bytes) {}
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+  grpc::Status Answer(const std::string& method, grpc::ByteBuffer& request);
+
+  int port_ = 0;
+
+  mutable Mutex mu_;
+  RebuildCensus census_ PAWL_GUARDED_BY(mu_);
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_

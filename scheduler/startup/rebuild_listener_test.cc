@@ -1,0 +1,92 @@
+#include "scheduler/startup/rebuild_listener.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{30};
+
+class RebuildListenerTest : public testing::Test {
+ protected:
+  void Begin(size_t max_bytes) {
+    auto listener = RebuildListener::Listen({"127.0.0.1", 0}, max_bytes);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    stub_ = Scheduler::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", listener_->port()),
+                                                   grpc::InsecureChannelCredentials()));
+  }
+  static RegisterRequest Server(uint32_t number, uint32_t partitions) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_node(absl::StrCat("server-", number));
+    request.set_address("10.0.0.1:7000");
+    request.set_process_nonce(number + 1);
+    for (uint32_t p = 0; p < partitions; ++p) {
+      request.mutable_held_job()->mutable_routing()->add_primary(number);
+      request.mutable_held_job()->mutable_routing()->add_replicas()->add_backups(number + 1);
+    }
+    return request;
+  }
+  grpc::StatusCode Register(const RegisterRequest& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    RegisterResponse response;
+    return stub_->Register(&context, request, &response).error_code();
+  }
+  uint32_t PartitionsOf(const std::string& node) const {
+    for (const RegisterRequest& request : listener_->Heard()) {
+      if (request.node() == node)
+        return static_cast<uint32_t>(request.held_job().routing().primary_size());
+    }
+    return 0;
+  }
+
+  std::unique_ptr<RebuildListener> listener_;
+  std::unique_ptr<Scheduler::Stub> stub_;
+};
+
+TEST_F(RebuildListenerTest, LastRegistrationOfEachServerIsHeard) {
+  Begin(kMaxHeardBytes);
+  for (const uint32_t partitions : {1000, 10}) {
+    for (const uint32_t number : {0, 1}) {
+      EXPECT_EQ(Register(Server(number, partitions)), grpc::StatusCode::UNAVAILABLE);
+    }
+  }
+  EXPECT_EQ(listener_->Heard().size(), 2u);
+  EXPECT_EQ(PartitionsOf("server-1"), 10u);
+  HeartbeatRequest heartbeat;
+  heartbeat.mutable_server();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  HeartbeatResponse response;
+  EXPECT_EQ(stub_->Heartbeat(&context, heartbeat, &response).error_code(),
+            grpc::StatusCode::ABORTED);
+}
+
+TEST_F(RebuildListenerTest, BytesOfAllRegistrationsAreBounded) {
+  const size_t bytes = Server(0, 1000).SpaceUsedLong();
+  EXPECT_LT(bytes, 1000u * 200) << "what kMaxHeardBytes goes by";
+  Begin(2 * bytes + bytes / 2);
+  EXPECT_EQ(Register(Server(0, 1000)), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Register(Server(1, 1000)), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Register(Server(2, 1000)), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Register(Server(1, 2000)), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(PartitionsOf("server-1"), 1000u) << "what it said before counts";
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Register(Server(0, 1000)), grpc::StatusCode::UNAVAILABLE) << "it takes its own place";
+  }
+  EXPECT_EQ(Register(Server(1, 10)), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Register(Server(2, 1000)), grpc::StatusCode::UNAVAILABLE) << "there is room now";
+  EXPECT_EQ(listener_->Heard().size(), 3u);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,301 @@
+#include "scheduler/startup/rebuild.h"
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kJob = 77;
+
+// Three partitions on servers 0 and 2: partition 0 on both, 1 on server 0 alone, 2 without a
+// primary, server 2 the backup.
+RoutingTable Routing(uint64_t epoch) {
+  RoutingTable routing;
+  routing.set_job_id(kJob);
+  routing.set_epoch(epoch);
+  for (const uint32_t number : {0, 2}) {
+    ServerAddress& server = *routing.add_servers();
+    server.set_node("server-" + std::to_string(number));
+    server.set_incarnation(10 + number);
+    server.set_address("10.0.0.1:700" + std::to_string(number));
+  }
+  routing.add_primary(0);
+  routing.add_replicas()->add_backups(1);
+  routing.add_primary(0);
+  routing.add_replicas();
+  routing.add_primary(kNoPrimary);
+  routing.add_replicas()->add_backups(1);
+  return routing;
+}
+
+RegisterRequest Server(uint32_t number, uint64_t epoch, const std::vector<uint32_t>& partitions) {
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  request.set_node("server-" + std::to_string(number));
+  request.set_job_id(kJob);
+  for (const uint32_t partition : partitions) request.add_recovered()->set_partition(partition);
+  HeldJob& held = *request.mutable_held_job();
+  held.mutable_job()->set_name("flights");
+  held.mutable_job()->set_partitions(3);
+  held.mutable_job()->set_logical_workers(2);
+  *held.mutable_routing() = Routing(epoch);
+  TableSpec& table = *held.add_tables();
+  table.set_id(4);
+  table.set_name("table");
+  held.set_last_incarnation(20);
+  return request;
+}
+
+RebuildOptions Options() {
+  RebuildOptions options;
+  options.job = Server(0, 1, {}).held_job().job();
+  options.servers = 2;
+  options.workers = 1;
+  return options;
+}
+
+std::vector<uint32_t> LastInSync(const SchedulerState& state, int partition) {
+  const auto& servers = state.placement().partitions(partition).last_in_sync();
+  return {servers.begin(), servers.end()};
+}
+
+TEST(RebuildTest, ServersInSyncByTheNewestRoutingMayBecomePrimary) {
+  RegisterRequest older = Server(0, 8, {0, 1});
+  older.mutable_held_job()->mutable_routing()->mutable_replicas(1)->add_backups(1);
+  const auto state = RebuildState(Options(), {older, Server(2, 9, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->job_id(), kJob);
+  EXPECT_EQ(state->state(), STARTING);
+  EXPECT_GT(state->placement().epoch(), 9u);
+  EXPECT_THAT(LastInSync(*state, 0), ElementsAre(0, 2));
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(0));
+  EXPECT_THAT(LastInSync(*state, 2), ElementsAre(2));
+  for (const StoredReplicaSet& set : state->placement().partitions())
+    EXPECT_EQ(set.primary(), kNoPrimary);
+  EXPECT_EQ(state->ranks().ranks_size(), 2);
+  EXPECT_FALSE(state->ranks().decided());
+}
+
+TEST(RebuildTest, NothingThatTheLostSchedulerGaveOutIsGivenOutAgain) {
+  const auto state = RebuildState(Options(), {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_GE(state->membership().last_incarnation(), 20 + kRebuildGap);
+  EXPECT_GE(state->placement().epoch(), 9 + kRebuildGap);
+  EXPECT_GE(state->membership().next_server(), 3 + kRebuildNumberGap);
+  // Nor what another rebuilt scheduler gave out of which no server knows any more.
+  RebuildOptions later = Options();
+  later.unix_ms = 1'800'000'000'000;
+  const auto again = RebuildState(later, {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->placement().epoch(), later.unix_ms * kEpochsInAMillisecond);
+  EXPECT_EQ(again->membership().last_incarnation(), later.unix_ms * kEpochsInAMillisecond);
+  EXPECT_EQ(state->tables().last_id(), 4u);
+}
+
+TEST(RebuildTest, ServersAreAwayUntilTheyRegister) {
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), Server(2, 9, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->membership().nodes_size(), 2);
+  EXPECT_EQ(state->membership().nodes(1).name(), "server-2");
+  EXPECT_EQ(state->membership().nodes(1).number(), 2u);
+  EXPECT_TRUE(state->membership().nodes(1).gone());
+}
+
+TEST(RebuildTest, PartitionsThatNoServerHasAreNamedWithTheServersToStart) {
+  // Server 2 has lost partition 2; what server 0 has of it was never in sync.
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1, 2}), Server(2, 9, {0})});
+  EXPECT_EQ(state.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(state.status().message()),
+              HasSubstr("partitions 2; start server-2 again"));
+  EXPECT_EQ(RebuildState(Options(), {}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RebuildTest, ServersOfAPartitionThatWaitsAreKnownByTheRouting) {
+  // By then servers 0 and 5 were in sync, and both away.
+  RegisterRequest newest = Server(2, 9, {0});
+  RoutingTable& routing = *newest.mutable_held_job()->mutable_routing();
+  routing.set_primary(1, kNoPrimary);
+  routing.mutable_replicas(1)->add_last_in_sync("server-0");
+  routing.mutable_replicas(1)->add_last_in_sync("server-5");
+  routing.mutable_replicas(2)->clear_backups();
+  routing.mutable_replicas(2)->add_last_in_sync("server-5");
+  RegisterRequest returned = Server(5, 9, {1, 2});
+  returned.clear_held_job();
+  const auto state = RebuildState(Options(), {Server(0, 8, {0}), newest, returned});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(5));
+  EXPECT_THAT(LastInSync(*state, 2), ElementsAre(5));
+  EXPECT_GE(state->membership().next_server(), 6 + kRebuildNumberGap);
+  // It may have become primary by a routing that no other server has adopted.
+  const auto refused = RebuildState(Options(), {Server(0, 8, {0, 1}), newest});
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--rebuild_without=server-5"));
+}
+
+TEST(RebuildTest, AReplicaBehindALaterTermIsNotTrusted) {
+  const auto set_position = [](RegisterRequest& server, int replica, uint64_t term,
+                               uint64_t index) {
+    server.mutable_recovered(replica)->set_term(term);
+    server.mutable_recovered(replica)->set_log_index(index);
+  };
+  RegisterRequest living = Server(2, 9, {0, 2});
+  living.mutable_held_job()->mutable_routing()->mutable_replicas(0)->set_primary_since(4);
+  set_position(living, 0, 4, 100);
+  RegisterRequest restarted = Server(0, 9, {0, 1});
+  restarted.clear_held_job();
+  for (const auto& [term, index, in_sync] :
+       std::vector<std::tuple<uint64_t, uint64_t, std::vector<uint32_t>>>{
+           {5, 90, {0}}, {4, 101, {2, 0}}, {4, 99, {2, 0}}, {3, 200, {2, 0}}}) {
+    SCOPED_TRACE(absl::StrCat("the restarted server has term ", term, ", index ", index));
+    set_position(restarted, 0, term, index);
+    const auto state = RebuildState(Options(), {living, restarted});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(LastInSync(*state, 0), in_sync);
+  }
+}
+
+TEST(RebuildTest, TablesAreCreatedAgain) {
+  RegisterRequest without = Server(2, 9, {0, 2});
+  without.mutable_held_job()->clear_tables();
+  for (const RegisterRequest& other : {without, Server(2, 9, {0, 2})}) {
+    RegisterRequest server = Server(0, 9, {0, 1});
+    server.mutable_held_job()->set_longest_lease_ms(2500);
+    const auto state = RebuildState(Options(), {server, other});
+    ASSERT_TRUE(state.ok()) << state.status();
+    ASSERT_EQ(state->tables().tables_size(), 1);
+    EXPECT_FALSE(state->tables().tables(0).ready()) << "not every partition need have it";
+    EXPECT_TRUE(state->rebuilt()) << "the scheduler must not take it for a job without pushes";
+    EXPECT_EQ(state->longest_lease_ms(), 2500u);
+  }
+}
+
+TEST(RebuildTest, ServerThatTheNewestRoutingDoesNotNameKeepsItsName) {
+  RegisterRequest returned = Server(7, 3, {1});
+  returned.clear_held_job();
+  const auto state =
+      RebuildState(Options(), {Server(0, 9, {0, 1}), Server(2, 9, {0, 2}), returned});
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->membership().nodes_size(), 3);
+  EXPECT_EQ(state->membership().nodes(2).name(), "server-7");
+  EXPECT_GE(state->membership().next_server(), 8 + kRebuildNumberGap);
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(0));
+}
+
+TEST(RebuildTest, ARegistrationFromBeforeTheOneThatWasHeardIsLate) {
+  RegisterRequest heard = Server(2, 9, {0, 2});
+  heard.set_process_nonce(5);
+  heard.set_start_count(3);
+  heard.set_registration(4);
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), heard});
+  ASSERT_TRUE(state.ok()) << state.status();
+  const StoredNode& node = state->membership().nodes(1);
+  EXPECT_EQ(node.process_nonce(), 5u);
+  EXPECT_EQ(node.start_count(), 3u);
+  EXPECT_EQ(node.registration(), 3u) << "that one itself is still to come";
+}
+
+TEST(RebuildCensusTest, ALateRegistrationDoesNotReplaceANewerOne) {
+  RebuildCensus census;
+  RegisterRequest request = Server(2, 9, {0, 2});
+  request.set_address("10.0.0.1:7002");
+  request.set_process_nonce(5);
+  request.set_registration(3);
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(request)));
+  RegisterRequest late = request;
+  late.set_registration(2);
+  late.clear_held_job();
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(late)));
+  ASSERT_EQ(census.Heard().size(), 1u);
+  EXPECT_TRUE(census.Heard()[0].has_held_job());
+}
+
+TEST(RebuildCensusTest, ServersAreToldToRegisterAgainAndOthersToWait) {
+  HeartbeatRequest heartbeat;
+  EXPECT_TRUE(absl::IsUnavailable(RebuildCensus().OnHeartbeat(heartbeat)));
+  heartbeat.mutable_server();
+  EXPECT_TRUE(absl::IsAborted(RebuildCensus().OnHeartbeat(heartbeat)));
+}
+
+TEST(RebuildProgressTest, WaitsForAllServersOrUntilItsDeadline) {
+  const MonotonicTime now{std::chrono::hours(1)};
+  Rebuild rebuild(Options(), std::chrono::seconds(30), now);
+  EXPECT_FALSE(rebuild.Poll({Server(0, 9, {0, 1})}, now).has_value());
+  const auto state = rebuild.Poll({Server(0, 9, {0, 1}), Server(2, 9, {0, 2})}, now);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_TRUE(state->ok());
+  Rebuild late(Options(), std::chrono::seconds(30), now);
+  const auto refused = late.Poll({Server(0, 9, {0, 1})}, now + std::chrono::seconds(30));
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_FALSE(refused->ok());
+}
+
+TEST(RebuildProgressTest, ServerThatIsCalledDeadMayServeReadsByItsLease) {
+  const MonotonicTime now{std::chrono::hours(1)};
+  RebuildOptions options = Options();
+  options.without = {"server-2"};
+  RegisterRequest server = Server(0, 9, {0, 1, 2});
+  server.mutable_held_job()->mutable_routing()->set_primary(2, 0);
+  server.mutable_held_job()->set_longest_lease_ms(2500);
+  Rebuild rebuild(options, std::chrono::seconds(30), now);
+  EXPECT_FALSE(rebuild.Poll({server}, now).has_value());
+  EXPECT_TRUE(rebuild.Poll({server}, now + std::chrono::milliseconds(2500)).has_value());
+}
+
+TEST(RebuildTest, ServerThatWasNotHeardIsWaitedForUnlessItIsDead) {
+  RebuildOptions options = Options();
+  RegisterRequest server = Server(0, 9, {0, 1, 2});
+  server.mutable_held_job()->mutable_routing()->set_primary(2, 0);
+  const auto refused = RebuildState(options, {server});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--rebuild_without=server-2"));
+  options.without = {"server-2"};
+  EXPECT_TRUE(RebuildState(options, {server}).ok());
+}
+
+TEST(RebuildTest, WhatNoJobHasIsRefused) {
+  RegisterRequest late = Server(2, ~uint64_t{0} - 1, {0, 2});
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), late}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  RegisterRequest twice = Server(2, 9, {0, 2});
+  twice.mutable_held_job()->mutable_routing()->mutable_servers(1)->set_node("server-0");
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 8, {0, 1}), twice}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  RegisterRequest other = Server(2, 9, {0, 2});
+  other.mutable_held_job()->mutable_tables(0)->set_name("other");
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), other}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RebuildTest, AnotherJobIsRefusedNamingTheDifference) {
+  RebuildOptions options = Options();
+  options.job.set_name("clicks");
+  const auto other = RebuildState(options, {Server(0, 9, {0, 1}), Server(2, 9, {0, 2})});
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr("name"));
+
+  RegisterRequest stranger = Server(2, 9, {0, 2});
+  stranger.set_job_id(kJob + 1);
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), stranger}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RebuildTest, AllServersAreHeardWhenTheNewestRoutingNamesNoOther) {
+  EXPECT_FALSE(AllServersAreHeard({}, {}));
+  EXPECT_FALSE(AllServersAreHeard({Server(0, 9, {})}, {}));
+  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {})}, {"server-2"}));
+  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {}), Server(2, 8, {})}, {}));
+}
+
+}  // namespace
+}  // namespace pawl

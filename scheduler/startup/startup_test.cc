@@ -1,0 +1,95 @@
+#include "scheduler/startup/startup.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+class StartupTest : public testing::Test {
+ protected:
+  StartupTest() {
+    options_.job.set_name("flights");
+    options_.servers = 2;
+    options_.workers = 3;
+    *state_.mutable_job() = options_.job;
+    state_.set_servers(2);
+    state_.set_workers(3);
+    state_.set_job_id(77);
+    state_.set_state(RUNNING);
+  }
+
+  absl::StatusOr<std::optional<SchedulerState>> Find() {
+    return StateOfThisJob(StoredState{1, state_.SerializeAsString()}, options_, startup_);
+  }
+  bool GoesOn() {
+    const auto found = Find();
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() && found->has_value();
+  }
+  void Close(JobState state) {
+    state_.set_state(state);
+    state_.set_closed(true);
+  }
+
+  CoordinatorOptions options_;
+  Startup startup_{.job = "flights.pbtxt", .place = "file:/state"};
+  SchedulerState state_;
+};
+
+TEST_F(StartupTest, WhatIsStoredOfThisJobIsGoneOnWith) {
+  EXPECT_TRUE(GoesOn());
+  EXPECT_EQ((*Find())->job_id(), 77u);
+}
+
+TEST_F(StartupTest, WithNothingStoredThereIsNothingToGoOnWith) {
+  EXPECT_FALSE(StateOfThisJob(std::nullopt, options_, startup_)->has_value());
+}
+
+TEST_F(StartupTest, AnotherJobThatHasNotEndedIsNotThrownAway) {
+  state_.mutable_job()->set_seed(5);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
+  EXPECT_NE(Find().status().message().find("--job=flights.pbtxt"), std::string::npos)
+      << Find().status();
+  state_.set_state(FAILED);
+  EXPECT_FALSE(GoesOn());
+}
+
+TEST_F(StartupTest, OtherNumbersOfServersAndWorkersMakeAnotherJob) {
+  state_.set_servers(4);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
+  state_.set_servers(2);
+  state_.set_workers(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
+}
+
+TEST_F(StartupTest, AJobWhoseEndEverybodyKnowsIsTrainedAgainOnlyIfSomebodySaysSo) {
+  Close(COMPLETED);
+  EXPECT_TRUE(GoesOn());
+  startup_.begin_anew = true;
+  EXPECT_FALSE(GoesOn());
+}
+
+TEST_F(StartupTest, BeginAnewThrowsNoJobAwayThatHasNotEnded) {
+  startup_.begin_anew = true;
+  EXPECT_TRUE(GoesOn());
+}
+
+TEST_F(StartupTest, WhatWasBegunOtherwiseIsNotWhatIsToBeRestored) {
+  startup_.restore = "/checkpoints";
+  EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
+  EXPECT_NE(Find().status().message().find("--restore=/checkpoints"), std::string::npos)
+      << Find().status();
+  Close(COMPLETED);
+  EXPECT_FALSE(GoesOn());
+}
+
+TEST_F(StartupTest, WhatIsNoStateNamesThePlace) {
+  const auto found = StateOfThisJob(StoredState{1, "\xff"}, options_, startup_);
+  EXPECT_TRUE(absl::IsDataLoss(found.status()));
+  EXPECT_NE(found.status().message().find("file:/state"), std::string::npos) << found.status();
+}
+
+}  // namespace
+}  // namespace pawl

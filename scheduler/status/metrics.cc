@@ -1,0 +1,172 @@
+#include "scheduler/status/metrics.h"
+
+#include <string>
+#include <utility>
+
+namespace pawl {
+namespace {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+// Collects families in the order in which they are begun.
+class Families {
+ public:
+  void Gauge(const std::string& name, const std::string& help, double value, Labels labels = {}) {
+    Add(prometheus::MetricType::Gauge, name, help, std::move(labels)).gauge.value = value;
+  }
+  void Counter(const std::string& name, const std::string& help, double value, Labels labels = {}) {
+    Add(prometheus::MetricType::Counter, name, help, std::move(labels)).counter.value = value;
+  }
+  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  prometheus::ClientMetric& Add(prometheus::MetricType type, const std::string& name,
+                                const std::string& help, Labels labels) {
+    const auto [it, is_new] = places_.emplace(name, families_.size());
+    if (is_new) families_.push_back({name, help, type, {}});
+    prometheus::ClientMetric& metric = families_[it->second].metric.emplace_back();
+    metric.label = std::move(labels);
+    return metric;
+  }
+
+  std::vector<prometheus::MetricFamily> families_;
+  std::map<std::string, size_t> places_;
+};
+
+const char* StateOf(const NodeStatus& node) {
+  if (node.draining()) return "draining";
+  const bool stands_by =
+      node.role() == SERVER_ROLE ? node.standby() : node.logical_workers_size() == 0;
+  return stands_by ? "standby" : "active";
+}
+
+void AddServer(const NodeStatus& node, Families& families) {
+  const Labels server = {{"server", node.node()}};
+  const ServerCounters& counters = node.server();
+  const auto number = [](uint64_t count) { return static_cast<double>(count); };
+  families.Gauge("pawl_server_partitions", "Replicas of partitions on the server.",
+                 node.partitions(), server);
+  families.Gauge("pawl_server_parameter_bytes", "Weights and optimizer slots.",
+                 number(counters.parameter_bytes()), server);
+  families.Gauge("pawl_server_rows", "Rows of sparse tables.", number(counters.rows()), server);
+  families.Gauge("pawl_server_waiting_calls",
+                 "Calls that wait: for a step, for replicas, or for the log.",
+                 number(counters.waiting_calls()), server);
+  families.Gauge("pawl_server_bytes_in_flight", "Bytes of requests that are held.",
+                 number(counters.bytes_in_flight()), server);
+  families.Gauge("pawl_server_max_bytes_in_flight", "Beyond it requests are refused for a moment.",
+                 number(counters.max_bytes_in_flight()), server);
+  families.Counter("pawl_server_keys_pulled_total", "Keys that were pulled.",
+                   number(counters.keys_pulled()), server);
+  families.Counter("pawl_server_keys_pushed_total", "Keys that were pushed.",
+                   number(counters.keys_pushed()), server);
+  families.Counter("pawl_server_pulls_beyond_bound_total",
+                   "BOUNDED: segments of pulls answered while a rank that came back was further "
+                   "behind than the bound.",
+                   number(counters.pulls_beyond_bound()), server);
+  families.Counter("pawl_server_files_damaged_total", "Files at rest that were found damaged.",
+                   number(counters.files_damaged()), server);
+  families.Counter("pawl_server_files_repaired_total",
+                   "Damaged files that were replaced from memory.",
+                   number(counters.files_repaired()), server);
+  families.Counter("pawl_server_snapshot_bytes_sent_total",
+                   "Bytes of snapshots, sent to replicas that learn.",
+                   number(counters.snapshot_bytes_sent()), server);
+  families.Counter("pawl_server_catch_up_bytes_sent_total",
+                   "Bytes of changes, sent to replicas that had missed them.",
+                   number(counters.catch_up_bytes_sent()), server);
+  families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.",
+                   number(counters.requests_refused()), server);
+  families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);
+}
+
+void AddWorker(const NodeStatus& node, Families& families) {
+  const Labels worker = {{"worker", node.node()}};
+  families.Gauge("pawl_worker_ranks", "Logical workers that it hosts.", node.logical_workers_size(),
+                 worker);
+  families.Counter("pawl_worker_samples_total", "Samples that it has trained on.",
+                   static_cast<double>(node.worker().samples()), worker);
+  families.Counter("pawl_worker_training_seconds_total", "Seconds of training, of all its ranks.",
+                   node.worker().training_s(), worker);
+  families.Counter("pawl_worker_waiting_seconds_total",
+                   "Of those, spent waiting for pulls, pushes and other workers.",
+                   node.worker().waiting_s(), worker);
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
+                                              const std::map<EventKind, uint64_t>& events,
+                                              const CheckpointFileCounts& checkpoint_files) {
+  Families families;
+  for (const JobState state : {STARTING, RUNNING, FINISHING, COMPLETED, FAILED, STOPPED}) {
+    families.Gauge("pawl_job_state", "1 for the job's present state.",
+                   status.state() == state ? 1 : 0, {{"state", JobState_Name(state)}});
+  }
+  families.Gauge("pawl_end_checkpoint_failed",
+                 "1 if the checkpoint of the job's end could not be made.",
+                 status.checkpoint().end_failure().empty() ? 0 : 1);
+  families.Counter("pawl_samples_total", "Samples of all steps that were ended.",
+                   static_cast<double>(status.samples()));
+  families.Gauge("pawl_steps", "Steps that all logical workers have ended.",
+                 static_cast<double>(status.steps()));
+  std::map<std::string, int> servers = {{"active", 0}, {"standby", 0}, {"draining", 0}};
+  std::map<std::string, int> workers = servers;
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone()) continue;
+    if (node.role() == SERVER_ROLE) {
+      ++servers[StateOf(node)];
+      AddServer(node, families);
+    } else if (node.role() == WORKER_ROLE) {
+      ++workers[StateOf(node)];
+      AddWorker(node, families);
+    }
+  }
+  for (const auto& [state, count] : servers) {
+    families.Gauge("pawl_servers", "Servers that are there.", count, {{"state", state}});
+  }
+  for (const auto& [state, count] : workers) {
+    families.Gauge("pawl_workers", "Workers that are there.", count, {{"state", state}});
+  }
+  families.Gauge("pawl_servers_wanted", "Servers that there are to be.", status.scale().servers());
+  families.Gauge("pawl_workers_wanted", "Workers that there are to be.", status.scale().workers());
+  families.Gauge("pawl_routing_epoch", "Grows with each change of the placement.",
+                 static_cast<double>(status.routing_epoch()));
+
+  const MovesStatus& moves = status.moves();
+  families.Gauge("pawl_replicas_left", "Replicas to be copied.", moves.replicas_left());
+  families.Gauge("pawl_bytes_left", "Their bytes, as far as they are known.",
+                 static_cast<double>(moves.bytes_left()));
+  for (const auto& [quantile, pause_ms] :
+       {std::pair("0.5", moves.pause_ms_p50()), std::pair("0.99", moves.pause_ms_p99()),
+        std::pair("1", moves.pause_ms_max())}) {
+    families.Gauge("pawl_handover_pause_seconds", "How long the last handovers of a primary took.",
+                   pause_ms / 1000.0, {{"quantile", quantile}});
+  }
+  const auto count = [&](EventKind kind) {
+    const auto it = events.find(kind);
+    return it == events.end() ? 0.0 : static_cast<double>(it->second);
+  };
+  families.Counter("pawl_node_deaths_total", "Servers and workers that have died.",
+                   count(NODE_DIED));
+  families.Counter("pawl_node_returns_total", "Servers and workers that have come back.",
+                   count(NODE_RETURNED));
+  families.Counter("pawl_failovers_total", "Times that a server took over from one that was gone.",
+                   count(PRIMARY_PROMOTED));
+  families.Counter("pawl_handovers_total", "Primaries that have moved while the one before lived.",
+                   count(PRIMARY_MOVED));
+  families.Counter("pawl_replicas_moved_total", "Replicas that were copied.",
+                   static_cast<double>(moves.replicas_moved()));
+  families.Counter("pawl_bytes_moved_total", "Bytes that were copied.",
+                   static_cast<double>(moves.bytes_moved()));
+  families.Counter("pawl_checkpoint_files_damaged_total",
+                   "Files of complete checkpoints that were found damaged.",
+                   static_cast<double>(checkpoint_files.damaged));
+  families.Counter(
+      "pawl_checkpoint_files_replaced_total",
+      "Of those, the ones after whose checkpoint another one was completed in the same folder.",
+      static_cast<double>(checkpoint_files.replaced));
+  return families.Take();
+}
+
+}  // namespace pawl

@@ -1,0 +1,52 @@
+// What Prometheus is told, and what an autoscaler can go by. The one place that names the metrics.
+//
+//   pawl_job_state{state}                   1 for the present one
+//   pawl_end_checkpoint_failed              1 if the job has no checkpoint of its end, though it
+//   has a folder for it pawl_samples_total, pawl_steps          as in `pawlctl status`
+//   pawl_servers{state}, pawl_workers{state}
+//                                           active, standby (there, but with nothing to do),
+//                                           draining
+//   pawl_servers_wanted, pawl_workers_wanted
+//   pawl_routing_epoch
+//   pawl_replicas_left, pawl_bytes_left     to be copied before all are where they are to be
+//   pawl_handover_pause_seconds{quantile}   of the last kMaxPauses handovers; 1 is the longest
+//   pawl_node_deaths_total, pawl_node_returns_total, pawl_failovers_total, pawl_handovers_total,
+//   pawl_replicas_moved_total, pawl_bytes_moved_total
+//   pawl_checkpoint_files_damaged_total, pawl_checkpoint_files_replaced_total
+//                                           different: a damaged one is not replaced yet
+//
+// Of each server that is there, {server}:
+//   pawl_server_partitions, pawl_server_parameter_bytes, pawl_server_rows
+//   pawl_server_waiting_calls               for a step, for replicas, or for the log
+//   pawl_server_bytes_in_flight, pawl_server_max_bytes_in_flight
+//                                           near 1 the quotient says that the server is behind
+//   pawl_server_keys_pulled_total, pawl_server_keys_pushed_total,
+//   pawl_server_requests_refused_total pawl_server_cpu_seconds_total           rate of it: cores
+//
+// Of each worker that is there, {worker}:
+//   pawl_worker_ranks, pawl_worker_samples_total
+//   pawl_worker_training_seconds_total, pawl_worker_waiting_seconds_total
+//                                           the rates' quotient is the share of time in which it
+//                                           waits
+#ifndef PAWL_SCHEDULER_STATUS_METRICS_H_
+#define PAWL_SCHEDULER_STATUS_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/checkpoint/checkpoint_repairs.h"
+
+namespace pawl {
+
+// Pure. Counters whose name ends in _total may begin anew when the scheduler or the node is
+// restarted.
+std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
+                                              const std::map<EventKind, uint64_t>& events,
+                                              const CheckpointFileCounts& checkpoint_files);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_STATUS_METRICS_H_

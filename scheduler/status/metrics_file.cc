@@ -1,0 +1,63 @@
+#include "scheduler/status/metrics_file.h"
+
+#include <cmath>
+
+#include "nlohmann/json.hpp"
+#include "scheduler/job/digest.h"
+
+namespace pawl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinities and no NaN.
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json EvaluationJson(const EvaluationResult& result) {
+  Json json = {
+      {"evaluation", result.evaluation()}, {"step", result.step()}, {"samples", result.samples()}};
+  if (result.has_auc()) json["auc"] = Number(result.auc());
+  if (result.has_logloss()) json["logloss"] = Number(result.logloss());
+  if (result.has_accuracy()) json["accuracy"] = Number(result.accuracy());
+  if (result.has_rmse()) json["rmse"] = Number(result.rmse());
+  return json;
+}
+
+}  // namespace
+
+std::string MetricsJson(const JobReport& report) {
+  const GetStatusResponse& status = report.status;
+  Json json;
+  json["job"] = status.job().name();
+  json["mode"] = ConsistencyMode_Name(status.job().consistency().mode());
+  json["state"] = JobState_Name(status.state());
+  json["servers"] = report.servers;
+  json["workers"] = report.workers;
+  json["logical_workers"] = status.job().logical_workers();
+  json["steps"] = status.steps();
+  json["samples"] = status.samples();
+  json["wall_s"] = Number(status.train_s());
+  json["samples_per_s"] = status.train_s() > 0
+                              ? Number(static_cast<double>(status.samples()) / status.train_s())
+                              : Json(0.0);
+  json["loss"] = Number(status.loss());
+  json["eval"] =
+      report.evaluation.has_value() ? EvaluationJson(*report.evaluation) : Json::object();
+  json["evaluations"] = Json::array();
+  for (const EvaluationResult& result : status.evaluations())
+    json["evaluations"].push_back(EvaluationJson(result));
+  json["digest"] = status.has_digest() ? Json(DigestText(status.digest())) : Json(nullptr);
+  json["pushes_applied"] = status.counters().pushes_applied();
+  json["pushes_deduplicated"] = status.counters().pushes_deduplicated();
+  json["pushes_late"] = status.counters().pushes_late();
+  json["staleness_max"] = status.counters().staleness_max();
+  json["rows"] = status.counters().rows();
+  json["parameter_bytes"] = status.counters().parameter_bytes();
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  if (!checkpoint.end_folder().empty()) json["end_checkpoint"] = checkpoint.end_folder();
+  if (!checkpoint.end_failure().empty()) json["end_checkpoint_failure"] = checkpoint.end_failure();
+  if (!status.failure().empty()) json["failure"] = status.failure();
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace pawl

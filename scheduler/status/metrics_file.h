@@ -1,0 +1,33 @@
+// metrics.json: how the job went.
+#ifndef PAWL_SCHEDULER_STATUS_METRICS_FILE_H_
+#define PAWL_SCHEDULER_STATUS_METRICS_FILE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// What there is to tell at the end of a job.
+struct JobReport {
+  GetStatusResponse status;
+  uint32_t servers = 0;
+  uint32_t workers = 0;
+  // The evaluation that the final parameters had: the best one if early stopping restored it, else
+  // the last.
+  std::optional<EvaluationResult> evaluation;
+};
+
+// A JSON object with the keys job, mode, state, servers, workers, logical_workers, steps, samples,
+// wall_s, samples_per_s, eval {evaluation, step, samples, and auc, logloss, accuracy, rmse as they
+// apply}, evaluations (a list of the same), digest (8 hexadecimal digits; null unless the job
+// completed), pushes_applied, pushes_deduplicated, pushes_late, staleness_max, rows,
+// parameter_bytes, loss, end_checkpoint (the folder of the checkpoint of the job's end) or
+// end_checkpoint_failure if there was to be one, and failure if there was one.
+std::string MetricsJson(const JobReport& report);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_STATUS_METRICS_FILE_H_

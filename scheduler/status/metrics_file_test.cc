@@ -1,0 +1,65 @@
+#include "scheduler/status/metrics_file.h"
+
+#include <cmath>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace pawl {
+namespace {
+
+JobReport Completed() {
+  JobReport report;
+  report.servers = 2;
+  report.workers = 3;
+  GetStatusResponse& status = report.status;
+  status.mutable_job()->set_name("flights");
+  status.mutable_job()->mutable_consistency()->set_mode(BOUNDED);
+  status.mutable_job()->set_logical_workers(4);
+  status.set_state(COMPLETED);
+  status.set_steps(100);
+  status.set_samples(4000);
+  status.set_train_s(2.5);
+  status.set_digest(0xab);
+  status.mutable_counters()->set_pushes_applied(7);
+  status.mutable_counters()->set_staleness_max(3);
+  status.add_evaluations()->set_auc(0.7);
+  report.evaluation = status.evaluations(0);
+  return report;
+}
+
+TEST(MetricsFileTest, HoldsTheFiguresOfTheJob) {
+  const auto json = nlohmann::json::parse(MetricsJson(Completed()));
+  EXPECT_EQ(json["job"], "flights");
+  EXPECT_EQ(json["mode"], "BOUNDED");
+  EXPECT_EQ(json["state"], "COMPLETED");
+  EXPECT_EQ(json["servers"], 2);
+  EXPECT_EQ(json["workers"], 3);
+  EXPECT_EQ(json["logical_workers"], 4);
+  EXPECT_EQ(json["steps"], 100);
+  EXPECT_EQ(json["samples_per_s"], 1600.0);
+  EXPECT_EQ(json["eval"]["auc"], 0.7);
+  EXPECT_FALSE(json["eval"].contains("rmse"));
+  EXPECT_EQ(json["evaluations"].size(), 1u);
+  EXPECT_EQ(json["digest"], "000000ab");
+  EXPECT_EQ(json["pushes_applied"], 7);
+  EXPECT_EQ(json["pushes_deduplicated"], 0);
+  EXPECT_EQ(json["staleness_max"], 3);
+  EXPECT_FALSE(json.contains("failure"));
+}
+
+TEST(MetricsFileTest, FailedJobHasItsFailureAndNoDigest) {
+  JobReport report;
+  report.status.set_state(FAILED);
+  report.status.set_failure("server-1 died \xff");
+  report.status.set_loss(std::nan(""));
+  const auto json = nlohmann::json::parse(MetricsJson(report));
+  EXPECT_EQ(json["failure"].get<std::string>().substr(0, 13), "server-1 died");
+  EXPECT_TRUE(json["digest"].is_null());
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_EQ(json["samples_per_s"], 0.0);
+}
+
+}  // namespace
+}  // namespace pawl

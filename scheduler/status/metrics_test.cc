@@ -1,0 +1,113 @@
+#include "scheduler/status/metrics.h"
+
+#include <sstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "prometheus/text_serializer.h"
+
+namespace pawl {
+namespace {
+
+std::string Text(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events = {},
+                 const CheckpointFileCounts& checkpoint_files = {}) {
+  return prometheus::TextSerializer().Serialize(Metrics(status, events, checkpoint_files));
+}
+
+bool HasLine(const std::string& text, const std::string& line) {
+  return absl::StrContains("\n" + text, "\n" + line + "\n");
+}
+
+NodeStatus& AddNode(GetStatusResponse& status, const std::string& name, Role role) {
+  NodeStatus& node = *status.add_nodes();
+  node.set_node(name);
+  node.set_role(role);
+  return node;
+}
+
+TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
+  GetStatusResponse status;
+  status.set_state(RUNNING);
+  status.set_samples(12345);
+  status.set_steps(17);
+  status.set_routing_epoch(9);
+  status.mutable_scale()->set_servers(3);
+  status.mutable_scale()->set_workers(2);
+  status.mutable_moves()->set_replicas_left(4);
+  status.mutable_moves()->set_pause_ms_p99(250);
+  ServerCounters& server = *AddNode(status, "server-1", SERVER_ROLE).mutable_server();
+  server.set_bytes_in_flight(100);
+  server.set_max_bytes_in_flight(200);
+  server.set_waiting_calls(5);
+  server.set_keys_pushed(70);
+  server.set_cpu_s(1.5);
+  NodeStatus& worker = AddNode(status, "worker-0", WORKER_ROLE);
+  worker.add_logical_workers(0);
+  worker.mutable_worker()->set_training_s(8);
+  worker.mutable_worker()->set_waiting_s(2);
+  const std::string text = Text(status, {{NODE_DIED, 3}, {PRIMARY_PROMOTED, 2}});
+  for (const char* const line :
+       {"pawl_job_state{state=\"RUNNING\"} 1", "pawl_job_state{state=\"FAILED\"} 0",
+        "pawl_samples_total 12345", "pawl_steps 17", "pawl_servers_wanted 3",
+        "pawl_workers_wanted 2", "pawl_routing_epoch 9", "pawl_replicas_left 4",
+        "pawl_handover_pause_seconds{quantile=\"0.99\"} 0.25",
+        "pawl_server_bytes_in_flight{server=\"server-1\"} 100",
+        "pawl_server_max_bytes_in_flight{server=\"server-1\"} 200",
+        "pawl_server_waiting_calls{server=\"server-1\"} 5",
+        "pawl_server_keys_pushed_total{server=\"server-1\"} 70",
+        "pawl_server_cpu_seconds_total{server=\"server-1\"} 1.5",
+        "pawl_worker_training_seconds_total{worker=\"worker-0\"} 8",
+        "pawl_worker_waiting_seconds_total{worker=\"worker-0\"} 2", "pawl_node_deaths_total 3",
+        "pawl_failovers_total 2"}) {
+    EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
+  }
+}
+
+TEST(MetricsTest, DamagedFilesOfCheckpointsAreCountedBesideThoseOfServers) {
+  const std::string text = Text(GetStatusResponse(), {}, {.damaged = 3, .replaced = 2});
+  EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_damaged_total 3")) << text;
+  EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_replaced_total 2")) << text;
+}
+
+TEST(MetricsTest, NodesAreCountedByWhatTheyDo) {
+  GetStatusResponse status;
+  AddNode(status, "server-0", SERVER_ROLE);
+  AddNode(status, "server-1", SERVER_ROLE).set_standby(true);
+  AddNode(status, "server-2", SERVER_ROLE).set_draining(true);
+  AddNode(status, "server-3", SERVER_ROLE).set_gone(true);
+  AddNode(status, "worker-0", WORKER_ROLE).add_logical_workers(0);
+  AddNode(status, "worker-1", WORKER_ROLE);
+  AddNode(status, "client-0", CLIENT_ROLE);
+  const std::string text = Text(status);
+  for (const char* const line :
+       {"pawl_servers{state=\"active\"} 1", "pawl_servers{state=\"standby\"} 1",
+        "pawl_servers{state=\"draining\"} 1", "pawl_workers{state=\"active\"} 1",
+        "pawl_workers{state=\"standby\"} 1", "pawl_workers{state=\"draining\"} 0"}) {
+    EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
+  }
+  EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be told of for ever";
+}
+
+TEST(MetricsTest, AModelThatIsNowhereIsTold) {
+  GetStatusResponse status;
+  EXPECT_TRUE(HasLine(Text(status), "pawl_end_checkpoint_failed 0"));
+  status.mutable_checkpoint()->set_end_failure("the disk is read-only");
+  EXPECT_TRUE(HasLine(Text(status), "pawl_end_checkpoint_failed 1"));
+}
+
+TEST(MetricsTest, EachFamilyIsOne) {
+  GetStatusResponse status;
+  for (const char* const name : {"server-0", "server-1"}) AddNode(status, name, SERVER_ROLE);
+  std::map<std::string, int> families;
+  for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
+    EXPECT_FALSE(family.help.empty()) << family.name;
+    const bool is_counter = family.type == prometheus::MetricType::Counter;
+    EXPECT_EQ(absl::EndsWith(family.name, "_total"), is_counter) << family.name;
+    EXPECT_EQ(++families[family.name], 1);
+  }
+  EXPECT_EQ(families.count("pawl_server_waiting_calls"), 1u);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,105 @@
+#include "scheduler/store/leadership.h"
+
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+// Answers Campaign with what the test says, in order; the last answer is OK.
+class FakeStore final : public StateStore {
+ public:
+  absl::Status Campaign(MonotonicTime) override {
+    if (answers.empty()) return absl::OkStatus();
+    absl::Status answer = answers.front();
+    answers.pop_front();
+    return answer;
+  }
+  bool IsLeader() const override { return answers.empty(); }
+  void WhenLeadershipLost(std::function<void(const absl::Status&)>) override {}
+  absl::StatusOr<std::optional<StoredState>> Load() override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::optional<StoredState>> Peek() override { return peeked; }
+  absl::Status Save(uint64_t, absl::string_view) override { return absl::UnimplementedError(""); }
+  std::string Describe() const override { return "fake"; }
+
+  std::deque<absl::Status> answers;
+  absl::StatusOr<std::optional<StoredState>> peeked = std::optional<StoredState>();
+};
+
+class LeadershipTest : public testing::Test {
+ protected:
+  absl::StatusOr<Leadership> Become() {
+    return BecomeLeader(
+        store_,
+        [this](MonotonicDuration pause) {
+          pauses_.push_back(pause);
+          return pauses_.size() == ends_after_;
+        },
+        [this](const std::optional<StoredState>&) {
+          ++checks_;
+          return check_;
+        });
+  }
+
+  const absl::Status another_ = absl::DeadlineExceededError("another scheduler leads");
+  FakeStore store_;
+  absl::StatusOr<bool> check_ = true;
+  int checks_ = 0;
+  std::deque<MonotonicDuration> pauses_;
+  size_t ends_after_ = 100;
+};
+
+TEST_F(LeadershipTest, WhoIsAloneLeadsAtOnce) {
+  EXPECT_EQ(*Become(), Leadership::kAtOnce);
+  EXPECT_EQ(checks_, 0);
+}
+
+TEST_F(LeadershipTest, AStandbyLooksAtWhatIsStoredUntilThereIsSomething) {
+  store_.answers = {another_, another_, another_};
+  check_ = false;
+  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(checks_, 3);
+  store_.answers = {another_, another_, another_};
+  check_ = true;
+  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(checks_, 4);
+}
+
+TEST_F(LeadershipTest, AStateThatIsNotThisJobsEndsTheWaiting) {
+  store_.answers = {another_, another_};
+  check_ = absl::FailedPreconditionError("another job");
+  EXPECT_EQ(Become().status(), check_.status());
+}
+
+TEST_F(LeadershipTest, OneThatCannotBeReadIsLookedAtLater) {
+  store_.answers = {another_, another_};
+  store_.peeked = absl::UnavailableError("it is being written");
+  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(checks_, 0);
+}
+
+TEST_F(LeadershipTest, AStorageThatIsAwayIsTriedAgainAfterAPause) {
+  store_.answers = {absl::UnavailableError("away")};
+  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(pauses_.at(0), kCampaignInterval);
+}
+
+TEST_F(LeadershipTest, WhoIsAskedToEndLeadsNever) {
+  store_.answers = {another_, another_, another_};
+  ends_after_ = 2;
+  EXPECT_EQ(*Become(), Leadership::kNever);
+  EXPECT_EQ(store_.answers.size(), 1u);
+}
+
+TEST_F(LeadershipTest, AnyOtherErrorIsTold) {
+  store_.answers = {absl::DataLossError("damaged")};
+  EXPECT_EQ(Become().status(), absl::DataLossError("damaged"));
+}
+
+}  // namespace
+}  // namespace pawl

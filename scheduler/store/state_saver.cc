@@ -1,0 +1,119 @@
+#include "scheduler/store/state_saver.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kLongWait{60};
+// Between two lines about a store that goes on failing.
+constexpr std::chrono::seconds kReportInterval{1};
+
+// What to look at when a state is too large.
+std::string SizesText(const SchedulerState& state) {
+  return absl::StrCat("nodes ", state.membership().ByteSizeLong(), ", placement ",
+                      state.placement().ByteSizeLong(), ", ranks ", state.ranks().ByteSizeLong(),
+                      ", tables ", state.tables().ByteSizeLong(), ", evaluations ",
+                      state.evaluations().ByteSizeLong(), ", barriers ",
+                      state.barriers().ByteSizeLong(), " bytes");
+}
+
+}  // namespace
+
+StateSaver::StateSaver(StateStore& store, uint64_t revision, Callbacks callbacks)
+    : store_(store),
+      callbacks_(std::move(callbacks)),
+      revision_(revision),
+      thread_([this] { Run(); }) {}
+
+StateSaver::~StateSaver() {
+  {
+    MutexLock lock(mu_);
+    stop_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void StateSaver::Notify() {
+  MutexLock lock(mu_);
+  notified_ = true;
+  wake_.NotifyAll();
+}
+
+bool StateSaver::WaitUntilSaved(MonotonicTime deadline) {
+  MutexLock lock(mu_);
+  while (notified_ || busy_) {
+    if (!idle_.WaitUntil(mu_, deadline)) return !notified_ && !busy_;
+  }
+  return true;
+}
+
+void StateSaver::Run() {
+  while (true) {
+    {
+      MutexLock lock(mu_);
+      busy_ = false;
+      if (!notified_) idle_.NotifyAll();
+      while (!stop_ && !notified_)
+        wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kLongWait);
+      if (stop_) return;
+      busy_ = true;
+    }
+    while (true) {
+      {
+        MutexLock lock(mu_);
+        notified_ = false;
+      }
+      // Anew for each attempt: a state that cannot be saved must not stand in the way of the next
+      // one.
+      const std::optional<UnsavedState> unsaved = callbacks_.take();
+      if (!unsaved.has_value()) break;
+      // A newer revision each time: a Save that has failed may have happened.
+      const absl::Status status = store_.Save(++revision_, unsaved->state.SerializeAsString());
+      if (status.ok()) {
+        NoteSuccess();
+        callbacks_.saved(unsaved->change);
+        break;
+      }
+      if (absl::IsAborted(status)) {
+        spdlog::error("the scheduler's state cannot be saved: {}", status.ToString());
+        callbacks_.lost(status);
+        return;
+      }
+      NoteFailure(status, unsaved->state);
+      if (!Pause()) return;
+    }
+  }
+}
+
+void StateSaver::NoteFailure(const absl::Status& status, const SchedulerState& state) {
+  ++failures_;
+  const MonotonicTime now = Clock::Real().Now();
+  if (failures_ > 1 && now - reported_ < kReportInterval) return;
+  reported_ = now;
+  spdlog::warn(
+      "the scheduler's state cannot be saved, and nothing new is told until it is ({} failure{}): "
+      "{}{}",
+      failures_, failures_ == 1 ? "" : "s", status.ToString(),
+      absl::IsInvalidArgument(status) ? absl::StrCat("; ", SizesText(state)) : "");
+}
+
+void StateSaver::NoteSuccess() {
+  if (failures_ > 0)
+    spdlog::info("the scheduler's state is saved again, after {} failures", failures_);
+  failures_ = 0;
+}
+
+bool StateSaver::Pause() {
+  const MonotonicTime until = Clock::Real().Now() + kSaveRetryInterval;
+  MutexLock lock(mu_);
+  // Changes go on meanwhile, and each of them wakes the thread.
+  while (!stop_ && Clock::Real().Now() < until) wake_.WaitUntil(mu_, until);
+  return !stop_;
+}
+
+}  // namespace pawl

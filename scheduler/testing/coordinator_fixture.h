@@ -1,0 +1,520 @@
+// A Coordinator with fake servers, a clock that the test advances and a store that the test fills.
+#ifndef PAWL_SCHEDULER_TESTING_COORDINATOR_FIXTURE_H_
+#define PAWL_SCHEDULER_TESTING_COORDINATOR_FIXTURE_H_
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/job/job_file.h"
+#include "client_lib/rpc/routing_changes.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+#include "scheduler/job/coordinator.h"
+#include "scheduler/testing/fake_servers.h"
+
+namespace pawl {
+
+inline constexpr char kTraining[] = R"(
+name: "flights"
+data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+model { fm { dim: 4 } }
+optimizer { sgd { learning_rate: 0.1 } }
+batch_size: 64
+logical_workers: 4
+partitions: 8
+)";
+
+// What came of a call that may wait.
+template <typename Response>
+using Answer = std::shared_ptr<std::optional<absl::StatusOr<Response>>>;
+
+template <typename Response>
+Answer<Response> NewAnswer() {
+  return std::make_shared<std::optional<absl::StatusOr<Response>>>();
+}
+
+template <typename Response>
+Done<Response> Into(Answer<Response> answer) {
+  return [answer](absl::StatusOr<Response> response) {
+    ASSERT_FALSE(answer->has_value()) << "answered twice";
+    *answer = std::move(response);
+  };
+}
+
+// A node as the scheduler sees it.
+struct FakeNode {
+  RegisterResponse registration;
+  RegisterRequest request;
+  // Dead, or cut off.
+  bool silent = false;
+  // A server that is asked to end; it leaves once it has no replicas.
+  bool draining = false;
+  // A server acts by each routing that it is told, and its learners have caught up by its next
+  // heartbeat.
+  bool adopts = true;
+  bool feeds = true;
+  // A server has each routing that it adopts confirmed.
+  bool confirms = true;
+  // Told that its incarnation is over, it is silent; otherwise that is an error of the test.
+  bool may_be_disowned = false;
+  RoutingTable routing;
+
+  const std::string& name() const { return registration.node(); }
+};
+
+// The replicas of one partition, by the names of their servers.
+struct Replicas {
+  std::string primary;
+  std::vector<std::string> backups;
+  std::vector<std::string> learners;
+  uint64_t primary_since = 0;
+
+  bool InSync(const std::string& server) const {
+    return primary == server || std::find(backups.begin(), backups.end(), server) != backups.end();
+  }
+  bool Has(const std::string& server) const {
+    return InSync(server) || std::find(learners.begin(), learners.end(), server) != learners.end();
+  }
+  size_t in_sync() const { return !primary.empty() + backups.size(); }
+};
+
+inline std::vector<Replicas> ReplicasIn(const RoutingTable& routing) {
+  const auto name = [&](uint32_t server) {
+    return server < static_cast<uint32_t>(routing.servers_size())
+               ? routing.servers(static_cast<int>(server)).node()
+               : std::string();
+  };
+  std::vector<Replicas> all;
+  for (int partition = 0; partition < routing.primary_size(); ++partition) {
+    Replicas& set = all.emplace_back();
+    set.primary = name(routing.primary(partition));
+    for (const uint32_t backup : routing.replicas(partition).backups())
+      set.backups.push_back(name(backup));
+    for (const uint32_t learner : routing.replicas(partition).learners())
+      set.learners.push_back(name(learner));
+    set.primary_since = routing.replicas(partition).primary_since();
+  }
+  return all;
+}
+
+// "server-0 server-1 (server-2)", the learner in brackets; "-" for no primary.
+inline std::string ReplicasText(const Replicas& set) {
+  std::string text = set.primary.empty() ? "-" : set.primary;
+  for (const std::string& backup : set.backups) absl::StrAppend(&text, " ", backup);
+  for (const std::string& learner : set.learners) absl::StrAppend(&text, " (", learner, ")");
+  return text;
+}
+
+class CoordinatorFixture : public testing::Test {
+ protected:
+  // The job begins; `change` may change what else there is to set.
+  void Begin(const std::string& job_text, uint32_t servers, uint32_t workers,
+             const std::function<void(Coordinator::Options&)>& change = nullptr) {
+    options_.job = *ParseJob(job_text, "test.job");
+    FillDefaults(options_.job, workers);
+    options_.job_id = 99;
+    options_.servers = servers;
+    options_.workers = workers;
+    options_.write_report = [this](const JobReport& report) {
+      reports_.push_back(report);
+      return write_result_;
+    };
+    if (change != nullptr) change(options_);
+    coordinator_ = std::make_unique<Coordinator>(options_, clock_, servers_);
+  }
+
+  // The same with a store: what is told is saved before, at once as long as nobody calls HoldSaves.
+  void BeginWithStore(const std::string& job_text, uint32_t servers, uint32_t workers,
+                      const std::function<void(Coordinator::Options&)>& change = nullptr) {
+    Begin(job_text, servers, workers, [&](Coordinator::Options& options) {
+      options.state_changed = [this] { state_has_changed_ = true; };
+      if (change != nullptr) change(options);
+    });
+  }
+
+  // The scheduler dies, unsaved changes with it, and another one starts from what is saved after
+  // `pause`.
+  void Restart(MonotonicDuration pause = std::chrono::seconds(30)) {
+    // Calls of the old incarnation find nobody.
+    servers_.Forget();
+    coordinator_.reset();
+    state_has_changed_ = false;
+    clock_.Advance(pause);
+    SchedulerState state;
+    ASSERT_TRUE(state.ParseFromString(saved_));
+    coordinator_ = std::make_unique<Coordinator>(options_, clock_, servers_, &state);
+  }
+
+  // Nothing is saved any more, or not after so many times.
+  void HoldSaves() { hold_saves_ = true; }
+  void HoldSavesAfter(int saves) { saves_left_ = saves; }
+  void ReleaseSaves() {
+    hold_saves_ = false;
+    saves_left_.reset();
+    Save();
+  }
+  void Save() {
+    while (state_has_changed_ && !hold_saves_) {
+      if (saves_left_.has_value() && (*saves_left_)-- == 0) {
+        hold_saves_ = true;
+        return;
+      }
+      ++saves_;
+      state_has_changed_ = false;
+      std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
+      if (!unsaved.has_value()) continue;
+      saved_ = unsaved->state.SerializeAsString();
+      coordinator_->StateIsSaved(unsaved->change);
+    }
+  }
+  SchedulerState Saved() const {
+    SchedulerState state;
+    EXPECT_TRUE(state.ParseFromString(saved_));
+    return state;
+  }
+
+  static RegisterRequest Registration(Role role, uint64_t nonce, std::vector<uint32_t> ranks = {}) {
+    RegisterRequest request;
+    request.set_role(role);
+    request.set_process_nonce(nonce);
+    request.set_description(absl::StrCat("host pid ", nonce));
+    if (role == SERVER_ROLE) request.set_address(absl::StrCat("s:", nonce));
+    for (const uint32_t rank : ranks) request.add_logical_workers(rank);
+    return request;
+  }
+
+  absl::StatusOr<RegisterResponse> Register(const RegisterRequest& request) {
+    auto answer = NewAnswer<RegisterResponse>();
+    coordinator_->Register(request, Into(answer));
+    Save();
+    return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+  }
+
+  RegisterResponse Join(Role role, std::vector<uint32_t> ranks = {}) {
+    return JoinBy(Registration(role, ++nonce_, std::move(ranks)));
+  }
+  RegisterResponse JoinBy(const RegisterRequest& request) {
+    const absl::StatusOr<RegisterResponse> response = Register(request);
+    EXPECT_TRUE(response.ok()) << response.status();
+    if (!response.ok()) return RegisterResponse();
+    Add(request, *response);
+    // As NodeLink does.
+    if (request.role() == SERVER_ROLE) {
+      EXPECT_TRUE(Beat(*response).ok());
+    }
+    Save();
+    return *response;
+  }
+  void Add(const RegisterRequest& request, const RegisterResponse& response) {
+    FakeNode node;
+    node.registration = response;
+    node.request = request;
+    for (FakeNode& other : nodes_) {
+      if (other.name() != node.name()) continue;
+      other = node;
+      return;
+    }
+    nodes_.push_back(node);
+  }
+
+  // Another process takes up the node, with these partitions from its data directory; the former
+  // one is dead. Returns when the scheduler is convinced of that.
+  absl::StatusOr<RegisterResponse> ComeBack(const std::string& name,
+                                            const std::vector<uint32_t>& recovered = {}) {
+    const RegisterRequest request = Return(name, ++nonce_, recovered);
+    Kill(name);
+    absl::StatusOr<RegisterResponse> response = Register(request);
+    while (absl::IsUnavailable(response.status()) &&
+           response.status().GetPayload(kPushbackPayloadUrl).has_value()) {
+      Pass(kTickInterval);
+      response = Register(request);
+    }
+    if (response.ok()) Add(request, *response);
+    return response;
+  }
+  RegisterRequest Return(const std::string& name, uint64_t nonce,
+                         const std::vector<uint32_t>& recovered = {}) {
+    RegisterRequest request = Registration(NodeNamed(name).request.role(), nonce);
+    request.set_node(name);
+    request.set_job_id(options_.job_id);
+    for (const uint32_t partition : recovered) request.add_recovered()->set_partition(partition);
+    return request;
+  }
+  // The partitions that the server has in sync by the routing that it acts by.
+  std::vector<uint32_t> InSyncAt(const std::string& name) {
+    std::vector<uint32_t> partitions;
+    const std::vector<Replicas> all = ReplicasIn(NodeNamed(name).routing);
+    for (uint32_t partition = 0; partition < all.size(); ++partition) {
+      if (all[partition].InSync(name)) partitions.push_back(partition);
+    }
+    return partitions;
+  }
+
+  FakeNode& NodeNamed(const std::string& name) {
+    for (FakeNode& node : nodes_) {
+      if (node.name() == name) return node;
+    }
+    ADD_FAILURE() << "there is no " << name;
+    return nodes_.emplace_back();
+  }
+  void Kill(const std::string& name) { NodeNamed(name).silent = true; }
+
+  absl::StatusOr<HeartbeatResponse> Beat(const RegisterResponse& node) {
+    HeartbeatRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    return coordinator_->Heartbeat(request);
+  }
+
+  absl::StatusOr<HeartbeatResponse> Beat(FakeNode& node) {
+    HeartbeatRequest request;
+    request.set_node(node.name());
+    request.set_incarnation(node.registration.incarnation());
+    request.set_draining(node.draining);
+    request.set_routing_epoch(node.routing.epoch());
+    if (node.feeds) AddCaughtUp(node, request);
+    absl::StatusOr<HeartbeatResponse> response = coordinator_->Heartbeat(request);
+    Save();
+    if (!response.ok() || node.request.role() != SERVER_ROLE) return response;
+    node.draining = node.draining || response->drain();
+    if (node.adopts && response->routing_epoch() > node.routing.epoch()) {
+      const auto routing =
+          GetRouting(node.routing.epoch(), /*accepts_changes=*/node.routing.epoch() > 0);
+      if (routing->has_value() && (*routing)->ok()) {
+        if ((**routing)->since_epoch() == 0) {
+          node.routing = Noted(***routing);
+        } else {
+          const absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(node.routing, ***routing);
+          EXPECT_TRUE(whole.ok()) << whole.status();
+          if (whole.ok()) node.routing = Noted(*whole);
+          ++routing_changes_;
+        }
+      }
+    }
+    if (node.confirms && node.routing.epoch() > 0) Confirm(node).IgnoreError();
+    const std::vector<Replicas> all = ReplicasIn(node.routing);
+    if (node.draining && std::none_of(all.begin(), all.end(),
+                                      [&](const Replicas& set) { return set.Has(node.name()); })) {
+      node.silent = Goodbye(node.registration).ok();
+      EXPECT_TRUE(node.silent || hold_saves_);
+    }
+    return response;
+  }
+  absl::Status Confirm(const FakeNode& node) {
+    ConfirmRoutingRequest request;
+    request.set_node(node.name());
+    request.set_incarnation(node.registration.incarnation());
+    request.set_epoch(node.routing.epoch());
+    auto answer = NewAnswer<ConfirmRoutingResponse>();
+    coordinator_->ConfirmRouting(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
+  static void AddCaughtUp(const FakeNode& node, HeartbeatRequest& request) {
+    const std::vector<Replicas> all = ReplicasIn(node.routing);
+    for (uint32_t partition = 0; partition < all.size(); ++partition) {
+      if (all[partition].primary != node.name()) continue;
+      for (const uint32_t learner : node.routing.replicas(static_cast<int>(partition)).learners()) {
+        CaughtUpReplica& replica = *request.add_caught_up();
+        replica.set_partition(partition);
+        replica.set_node(node.routing.servers(static_cast<int>(learner)).node());
+        replica.set_incarnation(node.routing.servers(static_cast<int>(learner)).incarnation());
+      }
+    }
+  }
+
+  // Time passes as it does in the process: ticks, and heartbeats of all who live.
+  void Pass(MonotonicDuration duration) {
+    for (MonotonicDuration passed{}; passed < duration; passed += kTickInterval) {
+      clock_.Advance(kTickInterval);
+      for (FakeNode& node : nodes_) {
+        if (node.silent) continue;
+        const absl::Status status = Beat(node).status();
+        if (node.may_be_disowned && absl::IsAborted(status)) node.silent = true;
+        EXPECT_TRUE(node.silent || !absl::IsAborted(status))
+            << "declared dead in its incarnation: " << status;
+      }
+      coordinator_->Tick();
+      Save();
+      if (each_tick_ != nullptr) each_tick_();
+    }
+  }
+
+  Answer<RoutingTable> GetRouting(uint64_t newer_than = 0, bool accepts_changes = false) {
+    auto answer = NewAnswer<RoutingTable>();
+    GetRoutingRequest request;
+    request.set_newer_than_epoch(newer_than);
+    request.set_accepts_changes(accepts_changes);
+    ticket_ = coordinator_->GetRouting(request, Into(answer));
+    Save();
+    return answer;
+  }
+  RoutingTable Routing() {
+    const auto answer = GetRouting();
+    EXPECT_TRUE(answer->has_value() && (*answer)->ok());
+    return answer->has_value() && (*answer)->ok() ? Noted(***answer) : RoutingTable();
+  }
+  const RoutingTable& Noted(const RoutingTable& table) {
+    // Whatever lives the scheduler has had.
+    EXPECT_GE(table.epoch(), told_.empty() ? 0 : told_.rbegin()->first) << "the epoch fell";
+    const std::string& told =
+        told_.try_emplace(table.epoch(), table.SerializeAsString()).first->second;
+    EXPECT_EQ(table.SerializeAsString(), told) << "two tables of epoch " << table.epoch();
+    if (options_.state_changed != nullptr) {
+      EXPECT_LE(table.epoch(), Saved().placement().epoch()) << "told and not saved";
+    }
+    return table;
+  }
+  std::vector<Replicas> Sets() { return ReplicasIn(Routing()); }
+  // "server-0 server-1 | server-1 -", by partition.
+  std::string SetsText() {
+    return absl::StrJoin(Sets(), " | ",
+                         [](std::string* out, const Replicas& set) { *out += ReplicasText(set); });
+  }
+
+  Answer<GetAssignmentResponse> GetAssignment(const RegisterResponse& node) {
+    auto answer = NewAnswer<GetAssignmentResponse>();
+    GetAssignmentRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    ticket_ = coordinator_->GetAssignment(request, Into(answer));
+    Save();
+    return answer;
+  }
+  // "0 1"; empty while there is no answer.
+  std::string RanksOf(const RegisterResponse& node) {
+    const auto answer = GetAssignment(node);
+    if (!answer->has_value() || !(*answer)->ok()) return "";
+    std::string text;
+    for (const LogicalWorkerAssignment& rank : (**answer)->logical_workers()) {
+      absl::StrAppend(&text, text.empty() ? "" : " ", rank.rank());
+    }
+    return text;
+  }
+
+  Answer<CreateTableResponse> CreateTable(const std::string& name, uint32_t row_width = 4) {
+    auto answer = NewAnswer<CreateTableResponse>();
+    CreateTableRequest request;
+    request.mutable_table()->set_name(name);
+    request.mutable_table()->set_kind(SPARSE);
+    request.mutable_table()->set_row_width(row_width);
+    ticket_ = coordinator_->CreateTable(request, Into(answer));
+    Save();
+    return answer;
+  }
+  int Tables() {
+    auto answer = NewAnswer<ListTablesResponse>();
+    coordinator_->ListTables(ListTablesRequest(), Into(answer));
+    Save();
+    EXPECT_TRUE(answer->has_value());
+    return (**answer)->tables_size();
+  }
+
+  Answer<BarrierResponse> Barrier(const RegisterResponse& node, uint32_t parties, uint32_t party) {
+    auto answer = NewAnswer<BarrierResponse>();
+    BarrierRequest request;
+    request.set_name("b");
+    request.set_parties(parties);
+    request.set_party(party);
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    ticket_ = coordinator_->Barrier(request, Into(answer));
+    Save();
+    return answer;
+  }
+
+  // One sample of each label; with `good`, the positive one has the higher score.
+  Answer<ReportEvaluationResponse> Report(const RegisterResponse& node, uint32_t rank,
+                                          uint64_t evaluation, bool good) {
+    auto answer = NewAnswer<ReportEvaluationResponse>();
+    ReportEvaluationRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    request.set_evaluation(evaluation);
+    request.set_step(10 * evaluation);
+    request.set_rank(rank);
+    request.set_parts(1);
+    const float scores[2] = {0.25f, 0.75f};
+    request.set_scores(std::string(reinterpret_cast<const char*>(scores), sizeof(scores)));
+    request.add_positives(good ? 0 : 1);
+    request.add_positives(good ? 1 : 0);
+    request.add_negatives(good ? 1 : 0);
+    request.add_negatives(good ? 0 : 1);
+    request.set_samples(2);
+    request.set_correct(1);
+    request.set_logloss_sum(1.5);
+    ticket_ = coordinator_->ReportEvaluation(request, Into(answer));
+    Save();
+    return answer;
+  }
+
+  absl::Status Finish(const RegisterResponse& node, uint64_t samples = 100,
+                      const std::string& failure = "") {
+    FinishWorkRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    request.mutable_progress()->set_steps_min(20);
+    request.mutable_progress()->set_steps_max(20);
+    request.mutable_progress()->set_samples(samples);
+    request.mutable_progress()->set_failure(failure);
+    auto answer = NewAnswer<FinishWorkResponse>();
+    coordinator_->FinishWork(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
+
+  absl::Status Goodbye(const RegisterResponse& node) {
+    GoodbyeRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    auto answer = NewAnswer<GoodbyeResponse>();
+    coordinator_->Goodbye(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
+
+  absl::Status StopJob(const std::string& reason) {
+    StopJobRequest request;
+    request.set_reason(reason);
+    auto answer = NewAnswer<StopJobResponse>();
+    coordinator_->StopJob(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
+
+  GetStatusResponse Status() { return *coordinator_->GetStatus(GetStatusRequest()); }
+
+  SimulatedClock clock_;
+  FakeServers servers_;
+  std::vector<JobReport> reports_;
+  absl::Status write_result_;
+  Coordinator::Options options_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<FakeNode> nodes_;
+  // All that was told, by epoch.
+  std::map<uint64_t, std::string> told_;
+  // Routings that nodes have got as changes.
+  int routing_changes_ = 0;
+  std::function<void()> each_tick_;
+  uint64_t nonce_ = 0;
+  Ticket ticket_ = 0;
+
+  bool state_has_changed_ = false;
+  bool hold_saves_ = false;
+  std::optional<int> saves_left_;
+  int saves_ = 0;
+  std::string saved_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_TESTING_COORDINATOR_FIXTURE_H_

@@ -1,0 +1,376 @@
+#include "server/data_plane/checkpointer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "server/storage/snapshot/partition_file.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// How often it is looked whether the checkpoint under way is still asked for.
+constexpr std::chrono::seconds kWakeInterval{5};
+
+absl::Status CheckDir(const std::string& dir) {
+  if (!dir.empty() && dir.front() == '/') return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("dir is '", dir, "'; it must be an absolute path"));
+}
+
+// Whether a checkpoint that was asked for later, or of the job's end, has taken the place of the
+// one that is asked for.
+bool IsSuperseded(const CheckpointOnServerRequest& request, const CheckpointId& by) {
+  if (request.of_end()) return by.of_end && request.step() < by.step;
+  return by.of_end || request.step() < by.step;
+}
+
+// What the complete checkpoint of the job's end has of the partition. ALREADY_EXISTS: it is another
+// job's.
+absl::StatusOr<CheckpointPart> PartOfEnd(const CheckpointStore& store, const CheckpointId& id,
+                                         uint32_t partition) {
+  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.of_end);
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(name));
+  if (manifest.job_id() != id.job_id || partition >= static_cast<uint32_t>(manifest.parts_size())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(name, " in ", store.folder(), " is of another job of that name"));
+  }
+  return manifest.parts(static_cast<int>(partition));
+}
+
+void RunAll(std::vector<absl::AnyInvocable<void()>>& actions) {
+  for (absl::AnyInvocable<void()>& action : actions) action();
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock)
+    : env_(env), plane_(plane), clock_(clock) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+Checkpointer::~Checkpointer() { Stop(); }
+
+void Checkpointer::Stop() {
+  Actions actions;
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(stopping_, true)) return;
+    const absl::Status status = absl::UnavailableError("the server is ending");
+    if (attempt_ != nullptr) GiveUp(attempt_, status, actions);
+    if (load_.has_value()) {
+      actions.emplace_back([done = std::move(load_->done), status]() mutable { done(status); });
+      load_.reset();
+    }
+    wake_.NotifyAll();
+  }
+  RunAll(actions);
+  thread_.join();
+}
+
+std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(
+    const CheckpointOnServerRequest& request) {
+  auto attempt = std::make_shared<Attempt>();
+  attempt->id = {request.job_id(), request.job_name(), request.step(), request.of_end()};
+  attempt->dir = request.dir();
+  attempt->cut = std::make_shared<Cut>();
+  attempt->cut->step = request.step();
+  // The cut is the attempt's; whoever has it still when it is over does nothing.
+  attempt->cut->take = [this, weak = std::weak_ptr<Attempt>(attempt)](
+                           const std::shared_ptr<Replica>& replica) PAWL_NO_THREAD_SAFETY_ANALYSIS {
+    if (const std::shared_ptr<Attempt> taken = weak.lock(); taken != nullptr) Take(taken, replica);
+  };
+  return attempt;
+}
+
+void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) {
+  if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
+  Actions actions;
+  std::shared_ptr<Attempt> attempt;
+  {
+    MutexLock lock(mu_);
+    absl::Status refused;
+    if (stopping_) {
+      refused = absl::UnavailableError("the server is ending");
+    } else if (attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
+               IsSuperseded(request, attempt_->id)) {
+      refused = absl::AbortedError(
+          absl::StrCat("a checkpoint of ", attempt_->id.of_end ? "the job's end, " : "", "step ",
+                       attempt_->id.step, ", has been asked for since"));
+    }
+    if (!refused.ok()) {
+      actions.emplace_back([done = std::move(done), refused]() mutable { done(refused); });
+    } else {
+      bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
+                  attempt_->id.step == request.step() && attempt_->id.of_end == request.of_end() &&
+                  attempt_->dir == request.dir();
+      // Of the end there is no later one to be asked for instead.
+      if (same && request.of_end() && (attempt_->lost || !attempt_->status.ok())) same = false;
+      if (!same) {
+        if (attempt_ != nullptr)
+          GiveUp(attempt_, absl::AbortedError("another checkpoint was asked for"), actions);
+        attempt_ = MakeAttempt(request);
+      }
+      attempt = attempt_;
+      attempt->asked = clock_.Now();
+      if (attempt->done != nullptr) {
+        actions.emplace_back([before = std::exchange(attempt->done, nullptr)]() mutable {
+          before(absl::AbortedError("it was asked for again"));
+        });
+      }
+      if (attempt->status.ok()) {
+        attempt->done = std::move(done);
+        attempt->wanted.reset();
+      } else {
+        actions.emplace_back(
+            [done = std::move(done), status = attempt->status]() mutable { done(status); });
+        attempt = nullptr;
+      }
+    }
+  }
+  RunAll(actions);
+  if (attempt == nullptr) return;
+  const auto has = [&](uint32_t partition) {
+    MutexLock lock(mu_);
+    return attempt->parts.contains(partition);
+  };
+  const auto wanted = attempt->id.of_end
+                          ? plane_.PrimariesAt(request.routing_epoch(), attempt->id.step)
+                          : plane_.SetCut(request.routing_epoch(), attempt->cut, has);
+  actions.clear();
+  {
+    MutexLock lock(mu_);
+    if (absl::IsUnavailable(wanted.status())) {
+      // It can be done later.
+      if (attempt->done != nullptr) {
+        actions.push_back([done = std::exchange(attempt->done, nullptr),
+                           status = wanted.status()]() mutable { done(status); });
+      }
+    } else if (!wanted.ok()) {
+      GiveUp(attempt, wanted.status(), actions);
+    } else if (attempt->status.ok()) {
+      attempt->wanted = *wanted;
+      if (attempt->id.of_end && attempt == attempt_) {
+        to_write_.clear();
+        for (const uint32_t partition : *wanted) {
+          const auto found = attempt->parts.find(partition);
+          const bool is_there = found != attempt->parts.end() &&
+                                found->second.written.has_value() && !found->second.told;
+          if (!is_there) to_write_.push_back(partition);
+        }
+        wake_.NotifyAll();
+      }
+      AnswerIfComplete(attempt, actions);
+    }
+  }
+  RunAll(actions);
+}
+
+void Checkpointer::Take(const std::shared_ptr<Attempt>& attempt,
+                        const std::shared_ptr<Replica>& replica) {
+  {
+    MutexLock lock(mu_);
+    if (!attempt->status.ok()) return;
+  }
+  Part part;
+  part.mark = {replica, replica->partition->log_index(), replica->primary_since};
+  part.held = HoldSnapshot(*replica->partition);
+  MutexLock lock(mu_);
+  if (!attempt->status.ok()) return;
+  attempt->parts[replica->index] = std::move(part);
+  to_write_.push_back(replica->index);
+  wake_.NotifyAll();
+}
+
+void Checkpointer::GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status status,
+                          Actions& actions) {
+  if (!attempt->status.ok()) return;
+  attempt->status = std::move(status);
+  attempt->parts.clear();
+  if (attempt == attempt_) to_write_.clear();
+  actions.emplace_back([this, attempt, done = std::exchange(attempt->done, nullptr),
+                        status = attempt->status]() mutable {
+    plane_.DropCut(attempt->cut);
+    if (done != nullptr) done(status);
+  });
+}
+
+void Checkpointer::AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Actions& actions) {
+  if (attempt->done == nullptr || !attempt->wanted.has_value() || !to_write_.empty()) return;
+  CheckpointOnServerResponse response;
+  std::vector<ChangeMark> marks;
+  for (const uint32_t partition : *attempt->wanted) {
+    const auto found = attempt->parts.find(partition);
+    if (found == attempt->parts.end() || !found->second.written.has_value()) return;
+    *response.add_parts() = *found->second.written;
+    marks.push_back(found->second.mark);
+  }
+  for (const uint32_t partition : *attempt->wanted) attempt->parts[partition].told = true;
+  // What is not committed yet could still be lost with this server, and then it never happened.
+  actions.emplace_back([this, attempt, marks = std::move(marks), response = std::move(response),
+                        done = std::exchange(attempt->done, nullptr)]() mutable {
+    plane_.AwaitCommit(marks, [attempt, response = std::move(response),
+                               done = std::move(done)](absl::Status status) mutable {
+      if (status.ok()) return done(std::move(response));
+      if (absl::IsAborted(status)) attempt->lost = true;
+      done(std::move(status));
+    });
+  });
+}
+
+void Checkpointer::Run() {
+  while (true) {
+    Actions actions;
+    std::shared_ptr<Attempt> attempt;
+    std::optional<LoadAttempt> load;
+    uint32_t partition = 0;
+    Part part;
+    {
+      MutexLock lock(mu_);
+      if (!stopping_ && to_write_.empty() && !load_.has_value()) {
+        wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
+      }
+      if (stopping_) return;
+      if (attempt_ != nullptr && clock_.Now() - attempt_->asked > kCheckpointAskInterval) {
+        GiveUp(attempt_, absl::AbortedError("nobody has asked for the checkpoint any more"),
+               actions);
+      }
+      if (load_.has_value()) {
+        load = std::exchange(load_, std::nullopt);
+      } else if (!to_write_.empty()) {
+        attempt = attempt_;
+        partition = to_write_.front();
+        to_write_.pop_front();
+        part = std::exchange(attempt->parts[partition], Part());
+      }
+    }
+    RunAll(actions);
+    if (load.has_value()) load->done(LoadAll(load->request));
+    if (attempt == nullptr) continue;
+    absl::Status why = Write(*attempt, partition, part);
+    actions.clear();
+    {
+      MutexLock lock(mu_);
+      if (attempt->id.of_end && absl::IsAborted(why)) {
+        // What is written stays: the next question is about the partitions that are here then.
+        attempt->parts.erase(partition);
+        const bool is_wanted = attempt->wanted.has_value() &&
+                               std::find(attempt->wanted->begin(), attempt->wanted->end(),
+                                         partition) != attempt->wanted->end();
+        if (is_wanted) {
+          attempt->wanted.reset();
+          if (attempt->done != nullptr) {
+            actions.emplace_back(
+                [done = std::exchange(attempt->done, nullptr), why]() mutable { done(why); });
+          }
+        }
+      } else if (!why.ok()) {
+        spdlog::warn("checkpoint of step {}: {}", attempt->id.step, why.ToString());
+        // The scheduler would ask again, taking this for a server that is away; it is not, and does
+        // not write it again.
+        if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why))
+          why = absl::InternalError(why.message());
+        GiveUp(attempt, std::move(why), actions);
+      } else if (attempt->status.ok()) {
+        attempt->parts[partition] = std::move(part);
+        AnswerIfComplete(attempt, actions);
+      }
+    }
+    RunAll(actions);
+  }
+}
+
+absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Part& part) {
+  CheckpointStore store(env_, attempt.dir);
+  const bool is_to_be_found = std::exchange(part.told, false);
+  if (part.written.has_value() &&
+      (!is_to_be_found || store.CheckPart(attempt.id, *part.written).ok())) {
+    return absl::OkStatus();
+  }
+  if (attempt.id.of_end) {
+    PAWL_ASSIGN_OR_RETURN(TakenCut cut, plane_.TakeCutNow(partition, attempt.id.step));
+    part.mark = std::move(cut.mark);
+    part.held = std::move(cut.snapshot);
+  }
+  absl::StatusOr<CheckpointPart> written =
+      WritePart(store, attempt.id, partition, *std::move(part.held));
+  part.held.reset();
+  // A scheduler that died before it could say so has completed it.
+  if (attempt.id.of_end && absl::IsAlreadyExists(written.status()))
+    written = PartOfEnd(store, attempt.id, partition);
+  PAWL_RETURN_IF_ERROR(written.status());
+  part.written = *std::move(written);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store,
+                                                       const CheckpointId& id, uint32_t partition,
+                                                       HeldSnapshot held) {
+  PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(id, partition, held.log_index()));
+  PAWL_RETURN_IF_ERROR(WritePartition(std::move(held), *writer));
+  return writer->Commit();
+}
+
+void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
+  if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
+  absl::AnyInvocable<void()> refused;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) {
+      refused = [done = std::move(done)]() mutable {
+        done(absl::UnavailableError("the server is ending"));
+      };
+    } else {
+      if (load_.has_value()) {
+        refused = [before = std::move(load_->done)]() mutable {
+          before(absl::AbortedError("it was asked for again"));
+        };
+      }
+      load_ = LoadAttempt{request, std::move(done)};
+      wake_.NotifyAll();
+    }
+  }
+  if (refused != nullptr) refused();
+}
+
+absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
+  const CheckpointStore store(env_, request.dir());
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(request.name()));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<RecoveredReplica> primaries,
+                        plane_.Primaries(request.routing_epoch()));
+  size_t loaded = 0;
+  for (const RecoveredReplica& primary : primaries) {
+    if (primary.partition() >= static_cast<uint32_t>(manifest.parts_size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the checkpoint ", request.name(), " has ", manifest.parts_size(),
+                       " partitions, and the job has partition ", primary.partition()));
+    }
+    // Nobody changes anything before all is loaded.
+    const uint64_t log_index = manifest.parts(static_cast<int>(primary.partition())).log_index();
+    if (log_index == 0) continue;
+    if (primary.log_index() >= log_index) {
+      // An earlier try may have put it in place and not have seen it durable.
+      PAWL_RETURN_IF_ERROR(plane_.AwaitDurable(primary.partition(), log_index));
+      continue;
+    }
+    PAWL_RETURN_IF_ERROR(LoadOne(store, manifest, primary.partition()));
+    ++loaded;
+  }
+  spdlog::info("loaded {} of {} partitions from the checkpoint {}", loaded, primaries.size(),
+               request.name());
+  return absl::OkStatus();
+}
+
+absl::Status Checkpointer::LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest,
+                                   uint32_t partition) {
+  PAWL_ASSIGN_OR_RETURN(const auto file, store.OpenPart(manifest, partition));
+  auto loaded = plane_.LoadSaved(*file, partition);
+  if (!loaded.ok()) return Annotate(loaded.status(), store.PartPath(manifest, partition));
+  return plane_.PutInPlace(*std::move(loaded));
+}
+
+}  // namespace pawl

@@ -1,0 +1,646 @@
+#include "server/data_plane/checkpointer.h"
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/fault_env.h"
+#include "gtest/gtest.h"
+#include "server/replication/change_log.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "server/testing/two_servers.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kJobId = 77;
+constexpr uint32_t kPartitions = 4;
+constexpr uint32_t kTable = 1;
+
+// What came of a call, on whatever thread.
+template <typename T>
+class Outcome {
+ public:
+  void Set(T value) {
+    MutexLock lock(mu_);
+    value_ = std::move(value);
+  }
+  bool there() {
+    MutexLock lock(mu_);
+    return value_.has_value();
+  }
+  T Wait() {
+    Eventually([&] { return there(); });
+    MutexLock lock(mu_);
+    return value_.value_or(T(absl::DeadlineExceededError("the test's patience")));
+  }
+
+ private:
+  Mutex mu_;
+  std::optional<T> value_ PAWL_GUARDED_BY(mu_);
+};
+using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
+
+// An Env that calls `renamed` after each renaming, on the thread that has asked for it, and counts
+// what is opened.
+class WatchedEnv final : public Env {
+ public:
+  WatchedEnv(Env& env, std::function<void(const std::string& to)> renamed)
+      : env_(env), renamed_(std::move(renamed)) {}
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return env_.Create(path);
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
+    return env_.OpenForAppend(path);
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    ++opened_for_read;
+    return env_.OpenForRead(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    absl::Status status = env_.Rename(from, to);
+    renamed_(to);
+    return status;
+  }
+  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
+  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
+  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
+    return env_.List(folder);
+  }
+  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
+    return env_.FileSize(path);
+  }
+  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
+    return env_.LockFolder(folder);
+  }
+
+  std::atomic<size_t> opened_for_read{0};
+
+ private:
+  Env& env_;
+  const std::function<void(const std::string& to)> renamed_;
+};
+
+// Says that nothing is durable until the disk is back.
+class AwayLog final : public ChangeLog {
+ public:
+  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
+  uint64_t DurableIndex(uint32_t) const override { return 0; }
+  absl::Status AwaitDurable(uint32_t, uint64_t) const override {
+    return is_away ? absl::UnavailableError("the disk is away") : absl::OkStatus();
+  }
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {
+  }
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override {
+    return nullptr;
+  }
+  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override { ++replaced; }
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override {
+    return absl::NotFoundError("");
+  }
+  absl::Status Truncate(uint32_t, uint64_t) override { return absl::OkStatus(); }
+  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
+  void Drop(uint32_t) override {}
+
+  std::atomic<bool> is_away{true};
+  std::atomic<uint32_t> replaced{0};
+};
+
+// A server that is primary of all partitions.
+class CheckpointerTest : public testing::Test {
+ protected:
+  struct Server {
+    explicit Server(Env& env, uint64_t job_id = kJobId, ChangeLog* log = nullptr)
+        : checkpointer(env, plane, Clock::Real()) {
+      if (log != nullptr) plane.SetLog(*log);
+      RegisterResponse registration;
+      registration.set_job_id(job_id);
+      registration.set_node("server-0");
+      registration.set_incarnation(1);
+      registration.set_lease_ms(1000);
+      registration.mutable_job()->set_seed(3);
+      registration.mutable_job()->set_partitions(kPartitions);
+      registration.mutable_job()->set_logical_workers(2);
+      registration.mutable_job()->mutable_consistency()->set_mode(SYNC);
+      plane.Begin(registration);
+      RoutingTable routing;
+      routing.set_job_id(job_id);
+      routing.set_epoch(1);
+      ServerAddress& server = *routing.add_servers();
+      server.set_node("server-0");
+      server.set_incarnation(1);
+      for (uint32_t p = 0; p < kPartitions; ++p) {
+        routing.add_primary(0);
+        routing.add_replicas()->set_primary_since(1);
+      }
+      plane.AdoptRouting(routing);
+    }
+    ~Server() { checkpointer.Stop(); }
+
+    DataPlane plane{DataPlaneOptions(), Clock::Real()};
+    Checkpointer checkpointer;
+  };
+
+  void CreateTable() {
+    TableSpec spec;
+    spec.set_id(kTable);
+    spec.set_name("rows");
+    spec.set_kind(SPARSE);
+    spec.set_element_type(FLOAT32);
+    spec.set_row_width(1);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    auto created = std::make_shared<Outcome<absl::Status>>();
+    server_.plane.CreateTable(1, spec,
+                              [created](absl::Status status) { created->Set(std::move(status)); });
+    ASSERT_TRUE(created->Wait().ok());
+  }
+
+  absl::Status Send(Method method, const google::protobuf::MessageLite& request) {
+    auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+    auto answer = std::make_shared<Outcome<absl::Status>>();
+    CallContext context;
+    context.deadline = Clock::Real().Now() + kTestPatience;
+    server_.plane.Handle(
+        method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
+        [answer](absl::Status status, OutgoingMessage) { answer->Set(std::move(status)); });
+    return answer->Wait();
+  }
+  static RequestHeader Header(uint32_t rank, uint64_t step) {
+    RequestHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(1);
+    header.set_logical_worker(rank);
+    header.set_incarnation(1);
+    header.set_step(step);
+    return header;
+  }
+  // The gradient -1 for one key of each partition.
+  void Push(const RequestHeader& header, uint64_t ordinal = 0) {
+    PushRequest push;
+    *push.mutable_header() = header;
+    std::vector<bool> done(kPartitions);
+    for (uint64_t key = 0; push.segments_size() < static_cast<int>(kPartitions); ++key) {
+      const uint32_t p = PartitionOf(kTable, key, kPartitions);
+      if (done[p]) continue;
+      done[p] = true;
+      PushSegment& segment = *push.add_segments();
+      segment.set_table(kTable);
+      segment.set_partition(p);
+      segment.set_ordinal(ordinal);
+      segment.set_element_type(FLOAT32);
+      segment.set_keys(std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
+      const float gradient = -1;
+      segment.set_values(std::string(reinterpret_cast<const char*>(&gradient), sizeof(gradient)));
+    }
+    ASSERT_TRUE(Send(Method::kPush, push).ok());
+  }
+  // The same, and the step's end.
+  void PushAndEnd(uint32_t rank, uint64_t step) {
+    Push(Header(rank, step));
+    EndStep(rank, step, 1, 0, kPartitions);
+  }
+  // In the partitions from `begin` to before `end`.
+  void EndStep(uint32_t rank, uint64_t step, uint64_t segments, uint32_t begin, uint32_t end) {
+    EndStepRequest request;
+    *request.mutable_header() = Header(rank, step);
+    for (uint32_t p = begin; p < end; ++p) {
+      request.add_partitions(p);
+      request.add_segments(segments);
+    }
+    const absl::Status status = Send(Method::kEndStep, request);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  void Train(uint64_t step) {
+    PushAndEnd(0, step);
+    PushAndEnd(1, step);
+  }
+
+  std::shared_ptr<Parts> Ask(uint64_t step, const std::string& dir = "/checkpoints") {
+    CheckpointOnServerRequest request;
+    request.set_job_id(kJobId);
+    request.set_routing_epoch(1);
+    request.set_dir(dir);
+    request.set_job_name("job");
+    request.set_step(step);
+    auto parts = std::make_shared<Parts>();
+    server_.checkpointer.Checkpoint(request,
+                                    [parts](auto answer) { parts->Set(std::move(answer)); });
+    return parts;
+  }
+
+  std::shared_ptr<Parts> AskForEnd(uint64_t step, Checkpointer* checkpointer = nullptr) {
+    CheckpointOnServerRequest request;
+    request.set_job_id(kJobId);
+    request.set_routing_epoch(1);
+    request.set_dir("/checkpoints");
+    request.set_job_name("job");
+    request.set_step(step);
+    request.set_of_end(true);
+    auto parts = std::make_shared<Parts>();
+    if (checkpointer == nullptr) checkpointer = &server_.checkpointer;
+    checkpointer->Checkpoint(request, [parts](auto answer) { parts->Set(std::move(answer)); });
+    return parts;
+  }
+
+  // Completes it, as the scheduler does.
+  std::string WriteManifest(uint64_t step, const CheckpointOnServerResponse& parts,
+                            bool of_end = false, uint64_t job_id = kJobId) {
+    CheckpointManifest manifest;
+    manifest.set_job_id(job_id);
+    manifest.set_job_name("job");
+    manifest.set_step(step);
+    manifest.set_of_end(of_end);
+    *manifest.mutable_parts() = parts.parts();
+    EXPECT_TRUE(store_.WriteManifest(manifest).ok());
+    std::string name = CheckpointStore::NameOf("job", step, of_end);
+    if (job_id != kJobId) return name;
+    const absl::Status whole = store_.Verify(name);
+    EXPECT_TRUE(whole.ok()) << whole;
+    return name;
+  }
+  Partition Read(const std::string& name, uint32_t partition) {
+    const auto reader = store_.OpenPart(*store_.ReadManifest(name), partition).value();
+    std::string bytes;
+    for (absl::string_view block = *reader->NextBlock(); !block.empty();
+         block = *reader->NextBlock()) {
+      bytes.append(block.data(), block.size());
+    }
+    PartitionOptions options;
+    options.job_seed = 3;
+    options.partitions = kPartitions;
+    options.logical_workers = 2;
+    options.consistency.set_mode(SYNC);
+    return LoadPartition(partition, options, ByteView(bytes.data(), bytes.size())).value();
+  }
+
+  absl::Status Load(Server& server, const std::string& name, uint64_t job_id) {
+    LoadCheckpointRequest request;
+    request.set_job_id(job_id);
+    request.set_routing_epoch(1);
+    request.set_dir("/checkpoints");
+    request.set_name(name);
+    auto loaded = std::make_shared<Outcome<absl::Status>>();
+    server.checkpointer.Load(request,
+                             [loaded](absl::Status status) { loaded->Set(std::move(status)); });
+    return loaded->Wait();
+  }
+
+  FaultEnv env_{1};
+  CheckpointStore store_{env_, "/checkpoints"};
+  Server server_{env_};
+};
+
+TEST_F(CheckpointerTest, EveryPartitionIsWrittenAsItIsAtTheStepThoughTrainingGoesOn) {
+  CreateTable();
+  const auto parts = Ask(2);
+  for (uint64_t step = 0; step < 5; ++step) Train(step);
+  const auto answer = parts->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
+  const std::string name = WriteManifest(2, *answer);
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    const Partition partition = Read(name, p);
+    EXPECT_EQ(partition.version(), 2u);
+    EXPECT_EQ(partition.log_index(), answer->parts(p).log_index());
+  }
+}
+
+// Rank 0 has nothing in the last partition, and has ended step 1 there when rank 1 ends step 0.
+TEST_F(CheckpointerTest, WhoIsAheadInOnePartitionIsNotAheadInTheCut) {
+  CreateTable();
+  const auto parts = Ask(1);
+  EndStep(0, 0, 0, 0, kPartitions);
+  EndStep(1, 0, 0, 0, kPartitions - 1);
+  PushRequest push;
+  EndStep(0, 1, 0, 0, kPartitions);
+  EndStep(1, 0, 0, kPartitions - 1, kPartitions);
+  const auto answer = parts->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::string name = WriteManifest(1, *answer);
+  EXPECT_EQ(Read(name, 0).clock(0), 1u);
+  EXPECT_EQ(Read(name, kPartitions - 1).clock(0), 2u);
+  Server other(env_, kJobId + 1);
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    auto held = other.plane.Hold(p);
+    ASSERT_TRUE(held.has_value());
+    PartitionOptions options;
+    options.job_seed = 3;
+    options.partitions = kPartitions;
+    options.logical_workers = 2;
+    options.consistency.set_mode(SYNC);
+    std::string bytes;
+    while (!held->at_end()) held->Read(bytes.size() + 1, bytes);
+    EXPECT_EQ(LoadPartition(p, options, ByteView(bytes.data(), bytes.size()))->clock(0), 1u);
+  }
+}
+
+TEST_F(CheckpointerTest, AServerThatIsPrimaryOfNothingAnswersSo) {
+  RoutingTable routing = TwoServers(kJobId, 2);
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    routing.add_primary(1);
+    routing.add_replicas()->set_primary_since(2);
+  }
+  server_.plane.AdoptRouting(routing);
+  const auto answer = Ask(2)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->parts_size(), 0);
+}
+
+TEST_F(CheckpointerTest, AStepThatIsReachedIsTooLate) {
+  CreateTable();
+  Train(0);
+  EXPECT_EQ(Ask(1)->Wait().status().code(), absl::StatusCode::kOutOfRange);
+  // One partition alone.
+  EndStep(0, 1, 0, 0, 1);
+  EndStep(1, 1, 0, 0, 1);
+  EXPECT_EQ(Ask(2)->Wait().status().code(), absl::StatusCode::kOutOfRange);
+  EndStep(0, 1, 0, 1, kPartitions);
+  EndStep(1, 1, 0, 1, kPartitions);
+  const auto parts = Ask(3);
+  Train(2);
+  EXPECT_TRUE(parts->Wait().ok());
+}
+
+TEST_F(CheckpointerTest, AskedAgainItGoesOnAndTheLastWhoAsksIsAnswered) {
+  CreateTable();
+  const auto first = Ask(2);
+  Train(0);
+  const auto second = Ask(2);
+  EXPECT_EQ(first->Wait().status().code(), absl::StatusCode::kAborted);
+  Train(1);
+  ASSERT_TRUE(second->Wait().ok());
+  Train(2);
+  // What is written stays written.
+  const auto third = Ask(2)->Wait();
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->SerializeAsString(), second->Wait()->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, ALaterOneEndsTheOneUnderWay) {
+  CreateTable();
+  const auto first = Ask(5);
+  const auto second = Ask(6);
+  EXPECT_EQ(first->Wait().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Ask(4)->Wait().status().code(), absl::StatusCode::kAborted);
+  for (uint64_t step = 0; step < 6; ++step) Train(step);
+  ASSERT_TRUE(second->Wait().ok());
+  EXPECT_EQ(env_.List("/checkpoints")->size(), 1u);
+}
+
+TEST_F(CheckpointerTest, ADiskThatDoesNotTakeItIsToldAndTheNextOneSucceeds) {
+  CreateTable();
+  env_.SetCapacity(0);
+  auto parts = Ask(1);
+  Train(0);
+  EXPECT_EQ(parts->Wait().status().code(), absl::StatusCode::kResourceExhausted)
+      << parts->Wait().status();
+  env_.SetUnlimited();
+  parts = Ask(2);
+  Train(1);
+  EXPECT_TRUE(parts->Wait().ok());
+}
+
+// The scheduler asks a server that is UNAVAILABLE again, with every tick.
+TEST_F(CheckpointerTest, ADiskThatIsAwayEndsItWithAnErrorThatIsNotAskedAgain) {
+  CreateTable();
+  env_.CutPower();
+  auto parts = Ask(1);
+  Train(0);
+  EXPECT_EQ(parts->Wait().status().code(), absl::StatusCode::kInternal) << parts->Wait().status();
+  EXPECT_EQ(Ask(1)->Wait().status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(CheckpointerTest, WhatIsLoadedIsTheSameAndStaysWhenItIsAskedForAgain) {
+  CreateTable();
+  const auto parts = Ask(3);
+  for (uint64_t step = 0; step < 3; ++step) Train(step);
+  const auto answer = parts->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::string name = WriteManifest(3, *answer);
+  Server other(env_, kJobId + 1);
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(),
+            server_.plane.Fingerprint(1)->SerializeAsString());
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(),
+            server_.plane.Fingerprint(1)->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, WhatIsNotDurableIsNotLoadedHoweverOftenItIsAskedFor) {
+  CreateTable();
+  const auto parts = Ask(1);
+  Train(0);
+  const std::string name = WriteManifest(1, *parts->Wait());
+  AwayLog log;
+  Server other(env_, kJobId + 1, &log);
+  for (uint32_t tries = 1; tries <= 3; ++tries) {
+    EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(log.replaced, 1u);
+  }
+  log.is_away = false;
+  EXPECT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(log.replaced, kPartitions);
+}
+
+TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {
+  CreateTable();
+  const auto parts = Ask(1);
+  Train(0);
+  const std::string name = WriteManifest(1, *parts->Wait());
+  Server other(env_, kJobId + 1);
+  TableSpec spec;
+  spec.set_id(2);
+  spec.set_name("another");
+  spec.set_kind(SPARSE);
+  spec.set_element_type(FLOAT32);
+  spec.set_row_width(1);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  other.plane.CreateTable(1, spec, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+  EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointerTest, TheJobsEndIsWrittenWhereItIs) {
+  CreateTable();
+  for (uint64_t step = 0; step < 3; ++step) Train(step);
+  const auto answer = AskForEnd(3)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::string name = WriteManifest(3, *answer, /*of_end=*/true);
+  Server other(env_, kJobId + 1);
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(),
+            server_.plane.Fingerprint(1)->SerializeAsString());
+}
+
+// So what a client pushes while a part is written is in the parts after it alone: an end is of one
+// moment only if no client pushes any more.
+TEST_F(CheckpointerTest, AtTheJobsEndOnePartitionIsHeldAfterTheOther) {
+  CreateTable();
+  Train(0);
+  uint64_t pushes = 0;
+  WatchedEnv watched(env_, [&](const std::string&) {
+    RequestHeader client;
+    client.set_job_id(kJobId);
+    client.set_epoch(1);
+    client.set_client(0);
+    client.set_incarnation(1);
+    Push(client, pushes++);
+  });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  const auto answer = AskForEnd(1, &checkpointer)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
+  for (uint32_t p = 1; p < kPartitions; ++p)
+    EXPECT_EQ(answer->parts(p).log_index(), answer->parts(0).log_index() + p);
+  const std::string name = WriteManifest(1, *answer, /*of_end=*/true);
+  for (uint32_t p = 0; p < kPartitions; ++p)
+    EXPECT_EQ(Read(name, p).log_index(), answer->parts(p).log_index());
+}
+
+// The scheduler has not found it as it was told of, and asks again.
+TEST_F(CheckpointerTest, APartOfTheEndThatAnotherServerHasReplacedIsWrittenAgain) {
+  CreateTable();
+  Train(0);
+  const auto answer = AskForEnd(1)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  auto other =
+      store_.BeginPart({kJobId, "job", 1, /*of_end=*/true}, 2, answer->parts(2).log_index())
+          .value();
+  ASSERT_TRUE(other->Append("of another history").ok() && other->Commit().ok());
+  const auto again = AskForEnd(1)->Wait();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
+  WriteManifest(1, *again, /*of_end=*/true);
+}
+
+// The scheduler repeats its question while the parts are written; only after an answer has it
+// looked for them itself.
+TEST_F(CheckpointerTest, AskedForAgainBeforeItIsAnsweredTheEndGoesOnWhereItIs) {
+  CreateTable();
+  Train(0);
+  std::atomic<size_t> renamed{0};
+  std::atomic<bool> goes_on{false};
+  WatchedEnv watched(env_, [&](const std::string&) {
+    if (++renamed == kPartitions) {
+      EXPECT_TRUE(Eventually([&] { return goes_on.load(); }));
+    }
+  });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  const auto first = AskForEnd(1, &checkpointer);
+  ASSERT_TRUE(Eventually([&] { return renamed == kPartitions; }));
+  const auto second = AskForEnd(1, &checkpointer);
+  EXPECT_EQ(first->Wait().status().code(), absl::StatusCode::kAborted);
+  goes_on = true;
+  const auto answer = second->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
+  EXPECT_EQ(watched.opened_for_read, 0u);
+  EXPECT_TRUE(AskForEnd(1, &checkpointer)->Wait().ok());
+  EXPECT_GE(watched.opened_for_read, kPartitions) << "each is looked at";
+  EXPECT_EQ(renamed, kPartitions) << "none is written again";
+}
+
+TEST_F(CheckpointerTest, APartitionThatMovesAtTheEndIsLeftOutAndTheOthersStayWritten) {
+  CreateTable();
+  Train(0);
+  RoutingTable routing = TwoServers(kJobId, 2);
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    routing.add_primary(p == 1 ? 1 : 0);
+    routing.add_replicas()->set_primary_since(p == 1 ? 2 : 1);
+  }
+  std::atomic<size_t> renamed{0};
+  WatchedEnv watched(env_, [&](const std::string&) {
+    if (++renamed == 1) server_.plane.AdoptRouting(routing);
+  });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  EXPECT_EQ(AskForEnd(1, &checkpointer)->Wait().status().code(), absl::StatusCode::kAborted);
+  const auto answer = AskForEnd(1, &checkpointer)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions) - 1);
+  EXPECT_EQ(answer->parts(1).partition(), 2u);
+  EXPECT_EQ(renamed, kPartitions - 1) << "each is written once";
+}
+
+TEST_F(CheckpointerTest, AnEndWhereSomePartitionIsNotIsRefused) {
+  CreateTable();
+  Train(0);
+  EndStep(0, 1, 0, 0, 1);
+  EndStep(1, 1, 0, 0, 1);
+  EXPECT_EQ(AskForEnd(2)->Wait().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// One that was asked for ahead may be of a step that is never reached.
+TEST_F(CheckpointerTest, TheEndTakesThePlaceOfTheOneUnderWayForGood) {
+  CreateTable();
+  Train(0);
+  const auto ahead = Ask(5);
+  ASSERT_TRUE(AskForEnd(1)->Wait().ok());
+  EXPECT_EQ(ahead->Wait().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Ask(5)->Wait().status().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(AskForEnd(1)->Wait().ok());
+}
+
+TEST_F(CheckpointerTest, TheEndThatFailedIsBegunAnewWhenItIsAskedForAgain) {
+  CreateTable();
+  Train(0);
+  env_.SetCapacity(0);
+  EXPECT_EQ(AskForEnd(1)->Wait().status().code(), absl::StatusCode::kResourceExhausted);
+  env_.SetUnlimited();
+  EXPECT_TRUE(AskForEnd(1)->Wait().ok());
+}
+
+// A scheduler that died before it could say so has completed it, and the server was restarted
+// since.
+TEST_F(CheckpointerTest, AnEndThatIsCompleteIsAnswered) {
+  CreateTable();
+  Train(0);
+  const auto parts = AskForEnd(1)->Wait();
+  ASSERT_TRUE(parts.ok());
+  WriteManifest(1, *parts, /*of_end=*/true);
+  Checkpointer restarted(env_, server_.plane, Clock::Real());
+  const auto again = AskForEnd(1, &restarted)->Wait();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->SerializeAsString(), parts->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, AnEndThatIsAnotherJobsIsNot) {
+  CreateTable();
+  Train(0);
+  CheckpointOnServerResponse parts;
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    *parts.add_parts() =
+        store_.BeginPart({kJobId + 1, "job", 1, /*of_end=*/true}, p, 1).value()->Commit().value();
+  }
+  WriteManifest(1, parts, /*of_end=*/true, kJobId + 1);
+  Checkpointer restarted(env_, server_.plane, Clock::Real());
+  EXPECT_EQ(AskForEnd(1, &restarted)->Wait().status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(CheckpointerTest, AnEndAnswersWhoWaits) {
+  CreateTable();
+  const auto parts = Ask(1);
+  server_.checkpointer.Stop();
+  EXPECT_EQ(parts->Wait().status().code(), absl::StatusCode::kUnavailable);
+  Train(0);
+  EXPECT_EQ(Ask(2)->Wait().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CheckpointerTest, ARelativeFolderIsRefused) {
+  EXPECT_EQ(Ask(1, "checkpoints")->Wait().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,55 @@
+// The gRPC service by which the scheduler directs this server.
+#ifndef PAWL_SERVER_DATA_PLANE_CONTROL_SERVICE_H_
+#define PAWL_SERVER_DATA_PLANE_CONTROL_SERVICE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/server_control.grpc.pb.h"
+#include "server/data_plane/checkpointer.h"
+#include "server/data_plane/data_plane.h"
+
+namespace pawl {
+
+// Thread-safe. `data_plane` and `checkpointer` must outlive the gRPC server.
+class ControlService final : public ServerControl::CallbackService {
+ public:
+  ControlService(DataPlane& data_plane, Checkpointer& checkpointer)
+      : data_plane_(data_plane), checkpointer_(checkpointer) {}
+
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
+                                        const CreateTableOnServerRequest* request,
+                                        CreateTableOnServerResponse* response) override;
+  grpc::ServerUnaryReactor* Inspect(grpc::CallbackServerContext* context,
+                                    const InspectRequest* request,
+                                    InspectResponse* response) override;
+  grpc::ServerUnaryReactor* KeepBest(grpc::CallbackServerContext* context,
+                                     const KeepBestRequest* request,
+                                     KeepBestResponse* response) override;
+  grpc::ServerUnaryReactor* RestoreBest(grpc::CallbackServerContext* context,
+                                        const RestoreBestRequest* request,
+                                        RestoreBestResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseLogicalWorker(grpc::CallbackServerContext* context,
+                                                 const ReleaseLogicalWorkerRequest* request,
+                                                 ReleaseLogicalWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* Fingerprint(grpc::CallbackServerContext* context,
+                                        const FingerprintRequest* request,
+                                        FingerprintResponse* response) override;
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
+                                       const CheckpointOnServerRequest* request,
+                                       CheckpointOnServerResponse* response) override;
+  grpc::ServerUnaryReactor* LoadCheckpoint(grpc::CallbackServerContext* context,
+                                           const LoadCheckpointRequest* request,
+                                           LoadCheckpointResponse* response) override;
+
+ private:
+  absl::Status CheckJob(uint64_t job_id) const;
+
+  DataPlane& data_plane_;
+  Checkpointer& checkpointer_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_DATA_PLANE_CONTROL_SERVICE_H_

@@ -1,0 +1,131 @@
+// Pulls: they wait for their step without a thread, and are answered with rows that are copied and
+// blocks that are lent.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/data_plane/byte_reservation.h"
+#include "server/data_plane/data_plane.h"
+#include "server/replication/pushback.h"
+
+namespace pawl {
+
+absl::Status DataPlane::TooManyBytesWait() const {
+  return WithPushback(absl::ResourceExhaustedError(absl::StrCat(
+      "pulls of more than ", options_.max_waiting_pull_bytes, " bytes wait for their steps")));
+}
+
+void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) {
+  auto decoded = DecodePullRequest(message.bytes);
+  if (!decoded.ok()) return Refuse(Method::kPull, nullptr, decoded.status(), reply);
+  auto request = std::make_shared<PullRequestView>(*std::move(decoded));
+  const RequestHeader& header = request->header;
+  Sender sender;
+  auto view = Admit(header, sender);
+  if (!view.ok()) return Refuse(Method::kPull, &header, view.status(), reply);
+  std::vector<size_t> value_bytes;
+  std::vector<std::shared_ptr<Replica>> replicas;
+  size_t total_bytes = 0;
+  for (const PullSegmentView& segment : request->segments) {
+    size_t bytes = 0;
+    auto replica = Find(**view, segment.partition);
+    absl::Status status = replica.status();
+    const auto table = (*view)->tables.find(segment.table);
+    if (status.ok() && table == (*view)->tables.end()) status = NoSuchTable(segment.table);
+    if (status.ok())
+      status = table->second->CheckKeys(segment.keys, segment.partition,
+                                        (*view)->options.partitions, bytes);
+    total_bytes += bytes;
+    if (status.ok() && total_bytes > kMaxMessageBytes) {
+      status = absl::InvalidArgumentError(absl::StrCat("the pulled values take more than ",
+                                                       kMaxMessageBytes,
+                                                       " bytes; pull fewer keys at a time"));
+    }
+    if (!status.ok()) return Refuse(Method::kPull, &header, std::move(status), reply);
+    if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
+    value_bytes.push_back(bytes);
+  }
+  const bool waits_for_step = header.sender_case() == RequestHeader::kLogicalWorker;
+  std::shared_ptr<ByteReservation> request_bytes;
+  if (waits_for_step) {
+    request_bytes = ByteReservation::Take(waiting_pull_bytes_, options_.max_waiting_pull_bytes,
+                                          message.bytes.size());
+    if (request_bytes == nullptr) return reply(TooManyBytesWait(), OutgoingMessage());
+  }
+  // The answer's bytes are reserved when it is made: pulls that wait must not
+  // keep out the pushes that they wait for.
+  auto act = [this, view = *view, sender, waits_for_step, request,
+              request_bytes = std::move(request_bytes), total_bytes,
+              value_bytes = std::move(value_bytes), owner = message.owner,
+              reply = std::move(reply)](absl::Status status) mutable {
+    if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    auto reservation =
+        ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, total_bytes);
+    if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
+    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes,
+                             std::move(reservation));
+    if (!answer.ok()) return Refuse(Method::kPull, &request->header, answer.status(), reply);
+    reply(absl::OkStatus(), *std::move(answer));
+  };
+  if (!waits_for_step) return act(absl::OkStatus());
+  waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
+}
+
+absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
+    const View& view, const Sender* sender, const PullRequestView& request,
+    const std::vector<size_t>& value_bytes, std::shared_ptr<const ByteReservation> reservation) {
+  // Rows are copied, since many are small; blocks are lent.
+  struct Owned {
+    std::shared_ptr<const ByteReservation> reservation;  // destroyed last
+    std::unique_ptr<char[]> rows;
+    std::vector<BlockLoan> blocks;
+  };
+  const auto is_dense = [&](const PullSegmentView& segment) {
+    return view.tables.find(segment.table)->second->is_dense();
+  };
+  size_t row_bytes = 0;
+  for (size_t i = 0; i < request.segments.size(); ++i)
+    row_bytes += is_dense(request.segments[i]) ? 0 : value_bytes[i];
+  const auto owned = std::make_shared<Owned>();
+  owned->reservation = std::move(reservation);
+  owned->rows = std::make_unique_for_overwrite<char[]>(row_bytes);
+  std::vector<ByteView> results(request.segments.size());
+  char* out = owned->rows.get();
+  for (size_t i = 0; i < request.segments.size(); ++i) {
+    const PullSegmentView& segment = request.segments[i];
+    const bool lends = is_dense(segment);
+    const size_t lent_before = owned->blocks.size();
+    {
+      Replica& replica = *view.replicas[segment.partition];
+      MutexLock lock(replica.mu);
+      PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
+      PAWL_RETURN_IF_ERROR(CheckLease(replica));
+      if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
+      if (sender != nullptr) {
+        replica.staleness_max = std::max(
+            replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
+        replica.pulls_beyond_bound += replica.partition->ExceedsBound(sender->step);
+      }
+      replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
+      if (lends) {
+        replica.partition->Lend(segment.table, segment.keys, owned->blocks);
+      } else {
+        replica.partition->Pull(segment.table, segment.keys, out);
+      }
+    }
+    if (lends) {
+      for (size_t k = lent_before; k < owned->blocks.size(); ++k) {
+        results[i].Append(owned->blocks[k].data(), owned->blocks[k].size() * sizeof(float));
+      }
+    } else {
+      results[i].Append(out, value_bytes[i]);
+      out += value_bytes[i];
+    }
+  }
+  return EncodePullResponse(results, owned);
+}
+
+}  // namespace pawl

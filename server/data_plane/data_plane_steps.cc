@@ -1,0 +1,146 @@
+// Where the steps of logical workers end, and where the incarnation of a new host begins.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/data_plane/data_plane.h"
+#include "server/replication/change.h"
+
+namespace pawl {
+
+absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(
+    const View& view, const EndStepRequest& request) const {
+  if (request.segments_size() > 0 && request.partitions_size() != request.segments_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("segments has ", request.segments_size(),
+                                                   " entries for ", request.partitions_size(),
+                                                   " partitions; each needs one"));
+  }
+  std::vector<StepEnd> ends;
+  if (request.partitions().empty()) {
+    // Of one routing only: by another one a partition could be missed between two primaries.
+    if (request.header().epoch() != view.epoch) {
+      return StaleRouting(view,
+                          absl::StrCat("routing epoch ", request.header().epoch(), " is old"));
+    }
+    for (const auto& replica : view.replicas) {
+      if (replica == nullptr) continue;
+      MutexLock lock(replica->mu);
+      if (replica->HasDataAsPrimary()) ends.push_back({replica, std::nullopt});
+    }
+    return ends;
+  }
+  for (int i = 0; i < request.partitions_size(); ++i) {
+    PAWL_ASSIGN_OR_RETURN(auto replica, Find(view, request.partitions(i)));
+    std::optional<uint64_t> segments;
+    if (request.segments_size() > 0) segments = request.segments(i);
+    ends.push_back({std::move(replica), segments});
+  }
+  return ends;
+}
+
+void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply reply) {
+  EndStepRequest request;
+  if (absl::Status status = DecodeSmall(message.bytes, request); !status.ok()) {
+    return Refuse(Method::kEndStep, nullptr, std::move(status), reply);
+  }
+  const RequestHeader& header = request.header();
+  Sender sender;
+  auto view = Admit(header, sender);
+  if (!view.ok()) return Refuse(Method::kEndStep, &header, view.status(), reply);
+  if (sender.kind != Sender::Kind::kLogicalWorker) {
+    return Refuse(Method::kEndStep, &header,
+                  absl::InvalidArgumentError(
+                      "header.logical_worker is not set: only a logical worker ends steps"),
+                  reply);
+  }
+  auto ends = StepEnds(**view, request);
+  absl::Status status = ends.status();
+  if (status.ok()) status = CheckLogHasRoom(message.bytes.size());
+  bool closes_step = false;
+  if (status.ok()) {
+    for (const StepEnd& end : *ends) {
+      MutexLock lock(end.replica->mu);
+      status = CheckTakesChanges(*end.replica, header.epoch());
+      if (status.ok()) status = end.replica->partition->CheckEndStep(sender, end.segments);
+      if (!status.ok()) break;
+      closes_step = closes_step || end.replica->partition->EndClosesStep(sender);
+    }
+  }
+  if (!status.ok()) return Refuse(Method::kEndStep, &header, std::move(status), reply);
+  const size_t partitions = ends->size();
+  // All but the last logical worker's end costs nothing; with the last one all gradients of the
+  // step are applied.
+  ChangeMany(
+      closes_step ? options_.helpers : nullptr, partitions,
+      [this, sender, epoch = header.epoch(), ends = *std::move(ends)](
+          size_t i, Changes& changes) -> absl::Status {
+        const StepEnd& end = ends[i];
+        ChangeView change;
+        change.kind = ChangeView::Kind::kEndStep;
+        change.sender = HeaderOf(sender);
+        change.segments = end.segments;
+        MutexLock lock(end.replica->mu);
+        PAWL_RETURN_IF_ERROR(CheckTakesChanges(*end.replica, epoch));
+        return Change(
+            end.replica, change, {},
+            [&](Partition& partition) { return partition.EndStep(sender, end.segments); }, changes);
+      },
+      std::move(context),
+      [this, header, partitions, reply = std::move(reply)](absl::Status committed) mutable {
+        if (!committed.ok()) return Refuse(Method::kEndStep, &header, std::move(committed), reply);
+        EndStepResponse response;
+        response.set_partitions(static_cast<uint32_t>(partitions));
+        reply(absl::OkStatus(), EncodeSmall(response));
+      });
+}
+
+void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply reply) {
+  TakeOverRequest request;
+  if (absl::Status status = DecodeSmall(message.bytes, request); !status.ok()) {
+    return Refuse(Method::kTakeOver, nullptr, std::move(status), reply);
+  }
+  const RequestHeader& header = request.header();
+  Sender sender;
+  auto view = Admit(header, sender);
+  if (!view.ok()) return Refuse(Method::kTakeOver, &header, view.status(), reply);
+  if (sender.kind != Sender::Kind::kLogicalWorker) {
+    return Refuse(Method::kTakeOver, &header,
+                  absl::InvalidArgumentError(
+                      "header.logical_worker is not set: say whose incarnation begins"),
+                  reply);
+  }
+  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
+    return Refuse(Method::kTakeOver, &header, std::move(room), reply);
+  }
+  const auto clocks = std::make_shared<std::vector<uint64_t>>(request.partitions_size());
+  const auto one = [this, view = *view, sender, request, clocks](size_t i,
+                                                                 Changes& changes) -> absl::Status {
+    PAWL_ASSIGN_OR_RETURN(const auto replica, Find(*view, request.partitions(static_cast<int>(i))));
+    ChangeView change;
+    change.kind = ChangeView::Kind::kTakeOver;
+    change.sender = HeaderOf(sender);
+    MutexLock lock(replica->mu);
+    PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, request.header().epoch()));
+    // After all were released, the clocks that count may be further than they were.
+    return Change(
+        replica, change, {},
+        [&](Partition& partition) {
+          const auto clock = partition.TakeOver(sender.number, sender.incarnation);
+          if (clock.ok()) (*clocks)[i] = *clock;
+          return clock.status();
+        },
+        changes);
+  };
+  ChangeMany(nullptr, clocks->size(), one, std::move(context),
+             [this, header, clocks, reply = std::move(reply)](absl::Status committed) mutable {
+               if (!committed.ok())
+                 return Refuse(Method::kTakeOver, &header, std::move(committed), reply);
+               TakeOverResponse response;
+               response.mutable_clocks()->Add(clocks->begin(), clocks->end());
+               reply(absl::OkStatus(), EncodeSmall(response));
+             });
+}
+
+}  // namespace pawl

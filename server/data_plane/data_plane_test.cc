@@ -1,0 +1,402 @@
+#include "server/data_plane/data_plane.h"
+
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client_lib/base/elements.h"
+#include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/rpc/codec.h"
+#include "gtest/gtest.h"
+#include "server/data_plane/testing/data_plane_fixture.h"
+
+namespace pawl {
+namespace {
+
+TEST_F(DataPlaneTest, AnswersUnavailableBeforeItHasARouting) {
+  plane_ = std::make_unique<DataPlane>(DataPlaneOptions(), clock_);
+  EXPECT_EQ(Push(RowPush(ClientHeader(), 1, {1, 1})).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(DataPlaneTest, PushesAndPulls) {
+  Start(ASYNC, 1);
+  EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
+  Start(ASYNC, 1);
+  const auto refused = [&](absl::StatusCode code, auto spoil) {
+    PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+    AddRow(request, 2, {3, 4});
+    spoil(request, *request.mutable_segments(1));
+    EXPECT_EQ(Push(request).code(), code);
+    EXPECT_EQ(Row(1), (Floats{0, 0}));
+  };
+  using absl::StatusCode;
+  refused(StatusCode::kNotFound, [](auto&, PushSegment& segment) { segment.set_table(9); });
+  refused(StatusCode::kNotFound,
+          [](PushRequest& request, auto&) { request.mutable_header()->set_job_id(1); });
+  refused(StatusCode::kOutOfRange,
+          [](auto&, PushSegment& segment) { segment.set_partition(kPartitions); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    segment.set_partition((segment.partition() + 1) % kPartitions);
+  });
+  refused(StatusCode::kInvalidArgument,
+          [](auto&, PushSegment& segment) { segment.set_values("short"); });
+  refused(StatusCode::kInvalidArgument,
+          [](auto&, PushSegment& segment) { segment.mutable_keys()->push_back('x'); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    segment.set_element_type(static_cast<ElementType>(4));
+  });
+  // The values of two floats are those of four numbers of 16 bits.
+  refused(StatusCode::kInvalidArgument,
+          [](auto&, PushSegment& segment) { segment.set_element_type(BFLOAT16); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    segment.set_element_type(FLOAT16);
+    segment.set_values("abc");
+  });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    // Infinity as FLOAT16; as BFLOAT16 it would be a number.
+    segment.set_element_type(FLOAT16);
+    segment.set_values(std::string("\x00\x3c\x00\x7c", 4));
+  });
+  refused(StatusCode::kInvalidArgument,
+          [](PushRequest& request, auto&) { request.mutable_header()->clear_sender(); });
+  refused(StatusCode::kOutOfRange,
+          [](PushRequest& request, auto&) { request.mutable_header()->set_logical_worker(1); });
+  refused(StatusCode::kOutOfRange,
+          [](PushRequest& request, auto&) { request.mutable_header()->set_client(kMaxClients); });
+  refused(StatusCode::kOutOfRange,
+          [](auto&, PushSegment& segment) { segment.set_ordinal(kPushWindow + 5); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    const float values[] = {1, std::numeric_limits<float>::quiet_NaN()};
+    segment.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  });
+  EXPECT_EQ(plane_->Counters(false).requests_refused(), 15u);
+  // None of these has used up the push id.
+  EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, RefusesASegmentThatWouldNotFitIntoARecordOfTheLog) {
+  Start(ASYNC, 1);
+  PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+  request.mutable_segments(0)->mutable_values()->resize((size_t{64} << 20) - 100);
+  const absl::Status status = Push(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;
+}
+
+TEST_F(DataPlaneTest, ARoutingThatIsTooLargeForAnErrorSendsItsEpoch) {
+  Start(ASYNC, 1);
+  const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
+  RoutingTable large = Routing(2, partition);
+  large.mutable_servers(1)->set_address(std::string(300 << 10, 'a'));
+  plane_->AdoptRouting(large);
+  const absl::Status status = Push(RowPush(ClientHeader(), 1, {1, 2}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  RoutingTable routing;
+  ASSERT_TRUE(status.GetPayload(kRoutingPayloadUrl).has_value());
+  ASSERT_TRUE(routing.ParseFromString(std::string(*status.GetPayload(kRoutingPayloadUrl))));
+  EXPECT_EQ(routing.epoch(), 2u);
+  EXPECT_EQ(routing.job_id(), kJobId);
+  EXPECT_EQ(routing.primary_size(), 0);
+  EXPECT_EQ(routing.servers_size(), 0);
+}
+
+// A peer may attach anything to an error.
+TEST_F(DataPlaneTest, ARoutingWithoutPartitionsOrOfAnotherJobChangesNothing) {
+  Start(ASYNC, 1);
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
+  RoutingTable brief;
+  brief.set_job_id(kJobId);
+  brief.set_epoch(2);
+  plane_->AdoptRouting(brief);
+  RoutingTable of_another_job = Routing(3);
+  of_another_job.set_job_id(kJobId + 1);
+  plane_->AdoptRouting(of_another_job);
+  RoutingTable with_less = Routing(4);
+  with_less.mutable_primary()->RemoveLast();
+  plane_->AdoptRouting(with_less);
+  RoutingTable with_more = Routing(5);
+  with_more.add_primary(0);
+  plane_->AdoptRouting(with_more);
+  EXPECT_EQ(plane_->epoch(), 1u);
+  EXPECT_EQ(Row(7), (Floats{-1.0f, -2.0f}));
+}
+
+TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
+  Start(ASYNC, 1);
+  const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
+  plane_->AdoptRouting(Routing(2, partition));
+  const auto check = [&](PushRequest request, uint64_t epoch) {
+    request.mutable_header()->set_epoch(epoch);
+    const absl::Status status = Push(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    RoutingTable routing;
+    ASSERT_TRUE(status.GetPayload(kRoutingPayloadUrl).has_value());
+    ASSERT_TRUE(routing.ParseFromString(std::string(*status.GetPayload(kRoutingPayloadUrl))));
+    EXPECT_EQ(routing.epoch(), 2u);
+    EXPECT_EQ(routing.primary(partition), 1u);
+  };
+  check(RowPush(ClientHeader(), 1, {1, 2}), 1);  // an old epoch
+  check(RowPush(ClientHeader(), 1, {1, 2}), 2);  // the right one, the wrong server
+  PushRequest ahead = RowPush(ClientHeader(), 1, {1, 2});
+  ahead.mutable_header()->set_epoch(3);
+  EXPECT_EQ(Push(ahead).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(plane_->Counters(false).requests_refused(), 0u);
+}
+
+TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(Push(RowPush(WorkerHeader(0, 0), 1, {2, 4})).ok());
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  EXPECT_FALSE(pull->has_value());
+  EXPECT_EQ(plane_->Counters(false).waiting_calls(), 1u);
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(pull->has_value());
+  EXPECT_EQ(Values(**pull), (Floats{-1, -2}));
+  EXPECT_EQ(plane_->Counters(false).waiting_calls(), 0u);
+}
+
+TEST_F(DataPlaneTest, APushOfTheNextStepWaitsForItToBegin) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto push = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
+  EXPECT_FALSE(push->has_value());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(push->has_value());
+  EXPECT_TRUE((*push)->status.ok());
+  ASSERT_TRUE(EndStep(0, 1).ok());
+  ASSERT_TRUE(EndStep(1, 1).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, AWaitingCallEndsAtItsDeadline) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1), std::chrono::seconds(5));
+  clock_.Advance(std::chrono::seconds(4));
+  plane_->Tick();
+  EXPECT_FALSE(pull->has_value());
+  clock_.Advance(std::chrono::seconds(1));
+  plane_->Tick();
+  ASSERT_TRUE(pull->has_value());
+  EXPECT_EQ((*pull)->status.code(), absl::StatusCode::kDeadlineExceeded);
+  // What it waited for comes later and finds nobody.
+  EXPECT_TRUE(EndStep(1, 0).ok());
+}
+
+TEST_F(DataPlaneTest, AWaitingCallOfAGoneCallerIsForgotten) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const std::string bytes = RowPull(WorkerHeader(0, 1), 1).SerializeAsString();
+  auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  bool answered = false;
+  plane_->Handle(Method::kPull, IncomingMessage{ByteView(bytes.data(), bytes.size()), nullptr},
+                 CallContext{clock_.Now() + std::chrono::hours(1), cancelled},
+                 [&](absl::Status, OutgoingMessage) { answered = true; });
+  plane_->Tick();
+  EXPECT_FALSE(answered);
+  *cancelled = true;
+  plane_->Tick();
+  EXPECT_TRUE(answered);
+}
+
+TEST_F(DataPlaneTest, CloseAnswersAllWhoWaitAndAllWhoCome) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  plane_->Close(absl::FailedPreconditionError("worker-1 died"));
+  ASSERT_TRUE(pull->has_value());
+  EXPECT_EQ((*pull)->status.message(), "worker-1 died");
+  EXPECT_EQ(EndStep(1, 0).message(), "worker-1 died");
+}
+
+TEST_F(DataPlaneTest, RefusesMoreBytesInFlightThanItsLimitAndSaysWhenToComeBack) {
+  DataPlaneOptions options;
+  options.max_bytes_in_flight = 100;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
+  ASSERT_FALSE(waiting->has_value());
+  PushRequest large = RowPush(WorkerHeader(1, 0), 1, {2, 4});
+  for (uint64_t key = 2; key < 10; ++key) AddRow(large, key, {1, 1}, key);
+  const absl::Status status = Push(large);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(status.GetPayload(kPushbackPayloadUrl).has_value());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(waiting->has_value());
+  // Nothing is in flight now, so even a large one is taken.
+  large.mutable_header()->set_step(1);
+  EXPECT_TRUE(Push(large).ok());
+}
+
+TEST_F(DataPlaneTest, PullsThatWaitKeepOnlySoManyBytesOfRequests) {
+  DataPlaneOptions options;
+  options.max_waiting_pull_bytes = 1;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  ASSERT_FALSE(waiting->has_value());
+  const auto refused = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2));
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*refused)->status.GetPayload(kPushbackPayloadUrl).has_value());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  EXPECT_TRUE(waiting->value().status.ok());
+  EXPECT_TRUE((*Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2)))->status.ok());
+}
+
+TEST_F(DataPlaneTest, ADensePullRefersToTheBlocksAndKeepsThemAsTheyWere) {
+  Start(ASYNC, 1);
+  CreateBlocks();
+  ASSERT_TRUE(Push(BlockPush(1)).ok());
+  const auto first = Send(Method::kPull, BlockPull());
+  const auto second = Send(Method::kPull, BlockPull());
+  ASSERT_TRUE(Push(BlockPush(1)).ok());
+  const auto third = Send(Method::kPull, BlockPull());
+  EXPECT_EQ(BlockValues(**first), Floats(kBlockFloats, -1));
+  EXPECT_EQ(BlockValues(**second), Floats(kBlockFloats, -1));
+  EXPECT_EQ(BlockValues(**third), Floats(kBlockFloats, -2));
+  const auto where = [](const auto& answer) {
+    return answer->value().message.bytes.fragments()[1].data();
+  };
+  EXPECT_EQ(where(first), where(second));
+  EXPECT_NE(where(first), where(third));
+}
+
+// What the network has not taken yet is memory that cannot be freed.
+TEST_F(DataPlaneTest, AnAnswerIsInFlightUntilItsMemoryIsGivenBack) {
+  DataPlaneOptions options;
+  options.max_bytes_in_flight = 3 * kBlockFloats * sizeof(float) / 2;
+  Start(ASYNC, 1, options);
+  CreateBlocks();
+  const auto first = Send(Method::kPull, BlockPull());
+  ASSERT_TRUE((*first)->status.ok());
+  const auto refused = Send(Method::kPull, BlockPull());
+  EXPECT_EQ((*refused)->status.code(), absl::StatusCode::kResourceExhausted);
+  first->reset();
+  const auto last = Send(Method::kPull, BlockPull());
+  ASSERT_TRUE((*last)->status.ok());
+  plane_.reset();
+  EXPECT_EQ(BlockValues(**last), Floats(kBlockFloats, 0));
+}
+
+TEST_F(DataPlaneTest, CreateTableIsIdempotentForAnEqualSpecOnly) {
+  Start(ASYNC, 1);
+  TableSpec spec;
+  spec.set_id(2);
+  spec.set_name("dense");
+  spec.set_kind(DENSE);
+  spec.set_element_type(FLOAT32);
+  spec.add_shape(10);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  EXPECT_TRUE(Create(spec).ok());
+  EXPECT_TRUE(Create(spec).ok());
+  spec.set_shape(0, 11);
+  EXPECT_EQ(Create(spec).code(), absl::StatusCode::kAlreadyExists);
+}
+
+// Every thread is a logical worker that pushes, ends its step and waits for the next one.
+TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
+  constexpr uint32_t kWorkers = 4;
+  constexpr uint64_t kSteps = 50;
+  Start(SYNC, kWorkers);
+  const auto work = [&](uint32_t rank) {
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      Mutex mu;
+      CondVar changed;
+      std::optional<Answer> answer;
+      const auto call = [&](Method method, const google::protobuf::MessageLite& request) {
+        auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+        answer.reset();
+        plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes},
+                       CallContext{clock_.Now() + std::chrono::seconds(100), nullptr},
+                       [&](absl::Status status, OutgoingMessage message) {
+                         MutexLock lock(mu);
+                         answer = Answer{status, {message.bytes, message.owner}, message};
+                         changed.NotifyAll();
+                       });
+        MutexLock lock(mu);
+        while (!answer.has_value()) {
+          if (!changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(60)))
+            break;
+        }
+        return answer.has_value() && answer->status.ok();
+      };
+      ASSERT_TRUE(call(Method::kPull, RowPull(WorkerHeader(rank, step), 1)));
+      // Each step subtracts the mean of the gradients, which is 1.
+      ASSERT_EQ(Values(*answer), (Floats{-static_cast<float>(step), -static_cast<float>(step)}));
+      ASSERT_TRUE(call(Method::kPush, RowPush(WorkerHeader(rank, step), 1, {1, 1})));
+      EndStepRequest end;
+      *end.mutable_header() = WorkerHeader(rank, step);
+      ASSERT_TRUE(call(Method::kEndStep, end));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(work, rank);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Row(1), (Floats{-static_cast<float>(kSteps), -static_cast<float>(kSteps)}));
+}
+
+TEST_F(DataPlaneTest, PrimaryWithoutFollowersNeedsItsLeaseUntilTheJobHasBegun) {
+  has_begun_ = false;
+  Start(SYNC, 1);
+  const RequestHeader header = WorkerHeader(0, 0);
+  TakeOverRequest take_over;
+  *take_over.mutable_header() = header;
+  take_over.add_partitions(0);
+  lease_until_ = clock_.LeaseNow();
+  EXPECT_TRUE(plane_->Served().empty()) << "another may be the primary";
+  EXPECT_TRUE(absl::IsUnavailable((*Send(Method::kTakeOver, take_over))->status));
+  EXPECT_TRUE(absl::IsUnavailable(Push(RowPush(header, 7, {1.0f, 2.0f}))));
+  EXPECT_TRUE(absl::IsUnavailable(EndStep(0, 0)));
+  EXPECT_TRUE(absl::IsUnavailable((*Send(Method::kPull, RowPull(header, 7)))->status));
+
+  has_begun_ = true;
+  EXPECT_EQ(plane_->Served().size(), kPartitions);
+  has_begun_ = false;  // as after another registration for the job
+  EXPECT_TRUE((*Send(Method::kTakeOver, take_over))->status.ok());
+  EXPECT_TRUE((*Send(Method::kPull, RowPull(header, 7)))->status.ok());
+  EXPECT_TRUE(Push(RowPush(header, 7, {1.0f, 2.0f})).ok());
+  EXPECT_TRUE(EndStep(0, 0).ok()) << "of partitions without a push, too";
+}
+
+TEST_F(DataPlaneTest, WhatNobodyElseHasIsKeptUntilThisServerIsThePrimaryAgain) {
+  Start(ASYNC, 1);
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
+  const uint32_t partition = PartitionOf(kTable, 7, kPartitions);
+  RoutingTable nobody = Routing(2);
+  nobody.set_primary(static_cast<int>(partition), UINT32_MAX);
+  plane_->AdoptRouting(nobody);
+  EXPECT_EQ(plane_->Served().size(), kPartitions - 1);
+  std::set<uint32_t> kept;
+  for (const RecoveredReplica& replica : plane_->ReplicasWithData())
+    kept.insert(replica.partition());
+  EXPECT_TRUE(kept.contains(partition)) << "it would come back without it";
+
+  plane_->AdoptRouting(Routing(3));
+  EXPECT_EQ(plane_->Served().size(), kPartitions);
+  RequestHeader header = ClientHeader();
+  header.set_epoch(3);
+  const auto answer = Send(Method::kPull, RowPull(header, 7));
+  ASSERT_TRUE((*answer)->status.ok()) << (*answer)->status;
+  EXPECT_EQ(plane_->Counters(/*may_be_old=*/false).rows(), 1u);
+
+  // Another one is the primary: what is here is of no use.
+  RoutingTable elsewhere = Routing(4);
+  elsewhere.set_primary(static_cast<int>(partition), 1);
+  plane_->AdoptRouting(elsewhere);
+  for (const RecoveredReplica& replica : plane_->ReplicasWithData())
+    EXPECT_NE(replica.partition(), partition);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,34 @@
+// Which vector instructions the kernels use. Results do not depend on it.
+#ifndef PAWL_SERVER_OPTIMIZER_MATH_ISA_H_
+#define PAWL_SERVER_OPTIMIZER_MATH_ISA_H_
+
+#include <vector>
+
+#include "client_lib/base/vector_targets.h"
+
+// The loop's iterations do not depend on each other, whatever the pointers look like.
+#if defined(__clang__)
+#define PAWL_INDEPENDENT_ITERATIONS
+#else
+#define PAWL_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
+
+namespace pawl {
+
+enum class Isa {
+  kPortable,  // what the compiler may use everywhere
+  kAvx2,
+  kAvx512,
+};
+
+// Those that this machine has, the widest last.
+std::vector<Isa> SupportedIsas();
+
+// The widest; found once.
+Isa BestIsa();
+
+const char* IsaName(Isa isa);
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_OPTIMIZER_MATH_ISA_H_

@@ -1,0 +1,382 @@
+#include "server/replication/replica_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// A routing table larger than this does not fit the metadata of an error: its epoch alone travels
+// then, and whoever gets that has the table from the scheduler.
+constexpr size_t kMaxAttachedRoutingBytes = 256 << 10;
+
+bool Contains(const google::protobuf::RepeatedField<uint32_t>& servers, uint32_t server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+// Of a partition by this routing. A routing that says nothing of replicas gives every partition to
+// its primary alone, anew.
+PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
+  if (partition < static_cast<uint32_t>(routing.replicas_size()))
+    return routing.replicas(static_cast<int>(partition));
+  PartitionReplicas alone;
+  alone.set_primary_since(routing.epoch());
+  alone.set_began(routing.epoch());
+  return alone;
+}
+
+// Whether each primary and each follower that is named is one of its servers.
+bool NamesOnlyItsServers(const RoutingTable& routing) {
+  const auto is_known = [&](uint32_t server) {
+    return server < static_cast<uint32_t>(routing.servers_size());
+  };
+  const auto is_known_or_none = [&](uint32_t server) {
+    return server == kNoPrimary || is_known(server);
+  };
+  if (!std::all_of(routing.primary().begin(), routing.primary().end(), is_known_or_none))
+    return false;
+  return std::all_of(
+      routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
+        return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
+               std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
+               std::all_of(replicas.keepers().begin(), replicas.keepers().end(), is_known);
+      });
+}
+
+}  // namespace
+
+absl::Status StaleRouting(const ReplicaMap::View& view, absl::string_view what) {
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat(what, "; this server is at routing epoch ", view.epoch));
+  if (view.routing_bytes.size() <= kMaxAttachedRoutingBytes) {
+    status.SetPayload(kRoutingPayloadUrl, absl::Cord(view.routing_bytes));
+  } else {
+    RoutingTable brief;
+    brief.set_job_id(view.job_id);
+    brief.set_epoch(view.epoch);
+    status.SetPayload(kRoutingPayloadUrl, absl::Cord(brief.SerializeAsString()));
+  }
+  return status;
+}
+
+absl::Status RoutingNotReached(const ReplicaMap::View& view, uint64_t epoch) {
+  return absl::UnavailableError(absl::StrCat(
+      "routing epoch ", epoch, " has not reached this server, which is at ", view.epoch));
+}
+
+absl::Status OfAnotherJob(uint64_t job_id) {
+  return absl::NotFoundError(
+      absl::StrCat("job_id ", job_id, " is not that of the job of this server"));
+}
+
+void ReplicaMap::Begin(uint64_t job_id, const PartitionOptions& options, uint32_t min_in_sync,
+                       std::string node, uint64_t incarnation, MonotonicDuration promise) {
+  MutexLock adoption(adoption_mu_);
+  MutexLock lock(mu_);
+  former_promise_ = promise;
+  confirmed_ = 0;
+  auto view = std::make_shared<View>(*view_);
+  view->job_id = job_id;
+  view->options = options;
+  view->logs = log_ != nullptr;
+  view->min_in_sync = min_in_sync;
+  view->node = std::move(node);
+  view->incarnation = incarnation;
+  view->replicas.resize(options.partitions);
+  view_ = std::move(view);
+}
+
+void ReplicaMap::AddRecovered(std::unique_ptr<Partition> partition) {
+  MutexLock adoption(adoption_mu_);
+  MonotonicTime former_promises_until;
+  std::shared_ptr<View> view;
+  {
+    MutexLock lock(mu_);
+    former_promises_until = began_ + former_promise_;
+    view = std::make_shared<View>(*view_);
+  }
+  for (const auto& table : partition->tables()) view->tables[table->id()] = table;
+  auto replica =
+      std::make_shared<Replica>(partition->index(), view->logs, view->min_in_sync, learner_limits_);
+  {
+    MutexLock replica_lock(replica->mu);
+    replica->role = ReplicaRole::kHeld;
+    replica->durable_index = partition->log_index();
+    replica->partition = std::move(partition);
+    // What this server promised before it died is forgotten, and binds all the same.
+    replica->serves_from = former_promises_until;
+  }
+  MutexLock lock(mu_);
+  const uint32_t index = replica->index;
+  if (index >= view->replicas.size()) view->replicas.resize(index + 1);
+  view->replicas[index] = std::move(replica);
+  view_ = std::move(view);
+}
+
+bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
+                              std::vector<std::shared_ptr<WaitingCall>>& ready,
+                              std::vector<std::shared_ptr<WaitingCall>>& stale) {
+  if (routing.since_epoch() != 0) {
+    spdlog::error("routing epoch {} is not whole, and is not adopted", routing.epoch());
+    return false;
+  }
+  MutexLock adoption(adoption_mu_);
+  const std::shared_ptr<const View> present = this->view();
+  const View& before = *present;
+  if (routing.epoch() <= before.epoch) return false;
+  // A peer says by it that there is a newer one, which comes from the scheduler.
+  if (routing.primary_size() == 0) return false;
+  if (routing.job_id() != before.job_id ||
+      static_cast<uint32_t>(routing.primary_size()) != before.options.partitions) {
+    // A peer sends it again and again.
+    if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
+      spdlog::error(
+          "routing epoch {} is of job {:x} with {} partitions, not of {:x} with {}, and is not "
+          "adopted",
+          routing.epoch(), routing.job_id(), routing.primary_size(), before.job_id,
+          before.options.partitions);
+    }
+    return false;
+  }
+  if (!NamesOnlyItsServers(routing)) {
+    if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
+      spdlog::error("routing epoch {} names a server that there is not, and is not adopted",
+                    routing.epoch());
+    }
+    return false;
+  }
+  auto view = std::make_shared<View>(before);
+  view->epoch = routing.epoch();
+  view->adopted_in = view->incarnation;
+  view->routing = routing;
+  view->routing_bytes = routing.SerializeAsString();
+  view->replicas.resize(routing.primary_size());
+  uint32_t self = 0;
+  while (self < static_cast<uint32_t>(routing.servers_size()) &&
+         routing.servers(self).node() != view->node)
+    ++self;
+  // A later incarnation is this process's next one, which has not begun here yet: it gets the
+  // routing then. A routing of a former incarnation does not know what this one has, which may be
+  // the last there is.
+  if (self < static_cast<uint32_t>(routing.servers_size()) &&
+      routing.servers(self).incarnation() != view->incarnation) {
+    return false;
+  }
+  // The scheduler takes this server for dead, and does not tell it which replicas to keep. It keeps
+  // all, and says so when it registers again.
+  const bool is_unnamed = self == static_cast<uint32_t>(routing.servers_size());
+  const MonotonicTime promised_until = EndPromises(routing.epoch());
+  uint64_t confirmed;
+  {
+    MutexLock lock(mu_);
+    confirmed = confirmed_;
+  }
+  view->confirm_since = 0;
+  size_t primaries = 0;
+  size_t backups = 0;
+  size_t kept = 0;
+  for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p) {
+    const PartitionReplicas wanted = ReplicasOf(routing, p);
+    ReplicaRole role = ReplicaRole::kDropped;
+    if (routing.primary(p) == self) role = ReplicaRole::kPrimary;
+    if (Contains(wanted.backups(), self)) role = ReplicaRole::kBackup;
+    if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
+    std::shared_ptr<Replica>& replica = view->replicas[p];
+    if (role == ReplicaRole::kDropped && replica == nullptr) continue;
+    // The primary is the first one since the partition began: it may have none yet.
+    const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.began(), 1);
+    if (replica == nullptr) {
+      // Who has been a backup since the partition began, and hears of it only now, has what was
+      // acknowledged: nothing.
+      if (role == ReplicaRole::kPrimary && !is_first && before.epoch != 0) {
+        spdlog::error(
+            "routing epoch {} makes this server the primary of partition {}, which it does not "
+            "have",
+            routing.epoch(), p);
+        continue;
+      }
+      replica = std::make_shared<Replica>(p, view->logs, view->min_in_sync, learner_limits_);
+      MutexLock replica_lock(replica->mu);
+      if (role != ReplicaRole::kLearner) {
+        replica->partition = std::make_unique<Partition>(p, view->options);
+      }
+    }
+    MutexLock replica_lock(replica->mu);
+    // A learner that nothing had reached. What it had before is of no use to a partition that
+    // begins anew.
+    if (role == ReplicaRole::kPrimary && is_first && replica->partition == nullptr) {
+      if (log_ != nullptr) log_->Drop(p);
+      replica->partition = std::make_unique<Partition>(p, view->options);
+      replica->durable_index = 0;
+    }
+    const bool is_kept =
+        is_unnamed || routing.primary(p) == kNoPrimary || Contains(wanted.keepers(), self);
+    if (role == ReplicaRole::kDropped && is_kept && replica->partition != nullptr)
+      role = ReplicaRole::kHeld;
+    // Its primary follows a newer routing, which is on its way here, and counts on what it has sent
+    // by that.
+    if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
+      ++kept;
+      continue;
+    }
+    const ReplicaRole was = std::exchange(replica->role, role);
+    if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
+    if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) replica->TakeAll(stale);
+    // Also if it is the primary once more: another one may have been it in between, by routings
+    // that it has not seen.
+    if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
+      for (Follower& follower : replica->followers) replica->NeedsSnapshot(follower);
+      replica->followers.clear();
+    }
+    if (role == ReplicaRole::kDropped) {
+      replica->TakeAll(stale);
+      if (log_ != nullptr) log_->Drop(p);
+      replica->partition = nullptr;
+      replica = nullptr;
+      continue;
+    }
+    replica->primary_since = wanted.primary_since();
+    if (role == ReplicaRole::kBackup) ++backups;
+    std::optional<MonotonicTime> since =
+        std::exchange(replica->without_primary_since, std::nullopt);
+    if (role == ReplicaRole::kBackup && routing.primary(p) == kNoPrimary) {
+      replica->without_primary_since = since.has_value() ? since : clock_.Now();
+    }
+    replica->unconfirmed_since = 0;
+    if (role != ReplicaRole::kPrimary) continue;
+    ++primaries;
+    view->confirm_since = std::max<uint64_t>(view->confirm_since, wanted.confirm_since());
+    if (wanted.confirm_since() > confirmed) replica->unconfirmed_since = wanted.confirm_since();
+    if (was != ReplicaRole::kPrimary) {
+      // Whoever was the last primary that served: between it and this one there may have been
+      // routings with none.
+      replica->serves_from = std::max(replica->serves_from, promised_until);
+      if (since.has_value()) {
+        const MonotonicTime now = clock_.Now();
+        const MonotonicDuration still_waits =
+            std::max(replica->serves_from, clock_.LeaseNow()) - clock_.LeaseNow();
+        Takeover takeover;
+        takeover.set_partition(p);
+        takeover.set_primary_since(wanted.primary_since());
+        takeover.set_pause_ms(static_cast<uint32_t>(
+            std::chrono::duration_cast<std::chrono::milliseconds>(now + still_waits - *since)
+                .count()));
+        MutexLock lock(mu_);
+        takeovers_.emplace_back(now + kTakeoverTold, std::move(takeover));
+        if (takeovers_.size() > kMaxTakeoversTold) takeovers_.pop_front();
+      }
+    }
+    if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
+      // The partition's first primary has not changed it yet: so nobody has, and empty backups have
+      // everything.
+      const bool is_new =
+          is_first && replica->partition != nullptr && replica->partition->log_index() == 0;
+      replicator_->SetFollowers(*replica, routing, is_new);
+    }
+    replica->TakeReady(ready);
+  }
+  if (replicator_ != nullptr) replicator_->ForgetServersNotIn(routing);
+  {
+    MutexLock lock(mu_);
+    // Some may have been learned meanwhile.
+    view->tables = view_->tables;
+    view_ = std::move(view);
+  }
+  spdlog::info("routing epoch {}: primary of {}, backup of {} of {} partitions", routing.epoch(),
+               primaries, backups, routing.primary_size());
+  if (kept > 0) {
+    spdlog::info(
+        "routing epoch {} comes late: {} replicas that it takes away are kept, as newer ones have "
+        "it",
+        routing.epoch(), kept);
+  }
+  return true;
+}
+
+uint64_t ReplicaMap::EpochToConfirm() const {
+  MutexLock lock(mu_);
+  return view_->confirm_since > confirmed_ && view_->adopted_in == view_->incarnation ? view_->epoch
+                                                                                      : 0;
+}
+
+void ReplicaMap::OnConfirmed(uint64_t epoch, std::vector<std::shared_ptr<WaitingCall>>& ready) {
+  // No routing is adopted meanwhile: it would not know of it.
+  MutexLock adoption(adoption_mu_);
+  std::shared_ptr<const View> view;
+  {
+    MutexLock lock(mu_);
+    confirmed_ = std::max(confirmed_, epoch);
+    view = view_;
+  }
+  for (const std::shared_ptr<Replica>& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->unconfirmed_since == 0 || replica->unconfirmed_since > epoch) continue;
+    replica->unconfirmed_since = 0;
+    replica->TakeReady(ready);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const TableSchema>> ReplicaMap::LearnTable(const TableSpec& spec) {
+  MutexLock lock(mu_);
+  if (const auto found = view_->tables.find(spec.id()); found != view_->tables.end()) {
+    if (found->second->spec().SerializeAsString() == spec.SerializeAsString()) return found->second;
+    return absl::AlreadyExistsError(absl::StrCat(
+        "table ", spec.id(), " exists as '", found->second->spec().name(), "' with another spec"));
+  }
+  PAWL_ASSIGN_OR_RETURN(auto table, TableSchema::Create(spec, view_->options.job_seed));
+  if (view_->tables.size() >= kMaxTablesOfPartition) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a job has at most ", kMaxTablesOfPartition, " tables"));
+  }
+  auto view = std::make_shared<View>(*view_);
+  view->tables[spec.id()] = table;
+  view_ = std::move(view);
+  return table;
+}
+
+std::vector<Takeover> ReplicaMap::Takeovers() const {
+  const MonotonicTime now = clock_.Now();
+  std::vector<Takeover> told;
+  MutexLock lock(mu_);
+  for (const auto& [until, takeover] : takeovers_) {
+    if (now < until) told.push_back(takeover);
+  }
+  return told;
+}
+
+ReplicationHeader ReplicaMap::Header() const {
+  const std::shared_ptr<const View> view = this->view();
+  ReplicationHeader header;
+  header.set_job_id(view->job_id);
+  header.set_epoch(view->epoch);
+  header.set_node(view->node);
+  header.set_incarnation(view->incarnation);
+  return header;
+}
+
+MonotonicTime ReplicaMap::EndPromises(uint64_t epoch) {
+  MutexLock lock(mu_);
+  adopting_ = epoch;
+  MonotonicTime until = MonotonicTime::min();
+  for (const auto& [server, promised_until] : promises_) until = std::max(until, promised_until);
+  return until;
+}
+
+bool ReplicaMap::Promise(const ReplicationHeader& sender, MonotonicDuration duration) {
+  const MonotonicTime now = clock_.LeaseNow();
+  MutexLock lock(mu_);
+  if (sender.epoch() < adopting_) return false;
+  for (auto it = promises_.begin(); it != promises_.end();)
+    it = it->second < now ? promises_.erase(it) : std::next(it);
+  promises_[Server(sender.node(), sender.incarnation())] = now + duration;
+  return true;
+}
+
+}  // namespace pawl

@@ -1,0 +1,382 @@
+// One server, whose peers are the test: it sends what they would send, and holds what is sent to
+// them.
+#ifndef PAWL_SERVER_REPLICATION_TESTING_REPLICA_FIXTURE_H_
+#define PAWL_SERVER_REPLICATION_TESTING_REPLICA_FIXTURE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+#include "proto/replication.pb.h"
+#include "server/data_plane/data_plane.h"
+#include "server/replication/change_log.h"
+#include "server/shard/partition_options.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+
+namespace pawl {
+
+inline constexpr uint64_t kJobId = 77;
+inline constexpr uint32_t kPartitions = 2;
+inline constexpr uint32_t kTable = 1;
+inline constexpr std::chrono::milliseconds kLease{1000};
+
+// Holds calls and actions until the test takes them.
+class HeldTransport final : public Transport {
+ public:
+  struct HeldCall {
+    std::string address;
+    Method method;
+    std::string request;
+    MonotonicDuration timeout;
+    Done done;
+  };
+
+  void Call(const std::string& address, Method method, OutgoingMessage request,
+            MonotonicDuration timeout, Done done) override {
+    HeldCall call{address, method, std::string(request.bytes.size(), '\0'), timeout,
+                  std::move(done)};
+    request.bytes.CopyTo(call.request.data());
+    calls.push_back(std::move(call));
+  }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    last_delay = delay;
+    actions.push_back(std::move(action));
+  }
+  void Forget(const std::string& address) override { forgotten.push_back(address); }
+  void Shutdown() override {}
+
+  // Ends what is there now.
+  void EndCalls(const absl::Status& status, const std::string& answer = "") {
+    for (HeldCall& call : std::exchange(calls, {})) {
+      const auto bytes = std::make_shared<std::string>(answer);
+      call.done(status, {ByteView(bytes->data(), bytes->size()), bytes});
+    }
+  }
+  void RunActions() {
+    for (auto& action : std::exchange(actions, {})) action();
+  }
+  size_t CallsOf(Method method) const {
+    return std::count_if(calls.begin(), calls.end(),
+                         [&](const HeldCall& call) { return call.method == method; });
+  }
+
+  std::deque<HeldCall> calls;
+  std::deque<absl::AnyInvocable<void()>> actions;
+  std::vector<std::string> forgotten;
+  MonotonicDuration last_delay = MonotonicDuration::zero();
+};
+
+// A disk on which everything is durable at once, and that is told what to do meanwhile.
+class HeldLog final : public ChangeLog {
+ public:
+  absl::Status CheckRoom(uint64_t) const override { return room; }
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {
+  }
+  uint64_t DurableIndex(uint32_t) const override { return durable; }
+  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t,
+                                                                HeldSnapshot snapshot) override {
+    if (on_store != nullptr) on_store(std::move(snapshot));
+    return nullptr;
+  }
+  void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override {
+    replaced.push_back(partition);
+  }
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t index) override {
+    return on_read_back(index);
+  }
+  absl::Status Truncate(uint32_t, uint64_t index) override {
+    truncated.push_back(index);
+    return absl::OkStatus();
+  }
+  void ReadEntries(uint32_t, uint64_t first, uint64_t last, size_t, EntriesRead done) override {
+    reads.push_back({first, last, std::move(done)});
+  }
+  void Drop(uint32_t partition) override {
+    if (on_drop != nullptr) on_drop(partition);
+  }
+
+  struct Read {
+    uint64_t first;
+    uint64_t last;
+    EntriesRead done;
+  };
+
+  std::function<absl::StatusOr<std::unique_ptr<Partition>>(uint64_t index)> on_read_back;
+  std::vector<uint64_t> truncated;
+  std::deque<Read> reads;
+  std::function<void(uint32_t)> on_drop;
+  std::function<void(HeldSnapshot)> on_store;
+  std::vector<uint32_t> replaced;
+  absl::Status room;
+  std::atomic<uint64_t> durable{~uint64_t{0}};
+};
+
+class ReplicaTest : public testing::Test {
+ protected:
+  // This server is server-0; it comes back as another incarnation with another incarnation.
+  void Begin(uint64_t incarnation = 1) {
+    if (plane_ == nullptr) {
+      plane_ = std::make_unique<DataPlane>(options_, clock_, &transport_);
+      if (log_ != nullptr) plane_->SetLog(*log_);
+    }
+    RegisterResponse registration;
+    registration.set_job_id(kJobId);
+    registration.set_node("server-0");
+    registration.set_incarnation(incarnation);
+    registration.set_lease_ms(kLease.count());
+    *registration.mutable_job() = TheJob();
+    registration.mutable_job()->set_min_in_sync(min_in_sync_);
+    plane_->Begin(registration);
+  }
+
+  static Job TheJob() {
+    Job job;
+    job.set_seed(3);
+    job.set_partitions(kPartitions);
+    job.set_logical_workers(1);
+    job.set_replicas(2);
+    job.mutable_consistency()->set_mode(ASYNC);
+    return job;
+  }
+
+  struct Roles {
+    uint32_t primary = 0;
+    std::vector<uint32_t> backups = {};
+    std::vector<uint32_t> learners = {};
+    uint64_t since = 1;
+    uint64_t learners_since = 0;
+    uint64_t began = 0;
+    std::vector<uint32_t> keepers = {};
+    uint64_t confirm_since = 0;
+  };
+  // All servers are in the incarnation of `incarnation`.
+  static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles,
+                              uint64_t incarnation = 1) {
+    RoutingTable routing;
+    routing.set_job_id(kJobId);
+    routing.set_epoch(epoch);
+    for (int i = 0; i < 3; ++i) {
+      ServerAddress& server = *routing.add_servers();
+      server.set_node("server-" + std::to_string(i));
+      server.set_address(std::to_string(i));
+      server.set_incarnation(incarnation);
+    }
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      const Roles& of = roles[std::min<size_t>(p, roles.size() - 1)];
+      routing.add_primary(of.primary);
+      PartitionReplicas& replicas = *routing.add_replicas();
+      replicas.set_primary_since(of.since);
+      replicas.set_began(of.began);
+      replicas.set_confirm_since(of.confirm_since);
+      for (const uint32_t keeper : of.keepers) replicas.add_keepers(keeper);
+      for (const uint32_t backup : of.backups) replicas.add_backups(backup);
+      for (const uint32_t learner : of.learners) {
+        replicas.add_learners(learner);
+        replicas.add_learners_since(of.learners_since);
+      }
+    }
+    return routing;
+  }
+
+  static std::unique_ptr<Partition> EmptyPartition(uint32_t index) {
+    return std::make_unique<Partition>(
+        index, PartitionOptionsOf(TheJob(), DataPlaneOptions().max_rows_per_partition));
+  }
+  // After the changes 1 to `changes` of that term.
+  static std::unique_ptr<Partition> PartitionAfter(uint64_t changes, uint64_t term = 1,
+                                                   uint32_t index = 0) {
+    auto partition = EmptyPartition(index);
+    EXPECT_TRUE(partition->SetTerm(term).ok());
+    for (uint64_t step = 1; step <= changes; ++step) partition->KeepBest(step);
+    return partition;
+  }
+  static std::string SnapshotOf(const Partition& partition) {
+    std::string bytes;
+    SavePartition(partition, [&](const void* data, size_t size) {
+      bytes.append(static_cast<const char*>(data), size);
+    });
+    return bytes;
+  }
+
+  std::shared_ptr<std::optional<absl::Status>> Send(Method method,
+                                                    const google::protobuf::MessageLite& request) {
+    auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+    auto answer = std::make_shared<std::optional<absl::Status>>();
+    CallContext context;
+    context.deadline = clock_.Now() + std::chrono::seconds(10);
+    plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
+                   [answer](absl::Status status, OutgoingMessage) { *answer = std::move(status); });
+    return answer;
+  }
+
+  static ReplicationHeader HeaderOf(uint32_t server, uint64_t epoch) {
+    ReplicationHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(epoch);
+    header.set_node("server-" + std::to_string(server));
+    header.set_incarnation(1);
+    return header;
+  }
+
+  absl::Status Create(uint32_t id = kTable) {
+    TableSpec spec;
+    spec.set_id(id);
+    spec.set_name("rows-" + std::to_string(id));
+    spec.set_kind(DENSE);
+    spec.set_element_type(FLOAT32);
+    spec.add_shape(10);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    auto created = std::make_shared<absl::Status>(absl::UnknownError("no answer"));
+    plane_->CreateTable(plane_->epoch(), spec,
+                        [created](absl::Status status) { *created = std::move(status); });
+    return *created;
+  }
+
+  HeartbeatRequest Heartbeat() {
+    plane_->Tick();
+    HeartbeatRequest heartbeat;
+    plane_->FillHeartbeat(heartbeat);
+    return heartbeat;
+  }
+  // Learners that a heartbeat tells of.
+  int CaughtUp() {
+    clock_.Advance(std::chrono::seconds(1));
+    return Heartbeat().caught_up_size();
+  }
+  // Followers that a heartbeat says are silent.
+  std::vector<std::string> Silent() {
+    std::vector<std::string> nodes;
+    const HeartbeatRequest heartbeat = Heartbeat();
+    for (const SilentServer& silent : heartbeat.silent()) nodes.push_back(silent.node());
+    return nodes;
+  }
+
+  static PushRequest EmptyPush(uint32_t partition, uint64_t epoch, uint64_t ordinal = 0) {
+    PushRequest request;
+    request.mutable_header()->set_job_id(kJobId);
+    request.mutable_header()->set_epoch(epoch);
+    request.mutable_header()->set_client(0);
+    request.mutable_header()->set_incarnation(1);
+    PushSegment& segment = *request.add_segments();
+    segment.set_table(kTable);
+    segment.set_partition(partition);
+    segment.set_ordinal(ordinal);
+    segment.set_element_type(FLOAT32);
+    return request;
+  }
+
+  // A change of partition 0 as its primary sends it. `term`: 0 is the epoch.
+  static ReplicateRequest BestKept(uint32_t primary, uint64_t epoch, uint64_t index, uint64_t step,
+                                   uint64_t term = 0) {
+    ReplicateRequest request;
+    *request.mutable_header() = HeaderOf(primary, epoch);
+    LogEntry& entry = *request.add_entries();
+    entry.set_index(index);
+    entry.set_term(term == 0 ? epoch : term);
+    entry.mutable_best_kept()->set_step(step);
+    return request;
+  }
+
+  // The first piece of a snapshot of partition 0, from a primary since `epoch`.
+  static InstallSnapshotRequest FirstPiece(uint32_t primary, uint64_t epoch,
+                                           const std::string& data) {
+    InstallSnapshotRequest piece;
+    *piece.mutable_header() = HeaderOf(primary, epoch);
+    piece.set_primary_since(epoch);
+    piece.set_data(data);
+    return piece;
+  }
+  // The whole of one.
+  static InstallSnapshotRequest WholeSnapshot(uint32_t primary, uint64_t epoch,
+                                              const Partition& partition) {
+    const std::string snapshot = SnapshotOf(partition);
+    InstallSnapshotRequest piece = FirstPiece(primary, epoch, snapshot);
+    piece.set_log_index(partition.log_index());
+    piece.set_log_term(partition.terms().TermOf(partition.log_index()));
+    piece.set_crc32c(Crc32c(0, snapshot.data(), snapshot.size()));
+    piece.set_last(true);
+    return piece;
+  }
+
+  // This server is the primary; server-1 learns partition 0 from it (or all), and needs a snapshot.
+  void BecomePrimaryWithALearner(bool of_all = false) {
+    Begin();
+    plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+    ASSERT_TRUE(Create().ok());
+    const Roles learns = {.primary = 0, .learners = {1}, .learners_since = 2};
+    plane_->AdoptRouting(Routing(2, {learns, of_all ? learns : Roles{.primary = 0}}));
+    AnswerThatNothingIsThere();
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), of_all ? kPartitions : 1u);
+  }
+
+  // This server and server-2 follow server-1, whose changes 1 to `changes` of partition 0 reach
+  // this one. Then server-1 is gone.
+  void BecomePrimaryAfter(uint64_t changes) {
+    Begin();
+    plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
+    for (uint64_t index = 1; index <= changes; ++index) {
+      EXPECT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
+    }
+    plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
+  }
+
+  // The answer of those who are asked where they are, and have nothing.
+  void AnswerThatNothingIsThere() {
+    ReplicateResponse response;
+    for (uint32_t partition = 0; partition < kPartitions; ++partition)
+      response.add_positions()->set_partition(partition);
+    transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  }
+
+  // The follower's answer to what is on its way: where it is in partition 0, whose primary is this
+  // server since `follows_since`, and if it was asked, of which terms its entries are.
+  void AnswerPosition(uint64_t log_index, uint64_t follows_since = 1,
+                      const std::vector<TermRun>& terms = {}, bool can_go_back = false) {
+    ReplicateResponse response;
+    ReplicaPosition& position = *response.add_positions();
+    position.set_log_index(log_index);
+    position.set_follows_since(follows_since);
+    position.set_can_go_back(can_go_back);
+    for (const TermRun& run : terms) {
+      position.add_terms()->set_first_index(run.first_index);
+      position.mutable_terms()->rbegin()->set_term(run.term);
+    }
+    transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  }
+
+  // The indices of the entries that are on their way.
+  std::vector<uint64_t> EntriesSent() const {
+    std::vector<uint64_t> indices;
+    for (const HeldTransport::HeldCall& call : transport_.calls) {
+      if (call.method != Method::kReplicate) continue;
+      ReplicateRequest request;
+      EXPECT_TRUE(request.ParseFromString(call.request));
+      for (const LogEntry& entry : request.entries()) indices.push_back(entry.index());
+    }
+    return indices;
+  }
+
+  SimulatedClock clock_;
+  HeldTransport transport_;
+  DataPlaneOptions options_;
+  uint32_t min_in_sync_ = 1;
+  std::unique_ptr<HeldLog> log_;
+  std::unique_ptr<DataPlane> plane_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_REPLICATION_TESTING_REPLICA_FIXTURE_H_

@@ -1,0 +1,19 @@
+// Snapshots of partitions as they were written before format 2.
+#ifndef PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_1_H_
+#define PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_1_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "client_lib/base/byte_view.h"
+#include "server/shard/partition.h"
+
+namespace pawl {
+
+// As PartitionLoader, for a snapshot of format 1 (partition_format_1.md), which is read as a whole.
+absl::StatusOr<Partition> LoadFormat1(uint32_t index, const PartitionOptions& options,
+                                      const ByteView& bytes);
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_1_H_

@@ -1,0 +1,61 @@
+// Calls of a partition, as a job might bring them and as it should not.
+#ifndef PAWL_SERVER_SHARD_TESTING_RANDOM_HISTORY_H_
+#define PAWL_SERVER_SHARD_TESTING_RANDOM_HISTORY_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "server/shard/partition.h"
+
+namespace pawl {
+
+// Makes up calls that keep to the preconditions of Partition: pushes of logical workers in any
+// order within their steps, of clients, duplicates, lives that end and begin, what is wrong. Tables
+// of all optimizers, sparse and dense. The same seed gives the same calls.
+class RandomHistory {
+ public:
+  using Call = std::function<void(Partition&)>;
+
+  RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed);
+
+  // One of the partition that the calls so far were made on.
+  Call Next(const Partition& partition);
+
+ private:
+  struct Rank {
+    uint64_t step = 0;
+    bool begun = false;
+    uint64_t segments = 0;
+    std::vector<uint64_t> pushed;  // ordinals
+    std::vector<uint64_t> rest;
+    uint64_t incarnation = 1;
+    bool released = false;
+  };
+  struct Client {
+    uint64_t incarnation = 1;
+    uint64_t next = 0;
+  };
+
+  uint32_t Below(uint32_t limit) { return random_() % limit; }
+  // A gradient that `name` decides, so that a duplicate is one.
+  Call Push(const Sender& sender, uint64_t ordinal, uint64_t name) const;
+  Call WorkersPush(uint32_t rank, uint64_t ordinal, uint64_t incarnation) const;
+  Call WorkersNext(const Partition& partition, uint32_t rank);
+  Call Wrong(const Partition& partition, uint32_t rank);
+
+  const PartitionOptions options_;
+  const uint32_t partition_;
+  const uint32_t seed_;
+  std::mt19937 random_;
+  std::vector<std::shared_ptr<const TableSchema>> tables_;
+  std::vector<Rank> ranks_;
+  std::vector<Client> clients_;
+  uint64_t best_step_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_SHARD_TESTING_RANDOM_HISTORY_H_

@@ -1,0 +1,492 @@
+#include "server/storage/checkpoint/checkpoint_store.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/testing/fault_env.h"
+#include "gtest/gtest.h"
+#include "server/storage/testing/worked_bytes.h"
+#include "spdlog/sinks/ringbuffer_sink.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kPartitions = 3;
+
+// Files that others have to do with: with `denies` the parts may not be read, and with
+// `hides_sizes` not even be seen; `renamed` is called after each renaming.
+class SharedEnv final : public Env {
+ public:
+  explicit SharedEnv(Env& env) : env_(env) {}
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return env_.Create(path);
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
+    return env_.OpenForAppend(path);
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    if (denies && absl::EndsWith(path, ".part"))
+      return absl::PermissionDeniedError(absl::StrCat("open ", path));
+    return env_.OpenForRead(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    absl::Status status = env_.Rename(from, to);
+    if (renamed != nullptr) renamed(to);
+    return status;
+  }
+  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
+  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
+  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
+    return env_.List(folder);
+  }
+  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
+    if (hides_sizes && absl::EndsWith(path, ".part"))
+      return absl::PermissionDeniedError(absl::StrCat("stat ", path));
+    return env_.FileSize(path);
+  }
+  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
+    return env_.LockFolder(folder);
+  }
+
+  bool denies = false;
+  bool hides_sizes = false;
+  std::function<void(const std::string& to)> renamed;
+
+ private:
+  Env& env_;
+};
+
+class CheckpointStoreTest : public testing::Test {
+ protected:
+  static CheckpointId Id(uint64_t step, uint64_t job_id = 77) { return {job_id, "job", step}; }
+  static std::string Name(uint64_t step) { return CheckpointStore::NameOf("job", step); }
+  static std::string Path(uint64_t step, absl::string_view file) {
+    return absl::StrCat("/checkpoints/", Name(step), "/", file);
+  }
+
+  CheckpointManifest WriteParts(uint64_t step, uint64_t job_id = 77) {
+    CheckpointManifest manifest;
+    manifest.set_job_id(job_id);
+    manifest.set_job_name("job");
+    manifest.set_step(step);
+    manifest.set_job("the job");
+    manifest.set_scheduler_state("where it was");
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      std::unique_ptr<CheckpointPartWriter> writer =
+          store_.BeginPart(Id(step, job_id), p, 100 + p).value();
+      EXPECT_TRUE(writer->Append(absl::StrCat("partition ", p, " at step ", step)).ok());
+      *manifest.add_parts() = writer->Commit().value();
+    }
+    return manifest;
+  }
+  void Write(uint64_t step) {
+    const absl::Status status = store_.WriteManifest(WriteParts(step));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  std::vector<uint64_t> Steps() {
+    std::vector<uint64_t> steps;
+    const CheckpointListing listing = store_.List("job").value();
+    for (const CheckpointListing::Entry& entry : listing.complete)
+      steps.push_back(entry.manifest.step());
+    return steps;
+  }
+  void ExpectDamaged(uint64_t step, const std::string& path, absl::string_view offered) {
+    const absl::Status status = store_.Verify(Name(step));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(path, " is damaged at offset ")))
+        << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), offered)) << status;
+  }
+
+  FaultEnv env_{1};
+  CheckpointStore store_{env_, "/checkpoints"};
+};
+
+TEST_F(CheckpointStoreTest, WhatIsWrittenIsListedVerifiedAndReadBack) {
+  EXPECT_TRUE(store_.List("")->complete.empty()) << "the folder is not there yet";
+  for (const uint64_t step : {5, 100, 30}) Write(step);
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{100, 30, 5}));
+  EXPECT_TRUE(store_.List("another")->complete.empty());
+  EXPECT_EQ(store_.List("")->complete.size(), 3u);
+  EXPECT_EQ(Name(30), "job-step-00000000000000000030");
+  const CheckpointManifest manifest = store_.ReadManifest(Name(30)).value();
+  EXPECT_EQ(manifest.job_id(), 77u);
+  EXPECT_EQ(manifest.scheduler_state(), "where it was");
+  EXPECT_EQ(manifest.parts(2).log_index(), 102u);
+  EXPECT_TRUE(store_.Verify(Name(30)).ok());
+  std::unique_ptr<BlockFileReader> reader = store_.OpenPart(manifest, 2).value();
+  EXPECT_EQ(reader->NextBlock().value(), "partition 2 at step 30");
+  EXPECT_EQ(reader->NextBlock().value(), "");
+  EXPECT_EQ(store_.OpenPart(manifest, 3).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store_.Verify(Name(31)).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointStoreTest, VerificationTellsHowFarItIs) {
+  Write(5);
+  VerifyProgress progress;
+  ASSERT_TRUE(store_.Verify(Name(5), &progress).ok());
+  EXPECT_EQ(progress.parts, kPartitions);
+  EXPECT_EQ(progress.parts_done, kPartitions);
+  EXPECT_GT(progress.bytes, 0u);
+  EXPECT_EQ(progress.bytes_done, progress.bytes);
+}
+
+TEST_F(CheckpointStoreTest, IdsAreListedNewestFirstWithoutReadingFiles) {
+  EXPECT_TRUE(store_.ListIds("job")->empty()) << "the folder does not exist yet";
+  for (const uint64_t step : {5, 100, 30}) Write(step);
+  WriteParts(40);
+  env_.SetContents(Path(100, "MANIFEST"), "damaged");
+  std::vector<uint64_t> steps;
+  const std::vector<CheckpointId> ids = store_.ListIds("job").value();
+  for (const CheckpointId& id : ids) {
+    steps.push_back(id.step);
+    EXPECT_EQ(id.job_name, "job");
+  }
+  EXPECT_EQ(steps, (std::vector<uint64_t>{100, 40, 30, 5}));
+  EXPECT_TRUE(store_.ListIds("another")->empty());
+}
+
+TEST_F(CheckpointStoreTest, VerificationOfAPartCanBeInterrupted) {
+  Write(5);
+  const CheckpointManifest manifest = store_.ReadManifest(Name(5)).value();
+  int asked = 0;
+  EXPECT_TRUE(store_.VerifyPart(manifest, manifest.parts(1), [&] { return ++asked > 0; }).ok());
+  EXPECT_EQ(asked, 2) << "before its only block, and before its end";
+  EXPECT_EQ(store_.VerifyPart(manifest, manifest.parts(1), [&] { return --asked > 0; }).code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(CheckpointStoreTest, ItIsThereWhenTheManifestIsAndThenForGood) {
+  const CheckpointManifest manifest = WriteParts(5);
+  EXPECT_TRUE(Steps().empty());
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  env_.CutPower();
+  env_.RestorePower();
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{5}));
+  EXPECT_TRUE(store_.Verify(Name(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, APowerLossAtAnyMomentLeavesAWholeCheckpointOrNone) {
+  for (int64_t operations = 0; operations < 60; ++operations) {
+    SCOPED_TRACE(operations);
+    FaultEnv env(static_cast<uint64_t>(operations));
+    CheckpointStore store(env, "/checkpoints");
+    env.CutPowerAfter(operations);
+    CheckpointManifest manifest;
+    manifest.set_job_id(77);
+    manifest.set_job_name("job");
+    manifest.set_step(9);
+    bool good = true;
+    for (uint32_t p = 0; p < kPartitions && good; ++p) {
+      auto writer = store.BeginPart(Id(9), p, p);
+      good = writer.ok() && (*writer)->Append(std::string(2000, 'x')).ok();
+      if (!good) break;
+      auto part = (*writer)->Commit();
+      good = part.ok();
+      if (good) *manifest.add_parts() = *part;
+    }
+    good = good && store.WriteManifest(manifest).ok();
+    env.CutPower();
+    env.RestorePower();
+    const CheckpointListing listing = store.List("job").value();
+    EXPECT_TRUE(listing.damaged.empty());
+    EXPECT_GE(listing.complete.size(), good ? 1u : 0u);
+    for (const auto& entry : listing.complete) EXPECT_TRUE(store.Verify(entry.name).ok());
+  }
+}
+
+TEST_F(CheckpointStoreTest, EveryFlippedByteIsDetectedAndTheOneBeforeIsOffered) {
+  Write(5);
+  Write(9);
+  for (const char* file : {"MANIFEST", "p1.part"}) {
+    const std::string path = Path(9, file);
+    const std::string contents = env_.Contents(path);
+    for (size_t i = 0; i < contents.size(); ++i) {
+      std::string flipped = contents;
+      flipped[i] ^= 0x20;
+      env_.SetContents(path, flipped);
+      ExpectDamaged(9, path, absl::StrCat("the checkpoint before it, ", Name(5), ", is whole"));
+    }
+    for (size_t size = 0; size < contents.size(); size += 3) {
+      env_.SetContents(path, contents.substr(0, size));
+      ExpectDamaged(9, path, Name(5));
+    }
+    env_.SetContents(path, contents);
+  }
+  EXPECT_TRUE(store_.Verify(Name(9)).ok());
+}
+
+TEST_F(CheckpointStoreTest, ADamagedManifestIsNotListedButNamed) {
+  Write(5);
+  Write(9);
+  std::string contents = env_.Contents(Path(9, "MANIFEST"));
+  contents[20] ^= 1;
+  env_.SetContents(Path(9, "MANIFEST"), contents);
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{5}));
+  ASSERT_EQ(store_.List("job")->damaged.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(store_.List("job")->damaged[0].message(), Path(9, "MANIFEST")));
+}
+
+TEST_F(CheckpointStoreTest, TheOneOfferedIsWholeItself) {
+  for (const uint64_t step : {1, 2, 3}) Write(step);
+  for (const uint64_t step : {2, 3}) {
+    std::string contents = env_.Contents(Path(step, "p0.part"));
+    contents[60] ^= 1;
+    env_.SetContents(Path(step, "p0.part"), contents);
+  }
+  ExpectDamaged(3, Path(3, "p0.part"), Name(1));
+  ExpectDamaged(2, Path(2, "p0.part"), Name(1));
+  ASSERT_TRUE(env_.Delete(Path(1, "p0.part")).ok());
+  ExpectDamaged(1, Path(1, "p0.part"), "no checkpoint before it");
+}
+
+TEST_F(CheckpointStoreTest, PartsOfAnotherStepPartitionOrJobAreDetected) {
+  Write(5);
+  Write(9);
+  const std::string good = env_.Contents(Path(9, "p1.part"));
+  env_.SetContents(Path(9, "p1.part"), env_.Contents(Path(5, "p1.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "it belongs to step 5, not to step 9");
+  env_.SetContents(Path(9, "p1.part"), env_.Contents(Path(9, "p2.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "it holds partition 2, not 1");
+  FaultEnv other_env(2);
+  CheckpointStore other(other_env, "/checkpoints");
+  auto writer = other.BeginPart(Id(9, 78), 1, 101).value();
+  ASSERT_TRUE(writer->Append("partition 1 at step 9").ok());
+  ASSERT_TRUE(writer->Commit().ok());
+  env_.SetContents(Path(9, "p1.part"), other_env.Contents(Path(9, "p1.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "it belongs to job 78, not to job 77");
+  // Whole, of the right name and identity, but not the one that the manifest means.
+  auto twin = other.BeginPart(Id(9), 1, 101).value();
+  ASSERT_TRUE(twin->Append("Partition 1 at step 9").ok());
+  ASSERT_TRUE(twin->Commit().ok());
+  env_.SetContents(Path(9, "p1.part"), other_env.Contents(Path(9, "p1.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "not the file that the manifest names");
+  env_.SetContents(Path(9, "p1.part"), good);
+  env_.SetContents(Path(9, "MANIFEST"), env_.Contents(Path(5, "MANIFEST")));
+  ExpectDamaged(9, Path(9, "MANIFEST"), absl::StrCat("it is the manifest of ", Name(5)));
+}
+
+TEST_F(CheckpointStoreTest, AManifestMustNameEveryPartThatIsThere) {
+  const CheckpointManifest good = WriteParts(5);
+  CheckpointManifest manifest = good;
+  manifest.mutable_parts()->DeleteSubrange(1, 1);
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kInvalidArgument);
+  manifest = good;
+  manifest.clear_parts();
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kInvalidArgument);
+  manifest = good;
+  manifest.mutable_parts(1)->set_file("../../elsewhere");
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kInvalidArgument);
+  manifest = good;
+  manifest.mutable_parts(1)->set_bytes(1);
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(env_.Delete(Path(5, "p1.part")).ok());
+  EXPECT_EQ(store_.WriteManifest(good).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Steps().empty());
+}
+
+// A server that is cut off from the scheduler may still write what its successor has written
+// otherwise.
+TEST_F(CheckpointStoreTest, APartOfAnotherHistoryDoesNotGoIntoTheManifest) {
+  const CheckpointManifest manifest = WriteParts(5);
+  struct Other {
+    uint64_t job_id;
+    uint64_t log_index;
+    const char* contents;
+  };
+  for (const Other& other : {Other{77, 101, "Partition 1 at step 5"},
+                             {77, 102, "partition 1 at step 5"},
+                             {78, 101, "partition 1 at step 5"},
+                             {77, 101, "partition 1 at step 5, and more"}}) {
+    auto writer = store_.BeginPart(Id(5, other.job_id), 1, other.log_index).value();
+    ASSERT_TRUE(writer->Append(other.contents).ok());
+    ASSERT_TRUE(writer->Commit().ok());
+    const absl::Status status = store_.WriteManifest(manifest);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), Path(5, "p1.part"))) << status;
+  }
+  EXPECT_TRUE(Steps().empty());
+  EXPECT_TRUE(store_.WriteManifest(WriteParts(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, OfPartsThatMayNotBeReadTheSizesAreCompared) {
+  SharedEnv denied(env_);
+  denied.denies = true;
+  CheckpointStore store(denied, "/checkpoints");
+  const CheckpointManifest good = WriteParts(5);
+  CheckpointManifest manifest = good;
+  manifest.mutable_parts(1)->set_bytes(1);
+  EXPECT_EQ(store.WriteManifest(manifest).code(), absl::StatusCode::kAborted);
+  denied.hides_sizes = true;
+  const absl::Status hidden = store.WriteManifest(good);
+  EXPECT_EQ(hidden.code(), absl::StatusCode::kPermissionDenied) << hidden;
+  EXPECT_TRUE(absl::StrContains(hidden.message(), "the scheduler must be able to read the parts"))
+      << hidden;
+  denied.hides_sizes = false;
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
+  const absl::Status written = store.WriteManifest(good);
+  spdlog::set_default_logger(before);
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_EQ(Steps(), std::vector<uint64_t>{5});
+  const std::vector<std::string> told = lines->last_formatted();
+  ASSERT_EQ(told.size(), 1u) << "once for all parts";
+  EXPECT_TRUE(absl::StrContains(
+      told[0], absl::StrCat("of 3 parts of ", Name(5), " the sizes alone were compared")))
+      << told[0];
+}
+
+// It has seen no manifest, and renames its part when there is one.
+TEST_F(CheckpointStoreTest, APartThatIsReplacedWhileTheManifestIsWrittenTakesItBack) {
+  Write(3);
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  auto late = store_.BeginPart(Id(5), 1, 999).value();
+  ASSERT_TRUE(late->Append("of another history").ok());
+  ASSERT_TRUE(late->Commit().ok());
+  const std::string of_another = env_.Contents(Path(5, "p1.part"));
+  auto again = store_.BeginPart(Id(5), 1, 101).value();
+  ASSERT_TRUE(again->Append("partition 1 at step 5").ok());
+  ASSERT_TRUE(again->Commit().ok());
+  shared.renamed = [&](const std::string& to) {
+    if (to == Path(5, "MANIFEST")) env_.SetContents(Path(5, "p1.part"), of_another);
+  };
+  const absl::Status status = store.WriteManifest(manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), Path(5, "p1.part"))) << status;
+  env_.CutPower();
+  env_.RestorePower();
+  EXPECT_EQ(store_.ReadManifest(Name(5)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Steps(), std::vector<uint64_t>{3});
+  EXPECT_TRUE(store_.Verify(Name(3)).ok());
+  shared.renamed = nullptr;
+  EXPECT_TRUE(store.WriteManifest(WriteParts(5)).ok()) << "it can be tried again";
+}
+
+TEST_F(CheckpointStoreTest, APartThatIsGoneOnceTheManifestIsThereTakesItBack) {
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.renamed = [&](const std::string& to) {
+    if (to == Path(5, "MANIFEST")) env_.Delete(Path(5, "p1.part")).IgnoreError();
+  };
+  const absl::Status status = store.WriteManifest(manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_TRUE(Steps().empty());
+}
+
+// Whether the manifest could be taken back or not, nobody may go on as if the checkpoint were
+// whole.
+TEST_F(CheckpointStoreTest, AManifestThatCannotBeTakenBackIsAnErrorAllTheSame) {
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.renamed = [&](const std::string& to) {
+    if (to != Path(5, "MANIFEST")) return;
+    env_.SetContents(Path(5, "p1.part"), "of another history");
+    env_.FailDeletions(1);
+  };
+  const absl::Status status = store.WriteManifest(manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "its manifest cannot be deleted")) << status;
+  EXPECT_EQ(store_.Verify(Name(5)).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointStoreTest, ACompleteCheckpointIsNeverWrittenToAgain) {
+  auto late = store_.BeginPart(Id(5), 1, 999).value();
+  const CheckpointManifest manifest = WriteParts(5);
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  EXPECT_EQ(late->Commit().status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store_.BeginPart(Id(5), 0, 1).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(store_.Verify(Name(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, AFullDiskLeavesNoPart) {
+  ASSERT_TRUE(env_.MakeFolder("/checkpoints").ok());
+  env_.SetCapacity(1000);
+  {
+    auto writer = store_.BeginPart(Id(5), 0, 1).value();
+    ASSERT_TRUE(writer->Append(std::string(2000, 'x')).ok()) << "it is still in memory";
+    EXPECT_EQ(writer->Commit().status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(env_.UsedBytes(), 0u);
+}
+
+TEST_F(CheckpointStoreTest, TheLastOnesAreKeptAndUnfinishedOlderOnesGo) {
+  for (const uint64_t step : {1, 2, 3, 4}) Write(step);
+  WriteParts(2000);  // Under way.
+  WriteParts(0);     // Never finished.
+  std::string contents = env_.Contents(Path(3, "MANIFEST"));
+  contents[20] ^= 1;
+  env_.SetContents(Path(3, "MANIFEST"), contents);
+  auto other = store_.BeginPart({77, "job-2", 1}, 0, 1).value();
+  ASSERT_TRUE(other->Commit().ok());
+  ASSERT_TRUE(store_.DeleteOld("job", 2).ok());
+  EXPECT_EQ(env_.List("/checkpoints").value(),
+            (std::vector<std::string>{CheckpointStore::NameOf("job-2", 1), Name(2), Name(4),
+                                      Name(2000)}));
+  ASSERT_TRUE(store_.DeleteOld("job", 0).ok());
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{4})) << "the newest is never deleted";
+  EXPECT_TRUE(store_.Verify(Name(4)).ok());
+}
+
+// Beside that of the step of the end, and after it.
+TEST_F(CheckpointStoreTest, TheJobsEndHasOneOfItsOwn) {
+  for (const uint64_t step : {1, 4}) Write(step);
+  CheckpointManifest manifest;
+  manifest.set_job_id(77);
+  manifest.set_job_name("job");
+  manifest.set_step(4);
+  manifest.set_of_end(true);
+  auto part = store_.BeginPart({77, "job", 4, /*of_end=*/true}, 0, 9).value();
+  ASSERT_TRUE(part->Append("the end").ok());
+  *manifest.add_parts() = part->Commit().value();
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  const std::string end = Name(4) + "-end";
+  EXPECT_EQ(CheckpointStore::NameOf("job", 4, true), end);
+  EXPECT_TRUE(CheckpointStore::IsOfEnd(end));
+  EXPECT_FALSE(CheckpointStore::IsOfEnd(Name(4)));
+  EXPECT_TRUE(store_.Verify(end).ok());
+  EXPECT_EQ(store_.ReadPart(*store_.ReadManifest(end), 0).value(), "the end");
+  EXPECT_EQ(store_.Newest("job").value(), end);
+  EXPECT_EQ(store_.List("job")->complete[0].name, end);
+  // The one before it is that of the same step.
+  env_.SetContents(absl::StrCat("/checkpoints/", end, "/p0.part"), "damaged");
+  EXPECT_NE(store_.Verify(end).message().find(Name(4) + ", is whole"), absl::string_view::npos)
+      << store_.Verify(end);
+  EXPECT_EQ(store_.SetAsideAfter({78, "job", 4, /*of_end=*/true})->size(), 0u);
+  ASSERT_TRUE(store_.DeleteOld("job", 1).ok());
+  EXPECT_EQ(env_.List("/checkpoints").value(), std::vector<std::string>{end});
+}
+
+TEST_F(CheckpointStoreTest, TheDocumentShowsTheBytes) {
+  auto writer = store_.BeginPart(Id(9), 0, 123).value();
+  ASSERT_TRUE(writer->Append("Pawl").ok());
+  const CheckpointPart part = writer->Commit().value();
+  EXPECT_EQ(part.bytes(), 92u);
+  CheckpointManifest manifest;
+  manifest.set_job_id(77);
+  manifest.set_job_name("job");
+  manifest.set_step(9);
+  manifest.set_scheduler_state("s");
+  *manifest.add_parts() = part;
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  const std::string bytes = env_.Contents(Path(9, "MANIFEST"));
+  EXPECT_EQ(ReadWorkedBytes("server/storage/checkpoint/checkpoint_format.md"), bytes)
+      << FormatWorkedBytes(bytes);
+}
+
+}  // namespace
+}  // namespace pawl

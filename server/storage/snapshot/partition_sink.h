@@ -1,0 +1,42 @@
+// Builds partitions from what a data directory gives back.
+#ifndef PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_SINK_H_
+#define PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_SINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/byte_view.h"
+#include "proto/replication.pb.h"
+#include "server/shard/partition.h"
+#include "server/storage/recovery.h"
+
+namespace pawl {
+
+// Snapshots are those of partition_snapshot.h, records are serialized LogEntries. Not thread-safe.
+class PartitionSink final : public RecoverySink {
+ public:
+  explicit PartitionSink(const PartitionOptions& options) : options_(options) {}
+
+  absl::Status LoadSnapshot(uint32_t partition, uint64_t index, BlockFileReader& snapshot) override;
+  absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
+                      const std::shared_ptr<const void>& owner) override;
+
+  // Those recovered, ascending. To be called once, at the end.
+  std::vector<std::unique_ptr<Partition>> TakePartitions();
+
+ private:
+  // One schema for all partitions that have the table.
+  absl::StatusOr<std::shared_ptr<const TableSchema>> SchemaOf(const TableSpec& spec);
+
+  const PartitionOptions options_;
+  absl::btree_map<uint32_t, std::unique_ptr<Partition>> partitions_;
+  absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>> tables_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_SINK_H_

@@ -1,0 +1,92 @@
+#include "server/storage/wal/log_compactor.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "client_lib/base/status_macros.h"
+#include "server/storage/block_file.h"
+#include "server/storage/snapshot/partition_file.h"
+#include "server/storage/wal/log_format.h"
+
+namespace pawl {
+
+LogCompactor::LogCompactor(WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes,
+                           Hold hold)
+    : log_(log),
+      snapshots_(snapshots),
+      log_bytes_(log_bytes),
+      hold_(std::move(hold)),
+      bytes_at_start_(log.figures().segment_bytes) {}
+
+uint64_t LogCompactor::WrittenBytes() const {
+  const WriteAheadLogFigures figures = log_.figures();
+  return bytes_at_start_ + figures.payload_bytes + figures.records * kRecordHeaderBytes;
+}
+
+bool LogCompactor::IsDue() const {
+  uint64_t snapshots = 0;
+  for (const auto& [partition, bytes] : snapshot_bytes_) snapshots += bytes;
+  return WrittenBytes() - written_at_last_round_ > std::max(log_bytes_, snapshots) / 2;
+}
+
+absl::Status LogCompactor::RunRound() {
+  ++rounds_;
+  const uint64_t written = WrittenBytes();
+  absl::Status result = log_.DeleteUnneeded();
+  absl::flat_hash_set<uint32_t> done;
+  bool any_held = false;
+  for (bool more = true; more;) {
+    more = false;
+    for (const uint32_t partition : log_.HoldersOfOldestSegment()) {
+      if (!done.insert(partition).second) continue;
+      more = true;
+      const absl::StatusOr<bool> held = Compact(partition);
+      any_held = any_held || !held.ok() || *held;
+      // ABORTED: its log was cut meanwhile, and the old one needs no snapshot.
+      if (!held.ok() && !absl::IsAborted(held.status())) result = held.status();
+    }
+  }
+  if (result.ok() && (any_held || done.empty())) written_at_last_round_ = written;
+  return result;
+}
+
+absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
+  // Before the state is looked at: a cut that comes later voids the snapshot.
+  const LogPosition begun = log_.DurablePosition();
+  std::optional<HeldSnapshot> held = hold_(partition);
+  if (!held.has_value()) {
+    snapshot_bytes_.erase(partition);
+    return false;
+  }
+  const uint64_t log_index = held->log_index();
+  const uint64_t bytes = held->approximate_bytes();
+  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index, begun));
+  if (released) return true;
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                        snapshots_.Begin(partition, log_index, begun));
+  PAWL_RETURN_IF_ERROR(WritePartition(*std::move(held), *writer));
+  PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
+  snapshot_bytes_[partition] = bytes;
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, begun));
+  return true;
+}
+
+absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index,
+                                               LogPosition begun) {
+  std::optional<SnapshotStore::Snapshot> newest;
+  for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
+    if (snapshot.partition == partition) newest = std::move(snapshot);
+  }
+  if (!newest.has_value() || newest->index != index) return false;
+  const absl::Status status = snapshots_.Verify(*newest);
+  // It is written anew.
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
+  PAWL_RETURN_IF_ERROR(status);
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, begun));
+  return true;
+}
+
+}  // namespace pawl

@@ -1,0 +1,72 @@
+// Reads what a running log has of a partition's past.
+#ifndef PAWL_SERVER_STORAGE_WAL_LOG_HISTORY_H_
+#define PAWL_SERVER_STORAGE_WAL_LOG_HISTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/replication/change_log.h"
+#include "server/shard/partition.h"
+#include "server/storage/recovery.h"
+#include "server/storage/snapshot/snapshot_store.h"
+#include "server/storage/wal/log_reader.h"
+
+namespace pawl {
+
+// Entries of a partition that are to be read, and those that were.
+struct WantedEntries {
+  WantedEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes)
+      : partition(partition), last(last), max_bytes(max_bytes), next(first) {}
+
+  const uint32_t partition;
+  const uint64_t last;
+  const size_t max_bytes;
+  // The one that follows `entries`.
+  uint64_t next;
+  std::vector<StoredEntry> entries;
+  size_t bytes = 0;
+  // The next one does not fit, or is missing; or there is an error.
+  bool ended = false;
+  absl::Status status;
+
+  void Fail(absl::Status error) {
+    status = std::move(error);
+    ended = true;
+  }
+};
+
+// The settled part of a log, as WriteAheadLog::Segments tells it. While it is read, segments may be
+// deleted; what counts in it must not change: no cut of the partitions that are read may be queued.
+class LogHistory {
+ public:
+  // `snapshots` outlives it.
+  LogHistory(SnapshotStore& snapshots, std::string log_folder, std::vector<SegmentUse> segments)
+      : snapshots_(snapshots), log_folder_(std::move(log_folder)), segments_(std::move(segments)) {}
+
+  // Reads for all of them in one pass: each segment once, and only those that one of them needs.
+  // Holds one segment at a time in memory, in `segment`, and leaves the last one there for the next
+  // pass; the entries are copies.
+  void ReadEntries(absl::Span<WantedEntries> wanted, std::optional<LogSegment>& segment) const;
+
+  // The partition as it was after record `index`. NOT_FOUND: snapshots and segments do not reach
+  // back that far.
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index,
+                                                      const PartitionOptions& options) const;
+
+ private:
+  SnapshotStore& snapshots_;
+  const std::string log_folder_;
+  const std::vector<SegmentUse> segments_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_WAL_LOG_HISTORY_H_

@@ -1,0 +1,262 @@
+#include "tests/harness/ledger/ledger_sender.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "client_lib/base/mutex.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// Between two looks at `end`.
+constexpr std::chrono::milliseconds kEndInterval{5};
+// Between two tries to connect.
+constexpr std::chrono::milliseconds kReconnectInterval{100};
+constexpr uint32_t kBallastRowWidth = 4096;
+
+MonotonicTime Now() { return Clock::Real().Now(); }
+
+// What the pushes of one sender share with their callbacks.
+class UnderWay {
+ public:
+  UnderWay(Ledger& ledger, uint32_t worker) : ledger_(ledger), worker_(worker) {}
+
+  void Begin(uint64_t sequence) {
+    ledger_.Sent(worker_, sequence);
+    MutexLock lock(mu_);
+    ++calls_;
+    ++sent_;
+  }
+  void EndPush(uint64_t sequence, const absl::Status& status) {
+    if (status.ok()) {
+      ledger_.Acknowledged(worker_, sequence);
+    } else {
+      ledger_.Failed(worker_, sequence, status.code());
+    }
+    MutexLock lock(mu_);
+    ++(status.ok() ? acknowledged_ : failed_);
+    End(status);
+  }
+  void BeginStepEnd() {
+    MutexLock lock(mu_);
+    ++calls_;
+  }
+  void EndStepEnd(const absl::Status& status) {
+    MutexLock lock(mu_);
+    End(status);
+  }
+
+  // True once at most `calls` are under way.
+  bool WaitForAtMost(uint64_t calls, MonotonicTime deadline) {
+    MutexLock lock(mu_);
+    while (calls_ > calls) {
+      if (!changed_.WaitUntil(mu_, deadline) && calls_ > calls) return false;
+    }
+    return true;
+  }
+  // The first failure since the last call of this.
+  absl::Status TakeFailure() {
+    MutexLock lock(mu_);
+    return std::exchange(failure_, absl::OkStatus());
+  }
+  bool failing() {
+    MutexLock lock(mu_);
+    return !failure_.ok();
+  }
+  void AddTo(LedgerSenderSummary& summary) {
+    MutexLock lock(mu_);
+    summary.sent = sent_;
+    summary.acknowledged = acknowledged_;
+    summary.failed = failed_;
+  }
+
+ private:
+  void End(const absl::Status& status) PAWL_REQUIRES(mu_) {
+    --calls_;
+    if (failure_.ok()) failure_ = status;
+    changed_.NotifyAll();
+  }
+
+  Ledger& ledger_;
+  const uint32_t worker_;
+  Mutex mu_;
+  CondVar changed_;
+  uint64_t calls_ PAWL_GUARDED_BY(mu_) = 0;
+  uint64_t sent_ PAWL_GUARDED_BY(mu_) = 0;
+  uint64_t acknowledged_ PAWL_GUARDED_BY(mu_) = 0;
+  uint64_t failed_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::Status failure_ PAWL_GUARDED_BY(mu_);
+};
+
+// Lent to a push until it has ended.
+struct Memory {
+  std::vector<uint64_t> keys;
+  std::vector<float> gradients;
+  std::vector<uint64_t> ballast_keys;
+  std::vector<float> ballast;
+};
+
+// One client and what it pushes through.
+struct Connection {
+  std::unique_ptr<Client> client;
+  Table table;
+  Table ballast;
+  uint32_t partitions = 0;
+  // Null for a free-running client.
+  LogicalWorker* rank = nullptr;
+};
+
+absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
+  ClientOptions client_options;
+  client_options.scheduler = options.scheduler;
+  client_options.call_timeout = options.call_timeout;
+  client_options.connect_timeout = options.connect_timeout;
+  client_options.tune_process = false;
+  if (options.rank.has_value()) {
+    client_options.role = WORKER_ROLE;
+    client_options.logical_workers = {*options.rank};
+  }
+  Connection connection;
+  PAWL_ASSIGN_OR_RETURN(connection.client, Client::Connect(client_options));
+  Client& client = *connection.client;
+  connection.partitions = client.job().partitions();
+  const CallOptions call = {.timeout = options.connect_timeout};
+  PAWL_ASSIGN_OR_RETURN(
+      connection.table,
+      client.CreateTable(LedgerTable(options.table, options.row_width), call).get());
+  if (options.ballast_bytes > 0) {
+    PAWL_ASSIGN_OR_RETURN(connection.ballast, client.CreateTable(BallastTable(), call).get());
+  }
+  if (options.rank.has_value()) {
+    PAWL_RETURN_IF_ERROR(client.Assignment(call).get().status());
+    // It goes on where a former incarnation of the rank, in this process or another one, has come
+    // to.
+    PAWL_ASSIGN_OR_RETURN(connection.rank, client.TakeOver(*options.rank, call).get());
+  }
+  return connection;
+}
+
+void Add(const ClientCounters& from, ClientCounters& to) {
+  to.segments_accepted += from.segments_accepted;
+  to.segments_deduplicated += from.segments_deduplicated;
+  to.segments_late += from.segments_late;
+  to.messages += from.messages;
+  to.retries += from.retries;
+  to.routing_changes += from.routing_changes;
+}
+
+std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Connection& connection,
+                                   uint64_t sequence) {
+  auto memory = std::make_shared<Memory>();
+  for (uint32_t partition = 0; partition < connection.partitions; ++partition) {
+    memory->keys.push_back(LedgerKey(connection.table.id(), options.worker, sequence, partition,
+                                     connection.partitions));
+  }
+  memory->gradients.assign(memory->keys.size() * options.row_width, -1.0f);
+  for (uint64_t key = 0; key < options.ballast_bytes / (kBallastRowWidth * sizeof(float)); ++key) {
+    memory->ballast_keys.push_back(key);
+  }
+  memory->ballast.assign(memory->ballast_keys.size() * kBallastRowWidth, 0.0f);
+  return memory;
+}
+
+void Push(const LedgerSenderOptions& options, Connection& connection, uint64_t sequence,
+          const std::shared_ptr<UnderWay>& under_way) {
+  const std::shared_ptr<Memory> memory = MakeMemory(options, connection, sequence);
+  std::vector<PushItem> items;
+  items.push_back(
+      {.table = connection.table, .keys = memory->keys, .gradients = memory->gradients});
+  if (!memory->ballast_keys.empty()) {
+    items.push_back({.table = connection.ballast,
+                     .keys = memory->ballast_keys,
+                     .gradients = memory->ballast,
+                     .keys_are_distinct = true});
+  }
+  Session& session =
+      connection.rank != nullptr ? *connection.rank : connection.client->free_running();
+  under_way->Begin(sequence);
+  session.Push(items, {.timeout = options.call_timeout},
+               [under_way, memory, sequence](const absl::Status& status) {
+                 under_way->EndPush(sequence, status);
+               });
+  if (connection.rank == nullptr) return;
+  under_way->BeginStepEnd();
+  connection.rank->EndStep(
+      {.timeout = options.call_timeout},
+      [under_way](const absl::Status& status) { under_way->EndStepEnd(status); });
+}
+
+}  // namespace
+
+TableSpec BallastTable() { return LedgerTable("ballast", kBallastRowWidth); }
+
+uint64_t NextSequence(const Ledger& ledger, uint32_t worker) {
+  uint64_t next = 0;
+  for (const auto& [name, _] : ledger.pushes()) {
+    if (name.worker == worker) next = std::max(next, name.sequence + 1);
+  }
+  return next;
+}
+
+absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options,
+                                                    Ledger& ledger,
+                                                    const std::function<uint64_t()>& end) {
+  const auto under_way = std::make_shared<UnderWay>(ledger, options.worker);
+  const auto interval = options.pushes_per_second <= 0
+                            ? MonotonicDuration::zero()
+                            : std::chrono::duration_cast<MonotonicDuration>(
+                                  std::chrono::duration<double>(1 / options.pushes_per_second));
+  // A step has two calls.
+  const uint64_t max_calls = uint64_t{options.in_flight} * (options.rank.has_value() ? 2 : 1);
+  LedgerSenderSummary summary;
+  uint64_t sequence = options.first_sequence;
+  uint64_t pushes = 0;
+  bool stopped = false;
+  for (bool first = true; !stopped; first = false) {
+    if (!first) ++summary.reconnects;
+    const MonotonicTime give_up = Now() + options.connect_timeout;
+    absl::StatusOr<Connection> connection = Connect(options);
+    while (!connection.ok() && Now() < give_up && !(stopped = sequence >= end())) {
+      std::this_thread::sleep_for(kReconnectInterval);
+      connection = Connect(options);
+    }
+    if (!connection.ok()) {
+      if (stopped) break;
+      return connection.status();
+    }
+    if (connection->rank != nullptr) sequence = connection->rank->step();
+    MonotonicTime due = Now();
+    while (!under_way->failing()) {
+      if ((stopped = sequence >= end())) break;
+      if (Now() < due) {
+        std::this_thread::sleep_until(std::min<MonotonicTime>(due, Now() + kEndInterval));
+        continue;
+      }
+      if (!under_way->WaitForAtMost(max_calls - 1, Now() + kEndInterval)) continue;
+      Push(options, *connection, sequence++, under_way);
+      if (++pushes == options.die_in_push) {
+        std::this_thread::sleep_for(options.die_after);
+        raise(SIGKILL);
+      }
+      // What was missed while nothing could be sent is not made up for.
+      due = std::max(due + interval, Now() - interval);
+    }
+    // Ends by itself: every call has a deadline.
+    under_way->WaitForAtMost(0, Now() + options.call_timeout);
+    Add(connection->client->counters(), summary.client);
+    connection->client.reset();
+    if (const absl::Status failure = under_way->TakeFailure(); !failure.ok()) {
+      spdlog::warn("worker {}: a push or the end of a step has failed, a new client goes on: {}",
+                   options.worker, failure.ToString());
+    }
+  }
+  under_way->AddTo(summary);
+  return summary;
+}
+
+}  // namespace pawl

@@ -1,0 +1,207 @@
+// The reference is worth something only if it agrees with the servers' state
+// machine wherever both are right: they are two implementations of one document.
+#include "tests/harness/reference/reference_table.h"
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/partitioner.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "server/shard/partition.h"
+#include "tests/harness/reference/reference_initializer.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kSeed = 77;
+constexpr uint32_t kPartitions = 5;
+constexpr uint32_t kRanks = 3;
+
+TableSpec Spec(const std::string& text) {
+  TableSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
+  spec.set_id(2);
+  spec.set_element_type(FLOAT32);  // as the scheduler gives it to the servers
+  return spec;
+}
+
+// The servers' partitions, all in one process.
+class Servers {
+ public:
+  explicit Servers(const TableSpec& spec) {
+    PartitionOptions options;
+    options.job_seed = kSeed;
+    options.partitions = kPartitions;
+    options.logical_workers = kRanks;
+    options.consistency.set_mode(SYNC);
+    schema_ = TableSchema::Create(spec, kSeed).value();
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      partitions_.push_back(std::make_unique<Partition>(p, options));
+      EXPECT_TRUE(partitions_.back()->CreateTable(schema_).ok());
+    }
+  }
+
+  void Push(uint32_t rank, uint64_t step, uint64_t key, const float* gradient, size_t width) {
+    Partition& partition = *partitions_[PartitionOf(schema_->id(), key, kPartitions)];
+    // What arrives early is kept, so it must own its memory.
+    auto memory = std::make_shared<std::pair<uint64_t, std::vector<float>>>(
+        key, std::vector<float>(gradient, gradient + width));
+    Gradient pushed;
+    pushed.keys.Append(&memory->first, sizeof(key));
+    pushed.values.Append(memory->second.data(), width * sizeof(float));
+    pushed.owner = memory;
+    const Sender sender = {Sender::Kind::kLogicalWorker, rank, 1, step};
+    uint64_t& ordinal = ordinals_[{rank, partition.index()}];
+    EXPECT_TRUE(partition.Push(sender, ordinal++, schema_->id(), std::move(pushed)).ok());
+  }
+  void EndStep(uint64_t step) {
+    ordinals_.clear();
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      for (auto& partition : partitions_) {
+        EXPECT_TRUE(
+            partition->EndStep({Sender::Kind::kLogicalWorker, rank, 1, step}, std::nullopt).ok());
+      }
+    }
+  }
+  std::map<uint32_t, ReferenceTable::PartitionRecord> Digests() const {
+    std::map<uint32_t, ReferenceTable::PartitionRecord> records;
+    for (auto& partition : partitions_) {
+      const TablePart* part = partition->FindTable(schema_->id());
+      if (part->row_count() > 0) records[partition->index()] = {part->Digest(), part->row_count()};
+    }
+    return records;
+  }
+
+ private:
+  std::shared_ptr<const TableSchema> schema_;
+  std::vector<std::unique_ptr<Partition>> partitions_;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> ordinals_;
+};
+
+constexpr const char* kOptimizers[] = {
+    "optimizer { sgd { learning_rate: 0.1 } }",
+    "optimizer { adagrad { learning_rate: 0.05 } }",
+    "optimizer { adagrad { learning_rate: 0.05 initial_accumulator: 1 epsilon: 1e-6 } l2: 0.001 }",
+    "optimizer { adam { learning_rate: 0.01 } }",
+    "optimizer { adam { learning_rate: 0.01 beta1: 0.8 beta2: 0.99 epsilon: 1e-6 } clip_value: 0.5 "
+    "l1: 0.01 }",
+    "optimizer { sgd { learning_rate: 0.1 } schedule { step { every_steps: 2 gamma: 0.3 } "
+    "warmup_steps: 4 } }",
+};
+constexpr const char* kInitializers[] = {
+    "",
+    "initializer { constant { value: 0.5 } }",
+    "initializer { uniform { low: -1 high: 2 } }",
+    "initializer { normal { mean: 0.1 stddev: 0.01 } }",
+    "initializer { truncated_normal { stddev: 1 } }",
+    "initializer { xavier {} }",
+};
+
+void ExpectSameBits(const TableSpec& spec, const std::vector<uint64_t>& keys) {
+  SCOPED_TRACE(spec.ShortDebugString());
+  auto reference = ReferenceTable::Create(spec, kSeed);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  Servers servers(spec);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (uint64_t step = 0; step < 6; ++step) {
+    // Backwards on the servers: it is for them to find the order.
+    std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> gradients;
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      for (const uint64_t key : keys) {
+        if (spec.kind() == SPARSE && random() % 2 == 0) continue;
+        std::vector<float>& gradient = gradients[{rank, key}];
+        gradient.resize(reference->width());
+        for (float& value : gradient) value = normal(random);
+      }
+    }
+    for (const auto& [name, gradient] : gradients) reference->Add(name.second, gradient.data());
+    reference->CloseStep(step, kRanks);
+    for (auto it = gradients.rbegin(); it != gradients.rend(); ++it) {
+      if (spec.kind() == SPARSE) {
+        servers.Push(it->first.first, step, it->first.second, it->second.data(), it->second.size());
+        continue;
+      }
+      for (uint64_t block = 0; block * kBlockElements < it->second.size(); ++block) {
+        servers.Push(it->first.first, step, block, it->second.data() + block * kBlockElements,
+                     std::min<size_t>(kBlockElements, it->second.size() - block * kBlockElements));
+      }
+    }
+    servers.EndStep(step);
+  }
+  const auto expected = servers.Digests();
+  const auto actual = reference->Digests(kPartitions);
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_FALSE(actual.empty());
+  for (const auto& [partition, record] : expected) {
+    EXPECT_EQ(actual.at(partition).crc32c, record.crc32c) << "partition " << partition;
+    EXPECT_EQ(actual.at(partition).rows, record.rows) << "partition " << partition;
+  }
+}
+
+TEST(ReferenceTableTest, SparseRowsHaveTheServersBits) {
+  std::vector<uint64_t> keys = {0, UINT64_MAX, uint64_t{1} << 63};
+  for (uint64_t i = 1; i < 40; ++i) keys.push_back(Mix64(i));
+  int tables = 0;
+  for (const char* optimizer : kOptimizers) {
+    for (const char* initializer : kInitializers) {
+      ExpectSameBits(Spec(absl::StrCat("name: 'rows/", tables++, "' kind: SPARSE row_width: 19 ",
+                                       optimizer, initializer)),
+                     keys);
+    }
+  }
+}
+
+TEST(ReferenceTableTest, BlocksOfATensorHaveTheServersBits) {
+  for (const char* optimizer : kOptimizers) {
+    // Two whole blocks and a short one.
+    ExpectSameBits(
+        Spec(absl::StrCat("name: 'tensor' kind: DENSE shape: [131, 1003] initializer { xavier {} }",
+                          optimizer)),
+        {0});
+  }
+}
+
+TEST(ReferenceTableTest, ReadingCreatesNothing) {
+  auto table = ReferenceTable::Create(Spec("name: 't' kind: SPARSE row_width: 3 optimizer { sgd {} "
+                                           "} initializer { constant { value: 2 } }"),
+                                      kSeed);
+  std::vector<float> row;
+  table->Read(9, row);
+  EXPECT_EQ(row, std::vector<float>({2, 2, 2}));
+  EXPECT_TRUE(table->Digests(kPartitions).empty());
+}
+
+TEST(ReferenceTableTest, TheDigestIsThatOfItsDocument) {
+  // One row of one element: its records written out by hand.
+  TableSpec spec =
+      Spec("name: 'w' kind: SPARSE row_width: 1 optimizer { sgd { learning_rate: 1 } }");
+  std::vector<ReferenceTable> tables;
+  tables.push_back(*ReferenceTable::Create(spec, kSeed));
+  EXPECT_EQ(ReferenceDigest(tables, 1), 0u);
+  const float gradient = -1.0f;
+  tables[0].Add(5, &gradient);
+  tables[0].CloseStep(0, 1);
+  const unsigned char row[] = {5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x3f};
+  const uint32_t row_crc = Crc32c(0, row, sizeof(row));
+  unsigned char record[] = {'w', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
+  for (int i = 0; i < 4; ++i) record[6 + i] = static_cast<unsigned char>(row_crc >> (8 * i));
+  EXPECT_EQ(ReferenceDigest(tables, 1), Crc32c(0, record, sizeof(record)));
+}
+
+TEST(ReferenceTableTest, WhatItDoesNotKnowIsRefused) {
+  EXPECT_EQ(ReferenceTable::Create(
+                Spec("name: 't' kind: SPARSE row_width: 3 optimizer { ftrl {} }"), kSeed)
+                .status()
+                .code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace pawl

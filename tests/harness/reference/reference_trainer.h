@@ -1,0 +1,33 @@
+// A SYNC job in one process: what a cluster must compute, to the bit.
+#ifndef PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_TRAINER_H_
+#define PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_TRAINER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "tests/harness/reference/reference_table.h"
+
+namespace pawl {
+
+struct ReferenceResult {
+  uint32_t digest = 0;
+  uint64_t steps = 0;
+  uint64_t samples = 0;
+  // The mean loss over the samples of the first and of the last step.
+  double first_loss = 0;
+  double last_loss = 0;
+  std::vector<ReferenceTable> tables;
+};
+
+// Trains `job` to its end. Samples and gradients come from worker/data and
+// worker/model; tables, sums, updates, initial values and the digest are the
+// harness's own. Evaluations change nothing and are left out.
+// UNIMPLEMENTED for early stopping, backup workers, and what ReferenceOptimizer does not know.
+// REQUIRES: the job is valid, its paths absolute, its defaults filled in.
+absl::StatusOr<ReferenceResult> TrainReference(const Job& job);
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_TRAINER_H_

@@ -1,0 +1,80 @@
+// What the columns of a CSV file mean, checked and ready to be applied to records.
+#ifndef PAWL_WORKER_DATA_READERS_CSV_FEATURES_H_
+#define PAWL_WORKER_DATA_READERS_CSV_FEATURES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client_lib/job/job_limits.h"
+#include "proto/job.pb.h"
+#include "worker/data/batch.h"
+#include "worker/data/feature_key.h"
+#include "worker/data/readers/csv_record_reader.h"
+
+namespace pawl {
+
+// One sample: the result of applying the features to a record.
+struct CsvSample {
+  float label = 0;
+  std::vector<float> numerics;
+  std::vector<uint64_t> keys;  // one for each categorical field
+};
+
+// Numeric columns become numerics, bucketized, categorical, hashed and crossed
+// ones fields, each in the order of the spec.
+//
+// Not thread-safe.
+class CsvFeatures {
+ public:
+  static constexpr int kMaxFeatures = kMaxCsvColumns;
+
+  // INVALID_ARGUMENT naming the field of the job file for a spec that has no or
+  // two labels, no features, a name twice, no kind, a bad number or a cross of
+  // what is not there.
+  static absl::StatusOr<CsvFeatures> Create(const CsvSpec& spec);
+
+  DataShape shape() const { return shape_; }
+
+  // Finds the columns in the header line, which is `header`'s current record.
+  // INVALID_ARGUMENT for one that is missing or there twice.
+  absl::Status Bind(const CsvRecordReader& header);
+
+  // Overwrites *sample by what the current record of `record` says.
+  // INVALID_ARGUMENT naming file, line and column.
+  // REQUIRES: Bind has succeeded.
+  absl::Status Apply(const CsvRecordReader& record, CsvSample* sample) const;
+
+ private:
+  struct Feature {
+    explicit Feature(const CsvColumn& spec) : column(spec), key(spec.name()) {}
+
+    CsvColumn column;
+    FeatureKey key;
+    // Index in the record; of no use in a crossed feature.
+    size_t source = 0;
+    // Index in keys; crossed features: of what they combine.
+    size_t field = 0;
+    std::vector<size_t> crossed;
+  };
+
+  CsvFeatures() = default;
+
+  absl::Status Add(const CsvColumn& column, const std::string& path);
+  absl::Status ResolveCross(Feature* feature, const std::string& path);
+  absl::Status ApplyOne(const Feature& feature, const CsvRecordReader& record,
+                        CsvSample* sample) const;
+
+  std::vector<Feature> features_;  // all but crossed ones, the label among them
+  std::vector<Feature> crosses_;
+  DataShape shape_;
+  size_t header_columns_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_READERS_CSV_FEATURES_H_

@@ -1,0 +1,221 @@
+#include "worker/data/readers/csv_reader.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/feature_key.h"
+
+namespace pawl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kNoLimit = uint64_t{1} << 40;
+
+constexpr char kFlights[] = R"(
+  columns { name: "delay" label { greater_than: 15 } }
+  columns { name: "route" crossed { columns: "origin" columns: "destination" } }
+  columns { name: "origin" categorical {} }
+  columns { name: "destination" categorical {} }
+  columns { name: "distance" bucketized { width: 100 } }
+  columns { name: "miles" source: "distance" numeric { mean: 1000 scale: 500 } }
+)";
+constexpr char kHeader[] = "distance,delay,unused,origin,destination\n";
+
+CsvSpec Spec(const std::string& text) {
+  CsvSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
+  return spec;
+}
+
+absl::Status Read(const std::string& spec, const std::string& text, SampleStore* store) {
+  MemorySource source(text);
+  return ReadCsv(source, "t.csv", Spec(spec), store);
+}
+
+std::string Error(const std::string& spec, const std::string& text) {
+  SampleStore store(kNoLimit);
+  const absl::Status status = Read(spec, text, &store);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << spec << "\n" << text;
+  return std::string(status.message());
+}
+
+// The keys of the only feature, of this kind, for each text in a column of its own line.
+std::vector<uint64_t> Keys(const std::string& kind, const std::string& lines) {
+  SampleStore store(kNoLimit);
+  const absl::Status status = Read(
+      "columns { name: 'y' label {} } columns { name: 'x' " + kind + " }", "y,x\n" + lines, &store);
+  EXPECT_TRUE(status.ok()) << status;
+  std::vector<uint64_t> keys;
+  for (const uint32_t entry : store.entries) keys.push_back(store.keys()[entry]);
+  return keys;
+}
+
+TEST(CsvReaderTest, EveryKindOfColumnIsRead) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(
+      Read(kFlights, std::string(kHeader) + "2176,33,x,LAS,PHL\n215,15,y,ATL,LAS\n", &store).ok());
+  EXPECT_EQ(store.shape.field_count, 4u);
+  EXPECT_EQ(store.shape.numeric_count, 1u);
+  EXPECT_THAT(store.labels, ElementsAre(1, 0));
+  EXPECT_THAT(store.numerics, ElementsAre(2.352f, -1.57f));
+  EXPECT_THAT(store.sample_begin, IsEmpty());
+  EXPECT_THAT(store.weights, IsEmpty());
+  const FeatureKey route("route"), origin("origin"), destination("destination"),
+      distance("distance");
+  EXPECT_THAT(
+      store.keys(),
+      ElementsAre(route.OfCross({origin.OfCategory("LAS"), destination.OfCategory("PHL")}),
+                  origin.OfCategory("LAS"), destination.OfCategory("PHL"), distance.OfBucket(21),
+                  route.OfCross({origin.OfCategory("ATL"), destination.OfCategory("LAS")}),
+                  origin.OfCategory("ATL"), destination.OfCategory("LAS"), distance.OfBucket(2)));
+  EXPECT_THAT(store.entries, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(CsvReaderTest, LabelWithoutThresholdIsTheNumber) {
+  SampleStore store(kNoLimit);
+  ASSERT_TRUE(Read("columns { name: 'y' label {} } columns { name: 'x' numeric {} }",
+                   "x,y\n1,2.5\n3,-4\n", &store)
+                  .ok());
+  EXPECT_THAT(store.labels, ElementsAre(2.5, -4));
+  EXPECT_THAT(store.numerics, ElementsAre(1, 3));
+}
+
+TEST(CsvReaderTest, BucketsByWidthAreFloors) {
+  const FeatureKey x("x");
+  EXPECT_THAT(Keys("bucketized { width: 0.5 }", "0,0\n0,0.49\n0,0.5\n0,-0.1\n"),
+              ElementsAre(x.OfBucket(0), x.OfBucket(0), x.OfBucket(1), x.OfBucket(-1)));
+}
+
+TEST(CsvReaderTest, BucketsByBoundariesCountThoseReached) {
+  const FeatureKey x("x");
+  EXPECT_THAT(
+      Keys("bucketized { boundaries: 1 boundaries: 10 }", "0,0\n0,1\n0,9.9\n0,10\n0,99\n"),
+      ElementsAre(x.OfBucket(0), x.OfBucket(1), x.OfBucket(1), x.OfBucket(2), x.OfBucket(2)));
+}
+
+TEST(CsvReaderTest, HashedCategoriesFallIntoTheirBuckets) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += "0,category" + std::to_string(i) + "\n";
+  std::vector<uint64_t> keys = Keys("hashed { buckets: 10 }", lines);
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  std::vector<uint64_t> expected;
+  for (int i = 0; i < 10; ++i) expected.push_back(FeatureKey("x").OfBucket(i));
+  EXPECT_THAT(keys, ::testing::UnorderedElementsAreArray(expected));
+}
+
+TEST(CsvReaderTest, CrossesCanBeHashed) {
+  SampleStore store(kNoLimit);
+  std::string lines = "y,a,b\n";
+  for (int i = 0; i < 400; ++i)
+    lines += "0," + std::to_string(i % 20) + "," + std::to_string(i / 20) + "\n";
+  ASSERT_TRUE(Read(R"(columns { name: 'y' label {} } columns { name: 'a' categorical {} }
+                      columns { name: 'b' hashed { buckets: 100 } }
+                      columns { name: 'ab' crossed { columns: 'a' columns: 'b' buckets: 5 } })",
+                   lines, &store)
+                  .ok());
+  std::vector<uint64_t> crossed;
+  for (size_t i = 2; i < store.entries.size(); i += 3)
+    crossed.push_back(store.keys()[store.entries[i]]);
+  std::sort(crossed.begin(), crossed.end());
+  EXPECT_EQ(std::unique(crossed.begin(), crossed.end()) - crossed.begin(), 5);
+}
+
+TEST(CsvReaderTest, QuotedCategoriesReadAsTheirText) {
+  EXPECT_EQ(
+      Keys("categorical {}", "0,\"a,b\"\n0,\"LAS\"\n0,LAS\n"),
+      (std::vector<uint64_t>{FeatureKey("x").OfCategory("a,b"), FeatureKey("x").OfCategory("LAS"),
+                             FeatureKey("x").OfCategory("LAS")}));
+}
+
+TEST(CsvReaderTest, MalformedLinesNameFileLineAndColumn) {
+  const std::string good = std::string(kHeader) + "1,2,x,A,B\n";
+  EXPECT_EQ(Error(kFlights, good + "abc,3,x,A,B\n"),
+            "t.csv:3:1: column 'distance': 'abc' is not a number");
+  EXPECT_EQ(Error(kFlights, good + "1,,x,A,B\n"), "t.csv:3:3: column 'delay': '' is not a number");
+  EXPECT_EQ(Error(kFlights, good + "\n\"1\",\"nan\",x,A,B\n"),
+            "t.csv:4:5: column 'delay': 'nan' is not a number");
+  EXPECT_EQ(Error(kFlights, good + "1,2,x,A\n"),
+            "t.csv:3:1: the line has 4 fields, the header has 5");
+  EXPECT_EQ(Error(kFlights, good + "1,2,x,A,B,C\n"),
+            "t.csv:3:1: the line has 6 fields, the header has 5");
+  EXPECT_EQ(Error(kFlights, good + "1e300,2,x,A,B\n"),
+            "t.csv:3:1: column 'distance': '1e300' is too large for its buckets");
+}
+
+TEST(CsvReaderTest, ValuesBeyondFloat32AreRefused) {
+  const std::string spec =
+      "columns { name: 'y' label {} } columns { name: 'x' numeric { scale: 1e-30 } }";
+  EXPECT_EQ(Error(spec, "x,y\n1e10,0\n"),
+            "t.csv:2:1: column 'x': '1e10' is out of float32's range");
+  EXPECT_EQ(Error(spec, "x,y\n0,1e39\n"),
+            "t.csv:2:3: column 'y': '1e39' is out of float32's range");
+}
+
+TEST(CsvReaderTest, HeaderMustHaveTheColumnsOnce) {
+  EXPECT_EQ(Error(kFlights, "distance,delay,origin\n"),
+            "t.csv:1:1: there is no column 'destination' in the header; it has 'distance', "
+            "'delay', 'origin'");
+  EXPECT_EQ(Error(kFlights, "distance,delay,origin,destination,delay\n"),
+            "t.csv:1:35: column 'delay' is in the header twice");
+  EXPECT_THAT(Error(kFlights, ""), HasSubstr("t.csv: is empty"));
+}
+
+TEST(CsvReaderTest, BadSpecsNameTheField) {
+  const std::string y = "columns { name: 'y' label {} } ";
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "data.csv.columns: is empty"},
+      {"columns { name: 'x' numeric {} }", "has 0 columns of kind label"},
+      {y + "columns { name: 'z' label {} } columns { name: 'x' numeric {} }",
+       "has 2 columns of kind label"},
+      {y, "no features"},
+      {y + "columns { numeric {} }", "data.csv.columns[1] '': name is empty"},
+      {y + "columns { name: 'x' }", "data.csv.columns[1] 'x': has no kind"},
+      {y + "columns { name: 'x' numeric {} } columns { name: 'x' categorical {} }",
+       "data.csv.columns[2] 'x': the name is used twice"},
+      {y + "columns { name: 'x' numeric { mean: nan } }", "numeric.mean is not finite"},
+      {y + "columns { name: 'x' numeric { scale: inf } }", "numeric.scale is not finite"},
+      {"columns { name: 'y' label { greater_than: nan } }", "label.greater_than is not finite"},
+      {y + "columns { name: 'x' bucketized {} }", "either a width or boundaries"},
+      {y + "columns { name: 'x' bucketized { width: 1 boundaries: 1 } }",
+       "either a width or boundaries"},
+      {y + "columns { name: 'x' bucketized { width: -1 } }", "bucketized.width is -1"},
+      {y + "columns { name: 'x' bucketized { boundaries: 2 boundaries: 2 } }",
+       "bucketized.boundaries[1] is 2"},
+      {y + "columns { name: 'x' hashed {} }", "hashed.buckets is 0"},
+      {y + "columns { name: 'x' categorical {} } columns { name: 'c' crossed { columns: 'x' } }",
+       "at least two"},
+      {y + "columns { name: 'x' categorical {} } columns { name: 'c' crossed { columns: 'x' "
+           "columns: 'z' } }",
+       "crossed.columns has 'z'"},
+      {y + "columns { name: 'x' categorical {} } columns { name: 'c' crossed { columns: 'x' "
+           "columns: 'y' } }",
+       "crossed.columns has 'y'"},
+      {y + "columns { name: 'x' categorical {} } columns { name: 'c' source: 'x' crossed { "
+           "columns: 'x' columns: 'x' } "
+           "}",
+       "source is set"},
+  };
+  for (const auto& [spec, expected] : cases)
+    EXPECT_THAT(Error(spec, "y,x,z\n"), HasSubstr(expected)) << spec;
+}
+
+TEST(CsvReaderTest, MemoryLimitIsKept) {
+  std::string text = kHeader;
+  for (int i = 0; i < 10000; ++i) text += "1,2,x,A,B\n";
+  SampleStore store(100000);
+  const absl::Status status = Read(kFlights, text, &store);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(store.memory_bytes(), 400000u);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,111 @@
+#include "worker/data/readers/csv_record_reader.h"
+
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client_lib/base/status_macros.h"
+#include "worker/data/readers/malformed.h"
+
+namespace pawl {
+
+absl::StatusOr<bool> CsvRecordReader::Next() {
+  absl::string_view line;
+  do {
+    PAWL_ASSIGN_OR_RETURN(const bool more, lines_.Next(&line));
+    if (!more) return false;
+    if (lines_.line_number() == 1) absl::ConsumePrefix(&line, "\xef\xbb\xbf");
+  } while (line.empty());
+  first_line_ = lines_.line_number();
+  fields_.clear();
+  places_.clear();
+  if (std::memchr(line.data(), '"', line.size()) == nullptr) {
+    SplitPlain(line);
+  } else {
+    PAWL_RETURN_IF_ERROR(SplitQuoted(line));
+  }
+  return true;
+}
+
+void CsvRecordReader::SplitPlain(absl::string_view line) {
+  const char* begin = line.data();
+  const char* const end = begin + line.size();
+  // Fields are a few bytes long: a plain loop is faster than memchr for each.
+  for (const char* at = begin; at != end; ++at) {
+    if (*at != ',') continue;
+    fields_.emplace_back(begin, static_cast<size_t>(at - begin));
+    begin = at + 1;
+  }
+  fields_.emplace_back(begin, static_cast<size_t>(end - begin));
+}
+
+absl::Status CsvRecordReader::SplitQuoted(absl::string_view line) {
+  unquoted_.clear();
+  field_ends_.clear();
+  size_t at = 0;
+  const auto malformed = [&](size_t column, absl::string_view what) {
+    return MalformedAt(lines_.name(), lines_.line_number(), column + 1, what);
+  };
+  for (;;) {  // a field each
+    places_.push_back({lines_.line_number(), at + 1});
+    if (at < line.size() && line[at] == '"') {
+      ++at;
+      for (;;) {  // a character or the line's end each
+        if (at == line.size()) {
+          PAWL_ASSIGN_OR_RETURN(const bool more, lines_.Next(&line));
+          if (!more) {
+            return MalformedAt(lines_.name(), places_.back().line, places_.back().column,
+                               "the quote is never closed");
+          }
+          unquoted_.push_back('\n');
+          at = 0;
+          if (unquoted_.size() + line.size() > LineReader::kMaxLineBytes) {
+            return MalformedRecord(absl::StrCat("the record that begins here is longer than ",
+                                                LineReader::kMaxLineBytes, " bytes"));
+          }
+          continue;
+        }
+        if (line[at] != '"') {
+          unquoted_.push_back(line[at++]);
+        } else if (at + 1 < line.size() && line[at + 1] == '"') {
+          unquoted_.push_back('"');
+          at += 2;
+        } else {
+          ++at;
+          break;
+        }
+      }
+      if (at < line.size() && line[at] != ',')
+        return malformed(at, "there is text after the closing quote");
+    } else {
+      for (; at < line.size() && line[at] != ','; ++at) {
+        if (line[at] == '"')
+          return malformed(at, "there is a quote in a field that is not in quotes");
+        unquoted_.push_back(line[at]);
+      }
+    }
+    field_ends_.push_back(unquoted_.size());
+    if (at == line.size()) break;
+    ++at;  // the comma
+  }
+  size_t begin = 0;
+  for (const size_t end : field_ends_) {
+    fields_.push_back(absl::string_view(unquoted_).substr(begin, end - begin));
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CsvRecordReader::MalformedField(size_t field, absl::string_view what) const {
+  if (!places_.empty())
+    return MalformedAt(lines_.name(), places_[field].line, places_[field].column, what);
+  return MalformedAt(lines_.name(), first_line_,
+                     static_cast<uint64_t>(fields_[field].data() - fields_[0].data()) + 1, what);
+}
+
+absl::Status CsvRecordReader::MalformedRecord(absl::string_view what) const {
+  return MalformedAt(lines_.name(), first_line_, 1, what);
+}
+
+}  // namespace pawl

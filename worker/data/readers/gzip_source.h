@@ -1,0 +1,51 @@
+// Decompression of gzip (RFC 1952), by zlib.
+#ifndef PAWL_WORKER_DATA_READERS_GZIP_SOURCE_H_
+#define PAWL_WORKER_DATA_READERS_GZIP_SOURCE_H_
+
+#include <zlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/data/readers/byte_source.h"
+
+namespace pawl {
+
+// Reads what `compressed` holds as gzip; several members one after the other
+// read as one. INVALID_ARGUMENT for what is not gzip, is damaged (checksums are
+// verified) or ends early, naming `name` and the offset in the compressed bytes.
+//
+// Holds one buffer of kBufferBytes whatever the data expands to; how much of it
+// is kept is its reader's to limit.
+class GzipSource final : public ByteSource {
+ public:
+  static constexpr size_t kBufferBytes = 64 * 1024;
+
+  GzipSource(std::unique_ptr<ByteSource> compressed, std::string name);
+  ~GzipSource() override;
+  GzipSource(const GzipSource&) = delete;
+  GzipSource& operator=(const GzipSource&) = delete;
+
+  absl::StatusOr<size_t> Read(char* out, size_t size) override;
+
+ private:
+  // Gets more input where there is none. False at the end of it.
+  absl::StatusOr<bool> Fill();
+  absl::Status Malformed(absl::string_view what) const;
+
+  const std::unique_ptr<ByteSource> compressed_;
+  const std::string name_;
+  std::vector<char> buffer_;
+  z_stream stream_ = {};
+  bool initialized_ = false;
+  // In a member, or before the first: the input must not end here.
+  bool in_member_ = true;
+  uint64_t filled_bytes_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_READERS_GZIP_SOURCE_H_

@@ -1,0 +1,53 @@
+// The lines of a text, one after the other, without copying them.
+#ifndef PAWL_WORKER_DATA_READERS_LINE_READER_H_
+#define PAWL_WORKER_DATA_READERS_LINE_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker/data/readers/byte_source.h"
+
+namespace pawl {
+
+// Lines end in "\n" or "\r\n", the last one possibly in nothing.
+//
+// Not thread-safe.
+class LineReader {
+ public:
+  // Room for tens of thousands of features in a line; a longer one is hardly a line.
+  static constexpr size_t kMaxLineBytes = 1 << 20;
+  // What is read at once; the buffer only grows beyond it for a long line.
+  static constexpr size_t kBufferBytes = 64 * 1024;
+
+  // `source` must outlive the reader; `name` is what errors call it.
+  LineReader(ByteSource& source, std::string name);
+
+  // Sets *line to the next line without its end, valid until the next call.
+  // False after the last. INVALID_ARGUMENT for a line above kMaxLineBytes.
+  absl::StatusOr<bool> Next(absl::string_view* line);
+
+  // Of the line that Next returned last; the first is 1.
+  uint64_t line_number() const { return line_number_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  // Moves what is unread to the front and reads more behind it, with a larger buffer if that is
+  // full.
+  absl::Status Refill();
+
+  ByteSource& source_;
+  const std::string name_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0;  // unread: [begin_, end_)
+  size_t end_ = 0;
+  bool at_end_ = false;
+  uint64_t line_number_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_READERS_LINE_READER_H_

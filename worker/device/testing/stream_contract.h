@@ -1,0 +1,38 @@
+// What every device's operations must do, as tests: a test of a device says how it is opened.
+//
+//   INSTANTIATE_TEST_SUITE_P(Cpu, StreamContractTest,
+//                            ::testing::Values(DeviceOpener([] { return
+//                            std::make_unique<CpuDevice>(); })));
+#ifndef PAWL_WORKER_DEVICE_TESTING_STREAM_CONTRACT_H_
+#define PAWL_WORKER_DEVICE_TESTING_STREAM_CONTRACT_H_
+
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "worker/device/device.h"
+#include "worker/device/host_stream.h"
+
+namespace pawl {
+
+// The tests are skipped where there is no such device: UNAVAILABLE, UNIMPLEMENTED.
+using DeviceOpener = std::function<absl::StatusOr<std::unique_ptr<Device>>()>;
+
+class StreamContractTest : public ::testing::TestWithParam<DeviceOpener> {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  float Random() { return std::uniform_real_distribution<float>(-1, 1)(random_); }
+  size_t RandomBelow(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random_); }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<HostStream> stream_;
+  std::mt19937 random_{20240607};
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_TESTING_STREAM_CONTRACT_H_

@@ -1,0 +1,42 @@
+// DLRM (Naumov et al. 2019): a bottom MLP turns the numeric inputs into one more
+// vector beside those of the fields; a top MLP works on that vector and the dot
+// products of all pairs.
+#ifndef PAWL_WORKER_MODEL_NETWORKS_DLRM_H_
+#define PAWL_WORKER_MODEL_NETWORKS_DLRM_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/batch.h"
+#include "worker/model/model_step.h"
+#include "worker/model/networks/embedding_part.h"
+#include "worker/model/networks/mlp_layers.h"
+#include "worker/model/networks/network.h"
+#include "worker/model/table_list.h"
+
+namespace pawl {
+
+class DlrmNetwork final : public Network {
+ public:
+  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::Dlrm& spec,
+                                                         const DataShape& shape, TableList& tables);
+
+  absl::Status Forward(ModelStep& step, Matrix outputs) override;
+  absl::Status Backward(ModelStep& step, Matrix output_gradients) override;
+
+ private:
+  DlrmNetwork(const Model::Dlrm& spec, const DataShape& shape, TableList& tables);
+
+  EmbeddingPart embedding_;
+  std::optional<MlpLayers> bottom_;
+  MlpLayers top_;
+  // Of the last Forward: the bottom MLP's vector, if there is one, and those of the fields.
+  Matrix vectors_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_NETWORKS_DLRM_H_

@@ -1,0 +1,38 @@
+// A weighted sum of all inputs: the linear part that most models have.
+#ifndef PAWL_WORKER_MODEL_NETWORKS_LINEAR_PART_H_
+#define PAWL_WORKER_MODEL_NETWORKS_LINEAR_PART_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "worker/data/batch.h"
+#include "worker/device/device.h"
+#include "worker/model/model_step.h"
+#include "worker/model/table_list.h"
+
+namespace pawl {
+
+// bias + sum over entries of value * weight[key] + numerics . weights. Tables,
+// all zero at first: "linear" (sparse, width 1) if there are fields,
+// "linear/numeric" [numeric_count] if there are numeric inputs, and "bias" [1] if wanted.
+class LinearPart {
+ public:
+  enum class Bias { kNo, kYes };
+
+  LinearPart(const DataShape& shape, Bias bias, TableList& tables);
+
+  // Sets outputs[samples, 1].
+  void Forward(ModelStep& step, Matrix outputs) const;
+  void Backward(ModelStep& step, ConstMatrix output_gradients) const;
+
+ private:
+  const uint32_t numeric_count_;
+  std::optional<size_t> sparse_table_;
+  std::optional<size_t> numeric_table_;
+  std::optional<size_t> bias_table_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_NETWORKS_LINEAR_PART_H_

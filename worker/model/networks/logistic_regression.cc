@@ -1,0 +1,29 @@
+#include "worker/model/networks/logistic_regression.h"
+
+#include "absl/memory/memory.h"
+
+namespace pawl {
+
+absl::StatusOr<std::unique_ptr<Network>> LogisticRegressionNetwork::Create(
+    const Model::LogisticRegression& spec, const DataShape& shape, TableList& tables) {
+  if (shape.field_count == 0 && shape.numeric_count == 0) {
+    return absl::InvalidArgumentError("model.logistic_regression: the data has no inputs");
+  }
+  return absl::WrapUnique(new LogisticRegressionNetwork(spec, shape, tables));
+}
+
+LogisticRegressionNetwork::LogisticRegressionNetwork(const Model::LogisticRegression&,
+                                                     const DataShape& shape, TableList& tables)
+    : linear_(shape, LinearPart::Bias::kYes, tables) {}
+
+absl::Status LogisticRegressionNetwork::Forward(ModelStep& step, Matrix outputs) {
+  linear_.Forward(step, outputs);
+  return absl::OkStatus();
+}
+
+absl::Status LogisticRegressionNetwork::Backward(ModelStep& step, Matrix output_gradients) {
+  linear_.Backward(step, output_gradients);
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

@@ -1,0 +1,41 @@
+// Matrix factorization with biases (Koren et al. 2009): mean + b_user + b_item + p_user . q_item.
+// The biases are the rows of "linear", the factors those of "embedding".
+#ifndef PAWL_WORKER_MODEL_NETWORKS_MATRIX_FACTORIZATION_H_
+#define PAWL_WORKER_MODEL_NETWORKS_MATRIX_FACTORIZATION_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/batch.h"
+#include "worker/model/model_step.h"
+#include "worker/model/networks/embedding_part.h"
+#include "worker/model/networks/linear_part.h"
+#include "worker/model/networks/network.h"
+#include "worker/model/table_list.h"
+
+namespace pawl {
+
+class MatrixFactorizationNetwork final : public Network {
+ public:
+  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::MatrixFactorization& spec,
+                                                         const DataShape& shape, TableList& tables);
+
+  absl::Status Forward(ModelStep& step, Matrix outputs) override;
+  absl::Status Backward(ModelStep& step, Matrix output_gradients) override;
+
+ private:
+  MatrixFactorizationNetwork(const Model::MatrixFactorization& spec, const DataShape& shape,
+                             TableList& tables);
+
+  LinearPart linear_;
+  EmbeddingPart embedding_;
+  const float mean_;
+  // Of the last Forward.
+  Matrix vectors_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_NETWORKS_MATRIX_FACTORIZATION_H_

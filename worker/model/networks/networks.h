@@ -1,0 +1,22 @@
+// The networks that a job file can name.
+#ifndef PAWL_WORKER_MODEL_NETWORKS_NETWORKS_H_
+#define PAWL_WORKER_MODEL_NETWORKS_NETWORKS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/batch.h"
+#include "worker/model/networks/network.h"
+#include "worker/model/table_list.h"
+
+namespace pawl {
+
+// The model's network, whose tables it adds to `tables`. INVALID_ARGUMENT, naming the field, for a
+// model that is impossible or does not fit the data.
+absl::StatusOr<std::unique_ptr<Network>> CreateNetwork(const Model& spec, const DataShape& shape,
+                                                       TableList& tables);
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_NETWORKS_NETWORKS_H_

@@ -1,0 +1,18 @@
+#include "worker/process/failure_policy.h"
+
+namespace pawl {
+
+bool HasBegun(const GetStatusResponse& job) {
+  if (job.steps() > 0 || job.counters().step() > 0) return true;
+  for (const NodeStatus& node : job.nodes()) {
+    if (node.worker().steps_max() > 0) return true;
+  }
+  return false;
+}
+
+bool FailsTheJob(const absl::Status& why, bool trained, bool job_has_begun) {
+  if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) return false;
+  return trained || !job_has_begun;
+}
+
+}  // namespace pawl

@@ -1,0 +1,65 @@
+#include "worker/process/job_data.h"
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+// 2,000 samples, whose label is `label` in every other one.
+std::string Write(const std::string& name, const std::string& label) {
+  std::string path = absl::StrCat(testing::TempDir(), "/", name);
+  std::ofstream file(path);
+  for (int i = 0; i < 2000; ++i) file << (i % 2 == 0 ? "1" : label) << " 1:" << i << "\n";
+  return path;
+}
+
+Job JobWith(const std::string& train, const std::string& eval) {
+  Job job;
+  job.mutable_data()->set_format(LIBSVM);
+  job.mutable_data()->set_train(train);
+  job.mutable_data()->set_eval(eval);
+  job.mutable_model()->mutable_logistic_regression();
+  return job;
+}
+
+TEST(JobDataTest, TheEvaluationMayTakeWhatTheTrainingDataLeaves) {
+  const std::string train = Write("train", "0");
+  // What one file needs while it is read.
+  uint64_t needed = 1000;
+  while (absl::IsResourceExhausted(LoadJobData(JobWith(train, ""), needed).status()))
+    needed += needed / 10;
+  const std::string eval = Write("eval", "0");
+  const auto refused = LoadJobData(JobWith(train, eval), needed);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_TRUE(absl::StrContains(refused.status().message(), eval)) << refused.status();
+  const auto data = LoadJobData(JobWith(train, eval), 2 * needed);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 2000u);
+  EXPECT_EQ(data->eval->size(), 2000u);
+}
+
+TEST(JobDataTest, WithoutAFileForItThereIsNoEvaluation) {
+  const auto data = LoadJobData(JobWith(Write("train", "0"), ""), MachineMemoryBytes());
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->eval, nullptr);
+}
+
+TEST(JobDataTest, LabelsThatTheLossCannotTakeAreRefusedNamingTheField) {
+  const std::string good = Write("good", "0"), bad = Write("bad", "7");
+  for (const bool in_eval : {false, true}) {
+    const auto data =
+        LoadJobData(in_eval ? JobWith(good, bad) : JobWith(bad, good), MachineMemoryBytes());
+    EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument) << data.status();
+    const std::string words = absl::StrCat(in_eval ? "data.eval" : "data.train", ": the labels of ",
+                                           bad, " go from 1 to 7");
+    EXPECT_TRUE(absl::StrContains(data.status().message(), words)) << data.status();
+  }
+}
+
+}  // namespace
+}  // namespace pawl

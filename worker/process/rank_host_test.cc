@@ -1,0 +1,389 @@
+#include "worker/process/rank_host.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/client.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/testing/fake_cluster.h"
+#include "gtest/gtest.h"
+#include "worker/device/cpu/device.h"
+#include "worker/train/testing/trainer_fakes.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kRanks = 2;
+
+// What the scheduler says of ranks, and is told of them. All else goes on to another one.
+class AssigningScheduler final : public ControlChannel {
+ public:
+  explicit AssigningScheduler(std::shared_ptr<ControlChannel> rest) : rest_(std::move(rest)) {}
+
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override {
+    {
+      MutexLock lock(mu_);
+      if (method == "/pawl.Scheduler/GetAssignment") {
+        asked_newer_than_ = Parse<GetAssignmentRequest>(request).newer_than_version();
+        pending_ = std::move(done);
+        return AnswerLocked();
+      }
+      if (method == "/pawl.Scheduler/GiveUpRanks") {
+        const auto ranks = Parse<GiveUpRanksRequest>(request).logical_workers();
+        for (const LogicalWorkerAssignment& rank : ranks) given_up_.push_back(rank);
+        if (hears_and_says_nothing_) {
+          unanswered_.push_back(std::move(done));
+          return;
+        }
+      }
+      if (method == "/pawl.Scheduler/FinishWork") {
+        const auto ranks = Parse<FinishWorkRequest>(request).logical_workers();
+        finished_.insert(finished_.end(), ranks.begin(), ranks.end());
+      }
+    }
+    rest_->Call(method, std::move(request), timeout, std::move(done));
+  }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    rest_->After(delay, std::move(action));
+  }
+  void Shutdown() override {
+    std::vector<Transport::Done> unanswered;
+    {
+      MutexLock lock(mu_);
+      unanswered.swap(unanswered_);
+      if (pending_ != nullptr) unanswered.push_back(std::exchange(pending_, nullptr));
+    }
+    for (Transport::Done& done : unanswered)
+      done(absl::CancelledError("shut down"), IncomingMessage());
+    rest_->Shutdown();
+  }
+
+  // Ranks and their incarnations.
+  void Assign(const std::vector<std::pair<uint32_t, uint64_t>>& ranks) {
+    MutexLock lock(mu_);
+    assignment_.set_version(assignment_.version() + 1);
+    assignment_.set_logical_workers_total(kRanks);
+    assignment_.clear_logical_workers();
+    for (const auto& [rank, incarnation] : ranks) {
+      LogicalWorkerAssignment& assigned = *assignment_.add_logical_workers();
+      assigned.set_rank(rank);
+      assigned.set_incarnation(incarnation);
+    }
+    AnswerLocked();
+  }
+  // Whether whoever asks has done what the last assignment says, as far as that is done at once.
+  bool IsAdopted() const {
+    MutexLock lock(mu_);
+    return asked_newer_than_ > 0 && asked_newer_than_ == assignment_.version();
+  }
+  // From now on it is told of ranks that are given up, and does not answer.
+  void SayNothing() {
+    MutexLock lock(mu_);
+    hears_and_says_nothing_ = true;
+  }
+  std::vector<LogicalWorkerAssignment> given_up() const {
+    MutexLock lock(mu_);
+    return given_up_;
+  }
+  std::vector<uint32_t> finished() const {
+    MutexLock lock(mu_);
+    return finished_;
+  }
+
+ private:
+  template <typename Request>
+  static Request Parse(const OutgoingMessage& message) {
+    std::string bytes(message.bytes.size(), '\0');
+    message.bytes.CopyTo(bytes.data());
+    Request request;
+    EXPECT_TRUE(request.ParseFromString(bytes));
+    return request;
+  }
+
+  void AnswerLocked() PAWL_REQUIRES(mu_) {
+    if (pending_ == nullptr || asked_newer_than_ >= assignment_.version()) return;
+    auto bytes = std::make_shared<std::string>(assignment_.SerializeAsString());
+    rest_->After(MonotonicDuration::zero(),
+                 [bytes, done = std::exchange(pending_, nullptr)]() mutable {
+                   IncomingMessage message;
+                   message.bytes.Append(bytes->data(), bytes->size());
+                   message.owner = bytes;
+                   done(absl::OkStatus(), std::move(message));
+                 });
+  }
+
+  const std::shared_ptr<ControlChannel> rest_;
+  mutable Mutex mu_;
+  GetAssignmentResponse assignment_ PAWL_GUARDED_BY(mu_);
+  uint64_t asked_newer_than_ PAWL_GUARDED_BY(mu_) = 0;
+  Transport::Done pending_ PAWL_GUARDED_BY(mu_);
+  std::vector<Transport::Done> unanswered_ PAWL_GUARDED_BY(mu_);
+  bool hears_and_says_nothing_ PAWL_GUARDED_BY(mu_) = false;
+  std::vector<LogicalWorkerAssignment> given_up_ PAWL_GUARDED_BY(mu_);
+  std::vector<uint32_t> finished_ PAWL_GUARDED_BY(mu_);
+};
+
+// A host whose client speaks to the fakes. Steps close without the other ranks.
+class RankHostTest : public testing::Test {
+ protected:
+  RankHostTest() {
+    cluster_.SetIntercept([this](const std::string&, Method method) {
+      if (method == Method::kPush && refuses_push_.exchange(false))
+        return absl::InvalidArgumentError("refused");
+      // The client asks again.
+      if (method == Method::kTakeOver && delays_take_over_)
+        return absl::UnavailableError("in a moment");
+      if (method == Method::kTakeOver && refuses_take_over_)
+        return absl::DataLossError("contradictory clocks");
+      return absl::OkStatus();
+    });
+  }
+  ~RankHostTest() override {
+    leave_.Set(absl::CancelledError("the test is over"));
+    abandon_.Set(absl::CancelledError("the test is over"));
+    if (ended_.valid()) ended_.wait();
+    client_.reset();
+  }
+
+  // Two steps an epoch.
+  void Start(uint32_t epochs = 1000000) {
+    job_.set_name("test");
+    job_.set_batch_size(8);
+    job_.set_epochs(epochs);
+    job_.mutable_consistency()->set_mode(SYNC);
+    job_.mutable_data()->set_format(LIBSVM);
+    job_.mutable_data()->set_train(WriteFile("train", 16));
+    job_.mutable_model()->mutable_logistic_regression();
+    job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
+    train_ = Dataset::Load(job_.data(), job_.data().train()).value();
+    Sampler::Options sampling;
+    sampling.samples = train_->size();
+    sampling.batch_size = job_.batch_size();
+    sampling.logical_workers = kRanks;
+    sampler_.emplace(Sampler::Create(sampling).value());
+    plan_.emplace(job_, sampler_->steps_per_epoch());
+
+    ClientOptions options;
+    options.role = WORKER_ROLE;
+    options.follows_assignment = true;
+    client_ = Client::Connect(std::move(options), cluster_.transport(), scheduler_).value();
+    const auto make_model = [this] {
+      return TrainingModel::Create(job_, train_->shape(), device_);
+    };
+    const std::unique_ptr<TrainingModel> model = make_model().value();
+    for (const TableSpec& spec : model->tables())
+      tables_.push_back(client_->CreateTable(spec).get().value());
+    const RankShared shared{.job = job_,
+                            .logical_workers = kRanks,
+                            .sampler = *sampler_,
+                            .plan = *plan_,
+                            .train = *train_,
+                            .tables = tables_,
+                            .rendezvous = rendezvous_,
+                            .progress = progress_,
+                            .step_delay = std::chrono::milliseconds(1)};
+    host_ = std::make_unique<RankHost>(*client_, RankHost::Options{.shared = shared,
+                                                                   .interrupts = {leave_, abandon_},
+                                                                   .make_model = make_model,
+                                                                   .call_timeout = call_timeout_});
+    ended_ = std::async(std::launch::async, [this] { return host_->Run(); });
+  }
+
+  // What Run returns; nothing: it goes on and on.
+  std::optional<absl::Status> End() {
+    if (ended_.wait_for(kTestPatience) != std::future_status::ready) return std::nullopt;
+    return ended_.get();
+  }
+  uint64_t StepsOf(uint32_t rank) const {
+    const WorkerProgress progress = progress_.progress();
+    for (const RankProgress& each : progress.ranks()) {
+      if (each.rank() == rank) return each.steps();
+    }
+    return 0;
+  }
+  // The rank goes on.
+  bool DoesSteps(uint32_t rank) {
+    const uint64_t steps = StepsOf(rank);
+    return Eventually([&] { return StepsOf(rank) >= steps + 3; });
+  }
+  // Of the requests of this kind for the rank that a server has taken.
+  std::vector<RequestHeader> Taken(Method method, uint32_t rank) const {
+    std::vector<RequestHeader> headers;
+    for (const FakeCluster::Event& event : cluster_.events()) {
+      if (event.method == method && event.header.logical_worker() == rank)
+        headers.push_back(event.header);
+    }
+    return headers;
+  }
+
+  FakeCluster cluster_{/*servers=*/2, /*partitions=*/4};
+  const std::shared_ptr<AssigningScheduler> scheduler_ =
+      std::make_shared<AssigningScheduler>(cluster_.control());
+  std::atomic<bool> refuses_push_{false};
+  std::atomic<bool> delays_take_over_{false};
+  std::atomic<bool> refuses_take_over_{false};
+  // To be set before Start.
+  MonotonicDuration call_timeout_ = std::chrono::minutes(10);
+  Job job_;
+  CpuDevice device_;
+  std::unique_ptr<Dataset> train_;
+  std::optional<Sampler> sampler_;
+  std::optional<StepPlan> plan_;
+  std::vector<Table> tables_;
+  FakeRendezvous rendezvous_{kRanks, 0};
+  ProgressBoard progress_{0, [](const WorkerProgress&) {}};
+  Interrupt leave_;
+  Interrupt abandon_;
+  // Outlives the client.
+  std::unique_ptr<RankHost> host_;
+  std::unique_ptr<Client> client_;
+  std::future<absl::Status> ended_;
+};
+
+TEST_F(RankHostTest, WithoutRanksItStandsByUntilTheInterrupt) {
+  Start();
+  scheduler_->Assign({});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  EXPECT_TRUE(cluster_.events().empty());
+  leave_.Set(absl::CancelledError("enough"));
+  EXPECT_EQ(End(), absl::CancelledError("enough"));
+}
+
+TEST_F(RankHostTest, ARankThatAnotherIsToHaveIsGivenUpAfterItsStepAndTheOthersGoOn) {
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(DoesSteps(0));
+  scheduler_->Assign({{1, 12}});
+  ASSERT_TRUE(Eventually([&] { return !scheduler_->given_up().empty(); }));
+  ASSERT_EQ(scheduler_->given_up().size(), 1u);
+  EXPECT_EQ(scheduler_->given_up()[0].rank(), 0u);
+  EXPECT_EQ(scheduler_->given_up()[0].incarnation(), 11u);
+  EXPECT_EQ(Taken(Method::kPush, 0).back().step(), Taken(Method::kEndStep, 0).back().step());
+  EXPECT_TRUE(DoesSteps(1));
+  EXPECT_TRUE(leave_.reason().ok());
+  EXPECT_TRUE(abandon_.reason().ok());
+}
+
+TEST_F(RankHostTest, ARankThatComesBackGoesOnInItsNewIncarnation) {
+  Start();
+  scheduler_->Assign({{0, 11}});
+  ASSERT_TRUE(DoesSteps(0));
+  scheduler_->Assign({});
+  ASSERT_TRUE(Eventually([&] { return !scheduler_->given_up().empty(); }));
+  const uint64_t steps = StepsOf(0);
+  scheduler_->Assign({{0, 13}});
+  ASSERT_TRUE(DoesSteps(0));
+  const std::vector<RequestHeader> pushes = Taken(Method::kPush, 0);
+  const auto first = std::find_if(pushes.begin(), pushes.end(),
+                                  [](const RequestHeader& h) { return h.incarnation() == 13; });
+  ASSERT_NE(first, pushes.end());
+  EXPECT_EQ(first->step(), steps);
+}
+
+TEST_F(RankHostTest, AnAssignmentOlderThanTheEndOfARankDoesNotBeginItAgain) {
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(DoesSteps(0));
+  scheduler_->Assign({{1, 12}});
+  ASSERT_TRUE(Eventually([&] { return !scheduler_->given_up().empty(); }));
+  const size_t take_overs = Taken(Method::kTakeOver, 0).size();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  ASSERT_TRUE(DoesSteps(1));
+  EXPECT_EQ(Taken(Method::kTakeOver, 0).size(), take_overs);
+}
+
+TEST_F(RankHostTest, ANewIncarnationOfARankThatIsStillHereIsRefused) {
+  Start();
+  scheduler_->Assign({{0, 11}});
+  ASSERT_TRUE(DoesSteps(0));
+  scheduler_->Assign({{0, 13}});
+  const std::optional<absl::Status> end = End();
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code(), absl::StatusCode::kInternal) << *end;
+}
+
+TEST_F(RankHostTest, TheSchedulerIsToldOfRanksThatHaveDoneAllTheirSteps) {
+  Start(/*epochs=*/2);
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->finished().size() == kRanks; }));
+  EXPECT_EQ(StepsOf(0), 4u);
+  EXPECT_EQ(StepsOf(1), 4u);
+  EXPECT_TRUE(scheduler_->given_up().empty());
+  EXPECT_TRUE(leave_.reason().ok());
+}
+
+TEST_F(RankHostTest, ARankWhosePushIsRefusedEndsAllWithTheRefusalAndIsNotGivenUp) {
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(DoesSteps(0));
+  ASSERT_TRUE(DoesSteps(1));
+  refuses_push_ = true;
+  const std::optional<absl::Status> end = End();
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code(), absl::StatusCode::kInvalidArgument) << *end;
+  EXPECT_TRUE(absl::StrContains(end->message(), "push of logical worker ")) << *end;
+  EXPECT_TRUE(absl::StrContains(end->message(), "refused")) << *end;
+  EXPECT_TRUE(scheduler_->given_up().empty());
+  EXPECT_EQ(leave_.reason(), *end);
+  EXPECT_EQ(abandon_.reason(), *end);
+}
+
+TEST_F(RankHostTest, ARankThatIsLostWhileItsTakeOverFailsEndsAllWithThatError) {
+  delays_take_over_ = true;
+  refuses_take_over_ = true;
+  Start();
+  scheduler_->Assign({{0, 11}});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  scheduler_->Assign({});
+  // It is lost by now, and its TakeOver not answered yet.
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  delays_take_over_ = false;
+  const std::optional<absl::Status> end = End();
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code(), absl::StatusCode::kDataLoss) << *end;
+  EXPECT_TRUE(scheduler_->given_up().empty());
+}
+
+TEST_F(RankHostTest, ARankThatIsLostWhileItsTakeOverIsNotAnsweredInTimeIsGivenUp) {
+  delays_take_over_ = true;
+  call_timeout_ = std::chrono::seconds(3);
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  scheduler_->Assign({});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->given_up().size() == kRanks; }));
+  delays_take_over_ = false;
+  scheduler_->Assign({{0, 13}});
+  EXPECT_TRUE(DoesSteps(0));
+  EXPECT_TRUE(leave_.reason().ok());
+  EXPECT_TRUE(abandon_.reason().ok());
+}
+
+TEST_F(RankHostTest, ARankThatFailsEndsAllThoughTheSchedulerDoesNotAnswer) {
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(DoesSteps(1));
+  scheduler_->SayNothing();
+  scheduler_->Assign({{1, 12}});
+  ASSERT_TRUE(Eventually([&] { return !scheduler_->given_up().empty(); }));
+  refuses_push_ = true;
+  const std::optional<absl::Status> end = End();
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->code(), absl::StatusCode::kInvalidArgument) << *end;
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,462 @@
+#include "worker/process/worker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/bounded_text.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/local_address.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/client.h"
+#include "client_lib/job/consistency.h"
+#include "proto/job.pb.h"
+#include "proto/scheduler.pb.h"
+#include "server/optimizer/update_rule.h"
+#include "spdlog/spdlog.h"
+#include "worker/collective/gloo/collective.h"
+#include "worker/collective/group_former.h"
+#include "worker/collective/nccl_loader.h"
+#include "worker/collective/open_collectives.h"
+#include "worker/collective/scheduler_group_former.h"
+#include "worker/data/sampler.h"
+#include "worker/dense/dense_memory.h"
+#include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_store.h"
+#include "worker/device/open_device.h"
+#include "worker/model/training_model.h"
+#include "worker/process/failure_policy.h"
+#include "worker/process/job_data.h"
+#include "worker/process/progress_board.h"
+#include "worker/process/rank_host.h"
+#include "worker/process/rendezvous.h"
+#include "worker/process/worker_identity.h"
+#include "worker/train/dense_snapshots.h"
+#include "worker/train/dense_source.h"
+#include "worker/train/rank_shared.h"
+#include "worker/train/step_plan.h"
+
+namespace pawl {
+namespace {
+
+// Deadline of what is done at once where nothing is wrong, at least: longer than servers and
+// scheduler may be away.
+constexpr std::chrono::minutes kCallTimeout{10};
+// By how much a deadline is longer than the scheduler's patience, which is to run out first.
+constexpr std::chrono::minutes kPatienceMargin{1};
+// The last words of a worker that has to end soon.
+constexpr std::chrono::milliseconds kFailureReportTimeout{1000};
+
+MonotonicDuration AtLeastPatience(MonotonicDuration timeout, const Client& client) {
+  return std::max<MonotonicDuration>(timeout, client.patience() + kPatienceMargin);
+}
+
+class ClientRendezvous final : public Rendezvous {
+ public:
+  explicit ClientRendezvous(Client& client) : client_(client) {}
+
+  std::future<absl::Status> Barrier(const std::string& name, uint32_t parties,
+                                    uint32_t party) override {
+    return client_.Barrier(name, parties, party, {.timeout = kRendezvousTimeout});
+  }
+  std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(
+      ReportEvaluationRequest request) override {
+    return client_.ReportEvaluation(std::move(request), {.timeout = kRendezvousTimeout});
+  }
+
+ private:
+  Client& client_;
+};
+
+// Reads the data on a thread that nobody has to wait for: an interrupt must not wait for a large
+// file.
+std::future<absl::StatusOr<JobData>> StartLoading(const Job& job, uint64_t max_bytes) {
+  std::promise<absl::StatusOr<JobData>> promise;
+  std::future<absl::StatusOr<JobData>> future = promise.get_future();
+  std::thread([job, max_bytes, promise = std::move(promise)]() mutable {
+    promise.set_value(LoadJobData(job, max_bytes));
+  }).detach();
+  return future;
+}
+
+absl::Status CheckHasModel(const Job& job) {
+  if (job.model().kind_case() != Model::KIND_NOT_SET) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "model: is not set. This job only serves tables; a pawl-worker has nothing to train in it. "
+      "Give the job data and "
+      "a model, or use its tables through client_lib");
+}
+
+absl::Status CheckJob(const Job& job) {
+  if (job.data().train().empty()) {
+    return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
+  }
+  return absl::OkStatus();
+}
+
+// What the training of this process consists of. Calls of the client write into it, so
+// it must outlive the client.
+struct Training {
+  Training(Job j, std::unique_ptr<Device> d) : job(std::move(j)), device(std::move(d)) {}
+
+  const Job job;
+  const std::unique_ptr<Device> device;
+  JobData data;
+  std::optional<Sampler> sampler;
+  std::optional<StepPlan> plan;
+  std::vector<Table> tables;
+  std::unique_ptr<DenseSnapshots> dense;
+  // dense_path: ALLREDUCE, for a model with dense tables.
+  std::unique_ptr<GroupFormer> group_former;
+  std::unique_ptr<DenseStore> dense_store;
+  std::unique_ptr<DenseReplica> replica;
+  std::unique_ptr<ClientRendezvous> rendezvous;
+  std::unique_ptr<ProgressBoard> progress;
+  // Set when one rank has failed, the process is to end or the job is over.
+  Interrupt interrupt;
+  std::unique_ptr<RankHost> host;
+};
+
+// Sets the training's interrupt when the process is to leave, and both interrupts when the job is
+// over, or is so for this client: then nobody answers any more what is waited for.
+class EndWatcher {
+ public:
+  EndWatcher(const Client& client, Interrupt& leave, Interrupt& interrupt, Interrupt& abandon)
+      : client_(client), leave_(leave), interrupt_(interrupt), abandon_(abandon), thread_([this] {
+          Watch();
+        }) {}
+  ~EndWatcher() {
+    ending_ = true;
+    thread_.join();
+  }
+
+ private:
+  void Watch() {
+    while (!ending_) {
+      if (client_.told_to_leave())
+        leave_.Set(absl::CancelledError("the scheduler has told it to leave"));
+      if (absl::Status reason = leave_.reason(); !reason.ok()) interrupt_.Set(std::move(reason));
+      if (!client_.WaitForEnd(kInterruptInterval)) continue;
+      absl::Status reason = client_.status();
+      if (reason.ok()) reason = absl::CancelledError("the job has completed without this worker");
+      interrupt_.Set(reason);
+      abandon_.Set(std::move(reason));
+      return;
+    }
+  }
+
+  const Client& client_;
+  Interrupt& leave_;
+  Interrupt& interrupt_;
+  Interrupt& abandon_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+// Forms groups by every kind of collective that this process has.
+absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options,
+                                                             Client& client, Device& device) {
+  if (!options.collective_kinds.empty()) {
+    return std::make_unique<SchedulerGroupFormer>(client, options.collective_kinds);
+  }
+  std::string host = options.collective_host;
+  if (host.empty()) {
+    PAWL_ASSIGN_OR_RETURN(host, LocalAddressTowards(options.scheduler));
+  }
+  const auto nccl = [&] {
+    return OpenNcclKind(options.collectives, options.device, device, NcclLibraryPaths());
+  };
+  PAWL_ASSIGN_OR_RETURN(
+      std::vector<CollectiveKind> kinds,
+      OpenCollectives(options.collectives, options.device, nccl,
+                      {.name = "gloo", .exclusive = "", .make = GlooCollectives(host)}));
+  return std::make_unique<SchedulerGroupFormer>(client, std::move(kinds));
+}
+
+absl::StatusOr<Table> CreateTable(Client& client, const TableSpec& spec,
+                                  const Interrupt& interrupt) {
+  const MonotonicDuration timeout = AtLeastPatience(kCallTimeout, client);
+  auto created = client.CreateTable(spec, {.timeout = timeout});
+  auto table = Await(created, timeout + kLibraryGrace, interrupt, "creation of a table");
+  if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
+  return table;
+}
+
+// The tables of the model's order, whose dense ones are as `dense` has them, and the tables that
+// `dense` has besides.
+absl::Status CreateTables(Client& client, const TrainingModel& model,
+                          const std::vector<TableSpec>& dense, Training& training,
+                          std::vector<Table>* dense_tables) {
+  // One after the other on every worker: ids are given in the order of creation and say which
+  // partition a key is in, so the order must not depend on which message arrives first.
+  auto next = dense.begin();
+  for (const TableSpec& spec : model.tables()) {
+    const bool replicated = spec.kind() == DENSE && next != dense.end();
+    PAWL_ASSIGN_OR_RETURN(Table table,
+                          CreateTable(client, replicated ? *next++ : spec, training.interrupt));
+    if (replicated) dense_tables->push_back(table);
+    training.tables.push_back(std::move(table));
+  }
+  for (; next != dense.end(); ++next) {
+    PAWL_ASSIGN_OR_RETURN(Table table, CreateTable(client, *next, training.interrupt));
+    dense_tables->push_back(std::move(table));
+  }
+  return absl::OkStatus();
+}
+
+// The tables, and the copy of the dense ones where the workers train these.
+absl::Status PrepareTables(const WorkerOptions& options, Client& client, const TrainingModel& model,
+                           uint32_t logical_workers, Training& training) {
+  const Job& job = training.job;
+  std::vector<TableSpec> dense;
+  for (const TableSpec& spec : model.tables()) {
+    if (spec.kind() == DENSE) dense.push_back(spec);
+  }
+  std::vector<Table> dense_tables;
+  if (job.dense_path() != ALLREDUCE || dense.empty()) {
+    PAWL_RETURN_IF_ERROR(CreateTables(client, model, {}, training, &dense_tables));
+  } else {
+    DenseReplica::Options replica;
+    replica.logical_workers = logical_workers;
+    replica.optimizer = job.optimizer();
+    replica.bucket_bytes = job.all_reduce().bucket_bytes();
+    replica.sharded = job.all_reduce().sharded_optimizer();
+    if (DenseStaysOnDevice(job, *training.device)) replica.device = training.device.get();
+    // The plan is there before any rank begins.
+    replica.is_write_back = [&training](uint64_t steps) {
+      return training.plan->IsWriteBack(steps);
+    };
+    replica.timeout = AtLeastPatience(kStepTimeout, client);
+    PAWL_ASSIGN_OR_RETURN(const auto rule, UpdateRule::Create(job.optimizer()));
+    PAWL_RETURN_IF_ERROR(
+        CreateTables(client, model, DenseStore::Specs(dense, *rule), training, &dense_tables));
+    for (size_t i = 0; i < dense.size(); ++i)
+      replica.elements.push_back(dense_tables[i].elements());
+    replica.load = [&client, &training, timeout = replica.timeout](const Interrupt& interrupt,
+                                                                   DenseState& state) {
+      return training.dense_store->Load(client.free_running(), timeout, interrupt, state);
+    };
+    PAWL_ASSIGN_OR_RETURN(training.group_former,
+                          MakeGroupFormer(options, client, *training.device));
+    if (!training.device->SharesHostMemory()) {
+      spdlog::info("dense parameters: in the memory of {}",
+                   replica.device == nullptr ? "the host" : options.device);
+    }
+    PAWL_ASSIGN_OR_RETURN(training.replica,
+                          DenseReplica::Create(std::move(replica), *training.group_former));
+    training.dense_store = std::make_unique<DenseStore>(
+        training.replica->layout(), training.replica->rule(), std::move(dense_tables));
+  }
+
+  // Evaluations pull the dense tables anyway.
+  if (dense.empty() || (training.replica == nullptr && (!IsSync(job.consistency().mode()) ||
+                                                        job.consistency().backup_workers() > 0))) {
+    return absl::OkStatus();
+  }
+  std::vector<Table> pulled;
+  for (const Table& table : training.tables) {
+    if (table.dense()) pulled.push_back(table);
+  }
+  training.dense = std::make_unique<DenseSnapshots>(std::move(pulled));
+  return absl::OkStatus();
+}
+
+// Everything up to the first step.
+absl::Status Prepare(const WorkerOptions& options, Client& client, Training& training,
+                     Interrupt& abandon) {
+  const Job& job = training.job;
+  PAWL_RETURN_IF_ERROR(CheckJob(job));
+  // Decided when the job's first workers are there.
+  const MonotonicDuration assignment_timeout = AtLeastPatience(options.assignment_timeout, client);
+  auto assigned = client.Assignment({.timeout = assignment_timeout});
+  auto loaded = StartLoading(
+      job, options.max_data_bytes == 0 ? MachineMemoryBytes() : options.max_data_bytes);
+  while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
+    PAWL_RETURN_IF_ERROR(training.interrupt.reason());
+  }
+  PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
+  PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
+                        Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt,
+                              "assignment of ranks"));
+  const uint32_t logical_workers = assignment.logical_workers_total();
+  Sampler::Options sampling;
+  sampling.samples = training.data.train->size();
+  sampling.batch_size = job.batch_size();
+  sampling.logical_workers = logical_workers;
+  sampling.seed = job.seed();
+  sampling.keep_order = job.data().keep_order();
+  PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(sampling));
+  training.plan.emplace(job, training.sampler->steps_per_epoch());
+
+  const auto make_model = [&training, records_steps = options.records_steps] {
+    return TrainingModel::Create(training.job, training.data.train->shape(), *training.device,
+                                 records_steps, DenseStaysOnDevice(training.job, *training.device));
+  };
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
+  if (options.records_steps && !model->records_steps()) {
+    spdlog::warn(
+        "--cuda_graphs does nothing here: it is for models without categorical fields, on a GPU");
+  }
+  PAWL_RETURN_IF_ERROR(PrepareTables(options, client, *model, logical_workers, training));
+
+  training.rendezvous = std::make_unique<ClientRendezvous>(client);
+  training.progress = std::make_unique<ProgressBoard>(
+      training.plan->total_steps(),
+      [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
+  DenseSource* dense = training.dense.get();
+  if (training.replica != nullptr) dense = training.replica.get();
+  const RankShared shared{.job = job,
+                          .logical_workers = logical_workers,
+                          .sampler = *training.sampler,
+                          .plan = *training.plan,
+                          .train = *training.data.train,
+                          .eval = training.data.eval.get(),
+                          .tables = training.tables,
+                          .dense = dense,
+                          .evaluation_dense = training.dense.get(),
+                          .replica = training.replica.get(),
+                          .store = training.dense_store.get(),
+                          .rendezvous = *training.rendezvous,
+                          .progress = *training.progress,
+                          .step_delay = options.step_delay,
+                          .element_delay = options.element_delay,
+                          .step_timeout = AtLeastPatience(kStepTimeout, client)};
+  training.host = std::make_unique<RankHost>(
+      client, RankHost::Options{.shared = shared,
+                                .interrupts = {training.interrupt, abandon},
+                                .make_model = make_model,
+                                .counted_from_step = assignment.counted_from_step(),
+                                .call_timeout = AtLeastPatience(kCallTimeout, client)});
+  spdlog::info("ready for logical workers of {}, for {} steps", logical_workers,
+               training.plan->total_steps());
+  if (options.on_training != nullptr) options.on_training();
+  return absl::OkStatus();
+}
+
+// Runs the ranks that this process has until the job's end; the first error, after all of them have
+// stopped.
+absl::Status Train(Training& training) {
+  const MonotonicTime begin = Clock::Real().Now();
+  PAWL_RETURN_IF_ERROR(training.host->Run());
+  const WorkerProgress progress = training.progress->progress();
+  const double seconds = Seconds(Clock::Real().Now() - begin);
+  spdlog::info(
+      "trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}",
+      progress.samples(), seconds, static_cast<double>(progress.samples()) / seconds,
+      progress.loss());
+  return absl::OkStatus();
+}
+
+// Why the job ends by this worker, for the scheduler and so for everybody. Returns the scheduler's
+// answer.
+absl::Status TellWhy(Client& client, const Training& training, absl::string_view why) {
+  WorkerProgress progress =
+      training.progress == nullptr ? WorkerProgress() : training.progress->progress();
+  progress.set_failure(BoundedText(why, kMaxFailureReportBytes));
+  absl::Status told = client.FinishWork(progress, {.timeout = kFailureReportTimeout}).get();
+  if (!told.ok()) spdlog::warn("the scheduler could not be told: {}", told.ToString());
+  return told;
+}
+
+WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& training,
+                       absl::Status status) {
+  // Others take the ranks over.
+  if (absl::Status reason = leave.reason(); !reason.ok())
+    return {WorkerEnd::kInterrupted, std::move(reason)};
+  switch (client.job_state()) {
+    case COMPLETED:
+      if (status.ok()) return {WorkerEnd::kCompleted, absl::OkStatus()};
+      return {WorkerEnd::kStopped, std::move(status)};
+    case STOPPED:
+      return {WorkerEnd::kStopped, client.status()};
+    case FAILED:
+      return {WorkerEnd::kFailed, client.status()};
+    default:
+      break;
+  }
+  if (!client.status().ok()) return {WorkerEnd::kFailed, client.status()};
+  // This incarnation of the worker is over; the ranks are another's, and its work is in no danger.
+  if (absl::IsAborted(status)) return {WorkerEnd::kFailed, std::move(status)};
+  const auto job = client.GetStatus({.timeout = kFailureReportTimeout}).get();
+  // Whom no group takes has no part in what the others train, and its ranks are for somebody who
+  // has.
+  const bool refused = training.replica != nullptr && training.replica->refused();
+  if (!FailsTheJob(status, training.progress != nullptr && !refused, !job.ok() || HasBegun(*job))) {
+    const bool others = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    return {others ? WorkerEnd::kFailed : WorkerEnd::kUnable, std::move(status)};
+  }
+  const absl::Status told = TellWhy(client, training, status.message());
+  // The job had failed before, and this worker has only seen what came of it.
+  if (absl::IsFailedPrecondition(told)) return {WorkerEnd::kFailed, told};
+  return {WorkerEnd::kUnable, std::move(status)};
+}
+
+}  // namespace
+
+WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon) {
+  auto device = OpenDevice(options.device, options.cuda_math);
+  if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
+  if (options.collectives == CollectivesChoice::kNccl) {
+    // What was asked for is missed at once, and not when others wait for this worker.
+    const auto nccl =
+        OpenNcclKind(options.collectives, options.device, **device, NcclLibraryPaths());
+    if (!nccl.ok()) return {WorkerEnd::kUnable, Annotate(nccl.status(), "--collectives=nccl")};
+  }
+
+  ClientOptions client_options;
+  client_options.scheduler = options.scheduler;
+  client_options.role = WORKER_ROLE;
+  client_options.follows_assignment = true;
+  client_options.connect_timeout = options.connect_timeout;
+  client_options.interrupted = [&leave] { return leave.reason(); };
+  std::unique_ptr<WorkerIdentity> identity;
+  if (!options.data_dir.empty()) {
+    auto opened = WorkerIdentity::Open(Env::Real(), options.data_dir);
+    if (!opened.ok()) return {WorkerEnd::kUnable, Annotate(opened.status(), "--data_dir")};
+    identity = *std::move(opened);
+    client_options.node = identity->node();
+    client_options.node_job_id = identity->job_id();
+    client_options.node_start_count = identity->start_count();
+  }
+  // Declared before the client, which is destroyed first and whose calls write into it.
+  std::unique_ptr<Training> training;
+  auto client = Client::Connect(std::move(client_options));
+  if (absl::IsUnimplemented(client.status())) return {WorkerEnd::kUnable, client.status()};
+  if (!client.ok()) {
+    return {leave.reason().ok() ? WorkerEnd::kFailed : WorkerEnd::kInterrupted, client.status()};
+  }
+  spdlog::info("joined job '{}' as {}", (*client)->job().name(), (*client)->node());
+  training = std::make_unique<Training>((*client)->job(), *std::move(device));
+  // Leaves such a job as it was: others may be using its tables.
+  if (absl::Status status = CheckHasModel(training->job); !status.ok())
+    return {WorkerEnd::kUnable, std::move(status)};
+  if (identity != nullptr) {
+    // Without it the next incarnation would only begin later.
+    const absl::Status kept = identity->Become((*client)->node(), (*client)->job_id());
+    if (!kept.ok())
+      spdlog::warn("--data_dir does not keep who this worker is: {}", kept.ToString());
+  }
+  absl::Status status;
+  {
+    const EndWatcher watcher(**client, leave, training->interrupt, abandon);
+    status = Prepare(options, **client, *training, abandon);
+    if (status.ok()) status = Train(*training);
+  }
+  WorkerOutcome outcome = Conclude(**client, leave, *training, std::move(status));
+  // Its thread uses the client, and no call of the client borrows its memory.
+  training->replica.reset();
+  training->group_former.reset();
+  client->reset();
+  return outcome;
+}
+
+}  // namespace pawl

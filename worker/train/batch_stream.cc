@@ -1,0 +1,90 @@
+#include "worker/train/batch_stream.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+// Batches are made in milliseconds: a stream that is silent for so long hangs.
+constexpr std::chrono::minutes kMaxWait{10};
+// The stream's thread is woken when it is needed; it looks by itself only to keep every wait
+// bounded.
+constexpr std::chrono::seconds kIdleWait{1};
+
+}  // namespace
+
+BatchStream::BatchStream(uint64_t first, uint64_t end, Assemble assemble)
+    : first_(first), end_(end), assemble_(std::move(assemble)) {
+  if (first_ < end_) thread_ = std::thread([this] { Run(); });
+}
+
+BatchStream::~BatchStream() {
+  {
+    MutexLock lock(mu_);
+    ending_ = true;
+  }
+  changed_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+void BatchStream::Run() {
+  for (uint64_t number = first_; number < end_; ++number) {
+    Batch* batch = nullptr;
+    {
+      MutexLock lock(mu_);
+      while (!ending_ && free_.empty() && all_.size() == kMaxBatches) {
+        changed_.WaitUntil(mu_, Clock::Real().Now() + kIdleWait);
+      }
+      if (ending_) return;
+      if (free_.empty()) {
+        all_.push_back(std::make_unique<Batch>());
+        batch = all_.back().get();
+      } else {
+        batch = free_.back();
+        free_.pop_back();
+      }
+    }
+    absl::Status status = assemble_(number, batch);
+    const bool failed = !status.ok();
+    {
+      MutexLock lock(mu_);
+      if (failed) {
+        status_ = std::move(status);
+      } else {
+        ready_.push_back(batch);
+      }
+    }
+    changed_.NotifyAll();
+    if (failed) return;
+  }
+}
+
+absl::StatusOr<Batch*> BatchStream::Next(const Interrupt& interrupt) {
+  const MonotonicTime deadline = Clock::Real().Now() + kMaxWait;
+  MutexLock lock(mu_);
+  while (ready_.empty()) {
+    if (!status_.ok()) return status_;
+    if (absl::Status reason = interrupt.reason(); !reason.ok()) return reason;
+    const MonotonicTime now = Clock::Real().Now();
+    if (now >= deadline)
+      return absl::DeadlineExceededError(
+          absl::StrCat("the next batch is not ready after ", Seconds(kMaxWait), " s"));
+    changed_.WaitUntil(mu_, now + kInterruptInterval);
+  }
+  Batch* const batch = ready_.front();
+  ready_.pop_front();
+  return batch;
+}
+
+void BatchStream::Release(Batch* batch) {
+  {
+    MutexLock lock(mu_);
+    free_.push_back(batch);
+  }
+  changed_.NotifyAll();
+}
+
+}  // namespace pawl

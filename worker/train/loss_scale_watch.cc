@@ -1,0 +1,35 @@
+#include "worker/train/loss_scale_watch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+
+std::optional<std::string> LossScaleWatch::OnStep(float scale) {
+  if (silent_steps_ > 0) {
+    --silent_steps_;
+    return std::nullopt;
+  }
+  ++steps_;
+  if (scale < scale_) {
+    lowest_ = fallen_ == 0 ? scale : std::min(lowest_, scale);
+    ++fallen_;
+  }
+  if (steps_ < kSteps) return std::nullopt;
+  std::optional<std::string> line;
+  if (fallen_ >= kOften) {
+    line =
+        absl::StrCat(fallen_, " of the last ", steps_,
+                     " steps were computed again because their gradients were not finite ",
+                     "in FLOAT16 with the loss times ", scale_, ", at worst with ", lowest_,
+                     ": precision { loss_scale: ", lowest_, " } in the job file saves that time");
+    silent_steps_ = next_silence_;
+    next_silence_ *= 2;
+  }
+  steps_ = 0;
+  fallen_ = 0;
+  return line;
+}
+
+}  // namespace pawl

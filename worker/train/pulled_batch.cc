@@ -1,0 +1,72 @@
+#include "worker/train/pulled_batch.h"
+
+#include <utility>
+
+#include "client_lib/base/futures.h"
+#include "client_lib/base/status_macros.h"
+
+namespace pawl {
+
+std::vector<size_t> DensePlaces(const std::vector<Table>& tables) {
+  std::vector<size_t> places;
+  size_t dense = 0;
+  for (const Table& table : tables) places.push_back(table.dense() ? dense++ : 0);
+  return places;
+}
+
+absl::Status PulledBatch::Start(BatchStream& stream, uint64_t step, DenseSource* dense) {
+  PAWL_ASSIGN_OR_RETURN(batch_, stream.Next(context_.leave));
+  stream_ = &stream;
+  if (dense != nullptr) {
+    // Also for an empty share, since asking is what keeps a rank from running ahead.
+    PAWL_ASSIGN_OR_RETURN(dense_, dense->At(step, context_.session, context_.timeout));
+  }
+  if (batch_->samples == 0) return absl::OkStatus();
+  std::vector<PullItem> items;
+  for (size_t t = 0; t < context_.tables.size(); ++t) {
+    if (IsShared(t)) continue;
+    const Table& table = context_.tables[t];
+    std::vector<float>& values = values_[t];
+    values.resize(context_.model.SpanSize(t, batch_->keys.size()));
+    if (values.empty()) continue;
+    PullItem& item = items.emplace_back();
+    item.table = table;
+    if (!table.dense()) item.keys = batch_->keys;
+    item.values = absl::MakeSpan(values);
+    item.keys_are_distinct = true;
+  }
+  if (items.empty()) return absl::OkStatus();
+  CallOptions options;
+  options.timeout = context_.timeout;
+  options.step = step;
+  context_.session.Pull(items, options, Fulfilling(pulled_));
+  return absl::OkStatus();
+}
+
+absl::Status PulledBatch::Await(std::vector<absl::Span<const float>>* parameters) {
+  PAWL_RETURN_IF_ERROR(context_.waiting.Of([&]() -> absl::Status {
+    if (dense_ != nullptr) PAWL_RETURN_IF_ERROR(dense_->Await(context_.leave));
+    if (!pulled_.valid()) return absl::OkStatus();
+    return pawl::Await(pulled_, context_.timeout + kLibraryGrace, context_.leave, "pull");
+  }));
+  parameters->clear();
+  for (size_t t = 0; t < context_.tables.size(); ++t) {
+    parameters->push_back(IsShared(t) ? dense_->values(context_.dense_places[t]) : values_[t]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PulledBatch::AwaitTable(size_t table) {
+  if (!IsShared(table)) return absl::OkStatus();
+  return context_.waiting.Of(
+      [&] { return dense_->AwaitTable(context_.dense_places[table], context_.leave); });
+}
+
+void PulledBatch::Release() {
+  dense_.reset();
+  if (batch_ != nullptr) stream_->Release(std::exchange(batch_, nullptr));
+}
+
+bool PulledBatch::Idle() const { return !pulled_.valid() || IsReady(pulled_); }
+
+}  // namespace pawl

@@ -1,0 +1,496 @@
+#include "worker/train/rank_trainer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/eventually.h"
+#include "gtest/gtest.h"
+#include "worker/train/dense_snapshots.h"
+#include "worker/train/evaluation_report.h"
+#include "worker/train/testing/trainer_fakes.h"
+#include "worker/train/trainer_device.h"
+
+namespace pawl {
+namespace {
+
+struct Setting {
+  ConsistencyMode mode = SYNC;
+  uint32_t logical_workers = 2;
+  uint32_t batch_size = 8;
+  int train_samples = 20;
+  int eval_samples = 0;
+  uint32_t epochs = 2;
+  uint64_t stop_after = 0;
+  bool share_dense = true;
+  MonotonicDuration step_delay = MonotonicDuration::zero();
+  // By rank; empty: 0.
+  std::vector<uint64_t> first_steps = {};
+  // Each evaluation sample has a score of its own.
+  bool distinct_scores = false;
+  uint32_t micro_batches = 1;
+  Precision precision = {};
+};
+
+// All ranks of a job in this process, over the fakes. The members that tests look at are public.
+class Cluster {
+ public:
+  explicit Cluster(const Setting& setting) {
+    job_.set_name("test");
+    job_.set_seed(7);
+    job_.set_batch_size(setting.batch_size);
+    job_.set_epochs(setting.epochs);
+    job_.set_logical_workers(setting.logical_workers);
+    job_.set_micro_batches(setting.micro_batches);
+    *job_.mutable_precision() = setting.precision;
+    job_.mutable_consistency()->set_mode(setting.mode);
+    job_.mutable_data()->set_format(LIBSVM);
+    job_.mutable_data()->set_train(WriteFile("train", setting.train_samples));
+    train_ = Dataset::Load(job_.data(), job_.data().train()).value();
+    if (setting.eval_samples > 0) {
+      job_.mutable_data()->set_eval(
+          WriteFile("eval", setting.eval_samples, setting.distinct_scores));
+      eval_ = Dataset::Load(job_.data(), job_.data().eval()).value();
+    }
+    job_.mutable_model()->mutable_logistic_regression();
+    job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
+
+    Sampler::Options sampling;
+    sampling.samples = train_->size();
+    sampling.batch_size = job_.batch_size();
+    sampling.logical_workers = setting.logical_workers;
+    sampling.seed = job_.seed();
+    sampler_.emplace(Sampler::Create(sampling).value());
+    plan_.emplace(job_, sampler_->steps_per_epoch());
+    std::vector<uint64_t> first_steps = setting.first_steps;
+    first_steps.resize(setting.logical_workers);
+    servers_ = std::make_unique<FakeServers>(setting.mode, first_steps);
+    rendezvous_ = std::make_unique<FakeRendezvous>(setting.logical_workers, setting.stop_after);
+    progress_ = std::make_unique<ProgressBoard>(plan_->total_steps(), [](const WorkerProgress&) {});
+    auto model = TrainingModel::Create(job_, train_->shape(), *device_).value();
+    std::vector<Table> dense;
+    for (TableSpec spec : model->tables()) {
+      spec.set_id(static_cast<uint32_t>(tables_.size() + 1));
+      tables_.emplace_back(spec);
+      if (tables_.back().dense()) dense.push_back(tables_.back());
+    }
+    if (setting.share_dense) dense_ = std::make_unique<DenseSnapshots>(dense);
+    for (uint32_t rank = 0; rank < setting.logical_workers; ++rank) {
+      sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, first_steps[rank]));
+      progress_->Begin(rank, first_steps[rank], sampler_->SamplesBefore(first_steps[rank], rank));
+      trainers_.push_back(std::make_unique<RankTrainer>(
+          SharedFor(setting), Interrupts{leave_, abandon_}, *sessions_.back(),
+          TrainingModel::Create(job_, train_->shape(), *device_).value()));
+    }
+  }
+
+  RankShared SharedFor(const Setting& setting) {
+    return {.job = job_,
+            .logical_workers = setting.logical_workers,
+            .sampler = *sampler_,
+            .plan = *plan_,
+            .train = *train_,
+            .eval = eval_.get(),
+            .tables = tables_,
+            .dense = dense_.get(),
+            .evaluation_dense = dense_.get(),
+            .rendezvous = *rendezvous_,
+            .progress = *progress_,
+            .step_delay = setting.step_delay};
+  }
+
+  std::vector<absl::Status> RunAll() {
+    std::vector<absl::Status> results(trainers_.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < trainers_.size(); ++i) {
+      threads.emplace_back([this, i, &results] { results[i] = trainers_[i]->Run(); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+  void RunAllOk() {
+    for (const absl::Status& status : RunAll()) ASSERT_TRUE(status.ok()) << status;
+  }
+
+  int CountInLogs(const std::string& what) {
+    int count = 0;
+    for (uint32_t rank = 0; rank < trainers_.size(); ++rank) {
+      for (const std::string& entry : servers_->LogOf(rank))
+        count += entry.find(what) != std::string::npos;
+    }
+    return count;
+  }
+
+  std::unique_ptr<Device> device_ = TrainerDevice();
+  Job job_;
+  std::unique_ptr<Dataset> train_;
+  std::unique_ptr<Dataset> eval_;
+  std::optional<Sampler> sampler_;
+  std::optional<StepPlan> plan_;
+  std::vector<Table> tables_;
+  std::unique_ptr<DenseSnapshots> dense_;
+  std::unique_ptr<FakeServers> servers_;
+  std::unique_ptr<FakeRendezvous> rendezvous_;
+  std::unique_ptr<ProgressBoard> progress_;
+  Interrupt leave_;
+  Interrupt abandon_;
+  std::vector<std::unique_ptr<FakeLogicalWorker>> sessions_;
+  std::vector<std::unique_ptr<RankTrainer>> trainers_;
+};
+
+TEST(GradientScaleTest, SyncDividesBySamplesOfTheStepAndUndoesTheMeanOverRanks) {
+  EXPECT_EQ(GradientScale(SYNC, 4, 4096, 1024), 4.0f / 4096.0f);
+  EXPECT_EQ(GradientScale(SYNC, 3, 100, 34), static_cast<float>(3.0 / 100.0));
+  EXPECT_EQ(GradientScale(SYNC, 3, 100, 33), GradientScale(SYNC, 3, 100, 34));
+}
+
+TEST(GradientScaleTest, OtherModesDivideByTheRanksOwnSamples) {
+  EXPECT_EQ(GradientScale(ASYNC, 4, 4096, 1000), 1.0f / 1000.0f);
+  EXPECT_EQ(GradientScale(BOUNDED, 4, 4096, 1000), 1.0f / 1000.0f);
+}
+
+TEST(RankTrainerTest, PullsTheNextStepBeforeItPushesThisOne) {
+  Cluster cluster({.logical_workers = 1,
+                   .batch_size = 10,
+                   .train_samples = 30,
+                   .epochs = 1,
+                   .share_dense = false});
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.servers_->LogOf(0),
+            (std::vector<std::string>{"pull 0 linear bias", "pull 1 linear bias", "push 0", "end 0",
+                                      "pull 2 linear bias", "push 1", "end 1", "push 2", "end 2"}));
+}
+
+TEST(RankTrainerTest, RanksOfOneProcessPullTheDenseTablesOnce) {
+  Cluster cluster({.logical_workers = 4});
+  cluster.RunAllOk();
+  const int steps = static_cast<int>(cluster.plan_->total_steps());
+  EXPECT_EQ(steps, 6);
+  EXPECT_EQ(cluster.CountInLogs("bias"), steps);
+  EXPECT_EQ(cluster.CountInLogs("linear"), 4 * steps);
+}
+
+TEST(RankTrainerTest, SharingTheDenseTablesChangesNoPushAndNoParameter) {
+  Cluster together({.logical_workers = 4, .epochs = 5});
+  together.RunAllOk();
+  Cluster apart({.logical_workers = 4, .epochs = 5, .share_dense = false});
+  apart.RunAllOk();
+  EXPECT_EQ(together.servers_->pushed(), apart.servers_->pushed());
+  EXPECT_EQ(together.servers_->parameters(), apart.servers_->parameters());
+}
+
+TEST(RankTrainerTest, MicroBatchesGiveTheGradientsOfTheWholeBatch) {
+  Cluster whole({.logical_workers = 2, .epochs = 5});
+  whole.RunAllOk();
+  // Shares have 4 samples, and 2 at the end of an epoch.
+  for (const uint32_t parts : {2, 3, 4, 9}) {
+    Cluster cluster({.logical_workers = 2, .epochs = 5, .micro_batches = parts});
+    cluster.RunAllOk();
+    const auto expected = whole.servers_->parameters();
+    const auto parameters = cluster.servers_->parameters();
+    ASSERT_EQ(parameters.size(), expected.size());
+    for (const auto& [key, row] : expected) {
+      for (size_t i = 0; i < row.size(); ++i)
+        EXPECT_NEAR(parameters.at(key)[i], row[i], 1e-6f) << key.first << parts;
+    }
+    EXPECT_EQ(cluster.CountInLogs("push"), whole.CountInLogs("push"));
+    EXPECT_EQ(cluster.servers_->pushed_keys(1), whole.servers_->pushed_keys(1));
+    EXPECT_EQ(cluster.progress_->progress().samples(), whole.progress_->progress().samples());
+    // Which depends on who comes first.
+    EXPECT_NEAR(cluster.progress_->progress().loss(), whole.progress_->progress().loss(), 0.01);
+  }
+}
+
+TEST(RankTrainerTest, GradientsArePushedAsTheTypeThatTheJobSays) {
+  for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32, BFLOAT16, FLOAT16}) {
+    Precision precision;
+    precision.set_gradients(type);
+    Cluster cluster({.precision = precision});
+    cluster.RunAllOk();
+    const std::set<ElementType> expected = {type == ELEMENT_TYPE_UNSPECIFIED ? FLOAT32 : type};
+    for (const char* table : {"linear", "bias"})
+      EXPECT_EQ(cluster.servers_->element_types()[table], expected) << table;
+  }
+}
+
+TEST(RankTrainerTest, TimeOfTrainingAndOfWaitingIsCounted) {
+  constexpr std::chrono::milliseconds kDelay{20};
+  // Rank 1 waits for rank 0, whose steps take longer: from when rank 1 has given what it has.
+  Cluster cluster({.logical_workers = 2, .batch_size = 10, .train_samples = 30, .epochs = 1});
+  std::atomic<uint64_t> given{0};
+  for (const uint64_t step : {0, 1, 2}) {
+    cluster.servers_->AtPush(1, step, [&] { ++given; });
+    cluster.servers_->AtPush(0, step, [&, step] {
+      EXPECT_TRUE(Eventually([&] { return given > step; }));
+      cluster.abandon_.SleepFor(kDelay).IgnoreError();
+    });
+  }
+  cluster.RunAllOk();
+  const WorkerProgress progress = cluster.progress_->progress();
+  EXPECT_GE(progress.training_s(), 5 * Seconds(kDelay));
+  // Of rank 1 before its second and third step, but for what the machine keeps it from.
+  EXPECT_GE(progress.waiting_s(), Seconds(kDelay));
+  EXPECT_LE(progress.waiting_s(), progress.training_s() - 3 * Seconds(kDelay) + 1e-3);
+}
+
+TEST(RankTrainerTest, WhatIsWaitedForBetweenStepsIsNoTimeOfTraining) {
+  // Three ranks wait in the evaluation after step 2 for the fourth one's push, and go on then.
+  Cluster cluster({.logical_workers = 4, .batch_size = 12, .train_samples = 36, .eval_samples = 8});
+  cluster.servers_->AtPush(
+      0, 2, [&] { cluster.abandon_.SleepFor(std::chrono::milliseconds(100)).IgnoreError(); });
+  cluster.RunAllOk();
+  const WorkerProgress progress = cluster.progress_->progress();
+  EXPECT_LE(progress.waiting_s(), progress.training_s());
+}
+
+TEST(RankTrainerTest, ARankWithoutSamplesEndsItsStepsAndPushesNothing) {
+  // Steps of 3 samples for 4 ranks, the last one of 2.
+  Cluster cluster({.logical_workers = 4, .batch_size = 3, .train_samples = 5, .epochs = 1});
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.CountInLogs("end"), 8);
+  EXPECT_EQ(cluster.CountInLogs("push"), 5);
+  EXPECT_EQ(cluster.progress_->progress().samples(), 5u);
+  EXPECT_EQ(cluster.progress_->progress().steps_min(), 2u);
+}
+
+TEST(RankTrainerTest, AllRanksReportEachEvaluationWithTheirShares) {
+  Cluster cluster({.logical_workers = 3, .eval_samples = 10});
+  cluster.RunAllOk();
+  const auto reports = cluster.rendezvous_->reports();
+  ASSERT_EQ(reports.size(), 6u);
+  std::map<uint64_t, uint64_t> samples;
+  for (const ReportEvaluationRequest& report : reports) {
+    samples[report.evaluation()] += report.samples();
+    EXPECT_EQ(report.step(), report.evaluation() * cluster.sampler_->steps_per_epoch());
+    EXPECT_EQ(report.final(), report.evaluation() == 2);
+    EXPECT_GT(report.positives_size(), 0);
+  }
+  EXPECT_EQ(samples, (std::map<uint64_t, uint64_t>{{1, 10}, {2, 10}}));
+  EXPECT_TRUE(cluster.rendezvous_->barrier_names().empty());
+}
+
+TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatSaysStop) {
+  Cluster cluster({.logical_workers = 2, .eval_samples = 10, .epochs = 5, .stop_after = 2});
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.progress_->progress().steps_max(), 2 * cluster.sampler_->steps_per_epoch());
+  EXPECT_EQ(cluster.rendezvous_->reports().size(), 4u);
+  EXPECT_EQ(cluster.CountInLogs(absl::StrCat("pull ", 2 * cluster.sampler_->steps_per_epoch() + 1)),
+            0);
+}
+
+TEST(RankTrainerTest, AnEvaluationSeesEveryPushBeforeIt) {
+  Cluster cluster({.logical_workers = 2, .eval_samples = 4, .epochs = 1});
+  cluster.RunAllOk();
+  // What the ranks predicted is what the final parameters say: the sum of the row of each of the
+  // two features and the bias.
+  const auto parameters = cluster.servers_->parameters();
+  std::map<uint32_t, ReportEvaluationRequest> by_rank;
+  for (const auto& report : cluster.rendezvous_->reports()) by_rank[report.rank()] = report;
+  BatchAssembler assembler(*cluster.eval_);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    Batch batch;
+    ASSERT_TRUE(assembler.AssembleRange(EvaluationShard(4, rank, 2), &batch).ok());
+    std::set<float> scores;
+    for (uint32_t s = 0; s < batch.samples; ++s) {
+      float score = parameters.at({"bias", 0})[0];
+      for (uint32_t f = 0; f < batch.field_count; ++f) {
+        for (uint32_t e = batch.field_begin[s * batch.field_count + f];
+             e < batch.field_begin[s * batch.field_count + f + 1]; ++e) {
+          const auto row = parameters.find({"linear", batch.keys[batch.entry_key[e]]});
+          if (row != parameters.end()) score += row->second[0];
+        }
+      }
+      scores.insert(score);
+    }
+    std::vector<float> reported(by_rank[rank].scores().size() / sizeof(float));
+    std::memcpy(reported.data(), by_rank[rank].scores().data(), by_rank[rank].scores().size());
+    ASSERT_EQ(reported.size(), scores.size());
+    size_t i = 0;
+    for (const float score : scores) EXPECT_NEAR(reported[i++], score, 1e-6f);
+  }
+}
+
+TEST(RankTrainerTest, OutsideSyncRanksMeetBeforeTheyEvaluate) {
+  Cluster cluster({.mode = ASYNC, .logical_workers = 2, .eval_samples = 10, .share_dense = false});
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.rendezvous_->barrier_names(),
+            (std::set<std::string>{"evaluation-1", "evaluation-2"}));
+}
+
+TEST(RankTrainerTest, RanksMeetAgainWhereOneOfThemDied) {
+  Cluster cluster(
+      {.mode = ASYNC, .logical_workers = 2, .eval_samples = 10, .epochs = 1, .share_dense = false});
+  cluster.rendezvous_->BreakBarrier("evaluation-1");
+  cluster.rendezvous_->BreakBarrier("evaluation-1-again-1");
+  cluster.RunAllOk();
+  EXPECT_EQ(
+      cluster.rendezvous_->barrier_names(),
+      (std::set<std::string>{"evaluation-1", "evaluation-1-again-1", "evaluation-1-again-2"}));
+  EXPECT_EQ(cluster.rendezvous_->reports().size(), 2u);
+}
+
+TEST(RankTrainerTest, AnEvaluationIsReportedAgainToASchedulerThatLacksItsParts) {
+  constexpr int kSamples = static_cast<int>(kMaxScoresInPart) + 1000;
+  Cluster cluster(
+      {.logical_workers = 1, .eval_samples = kSamples, .epochs = 1, .distinct_scores = true});
+  cluster.rendezvous_->RestartScheduler(2);
+  cluster.RunAllOk();
+  std::vector<uint32_t> parts;
+  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports())
+    parts.push_back(report.part());
+  EXPECT_EQ(parts, (std::vector<uint32_t>{0, 1, 0, 1, 0, 1}));
+}
+
+TEST(RankTrainerTest, SuccessorsBeginWhereTheirSessionsAreWithTheSameSamples) {
+  // 3 steps an epoch. Rank 0 has ended step 3, rank 1 has not.
+  const Setting whole = {.logical_workers = 2, .epochs = 3};
+  Setting rest = whole;
+  rest.first_steps = {4, 3};
+  Cluster cluster(rest);
+  cluster.RunAllOk();
+  // Whichever of them asks first pulls the dense tables of step 4.
+  EXPECT_EQ(cluster.servers_->LogOf(0).front().substr(0, 6), "pull 4");
+  EXPECT_EQ(cluster.servers_->LogOf(0).back(), "end 8");
+  EXPECT_EQ(cluster.servers_->LogOf(1).front(), "pull 3 bias");
+  EXPECT_EQ(cluster.CountInLogs("end"), 11);
+  EXPECT_EQ(cluster.progress_->progress().steps_max(), 9u);
+  // The keys of a step are those of its samples, whoever pushes them.
+  Cluster undisturbed(whole);
+  undisturbed.RunAllOk();
+  for (const uint32_t rank : {0u, 1u}) {
+    const auto all = undisturbed.servers_->pushed_keys(rank);
+    const auto pushed = cluster.servers_->pushed_keys(rank);
+    ASSERT_EQ(pushed.size(), 9 - rest.first_steps[rank]);
+    for (const auto& [step, keys] : pushed)
+      EXPECT_EQ(keys, all.at(step)) << "rank " << rank << " step " << step;
+  }
+}
+
+TEST(RankTrainerTest, ASuccessorDoesTheEvaluationThatIsDueWhereItBegins) {
+  Cluster cluster({.logical_workers = 2, .eval_samples = 10, .first_steps = {3, 3}});
+  cluster.RunAllOk();
+  std::multiset<uint64_t> steps;
+  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports())
+    steps.insert(report.step());
+  EXPECT_EQ(steps, (std::multiset<uint64_t>{3, 3, 6, 6}));
+  EXPECT_EQ(cluster.CountInLogs("end"), 6);
+}
+
+TEST(RankTrainerTest, ASuccessorOfARankThatHasDoneAllStepsOnlyEvaluates) {
+  Cluster cluster({.logical_workers = 1, .eval_samples = 10, .first_steps = {6}});
+  cluster.RunAllOk();
+  ASSERT_EQ(cluster.rendezvous_->reports().size(), 1u);
+  EXPECT_EQ(cluster.rendezvous_->reports()[0].evaluation(), 2u);
+  EXPECT_TRUE(cluster.rendezvous_->reports()[0].final());
+  EXPECT_EQ(cluster.CountInLogs("push") + cluster.CountInLogs("end"), 0);
+}
+
+TEST(RankTrainerTest, AnInterruptedRankEndsTheStepOfWhichItHasPushedSomething) {
+  Cluster cluster(
+      {.logical_workers = 1, .share_dense = false, .step_delay = std::chrono::hours(1)});
+  cluster.servers_->HoldEnds();
+  absl::Status result;
+  std::atomic<bool> returned = false;
+  std::thread thread([&] {
+    result = cluster.trainers_[0]->Run();
+    returned = true;
+  });
+  while (cluster.CountInLogs("push 0") == 0) std::this_thread::yield();
+  cluster.leave_.Set(absl::CancelledError("enough"));
+  while (cluster.CountInLogs("end 0") == 0) std::this_thread::yield();
+  EXPECT_FALSE(returned);
+  cluster.servers_->ReleaseEnds();
+  thread.join();
+  EXPECT_EQ(result, absl::CancelledError("enough"));
+  EXPECT_EQ(cluster.CountInLogs("push"), 1);
+  EXPECT_EQ(cluster.progress_->progress().steps_min(), 1u);
+}
+
+TEST(RankTrainerTest, AnInterruptedRankThatNeverHasToWaitBeginsNoFurtherStep) {
+  Cluster cluster({.logical_workers = 1, .epochs = 100, .share_dense = false});
+  cluster.servers_->AtPush(0, 7, [&] { cluster.leave_.Set(absl::CancelledError("enough")); });
+  EXPECT_EQ(cluster.RunAll()[0], absl::CancelledError("enough"));
+  EXPECT_EQ(cluster.CountInLogs("push"), 8);
+  EXPECT_EQ(cluster.CountInLogs("end"), 8);
+}
+
+TEST(RankTrainerTest, ARankThatIsToAbandonItsStepsDoesNotWaitForThem) {
+  Cluster cluster(
+      {.logical_workers = 1, .share_dense = false, .step_delay = std::chrono::hours(1)});
+  cluster.servers_->HoldEnds();
+  absl::Status result;
+  std::thread thread([&] { result = cluster.trainers_[0]->Run(); });
+  while (cluster.CountInLogs("push 0") == 0) std::this_thread::yield();
+  cluster.leave_.Set(absl::CancelledError("enough"));
+  cluster.abandon_.Set(absl::CancelledError("at once"));
+  thread.join();
+  EXPECT_EQ(result, absl::CancelledError("enough"));
+  cluster.servers_->ReleaseEnds();
+}
+
+// It waits for the pull of step 1, which comes only after the step that cannot end.
+TEST(RankTrainerTest, AFailedPushEndsTheRankWithItsWords) {
+  for (const bool share_dense : {false, true}) {
+    Cluster cluster({.logical_workers = 1, .share_dense = share_dense});
+    cluster.servers_->FailPushes(absl::InvalidArgumentError("not finite"));
+    const absl::Status status = cluster.RunAll()[0];
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("at step 0: not finite"), absl::string_view::npos) << status;
+  }
+}
+
+TEST(RankTrainerTest, ALossThatIsNotFiniteIsRefusedBeforeItIsPushed) {
+  Cluster cluster({.logical_workers = 1, .share_dense = false});
+  cluster.servers_->Poison("bias");
+  const absl::Status status = cluster.RunAll()[0];
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
+  EXPECT_EQ(cluster.CountInLogs("push"), 0);
+}
+
+TEST(RankTrainerTest, WithFactorsOfFloat16ALossThatIsNotFiniteMayBeAnOverflow) {
+  for (const ElementType type : {BFLOAT16, FLOAT16}) {
+    Precision precision;
+    precision.set_compute(type);
+    Cluster cluster({.logical_workers = 1, .share_dense = false, .precision = precision});
+    cluster.servers_->Poison("bias");
+    const absl::Status status = cluster.RunAll()[0];
+    EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
+    EXPECT_EQ(status.message().find("beyond 65504") != absl::string_view::npos, type == FLOAT16)
+        << status;
+  }
+}
+
+TEST(RankTrainerTest, AnInterruptEndsARankThatWaitsForAPeer) {
+  // Rank 1 never runs, so step 0 never closes.
+  Cluster cluster({.logical_workers = 2});
+  absl::Status result;
+  std::thread thread([&] { result = cluster.trainers_[0]->Run(); });
+  cluster.leave_.Set(absl::CancelledError("enough"));
+  thread.join();
+  EXPECT_EQ(result, absl::CancelledError("enough"));
+}
+
+TEST(RankTrainerTest, AStepDelayIsWaitedInEachStep) {
+  constexpr std::chrono::milliseconds kDelay{5};
+  Cluster cluster({.logical_workers = 1,
+                   .batch_size = 10,
+                   .train_samples = 30,
+                   .epochs = 1,
+                   .step_delay = kDelay});
+  const MonotonicTime begin = Clock::Real().Now();
+  cluster.RunAllOk();
+  EXPECT_GE(Clock::Real().Now() - begin, 3 * kDelay);
+}
+
+}  // namespace
+}  // namespace pawl

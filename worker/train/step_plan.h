@@ -1,0 +1,43 @@
+// How many steps a job has, and after which of them it is evaluated.
+#ifndef PAWL_WORKER_TRAIN_STEP_PLAN_H_
+#define PAWL_WORKER_TRAIN_STEP_PLAN_H_
+
+#include <cstdint>
+
+#include "proto/job.pb.h"
+
+namespace pawl {
+
+// The same for all ranks, and a function of the job and the data's size alone. Immutable.
+class StepPlan {
+ public:
+  // REQUIRES: steps_per_epoch > 0. A job without epochs has one.
+  StepPlan(const Job& job, uint64_t steps_per_epoch);
+
+  // Steps of the job, the same for every rank.
+  uint64_t total_steps() const { return total_steps_; }
+
+  // The first number of steps done, greater than `steps_done`, at which training pauses for an
+  // evaluation; the last such number is total_steps(). Without evaluation data always
+  // total_steps(). REQUIRES: steps_done < total_steps().
+  uint64_t NextPause(uint64_t steps_done) const;
+
+  // Whether there is an evaluation after so many steps.
+  bool IsPause(uint64_t steps_done) const;
+  // Whether the dense parameters are written to the servers after so many steps. REQUIRES:
+  // dense_path: ALLREDUCE.
+  bool IsWriteBack(uint64_t steps_done) const;
+  // 1, 2, ...: the number of the evaluation that comes after so many steps. REQUIRES: steps_done is
+  // a pause.
+  uint64_t EvaluationNumber(uint64_t steps_done) const;
+
+ private:
+  bool evaluates_;
+  uint64_t total_steps_;
+  uint64_t evaluation_interval_;
+  uint64_t write_back_interval_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_TRAIN_STEP_PLAN_H_

@@ -1,0 +1,25 @@
+// The device of the trainers' tests, which are built twice.
+#ifndef PAWL_WORKER_TRAIN_TRAINER_DEVICE_H_
+#define PAWL_WORKER_TRAIN_TRAINER_DEVICE_H_
+
+#include <memory>
+
+#include "worker/device/cpu/device.h"
+#include "worker/device/device.h"
+#include "worker/device/testing/remote_memory_device.h"
+
+namespace pawl {
+
+// The CPU, or, with PAWL_TEST_REMOTE_MEMORY, the CPU with memory of its own, which is as a GPU is
+// to a trainer. The bits are the same.
+inline std::unique_ptr<Device> TrainerDevice() {
+#ifdef PAWL_TEST_REMOTE_MEMORY
+  return std::make_unique<RemoteMemoryDevice>(RemoteMemoryDevice::Reads::kLate);
+#else
+  return std::make_unique<CpuDevice>();
+#endif
+}
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_TRAIN_TRAINER_DEVICE_H_
