@@ -1,5 +1,5 @@
-// Block files: the first byte chooses whether the checksums are made right, the rest is the file.
-// What is accepted is written as the same bytes.
+// Block files. The first byte selects whether checksums are corrected; the rest is the file. An
+// accepted file must serialize to the same bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -26,7 +26,7 @@ void Check(bool holds, const char* what) {
   std::abort();
 }
 
-// What the file says it is, right or wrong.
+// The identity that the file claims, right or wrong.
 BlockFileId IdIn(const std::string& bytes) {
   const char* in = bytes.data() + 12;
   BlockFileId id;
@@ -39,8 +39,8 @@ BlockFileId IdIn(const std::string& bytes) {
   return id;
 }
 
-// Puts checksums in, as far as the bytes go; a block longer than what is left becomes the footer's
-// place.
+// Inserts checksums as far as the bytes reach. A block longer than the remaining bytes is taken as
+// the footer.
 void Seal(std::string& bytes) {
   char* const begin = bytes.data();
   const uint32_t id_crc = Crc32c(0, begin, kBlockFileHeaderBytes - 4);
@@ -83,13 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!status.ok()) {
     Check(absl::IsDataLoss(status) && absl::StrContains(status.message(), "/file") &&
               absl::StrContains(status.message(), "offset"),
-          "a refusal with file and offset");
+          "the refusal names file and offset");
     return 0;
   }
   const auto writer = BlockFileWriter::Create(env, "/again", id);
   Check(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(),
-        "it can be written");
-  Check(env.Contents("/again") == bytes, "the same bytes again");
+        "the blocks can be written");
+  Check(env.Contents("/again") == bytes, "the bytes are equal");
   return 0;
 }
 

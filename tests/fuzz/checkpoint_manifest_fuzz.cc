@@ -1,5 +1,5 @@
-// Manifests of checkpoints: the first byte chooses whether length and checksum are made right, the
-// rest is the file.
+// Checkpoint manifests. The first byte selects whether length and checksum are corrected; the rest
+// is the file.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -48,21 +48,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto manifest = store.ReadManifest(name);
   const auto listing = store.List("");
   Check(listing.ok() && listing->complete.size() + listing->damaged.size() == 1,
-        "it is complete or damaged");
-  Check(listing->complete.size() == (manifest.ok() ? 1u : 0u), "and both say the same");
+        "the checkpoint is complete or damaged");
+  Check(listing->complete.size() == (manifest.ok() ? 1u : 0u), "listing and manifest agree");
   if (!manifest.ok()) {
     Check(absl::IsDataLoss(manifest.status()) &&
               absl::StrContains(manifest.status().message(), "/MANIFEST") &&
               absl::StrContains(manifest.status().message(), "offset"),
-          "a refusal with file and offset");
+          "the refusal names file and offset");
     return 0;
   }
   Check(manifest->job_name() == "job" && manifest->step() == 9 && manifest->parts_size() > 0,
-        "it is what its folder says");
-  // None of its parts is there.
+        "the manifest matches its folder");
+  // All parts are missing.
   const absl::Status verified = store.Verify(name);
-  Check(absl::IsDataLoss(verified), "parts that are missing are noticed");
-  Check(!store.OpenPart(*manifest, 0).ok(), "a part that is missing is not opened");
+  Check(absl::IsDataLoss(verified), "missing parts are detected");
+  Check(!store.OpenPart(*manifest, 0).ok(), "a missing part is not opened");
   return 0;
 }
 

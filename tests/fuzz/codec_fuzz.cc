@@ -1,6 +1,6 @@
-// The data plane's messages: the first two bytes choose the decoder and where the message is cut
-// into fragments, the rest is the message. What the decoder accepts protobuf must read the same
-// way; what it refuses protobuf refuses too, or it is beyond a limit of the codec's own.
+// Messages of the data plane. The first two bytes select the decoder and the fragment size; the
+// rest is the message. Protobuf must read an accepted message in the same way. A refused message
+// must be refused by protobuf too, or exceed a limit of the codec.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -75,12 +75,12 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
           "refused for a reason");
     return;
   }
-  Check(parsed, "protobuf reads it too");
+  Check(parsed, "protobuf accepts it");
   EnsureHeader(expected);
   expected.DiscardUnknownFields();
   Message actual = ToProto(*view);
   actual.DiscardUnknownFields();
-  Check(actual.SerializeAsString() == expected.SerializeAsString(), "the same fields");
+  Check(actual.SerializeAsString() == expected.SerializeAsString(), "fields are equal");
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  // Each fragment has memory of its own, so that reading beyond its end is found.
+  // Each fragment has its own memory, so that reads beyond its end are detected.
   const size_t fragment_size = 1 + data[1];
   std::vector<std::unique_ptr<char[]>> memory;
   ByteView message;
@@ -111,7 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 3: {
       EndStepRequest expected, actual;
       Check(DecodeSmall(message, actual).ok() == expected.ParseFromString(bytes),
-            "as protobuf reads it");
+            "equal to protobuf's result");
       break;
     }
   }

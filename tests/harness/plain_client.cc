@@ -17,8 +17,7 @@ namespace pawl {
 namespace {
 
 constexpr std::chrono::seconds kCallTimeout{10};
-// Above the largest message a server takes, to see what the server says and not the client's own
-// library.
+// Above the servers' message limit, so that the server and not this library refuses a message.
 constexpr int kMaxMessageBytes = 256 << 20;
 
 void SetDeadline(grpc::ClientContext& context) {
@@ -204,10 +203,10 @@ absl::StatusOr<std::vector<float>> PlainClient::PullRows(const TableSpec& table,
     PullResponse response;
     PAWL_RETURN_IF_ERROR(ToAbslStatus(Pull(routing_.primary(partition), request, &response)));
     if (response.results_size() != 1)
-      return absl::InternalError("a pull of one segment has not one result");
+      return absl::InternalError("a pull of one segment must have one result");
     const std::vector<float> values = UnpackValues(response.results(0).values());
     if (values.size() != part.size() * table.row_width())
-      return absl::InternalError("a result of a wrong size");
+      return absl::InternalError("a result has the wrong size");
     for (size_t i = 0; i < part.size(); ++i) {
       std::copy_n(&values[i * table.row_width()], table.row_width(),
                   &rows[part[i] * table.row_width()]);

@@ -1,4 +1,4 @@
-// Jobs whose workers train the dense part of the model among themselves, by real processes.
+// Jobs with real processes whose workers train the dense part of the model by collectives.
 #include <cstdlib>
 #include <string>
 
@@ -19,7 +19,8 @@ constexpr std::chrono::seconds kWaitTimeout{60};
 constexpr uint64_t kEpochs = 4;
 // 4000 samples in batches of 100.
 constexpr uint64_t kSteps = kEpochs * 40;
-// Of AUCs of trainings that take the same steps, but for rounding and what a death has cost.
+// The tolerance between the AUCs of trainings with the same steps, for rounding and for the effect
+// of a death.
 constexpr double kClose = 0.01;
 
 class AllReduceTest : public ClusterTest {
@@ -76,7 +77,7 @@ class AllReduceTest : public ClusterTest {
     ProcessCluster* const cluster = StartJob(settings, workers, 0, mode);
     return cluster == nullptr ? nlohmann::json() : WaitForCompletion(*cluster);
   }
-  // Of training through the servers.
+  // The AUC of training through the servers.
   double ServersAuc() {
     const nlohmann::json metrics = Train("dense_path: SERVER", 2);
     return metrics.is_null() ? 0 : metrics["eval"]["auc"].get<double>();
@@ -86,7 +87,7 @@ class AllReduceTest : public ClusterTest {
   std::string eval_;
 };
 
-TEST_F(AllReduceTest, LearnsAsThroughTheServersWithAnyNumberOfWorkers) {
+TEST_F(AllReduceTest, LearnsAsThroughTheServers) {
   const double expected = ServersAuc();
   EXPECT_GT(expected, 0.65);
   for (const uint32_t workers : {1, 3}) {
@@ -97,7 +98,7 @@ TEST_F(AllReduceTest, LearnsAsThroughTheServersWithAnyNumberOfWorkers) {
   }
 }
 
-TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
+TEST_F(AllReduceTest, ShardedOptimizerLearnsAsAReplicatedOne) {
   const std::string settings =
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7";
   const nlohmann::json whole = Train(settings + " }", 2);
@@ -107,7 +108,7 @@ TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
   ASSERT_FALSE(undisturbed.is_null());
   EXPECT_NEAR(undisturbed["eval"]["auc"].get<double>(), whole["eval"]["auc"].get<double>(), kClose);
 
-  // The slots of the share of a worker that dies are a few steps old.
+  // A dead worker's share of the optimizer slots is restored from a few steps earlier.
   ProcessCluster* const cluster = StartJob(sharded, 3, 10);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 30));
@@ -117,7 +118,7 @@ TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
   EXPECT_NEAR(disturbed["eval"]["auc"].get<double>(), whole["eval"]["auc"].get<double>(), kClose);
 }
 
-TEST_F(AllReduceTest, TwoRunsWithAsManyWorkersGiveTheSameBits) {
+TEST_F(AllReduceTest, RunsWithEqualWorkersGiveTheSameBits) {
   const std::string settings =
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }";
   const nlohmann::json one = Train(settings, 2);
@@ -126,7 +127,7 @@ TEST_F(AllReduceTest, TwoRunsWithAsManyWorkersGiveTheSameBits) {
   EXPECT_EQ(one["digest"], other["digest"]);
 }
 
-TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearnToo) {
+TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearn) {
   const double expected = ServersAuc();
   for (const char* mode : {"mode: ASYNC", "mode: BOUNDED staleness: 2"}) {
     const nlohmann::json metrics = Train("dense_path: ALLREDUCE micro_batches: 3", 2, mode);
@@ -135,7 +136,7 @@ TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearnToo) {
   }
 }
 
-TEST_F(AllReduceTest, GoesOnWhereAWorkerDies) {
+TEST_F(AllReduceTest, ContinuesAfterAWorkerDies) {
   const double expected = ServersAuc();
   ProcessCluster* const cluster =
       StartJob("dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 }", 3, 10);
@@ -147,8 +148,8 @@ TEST_F(AllReduceTest, GoesOnWhereAWorkerDies) {
   EXPECT_NEAR(metrics["eval"]["auc"].get<double>(), expected, kClose);
 }
 
-// One that was started with other flags, or lacks what the others have. It runs in this process.
-TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
+// A worker with other flags, or without the libraries of the others. It runs in this process.
+TEST_F(AllReduceTest, IncompatibleWorkerEndsAndOthersContinue) {
   ProcessCluster* const cluster = StartJob("dense_path: ALLREDUCE elastic: true", 2, 50);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
@@ -165,7 +166,7 @@ TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
   EXPECT_FALSE(WaitForCompletion(*cluster).is_null());
 }
 
-TEST_F(AllReduceTest, GoesOnFromTheServersWhereAllWorkersDie) {
+TEST_F(AllReduceTest, ContinuesFromTheServersAfterAllWorkersDie) {
   const double expected = ServersAuc();
   ProcessCluster* const cluster = StartJob(
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }", 2, 10);
@@ -178,7 +179,7 @@ TEST_F(AllReduceTest, GoesOnFromTheServersWhereAllWorkersDie) {
   EXPECT_NEAR(metrics["eval"]["auc"].get<double>(), expected, 2 * kClose);
 }
 
-TEST_F(AllReduceTest, AWorkerThatJoinsTakesItsShare) {
+TEST_F(AllReduceTest, JoiningWorkerTakesItsShare) {
   const double expected = ServersAuc();
   ProcessCluster* const cluster = StartJob("dense_path: ALLREDUCE elastic: true", 1, 20);
   ASSERT_NE(cluster, nullptr);

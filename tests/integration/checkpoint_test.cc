@@ -1,4 +1,4 @@
-// Checkpoints of whole clusters: made while training goes on, and restored onto other clusters.
+// Checkpoints of whole clusters, made during training and restored on other clusters.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -72,7 +72,7 @@ class CheckpointTest : public ClusterTest {
     return options;
   }
 
-  // Of a job that ends by itself.
+  // The digest of a job that runs to its end.
   std::string DigestOf(ProcessCluster& cluster) {
     const absl::Status ended = cluster.WaitForSuccess(kJobTimeout);
     EXPECT_TRUE(ended.ok()) << ended;
@@ -88,7 +88,7 @@ class CheckpointTest : public ClusterTest {
     return cluster == nullptr ? "not started" : DigestOf(*cluster);
   }
 
-  // Waits for so many checkpoints and some steps more, then kills all processes.
+  // Waits for this many checkpoints and some more steps, then kills all processes.
   void KillAfter(ProcessCluster& cluster, uint64_t checkpoints) {
     const auto made = cluster.WaitFor(
         [&](const GetStatusResponse& status) {
@@ -98,7 +98,7 @@ class CheckpointTest : public ClusterTest {
     ASSERT_TRUE(made.ok()) << made.status();
     const uint64_t until =
         made->checkpoint().last_step() + std::uniform_int_distribution<uint64_t>(0, 9)(random_);
-    std::printf("killing all at step %llu\n", static_cast<unsigned long long>(until));
+    std::printf("killing all processes at step %llu\n", static_cast<unsigned long long>(until));
     ASSERT_TRUE(
         cluster
             .WaitFor([&](const GetStatusResponse& status) { return status.steps() >= until; },
@@ -136,7 +136,7 @@ class CheckpointTest : public ClusterTest {
   std::mt19937 random_{std::random_device{}()};
 };
 
-TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBits) {
+TEST_F(CheckpointTest, KilledJobContinuesOnOtherClustersBitIdentically) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* cluster =
       StartCluster(Options({.servers = 2, .replicas = 2, .step_delay_ms = 40}));
@@ -151,8 +151,8 @@ TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBi
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
 
-// The sum over two ranks has the same bits wherever they are.
-TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
+// The sum over two ranks has the same bits on any host.
+TEST_F(CheckpointTest, CutIncludesTheWorkersDensePart) {
   const std::string dense =
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 6 }";
   const std::string expected = UndisturbedDigest(dense);
@@ -171,7 +171,7 @@ TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
 
-TEST_F(CheckpointTest, ARestoredJobHasItsReplicasAgain) {
+TEST_F(CheckpointTest, RestoredJobHasAllReplicas) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* cluster = StartCluster(Options({.servers = 1, .step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
@@ -190,19 +190,19 @@ TEST_F(CheckpointTest, ARestoredJobHasItsReplicasAgain) {
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
 
-TEST_F(CheckpointTest, CheckpointsChangeNothingAndTheLastOnesAreKept) {
+TEST_F(CheckpointTest, CheckpointsChangeNoBitsAndTheLastAreRetained) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* const cluster = StartCluster(Options({.checkpoint = "every_steps: 5"}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
   const std::vector<std::string> names = Whole();
-  // The newest is that of the end.
+  // The newest checkpoint is that of the end.
   ASSERT_EQ(names.size(), 2u);
   EXPECT_EQ(names[0], CheckpointStore::NameOf("saved", kSteps, /*of_end=*/true));
   EXPECT_EQ(std::stoull(names[1].substr(names[1].size() - 20)) % 5, 0u) << names[1];
 }
 
-TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
+TEST_F(CheckpointTest, DamagedCheckpointIsRefusedAndItsPredecessorRestored) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
@@ -218,22 +218,22 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
   EXPECT_TRUE(absl::StrContains(refused.message(),
                                 absl::StrCat("the checkpoint before it, ", names[1], ", is whole")))
       << refused;
-  // A start that fails at something else has changed nothing.
+  // A start that fails for another reason changes nothing.
   ProcessClusterOptions elsewhere = Options({.restore = absl::StrCat(dir_, "/", names[1])});
   elsewhere.flags["scheduler"].emplace_back("--metrics_listen=192.0.2.1:0");
   const absl::Status no_metrics = ProcessCluster::Start(elsewhere).status();
   EXPECT_TRUE(absl::StrContains(no_metrics.message(), "--metrics_listen=192.0.2.1:0"))
       << no_metrics;
-  EXPECT_TRUE(std::filesystem::exists(part)) << "the later one is not set aside";
+  EXPECT_TRUE(std::filesystem::exists(part)) << "the later checkpoint must stay";
   cluster = StartCluster(Options({.restore = absl::StrCat(dir_, "/", names[1])}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
-  // The damaged one is not in the way of those that are made anew.
+  // The damaged checkpoint does not block new ones.
   for (const std::string& name : Whole()) EXPECT_GT(name, names[1]);
 }
 
-// In the third checkpoint: of 8 parts, server-1 writes 4.
-TEST_F(CheckpointTest, ADeathInTheMiddleOfOneLeavesThoseBeforeIt) {
+// server-1 writes 4 of the 8 parts of the third checkpoint.
+TEST_F(CheckpointTest, DeathDuringACheckpointLeavesEarlierOnes) {
   const std::string expected = UndisturbedDigest();
   for (const auto& [victim, failpoint] : {std::pair("server-1", "checkpoint.part=crash@11"),
                                           {"scheduler", "checkpoint.manifest=crash@3"},
@@ -256,7 +256,7 @@ TEST_F(CheckpointTest, ADeathInTheMiddleOfOneLeavesThoseBeforeIt) {
   }
 }
 
-TEST_F(CheckpointTest, AnotherRunDoesNotMixItsCheckpointsWithThose) {
+TEST_F(CheckpointTest, AnotherRunDoesNotMixCheckpoints) {
   ProcessCluster* const cluster = StartCluster(Options({}));
   ASSERT_NE(cluster, nullptr);
   DigestOf(*cluster);
@@ -266,7 +266,7 @@ TEST_F(CheckpointTest, AnotherRunDoesNotMixItsCheckpointsWithThose) {
       << refused;
 }
 
-TEST_F(CheckpointTest, OneIsMadeWhenSomebodyAsksAndABoundedJobGoesOnFromIt) {
+TEST_F(CheckpointTest, BoundedJobContinuesFromARequestedCheckpoint) {
   const std::string bounded = "mode: BOUNDED staleness: 3";
   ProcessCluster* cluster =
       StartCluster(Options({.consistency = bounded, .checkpoint = "", .step_delay_ms = 40}));

@@ -1,4 +1,4 @@
-// What the tests of whole clusters share.
+// A fixture for tests of clusters.
 #ifndef PAWL_TESTS_INTEGRATION_CLUSTER_TEST_H_
 #define PAWL_TESTS_INTEGRATION_CLUSTER_TEST_H_
 
@@ -12,11 +12,11 @@
 
 namespace pawl {
 
-// Starts clusters that live as long as the test, and shows the ends of their logs when it has
-// failed.
+// Starts clusters that live as long as the test, and prints the ends of their logs if the test
+// fails.
 class ClusterTest : public testing::Test {
  protected:
-  // Null, with the test failed, if it cannot be started.
+  // Returns null and fails the test if the cluster cannot start.
   ProcessCluster* StartCluster(const ProcessClusterOptions& options) {
     auto cluster = ProcessCluster::Start(options);
     EXPECT_TRUE(cluster.ok()) << cluster.status();

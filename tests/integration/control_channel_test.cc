@@ -1,5 +1,5 @@
-// A control channel has a thread of its own. The peer is another process: what gRPC does for it
-// here is the channel's alone.
+// A control channel has a thread of its own. The peer is another process, so gRPC in this process
+// serves only the channel.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -21,7 +21,7 @@ namespace {
 
 class ControlChannelTest : public ClusterTest {};
 
-TEST_F(ControlChannelTest, GoesOnWhileAllOfGrpcsThreadsAreBusy) {
+TEST_F(ControlChannelTest, WorksWhileAllGrpcThreadsAreBusy) {
   ProcessClusterOptions options;
   options.job = "name: 'quiet' partitions: 1 logical_workers: 1 consistency { mode: ASYNC }";
   options.servers = 1;

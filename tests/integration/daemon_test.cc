@@ -1,4 +1,5 @@
-// What every daemon has to offer: health, reflection, an end on request, words for wrong usage.
+// Properties of every daemon: health, reflection, a clean end on request, and messages for wrong
+// usage.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -29,8 +30,8 @@ ProcessClusterOptions Serving(uint32_t servers) {
   return options;
 }
 
-// grpc.health.v1.Health/Check of the whole server, with hand-written messages: empty in, {status}
-// out.
+// Calls grpc.health.v1.Health/Check for the whole server with hand-written messages: an empty
+// request, {status} in the response.
 int HealthOf(const std::string& address) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -53,8 +54,8 @@ int HealthOf(const std::string& address) {
   return bytes.begin()[1];  // 1 is SERVING
 }
 
-// grpc.reflection.v1alpha: list_services, by hand: field 7 of the request is a string; the
-// answer holds the services' names as they are.
+// Calls list_services of grpc.reflection.v1alpha with a hand-written message: field 7 of the
+// request is a string. The response contains the services' names verbatim.
 std::string ReflectedServices(const std::string& address) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -94,7 +95,7 @@ TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   const auto server = cluster->AddressOf("server-0");
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ(HealthOf(cluster->scheduler_address()), 1);
-  // It serves when it has heard of its partitions, which is a heartbeat later.
+  // A server serves once it knows its partitions, one heartbeat later.
   EXPECT_TRUE(Eventually([&] { return HealthOf(*server) == 1; }));
   EXPECT_NE(ReflectedServices(cluster->scheduler_address()).find("pawl.Scheduler"),
             std::string::npos);
@@ -104,7 +105,7 @@ TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   EXPECT_NE(services.find("grpc.health.v1.Health"), std::string::npos);
 }
 
-TEST_F(DaemonTest, AWorkerAnswersHealthAndReflection) {
+TEST_F(DaemonTest, WorkerAnswersHealthAndReflection) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   const auto address = FreeAddress();
@@ -124,7 +125,7 @@ TEST_F(DaemonTest, AWorkerAnswersHealthAndReflection) {
   EXPECT_NE(ReflectedServices(*address).find("grpc.health.v1.Health"), std::string::npos);
 }
 
-TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
+TEST_F(DaemonTest, SigtermToTheSchedulerEndsAllProcesses) {
   ProcessCluster* const cluster = StartCluster(Serving(2));
   ASSERT_NE(cluster, nullptr);
   cluster->node("scheduler").Signal(SIGTERM);
@@ -135,7 +136,7 @@ TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
   EXPECT_EQ((*metrics)["state"], "STOPPED");
 }
 
-TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
+TEST_F(DaemonTest, LeavingSchedulerEndsNoOtherProcess) {
   ProcessClusterOptions options = Serving(1);
   options.flags["scheduler"] = {"--stop_on_sigterm=false"};
   ProcessCluster* const cluster = StartCluster(options);
@@ -154,7 +155,7 @@ TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
   EXPECT_FALSE(cluster->node("server-0").HasEnded());
 }
 
-TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
+TEST_F(DaemonTest, FinishedJobRestartsOnlyOnRequest) {
   ProcessCluster* const cluster = StartCluster(Serving(1));
   ASSERT_NE(cluster, nullptr);
   cluster->node("scheduler").Signal(SIGTERM);
@@ -164,7 +165,7 @@ TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
 
   ASSERT_TRUE(cluster->Restart("scheduler").ok());
   ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout))
-      << "it has begun the job again";
+      << "the job was started again";
   EXPECT_TRUE(cluster->node("scheduler").Succeeded()) << cluster->node("scheduler").HowItEnded();
   const auto again = cluster->Metrics();
   ASSERT_TRUE(again.ok()) << again.status();
@@ -191,10 +192,10 @@ TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
   EXPECT_TRUE((*anew)->WaitUntil(Clock::Real().Now() + kTimeout));
 }
 
-TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {
+TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOver) {
   ProcessCluster* const cluster = StartCluster(Serving(2));
   ASSERT_NE(cluster, nullptr);
-  // One that leaves before gets nothing, and another one is waited for.
+  // A server that leaves early gets no partitions, and the scheduler waits for another one.
   ASSERT_TRUE(
       cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
           .ok());
@@ -210,7 +211,7 @@ TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {
   }
 }
 
-TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
+TEST_F(DaemonTest, SigtermDuringTrainingEndsEveryWorker) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/long.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   ProcessClusterOptions options;
@@ -229,7 +230,7 @@ TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
-TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
+TEST_F(DaemonTest, SchedulerReportsProgressOfVerification) {
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/verified");
   const std::string train = absl::StrCat(folder, "/train.libsvm");
   std::filesystem::create_directories(folder);
@@ -284,7 +285,8 @@ TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
   EXPECT_TRUE((*scheduler)->WaitUntil(Clock::Real().Now() + kTimeout));
 }
 
-// Ends within a second, with exit code 0, of a SIGTERM that comes when its log has said `words`.
+// Sends SIGTERM when the log contains `words`; the process must end within a second with exit code
+// 0.
 void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
   SCOPED_TRACE(words);
   const auto folder = MakeOutputFolder("prompt_end");
@@ -308,11 +310,11 @@ void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
 }
 
 TEST_F(DaemonTest, SigtermEndsAWorkerThatHasNotJoined) {
-  const auto nobody = FreeAddress();
-  ASSERT_TRUE(nobody.ok()) << nobody.status();
-  ExpectPromptEnd(*nobody, "health is at");
+  const auto missing_scheduler = FreeAddress();
+  ASSERT_TRUE(missing_scheduler.ok()) << missing_scheduler.status();
+  ExpectPromptEnd(*missing_scheduler, "health is at");
 
-  // A job whose servers are missing gives out no routing.
+  // A job without its servers publishes no routing.
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 200}, train).ok());
   const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.pbtxt");
@@ -344,7 +346,7 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     ASSERT_TRUE(
         cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
             .ok());
-    // The creation of a table is the log's first record.
+    // The log's first record creates a table.
     auto client = PlainClient::Join(cluster->scheduler_address());
     ASSERT_TRUE(client.ok()) << client.status();
     TableSpec spec;
@@ -373,8 +375,8 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
   }
 }
 
-// With one replica, so that the memory of that server has the only good copy.
-TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
+// One replica, so that the server's memory has the only good copy.
+TEST_F(DaemonTest, FlippedBitInARunningServersLogIsRepaired) {
   ProcessClusterOptions options = Serving(1);
   options.job += " durability: LOG";
   options.fixed_ports = true;
@@ -422,7 +424,7 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   ASSERT_TRUE(cluster->WaitUntilMember("server-0", kTimeout).ok()) << cluster->Log("server-0");
   auto reader = PlainClient::Join(cluster->scheduler_address());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  // A restarted server waits for a lease, for what its former process may have promised.
+  // A restarted server waits for a lease, because its previous process may have made promises.
   absl::StatusOr<std::vector<float>> rows;
   EXPECT_TRUE(Eventually([&] {
     rows = (*reader)->PullRows(*table, keys);
@@ -432,12 +434,12 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   EXPECT_EQ(*rows, std::vector<float>(keys.size(), 1.0f));
 }
 
-TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckpointIsMade) {
+TEST_F(DaemonTest, FlippedBitInACheckpointCausesANewCheckpoint) {
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/rot");
   std::filesystem::create_directories(folder);
   ASSERT_TRUE(WriteClicks({.samples = 2000}, folder + "/train.libsvm").ok());
   ProcessClusterOptions options;
-  // No checkpoint is due by itself before the end.
+  // No checkpoint is due before the end.
   options.job = absl::StrCat(
       "name: 'rot' seed: 1 data { train: '", folder,
       "/train.libsvm' format: LIBSVM } model { fm { dim: 4 } } ",
@@ -474,7 +476,7 @@ TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckp
   EXPECT_EQ(replaced->checkpoint().completed(), 2u);
   EXPECT_GT(replaced->checkpoint().last_step(), first.step());
   EXPECT_TRUE(std::filesystem::exists(replaced->checkpoint().last_folder() + "/MANIFEST"));
-  EXPECT_TRUE(std::filesystem::exists(part)) << "the damaged one stays until its turn comes";
+  EXPECT_TRUE(std::filesystem::exists(part)) << "the damaged checkpoint stays until its turn";
   EXPECT_NE(cluster->Log("scheduler").find(part + " is damaged at offset "), std::string::npos)
       << cluster->Log("scheduler");
   cluster->node("scheduler").Signal(SIGTERM);
@@ -482,7 +484,7 @@ TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckp
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
-// Runs a daemon that is expected to refuse its command line.
+// Runs a daemon that must refuse its command line.
 void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments,
                       const std::string& words) {
   SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
@@ -514,7 +516,7 @@ TEST_F(DaemonTest, WrongUsageIsRefusedWithExitCodeTwo) {
                    "/nowhere/job.pbtxt");
 }
 
-TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
+TEST_F(DaemonTest, DurationOutOfBoundsIsRefusedByName) {
   const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/times");
   const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/times.pbtxt");
   std::ofstream(job) << "name: 'times'";
@@ -527,7 +529,7 @@ TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
   refuse("--linger_ms=4000000000", "0 to 1000000000");
 }
 
-TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
+TEST_F(DaemonTest, SchedulerAndNodeDoNotShareADataDirectory) {
   ProcessCluster* const cluster = StartCluster(Serving(1));
   ASSERT_NE(cluster, nullptr);
   ASSERT_TRUE(
@@ -542,7 +544,7 @@ TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
                    {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"),
                     "--workers=0", "--listen=127.0.0.1:0"},
                    "folder of a pawl-server");
-  // Nothing of it was touched: both start again.
+  // The refusals changed nothing: both restart.
   for (const char* name : {"scheduler", "server-0"}) {
     cluster->node(name).Signal(SIGKILL);
     ASSERT_TRUE(cluster->node(name).WaitUntil(Clock::Real().Now() + kTimeout));
@@ -553,7 +555,7 @@ TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
   EXPECT_TRUE(again.ok()) << again.status();
 }
 
-TEST_F(DaemonTest, ABadJobFileIsRefusedNamingTheField) {
+TEST_F(DaemonTest, BadJobFileIsRefusedByField) {
   const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/data");
   const auto refuse = [&](const std::string& name, const std::string& job,
                           const std::string& words) {

@@ -1,4 +1,4 @@
-// What the tests that disturb a training job share.
+// A fixture for tests that disturb a training job.
 #ifndef PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
 #define PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
 
@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// Trains a small SYNC job twice, once in peace, and compares the bits that come of it.
+// Trains a small SYNC job twice, once undisturbed, and compares the resulting bits.
 class DisturbedTrainingTest : public ClusterTest {
  protected:
   static constexpr std::chrono::seconds kStartTimeout{20};
@@ -26,7 +26,7 @@ class DisturbedTrainingTest : public ClusterTest {
     uint32_t servers = 3;
     uint32_t replicas = 2;
     std::string durability = "MEMORY";
-    // As what gradients are pushed.
+    // The element type of pushed gradients.
     std::string gradients = "FLOAT32";
   };
 
@@ -46,7 +46,7 @@ class DisturbedTrainingTest : public ClusterTest {
     options.servers = cluster.servers;
     options.workers = 2;
     options.lease = std::chrono::seconds(3);
-    // A process that is started again must be found where it was.
+    // A restarted process must keep its address.
     options.fixed_ports = true;
     options.replicas = cluster.replicas;
     for (const char* worker : {"worker-0", "worker-1"})
@@ -65,7 +65,7 @@ class DisturbedTrainingTest : public ClusterTest {
     return (*metrics)["digest"].get<std::string>();
   }
 
-  // Does `disturb` in the middle of training. The digest must be that of a run without it.
+  // Runs `disturb` during training. The digest must equal that of an undisturbed run.
   void ExpectTheSameBits(const Cluster& shape,
                          const std::function<void(ProcessCluster&)>& disturb) {
     ProcessCluster* const quiet = StartTraining(shape);
@@ -81,8 +81,8 @@ class DisturbedTrainingTest : public ClusterTest {
     EXPECT_EQ(DigestAtTheEnd(*disturbed), expected);
   }
 
-  // Every partition has two replicas in sync again, after one was lost; some may have more for a
-  // while.
+  // Waits until every partition has two in-sync replicas again after a loss. Some may temporarily
+  // have more.
   void ExpectRepair(ProcessCluster& cluster) {
     const auto repaired = cluster.WaitFor(
         [&](const auto& status) {

@@ -1,4 +1,4 @@
-// Workers that come and go while a job runs: the ranks move to whoever is there.
+// Workers join and leave a running job; the ranks move to the present workers.
 #include <signal.h>
 
 #include <cstdlib>
@@ -75,7 +75,7 @@ class WorkerElasticityTest : public ClusterTest {
     EXPECT_TRUE(status.ok()) << what << ": " << status.status();
     if (!status.ok()) return GetStatusResponse();
     EXPECT_EQ(status->state(), RUNNING)
-        << "the job was over before " << what << ": " << status->failure();
+        << "the job ended before " << what << ": " << status->failure();
     return *status;
   }
   void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
@@ -92,7 +92,7 @@ class WorkerElasticityTest : public ClusterTest {
     if (!metrics.ok()) return nlohmann::json();
     EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
     EXPECT_EQ((*metrics)["steps"], epochs * kStepsPerEpoch);
-    EXPECT_EQ((*metrics)["samples"], epochs * kTrainSamples) << "each once, whoever did it";
+    EXPECT_EQ((*metrics)["samples"], epochs * kTrainSamples) << "each sample counts once";
     std::vector<uint64_t> evaluated;
     for (const auto& evaluation : (*metrics)["evaluations"]) {
       evaluated.push_back(evaluation["step"].get<uint64_t>());
@@ -111,14 +111,14 @@ class WorkerElasticityTest : public ClusterTest {
   std::string eval_;
 };
 
-TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) {
+TEST_F(WorkerElasticityTest, ChangingWorkersLeaveTheBitsOfASyncJob) {
   constexpr uint64_t kEpochs = 12;
   constexpr uint64_t kInterval = 20;
   const std::string text = JobText("mode: SYNC", kEpochs, kInterval);
   ProcessCluster* const cluster = StartWorkers(text, 4);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
-  // One is asked to go, two die and do not come back.
+  // One worker is asked to leave; two die and do not return.
   cluster->node("worker-3").Signal(SIGTERM);
   ASSERT_TRUE(cluster->node("worker-3").WaitUntil(Clock::Real().Now() + std::chrono::seconds(5)));
   EXPECT_TRUE(cluster->node("worker-3").Succeeded()) << cluster->node("worker-3").HowItEnded();
@@ -131,7 +131,7 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
     return RanksOf(now, "worker-0").size() == kRanks;
   });
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, alone.steps() + 10));
-  // Two new ones get their share, one of them in the middle of the other's.
+  // Two new workers get their share, the second while the first is getting its own.
   for (int i = 0; i < 2; ++i) {
     const absl::Status added = cluster->AddWorker({"--step_delay_ms=20"});
     ASSERT_TRUE(added.ok()) << added;
@@ -157,7 +157,7 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
   }
 }
 
-TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBack) {
+TEST_F(WorkerElasticityTest, OtherModesContinueWithoutALostWorker) {
   constexpr uint64_t kEpochs = 6;
   constexpr uint64_t kInterval = 20;
   for (const char* mode : {"mode: BOUNDED staleness: 2", "mode: ASYNC"}) {
@@ -177,8 +177,8 @@ TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBa
   }
 }
 
-// More workers than ranks, and one that waits from the beginning.
-TEST_F(WorkerElasticityTest, AWorkerThatStandsByTakesOverAndEndsWithTheJob) {
+// More workers than ranks, with one that waits from the start.
+TEST_F(WorkerElasticityTest, StandbyWorkerTakesOver) {
   constexpr uint64_t kEpochs = 4;
   constexpr uint64_t kInterval = 20;
   std::string text = JobText("mode: SYNC", kEpochs, kInterval);

@@ -1,5 +1,5 @@
-// Workers that die, leave or hang in the middle of a job: whoever takes their ranks over goes on
-// where they were.
+// Workers die, leave or hang during a job; the next host of their ranks continues where they
+// stopped.
 #include <signal.h>
 #include <sys/types.h>
 
@@ -75,7 +75,7 @@ class WorkerRestartTest : public ClusterTest {
     return absl::StrFormat("%08x", result->digest);
   }
 
-  // Two workers that keep who they are, slow enough for `kSteps` to take a while.
+  // Starts two workers that keep their identity, slow enough for `kSteps` to take a while.
   ProcessCluster* StartWorkers(const std::string& job, int step_delay_ms = 20) {
     ProcessClusterOptions options;
     options.job = job;
@@ -96,7 +96,7 @@ class WorkerRestartTest : public ClusterTest {
     const auto status =
         cluster.WaitFor([&](const auto& now) { return HasDone(now, steps); }, kStepTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
-    ASSERT_EQ(status->state(), RUNNING) << "the job was over before anything happened to it";
+    ASSERT_EQ(status->state(), RUNNING) << "the job ended before the test disturbed it";
   }
 
   void ExpectCompleted(ProcessCluster& cluster, const std::string& digest) {
@@ -109,7 +109,7 @@ class WorkerRestartTest : public ClusterTest {
     if (!digest.empty()) {
       EXPECT_EQ((*metrics)["digest"], digest);
     }
-    // Each once, whoever reported it how often.
+    // Each evaluation once, however often it was reported.
     std::vector<uint64_t> evaluated;
     for (const auto& evaluation : (*metrics)["evaluations"]) {
       evaluated.push_back(evaluation["step"].get<uint64_t>());
@@ -160,7 +160,7 @@ TEST_F(WorkerRestartTest, KilledWorkersDoNotEndJobsOfOtherModes) {
   }
 }
 
-TEST_F(WorkerRestartTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheNextOne) {
+TEST_F(WorkerRestartTest, LeavingWorkerHandsItsRanksToTheNext) {
   const std::string job = JobText("mode: SYNC");
   ProcessCluster* const cluster = StartWorkers(job);
   ASSERT_NE(cluster, nullptr);
@@ -174,12 +174,12 @@ TEST_F(WorkerRestartTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheNextOne) {
   const absl::Status added = cluster->AddWorker();
   ASSERT_TRUE(added.ok()) << added;
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
-  // All of the step, or nothing: the next one has nothing to complete.
+  // The step was left complete or not started, so its next host has nothing to complete.
   EXPECT_EQ(cluster->Log("worker-2").find("ending it in the others"), std::string::npos)
       << cluster->Log("worker-2");
 }
 
-TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
+TEST_F(WorkerRestartTest, HungWorkerIsReplacedAndExitsOnWaking) {
   const std::string job = JobText("mode: SYNC");
   ProcessCluster* const cluster = StartWorkers(job);
   ASSERT_NE(cluster, nullptr);
@@ -202,10 +202,10 @@ TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
 }
 
-// Evaluations, and a worker that comes back, wait for it; steps do not.
-TEST_F(WorkerRestartTest, ASchedulerThatIsAwayForAWhileIsNotNoticedInTheResult) {
+// Evaluations and a returning worker wait for the scheduler; steps do not.
+TEST_F(WorkerRestartTest, AbsentSchedulerDoesNotChangeTheResult) {
   const std::string job = JobText("mode: SYNC");
-  // Slow: this process too takes a while to find the scheduler again.
+  // Slow, because this process also takes a while to reach the scheduler again.
   ProcessCluster* const cluster = StartWorkers(job, /*step_delay_ms=*/80);
   ASSERT_NE(cluster, nullptr);
   for (const uint64_t steps : {3, 13}) {
@@ -256,7 +256,7 @@ class SupervisedTest : public WorkerRestartTest {
     return text;
   }
 
-  // The first status in which so many steps are done; none if the run ends before.
+  // Returns the first status with this many steps; none if the run ends first.
   std::optional<GetStatusResponse> WaitForSteps(uint64_t steps) {
     std::optional<GetStatusResponse> reached;
     const auto look = [&] {
@@ -295,8 +295,8 @@ class SupervisedTest : public WorkerRestartTest {
   std::unique_ptr<Scheduler::Stub> stub_;
 };
 
-TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits) {
-  // Long enough to be hit in the middle.
+TEST_F(SupervisedTest, RestartedWorkerOfASyncJobLeavesTheSameBits) {
+  // Long enough for a kill in the middle.
   constexpr uint64_t kManyEpochs = 80;
   constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
   const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);
@@ -324,7 +324,7 @@ TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits
   EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
 }
 
-TEST_F(SupervisedTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheOther) {
+TEST_F(SupervisedTest, LeavingWorkerHandsItsRanksToTheOther) {
   constexpr uint64_t kManyEpochs = 60;
   constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
   const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);

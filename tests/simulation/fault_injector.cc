@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// By then there is a table.
+// By then the table exists.
 constexpr milliseconds kBegin{60};
 constexpr milliseconds kFaultIntervalAtBegin{8};
 
@@ -55,7 +55,7 @@ void FaultInjector::Start() {
 void FaultInjector::End() {
   ended_ = true;
   cluster_.KillCopy();
-  Note("the storm is over");
+  Note("the faults have ended");
   network_.HealAll();
   network_.faults() = NetworkFaults();
   network_.SetLateControl(0);
@@ -78,7 +78,7 @@ void FaultInjector::Next() {
   const MonotonicDuration mean =
       begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
   In(MonotonicDuration::zero(), 2 * mean, [this] {
-    // Were its original dead, the copy would be taken for it, with what it had when it was made.
+    // If its original were dead, the scheduler would take the copy for it, with the old state.
     cluster_.KillCopy();
     (this->*kinds_[random_.Below(kinds_.size())])();
     Next();
@@ -172,9 +172,9 @@ void FaultInjector::KillSender() {
 void FaultInjector::Drain() {
   const int server = RandomServer();
   if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;
-  // Where others can take its replicas over.
+  // Only if other servers can take over its replicas.
   if (static_cast<int>(schedule_.replicas) >= cluster_.servers()) return;
-  Note(absl::StrCat("server ", server, " is asked to end"));
+  Note(absl::StrCat("server ", server, " is asked to leave"));
   disturbed_.insert(server);
   cluster_.DrainServer(server);
   In(milliseconds(3000), milliseconds(6000),
@@ -207,7 +207,7 @@ void FaultInjector::PauseIncarnation(const std::shared_ptr<Incarnation>& incarna
   incarnation->paused = true;
   paused_.push_back(incarnation);
   In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, incarnation] {
-    loop_.Note(absl::StrCat(incarnation->name, " goes on"));
+    loop_.Note(absl::StrCat(incarnation->name, " resumes"));
     paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
     loop_.Resume(incarnation);
   });
@@ -235,9 +235,8 @@ void FaultInjector::SuspendMachine(const std::shared_ptr<Incarnation>& incarnati
   clock.Suspend();
   paused_.push_back(incarnation);
   In(milliseconds(20), milliseconds(random_.Chance(0.3) ? 600 : 5000), [this, incarnation, &clock] {
-    loop_.Note(absl::StrCat("the machine of ", incarnation->name, " goes on"));
-    // It was killed meanwhile, and the machine started again, unless the incarnation is the one
-    // that was suspended.
+    loop_.Note(absl::StrCat("the machine of ", incarnation->name, " resumes"));
+    // If the incarnation was killed meanwhile, the machine has been restarted already.
     if (incarnation->alive) clock.Resume();
     paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
     loop_.Resume(incarnation);
@@ -251,7 +250,7 @@ void FaultInjector::CutNetwork() {
   const bool is_server = site >= SimulatedCluster::SiteOfServer(0) &&
                          site < SimulatedCluster::SiteOfServer(cluster_.servers());
   const int server = site - SimulatedCluster::SiteOfServer(0);
-  // A scheduler that hears no server takes all of them for dead; none has lost anything.
+  // A scheduler that hears no server takes all of them for dead; none has lost data.
   if (is_server && !MayDisturbServer(server)) return;
   std::vector<std::pair<int, int>> cuts;
   const uint64_t direction = random_.Below(3);
@@ -268,7 +267,7 @@ void FaultInjector::CutNetwork() {
   if (is_server) disturbed_.insert(server);
   In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000),
      [this, cuts, site, is_server, server] {
-       loop_.Note(absl::StrCat("site ", site, " is no longer cut off"));
+       loop_.Note(absl::StrCat("site ", site, " is reachable again"));
        for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
        if (is_server) disturbed_.erase(disturbed_.find(server));
      });
@@ -309,19 +308,19 @@ bool FaultInjector::AllHaveTheTable() {
 
 void FaultInjector::LoseDisk() {
   const bool redundant = IsRedundant();
-  // Who has what, a state that is lost too does not say.
+  // If the scheduler's state is lost too, it does not tell which server has what.
   if (!redundant && schedule_.loses_scheduler_state) return;
   if (redundant) disk_is_lost_ = false;
-  // What two servers have at every acknowledgement one disk does not take away, whoever else is
-  // dead at the moment.
+  // One lost disk does not lose what two servers have at every acknowledgement, even if other
+  // servers are dead at the moment.
   if (!redundant && (schedule_.min_in_sync < 2 || disk_is_lost_)) return;
   disk_is_lost_ = true;
   const int lost = RandomServer();
-  Note(absl::StrCat("server ", lost, " is killed, and its disk is gone"));
+  Note(absl::StrCat("server ", lost, " is killed, and its disk is lost"));
   disturbed_.insert(lost);
   cluster_.KillServer(lost);
   cluster_.WipeDisk(lost);
-  // Some are replaced, others only when the storm is over.
+  // Some servers are replaced now, others only when the faults end.
   if (random_.Chance(0.7)) StartServerIn(lost);
   const int other = RandomServer();
   if (other == lost || random_.Chance(0.3)) return;
@@ -346,12 +345,12 @@ void FaultInjector::BreakDisk() {
 
 void FaultInjector::MendDisk() {
   if (broken_disk_ < 0) return;
-  loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " is good again"));
+  loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " works again"));
   cluster_.BreakDisk(std::exchange(broken_disk_, -1), /*full=*/false, /*hangs=*/false);
 }
 
 void FaultInjector::CopyDisk() {
-  // The original must be heard, by a scheduler that knows it.
+  // The scheduler must hear the original and know it.
   if (cluster_.scheduler().is_rebuilding()) return;
   const NetworkFaults& faults = network_.faults();
   if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().incarnation() == nullptr ||
@@ -367,8 +366,8 @@ void FaultInjector::CopyDisk() {
 void FaultInjector::LoseSchedulerState() {
   const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
   if (!routing.has_value()) return;
-  // Before there is a table a server may come back without a partition and has lost nothing; a
-  // scheduler that rebuilds its state cannot tell, and refuses.
+  // Before the table exists a server may return without a partition without having lost data. A
+  // scheduler that rebuilds its state cannot tell the difference and refuses.
   has_begun_ |= IsAdopted(*routing) && AllHaveTheTable();
   if (!has_begun_) return;
   Note("the scheduler is killed, and its state is lost");
@@ -398,7 +397,7 @@ void FaultInjector::LoseSchedulerStateAndServers() {
     }
   }
   Note(absl::StrCat("the scheduler and ", absl::StrJoin(lost_names, ", "),
-                    " lose all that they have: partitions ", absl::StrJoin(lost_partitions, ", ")));
+                    " lose all data: partitions ", absl::StrJoin(lost_partitions, ", ")));
   ++state_losses_;
   cluster_.scheduler().LoseState();
   cluster_.scheduler().ExpectRefusal(std::move(lost_partitions));

@@ -43,7 +43,7 @@ std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(
 
 void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
   Rank& of = ranks_[rank];
-  // That incarnation is over on every server, which ignores the request.
+  // That incarnation has ended on every server, which ignores the request.
   if (incarnation < of.incarnation) return;
   releases_ += of.released != incarnation;
   of.released = incarnation;
@@ -59,7 +59,7 @@ void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock,
   of.least = std::max(of.least, clock);
   of.most = std::max(of.most, clock);
   if (!of.is_exempt || incarnation <= of.released) return;
-  // Where the others are that are not exempt themselves.
+  // The clock of the ranks that are not exempt themselves.
   std::optional<uint64_t> target;
   uint64_t furthest = 0;
   for (const Rank& other : ranks_) {

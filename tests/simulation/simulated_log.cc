@@ -15,7 +15,7 @@
 namespace pawl {
 namespace {
 
-// As ServerLog has it.
+// As in ServerLog.
 constexpr std::chrono::seconds kDiskTimeout{30};
 
 struct Stored final : StoredSnapshot {
@@ -107,8 +107,9 @@ uint64_t SimulatedLog::DurableIndex(uint32_t partition) const {
 }
 
 absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) const {
-  return DurableIndex(partition) >= index ? absl::OkStatus()
-                                          : absl::UnavailableError("the disk has not taken it yet");
+  return DurableIndex(partition) >= index
+             ? absl::OkStatus()
+             : absl::UnavailableError("the disk has not written it yet");
 }
 
 void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
@@ -127,8 +128,8 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint
                                                                             HeldSnapshot snapshot) {
   if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
   // A slow disk.
-  if (random_.Chance(0.05)) return absl::UnavailableError("another one is being written");
-  // A crash discards it: the disk gets it with the record that makes it count.
+  if (random_.Chance(0.05)) return absl::UnavailableError("another snapshot is being written");
+  // A crash discards the snapshot. The disk gets it with the record that activates it.
   auto stored = std::make_unique<Stored>();
   stored->index = snapshot.log_index();
   if (stored->index == 0) return stored;
@@ -146,14 +147,14 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t parti
   PartitionState& state = states_[partition];
   if (disk_.full || disk_.hangs || state.cuts_queued > 0)
     return absl::UnavailableError("the disk is busy");
-  // Here there is no thread that could wait for what is queued: it is read from there.
+  // The simulation has no thread that could wait for the queue, so it reads from the queue.
   SimulatedDisk::StoredPartition stored;
   if (const auto found = disk_.partitions.find(partition); found != disk_.partitions.end())
     stored = found->second;
   for (const Record& record : queue_) {
     if (record.partition == partition) stored.entries.push_back(record.bytes);
   }
-  // By snapshots of its own the log may have become shorter.
+  // The log may have become shorter because of its own snapshots.
   if (index < stored.snapshot_index || index > state.last || random_.Chance(0.05)) {
     return absl::NotFoundError("the log does not reach back");
   }
@@ -187,13 +188,14 @@ void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
   loop_.Schedule(
       random_.Between(std::chrono::microseconds(50), most), incarnation_, "read", [this, read] {
         const PartitionState& state = states_[read->partition];
-        if (state.cuts != read->cuts) return read->done(absl::AbortedError("the log was cut"));
+        if (state.cuts != read->cuts)
+          return read->done(absl::AbortedError("the log was truncated"));
         if (state.last < read->last)
-          return read->done(absl::NotFoundError("the log ends before that"));
+          return read->done(absl::NotFoundError("the log ends before that index"));
         if (state.durable < read->last && loop_.elapsed() >= read->deadline) {
-          return read->done(absl::UnavailableError("it is not written yet"));
+          return read->done(absl::UnavailableError("the entries are not written yet"));
         }
-        // What is written is read from the disk, and that takes as long as the disk hangs.
+        // Written entries are read from the disk, which takes as long as the disk hangs.
         if (disk_.hangs || state.durable < read->last) return ScheduleRead(read);
         const SimulatedDisk::StoredPartition& stored = disk_.partitions[read->partition];
         if (read->first <= stored.snapshot_index || random_.Chance(0.05)) {
@@ -266,7 +268,7 @@ void SimulatedLog::Write(size_t count) {
           disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}, {}};
       }
     }
-    // Nothing is told of a replica whose end has come since.
+    // Reports nothing about a replica that has been reset since.
     if (state.cuts_queued > 0) continue;
     state.durable = record.index;
     durable.insert(record.partition);

@@ -9,9 +9,9 @@
 namespace pawl {
 namespace {
 
-// By then keepalive has noticed a connection that carries nothing.
+// By then keepalive has detected a dead connection.
 constexpr std::chrono::seconds kKeepalive{4};
-// After so long nothing repeats a message to the scheduler any more.
+// No message to the scheduler is repeated later than this.
 constexpr std::chrono::seconds kLatest{15};
 
 IncomingMessage Incoming(const std::shared_ptr<const std::string>& bytes) {
@@ -113,7 +113,8 @@ void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Incarnation>& f
   const auto found = listeners_.find(address);
   if (found == listeners_.end()) {
     if (!is_duplicate)
-      EndLater(call, Delay(), absl::UnavailableError(absl::StrCat("nobody at ", address)));
+      EndLater(call, Delay(),
+               absl::UnavailableError(absl::StrCat("no process listens at ", address)));
     return;
   }
   const Listener& listener = found->second;
@@ -279,7 +280,7 @@ void SimulatedCaller::Shutdown() {
     if (Transport::Done done = network_.Forget(call); done != nullptr)
       done(cancelled, IncomingMessage());
   }
-  // Only what was there before: what is made by these is of no use to anybody.
+  // Only the actions present now; actions that they add are useless.
   std::map<uint64_t, absl::AnyInvocable<void()>> actions = std::exchange(timers_->actions, {});
   for (auto& [id, action] : actions) action();
 }
