@@ -1,11 +1,7 @@
 // Block files. The first byte selects whether checksums are corrected; the rest is the file. An
 // accepted file must serialize to the same bytes.
-#include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,17 +10,12 @@
 #include "client_lib/base/little_endian.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "server/storage/block_file.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
 
 constexpr char kPath[] = "/file";
-
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
 
 // The identity that the file claims, right or wrong.
 BlockFileId IdIn(const std::string& bytes) {
@@ -81,15 +72,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     payload.append(block->data(), block->size());
   }
   if (!status.ok()) {
-    Check(absl::IsDataLoss(status) && absl::StrContains(status.message(), "/file") &&
-              absl::StrContains(status.message(), "offset"),
-          "the refusal names file and offset");
+    FuzzCheck(absl::IsDataLoss(status) && absl::StrContains(status.message(), "/file") &&
+                  absl::StrContains(status.message(), "offset"),
+              "the refusal names file and offset");
     return 0;
   }
   const auto writer = BlockFileWriter::Create(env, "/again", id);
-  Check(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(),
-        "the blocks can be written");
-  Check(env.Contents("/again") == bytes, "the bytes are equal");
+  FuzzCheck(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(),
+            "the blocks can be written");
+  FuzzCheck(env.Contents("/again") == bytes, "the bytes are equal");
   return 0;
 }
 

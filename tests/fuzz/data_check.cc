@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
 namespace pawl {
 namespace {
@@ -25,12 +23,6 @@ bool AllFinite(const std::vector<float>& numbers) {
 }
 
 }  // namespace
-
-void FuzzCheck(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
 
 void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
   if (!status.ok()) {

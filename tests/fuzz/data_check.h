@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "tests/fuzz/fuzz_check.h"
 #include "worker/data/readers/byte_source.h"
 #include "worker/data/sample_store.h"
 
@@ -15,9 +16,6 @@ namespace pawl {
 
 // Small enough for libFuzzer's inputs to reach it.
 inline constexpr uint64_t kFuzzMaxBytes = 1 << 18;
-
-// Aborts the process if `condition` is false.
-void FuzzCheck(bool condition, const char* what);
 
 // A refusal must be INVALID_ARGUMENT or RESOURCE_EXHAUSTED with a message of bounded length without
 // control characters. A success must keep the promises of sample_store.h.

@@ -1,26 +1,16 @@
 // Partition snapshots. The first byte selects the job, the second the fragment size; the rest is
 // the snapshot, in either format. An accepted snapshot must be saved as the same state, and the
 // partition must keep working.
-#include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "google/protobuf/stubs/logging.h"
 #include "server/shard/snapshot/partition_snapshot.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
-
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
 
 PartitionOptions Options(uint8_t choice) {
   PartitionOptions options;
@@ -40,21 +30,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const google::protobuf::LogSilencer silencer;
   if (size < 2) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  // Each fragment has its own memory, so that reads beyond its end are detected.
-  const size_t fragment_size = 1 + data[1];
-  std::vector<std::unique_ptr<char[]>> memory;
-  ByteView view;
-  for (size_t begin = 0; begin < bytes.size(); begin += fragment_size) {
-    const size_t count = std::min(fragment_size, bytes.size() - begin);
-    memory.emplace_back(new char[count]);
-    bytes.copy(memory.back().get(), count, begin);
-    view.Append(memory.back().get(), count);
-  }
+  const Fragments fragments(bytes, 1 + data[1]);
   const PartitionOptions options = Options(data[0]);
-  auto partition = LoadPartition(0, options, view);
+  auto partition = LoadPartition(0, options, fragments.view());
   if (!partition.ok()) {
-    Check(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()),
-          "the refusal has an expected code");
+    FuzzCheck(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()),
+              "the refusal has an expected code");
     return 0;
   }
   std::string saved;
@@ -64,8 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ByteView again;
   again.Append(saved.data(), saved.size());
   const auto reloaded = LoadPartition(0, options, again);
-  Check(reloaded.ok(), "the saved state can be loaded");
-  Check(Fingerprint(*reloaded) == Fingerprint(*partition), "the states are equal");
+  FuzzCheck(reloaded.ok(), "the saved state can be loaded");
+  FuzzCheck(Fingerprint(*reloaded) == Fingerprint(*partition), "the states are equal");
   // Ends the step. This must terminate in any state.
   for (uint32_t rank = 0; rank < options.logical_workers; ++rank) {
     const uint64_t incarnation = uint64_t{1} << 62;

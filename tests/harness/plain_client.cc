@@ -12,6 +12,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
+#include "grpcpp/generic/generic_stub.h"
 
 namespace pawl {
 namespace {
@@ -237,6 +238,28 @@ absl::StatusOr<std::string> PlainClient::ParameterText() {
       absl::StrAppend(&text, digest.ShortDebugString(), "\n");
   }
   return text;
+}
+
+grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& bytes, bool compressed, std::string* answer) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  if (compressed) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  grpc::CompletionQueue queue;
+  grpc::Slice slice(bytes);
+  auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  grpc::Slice flat;
+  if (status.ok() && answer != nullptr && response.DumpToSingleSlice(&flat).ok())
+    answer->assign(reinterpret_cast<const char*>(flat.begin()), flat.size());
+  return status;
 }
 
 }  // namespace pawl

@@ -87,6 +87,11 @@ class PlainClient {
 
 absl::Status ToAbslStatus(const grpc::Status& status);
 
+// Makes a unary call with arbitrary bytes. Sets `answer`, if given, to the response's bytes.
+grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& bytes, bool compressed = false,
+                           std::string* answer = nullptr);
+
 }  // namespace pawl
 
 #endif  // PAWL_TESTS_HARNESS_PLAIN_CLIENT_H_

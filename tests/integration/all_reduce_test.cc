@@ -1,11 +1,9 @@
 // Jobs with real processes whose workers train the dense part of the model by collectives.
-#include <cstdlib>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 #include "worker/collective/gloo/collective.h"
 #include "worker/process/interrupt.h"
@@ -23,14 +21,9 @@ constexpr uint64_t kSteps = kEpochs * 40;
 // of a death.
 constexpr double kClose = 0.01;
 
-class AllReduceTest : public ClusterTest {
+class AllReduceTest : public TrainingTest {
  protected:
-  void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(WriteClicks({.samples = 4000, .categories = 40, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 2000, .categories = 40, .seed = 2}, eval_).ok());
-  }
+  void SetUp() override { WriteData({.samples = 4000, .categories = 40}, 2000); }
 
   ProcessCluster* StartJob(const std::string& settings, uint32_t workers,
                            uint32_t step_delay_ms = 0, const std::string& mode = "mode: SYNC") {
@@ -63,14 +56,9 @@ class AllReduceTest : public ClusterTest {
   }
 
   nlohmann::json WaitForCompletion(ProcessCluster& cluster) {
-    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
-        << cluster.Describe();
-    const auto metrics = cluster.Metrics();
-    EXPECT_TRUE(metrics.ok()) << metrics.status();
-    if (!metrics.ok()) return nlohmann::json();
-    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
-    EXPECT_EQ((*metrics)["steps"], kSteps);
-    return *metrics;
+    nlohmann::json metrics = CompletedMetrics(cluster, kJobTimeout);
+    EXPECT_EQ(metrics.value("steps", uint64_t{0}), kSteps);
+    return metrics;
   }
   nlohmann::json Train(const std::string& settings, uint32_t workers,
                        const std::string& mode = "mode: SYNC") {
@@ -82,9 +70,6 @@ class AllReduceTest : public ClusterTest {
     const nlohmann::json metrics = Train("dense_path: SERVER", 2);
     return metrics.is_null() ? 0 : metrics["eval"]["auc"].get<double>();
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
 TEST_F(AllReduceTest, LearnsAsThroughTheServers) {

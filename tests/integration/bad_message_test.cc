@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
 
@@ -278,26 +277,6 @@ TEST_F(BadMessageTest, OldEpochIsAnsweredWithTheRouting) {
   RoutingTable routing;
   ASSERT_TRUE(routing.ParseFromString(status.error_details()));
   EXPECT_EQ(routing.SerializeAsString(), client_->routing().SerializeAsString());
-}
-
-// Makes a call with arbitrary bytes.
-grpc::Status CallWithBytes(std::shared_ptr<grpc::Channel> channel, const std::string& method,
-                           const std::string& bytes, bool compressed = false) {
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  if (compressed) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-  grpc::CompletionQueue queue;
-  grpc::Slice slice(bytes);
-  auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  return status;
 }
 
 TEST_F(BadMessageTest, GarbageIsRefusedByEveryMethod) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client_lib/client.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -39,11 +40,7 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   client_options.scheduler = cluster->scheduler_address();
   auto client = Client::Connect(client_options);
   ASSERT_TRUE(client.ok()) << client.status();
-  TableSpec spec;
-  spec.set_name("rows");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(kRowWidth);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = LedgerTable("rows", kRowWidth);
   const auto table = (*client)->CreateTable(spec).get();
   ASSERT_TRUE(table.ok()) << table.status();
   Session& session = (*client)->free_running();

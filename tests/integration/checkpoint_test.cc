@@ -1,7 +1,6 @@
 // Checkpoints of whole clusters, made during training and restored on other clusters.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -13,7 +12,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -24,7 +22,7 @@ constexpr std::chrono::seconds kJobTimeout{90};
 // 2 epochs of 2000 samples in batches of 64.
 constexpr uint64_t kSteps = 64;
 
-class CheckpointTest : public ClusterTest {
+class CheckpointTest : public TrainingTest {
  protected:
   struct Shape {
     uint32_t servers = 2;
@@ -38,15 +36,8 @@ class CheckpointTest : public ClusterTest {
   };
 
   void SetUp() override {
-    const std::string folder =
-        absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
-                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder);
-    train_ = folder + "/train.libsvm";
-    eval_ = folder + "/eval.libsvm";
-    dir_ = folder + "/checkpoints";
-    ASSERT_TRUE(WriteClicks({.samples = 2000, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 200, .seed = 2}, eval_).ok());
+    WriteData({.samples = 2000}, 200);
+    dir_ = folder_ + "/checkpoints";
   }
 
   ProcessClusterOptions Options(const Shape& shape) const {
@@ -130,8 +121,6 @@ class CheckpointTest : public ClusterTest {
     std::fclose(file);
   }
 
-  std::string train_;
-  std::string eval_;
   std::string dir_;
   std::mt19937 random_{std::random_device{}()};
 };

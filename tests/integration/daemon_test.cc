@@ -14,6 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
 #include "tests/harness/generated_data.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/harness/plain_client.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
@@ -33,25 +34,13 @@ ProcessClusterOptions Serving(uint32_t servers) {
 // Calls grpc.health.v1.Health/Check for the whole server with hand-written messages: an empty
 // request, {status} in the response.
 int HealthOf(const std::string& address) {
-  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-  grpc::CompletionQueue queue;
-  grpc::Slice empty("");
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
-                                    grpc::ByteBuffer(&empty, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  std::string answer;
+  const grpc::Status status =
+      CallWithBytes(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()),
+                    "/grpc.health.v1.Health/Check", "", /*compressed=*/false, &answer);
   if (!status.ok()) return -static_cast<int>(status.error_code());
-  grpc::Slice bytes;
-  if (!answer.DumpToSingleSlice(&bytes).ok() || bytes.size() != 2 || bytes.begin()[0] != 0x08)
-    return -100;
-  return bytes.begin()[1];  // 1 is SERVING
+  if (answer.size() != 2 || answer[0] != 0x08) return -100;
+  return answer[1];  // 1 is SERVING
 }
 
 // Calls list_services of grpc.reflection.v1alpha with a hand-written message: field 7 of the
@@ -349,12 +338,7 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     // The log's first record creates a table.
     auto client = PlainClient::Join(cluster->scheduler_address());
     ASSERT_TRUE(client.ok()) << client.status();
-    TableSpec spec;
-    spec.set_name("t");
-    spec.set_kind(SPARSE);
-    spec.set_row_width(1);
-    spec.mutable_initializer()->mutable_constant()->set_value(0);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    const TableSpec spec = LedgerTable("t", 1);
     const auto table = (*client)->CreateTable(spec);
     ASSERT_TRUE(table.ok()) << table.status();
     const std::filesystem::path data = std::filesystem::path(cluster->folder()) / "server-0";
@@ -386,12 +370,7 @@ TEST_F(DaemonTest, FlippedBitInARunningServersLogIsRepaired) {
   ASSERT_NE(cluster, nullptr);
   auto client = PlainClient::Join(cluster->scheduler_address());
   ASSERT_TRUE(client.ok()) << client.status();
-  TableSpec spec;
-  spec.set_name("t");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(1);
-  spec.mutable_initializer()->mutable_constant()->set_value(0);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = LedgerTable("t", 1);
   const auto table = (*client)->CreateTable(spec);
   ASSERT_TRUE(table.ok()) << table.status();
   const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};

@@ -2,18 +2,16 @@
 #ifndef PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
 #define PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
 
-#include <cstdlib>
 #include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
 
 // Trains a small SYNC job twice, once undisturbed, and compares the resulting bits.
-class DisturbedTrainingTest : public ClusterTest {
+class DisturbedTrainingTest : public TrainingTest {
  protected:
   static constexpr std::chrono::seconds kStartTimeout{20};
   static constexpr std::chrono::seconds kRepairTimeout{20};
@@ -30,10 +28,7 @@ class DisturbedTrainingTest : public ClusterTest {
     std::string gradients = "FLOAT32";
   };
 
-  void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    ASSERT_TRUE(WriteClicks({.samples = 2000}, train_).ok());
-  }
+  void SetUp() override { WriteData({.samples = 2000}, 0); }
 
   ProcessCluster* StartTraining(const Cluster& cluster) {
     ProcessClusterOptions options;
@@ -96,8 +91,6 @@ class DisturbedTrainingTest : public ClusterTest {
         kRepairTimeout);
     EXPECT_TRUE(repaired.ok()) << repaired.status();
   }
-
-  std::string train_;
 };
 
 }  // namespace pawl

@@ -1,7 +1,6 @@
 // The checkpoint at a job's end: in every mode, with deaths while it is written, and jobs restored
 // from it.
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -23,7 +21,7 @@ constexpr std::chrono::seconds kJobTimeout{90};
 // One epoch of 1000 samples in batches of 64.
 constexpr uint64_t kSteps = 16;
 
-class EndCheckpointTest : public ClusterTest {
+class EndCheckpointTest : public TrainingTest {
  protected:
   struct Shape {
     uint32_t servers = 2;
@@ -37,15 +35,8 @@ class EndCheckpointTest : public ClusterTest {
   };
 
   void SetUp() override {
-    const std::string folder =
-        absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
-                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder);
-    train_ = folder + "/train.libsvm";
-    eval_ = folder + "/eval.libsvm";
-    dir_ = folder + "/checkpoints";
-    ASSERT_TRUE(WriteClicks({.samples = 1000, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 200, .seed = 2}, eval_).ok());
+    WriteData({.samples = 1000}, 200);
+    dir_ = folder_ + "/checkpoints";
   }
 
   ProcessClusterOptions Options(const Shape& shape) const {
@@ -88,8 +79,6 @@ class EndCheckpointTest : public ClusterTest {
     EXPECT_EQ(store.Newest("ended").value(), name);
   }
 
-  std::string train_;
-  std::string eval_;
   std::string dir_;
 };
 

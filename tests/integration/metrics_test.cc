@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
 
@@ -92,12 +93,7 @@ TEST_F(MetricsTest, RunningClusterServesMetrics) {
   ASSERT_GT(port, 0) << cluster->Log("scheduler");
   auto client = PlainClient::Join(cluster->scheduler_address());
   ASSERT_TRUE(client.ok()) << client.status();
-  TableSpec spec;
-  spec.set_name("t");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(1);
-  spec.mutable_initializer()->mutable_constant()->set_value(0);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = LedgerTable("t", 1);
   const auto table = (*client)->CreateTable(spec);
   ASSERT_TRUE(table.ok()) << table.status();
   const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};

@@ -1,13 +1,10 @@
 // SYNC gives the same bits for any number of servers and worker processes, equal to those of a
 // single-process reference.
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/job/job_file.h"
-#include "tests/harness/generated_data.h"
 #include "tests/harness/reference/reference_trainer.h"
 #include "tests/integration/cluster_test.h"
 
@@ -17,16 +14,11 @@ namespace {
 constexpr std::chrono::seconds kJobTimeout{60};
 constexpr uint32_t kLogicalWorkers = 4;
 
-class SyncDigestTest : public ClusterTest {
+class SyncDigestTest : public TrainingTest {
  protected:
   void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
     // Not a multiple of the batch size, with a last batch too small to give every rank a share.
-    ASSERT_TRUE(
-        WriteClicks({.samples = 1283, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
-    ASSERT_TRUE(
-        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    WriteData({.samples = 1283, .fields = 5, .categories = 60}, 300);
   }
 
   std::string JobText(const std::string& more) const {
@@ -37,10 +29,7 @@ class SyncDigestTest : public ClusterTest {
   }
 
   uint32_t ReferenceDigestOf(const std::string& text) const {
-    auto job = ParseJob(text, "the job");
-    EXPECT_TRUE(job.ok()) << job.status();
-    FillDefaults(*job, 1);
-    const auto result = TrainReference(*job);
+    const auto result = TrainReference(text);
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return 0;
     EXPECT_EQ(result->steps, 22u);
@@ -65,9 +54,6 @@ class SyncDigestTest : public ClusterTest {
     EXPECT_EQ((*metrics)["samples"], 2 * 1283);
     EXPECT_EQ((*metrics)["pushes_late"], 0);
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
 TEST_F(SyncDigestTest, DeepFmWithAdagradIsTheSameOnAnyCluster) {

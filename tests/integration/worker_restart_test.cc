@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -18,11 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/base/testing/eventually.h"
-#include "client_lib/job/job_file.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "nlohmann/json.hpp"
-#include "tests/harness/generated_data.h"
 #include "tests/harness/reference/reference_trainer.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
@@ -42,16 +39,10 @@ bool HasDone(const GetStatusResponse& status, uint64_t steps) {
   return status.steps() >= steps || status.state() == COMPLETED || status.state() == FAILED;
 }
 
-class WorkerRestartTest : public ClusterTest {
+class WorkerRestartTest : public TrainingTest {
  protected:
   void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(
-        WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_)
-            .ok());
-    ASSERT_TRUE(
-        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    WriteData({.samples = kTrainSamples, .fields = 5, .categories = 60}, 300);
   }
 
   std::string JobText(const std::string& consistency, uint64_t epochs = kEpochs,
@@ -65,10 +56,7 @@ class WorkerRestartTest : public ClusterTest {
   }
 
   std::string ReferenceDigestOf(const std::string& text, uint64_t steps = kSteps) const {
-    auto job = ParseJob(text, "the job");
-    EXPECT_TRUE(job.ok()) << job.status();
-    FillDefaults(*job, 1);
-    const auto result = TrainReference(*job);
+    const auto result = TrainReference(text);
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return "";
     EXPECT_EQ(result->steps, steps);
@@ -100,29 +88,16 @@ class WorkerRestartTest : public ClusterTest {
   }
 
   void ExpectCompleted(ProcessCluster& cluster, const std::string& digest) {
-    ASSERT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
-        << cluster.Describe();
-    const auto metrics = cluster.Metrics();
-    ASSERT_TRUE(metrics.ok()) << metrics.status();
-    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
-    EXPECT_EQ((*metrics)["steps"], kSteps);
+    const nlohmann::json metrics = CompletedMetrics(cluster, kJobTimeout);
+    EXPECT_EQ(metrics.value("steps", uint64_t{0}), kSteps);
     if (!digest.empty()) {
-      EXPECT_EQ((*metrics)["digest"], digest);
+      EXPECT_EQ(metrics.value("digest", "none"), digest);
     }
     // Each evaluation once, however often it was reported.
-    std::vector<uint64_t> evaluated;
-    for (const auto& evaluation : (*metrics)["evaluations"]) {
-      evaluated.push_back(evaluation["step"].get<uint64_t>());
+    EXPECT_EQ(EvaluatedSteps(metrics), Multiples(kEvaluationInterval, kSteps));
+    for (const auto& evaluation : metrics.value("evaluations", nlohmann::json::array()))
       EXPECT_EQ(evaluation["samples"], 300);
-    }
-    std::vector<uint64_t> expected;
-    for (uint64_t step = kEvaluationInterval; step <= kSteps; step += kEvaluationInterval)
-      expected.push_back(step);
-    EXPECT_EQ(evaluated, expected);
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
 // Kills both workers in turn, at steps before, at and after evaluations.
@@ -290,7 +265,6 @@ class SupervisedTest : public WorkerRestartTest {
     return 0;
   }
 
-  std::string folder_;
   std::unique_ptr<ChildProcess> run_;
   std::unique_ptr<Scheduler::Stub> stub_;
 };

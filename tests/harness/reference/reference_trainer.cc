@@ -10,6 +10,7 @@
 #include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/job_file.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
@@ -139,6 +140,12 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   }
   result.digest = ReferenceDigest(result.tables, job.partitions());
   return result;
+}
+
+absl::StatusOr<ReferenceResult> TrainReference(const std::string& job_text) {
+  PAWL_ASSIGN_OR_RETURN(Job job, ParseJob(job_text, "the job"));
+  FillDefaults(job, /*workers=*/1);
+  return TrainReference(job);
 }
 
 }  // namespace pawl

@@ -3,6 +3,7 @@
 #define PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_TRAINER_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +28,8 @@ struct ReferenceResult {
 // settings that ReferenceOptimizer does not implement. REQUIRES: the job is valid, with absolute
 // paths and defaults filled in.
 absl::StatusOr<ReferenceResult> TrainReference(const Job& job);
+// The same for the text of a job file.
+absl::StatusOr<ReferenceResult> TrainReference(const std::string& job_text);
 
 }  // namespace pawl
 
