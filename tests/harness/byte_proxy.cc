@@ -132,7 +132,7 @@ class ByteProxy::Loop {
     for (size_t i = 0; i < kDirections; ++i) {
       if (!control_.recount[i]) continue;
       counted_[i] = 0;
-      cut_done_[i] = corrupt_done_[i] = false;
+      reset_done_[i] = corrupt_done_[i] = false;
     }
     for (const auto& [peer, _] : control_.reset) {
       for (Connection& connection : connections_) {
@@ -319,10 +319,11 @@ class ByteProxy::Loop {
         size = std::min<size_t>(size,
                                 std::max<uint64_t>(1, faults.bytes_per_second / kPiecesPerSecond));
       }
-      if (faults.cut_after.has_value() && !cut_done_[direction]) {
-        const uint64_t left = *faults.cut_after - std::min(*faults.cut_after, counted_[direction]);
+      if (faults.reset_after.has_value() && !reset_done_[direction]) {
+        const uint64_t left =
+            *faults.reset_after - std::min(*faults.reset_after, counted_[direction]);
         if (left == 0) {
-          cut_done_[direction] = true;
+          reset_done_[direction] = true;
           return Close(connection, /*reset=*/true);
         }
         size = std::min<size_t>(size, left);
@@ -399,7 +400,7 @@ class ByteProxy::Loop {
   std::list<Connection> connections_;
   // Bytes passed on since the direction's faults were set.
   std::array<uint64_t, kDirections> counted_ = {};
-  std::array<bool, kDirections> cut_done_ = {};
+  std::array<bool, kDirections> reset_done_ = {};
   std::array<bool, kDirections> corrupt_done_ = {};
   MonotonicTime next_ = {};
   std::string buffer_;

@@ -38,7 +38,7 @@ struct LinkFaults {
   bool swallow = false;
   // After this many bytes, counted over all connections from now on, resets the connection that
   // would carry the next one. Happens once.
-  std::optional<uint64_t> cut_after = std::nullopt;
+  std::optional<uint64_t> reset_after = std::nullopt;
   // Flips one bit of this byte, counted in the same way from 0. Happens once.
   std::optional<uint64_t> corrupt_at = std::nullopt;
 };

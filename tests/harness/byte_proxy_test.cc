@@ -214,9 +214,9 @@ TEST_F(ByteProxyTest, DelayedBytesKeepTheirOrder) {
   EXPECT_EQ(peer.Receive(11), "firstsecond");
 }
 
-TEST_F(ByteProxyTest, CutPassesTheGivenBytesThenResets) {
+TEST_F(ByteProxyTest, ConnectionIsResetAfterTheGivenBytes) {
   Peer peer(proxy_->address());
-  proxy_->SetFaults(Direction::kToClient, {.cut_after = 100000});
+  proxy_->SetFaults(Direction::kToClient, {.reset_after = 100000});
   std::thread sender([&] { peer.Send(Text(300000)); });
   const std::string received = peer.Receive(300000);
   EXPECT_LE(received.size(), 100000u);

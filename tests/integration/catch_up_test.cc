@@ -57,10 +57,10 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
     const absl::Status pushed = push(first, kKeysInPush);
     ASSERT_TRUE(pushed.ok()) << pushed;
   }
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   absl::Status pushed;
   std::thread pusher([&] {
-    for (; !over && pushed.ok(); ++pushes) pushed = push(pushes % 100, 1);
+    for (; !stop && pushed.ok(); ++pushes) pushed = push(pushes % 100, 1);
   });
   const absl::Status killed = cluster->Kill("server-1");
   away(*cluster);
@@ -79,7 +79,7 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
         [&](const auto& status) { return status.counters().pushes_applied() > applied; },
         kPatience);
   }
-  over = true;
+  stop = true;
   pusher.join();
   ASSERT_TRUE(killed.ok()) << killed;
   ASSERT_TRUE(restarted.ok()) << restarted;

@@ -99,7 +99,7 @@ class CheckpointTest : public TrainingTest {
     for (const std::string& name : cluster.names()) ASSERT_TRUE(cluster.Kill(name).ok());
   }
 
-  std::vector<std::string> Whole() const {
+  std::vector<std::string> CompleteCheckpoints() const {
     const CheckpointStore store(Env::Real(), dir_);
     std::vector<std::string> names;
     const CheckpointListing listing = store.List("saved").value();
@@ -149,7 +149,7 @@ TEST_F(CheckpointTest, CutIncludesTheWorkersDensePart) {
   ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40, .dense = dense}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
-  for (const std::string& name : Whole())
+  for (const std::string& name : CompleteCheckpoints())
     EXPECT_EQ(std::stoull(name.substr(name.size() - 20)) % 6, 0u) << name;
   cluster = StartCluster(
       Options({.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .dense = dense}));
@@ -184,7 +184,7 @@ TEST_F(CheckpointTest, CheckpointsChangeNoBitsAndTheLastAreRetained) {
   ProcessCluster* const cluster = StartCluster(Options({.checkpoint = "every_steps: 5"}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
-  const std::vector<std::string> names = Whole();
+  const std::vector<std::string> names = CompleteCheckpoints();
   // The newest checkpoint is that of the end.
   ASSERT_EQ(names.size(), 2u);
   EXPECT_EQ(names[0], CheckpointStore::NameOf("saved", kSteps, /*of_end=*/true));
@@ -196,7 +196,7 @@ TEST_F(CheckpointTest, DamagedCheckpointIsRefusedAndItsPredecessorRestored) {
   ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 2);
-  const std::vector<std::string> names = Whole();
+  const std::vector<std::string> names = CompleteCheckpoints();
   ASSERT_EQ(names.size(), 2u);
   const std::string part = absl::StrCat(dir_, "/", names[0], "/p3.part");
   FlipByte(part);
@@ -218,7 +218,7 @@ TEST_F(CheckpointTest, DamagedCheckpointIsRefusedAndItsPredecessorRestored) {
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
   // The damaged checkpoint does not block new ones.
-  for (const std::string& name : Whole()) EXPECT_GT(name, names[1]);
+  for (const std::string& name : CompleteCheckpoints()) EXPECT_GT(name, names[1]);
 }
 
 // server-1 writes 4 of the 8 parts of the third checkpoint.
@@ -238,7 +238,7 @@ TEST_F(CheckpointTest, DeathDuringACheckpointLeavesEarlierOnes) {
     ASSERT_TRUE(cluster->node(victim).WaitUntil(Clock::Real().Now() + kPatience));
     ASSERT_TRUE(cluster->node(victim).KilledBy(SIGKILL)) << cluster->node(victim).HowItEnded();
     for (const std::string& name : cluster->names()) ASSERT_TRUE(cluster->Kill(name).ok());
-    EXPECT_GE(Whole().size(), 2u);
+    EXPECT_GE(CompleteCheckpoints().size(), 2u);
     cluster = StartCluster(Options({.servers = 1, .restore = dir_, .step_delay_ms = 0}));
     ASSERT_NE(cluster, nullptr);
     EXPECT_EQ(DigestOf(*cluster), expected);
@@ -271,7 +271,7 @@ TEST_F(CheckpointTest, BoundedJobContinuesFromARequestedCheckpoint) {
   CheckpointResponse response;
   const grpc::Status status = cluster->scheduler().Checkpoint(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(Whole(),
+  EXPECT_EQ(CompleteCheckpoints(),
             std::vector<std::string>{std::filesystem::path(response.folder()).filename().string()});
   for (const std::string& name : cluster->names()) ASSERT_TRUE(cluster->Kill(name).ok());
   cluster = StartCluster(Options(

@@ -162,23 +162,23 @@ TEST_F(DaemonTest, FinishedJobRestartsOnlyOnRequest) {
 
   const auto program = Runfile("scheduler/pawl-scheduler");
   ASSERT_TRUE(program.ok()) << program.status();
-  const std::string log = absl::StrCat(cluster->folder(), "/anew.log");
-  auto anew = ChildProcess::Start(
-      {"anew",
+  const std::string log = absl::StrCat(cluster->folder(), "/restarted.log");
+  auto restarted = ChildProcess::Start(
+      {"restarted",
        *program,
        {"--listen=127.0.0.1:0", absl::StrCat("--data_dir=", cluster->folder(), "/scheduler"),
         absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--begin_anew"},
        log});
-  ASSERT_TRUE(anew.ok()) << anew.status();
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
   EXPECT_TRUE(Eventually([&] {
-    for (const std::string& line : (*anew)->LogTail(20)) {
+    for (const std::string& line : (*restarted)->LogTail(20)) {
       if (absl::StrContains(line, "listening on")) return true;
     }
-    return (*anew)->HasEnded();
+    return (*restarted)->HasEnded();
   }));
-  EXPECT_FALSE((*anew)->HasEnded()) << (*anew)->HowItEnded();
-  (*anew)->Signal(SIGTERM);
-  EXPECT_TRUE((*anew)->WaitUntil(Clock::Real().Now() + kTimeout));
+  EXPECT_FALSE((*restarted)->HasEnded()) << (*restarted)->HowItEnded();
+  (*restarted)->Signal(SIGTERM);
+  EXPECT_TRUE((*restarted)->WaitUntil(Clock::Real().Now() + kTimeout));
 }
 
 TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOver) {

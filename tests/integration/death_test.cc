@@ -45,7 +45,7 @@ class DeathTest : public ClusterTest {
 
   // Sends `signal` to `victim` during training. All other processes must end with an error, and
   // their logs must contain `name`.
-  void KillAndExpectTheEnd(const std::string& victim, int signal, const std::string& name) {
+  void KillAndExpectFailure(const std::string& victim, int signal, const std::string& name) {
     ProcessCluster* const cluster = StartTraining(TrainFile());
     ASSERT_NE(cluster, nullptr);
     ASSERT_TRUE(
@@ -70,9 +70,9 @@ class DeathTest : public ClusterTest {
   }
 };
 
-TEST_F(DeathTest, KilledServerEndsTheJob) { KillAndExpectTheEnd("server-1", SIGKILL, "server-1"); }
+TEST_F(DeathTest, KilledServerEndsTheJob) { KillAndExpectFailure("server-1", SIGKILL, "server-1"); }
 
-TEST_F(DeathTest, KilledWorkerEndsTheJob) { KillAndExpectTheEnd("worker-0", SIGKILL, "worker-0"); }
+TEST_F(DeathTest, KilledWorkerEndsTheJob) { KillAndExpectFailure("worker-0", SIGKILL, "worker-0"); }
 
 TEST_F(DeathTest, ServersGiveUpAnAbsentScheduler) {
   ProcessCluster* const cluster = StartTraining(TrainFile());
@@ -89,9 +89,9 @@ TEST_F(DeathTest, ServersGiveUpAnAbsentScheduler) {
   }
 }
 
-TEST_F(DeathTest, HungServerEndsTheJob) { KillAndExpectTheEnd("server-0", SIGSTOP, "server-0"); }
+TEST_F(DeathTest, HungServerEndsTheJob) { KillAndExpectFailure("server-0", SIGSTOP, "server-0"); }
 
-TEST_F(DeathTest, HungWorkerEndsTheJob) { KillAndExpectTheEnd("worker-1", SIGSTOP, "worker-1"); }
+TEST_F(DeathTest, HungWorkerEndsTheJob) { KillAndExpectFailure("worker-1", SIGSTOP, "worker-1"); }
 
 TEST_F(DeathTest, ServerThatWakesAfterItsLeaseExits) {
   ProcessCluster* const cluster = StartTraining(TrainFile());

@@ -49,7 +49,7 @@ class DisturbedTrainingTest : public TrainingTest {
     return StartCluster(options);
   }
 
-  std::string DigestAtTheEnd(ProcessCluster& cluster) {
+  std::string FinalDigest(ProcessCluster& cluster) {
     const absl::Status ended = cluster.WaitUntilAllEnded(kJobTimeout);
     EXPECT_TRUE(ended.ok()) << ended;
     const auto metrics = cluster.Metrics();
@@ -65,7 +65,7 @@ class DisturbedTrainingTest : public TrainingTest {
                          const std::function<void(ProcessCluster&)>& disturb) {
     ProcessCluster* const quiet = StartTraining(shape);
     ASSERT_NE(quiet, nullptr);
-    const std::string expected = DigestAtTheEnd(*quiet);
+    const std::string expected = FinalDigest(*quiet);
     ProcessCluster* const disturbed = StartTraining(shape);
     ASSERT_NE(disturbed, nullptr);
     ASSERT_TRUE(
@@ -73,7 +73,7 @@ class DisturbedTrainingTest : public TrainingTest {
             .ok());
     disturb(*disturbed);
     if (HasFatalFailure()) return;
-    EXPECT_EQ(DigestAtTheEnd(*disturbed), expected);
+    EXPECT_EQ(FinalDigest(*disturbed), expected);
   }
 
   // Waits until every partition has two in-sync replicas again after a loss. Some may temporarily

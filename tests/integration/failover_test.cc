@@ -48,7 +48,7 @@ TEST_F(FailoverTest, LeavingServerHandsOverFirst) {
     cluster.node("server-1").Signal(SIGTERM);
     ASSERT_TRUE(cluster.node("server-1").WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
     EXPECT_TRUE(cluster.node("server-1").Succeeded()) << cluster.node("server-1").HowItEnded();
-    EXPECT_EQ(cluster.Log("server-1").find("nobody has taken over"), std::string::npos);
+    EXPECT_EQ(cluster.Log("server-1").find("ending with replicas"), std::string::npos);
   });
 }
 

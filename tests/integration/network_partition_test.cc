@@ -70,7 +70,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
   ASSERT_NE(cluster, nullptr);
 
   Ledger ledger;
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   absl::StatusOr<LedgerSenderSummary> summary = absl::UnknownError("not ended");
   std::thread sender([&] {
     LedgerSenderOptions sending;
@@ -79,15 +79,15 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
     sending.pushes_per_second = 200;
     sending.ballast_bytes = 200'000;
     summary = RunLedgerSender(sending, ledger,
-                              [&] { return over ? NextSequence(ledger, 0) : UINT64_MAX; });
+                              [&] { return stop ? NextSequence(ledger, 0) : UINT64_MAX; });
   });
 
-  const auto pushes_go_on = [&] {
+  const auto expect_pushes = [&] {
     const uint64_t acknowledged = ledger.acknowledged();
     ASSERT_TRUE(Eventually([&] { return ledger.acknowledged() >= acknowledged + 20; }, kTimeout))
         << "pushes are no longer acknowledged";
   };
-  const auto everything_is_there = [&] {
+  const auto wait_until_settled = [&] {
     const auto status = cluster->WaitFor(
         [](const auto& now) {
           uint32_t replicas = 0;
@@ -102,7 +102,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
         },
         kTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
-    pushes_go_on();
+    expect_pushes();
   };
   struct Fault {
     std::string name;
@@ -143,7 +143,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
        },
        [] {}},
   };
-  everything_is_there();
+  wait_until_settled();
   for (const Fault& fault : faults) {
     if (HasFailure()) break;
     SCOPED_TRACE(fault.name);
@@ -153,17 +153,17 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
     std::this_thread::sleep_for(kCut);
     // Cuts between servers and scheduler must not stop pushes for long. (A sender that cannot reach
     // a server is not rescued by others.)
-    if (fault.name.find("test") == std::string::npos) pushes_go_on();
+    if (fault.name.find("test") == std::string::npos) expect_pushes();
     fault.end();
     const MonotonicTime ended = Clock::Real().Now();
-    everything_is_there();
+    wait_until_settled();
     const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {began, Clock::Real().Now()},
                                       Clock::Real().Now());
     std::printf("%-45s pushes paused for %.2f s; recovered %.2f s after the cut\n",
                 fault.name.c_str(), pauses.empty() ? 0.0 : Seconds(pauses.begin()->second),
                 Seconds(Clock::Real().Now() - ended));
   }
-  over = true;
+  stop = true;
   sender.join();
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->failed, 0u);

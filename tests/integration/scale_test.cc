@@ -165,10 +165,10 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncMode) {
   ASSERT_NE(cluster, nullptr);
 
   // Pushes round after round until the scaling is done, each round with a table of its own.
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   uint64_t rounds = 0;
   std::thread pushing([&] {
-    for (; !over || rounds < 2; ++rounds) {
+    for (; !stop || rounds < 2; ++rounds) {
       Ledger ledger;
       std::vector<std::thread> threads;
       const std::string name = absl::StrCat("ledger-", rounds);
@@ -206,7 +206,7 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncMode) {
   });
   Grow(*cluster, /*kills=*/true);
   if (!HasFatalFailure()) Shrink(*cluster, /*kills=*/true);
-  over = true;
+  stop = true;
   pushing.join();
   std::printf("%lu rounds of %lu pushes\n", static_cast<unsigned long>(rounds),
               static_cast<unsigned long>(kWorkers * (kSequences - 1)));

@@ -184,18 +184,18 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(keys_in_call));
 
   Throughput throughput;
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   std::atomic<uint64_t> next{0};
   absl::Status pushed;
-  // Ends when the first push after `over` fails.
+  // Ends when the first push after `stop` fails.
   std::thread pusher([&] {
     if (absl::GetFlag(FLAGS_idle)) {
       pushed = absl::CancelledError("idle");
       return;
     }
     pushed = RunPipeline(calls_in_flight, kLongestRunS, [&](uint32_t slot, Callback done) {
-               if (over) {
-                 done(absl::CancelledError("over"));
+               if (stop) {
+                 done(absl::CancelledError("stopped"));
                  return;
                }
                session.Push({{.table = table,
@@ -285,7 +285,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     return figures;
   };
   absl::StatusOr<nlohmann::ordered_json> figures = measure();
-  over = true;
+  stop = true;
   pusher.join();
   if (figures.ok() && !absl::IsCancelled(pushed)) return pushed;
   return figures;

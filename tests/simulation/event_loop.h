@@ -143,7 +143,7 @@ class MachineClock final : public Clock {
   }
   bool is_suspended() const { return suspended_since_ != MonotonicTime::max(); }
   // Makes leases use Now().
-  void LetLeasesStandStill() { leases_stand_still_ = true; }
+  void StopLeasesWhileSuspended() { leases_stand_still_ = true; }
 
  private:
   const EventLoop& loop_;

@@ -34,7 +34,7 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.kills_senders) kinds_.push_back(&FaultInjector::KillSender);
   if (schedule.drains) kinds_.push_back(&FaultInjector::Drain);
   if (schedule.pauses) kinds_.push_back(&FaultInjector::Pause);
-  if (schedule.partitions_network) kinds_.push_back(&FaultInjector::CutNetwork);
+  if (schedule.partitions_network) kinds_.push_back(&FaultInjector::PartitionNetwork);
   if (schedule.disturbs_network) kinds_.push_back(&FaultInjector::DisturbNetwork);
   if (schedule.loses_disks) kinds_.push_back(&FaultInjector::LoseDisk);
   if (schedule.breaks_disks) kinds_.push_back(&FaultInjector::BreakDisk);
@@ -101,7 +101,7 @@ void FaultInjector::Note(const std::string& what) {
 bool FaultInjector::MayDisturbServer(int server) {
   if (schedule_.durability != MEMORY) return true;
   if (schedule_.replicas < 2 || !disturbed_.empty()) return false;
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!routing.has_value()) return false;
   for (int other = 0; other < cluster_.servers(); ++other) {
     if (cluster_.server(other) == nullptr || !cluster_.server(other)->serving()) return false;
@@ -243,7 +243,7 @@ void FaultInjector::SuspendMachine(const std::shared_ptr<Incarnation>& incarnati
   });
 }
 
-void FaultInjector::CutNetwork() {
+void FaultInjector::PartitionNetwork() {
   const int sites =
       SimulatedCluster::SiteOfServer(cluster_.servers()) + static_cast<int>(senders_.size());
   const int site = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
@@ -252,29 +252,29 @@ void FaultInjector::CutNetwork() {
   const int server = site - SimulatedCluster::SiteOfServer(0);
   // A scheduler that hears no server takes all of them for dead; none has lost data.
   if (is_server && !MayDisturbServer(server)) return;
-  std::vector<std::pair<int, int>> cuts;
+  std::vector<std::pair<int, int>> blocked;
   const uint64_t direction = random_.Below(3);
   const bool from_all = random_.Chance(0.4);
   const int peer = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
   for (int other = 0; other < sites; ++other) {
     if (other == site || (!from_all && other != peer)) continue;
-    if (direction != 1) cuts.emplace_back(site, other);
-    if (direction != 2) cuts.emplace_back(other, site);
+    if (direction != 1) blocked.emplace_back(site, other);
+    if (direction != 2) blocked.emplace_back(other, site);
   }
   Note(absl::StrCat("site ", site, " is cut off from ",
                     from_all ? "all" : absl::StrCat("site ", peer), ", direction ", direction));
-  for (const auto& [from, to] : cuts) network_.SetCut(from, to, true);
+  for (const auto& [from, to] : blocked) network_.SetBlocked(from, to, true);
   if (is_server) disturbed_.insert(server);
   In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000),
-     [this, cuts, site, is_server, server] {
+     [this, blocked, site, is_server, server] {
        loop_.Note(absl::StrCat("site ", site, " is reachable again"));
-       for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
+       for (const auto& [from, to] : blocked) network_.SetBlocked(from, to, false);
        if (is_server) disturbed_.erase(disturbed_.find(server));
      });
 }
 
 bool FaultInjector::IsRedundant() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!routing.has_value() || routing->servers_size() != cluster_.servers()) return false;
   if (schedule_.loses_scheduler_state && !IsAdopted(*routing)) return false;
   for (int server = 0; server < cluster_.servers(); ++server) {
@@ -298,7 +298,7 @@ bool FaultInjector::IsAdopted(const RoutingTable& routing) {
   return true;
 }
 
-bool FaultInjector::AllHaveTheTable() {
+bool FaultInjector::IsTableOnAllServers() {
   for (int server = 0; server < cluster_.servers(); ++server) {
     const std::optional<HeldJob> held = cluster_.server(server)->data_plane().Held();
     if (!held.has_value() || held->tables().empty()) return false;
@@ -340,10 +340,10 @@ void FaultInjector::BreakDisk() {
   const bool full = random_.Chance(0.5);
   Note(absl::StrCat("the disk of server ", broken_disk_, full ? " is full" : " hangs"));
   cluster_.BreakDisk(broken_disk_, full, !full);
-  In(milliseconds(500), milliseconds(random_.Chance(0.5) ? 5000 : 60000), [this] { MendDisk(); });
+  In(milliseconds(500), milliseconds(random_.Chance(0.5) ? 5000 : 60000), [this] { RepairDisk(); });
 }
 
-void FaultInjector::MendDisk() {
+void FaultInjector::RepairDisk() {
   if (broken_disk_ < 0) return;
   loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " works again"));
   cluster_.BreakDisk(std::exchange(broken_disk_, -1), /*full=*/false, /*hangs=*/false);
@@ -354,7 +354,7 @@ void FaultInjector::CopyDisk() {
   if (cluster_.scheduler().is_rebuilding()) return;
   const NetworkFaults& faults = network_.faults();
   if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().incarnation() == nullptr ||
-      network_.AnyCut())
+      network_.AnyBlocked())
     return;
   if (faults.lose_request > 0 || faults.lose_reply > 0 || faults.slow > 0) return;
   const int server = RandomServer();
@@ -364,11 +364,11 @@ void FaultInjector::CopyDisk() {
 }
 
 void FaultInjector::LoseSchedulerState() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!routing.has_value()) return;
   // Before the table exists a server may return without a partition without having lost data. A
   // scheduler that rebuilds its state cannot tell the difference and refuses.
-  has_begun_ |= IsAdopted(*routing) && AllHaveTheTable();
+  has_begun_ |= IsAdopted(*routing) && IsTableOnAllServers();
   if (!has_begun_) return;
   Note("the scheduler is killed, and its state is lost");
   ++state_losses_;
@@ -377,7 +377,7 @@ void FaultInjector::LoseSchedulerState() {
 }
 
 void FaultInjector::LoseSchedulerStateAndServers() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!IsRedundant()) return;
   std::set<int> lost;
   const uint64_t most =

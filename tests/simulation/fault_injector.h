@@ -29,7 +29,7 @@ class FaultInjector {
   // Ends the faults: restarts dead processes, resumes paused ones, and repairs the network.
   void End();
   // Repairs the disk that End left broken.
-  void MendDisk();
+  void RepairDisk();
 
   uint64_t faults() const { return faults_; }
   uint64_t state_losses() const { return state_losses_; }
@@ -46,7 +46,7 @@ class FaultInjector {
   void Pause();
   // Suspends the machine of a server or of the scheduler, with its processes.
   void Suspend();
-  void CutNetwork();
+  void PartitionNetwork();
   void DisturbNetwork();
   void LoseDisk();
   void BreakDisk();
@@ -61,7 +61,7 @@ class FaultInjector {
   // True if all servers have adopted the scheduler's routing.
   bool IsAdopted(const RoutingTable& routing);
   // REQUIRES: IsAdopted.
-  bool AllHaveTheTable();
+  bool IsTableOnAllServers();
   void StartSchedulerIn(MonotonicDuration high);
   void PauseIncarnation(const std::shared_ptr<Incarnation>& incarnation);
   void SuspendMachine(const std::shared_ptr<Incarnation>& incarnation, MachineClock& clock);

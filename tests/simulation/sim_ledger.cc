@@ -31,7 +31,7 @@ bool SimLedger::IsAcknowledged(uint32_t sender, uint64_t number) const {
   return found != sent_.end() && found->second;
 }
 
-std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(
+std::optional<std::pair<uint32_t, uint64_t>> SimLedger::RandomAcknowledgedPush(
     SeededRandom& random) const {
   const uint32_t sender =
       schedule_.ranks() +
@@ -41,7 +41,7 @@ std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(
   return std::pair(sender, number);
 }
 
-void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
+void RankClocks::OnReleasing(uint32_t rank, uint64_t incarnation) {
   Rank& of = ranks_[rank];
   // That incarnation has ended on every server, which ignores the request.
   if (incarnation < of.incarnation) return;
@@ -51,8 +51,8 @@ void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
   of.exempt_below.reset();
 }
 
-void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock,
-                          MonotonicDuration now) {
+void RankClocks::OnTakeover(uint32_t rank, uint64_t incarnation, uint64_t clock,
+                            MonotonicDuration now) {
   Rank& of = ranks_[rank];
   ++takeovers_;
   of.incarnation = std::max(of.incarnation, incarnation);
@@ -71,11 +71,11 @@ void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock,
   EndExemptionIfDue(of, now);
 }
 
-void RankClocks::EndingStep(uint32_t rank, uint64_t step) {
+void RankClocks::OnEndingStep(uint32_t rank, uint64_t step) {
   ranks_[rank].most = std::max(ranks_[rank].most, step + 1);
 }
 
-void RankClocks::EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
+void RankClocks::OnEndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
   Rank& of = ranks_[rank];
   of.least = std::max(of.least, step + 1);
   if (!of.exempt_below.has_value()) return;

@@ -38,7 +38,7 @@ class SimLedger {
   void Acknowledged(uint32_t sender, uint64_t number) { sent_[{sender, number}] = true; }
   bool IsAcknowledged(uint32_t sender, uint64_t number) const;
   // A random acknowledged push of a client.
-  std::optional<std::pair<uint32_t, uint64_t>> SomethingAcknowledged(SeededRandom& random) const;
+  std::optional<std::pair<uint32_t, uint64_t>> RandomAcknowledgedPush(SeededRandom& random) const;
   // By sender and number: true if the push was acknowledged.
   const std::map<std::pair<uint32_t, uint64_t>, bool>& sent() const { return sent_; }
 
@@ -57,13 +57,12 @@ class RankClocks {
   explicit RankClocks(uint32_t ranks) : ranks_(ranks) {}
 
   // The scheduler is about to request the release.
-  void Releasing(uint32_t rank, uint64_t incarnation);
+  void OnReleasing(uint32_t rank, uint64_t incarnation);
   // All servers have confirmed the takeover and reported that the rank has ended `clock` steps.
-  void TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now);
-  // EndingStep: the rank is about to end the step. The next call: all servers have confirmed the
-  // end.
-  void EndingStep(uint32_t rank, uint64_t step);
-  void EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now);
+  void OnTakeover(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now);
+  // The rank is about to end the step; all servers have confirmed its end.
+  void OnEndingStep(uint32_t rank, uint64_t step);
+  void OnEndedStep(uint32_t rank, uint64_t step, MonotonicDuration now);
 
   // The maximum number of steps that the rank may have ended.
   uint64_t most(uint32_t rank) const { return ranks_[rank].most; }

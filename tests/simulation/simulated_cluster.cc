@@ -93,7 +93,7 @@ void SimulatedCluster::StartProcess(int index, int site) {
   server.clock->Resume();
   server.incarnation = std::make_shared<Incarnation>(absl::StrCat("server ", index), site);
   server.draining = false;
-  const std::string address = absl::StrCat("s", index, ":", 7000 + server.lives++);
+  const std::string address = absl::StrCat("s", index, ":", 7000 + server.start_count++);
   server.channel = std::make_unique<SimulatedControlChannel>(network_, loop_, server.incarnation,
                                                              kSchedulerAddress);
   server.peers = std::make_unique<SimulatedTransport>(network_, loop_, server.incarnation);
@@ -135,7 +135,7 @@ void SimulatedCluster::StartProcess(int index, int site) {
                         std::move(request), timeout, std::move(cancelled), std::move(reply));
       });
   if (const absl::Status status = server.node->Start(address); !status.ok())
-    return ServerHasEnded(index, status);
+    return OnServerEnded(index, status);
   TickServer(index, server.incarnation);
 }
 
@@ -154,7 +154,7 @@ void SimulatedCluster::KillServer(int index) {
   server.incarnation->alive = false;
   pushes_delayed_ += server.node->data_plane().pushes_delayed();
   pushes_refused_ += server.node->data_plane().pushes_refused();
-  network_.Bury(server.incarnation);
+  network_.OnDeath(server.incarnation);
   server.node.reset();
   server.peers.reset();
   server.channel.reset();
@@ -191,13 +191,13 @@ bool SimulatedCluster::AnyServerHasRouting() const {
 void SimulatedCluster::TickServer(int index, const std::shared_ptr<Incarnation>& incarnation) {
   loop_.Schedule(kServerTick, incarnation, "server's tick", [this, index, incarnation] {
     if (const std::optional<absl::Status> ended = servers_[index].node->Tick(); ended.has_value()) {
-      return ServerHasEnded(index, *ended);
+      return OnServerEnded(index, *ended);
     }
     TickServer(index, incarnation);
   });
 }
 
-void SimulatedCluster::ServerHasEnded(int index, const absl::Status& how) {
+void SimulatedCluster::OnServerEnded(int index, const absl::Status& how) {
   loop_.Note(absl::StrCat("server ", index, " has ended: ", how.ToString()));
   // Deferred, because the server's own code is on the stack.
   loop_.Schedule(MonotonicDuration::zero(), servers_[index].incarnation, "end of the process",

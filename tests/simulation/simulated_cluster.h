@@ -93,14 +93,14 @@ class SimulatedCluster {
     std::unique_ptr<SimulatedControlChannel> channel;
     std::unique_ptr<SimulatedTransport> peers;
     std::unique_ptr<ServerNode> node;
-    int lives = 0;
+    int start_count = 0;
     bool draining = false;
   };
 
   uint64_t SumOver(uint64_t (DataPlane::*count)() const) const;
   void StartProcess(int index, int site);
   void TickServer(int index, const std::shared_ptr<Incarnation>& incarnation);
-  void ServerHasEnded(int index, const absl::Status& how);
+  void OnServerEnded(int index, const absl::Status& how);
 
   EventLoop& loop_;
   SimulatedNetwork& network_;

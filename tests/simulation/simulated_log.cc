@@ -103,7 +103,7 @@ absl::Status SimulatedLog::CheckRoom(uint64_t) const {
 
 uint64_t SimulatedLog::DurableIndex(uint32_t partition) const {
   const auto state = states_.find(partition);
-  return state == states_.end() || state->second.cuts_queued > 0 ? 0 : state->second.durable;
+  return state == states_.end() || state->second.resets_queued > 0 ? 0 : state->second.durable;
 }
 
 absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) const {
@@ -139,13 +139,13 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint
 
 void SimulatedLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
   auto& stored = static_cast<Stored&>(*snapshot);
-  EnqueueCut({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
+  EnqueueReset({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
 }
 
 absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t partition,
                                                                   uint64_t index) {
   PartitionState& state = states_[partition];
-  if (disk_.full || disk_.hangs || state.cuts_queued > 0)
+  if (disk_.full || disk_.hangs || state.resets_queued > 0)
     return absl::UnavailableError("the disk is busy");
   // The simulation has no thread that could wait for the queue, so it reads from the queue.
   SimulatedDisk::StoredPartition stored;
@@ -172,14 +172,14 @@ void SimulatedLog::ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone
 
 absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
   if (started_ && states_[partition].read_back != index) std::abort();
-  EnqueueCut({Kind::kTruncation, partition, index, ""});
+  EnqueueReset({Kind::kTruncation, partition, index, ""});
   return absl::OkStatus();
 }
 
 void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                                EntriesRead done) {
   ScheduleRead(
-      std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].cuts,
+      std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].resets,
                                   std::move(done), loop_.elapsed() + kDiskTimeout}));
 }
 
@@ -188,7 +188,7 @@ void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
   loop_.Schedule(
       random_.Between(std::chrono::microseconds(50), most), incarnation_, "read", [this, read] {
         const PartitionState& state = states_[read->partition];
-        if (state.cuts != read->cuts)
+        if (state.resets != read->resets)
           return read->done(absl::AbortedError("the log was truncated"));
         if (state.last < read->last)
           return read->done(absl::NotFoundError("the log ends before that index"));
@@ -218,13 +218,14 @@ void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
 void SimulatedLog::Drop(uint32_t partition) {
   if (const auto found = states_.find(partition); found == states_.end() || found->second.last == 0)
     return;
-  EnqueueCut({Kind::kEnd, partition, 0, ""});
+  EnqueueReset({Kind::kEnd, partition, 0, ""});
 }
 
-void SimulatedLog::EnqueueCut(Record record) {
+void SimulatedLog::EnqueueReset(Record record) {
   if (!started_) return;
   PartitionState& state = states_[record.partition];
-  state = {.last = record.index, .cuts_queued = state.cuts_queued + 1, .cuts = state.cuts + 1};
+  state = {
+      .last = record.index, .resets_queued = state.resets_queued + 1, .resets = state.resets + 1};
   Enqueue(std::move(record));
 }
 
@@ -257,7 +258,7 @@ void SimulatedLog::Write(size_t count) {
       stored.entries.push_back(std::move(record.bytes));
       stored.terms.push_back(record.term);
     } else {
-      --state.cuts_queued;
+      --state.resets_queued;
       if (record.kind == Kind::kTruncation && record.index > 0) {
         SimulatedDisk::StoredPartition& stored = disk_.partitions.at(record.partition);
         stored.entries.resize(record.index - stored.snapshot_index);
@@ -269,7 +270,7 @@ void SimulatedLog::Write(size_t count) {
       }
     }
     // Reports nothing about a replica that has been reset since.
-    if (state.cuts_queued > 0) continue;
+    if (state.resets_queued > 0) continue;
     state.durable = record.index;
     durable.insert(record.partition);
   }

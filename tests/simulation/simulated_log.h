@@ -89,9 +89,9 @@ class SimulatedLog final : public NodeLog {
     uint64_t last = 0;
     uint64_t durable = 0;
     // Queued records that reset or truncate the log.
-    uint32_t cuts_queued = 0;
+    uint32_t resets_queued = 0;
     // All resets and truncations ever queued.
-    uint64_t cuts = 0;
+    uint64_t resets = 0;
     // ReadBack has read up to this index, and nothing was added since.
     std::optional<uint64_t> read_back = std::nullopt;
   };
@@ -101,14 +101,14 @@ class SimulatedLog final : public NodeLog {
     uint64_t first = 0;
     uint64_t last = 0;
     size_t max_bytes = 0;
-    uint64_t cuts = 0;
+    uint64_t resets = 0;
     EntriesRead done;
     // The deadline for entries that are not written.
     MonotonicDuration deadline{};
   };
 
   void Enqueue(Record record);
-  void EnqueueCut(Record record);
+  void EnqueueReset(Record record);
   absl::StatusOr<std::unique_ptr<Partition>> Load(uint32_t partition,
                                                   const SimulatedDisk::StoredPartition& stored,
                                                   uint64_t last,

@@ -54,11 +54,11 @@ void SimulatedNetwork::Listen(const std::string& address, std::shared_ptr<Incarn
   listeners_[address] = {std::move(incarnation), std::move(receiver)};
 }
 
-void SimulatedNetwork::SetCut(int from, int to, bool cut) {
-  if (cut) {
-    cuts_.insert({from, to});
+void SimulatedNetwork::SetBlocked(int from, int to, bool blocked) {
+  if (blocked) {
+    blocked_.insert({from, to});
   } else {
-    cuts_.erase({from, to});
+    blocked_.erase({from, to});
   }
 }
 
@@ -118,7 +118,7 @@ void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Incarnation>& f
     return;
   }
   const Listener& listener = found->second;
-  if (IsCut(from->site, listener.incarnation->site)) {
+  if (IsBlocked(from->site, listener.incarnation->site)) {
     if (!is_duplicate) LoseConnection(call);
     return;
   }
@@ -162,7 +162,7 @@ void SimulatedNetwork::Answer(CallId call, const std::shared_ptr<Incarnation>& a
   loop_.Schedule(
       Delay(), nullptr, "answer",
       [this, call, lost, at, from, status = std::move(status), bytes = std::move(bytes)]() mutable {
-        if (lost || IsCut(at->site, from->site)) return LoseConnection(call);
+        if (lost || IsBlocked(at->site, from->site)) return LoseConnection(call);
         if (const auto pending = pending_.find(call); pending != pending_.end())
           pending->second.at = nullptr;
         EndLater(call, MonotonicDuration::zero(), std::move(status), std::move(bytes));
@@ -213,10 +213,10 @@ const std::string* SimulatedNetwork::AddressOf(CallId call) const {
   return found == pending_.end() ? nullptr : &found->second.address;
 }
 
-void SimulatedNetwork::Bury(const std::shared_ptr<Incarnation>& incarnation) {
+void SimulatedNetwork::OnDeath(const std::shared_ptr<Incarnation>& incarnation) {
   for (const auto& [call, pending] : pending_) {
     if (pending.at != incarnation || !pending.from->alive) continue;
-    if (IsCut(incarnation->site, pending.from->site)) continue;
+    if (IsBlocked(incarnation->site, pending.from->site)) continue;
     EndLater(call, Delay(), absl::UnavailableError("connection reset"));
   }
 }

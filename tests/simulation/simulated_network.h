@@ -61,10 +61,10 @@ class SimulatedNetwork {
   void Listen(const std::string& address, std::shared_ptr<Incarnation> incarnation,
               Receiver receiver);
   // Blocks or unblocks messages from one site to the other.
-  void SetCut(int from, int to, bool cut);
-  void HealAll() { cuts_.clear(); }
-  bool AnyCut() const { return !cuts_.empty(); }
-  bool IsCut(int from, int to) const { return cuts_.contains({from, to}); }
+  void SetBlocked(int from, int to, bool blocked);
+  void HealAll() { blocked_.clear(); }
+  bool AnyBlocked() const { return !blocked_.empty(); }
+  bool IsBlocked(int from, int to) const { return blocked_.contains({from, to}); }
 
   // `done` runs later, in an event of the caller's incarnation.
   CallId Call(const std::shared_ptr<Incarnation>& from, const std::string& address,
@@ -77,7 +77,7 @@ class SimulatedNetwork {
   const std::string* AddressOf(CallId call) const;
 
   // Cleans up after an incarnation. REQUIRES: incarnation->alive has just been set to false.
-  void Bury(const std::shared_ptr<Incarnation>& incarnation);
+  void OnDeath(const std::shared_ptr<Incarnation>& incarnation);
 
   // Sees every arriving request and may change it, or answer it and return true. For sabotage.
   using Intercept = std::function<bool(const std::string& rpc, std::string& request,
@@ -116,7 +116,7 @@ class SimulatedNetwork {
   NetworkFaults faults_;
   double late_control_ = 0;
   std::map<std::string, Listener> listeners_;
-  std::set<std::pair<int, int>> cuts_;
+  std::set<std::pair<int, int>> blocked_;
   Intercept intercept_;
   CallId next_ = 0;
   std::map<CallId, Pending> pending_;

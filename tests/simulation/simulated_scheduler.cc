@@ -52,7 +52,7 @@ std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& ran
           ? static_cast<int>(random.Between(uint64_t{0}, uint64_t{2 * kMaxDrift})) - kMaxDrift
           : 0;
   auto clock = std::make_unique<MachineClock>(loop, offset, drift);
-  if (options.leases_stand_still) clock->LetLeasesStandStill();
+  if (options.leases_stand_still) clock->StopLeasesWhileSuspended();
   return clock;
 }
 
@@ -158,10 +158,10 @@ void SimulatedScheduler::StartCoordinator() {
 }
 
 void SimulatedScheduler::Kill() {
-  told_anew_ = true;
+  routing_changed_ = true;
   if (incarnation_ == nullptr) return;
   incarnation_->alive = false;
-  network_.Bury(incarnation_);
+  network_.OnDeath(incarnation_);
   process_.reset();
   incarnation_ = nullptr;
 }
@@ -261,7 +261,7 @@ void SimulatedScheduler::ReceiveInRebuild(const std::string& rpc, const Incoming
 
 void SimulatedScheduler::Tick() {
   loop_.Schedule(kTickInterval, incarnation_, "scheduler's tick", [this] {
-    told_anew_ = true;
+    routing_changed_ = true;
     process_->coordinator->Tick();
     if (failure_.empty() && process_->coordinator->state() == FAILED) {
       if (const auto status = process_->coordinator->GetStatus(GetStatusRequest()); status.ok()) {
@@ -290,7 +290,7 @@ void SimulatedScheduler::BeginSave() {
                    saved_ = std::move(bytes);
                    loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), incarnation,
                                   "save is reported", [this, change] {
-                                    told_anew_ = true;
+                                    routing_changed_ = true;
                                     process_->coordinator->StateIsSaved(change);
                                     BeginSave();
                                   });
@@ -299,7 +299,7 @@ void SimulatedScheduler::BeginSave() {
 
 void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request,
                                  MonotonicDuration timeout, SimulatedNetwork::Reply reply) {
-  told_anew_ = true;
+  routing_changed_ = true;
   if (process_->coordinator == nullptr) return ReceiveInRebuild(rpc, request, std::move(reply));
   Coordinator& coordinator = *process_->coordinator;
   const auto pending = [&]<typename Request, typename Response>(
@@ -330,7 +330,7 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
   std::abort();
 }
 
-std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
+std::optional<RoutingTable> SimulatedScheduler::PublishedRouting() {
   if (process_ == nullptr || process_->coordinator == nullptr) return std::nullopt;
   auto told = std::make_shared<std::optional<RoutingTable>>();
   const Ticket ticket = process_->coordinator->GetRouting(
@@ -341,13 +341,13 @@ std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
   return *told;
 }
 
-uint64_t SimulatedScheduler::ToldEpoch() {
-  if (told_anew_) {
-    told_anew_ = false;
-    const auto routing = ToldRouting();
-    told_epoch_ = routing.has_value() ? routing->epoch() : 0;
+uint64_t SimulatedScheduler::PublishedEpoch() {
+  if (routing_changed_) {
+    routing_changed_ = false;
+    const auto routing = PublishedRouting();
+    published_epoch_ = routing.has_value() ? routing->epoch() : 0;
   }
-  return told_epoch_;
+  return published_epoch_;
 }
 
 }  // namespace pawl

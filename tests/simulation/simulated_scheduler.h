@@ -78,10 +78,10 @@ class SimulatedScheduler {
   // Null if it is dead.
   const std::shared_ptr<Incarnation>& incarnation() const { return incarnation_; }
   // The routing that the scheduler publishes; nullopt while it is dead or has none.
-  std::optional<RoutingTable> ToldRouting();
+  std::optional<RoutingTable> PublishedRouting();
   // The epoch of that routing; 0 without one. Cheap if the scheduler has not changed since the last
   // call.
-  uint64_t ToldEpoch();
+  uint64_t PublishedEpoch();
   // True if the scheduler has no state and collects reports, or is dead without a state.
   bool is_rebuilding() const { return state_is_lost_; }
   uint64_t rebuilds() const { return rebuilds_; }
@@ -123,9 +123,9 @@ class SimulatedScheduler {
   // The saved state.
   std::string saved_;
   std::string failure_;
-  // The published routing may have changed since told_epoch_ was computed.
-  bool told_anew_ = true;
-  uint64_t told_epoch_ = 0;
+  // The published routing may have changed since published_epoch_ was computed.
+  bool routing_changed_ = true;
+  uint64_t published_epoch_ = 0;
 
   bool state_is_lost_ = false;
   std::set<std::string> rebuild_without_;

@@ -81,7 +81,7 @@ void SimulatedSender::CreateTable() {
 void SimulatedSender::Kill() {
   if (incarnation_ == nullptr) return;
   incarnation_->alive = false;
-  world_.network.Bury(incarnation_);
+  world_.network.OnDeath(incarnation_);
   core_->Close();
   core_.reset();
   link_.reset();
@@ -197,8 +197,8 @@ void SimulatedWorker::Begin() {
                             "rank ", ranks_[i], " had ended ", steps_[i],
                             " steps, and starts its next incarnation at step ", (*worker)->step()));
                       }
-                      world_.clocks.TookOver(ranks_[i], core_->registration().incarnation(),
-                                             (*worker)->step(), world_.loop.elapsed());
+                      world_.clocks.OnTakeover(ranks_[i], core_->registration().incarnation(),
+                                               (*worker)->step(), world_.loop.elapsed());
                       Later([this, i, worker = *worker] { Step(i, worker); });
                     });
   }
@@ -277,11 +277,11 @@ void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t ste
     if (!part.empty()) PushCells(*worker, part, [](absl::Status) {});
   }
   doing_[index] = "ending the step";
-  world_.clocks.EndingStep(rank, step);
+  world_.clocks.OnEndingStep(rank, step);
   worker->EndStep({}, InThisIncarnation([this, index, worker, rank, step](absl::Status status) {
                     if (!status.ok()) return Exit(status);
                     world_.ledger.Acknowledged(rank, step);
-                    world_.clocks.EndedStep(rank, step, world_.loop.elapsed());
+                    world_.clocks.OnEndedStep(rank, step, world_.loop.elapsed());
                     steps_[index] = step + 1;
                     Later([this, index, worker] { Step(index, worker); });
                   }));
@@ -313,7 +313,7 @@ void SimulatedClient::Act() {
       world_.ledger.Acknowledged(sender_, number);
     });
   }
-  if (const auto push = world_.ledger.SomethingAcknowledged(world_.random); push.has_value()) {
+  if (const auto push = world_.ledger.RandomAcknowledgedPush(world_.random); push.has_value()) {
     std::vector<Expectation> expectations;
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push->first, push->second)) {
       expectations.push_back({cell, 1, 1, "it was acknowledged before the pull started"});

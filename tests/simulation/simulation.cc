@@ -72,7 +72,7 @@ ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sab
       sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
   options.small_backlogs = schedule.brakes_pushes;
   options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) {
-    clocks.Releasing(rank, incarnation);
+    clocks.OnReleasing(rank, incarnation);
   };
   return options;
 }
@@ -148,7 +148,7 @@ class Simulation {
     for (const auto& sender : senders_) sender->Start();
     injector_->Start();
     const MonotonicDuration end = loop_.elapsed() + schedule_.storm;
-    while (Goes() && loop_.elapsed() < end) Step();
+    while (IsRunning() && loop_.elapsed() < end) Step();
     injector_->End();
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
     RunUntil(
@@ -157,14 +157,14 @@ class Simulation {
                              [](const auto& s) { return s->finished(); });
         },
         limit, "the work is not done");
-    injector_->MendDisk();
+    injector_->RepairDisk();
     RunUntil([this] { return IsSettled(); }, limit, "replicas are missing");
     auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
-    if (Goes()) auditor_->Start();
+    if (IsRunning()) auditor_->Start();
     RunUntil([this] { return auditor_->finished(); }, limit, "the parameters cannot be read");
     // Checked again, because work in flight, such as a rank's release, may have changed them since.
     RunUntil([this] { return IsSettled(); }, limit, "replicas are missing at the end");
-    if (Goes()) CompareReplicas();
+    if (IsRunning()) CompareReplicas();
 
     Outcome outcome;
     outcome.violation = violation_;
@@ -184,7 +184,7 @@ class Simulation {
   }
 
  private:
-  bool Goes() {
+  bool IsRunning() {
     return violation_.empty() && cluster_.scheduler().failure().empty() &&
            !cluster_.scheduler().refused_for_good();
   }
@@ -230,7 +230,7 @@ class Simulation {
     for (int server = 0; server < cluster_.servers(); ++server) {
       all_live &= cluster_.server(server) != nullptr && cluster_.server(server)->serving();
     }
-    const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+    const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
     if (!all_live || !routing.has_value()) {
       unrepaired_since_.reset();
       return;
@@ -243,16 +243,16 @@ class Simulation {
                                     " lacks replicas, and all servers have been alive for ",
                                     kRepairBound.count(), " s"));
     }
-    const bool pushes_go_on = std::any_of(senders_.begin(), senders_.end(),
-                                          [](const auto& sender) { return !sender->finished(); });
-    repairs_ += unrepaired_since_.has_value() && pushes_go_on;
+    const bool expect_pushes = std::any_of(senders_.begin(), senders_.end(),
+                                           [](const auto& sender) { return !sender->finished(); });
+    repairs_ += unrepaired_since_.has_value() && expect_pushes;
     unrepaired_since_.reset();
   }
 
   template <typename Condition>
   void RunUntil(Condition condition, MonotonicDuration limit, const char* otherwise) {
     uint64_t next_look = loop_.events();
-    while (Goes()) {
+    while (IsRunning()) {
       if (loop_.events() >= next_look) {
         if (condition()) return;
         next_look = loop_.events() + kSettledInterval;
@@ -260,7 +260,7 @@ class Simulation {
       if (loop_.elapsed() > limit) {
         std::string where;
         for (const auto& sender : senders_) absl::StrAppend(&where, "\n  ", sender->Progress());
-        if (const auto routing = cluster_.scheduler().ToldRouting(); routing.has_value()) {
+        if (const auto routing = cluster_.scheduler().PublishedRouting(); routing.has_value()) {
           absl::StrAppend(&where, "\n", routing->DebugString());
         }
         return Violation(
@@ -286,10 +286,11 @@ class Simulation {
         Violation(absl::StrCat("server ", server, " went from epoch ", epoch, " back to ", now));
       epoch = now;
     }
-    if (const auto told = cluster_.scheduler().ToldEpoch(); told != 0) {
-      if (told < told_epoch_)
-        Violation(absl::StrCat("the scheduler went from epoch ", told_epoch_, " back to ", told));
-      told_epoch_ = told;
+    if (const auto told = cluster_.scheduler().PublishedEpoch(); told != 0) {
+      if (told < published_epoch_)
+        Violation(
+            absl::StrCat("the scheduler went from epoch ", published_epoch_, " back to ", told));
+      published_epoch_ = told;
     }
     primaries_.assign(schedule_.partitions, -1);
     for (int server = 0; server < cluster_.servers(); ++server) {
@@ -309,7 +310,7 @@ class Simulation {
 
   // True if every partition has all replicas, and they have the primary's state.
   bool IsSettled() {
-    const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+    const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
     if (!routing.has_value()) return false;
     for (int partition = 0; partition < routing->primary_size(); ++partition) {
       const PartitionReplicas& replicas = routing->replicas(partition);
@@ -391,7 +392,7 @@ class Simulation {
 
   std::string violation_;
   std::map<int, std::pair<std::shared_ptr<Incarnation>, uint64_t>> epochs_;
-  uint64_t told_epoch_ = 0;
+  uint64_t published_epoch_ = 0;
   // By partition, the serving server; used only by CheckPrimaries.
   std::vector<int> primaries_;
 };

@@ -134,19 +134,19 @@ class Storm {
     return absl::OkStatus();
   }
 
-  void Rage(StormPlan& plan) {
+  void InjectFaults(StormPlan& plan) {
     const MonotonicTime end = begin_ + options_.duration;
-    while (!hopeless_ && Now() < end) {
+    while (!is_aborted_ && Now() < end) {
       const Fault fault = plan.Next();
       Watch(fault.calm);
-      if (hopeless_ || Now() >= end) break;
+      if (is_aborted_ || Now() >= end) break;
       FaultRecord record;
       record.kind = fault.kind;
       record.text = fault.ToString();
       record.at_s = Seconds(Now() - begin_);
       options_.progress(absl::StrFormat("%7.1f s  %s", record.at_s, record.text));
       TimeSpan span = {Now(), {}};
-      if (const absl::Status status = Inflict(fault, span.from); !status.ok()) {
+      if (const absl::Status status = Inject(fault, span.from); !status.ok()) {
         Violation(absl::StrCat(record.text, ": ", status.message()));
       }
       const bool recovered = Recover(record.text);
@@ -155,7 +155,7 @@ class Storm {
       spans_.push_back(span);
       victims_.push_back(fault.victim);
       report_.faults.push_back(record);
-      hopeless_ = hopeless_ || !recovered;
+      is_aborted_ = is_aborted_ || !recovered;
     }
     report_.duration_s = Seconds(Now() - begin_);
   }
@@ -232,7 +232,7 @@ class Storm {
       Look();
       std::this_thread::sleep_for(std::min<MonotonicDuration>(
           kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
-    } while (!hopeless_ && Now() < until);
+    } while (!is_aborted_ && Now() < until);
   }
 
   void Look() {
@@ -244,7 +244,7 @@ class Storm {
       }
       Violation(absl::StrCat(*name, " exited unexpectedly: ", child.HowItEnded(), ": ",
                              absl::StrJoin(child.LogTail(3), " | ")));
-      hopeless_ = true;
+      is_aborted_ = true;
       name = alive_.erase(name);
     }
     if (alive_.count("scheduler") == 0 || Now() < next_epoch_look_) return;
@@ -260,7 +260,7 @@ class Storm {
     if (status->state() == FAILED || status->state() == STOPPED) {
       Violation(
           absl::StrCat("the job is ", JobState_Name(status->state()), ": ", status->failure()));
-      hopeless_ = true;
+      is_aborted_ = true;
     }
   }
 
@@ -277,7 +277,7 @@ class Storm {
   }
 
   // Injects the fault and ends it. Sets `from` to its start.
-  absl::Status Inflict(const Fault& fault, MonotonicTime& from) {
+  absl::Status Inject(const Fault& fault, MonotonicTime& from) {
     switch (fault.kind) {
       case FaultKind::kServerKill:
       case FaultKind::kSchedulerKill:
@@ -331,7 +331,7 @@ class Storm {
       case FaultKind::kLinkDelay:
         return Disturb(fault, {.delay = fault.delay}, /*both=*/false);
       case FaultKind::kLinkReset:
-        return Disturb(fault, {.cut_after = fault.bytes}, /*both=*/false);
+        return Disturb(fault, {.reset_after = fault.bytes}, /*both=*/false);
       case FaultKind::kLinkSilence:
         return Disturb(fault, {.hold = true}, /*both=*/false);
       case FaultKind::kLinkPartition:
@@ -357,7 +357,7 @@ class Storm {
         fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
     ChildProcess& child = cluster_->node(fault.victim);
     const MonotonicTime limit = Now() + kFailpointLimit;
-    while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
+    while (!child.HasEnded() && Now() < limit && !is_aborted_) Watch(kWatchInterval);
     if (!child.HasEnded())
       options_.progress(
           absl::StrCat("           ", fault.failpoint, " was not passed often enough"));
@@ -382,7 +382,7 @@ class Storm {
     PAWL_RETURN_IF_ERROR(cluster_->AddProcess(name, "tests/chaos/sender/ledger-sender", arguments));
     ChildProcess& child = cluster_->node(name);
     const MonotonicTime limit = Now() + kCrashInPushLimit;
-    while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
+    while (!child.HasEnded() && Now() < limit && !is_aborted_) Watch(kWatchInterval);
     if (!child.HasEnded()) {
       PAWL_RETURN_IF_ERROR(cluster_->Kill(name));
       return absl::DeadlineExceededError(absl::StrCat(name, " does not reach push ", fault.push));
@@ -441,7 +441,7 @@ class Storm {
   bool Recover(const std::string& fault) {
     const MonotonicTime since = Now();
     std::string missing;
-    while (!hopeless_ && !(missing = Missing(since)).empty()) {
+    while (!is_aborted_ && !(missing = Missing(since)).empty()) {
       if (Now() > since + options_.max_recovery) {
         Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault,
                                   Seconds(options_.max_recovery), missing));
@@ -449,7 +449,7 @@ class Storm {
       }
       Watch(kWatchInterval);
     }
-    return !hopeless_;
+    return !is_aborted_;
   }
 
   void EndSenders() {
@@ -470,14 +470,14 @@ class Storm {
     std::error_code error;
     std::filesystem::rename(path + ".new", path, error);
     end_of_sending_ = Now();
-    const MonotonicTime deadline = Now() + (hopeless_ ? std::chrono::seconds(2) : kSendersEnd);
+    const MonotonicTime deadline = Now() + (is_aborted_ ? std::chrono::seconds(2) : kSendersEnd);
     for (const std::string& sender : senders_) {
       alive_.erase(sender);
       ChildProcess& child = cluster_->node(sender);
       if (!child.WaitUntil(deadline)) {
         Violation(absl::StrCat(sender, " does not end"));
         (void)cluster_->Kill(sender);
-      } else if (!child.Succeeded() && !hopeless_) {
+      } else if (!child.Succeeded() && !is_aborted_) {
         Violation(absl::StrCat(sender, " ", child.HowItEnded(), ": ",
                                absl::StrJoin(child.LogTail(3), " | ")));
       }
@@ -521,8 +521,8 @@ class Storm {
     LedgerDigest digest(table.id(), options_.partitions);
     PAWL_ASSIGN_OR_RETURN(const LedgerVerdict verdict,
                           CheckLedger(ledger, scope,
-                                      digest.Noting(ReadThrough(client->free_running(), table,
-                                                                options_.partitions))));
+                                      digest.Recording(ReadThrough(client->free_running(), table,
+                                                                   options_.partitions))));
     report_.rows_applied = verdict.applied;
     report_.rows_lost = verdict.lost;
     report_.rows_doubled = verdict.doubled;
@@ -636,7 +636,7 @@ class Storm {
   MonotonicTime end_of_sending_ = {};
   MonotonicTime next_epoch_look_ = {};
   // The job has ended early, or a process has died without a fault.
-  bool hopeless_ = false;
+  bool is_aborted_ = false;
 };
 
 }  // namespace
@@ -686,7 +686,7 @@ absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* f
   Storm storm(options);
   PAWL_RETURN_IF_ERROR(storm.Start());
   if (folder != nullptr) *folder = storm.folder();
-  storm.Rage(plan);
+  storm.InjectFaults(plan);
   storm.Verify();
   return storm.report();
 }

@@ -240,7 +240,7 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
   return verdict;
 }
 
-LedgerReader LedgerDigest::Noting(LedgerReader reader) {
+LedgerReader LedgerDigest::Recording(LedgerReader reader) {
   return [this, reader = std::move(reader)](uint32_t worker, uint64_t sequence, uint32_t partition,
                                             absl::Span<float> row) -> absl::Status {
     if (absl::Status status = reader(worker, sequence, partition, row); !status.ok()) return status;

@@ -140,14 +140,14 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
                                           const LedgerReader& reader);
 
 // Computes the digest that the servers must report for the ledger's table (PartitionDigest in
-// proto/server_control.proto) from the rows that a check reads through Noting. Not thread-safe.
+// proto/server_control.proto) from the rows that a check reads through Recording. Not thread-safe.
 class LedgerDigest {
  public:
   LedgerDigest(uint32_t table, uint32_t partitions) : table_(table), partitions_(partitions) {}
 
   // Wraps `reader` and records the rows that it returns. Read every row once. REQUIRES: this object
   // outlives the result.
-  LedgerReader Noting(LedgerReader reader);
+  LedgerReader Recording(LedgerReader reader);
 
   struct Record {
     uint32_t crc32c = 0;

@@ -254,7 +254,7 @@ TEST(LedgerTest, NoteFileSurvivesATruncatedLastLine) {
 }
 
 TEST(LedgerTest, SecondIncarnationContinuesTheNoteFile) {
-  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/lives";
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/two-incarnations";
   SimulatedClock clock;
   {
     Ledger first(clock);
@@ -302,7 +302,7 @@ TEST(LedgerTest, DigestCoversRowsInKeyOrder) {
   ledger.Sent(0, 1);
   LedgerDigest digest(1, 2);
   const auto reader =
-      digest.Noting([](uint32_t, uint64_t sequence, uint32_t partition, absl::Span<float> row) {
+      digest.Recording([](uint32_t, uint64_t sequence, uint32_t partition, absl::Span<float> row) {
         for (float& element : row) element = partition == 1 && sequence < 2 ? 1.0f : 0.0f;
         return absl::OkStatus();
       });

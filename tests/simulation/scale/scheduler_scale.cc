@@ -82,7 +82,7 @@ class Measurement {
   absl::StatusOr<nlohmann::ordered_json> Run() {
     PAWL_RETURN_IF_ERROR(Begin());
     RegisterAll();
-    TellFirstRouting();
+    PublishFirstRouting();
     TimeHeartbeats();
     PAWL_RETURN_IF_ERROR(Lose("one_server", {options_.servers / 2}));
     std::vector<uint32_t> rack;
@@ -185,7 +185,7 @@ class Measurement {
     figures_["first_routing_and_save_ms"] = save.Milliseconds();
   }
 
-  void TellFirstRouting() {
+  void PublishFirstRouting() {
     const Stopwatch all;
     for (size_t i = 0; i < nodes_.size(); ++i) Ask(i);
     figures_["first_routing_to_all_ms"] = all.Milliseconds();
@@ -362,7 +362,7 @@ class Measurement {
     figures_["status_ms"] = status.Milliseconds();
   }
 
-  bool IsWhole() const {
+  bool IsComplete() const {
     for (int p = 0; p < table_.primary_size(); ++p) {
       if (table_.primary(p) == UINT32_MAX) return false;
       if (static_cast<uint32_t>(table_.replicas(p).backups_size()) + 1 < options_.replicas)
@@ -394,7 +394,7 @@ class Measurement {
     while (true) {
       PassOneTick();
       PAWL_RETURN_IF_ERROR(error_);
-      if (!whole.has_value() && IsWhole()) whole = ticks_;
+      if (!whole.has_value() && IsComplete()) whole = ticks_;
       if (whole.has_value() && coordinator_->GetStatus(GetStatusRequest())->moves().at_rest())
         break;
       if (static_cast<int64_t>(ticks_ - began) > kPatience / kTickInterval) {
