@@ -35,7 +35,7 @@ NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds
 TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "docker", "echo", "export", "grep", "install", "kill", "kubectl", "ls",
          "mkdir", "sbatch", "sleep", "srun", "systemctl", "systemd-sysusers", "tail", "tar", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
-BAZEL_FLAGS = {"config"}
+BAZEL_FLAGS = {"config", "test_env", "test_filter"}
 # A program where it is called: from the project's folder, from one two below it, or in a bundle wherever that is unpacked.
 PROGRAM_PATH = re.compile(r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+")
 # What may have the names that documents use.

@@ -1,4 +1,4 @@
-// That what users run has no failpoint that could be armed, and what tests run has.
+// Production programs have no failpoint that could be armed; test programs have.
 #include <signal.h>
 
 #include <chrono>
@@ -41,7 +41,7 @@ bool ReadsFailpoints(const std::string& program) {
   return absl::StrContains(bytes, "PAWL_FAILPOINTS");
 }
 
-TEST(FailpointBinaryTest, AProgramForTestsObeysTheEnvironment) {
+TEST(FailpointBinaryTest, TestProgramObeysTheEnvironment) {
   const auto killed = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=crash");
   EXPECT_TRUE(killed->KilledBy(SIGKILL)) << killed->HowItEnded();
   const auto failed = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=error");
@@ -51,13 +51,13 @@ TEST(FailpointBinaryTest, AProgramForTestsObeysTheEnvironment) {
   EXPECT_EQ(wrong->HowItEnded(), "exited with code 2");
 }
 
-TEST(FailpointBinaryTest, AProgramForUsersDoesNotObeyIt) {
+TEST(FailpointBinaryTest, ProductionProgramIgnoresTheEnvironment) {
   const auto passed = RunProgram("tests/chaos/failpoint_probe", "probe.here=crash");
   EXPECT_TRUE(passed->Succeeded()) << passed->HowItEnded();
   EXPECT_EQ(passed->LogTail(1), std::vector<std::string>{"passed"});
 }
 
-TEST(FailpointBinaryTest, TheDaemonsThatUsersRunDoNotKnowTheVariable) {
+TEST(FailpointBinaryTest, ProductionDaemonsLackTheVariable) {
   EXPECT_FALSE(ReadsFailpoints("server/pawl-server"));
   EXPECT_FALSE(ReadsFailpoints("scheduler/pawl-scheduler"));
   EXPECT_TRUE(ReadsFailpoints("tests/chaos/pawl-server-with-failpoints"));

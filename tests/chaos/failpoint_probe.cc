@@ -1,5 +1,5 @@
-// A program with one failpoint, for failpoint_binary_test: linked once as production is and once as
-// tests are.
+// A program with one failpoint for failpoint_binary_test, linked once as in production and once as
+// in tests.
 #include <cstdio>
 
 #include "client_lib/base/failpoint.h"

@@ -1,11 +1,7 @@
-// Block files: the first byte chooses whether the checksums are made right, the rest is the file.
-// What is accepted is written as the same bytes.
-#include <algorithm>
+// Block files. The first byte selects whether checksums are corrected; the rest is the file. An
+// accepted file must serialize to the same bytes.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,19 +10,14 @@
 #include "client_lib/base/little_endian.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "server/storage/block_file.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
 
 constexpr char kPath[] = "/file";
 
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
-
-// What the file says it is, right or wrong.
+// The identity that the file claims, right or wrong.
 BlockFileId IdIn(const std::string& bytes) {
   const char* in = bytes.data() + 12;
   BlockFileId id;
@@ -39,8 +30,8 @@ BlockFileId IdIn(const std::string& bytes) {
   return id;
 }
 
-// Puts checksums in, as far as the bytes go; a block longer than what is left becomes the footer's
-// place.
+// Inserts checksums as far as the bytes reach. A block longer than the remaining bytes is taken as
+// the footer.
 void Seal(std::string& bytes) {
   char* const begin = bytes.data();
   const uint32_t id_crc = Crc32c(0, begin, kBlockFileHeaderBytes - 4);
@@ -81,15 +72,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     payload.append(block->data(), block->size());
   }
   if (!status.ok()) {
-    Check(absl::IsDataLoss(status) && absl::StrContains(status.message(), "/file") &&
-              absl::StrContains(status.message(), "offset"),
-          "a refusal with file and offset");
+    FuzzCheck(absl::IsDataLoss(status) && absl::StrContains(status.message(), "/file") &&
+                  absl::StrContains(status.message(), "offset"),
+              "the refusal names file and offset");
     return 0;
   }
   const auto writer = BlockFileWriter::Create(env, "/again", id);
-  Check(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(),
-        "it can be written");
-  Check(env.Contents("/again") == bytes, "the same bytes again");
+  FuzzCheck(writer.ok() && (*writer)->Append(payload).ok() && (*writer)->Finish().ok(),
+            "the blocks can be written");
+  FuzzCheck(env.Contents("/again") == bytes, "the bytes are equal");
   return 0;
 }
 

@@ -1,8 +1,6 @@
-// Manifests of checkpoints: the first byte chooses whether length and checksum are made right, the
-// rest is the file.
+// Checkpoint manifests. The first byte selects whether length and checksum are corrected; the rest
+// is the file.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,15 +11,10 @@
 #include "client_lib/base/testing/fault_env.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
-
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
 
 void Seal(std::string& bytes) {
   constexpr size_t kHeaderBytes = 16;
@@ -42,27 +35,27 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FaultEnv env(1);
   const std::string name = CheckpointStore::NameOf("job", 9);
   const std::string folder = absl::StrCat("/checkpoints/", name);
-  Check(env.MakeFolder("/checkpoints").ok() && env.MakeFolder(folder).ok(), "folders");
+  FuzzCheck(env.MakeFolder("/checkpoints").ok() && env.MakeFolder(folder).ok(), "folders");
   env.SetContents(absl::StrCat(folder, "/MANIFEST"), bytes);
   CheckpointStore store(env, "/checkpoints");
   const auto manifest = store.ReadManifest(name);
   const auto listing = store.List("");
-  Check(listing.ok() && listing->complete.size() + listing->damaged.size() == 1,
-        "it is complete or damaged");
-  Check(listing->complete.size() == (manifest.ok() ? 1u : 0u), "and both say the same");
+  FuzzCheck(listing.ok() && listing->complete.size() + listing->damaged.size() == 1,
+            "the checkpoint is complete or damaged");
+  FuzzCheck(listing->complete.size() == (manifest.ok() ? 1u : 0u), "listing and manifest agree");
   if (!manifest.ok()) {
-    Check(absl::IsDataLoss(manifest.status()) &&
-              absl::StrContains(manifest.status().message(), "/MANIFEST") &&
-              absl::StrContains(manifest.status().message(), "offset"),
-          "a refusal with file and offset");
+    FuzzCheck(absl::IsDataLoss(manifest.status()) &&
+                  absl::StrContains(manifest.status().message(), "/MANIFEST") &&
+                  absl::StrContains(manifest.status().message(), "offset"),
+              "the refusal names file and offset");
     return 0;
   }
-  Check(manifest->job_name() == "job" && manifest->step() == 9 && manifest->parts_size() > 0,
-        "it is what its folder says");
-  // None of its parts is there.
+  FuzzCheck(manifest->job_name() == "job" && manifest->step() == 9 && manifest->parts_size() > 0,
+            "the manifest matches its folder");
+  // All parts are missing.
   const absl::Status verified = store.Verify(name);
-  Check(absl::IsDataLoss(verified), "parts that are missing are noticed");
-  Check(!store.OpenPart(*manifest, 0).ok(), "a part that is missing is not opened");
+  FuzzCheck(absl::IsDataLoss(verified), "missing parts are detected");
+  FuzzCheck(!store.OpenPart(*manifest, 0).ok(), "a missing part is not opened");
   return 0;
 }
 

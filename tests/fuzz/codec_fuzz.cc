@@ -1,23 +1,14 @@
-// The data plane's messages: the first two bytes choose the decoder and where the message is cut
-// into fragments, the rest is the message. What the decoder accepts protobuf must read the same
-// way; what it refuses protobuf refuses too, or it is beyond a limit of the codec's own.
+// Messages of the data plane. The first two bytes select the decoder and the fragment size; the
+// rest is the message. Protobuf must read an accepted message in the same way. A refused message
+// must be refused by protobuf too, or exceed a limit of the codec.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "client_lib/rpc/codec.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
-
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
 
 std::string Flat(const ByteView& view) {
   std::string bytes(view.size(), '\0');
@@ -68,19 +59,19 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
   Message expected;
   const bool parsed = expected.ParseFromString(bytes);
   if (!view.ok()) {
-    Check(view.status().code() == absl::StatusCode::kInvalidArgument,
-          "refused as INVALID_ARGUMENT");
-    Check(!parsed || view.status().message().find("twice") != absl::string_view::npos ||
-              view.status().message().find("limit") != absl::string_view::npos,
-          "refused for a reason");
+    FuzzCheck(view.status().code() == absl::StatusCode::kInvalidArgument,
+              "refused as INVALID_ARGUMENT");
+    FuzzCheck(!parsed || view.status().message().find("twice") != absl::string_view::npos ||
+                  view.status().message().find("limit") != absl::string_view::npos,
+              "refused for a reason");
     return;
   }
-  Check(parsed, "protobuf reads it too");
+  FuzzCheck(parsed, "protobuf accepts it");
   EnsureHeader(expected);
   expected.DiscardUnknownFields();
   Message actual = ToProto(*view);
   actual.DiscardUnknownFields();
-  Check(actual.SerializeAsString() == expected.SerializeAsString(), "the same fields");
+  FuzzCheck(actual.SerializeAsString() == expected.SerializeAsString(), "fields are equal");
 }
 
 }  // namespace
@@ -88,30 +79,21 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  // Each fragment has memory of its own, so that reading beyond its end is found.
-  const size_t fragment_size = 1 + data[1];
-  std::vector<std::unique_ptr<char[]>> memory;
-  ByteView message;
-  for (size_t begin = 0; begin < bytes.size(); begin += fragment_size) {
-    const size_t count = std::min(fragment_size, bytes.size() - begin);
-    memory.emplace_back(new char[count]);
-    bytes.copy(memory.back().get(), count, begin);
-    message.Append(memory.back().get(), count);
-  }
+  const Fragments fragments(bytes, 1 + data[1]);
   switch (data[0] % 4) {
     case 0:
-      Compare<PushRequest>(bytes, DecodePushRequest(message));
+      Compare<PushRequest>(bytes, DecodePushRequest(fragments.view()));
       break;
     case 1:
-      Compare<PullRequest>(bytes, DecodePullRequest(message));
+      Compare<PullRequest>(bytes, DecodePullRequest(fragments.view()));
       break;
     case 2:
-      Compare<PullResponse>(bytes, DecodePullResponse(message));
+      Compare<PullResponse>(bytes, DecodePullResponse(fragments.view()));
       break;
     case 3: {
       EndStepRequest expected, actual;
-      Check(DecodeSmall(message, actual).ok() == expected.ParseFromString(bytes),
-            "as protobuf reads it");
+      FuzzCheck(DecodeSmall(fragments.view(), actual).ok() == expected.ParseFromString(bytes),
+                "equal to protobuf's result");
       break;
     }
   }

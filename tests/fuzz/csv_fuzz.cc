@@ -1,5 +1,5 @@
-// A column spec as protobuf text, a line "---", and a CSV file read by it.
-// Without such a line all is the file, read by a spec with every kind of column.
+// A column spec as protobuf text, a line "---", and a CSV file for that spec. Without such a line
+// the whole input is the file, read with a spec that has every kind of column.
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
@@ -43,7 +43,7 @@ void ReadBoth(const CsvSpec& spec, absl::string_view text) {
   const absl::Status status = ReadCsv(*InPieces(text, size_t{1} << 16), "input", spec, &store);
   CheckReaderResult(status, store);
   FuzzCheck(ReadCsv(*InPieces(text, 3), "input", spec, &store_in_pieces) == status,
-            "the same status in pieces");
+            "reading in pieces gives the same status");
   CheckSame(store, store_in_pieces);
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
 namespace pawl {
 namespace {
@@ -25,12 +23,6 @@ bool AllFinite(const std::vector<float>& numbers) {
 }
 
 }  // namespace
-
-void FuzzCheck(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
 
 void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
   if (!status.ok()) {
@@ -57,7 +49,7 @@ void CheckReaderResult(const absl::Status& status, const SampleStore& store) {
     FuzzCheck(store.entries.size() == samples * shape.field_count, "entries of each sample");
   } else {
     FuzzCheck(store.sample_begin.size() == samples + 1 && store.sample_begin[0] == 0,
-              "beginnings of the samples");
+              "starts of the samples");
     FuzzCheck(std::is_sorted(store.sample_begin.begin(), store.sample_begin.end()),
               "order of the samples");
     FuzzCheck(store.sample_begin.back() == store.entries.size(), "end of the samples");
@@ -69,7 +61,7 @@ void CheckSame(const SampleStore& a, const SampleStore& b) {
   FuzzCheck(a.labels == b.labels && a.numerics == b.numerics && a.pixels == b.pixels &&
                 a.entries == b.entries && a.sample_begin == b.sample_begin &&
                 a.weights == b.weights && a.keys() == b.keys(),
-            "the same samples");
+            "samples are equal");
 }
 
 std::unique_ptr<ByteSource> InPieces(absl::string_view bytes, size_t piece) {

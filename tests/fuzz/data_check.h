@@ -1,4 +1,4 @@
-// What must hold of every reader's result, whatever it was fed.
+// Properties that every reader's result must have for any input.
 #ifndef PAWL_TESTS_FUZZ_DATA_CHECK_H_
 #define PAWL_TESTS_FUZZ_DATA_CHECK_H_
 
@@ -8,26 +8,23 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "tests/fuzz/fuzz_check.h"
 #include "worker/data/readers/byte_source.h"
 #include "worker/data/sample_store.h"
 
 namespace pawl {
 
-// Small enough that an input of libFuzzer's size reaches it.
+// Small enough for libFuzzer's inputs to reach it.
 inline constexpr uint64_t kFuzzMaxBytes = 1 << 18;
 
-// Aborts the process if `condition` is false.
-void FuzzCheck(bool condition, const char* what);
-
-// A refusal must be INVALID_ARGUMENT or RESOURCE_EXHAUSTED, with a message of
-// decent length and without control characters; a success must leave what
-// sample_store.h promises.
+// A refusal must be INVALID_ARGUMENT or RESOURCE_EXHAUSTED with a message of bounded length without
+// control characters. A success must keep the promises of sample_store.h.
 void CheckReaderResult(const absl::Status& status, const SampleStore& store);
 
-// The same samples in both.
+// Checks that both hold the same samples.
 void CheckSame(const SampleStore& a, const SampleStore& b);
 
-// Gives `piece` bytes at a time. REQUIRES: piece > 0.
+// Returns `piece` bytes at a time. REQUIRES: piece > 0.
 std::unique_ptr<ByteSource> InPieces(absl::string_view bytes, size_t piece);
 
 }  // namespace pawl

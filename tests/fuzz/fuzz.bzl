@@ -36,7 +36,7 @@ def pawl_fuzz_test(name, srcs, deps = [], tags = ["tsan"]):
         deps = [":" + name + "_fuzz_target"],
     )
 
-    # Only clang has libFuzzer, so this is not built by //... .
+    # Only clang has libFuzzer, so //... does not build this.
     native.cc_binary(
         name = name + "_fuzzer",
         testonly = True,

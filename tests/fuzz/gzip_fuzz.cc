@@ -1,4 +1,4 @@
-// A gzip file: what it expands to does not depend on the pieces in which it is read and given.
+// Gzip files. The output must not depend on the sizes of reads and writes.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// Appends what `source` gives to *out, at most kFuzzMaxBytes.
+// Appends the output of `source` to *out, at most kFuzzMaxBytes.
 absl::Status Expand(absl::string_view compressed, size_t compressed_piece, size_t piece,
                     std::string* out) {
   GzipSource source(InPieces(compressed, compressed_piece), "input");
@@ -34,9 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Status status = Expand(compressed, size_t{1} << 16, size_t{1} << 16, &whole);
   FuzzCheck(status.ok() || absl::IsInvalidArgument(status), "code of the refusal");
   const absl::Status status_in_pieces = Expand(compressed, 3, 777, &pieces);
-  FuzzCheck(status.code() == status_in_pieces.code(), "the same code in pieces");
-  // Bytes before an error may come or not.
-  if (status.ok()) FuzzCheck(whole == pieces, "the same bytes in pieces");
+  FuzzCheck(status.code() == status_in_pieces.code(), "reading in pieces gives the same code");
+  // Bytes before an error may be delivered or not.
+  if (status.ok()) FuzzCheck(whole == pieces, "reading in pieces gives the same bytes");
   return 0;
 }
 

@@ -1,4 +1,5 @@
-// Two IDX files: the first two bytes are the length of the images (big-endian), the labels follow.
+// Two IDX files. The first two bytes are the length of the images (big-endian); the labels follow
+// the images.
 #include <algorithm>
 #include <cstdint>
 
@@ -19,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckReaderResult(status, store);
   FuzzCheck(ReadIdx(*InPieces(images, 3), "images", *InPieces(labels, 3), "labels",
                     &store_in_pieces) == status,
-            "the same status in pieces");
+            "reading in pieces gives the same status");
   CheckSame(store, store_in_pieces);
   return 0;
 }

@@ -1,4 +1,4 @@
-// LIBSVM text: the first byte chooses the number of fields, the rest is the file.
+// LIBSVM text. The first byte selects the number of fields; the rest is the file.
 #include <cstdint>
 
 #include "tests/fuzz/data_check.h"
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Status status = ReadLibsvm(*InPieces(text, size_t{1} << 16), "input", fields, &store);
   CheckReaderResult(status, store);
   FuzzCheck(ReadLibsvm(*InPieces(text, 3), "input", fields, &store_in_pieces) == status,
-            "the same status in pieces");
+            "reading in pieces gives the same status");
   CheckSame(store, store_in_pieces);
   return 0;
 }

@@ -1,7 +1,6 @@
-// The write-ahead log: the first byte chooses whether the checksums are made right, the rest is the
-// only segment. What is accepted is read the same again, also after the server has gone on writing;
-// what is refused is left as it was.
-#include <algorithm>
+// The write-ahead log. The first byte selects whether checksums are corrected; the rest is the only
+// segment. An accepted log must read the same again, also after the server has written more. A
+// refused log must be left unchanged.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +19,7 @@
 #include "server/storage/wal/log_format.h"
 #include "server/storage/wal/log_reader.h"
 #include "server/storage/wal/log_writer.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
@@ -27,13 +27,7 @@ namespace {
 constexpr uint64_t kJobId = 77;
 constexpr char kSegment[] = "/data/log/0000000001.log";
 
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
-
-// Makes a segment 1 of job 77 of any bytes, as far as they go: magics and checksums are put in.
+// Turns any bytes into segment 1 of job 77: inserts magic numbers and checksums.
 void Seal(std::string& bytes) {
   if (bytes.size() < kSegmentHeaderBytes) return;
   const char* in = bytes.data() + 28;
@@ -60,15 +54,15 @@ void Seal(std::string& bytes) {
   }
 }
 
-// Takes what comes without a gap, as Recover promises it.
+// Accepts changes without a gap, as Recover promises.
 class Sink final : public RecoverySink {
  public:
   absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override { std::abort(); }
   absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
                       const std::shared_ptr<const void>& owner) override {
     auto& [last, crc] = partitions[partition];
-    Check(index == last + 1, "no gap");
-    Check(owner != nullptr, "an owner");
+    FuzzCheck(index == last + 1, "no gap");
+    FuzzCheck(owner != nullptr, "an owner");
     last = index;
     for (const ByteView::Fragment& fragment : payload.fragments())
       crc = Crc32c(crc, fragment.data(), fragment.size());
@@ -80,7 +74,7 @@ class Sink final : public RecoverySink {
 
 absl::StatusOr<RecoveredLog> RecoverInto(FaultEnv& env, Sink& sink) {
   SnapshotStore snapshots(env, "/data", kJobId);
-  Check(snapshots.Open().ok(), "an empty folder of snapshots");
+  FuzzCheck(snapshots.Open().ok(), "an empty snapshot folder opens");
   return Recover("/data", snapshots, sink);
 }
 
@@ -91,43 +85,46 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 1) Seal(bytes);
   FaultEnv env(1);
-  Check(env.MakeFolder("/data").ok() && env.SyncFolder("/").ok(), "a folder");
-  Check(env.MakeFolder("/data/log").ok() && env.SyncFolder("/data").ok(), "a folder in it");
+  FuzzCheck(env.MakeFolder("/data").ok() && env.SyncFolder("/").ok(), "a folder");
+  FuzzCheck(env.MakeFolder("/data/log").ok() && env.SyncFolder("/data").ok(),
+            "the log folder is created");
   env.SetContents(kSegment, bytes);
 
   const auto segment = ReadLastSegment(env, "/data/log", kJobId, 1);
   if (segment.ok()) {
-    Check(segment->end + segment->torn_bytes == bytes.size(),
-          "the records and a tail are all of it");
-    Check(segment->settled <= segment->end, "what was acknowledged is there");
+    FuzzCheck(segment->end + segment->torn_bytes == bytes.size(),
+              "records and tail cover the segment");
+    FuzzCheck(segment->settled <= segment->end, "settled records are present");
     uint64_t at = kSegmentHeaderBytes;
     for (const LogRecord& record : segment->records) {
-      Check(record.offset == at, "one after the other");
+      FuzzCheck(record.offset == at, "records are contiguous");
       at += RecordHeaderBytes(segment->header.version) + record.payload.size();
     }
-    Check(at == segment->end, "the last one ends at the end");
+    FuzzCheck(at == segment->end, "the last record ends at the end");
     const auto closed = ReadClosedSegment(env, "/data/log", kJobId, 1, segment->end);
-    Check(closed.ok() && closed->records.size() == segment->records.size(), "whole up to there");
+    FuzzCheck(closed.ok() && closed->records.size() == segment->records.size(),
+              "the closed segment has all records");
   } else {
-    Check(absl::IsDataLoss(segment.status()) || absl::IsFailedPrecondition(segment.status()),
-          "a typed refusal");
+    FuzzCheck(absl::IsDataLoss(segment.status()) || absl::IsFailedPrecondition(segment.status()),
+              "the refusal has an expected code");
   }
 
   Sink first;
   auto recovered = RecoverInto(env, first);
   if (!recovered.ok()) {
-    Check(absl::IsDataLoss(recovered.status()) || absl::IsFailedPrecondition(recovered.status()),
-          "a typed refusal");
-    Check(env.Contents(kSegment) == bytes, "what is refused is left as it was");
+    FuzzCheck(
+        absl::IsDataLoss(recovered.status()) || absl::IsFailedPrecondition(recovered.status()),
+        "the refusal has an expected code");
+    FuzzCheck(env.Contents(kSegment) == bytes, "a refused segment is unchanged");
     return 0;
   }
-  Check(recovered->partitions.size() == first.partitions.size(),
-        "what is told is what was replayed");
+  FuzzCheck(recovered->partitions.size() == first.partitions.size(),
+            "the report matches the replay");
   Sink second;
   const auto again = RecoverInto(env, second);
-  Check(again.ok() && second.partitions == first.partitions, "the same again");
+  FuzzCheck(again.ok() && second.partitions == first.partitions, "the second read is equal");
 
-  // What a server does next: it writes the unsettled again and goes on.
+  // The next steps of a server: it writes the unsettled records again and continues.
   LogWriter writer(env, {"/data/log", kJobId, true, 64u << 20}, std::move(recovered->end));
   std::vector<QueuedRecord> group = std::move(recovered->unsettled);
   auto& [last, crc] = first.partitions[3];
@@ -135,14 +132,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ++last;
   crc = Crc32c(crc, "next", 4);
   group.push_back({RecordType::kData, 3, last, 0, ByteView("next", 4), nullptr, std::nullopt, 0});
-  Check(writer.WriteGroup(absl::MakeSpan(group)).ok(), "it can be written to");
+  FuzzCheck(writer.WriteGroup(absl::MakeSpan(group)).ok(), "the log can be written");
   env.CutPower();
   env.RestorePower();
   Sink third;
   const auto later = RecoverInto(env, third);
   if (!later.ok()) std::fprintf(stderr, "%s\n", later.status().ToString().c_str());
-  Check(later.ok(), "and recovered");
-  Check(third.partitions == first.partitions, "with everything");
+  FuzzCheck(later.ok(), "and recovered");
+  FuzzCheck(third.partitions == first.partitions, "with everything");
   return 0;
 }
 

@@ -1,26 +1,16 @@
-// Snapshots of partitions: the first byte chooses the job, the second where the bytes are cut into
-// fragments, the rest is the snapshot, of either format. What is accepted is saved as a snapshot of
-// the same state, and the partition goes on.
-#include <algorithm>
+// Partition snapshots. The first byte selects the job, the second the fragment size; the rest is
+// the snapshot, in either format. An accepted snapshot must be saved as the same state, and the
+// partition must keep working.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "google/protobuf/stubs/logging.h"
 #include "server/shard/snapshot/partition_snapshot.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
-
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
 
 PartitionOptions Options(uint8_t choice) {
   PartitionOptions options;
@@ -36,25 +26,16 @@ PartitionOptions Options(uint8_t choice) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // It remarks on every name that is not UTF-8.
+  // Suppresses a message for every name that is not UTF-8.
   static const google::protobuf::LogSilencer silencer;
   if (size < 2) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  // Each fragment has memory of its own, so that reading beyond its end is found.
-  const size_t fragment_size = 1 + data[1];
-  std::vector<std::unique_ptr<char[]>> memory;
-  ByteView view;
-  for (size_t begin = 0; begin < bytes.size(); begin += fragment_size) {
-    const size_t count = std::min(fragment_size, bytes.size() - begin);
-    memory.emplace_back(new char[count]);
-    bytes.copy(memory.back().get(), count, begin);
-    view.Append(memory.back().get(), count);
-  }
+  const Fragments fragments(bytes, 1 + data[1]);
   const PartitionOptions options = Options(data[0]);
-  auto partition = LoadPartition(0, options, view);
+  auto partition = LoadPartition(0, options, fragments.view());
   if (!partition.ok()) {
-    Check(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()),
-          "a typed refusal");
+    FuzzCheck(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()),
+              "the refusal has an expected code");
     return 0;
   }
   std::string saved;
@@ -64,9 +45,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ByteView again;
   again.Append(saved.data(), saved.size());
   const auto reloaded = LoadPartition(0, options, again);
-  Check(reloaded.ok(), "what was saved can be loaded");
-  Check(Fingerprint(*reloaded) == Fingerprint(*partition), "the same state again");
-  // On to the next step, whatever the state: this must end.
+  FuzzCheck(reloaded.ok(), "the saved state can be loaded");
+  FuzzCheck(Fingerprint(*reloaded) == Fingerprint(*partition), "the states are equal");
+  // Ends the step. This must terminate in any state.
   for (uint32_t rank = 0; rank < options.logical_workers; ++rank) {
     const uint64_t incarnation = uint64_t{1} << 62;
     const auto clock = partition->TakeOver(rank, incarnation);

@@ -1,4 +1,4 @@
-// Feeds the files of a folder to a fuzz target, in the place of libFuzzer.
+// Feeds the files of a folder to a fuzz target, without libFuzzer.
 //
 // Usage: <name>_fuzz_test FOLDER
 #include <algorithm>
@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
     paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   for (const std::filesystem::path& path : paths) {
-    // Said first, so that a crash is known by its file.
+    // Printed first, so that the output of a crash names the file.
     std::printf("%s\n", path.c_str());
     std::fflush(stdout);
     std::ifstream file(path, std::ios::binary);
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "cannot read %s\n", path.c_str());
       return 1;
     }
-    // A copy of exactly this size: a read beyond it is then seen by AddressSanitizer.
+    // A copy of exactly this size, so that AddressSanitizer detects reads beyond it.
     const std::vector<uint8_t> input(bytes.begin(), bytes.end());
     LLVMFuzzerTestOneInput(input.data(), input.size());
   }

@@ -1,21 +1,14 @@
-// Changes of the routing, as a node gets them from the scheduler. What is accepted makes a whole
-// table that clients can read, and that comes out of its own changes again; anything else is
-// refused as INVALID_ARGUMENT.
+// Routing changes as a node receives them from the scheduler. Accepted changes must give a complete
+// table that clients can read and that its own changes reproduce. Others must be refused with
+// INVALID_ARGUMENT.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 
 #include "client_lib/rpc/routing_changes.h"
 #include "client_lib/session/routing.h"
+#include "tests/fuzz/fuzz_check.h"
 
 namespace pawl {
 namespace {
-
-void Check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::abort();
-}
 
 RoutingTable Base() {
   RoutingTable table;
@@ -37,15 +30,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const RoutingTable base = Base();
   const absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(base, changes);
   if (!whole.ok()) {
-    Check(absl::IsInvalidArgument(whole.status()), "refused as INVALID_ARGUMENT");
+    FuzzCheck(absl::IsInvalidArgument(whole.status()), "refused as INVALID_ARGUMENT");
     return 0;
   }
-  Check(Routing::FromProto(*whole, 7).ok(), "a whole table that can be read");
-  Check(whole->epoch() > base.epoch(), "newer");
+  FuzzCheck(Routing::FromProto(*whole, 7).ok(), "the complete table can be read");
+  FuzzCheck(whole->epoch() > base.epoch(), "newer");
   const RoutingTable again = RoutingChanges(*whole, base.epoch(), ChangedPartitions(base, *whole),
                                             /*servers_changed=*/true);
-  Check(ApplyRoutingChanges(base, again)->SerializeAsString() == whole->SerializeAsString(),
-        "the same again");
+  FuzzCheck(ApplyRoutingChanges(base, again)->SerializeAsString() == whole->SerializeAsString(),
+            "the tables are equal");
   return 0;
 }
 

@@ -25,7 +25,7 @@ class Maker {
   absl::StatusOr<Matrix> Random(size_t rows, size_t columns) {
     PAWL_ASSIGN_OR_RETURN(const Matrix x, workspace_.AllocateMatrix(rows, columns));
     std::vector<float> values(rows * columns);
-    // Cheap: gigabytes may be wanted.
+    // A cheap generator, because cases may need gigabytes.
     for (float& value : values)
       value = static_cast<float>(static_cast<int32_t>(random_())) * 4.6566129e-10f;
     stream_.CopyToDevice(values.data(), values.size() * sizeof(float), x.data);
@@ -39,8 +39,8 @@ class Maker {
     return x;
   }
 
-  // One entry in each field. Of a field's keys a half of the entries have one of the first ten:
-  // skewed, as keys are.
+  // One entry per field. Half of a field's entries have one of its first ten keys: a skewed
+  // distribution, as in real data.
   absl::StatusOr<Entries> RandomEntries(size_t samples, size_t fields, size_t keys_in_field) {
     std::vector<uint32_t> begin, key;
     for (size_t s = 0; s < samples; ++s) {
@@ -125,7 +125,7 @@ absl::Status AddLayerCases(size_t samples, size_t inputs, size_t outputs, Maker&
 
 absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Maker& maker,
                                std::vector<KernelCase>& cases) {
-  // So that a batch has some entries for each key, and keys with very many.
+  // Gives a batch some entries for each key and many for some keys.
   const size_t keys_in_field = std::max<size_t>(samples / 8, 1);
   PAWL_ASSIGN_OR_RETURN(const Entries entries, maker.RandomEntries(samples, fields, keys_in_field));
   PAWL_ASSIGN_OR_RETURN(const Matrix rows, maker.Random(entries.keys, width));
@@ -137,14 +137,14 @@ absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Make
   const double lists = kFloat * 3 * entries.entries;
   const double of_rows = kFloat * entries.keys * width,
                of_pooled = kFloat * samples * fields * width;
-  // Of rows each once: whoever needs them again finds them in a cache at best.
+  // Counts each row once, because later reads of the same row hit a cache at best.
   cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
                      s.PoolRows(entries, PoolOver::kField, rows.data, width, pooled);
                    }});
   cases.push_back(
       {"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0,
        [=](Stream& s) { s.PoolRows(entries, PoolOver::kSample, linear.data, 1, sums); }});
-  // Zero, of nothing much, makes it order the entries anew.
+  // Zeroing a small operand makes PoolRowsBackward order the entries again.
   cases.push_back({"PoolRowsBackward, entries ordered", shape, 2 * lists + of_rows + of_pooled, 0,
                    [=](Stream& s) {
                      s.Zero(sums.data, sizeof(float));
@@ -205,7 +205,7 @@ absl::Status AddLossCases(size_t samples, size_t classes, Maker& maker,
   return absl::OkStatus();
 }
 
-// As many parameters as a model's dense part may have, in the blocks that the servers have too.
+// As many parameters as the dense part of a model may have, in blocks as on the servers.
 absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCase>& cases) {
   std::vector<Optimizer> optimizers(10);
   optimizers[0].mutable_sgd()->set_learning_rate(1e-6f);
@@ -236,7 +236,7 @@ absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCas
     }
     const std::string kind =
         Optimizer::descriptor()->FindFieldByNumber(static_cast<int>(optimizer.kind_case()))->name();
-    // Sums of squares read the gradients once more.
+    // Sums of squares read the gradients a second time.
     const double floats = (optimizer.has_assign() ? 2.0 : 3.0) + 2.0 * static_cast<double>(arrays) +
                           (rule->IsElementwise() ? 0 : 1);
     cases.push_back(

@@ -1,4 +1,5 @@
-// Operations of a device as a step of training uses them, with what they cannot do without.
+// A device's operations as used in a training step, with the memory traffic and arithmetic that
+// they require.
 #ifndef PAWL_TESTS_GPU_KERNEL_CASES_H_
 #define PAWL_TESTS_GPU_KERNEL_CASES_H_
 
@@ -17,15 +18,15 @@ struct KernelCase {
   std::string operation;
   // "65536 samples, 26 fields, width 16"
   std::string shape;
-  // That must be read from and written to the device's memory at least, each once.
+  // The minimum traffic with the device's memory, each byte once.
   double bytes = 0;
-  // Multiplications and additions of a matrix product; 0 for all that memory alone limits.
+  // Multiplications and additions of a matrix product; 0 for operations limited only by memory.
   double operations = 0;
   std::function<void(Stream& stream)> run;
 };
 
-// Cases for batches of so many samples; their operands come from the workspace, and are on the
-// device when the stream is synchronized.
+// Returns the cases for batches of this size. Their operands come from the workspace and are on the
+// device once the stream is synchronized.
 absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stream,
                                                     Workspace& workspace);
 

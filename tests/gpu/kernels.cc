@@ -1,16 +1,16 @@
-// How fast a GPU's operations are beside what its memory and its multipliers allow, and whether
-// they are right.
+// Compares the speed of a GPU's operations with the limits of its memory and its multipliers, or
+// checks their results.
 //
-//   gpu_kernels                        times each operation, and prints JSON
-//   gpu_kernels --check                compares each with the CPU's instead
+//   gpu_kernels                        times each operation and prints JSON
+//   gpu_kernels --check                compares each with the CPU instead
 //
-// The limits are measured first, on the same GPU: the bytes a second of a large copy within its
-// memory, and the operations a second of a large matrix product. An operation's floor is the larger
-// of its bytes and its operations by these. Times are those of many runs in a row, given to the
-// stream at once, the best of some such rows.
+// It first measures the limits on the same GPU: the bytes per second of a large copy within its
+// memory, and the operations per second of a large matrix product. An operation's floor is the
+// larger of its bytes and its operations at these rates. A time is the mean of a row of runs issued
+// to the stream at once, for the best of several rows.
 //
-// Exit codes: 0 done (with --check: all are right), 1 some are wrong, 2 wrong usage, 3 there is no
-// such device here.
+// Exit codes: 0: done (with --check: all results are right), 1: some results are wrong, 2: wrong
+// usage, 3: this machine has no such device.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -27,10 +27,10 @@
 #include "worker/device/testing/kernel_checks.h"
 
 ABSL_FLAG(std::string, device, "cuda:0", "cuda:N for the N-th GPU, or cpu");
-ABSL_FLAG(std::string, cuda_math, "float32", "how matrices are multiplied: float32 or tf32");
-ABSL_FLAG(bool, check, false, "compare each operation with the CPU's");
-ABSL_FLAG(int, samples, 65536, "the size of the batches that are timed");
-ABSL_FLAG(int, row_ms, 20, "how long a row of runs takes, about");
+ABSL_FLAG(std::string, cuda_math, "float32", "matrix multiplication: float32 or tf32");
+ABSL_FLAG(bool, check, false, "compare each operation with the CPU");
+ABSL_FLAG(int, samples, 65536, "samples per timed batch");
+ABSL_FLAG(int, row_ms, 20, "approximate duration of a row of runs");
 
 namespace pawl {
 namespace {
@@ -39,8 +39,8 @@ constexpr int kRows = 5;
 constexpr int kMaxRunsInRow = 2000;
 constexpr size_t kCheckLargest = 100000;
 constexpr uint32_t kCheckSeeds[] = {1, 2, 3};
-// A copy and a product that are large enough to be at the limits of a GPU; of the CPU, for which
-// they take too long, smaller.
+// Large enough for a copy and a product to reach a GPU's limits; smaller for the CPU, where they
+// would take too long.
 constexpr size_t kCopyFloats = size_t{64} << 20;
 constexpr size_t kProductSide = 8192;
 constexpr size_t kSmaller = 16;
@@ -53,10 +53,10 @@ double TimeRuns(const std::function<void(Stream&)>& run, Stream& stream, int run
   return Seconds(Clock::Real().Now() - began) / runs;
 }
 
-// Seconds of one run.
+// The seconds of one run.
 absl::StatusOr<double> TimeOf(const std::function<void(Stream&)>& run, Stream& stream) {
   absl::Status status;
-  // The first one loads code and takes memory.
+  // The first run loads code and allocates memory.
   TimeRuns(run, stream, 1, &status);
   const double once = TimeRuns(run, stream, 2, &status);
   const double wanted = absl::GetFlag(FLAGS_row_ms) * 1e-3 / std::max(once, 1e-7);
@@ -118,7 +118,7 @@ absl::StatusOr<nlohmann::json> Measure(Device& device) {
                         {"kernels", kernels}};
 }
 
-// Whether all are right.
+// Returns true if all results are right.
 bool Check(Device& device) {
   nlohmann::json checks = nlohmann::json::array();
   bool all_right = true;
@@ -140,7 +140,8 @@ bool Check(Device& device) {
 
 int Main(int argc, char** argv) {
   SetUpDaemon("gpu_kernels",
-              "times a GPU's operations, or with --check compares them with the CPU's", argc, argv);
+              "measures a GPU's operations, or with --check compares them with the CPU", argc,
+              argv);
   if (absl::GetFlag(FLAGS_samples) < 1) return UsageError("--samples must be at least 1");
   const auto math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
   if (!math.ok()) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# gpu_kernels on the CPU, and what it says where there is no GPU.
+# Runs gpu_kernels on the CPU, and checks its message on a machine without a GPU.
 #
 # Usage: kernels_test.sh PROGRAM
 set -euo pipefail

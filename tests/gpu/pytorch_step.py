@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""The training step that training_step has left in a folder, done by PyTorch: is it the same, and how long does it take?
+"""Repeats in PyTorch the training step that training_step dumped, and compares results and times.
 
 Usage: pytorch_step.py FOLDER [--device=cuda:0] [--runs=100] [--tf32]
 
-Reads the same batch and the same parameters, computes the same gradients in float32 (with --tf32, as tensor cores round
-them), compares both with what Pawl computed, and prints one JSON object with medians in milliseconds:
+Reads the same batch and parameters, computes the same gradients in float32 (with --tf32, rounded as
+tensor cores do), compares loss and gradients with Pawl's, and prints one JSON object with medians
+in milliseconds:
 
-  eager_ms         parameters and batch on the device, gradients left there; autograd, one call after the other
+  eager_ms         parameters and batch are on the device, and gradients stay there; autograd
   graph_ms         the same, captured once in a CUDA graph and replayed
-  eager_copied_ms  with batch and parameters copied from pinned host memory, and gradients back, as Pawl's step does
+  eager_copied_ms  also copies batch and parameters from pinned host memory and gradients back, as
+                   Pawl's step does
   graph_copied_ms  the same in a CUDA graph
 
-On the CPU there are eager_ms alone. The optimizer is in none of them: in Pawl the servers have it.
-Exit codes: 0 done, 1 the results differ, 2 wrong usage, 3 there is no PyTorch or no such device.
+On the CPU it prints only eager_ms. No time includes the optimizer, which in Pawl runs on servers.
+Exit codes: 0: done, 1: the results differ, 2: wrong usage, 3: no PyTorch or no such device.
 """
 
 import argparse
@@ -27,7 +29,8 @@ except ImportError as error:
     print("pytorch_step: %s" % error, file=sys.stderr)
     sys.exit(3)
 
-# Of gradients, against the largest of their table: sums of thousands of products in another order.
+# For gradients, relative to the largest of their table. The sums have thousands of products in
+# another order.
 TOLERANCE = 1e-4
 TF32_TOLERANCE = 1e-2
 
@@ -42,7 +45,7 @@ def read_step(folder):
         count = 1
         for size in array["shape"]:
             count *= size
-        # uint32 as int32: indices are far below 2^31.
+        # Reads uint32 as int32, because indices are far below 2^31.
         kind = torch.float32 if array["type"] == "float32" else torch.int32
         numbers = torch.frombuffer(data, dtype=kind, count=count, offset=offset)
         arrays[array["name"]] = numbers.reshape(array["shape"]).clone()
@@ -53,7 +56,8 @@ def read_step(folder):
 def mlp(inputs, parameters, name, last_is_relu):
     layer = 0
     while "%s/%d/weight" % (name, layer) in parameters:
-        inputs = torch.addmm(parameters["%s/%d/bias" % (name, layer)], inputs, parameters["%s/%d/weight" % (name, layer)])
+        inputs = torch.addmm(parameters["%s/%d/bias" % (name, layer)], inputs,
+                             parameters["%s/%d/weight" % (name, layer)])
         layer += 1
         if last_is_relu or "%s/%d/weight" % (name, layer) in parameters:
             inputs = torch.relu(inputs)
@@ -65,7 +69,8 @@ def dlrm(parameters, numerics, keys):
     bottom = mlp(numerics, parameters, "bottom", True)
     vectors = torch.cat([bottom.unsqueeze(1), vectors], dim=1)
     dots = torch.bmm(vectors, vectors.transpose(1, 2))
-    return mlp(torch.cat([bottom, dots.flatten(1)[:, dlrm.places]], dim=1), parameters, "top", False)
+    inputs = torch.cat([bottom, dots.flatten(1)[:, dlrm.places]], dim=1)
+    return mlp(inputs, parameters, "top", False)
 
 
 def deepfm(parameters, numerics, keys):
@@ -74,31 +79,35 @@ def deepfm(parameters, numerics, keys):
     linear = linear + numerics @ parameters["linear/numeric"].unsqueeze(1) + parameters["bias"]
     sums = vectors.sum(dim=1)
     pairs = 0.5 * (sums * sums - (vectors * vectors).sum(dim=1)).sum(dim=1, keepdim=True)
-    return linear + pairs + mlp(torch.cat([vectors.flatten(1), numerics], dim=1), parameters, "mlp", False)
+    inputs = torch.cat([vectors.flatten(1), numerics], dim=1)
+    return linear + pairs + mlp(inputs, parameters, "mlp", False)
 
 
 class Step:
-    """The computation with everything where it stays from run to run, as a CUDA graph wants it."""
+    """The computation with memory that stays in place between runs, as CUDA graphs require."""
 
     def __init__(self, header, arrays, device):
         self.network = {"dlrm": dlrm, "deepfm": deepfm}[header["model"]]
         if self.network is dlrm:
-            # The pair (i, j), i > j, in the order of Pawl's PairwiseDots.
+            # The pairs (i, j), i > j, in the order of Pawl's PairwiseDots.
             count = header["fields"] + 1
             pairs = pair_order(count)
             dlrm.places = torch.tensor([i * count + j for i, j in pairs], device=device)
         pin = device.type == "cuda"
         self.host = {name: array.pin_memory() if pin else array for name, array in arrays.items()
                      if not name.startswith("gradient/")}
-        self.batch = {name: self.host[name].to(device) for name in ("labels", "numerics", "entry_key")}
+        self.batch = {name: self.host[name].to(device)
+                      for name in ("labels", "numerics", "entry_key")}
         self.parameters = {name[len("parameter/"):]: array.to(device).requires_grad_()
                            for name, array in self.host.items() if name.startswith("parameter/")}
-        self.host_gradients = {name: torch.empty(value.shape, pin_memory=pin) for name, value in self.parameters.items()}
+        self.host_gradients = {name: torch.empty(value.shape, pin_memory=pin)
+                               for name, value in self.parameters.items()}
         self.loss = torch.zeros((), device=device)
 
     def compute(self):
-        outputs = self.network(self.parameters, self.batch["numerics"], self.batch["entry_key"]).squeeze(1)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(outputs, self.batch["labels"])
+        outputs = self.network(self.parameters, self.batch["numerics"], self.batch["entry_key"])
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(outputs.squeeze(1),
+                                                                    self.batch["labels"])
         gradients = torch.autograd.grad(loss, list(self.parameters.values()))
         return loss, gradients
 
@@ -137,7 +146,7 @@ def median_ms(function, device, runs):
 
 
 def captured(function):
-    """The function as a CUDA graph; PyTorch wants it run a few times on another stream before."""
+    """The function as a CUDA graph. PyTorch requires some earlier runs on another stream."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -151,7 +160,7 @@ def captured(function):
 
 
 def compare(header, arrays, step, tolerance):
-    """What differs from Pawl's result, in words, and by how much at most."""
+    """Descriptions of the differences from Pawl's result, and the largest difference."""
     loss, gradients = step.compute()
     worst = abs(loss.item() - header["loss"]) / abs(header["loss"])
     wrong = ["loss %.7g, Pawl's %.7g" % (loss.item(), header["loss"])] if worst > tolerance else []
@@ -182,15 +191,16 @@ def main(arguments):
     header, arrays = read_step(options.folder)
     step = Step(header, arrays, device)
     wrong, worst = compare(header, arrays, step, TF32_TOLERANCE if options.tf32 else TOLERANCE)
-    result = {"model": header["model"], "device": options.device, "torch": torch.__version__, "tf32": options.tf32,
-              "largest_difference": worst, "eager_ms": median_ms(step.compute, device, options.runs)}
+    result = {"model": header["model"], "device": options.device, "torch": torch.__version__,
+              "tf32": options.tf32, "largest_difference": worst,
+              "eager_ms": median_ms(step.compute, device, options.runs)}
     if device.type == "cuda":
         result["eager_copied_ms"] = median_ms(step.compute_copied, device, options.runs)
         result["graph_ms"] = median_ms(captured(step.compute), device, options.runs)
         result["graph_copied_ms"] = median_ms(captured(step.compute_copied), device, options.runs)
     print(json.dumps(result))
     for what in wrong:
-        print("pytorch_step: other than Pawl's: %s" % what, file=sys.stderr)
+        print("pytorch_step: differs from Pawl: %s" % what, file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -27,11 +27,11 @@ namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kMaxEvents = 64;
-// The longest sleep of the loop, which is woken by whatever it waits for.
+// The longest sleep of the loop. Events wake it earlier.
 constexpr std::chrono::milliseconds kMaxSleep{1000};
-// A limited link writes pieces of this duration's worth.
+// A link with limited bandwidth writes pieces that last 1/kPiecesPerSecond.
 constexpr int kPiecesPerSecond = 100;
-// The loop never blocks, so a change that is not seen for so long is a bug of this file.
+// The loop never blocks, so a change that it has not seen for this long is a bug in this file.
 constexpr std::chrono::seconds kChangeTimeout{30};
 
 MonotonicTime Now() { return Clock::Real().Now(); }
@@ -58,9 +58,9 @@ void CloseByReset(int descriptor) {
 
 }  // namespace
 
-// All that the proxy's thread has. Everything is level-triggered and every connection is looked at
-// after every event: with the few connections of a test that is cheap, and there is no state to get
-// wrong.
+// The state of the proxy's thread. Events are level-triggered, and the loop examines every
+// connection after every event: with a test's few connections that is cheap, and it leaves no state
+// to get wrong.
 class ByteProxy::Loop {
  public:
   explicit Loop(ByteProxy& proxy) : proxy_(proxy) {}
@@ -87,23 +87,23 @@ class ByteProxy::Loop {
     MonotonicTime due;
     std::string bytes;
     size_t offset = 0;
-    // The end of the stream instead of bytes.
+    // Marks the end of the stream; the chunk has no bytes.
     bool end = false;
   };
   struct Pipe {
     std::deque<Chunk> chunks;
     size_t buffered = 0;
-    // The end has been read; it has been passed on.
+    // ended: the end has been read. passed_end: it has been passed on.
     bool ended = false;
     bool passed_end = false;
     bool write_blocked = false;
-    // Because of bytes_per_second.
+    // The earliest next write under bytes_per_second.
     MonotonicTime write_from = {};
   };
   struct End {
     int descriptor = -1;
-    // What epoll has been told; descriptors whose peer is gone are taken out, they would report it
-    // all the time.
+    // The events registered with epoll. A descriptor whose peer has closed is removed, because
+    // epoll would report it all the time.
     uint32_t events = 0;
     bool registered = false;
     bool gone = false;
@@ -118,7 +118,7 @@ class ByteProxy::Loop {
     std::array<Pipe, kDirections> pipes;
   };
 
-  // False: stop.
+  // Returns false to stop.
   bool Adopt() {
     uint64_t changes;
     {
@@ -132,7 +132,7 @@ class ByteProxy::Loop {
     for (size_t i = 0; i < kDirections; ++i) {
       if (!control_.recount[i]) continue;
       counted_[i] = 0;
-      cut_done_[i] = corrupt_done_[i] = false;
+      reset_done_[i] = corrupt_done_[i] = false;
     }
     for (const auto& [peer, _] : control_.reset) {
       for (Connection& connection : connections_) {
@@ -210,7 +210,7 @@ class ByteProxy::Loop {
     }
   }
 
-  // True once connected.
+  // Returns true once connected.
   bool FinishConnecting(Connection& connection) {
     if (!connection.connecting) return true;
     int error = 0;
@@ -260,7 +260,7 @@ class ByteProxy::Loop {
           connection.pipes[0].write_blocked || (connection.connecting && !silent));
   }
 
-  // True: there may be more to read, later.
+  // Returns true if there may be more to read later.
   bool Read(Connection& connection, Pipe& pipe, const LinkFaults& faults, End& from,
             MonotonicTime now) {
     if (pipe.ended || pipe.buffered >= kMaxBufferedBytes) return false;
@@ -268,7 +268,7 @@ class ByteProxy::Loop {
     const ssize_t bytes = recv(from.descriptor, buffer_.data(), buffer_.size(), 0);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (bytes < 0) {
-      // A reset overtakes what is under way, as TCP's does.
+      // A reset overtakes bytes in flight, as it does in TCP.
       if (faults.swallow) {
         pipe.ended = connection.lost_bytes = true;
       } else {
@@ -319,10 +319,11 @@ class ByteProxy::Loop {
         size = std::min<size_t>(size,
                                 std::max<uint64_t>(1, faults.bytes_per_second / kPiecesPerSecond));
       }
-      if (faults.cut_after.has_value() && !cut_done_[direction]) {
-        const uint64_t left = *faults.cut_after - std::min(*faults.cut_after, counted_[direction]);
+      if (faults.reset_after.has_value() && !reset_done_[direction]) {
+        const uint64_t left =
+            *faults.reset_after - std::min(*faults.reset_after, counted_[direction]);
         if (left == 0) {
-          cut_done_[direction] = true;
+          reset_done_[direction] = true;
           return Close(connection, /*reset=*/true);
         }
         size = std::min<size_t>(size, left);
@@ -335,7 +336,7 @@ class ByteProxy::Loop {
           chunk.bytes[chunk.offset] = static_cast<char>(chunk.bytes[chunk.offset] ^ 1);
           corrupt_done_[direction] = true;
         } else {
-          // The byte comes first in the next round, and hence has not been sent before.
+          // The byte comes first in the next round, so it has not been sent yet.
           size = distance;
         }
       }
@@ -364,7 +365,7 @@ class ByteProxy::Loop {
     if (end.gone) {
       if (end.registered) epoll_ctl(proxy_.epoll_, EPOLL_CTL_DEL, end.descriptor, nullptr);
       end.registered = false;
-      // No event will tell when it can be read again: it always can.
+      // epoll no longer reports this descriptor, so poll it.
       if (read || write) next_ = std::min(next_, Now() + std::chrono::milliseconds(1));
       return;
     }
@@ -395,11 +396,11 @@ class ByteProxy::Loop {
 
   ByteProxy& proxy_;
   Control control_;
-  // A list: epoll has addresses of its ends.
+  // A list, because epoll keeps addresses of its ends.
   std::list<Connection> connections_;
-  // Bytes passed on since the faults of the direction were set.
+  // Bytes passed on since the direction's faults were set.
   std::array<uint64_t, kDirections> counted_ = {};
-  std::array<bool, kDirections> cut_done_ = {};
+  std::array<bool, kDirections> reset_done_ = {};
   std::array<bool, kDirections> corrupt_done_ = {};
   MonotonicTime next_ = {};
   std::string buffer_;

@@ -1,9 +1,9 @@
-// A TCP proxy that does to its connections what networks do.
+// A TCP proxy that injects network faults into its connections.
 //
 //   auto proxy = ByteProxy::Start({.target = server_address});
 //   ... let clients connect to (*proxy)->address() ...
-//   (*proxy)->SetFaults(ByteProxy::Direction::kToTarget, {.hold = true});   // the way there is
-//   silent
+//   // Silence the direction to the server.
+//   (*proxy)->SetFaults(ByteProxy::Direction::kToTarget, {.hold = true});
 //   (*proxy)->Heal();
 #ifndef PAWL_TESTS_HARNESS_BYTE_PROXY_H_
 #define PAWL_TESTS_HARNESS_BYTE_PROXY_H_
@@ -24,72 +24,72 @@
 
 namespace pawl {
 
-// What happens to the bytes of one direction. The default is nothing.
+// The faults of one direction. By default there are none.
 struct LinkFaults {
-  // Bytes come this much later, in their order.
+  // Delays bytes by this much and keeps their order.
   MonotonicDuration delay = {};
-  // Of each connection; 0: no limit.
+  // Per connection; 0: no limit.
   uint64_t bytes_per_second = 0;
-  // Nothing passes, connections are accepted but lead nowhere, and what has been sent meanwhile
-  // comes through afterwards: a network that is cut between two living TCP stacks. At most
-  // kMaxBufferedBytes and the kernel's buffers hold it, then the sender has to wait.
+  // Nothing passes, and connections are accepted but lead nowhere. Bytes sent meanwhile arrive when
+  // the fault ends, as after a cut between two live TCP stacks. They fill kMaxBufferedBytes and the
+  // kernel's buffers; then the sender blocks.
   bool hold = false;
-  // Bytes are taken and vanish. A connection that has lost some is reset when this ends.
+  // Drops all bytes. A connection that has lost bytes is reset when the fault ends.
   bool swallow = false;
-  // After so many bytes, counted over all connections from now on, the connection that would carry
-  // the next one is reset; once.
-  std::optional<uint64_t> cut_after = std::nullopt;
-  // One bit of this byte, counted in the same way from 0, is flipped; once.
+  // After this many bytes, counted over all connections from now on, resets the connection that
+  // would carry the next one. Happens once.
+  std::optional<uint64_t> reset_after = std::nullopt;
+  // Flips one bit of this byte, counted in the same way from 0. Happens once.
   std::optional<uint64_t> corrupt_at = std::nullopt;
 };
 
-// Listens on a port of 127.0.0.1 and carries each connection to the target. One thread; buffers are
-// bounded. All methods are thread-safe, and have taken effect when they return.
+// Listens on a port of 127.0.0.1 and forwards each connection to the target. Uses one thread and
+// bounded buffers. All methods are thread-safe; their effects are complete when they return.
 class ByteProxy {
  public:
-  // kToTarget: what the side that connects sends.
+  // kToTarget: bytes from the side that connects.
   enum class Direction { kToTarget = 0, kToClient = 1 };
   static constexpr size_t kDirections = 2;
 
   struct Options {
-    // host:port with a numeric host. May be empty until SetTarget: connections are reset meanwhile.
+    // host:port with a numeric host. If empty, connections are reset until SetTarget.
     std::string target;
-    // Says who connects, by the port it connects from, so that faults can be of one peer; called on
-    // the proxy's thread. Unset: everybody is "".
+    // Names the connecting process by its local port, so that faults can apply to one peer. Runs on
+    // the proxy's thread. If unset, every peer is "".
     std::function<std::string(uint16_t port)> name_peer = {};
   };
   struct Counters {
     uint64_t accepted = 0;
     uint64_t open = 0;
-    // By the proxy: for a fault, or because the other side's end was a reset.
+    // Resets by the proxy: because of a fault, or because the other end was reset.
     uint64_t reset = 0;
-    // Passed on, by direction.
+    // Bytes passed on, by direction.
     std::array<uint64_t, kDirections> bytes = {};
     uint64_t bytes_swallowed = 0;
-    // Taken in from either side, whatever became of them.
+    // Bytes read from either side, including those dropped later.
     uint64_t bytes_read = 0;
   };
 
   static absl::StatusOr<std::unique_ptr<ByteProxy>> Start(Options options);
-  // Resets what is still open.
+  // Resets the open connections.
   ~ByteProxy();
   ByteProxy(const ByteProxy&) = delete;
   ByteProxy& operator=(const ByteProxy&) = delete;
 
-  // Where it listens: host:port.
+  // The host:port that the proxy listens on.
   const std::string& address() const { return address_; }
 
-  // Of connections to come.
+  // Applies to new connections.
   absl::Status SetTarget(const std::string& target);
 
-  // Replaces the faults of this direction for one peer or, with "", for all peers that have none of
+  // Replaces this direction's faults for one peer or, with "", for all peers that have no faults of
   // their own.
   void SetFaults(Direction direction, const LinkFaults& faults, const std::string& peer = "");
-  // Takes back all faults of all peers and lets new connections in again.
+  // Removes all faults of all peers and accepts connections again.
   void Heal();
-  // Resets every connection there is now, or those of one peer.
+  // Resets all open connections, or those of one peer.
   void Reset(const std::string& peer = "");
-  // New connections are reset at once; those there are go on.
+  // If true, resets new connections at once. Open ones are not affected.
   void RefuseConnections(bool refuse);
 
   Counters counters() const;
@@ -100,9 +100,9 @@ class ByteProxy {
     std::string target;
     bool refuse = false;
     bool stop = false;
-    // By direction, then peer.
+    // By direction, then by peer.
     std::array<std::map<std::string, LinkFaults>, kDirections> faults;
-    // Directions whose counts of bytes begin anew.
+    // Directions whose byte counts restart at 0.
     std::array<bool, kDirections> recount = {};
     // Peers to reset.
     std::map<std::string, bool> reset;
@@ -110,7 +110,7 @@ class ByteProxy {
 
   explicit ByteProxy(Options options);
   absl::Status Listen();
-  // Changes control_ and waits until the loop has seen it.
+  // Changes control_ and waits until the loop has applied it.
   void Change(const std::function<void(Control&)>& change);
 
   const Options options_;
@@ -135,9 +135,9 @@ class ByteProxy {
   std::thread thread_;
 };
 
-// Of one direction of one connection.
+// Per direction of a connection.
 inline constexpr size_t kMaxBufferedBytes = size_t{1} << 20;
-// Beyond it new ones are reset.
+// Further connections are reset.
 inline constexpr size_t kMaxProxyConnections = 512;
 
 }  // namespace pawl

@@ -39,7 +39,7 @@ sockaddr_in Loopback(const std::string& address) {
   return parsed;
 }
 
-// A blocking socket whose calls end after a while.
+// A blocking socket whose calls have a timeout.
 class Peer {
  public:
   explicit Peer(int descriptor) : descriptor_(descriptor) { SetTimeout(milliseconds(10000)); }
@@ -56,7 +56,7 @@ class Peer {
     setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value));
     setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof(value));
   }
-  // Bytes sent before the timeout or an error.
+  // Returns the number of bytes sent before the timeout or an error.
   size_t Send(const std::string& bytes) {
     size_t done = 0;
     while (done < bytes.size()) {
@@ -67,7 +67,7 @@ class Peer {
     }
     return done;
   }
-  // What came until there are `count` bytes, the end, an error or the timeout: see error().
+  // Receives until `count` bytes, the end of the stream, an error or the timeout; see error().
   std::string Receive(size_t count) {
     std::string bytes(count, '\0');
     size_t done = 0;
@@ -95,8 +95,7 @@ class Peer {
   int error_ = 0;
 };
 
-// Sends back what comes, each connection on a thread; at the end of a connection's bytes it sends
-// '!' and ends it.
+// Echoes each connection on a thread of its own. At the end of the input it sends '!' and closes.
 class EchoServer {
  public:
   EchoServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -121,7 +120,7 @@ class EchoServer {
   }
 
   const std::string& address() const { return address_; }
-  // Sends unasked on all connections.
+  // Sends on all connections without a request.
   void SendToAll(const std::string& bytes) {
     MutexLock lock(mu_);
     for (const int descriptor : descriptors_)
@@ -179,7 +178,7 @@ class ByteProxyTest : public testing::Test {
   std::unique_ptr<ByteProxy> proxy_;
 };
 
-TEST_F(ByteProxyTest, BytesAndTheirEndPassBothWays) {
+TEST_F(ByteProxyTest, BytesAndEndOfStreamPassBothWays) {
   Peer peer(proxy_->address());
   const std::string text = Text(3 << 20);
   std::thread sender([&] {
@@ -193,7 +192,7 @@ TEST_F(ByteProxyTest, BytesAndTheirEndPassBothWays) {
   EXPECT_EQ(proxy_->counters().reset, 0u);
 }
 
-TEST_F(ByteProxyTest, ADelayIsAddedToEachWay) {
+TEST_F(ByteProxyTest, DelayAppliesToEachDirection) {
   Peer peer(proxy_->address());
   peer.Send("a");
   EXPECT_EQ(peer.Receive(1), "a");
@@ -205,7 +204,7 @@ TEST_F(ByteProxyTest, ADelayIsAddedToEachWay) {
   EXPECT_GE(Now() - begin, milliseconds(100));
 }
 
-TEST_F(ByteProxyTest, BytesThatAreDelayedKeepTheirOrderWhenTheDelayEnds) {
+TEST_F(ByteProxyTest, DelayedBytesKeepTheirOrder) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToTarget, {.delay = milliseconds(50)});
   peer.Send("first");
@@ -215,23 +214,23 @@ TEST_F(ByteProxyTest, BytesThatAreDelayedKeepTheirOrderWhenTheDelayEnds) {
   EXPECT_EQ(peer.Receive(11), "firstsecond");
 }
 
-TEST_F(ByteProxyTest, ACutLetsExactlySoManyBytesThroughAndResets) {
+TEST_F(ByteProxyTest, ConnectionIsResetAfterTheGivenBytes) {
   Peer peer(proxy_->address());
-  proxy_->SetFaults(Direction::kToClient, {.cut_after = 100000});
+  proxy_->SetFaults(Direction::kToClient, {.reset_after = 100000});
   std::thread sender([&] { peer.Send(Text(300000)); });
   const std::string received = peer.Receive(300000);
   EXPECT_LE(received.size(), 100000u);
   EXPECT_EQ(peer.error(), ECONNRESET);
   sender.join();
   EXPECT_EQ(proxy_->counters().bytes[1], 100000u);
-  // Once: the next connection passes.
+  // The reset happens once: the next connection passes.
   Peer next(proxy_->address());
   std::thread next_sender([&] { next.Send(Text(300000)); });
   EXPECT_EQ(next.Receive(300000), Text(300000));
   next_sender.join();
 }
 
-TEST_F(ByteProxyTest, OneBitOfTheGivenByteIsFlipped) {
+TEST_F(ByteProxyTest, CorruptionFlipsOneBit) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToTarget, {.corrupt_at = 70001});
   std::string text = Text(200000);
@@ -242,7 +241,7 @@ TEST_F(ByteProxyTest, OneBitOfTheGivenByteIsFlipped) {
   EXPECT_TRUE(received == text);
 }
 
-TEST_F(ByteProxyTest, ResetEndsWhatIsOpenAndNewConnectionsPass) {
+TEST_F(ByteProxyTest, ResetEndsOpenConnectionsOnly) {
   Peer peer(proxy_->address());
   peer.Send("a");
   EXPECT_EQ(peer.Receive(1), "a");
@@ -255,7 +254,7 @@ TEST_F(ByteProxyTest, ResetEndsWhatIsOpenAndNewConnectionsPass) {
   EXPECT_EQ(next.Receive(1), "b");
 }
 
-TEST_F(ByteProxyTest, AHeldDirectionIsSilentAndDeliversEverythingAfterwards) {
+TEST_F(ByteProxyTest, HeldBytesArriveAfterTheHold) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToTarget, {.hold = true});
   EXPECT_EQ(peer.Send("before"), 6u);
@@ -270,7 +269,7 @@ TEST_F(ByteProxyTest, AHeldDirectionIsSilentAndDeliversEverythingAfterwards) {
   EXPECT_EQ(connected_meanwhile.Receive(4), "mean");
 }
 
-TEST_F(ByteProxyTest, TheOtherDirectionOfAHeldOneGoesOn) {
+TEST_F(ByteProxyTest, HoldLeavesTheOtherDirectionOpen) {
   Peer peer(proxy_->address());
   peer.Send("a");
   EXPECT_EQ(peer.Receive(1), "a");
@@ -282,16 +281,16 @@ TEST_F(ByteProxyTest, TheOtherDirectionOfAHeldOneGoesOn) {
   EXPECT_EQ(peer.Receive(1), "b");
 }
 
-TEST_F(ByteProxyTest, AHeldDirectionTakesABoundedNumberOfBytes) {
+TEST_F(ByteProxyTest, HeldDirectionBuffersBoundedBytes) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToClient, {.hold = true});
   peer.SetTimeout(milliseconds(500));
   const size_t sent = peer.Send(std::string(256 << 20, 'x'));
-  // The buffers of four sockets and of two pipes, and what the echo server has in its hand.
+  // The buffers of four sockets and of two pipes, and what the echo server holds.
   EXPECT_LT(sent, size_t{64} << 20);
 }
 
-TEST_F(ByteProxyTest, SwallowedBytesVanishAndTheirConnectionIsResetAfterwards) {
+TEST_F(ByteProxyTest, SwallowedBytesVanishAndResetTheConnection) {
   Peer peer(proxy_->address());
   Peer idle(proxy_->address());
   idle.Send("a");
@@ -306,12 +305,12 @@ TEST_F(ByteProxyTest, SwallowedBytesVanishAndTheirConnectionIsResetAfterwards) {
   peer.SetTimeout(milliseconds(10000));
   EXPECT_EQ(peer.Receive(1), "");
   EXPECT_EQ(peer.error(), ECONNRESET);
-  // It lost nothing.
+  // The idle connection lost no bytes.
   idle.Send("b");
   EXPECT_EQ(idle.Receive(1), "b");
 }
 
-TEST_F(ByteProxyTest, ABandwidthLimitStretchesTheTransfer) {
+TEST_F(ByteProxyTest, BandwidthLimitSlowsTheTransfer) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToTarget, {.bytes_per_second = 1000000});
   const MonotonicTime begin = Now();
@@ -332,7 +331,7 @@ TEST_F(ByteProxyTest, FaultsOfOnePeerSpareTheOthers) {
   Peer good((*proxy)->address());
   good.Send("a");
   EXPECT_EQ(good.Receive(1), "a");
-  // Bound before it connects, so that its port is known when the proxy asks for its name.
+  // Bound before it connects, so that the test can name its port before the proxy asks.
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in own = Loopback("127.0.0.1:0");
   socklen_t length = sizeof(own);
@@ -358,7 +357,7 @@ TEST_F(ByteProxyTest, FaultsOfOnePeerSpareTheOthers) {
   EXPECT_EQ(good.Receive(1), "d");
 }
 
-TEST_F(ByteProxyTest, RefusedConnectionsAreResetAndOldOnesGoOn) {
+TEST_F(ByteProxyTest, RefusalResetsOnlyNewConnections) {
   Peer old(proxy_->address());
   old.Send("a");
   EXPECT_EQ(old.Receive(1), "a");
@@ -374,13 +373,13 @@ TEST_F(ByteProxyTest, RefusedConnectionsAreResetAndOldOnesGoOn) {
   EXPECT_EQ(next.Receive(1), "c");
 }
 
-TEST_F(ByteProxyTest, ATargetThatIsNotThereResetsTheClient) {
-  std::string nobody;
+TEST_F(ByteProxyTest, MissingTargetResetsTheClient) {
+  std::string silent_address;
   {
     EchoServer gone;
-    nobody = gone.address();
+    silent_address = gone.address();
   }
-  ASSERT_TRUE(proxy_->SetTarget(nobody).ok());
+  ASSERT_TRUE(proxy_->SetTarget(silent_address).ok());
   Peer peer(proxy_->address());
   peer.Receive(1);
   EXPECT_EQ(peer.error(), ECONNRESET);
@@ -390,7 +389,7 @@ TEST_F(ByteProxyTest, ATargetThatIsNotThereResetsTheClient) {
   EXPECT_EQ(next.Receive(1), "a");
 }
 
-TEST_F(ByteProxyTest, AnAddressThatIsNoneIsRefused) {
+TEST_F(ByteProxyTest, InvalidAddressIsRefused) {
   for (const char* address : {"localhost:1", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:x", ""}) {
     EXPECT_EQ(proxy_->SetTarget(address).code(), absl::StatusCode::kInvalidArgument) << address;
   }
@@ -404,7 +403,7 @@ TEST_F(ByteProxyTest, ManyConnectionsPassAtOnce) {
   for (const auto& peer : peers) EXPECT_TRUE(peer->Receive(text.size()) == text);
 }
 
-TEST_F(ByteProxyTest, AConnectionThatEndsIsForgotten) {
+TEST_F(ByteProxyTest, EndedConnectionIsForgotten) {
   {
     Peer peer(proxy_->address());
     peer.EndSending();

@@ -1,4 +1,4 @@
-// Runs a program of the system for a test.
+// Runs a system program for a test.
 #ifndef PAWL_TESTS_HARNESS_COMMAND_OUTPUT_H_
 #define PAWL_TESTS_HARNESS_COMMAND_OUTPUT_H_
 
@@ -9,9 +9,8 @@
 
 namespace pawl {
 
-// Runs `program`, an absolute path, and returns what it prints. UNAVAILABLE with the output if it
-// fails, DEADLINE_EXCEEDED if it takes more than ten seconds. For the main thread (see
-// ChildProcess).
+// Runs `program`, an absolute path, and returns its output. UNAVAILABLE with the output if it
+// fails, DEADLINE_EXCEEDED after ten seconds. Call it on the main thread (see ChildProcess).
 absl::StatusOr<std::string> CommandOutput(const std::string& program,
                                           const std::vector<std::string>& arguments);
 

@@ -1,4 +1,4 @@
-// Addresses for processes of tests that must be known before they listen.
+// Addresses for test processes, known before the processes listen.
 #ifndef PAWL_TESTS_HARNESS_FREE_ADDRESS_H_
 #define PAWL_TESTS_HARNESS_FREE_ADDRESS_H_
 
@@ -8,9 +8,9 @@
 
 namespace pawl {
 
-// An address of this machine, 127.0.0.1:PORT, that nothing listens on now. Below the ports that the
-// system gives to outgoing connections, one of which could otherwise have it when its process is
-// restarted. UNAVAILABLE if none is found.
+// Returns an address 127.0.0.1:PORT that is not in use. The port is below the range for outgoing
+// connections, which could otherwise take it while its process restarts. UNAVAILABLE if none is
+// free.
 absl::StatusOr<std::string> FreeAddress();
 
 }  // namespace pawl

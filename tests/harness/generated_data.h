@@ -1,4 +1,4 @@
-// Small data files for tests, a function of their seed.
+// Small data files for tests. The content is a function of the seed.
 #ifndef PAWL_TESTS_HARNESS_GENERATED_DATA_H_
 #define PAWL_TESTS_HARNESS_GENERATED_DATA_H_
 
@@ -12,14 +12,14 @@ namespace pawl {
 struct ClicksOptions {
   uint64_t samples = 1000;
   uint32_t fields = 6;
-  // In each field; small numbers come more often.
+  // Per field. Small category numbers are more frequent.
   uint32_t categories = 100;
   uint64_t seed = 1;
 };
 
-// LIBSVM, one category in each field, labels 0 and 1 drawn by the logistic of a sum
-// over the categories, so that there is something to learn. The files of two seeds are of the same
-// truth.
+// Writes a LIBSVM file with one category per field. The label, 0 or 1, is drawn from the logistic
+// function of a sum over the categories, so a model can learn it. Files of different seeds follow
+// the same model.
 absl::Status WriteClicks(const ClicksOptions& options, const std::string& path);
 
 }  // namespace pawl

@@ -33,15 +33,16 @@ absl::Status Failed(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// The child of FreezeFor: calls only what is safe after a fork of a process with threads.
+// The child of FreezeFor. Calls only functions that are safe after a fork of a multi-threaded
+// process.
 [[noreturn]] void FreezeInChild(int folder, int ready, timespec duration) {
-  // Sockets that stay open here would keep connections alive that the parent closes.
+  // Closes inherited sockets, which would keep connections alive that the parent closes.
   dup2(folder, 3);
   dup2(ready, 4);
   close_range(5, ~0u, 0);
   const char frozen = ioctl(3, FIFREEZE, 0) == 0 ? 1 : 0;
   if (write(4, &frozen, 1) != 1) {
-    // The parent has ended: the thaw below is needed all the more.
+    // The parent has ended, so nothing else can thaw the disk.
   }
   close(4);
   if (frozen == 0) _exit(1);
@@ -76,7 +77,7 @@ absl::StatusOr<std::unique_ptr<LoopDisk>> LoopDisk::Mount(const std::string& ima
 }
 
 LoopDisk::~LoopDisk() {
-  // Processes that end may hold it for a moment.
+  // Lazy, because ending processes may still use it for a moment.
   (void)CommandOutput("/bin/umount", {"--lazy", folder_});
   std::error_code error;
   std::filesystem::remove(image_, error);
@@ -85,8 +86,8 @@ LoopDisk::~LoopDisk() {
 absl::Status LoopDisk::Fill() {
   const int file = open((folder_ + kFiller).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) return Failed("the filler");
-  // A large piece that does not fit may take some of the room before it fails, hence the smaller
-  // ones.
+  // A large piece that does not fit may take some space before it fails. Smaller pieces fill the
+  // rest.
   off_t filled = 0;
   for (off_t size = kLargestFillerBytes; size >= kSmallestFillerBytes;) {
     if (fallocate(file, 0, filled, size) == 0) {
@@ -122,7 +123,7 @@ absl::Status LoopDisk::FreezeFor(MonotonicDuration duration) {
       .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(duration - seconds).count()};
   const pid_t child = fork();
   if (child == 0) {
-    // Its own child belongs to init, so that nobody has to wait for it.
+    // The grandchild belongs to init, so this process need not wait for it.
     if (fork() == 0) FreezeInChild(folder, ready[1], sleep);
     _exit(0);
   }

@@ -1,4 +1,4 @@
-// A disk for one process of a test, which can be full, hang or be lost.
+// A disk for one test process that can fill up, hang or be lost.
 #ifndef PAWL_TESTS_HARNESS_LOOP_DISK_H_
 #define PAWL_TESTS_HARNESS_LOOP_DISK_H_
 
@@ -12,36 +12,36 @@
 
 namespace pawl {
 
-// An ext4 file system in a file, mounted at a folder by a loop device. Needs root. For the main
-// thread.
+// An ext4 file system in a file, mounted on a folder through a loop device. Needs root. Use it on
+// the main thread.
 class LoopDisk {
  public:
-  // Gives this process mounts of its own, which end with it and its children, however they end.
-  // Called before any other thread starts, once a process. UNAVAILABLE where the machine does not
-  // allow it.
+  // Gives this process a private mount namespace. Its mounts disappear with the process and its
+  // children. Call it once per process, before any other thread starts. UNAVAILABLE if the machine
+  // does not permit it.
   static absl::Status EnterPrivateMounts();
 
-  // Makes `folder` and mounts an empty file system of `bytes` there; `image`, the file that holds
-  // it, is replaced. UNAVAILABLE, with the reason, where the machine does not allow it. REQUIRES:
+  // Creates `folder` and mounts an empty file system of `bytes` there. Replaces `image`, the file
+  // behind it. UNAVAILABLE with the reason if the machine does not permit it. REQUIRES:
   // EnterPrivateMounts has succeeded.
   static absl::StatusOr<std::unique_ptr<LoopDisk>> Mount(const std::string& image,
                                                          const std::string& folder, uint64_t bytes);
 
-  // Unmounts it and removes the image.
+  // Unmounts the disk and removes the image.
   ~LoopDisk();
   LoopDisk(const LoopDisk&) = delete;
   LoopDisk& operator=(const LoopDisk&) = delete;
 
-  // Takes all free space, until Empty.
+  // Allocates all free space until Empty.
   absl::Status Fill();
   absl::Status Empty();
 
-  // Every write and sync hangs, as on a disk that does not answer, from before this returns until
-  // `duration` has passed, even if this process ends meanwhile. A process that hangs in a write
-  // cannot be killed until then. REQUIRES: an earlier freeze has ended.
+  // Makes every write and sync hang for `duration`, as on a disk that does not respond; the disk is
+  // frozen when this returns. The freeze ends on time even if this process dies. A process that
+  // hangs in a write cannot be killed until then. REQUIRES: an earlier freeze has ended.
   absl::Status FreezeFor(MonotonicDuration duration);
 
-  // Removes all files, as if the disk had been replaced. REQUIRES: no process uses it.
+  // Removes all files, as if the disk were replaced. REQUIRES: no process uses it.
   absl::Status Replace();
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Whether so many bytes reach the disk.
+// Returns true if all bytes reach the disk.
 bool Write(const std::string& path, size_t bytes) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return false;
@@ -44,7 +44,7 @@ class LoopDiskTest : public testing::Test {
   std::unique_ptr<LoopDisk> disk_;
 };
 
-TEST_F(LoopDiskTest, AFullDiskTakesNothingUntilItIsEmptied) {
+TEST_F(LoopDiskTest, FullDiskRefusesWritesUntilEmptied) {
   EXPECT_TRUE(Write(File("before"), 100000));
   ASSERT_TRUE(disk_->Fill().ok());
   EXPECT_FALSE(Write(File("full"), 100000));
@@ -52,7 +52,7 @@ TEST_F(LoopDiskTest, AFullDiskTakesNothingUntilItIsEmptied) {
   EXPECT_TRUE(Write(File("after"), 100000));
 }
 
-TEST_F(LoopDiskTest, AFrozenDiskHoldsWritesBackUntilTheTimeIsOver) {
+TEST_F(LoopDiskTest, FrozenDiskDelaysWrites) {
   const MonotonicTime begin = Clock::Real().Now();
   ASSERT_TRUE(disk_->FreezeFor(milliseconds(700)).ok());
   EXPECT_LT(Clock::Real().Now() - begin, milliseconds(600));
@@ -60,7 +60,7 @@ TEST_F(LoopDiskTest, AFrozenDiskHoldsWritesBackUntilTheTimeIsOver) {
   EXPECT_GE(Clock::Real().Now() - begin, milliseconds(700));
 }
 
-TEST_F(LoopDiskTest, AReplacedDiskIsEmpty) {
+TEST_F(LoopDiskTest, ReplacedDiskIsEmpty) {
   EXPECT_TRUE(Write(File("old"), 100));
   ASSERT_TRUE(disk_->Replace().ok());
   EXPECT_FALSE(std::filesystem::exists(File("old")));
@@ -73,7 +73,7 @@ TEST_F(LoopDiskTest, AReplacedDiskIsEmpty) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (const absl::Status status = pawl::LoopDisk::EnterPrivateMounts(); !status.ok()) {
-    // Without root there is no disk to test.
+    // Mounting needs root.
     std::printf("skipped: %s\n", status.ToString().c_str());
     return 0;
   }

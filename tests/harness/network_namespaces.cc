@@ -28,16 +28,16 @@ constexpr char kIp[] = "/sbin/ip";
 constexpr char kTc[] = "/sbin/tc";
 constexpr char kBridge[] = "pawl0";
 constexpr char kTestHost[] = "test";
-// Of an address that nobody has.
-constexpr char kNobody[] = "02:00:00:00:00:99";
+// A MAC address that no host has.
+constexpr char kUnusedMac[] = "02:00:00:00:00:99";
 constexpr uint32_t kMaxHosts = 250;
-// Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow
-// link) must be less than the burst: it would be cut into packets of the wire's size, which cost
-// the processors of an emulation dearly.
+// The burst of a limited link must exceed the largest piece that the kernel hands over at once
+// (usually 64 KiB, too much for a slow link). Otherwise pieces are split into packets of the wire's
+// size, which costs much processor time in emulation.
 constexpr uint64_t kMinBurstBytes = 16384;
 constexpr uint64_t kLargestPacketBytes = 15000;
 constexpr uint64_t kBurstsInSecond = 1000;
-// What waits longer than this for its turn is lost, and sent again.
+// Packets that would wait longer are dropped, and TCP resends them.
 constexpr char kLongestQueue[] = "200ms";
 
 absl::Status Failed(absl::string_view what) {
@@ -60,7 +60,7 @@ bool WriteText(const char* path, const std::string& text) {
   return close(file) == 0 && written;
 }
 
-// Where the commands of a host are given: in its namespace, or, for the test's, in this one.
+// Selects the namespace of a host; the test's host is the current namespace.
 std::string On(const std::string& host) {
   return host == kTestHost ? "" : absl::StrCat("-n ", host, " ");
 }
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<NetworkNamespaces>> NetworkNamespaces::Enter() {
   if (!WriteText("/proc/self/setgroups", "deny")) return Failed("setgroups");
   if (!WriteText("/proc/self/uid_map", user) || !WriteText("/proc/self/gid_map", group))
     return Failed("uid_map");
-  // ip keeps the names of namespaces there.
+  // ip keeps the names of namespaces in /run.
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
       mount("none", "/run", "tmpfs", 0, nullptr) != 0) {
     return Failed("mount");
@@ -123,7 +123,7 @@ std::vector<std::string> NetworkNamespaces::CommandPrefix(const std::string& hos
 
 absl::Status NetworkNamespaces::Silence(const std::string& from, const std::string& to) {
   return Ip(absl::StrCat(On(from), "neigh replace ", AddressOfNumber(hosts_.at(to)), " lladdr ",
-                         kNobody, " dev ", LinkOf(from), " nud permanent"));
+                         kUnusedMac, " dev ", LinkOf(from), " nud permanent"));
 }
 
 absl::Status NetworkNamespaces::Restore(const std::string& from, const std::string& to) {

@@ -12,10 +12,10 @@
 namespace pawl {
 namespace {
 
-// The inodes of the sockets at this local port that are connected to somewhere.
+// Returns the inodes of connected sockets with this local port.
 std::set<std::string> InodesAt(uint16_t port) {
   std::set<std::string> inodes;
-  // gRPC's sockets are of IPv6, with mapped addresses.
+  // gRPC uses IPv6 sockets with mapped addresses.
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);
     std::string line;

@@ -1,4 +1,4 @@
-// Which process is at the other end of a connection.
+// Identifies the process at the other end of a connection.
 #ifndef PAWL_TESTS_HARNESS_PEER_NAMES_H_
 #define PAWL_TESTS_HARNESS_PEER_NAMES_H_
 
@@ -12,14 +12,14 @@
 
 namespace pawl {
 
-// Names processes of this machine by the port that they have connected from, as /proc tells it: so
-// a ByteProxy can tell server-0 from server-1. Thread-safe.
+// Names processes of this machine by the local port of their connection, which it looks up in
+// /proc. A ByteProxy uses it to tell server-0 from server-1. Thread-safe.
 class PeerNames {
  public:
   void Set(pid_t pid, const std::string& name);
   void Remove(pid_t pid);
 
-  // "" if no process that has been set has a TCP socket at this port of 127.0.0.1.
+  // Returns "" if no registered process has a TCP socket with this local port on 127.0.0.1.
   std::string NameOf(uint16_t port) const;
 
  private:

@@ -12,13 +12,13 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
+#include "grpcpp/generic/generic_stub.h"
 
 namespace pawl {
 namespace {
 
 constexpr std::chrono::seconds kCallTimeout{10};
-// Above the largest message a server takes, to see what the server says and not the client's own
-// library.
+// Above the servers' message limit, so that the server and not this library refuses a message.
 constexpr int kMaxMessageBytes = 256 << 20;
 
 void SetDeadline(grpc::ClientContext& context) {
@@ -204,10 +204,10 @@ absl::StatusOr<std::vector<float>> PlainClient::PullRows(const TableSpec& table,
     PullResponse response;
     PAWL_RETURN_IF_ERROR(ToAbslStatus(Pull(routing_.primary(partition), request, &response)));
     if (response.results_size() != 1)
-      return absl::InternalError("a pull of one segment has not one result");
+      return absl::InternalError("a pull of one segment must have one result");
     const std::vector<float> values = UnpackValues(response.results(0).values());
     if (values.size() != part.size() * table.row_width())
-      return absl::InternalError("a result of a wrong size");
+      return absl::InternalError("a result has the wrong size");
     for (size_t i = 0; i < part.size(); ++i) {
       std::copy_n(&values[i * table.row_width()], table.row_width(),
                   &rows[part[i] * table.row_width()]);
@@ -238,6 +238,28 @@ absl::StatusOr<std::string> PlainClient::ParameterText() {
       absl::StrAppend(&text, digest.ShortDebugString(), "\n");
   }
   return text;
+}
+
+grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& bytes, bool compressed, std::string* answer) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  if (compressed) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  grpc::CompletionQueue queue;
+  grpc::Slice slice(bytes);
+  auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  grpc::Slice flat;
+  if (status.ok() && answer != nullptr && response.DumpToSingleSlice(&flat).ok())
+    answer->assign(reinterpret_cast<const char*>(flat.begin()), flat.size());
+  return status;
 }
 
 }  // namespace pawl

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kCallTimeout{2000};
 constexpr size_t kLogTailLines = 25;
 constexpr std::chrono::seconds kKillTimeout{10};
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
-// Of a process that has a host for itself.
+// The port of a process that has a host of its own.
 constexpr int kHostPort = 7000;
 
 std::string ReadAll(const std::string& path) {
@@ -103,7 +103,7 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
 absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::string& name) {
   if (options_.network != nullptr) {
     PAWL_ASSIGN_OR_RETURN(const std::string host, options_.network->AddressOf(name));
-    // Servers find out themselves by what address others reach them.
+    // A server finds out its own reachable address.
     if (name != "scheduler") return std::vector<std::string>();
     return std::vector<std::string>{absl::StrCat("--listen=", host, ":", kHostPort)};
   }
@@ -167,7 +167,7 @@ absl::Status ProcessCluster::Kill(const std::string& name) {
   child.Signal(SIGKILL);
   peer_names_.Remove(child.pid());
   if (child.WaitUntil(Now() + kKillTimeout)) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(name, " does not die"));
+  return absl::DeadlineExceededError(absl::StrCat(name, " does not end"));
 }
 
 absl::Status ProcessCluster::ReplaceDisk(const std::string& name) {
@@ -181,7 +181,7 @@ absl::Status ProcessCluster::ReplaceDisk(const std::string& name) {
 void ProcessCluster::Pause(const std::string& name) {
   ChildProcess& child = node(name);
   child.Signal(SIGSTOP);
-  // Threads on other processors go on until they have heard of it. The state follows the name, in
+  // Threads on other processors run until the signal reaches them. The state follows the name in
   // parentheses.
   const std::string path = absl::StrCat("/proc/", child.pid(), "/stat");
   Eventually([&] { return ReadAll(path).find(") T ") != std::string::npos || child.HasEnded(); },
@@ -217,7 +217,7 @@ absl::StatusOr<std::string> ProcessCluster::WaitUntilMember(const std::string& n
   };
   return Eventually(member, timeout)
       .value_or(absl::DeadlineExceededError(
-          absl::StrCat(name, " is no member after ", Seconds(timeout), " s")));
+          absl::StrCat(name, " has not registered after ", Seconds(timeout), " s")));
 }
 
 ByteProxy& ProcessCluster::proxy(const std::string& name) { return *proxies_.at(name); }
@@ -258,7 +258,7 @@ absl::Status ProcessCluster::WaitUntilRegistered(const std::string& name) {
         return absl::InternalError(absl::StrCat(name, " is registered as ", registered.node()));
       }
       if (status->state() == FAILED) return absl::FailedPreconditionError(status->failure());
-      // A short job may be over before it is looked at.
+      // A short job may complete before this check.
       if (status->state() == COMPLETED) return absl::OkStatus();
     }
     if (child.HasEnded()) {
@@ -304,7 +304,7 @@ absl::StatusOr<std::string> ProcessCluster::AddressOf(const std::string& server)
   for (const NodeStatus& registered : status.nodes()) {
     if (registered.node() == server) return registered.address();
   }
-  return absl::NotFoundError(absl::StrCat("the scheduler knows no ", server));
+  return absl::NotFoundError(absl::StrCat("the scheduler does not know ", server));
 }
 
 absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(
@@ -312,7 +312,7 @@ absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(
   GetStatusResponse last;
   bool held = false;
   bool ended = false;
-  const auto over = [&] {
+  const auto is_done = [&] {
     ended = node("scheduler").HasEnded();
     if (auto status = GetStatus(); status.ok()) {
       last = *std::move(status);
@@ -320,11 +320,11 @@ absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(
     }
     return held || ended;
   };
-  Eventually(over, timeout);
+  Eventually(is_done, timeout);
   if (held) return last;
-  return absl::DeadlineExceededError(
-      absl::StrCat(ended ? "the scheduler has ended" : "time is over", "; the last status is ",
-                   last.ShortDebugString(), "\n", Describe()));
+  return absl::DeadlineExceededError(absl::StrCat(ended ? "the scheduler has ended" : "timeout",
+                                                  "; the last status is ", last.ShortDebugString(),
+                                                  "\n", Describe()));
 }
 
 absl::Status ProcessCluster::WaitUntilAllEnded(MonotonicDuration timeout) {
@@ -334,16 +334,16 @@ absl::Status ProcessCluster::WaitUntilAllEnded(MonotonicDuration timeout) {
     if (!process.child->WaitUntil(deadline)) running.push_back(process.name);
   }
   if (running.empty()) return absl::OkStatus();
-  return absl::DeadlineExceededError(
-      absl::StrCat("after ", Seconds(timeout), " s these still run: ", absl::StrJoin(running, ", "),
-                   "\n", Describe()));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "after ", Seconds(timeout), " s these processes still run: ", absl::StrJoin(running, ", "),
+      "\n", Describe()));
 }
 
 absl::Status ProcessCluster::WaitForSuccess(MonotonicDuration timeout) {
   PAWL_RETURN_IF_ERROR(WaitUntilAllEnded(timeout));
   for (Process& process : processes_) {
     if (!process.child->Succeeded())
-      return absl::FailedPreconditionError(absl::StrCat("not all succeeded\n", Describe()));
+      return absl::FailedPreconditionError(absl::StrCat("some processes failed\n", Describe()));
   }
   return absl::OkStatus();
 }
@@ -353,7 +353,7 @@ absl::StatusOr<nlohmann::json> ProcessCluster::Metrics(const std::string& name) 
   const std::string text = ReadAll(path);
   if (text.empty()) return absl::NotFoundError(absl::StrCat("there is no ", path));
   nlohmann::json metrics = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!metrics.is_object()) return absl::DataLossError(absl::StrCat(path, " is no JSON object"));
+  if (!metrics.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a JSON object"));
   return metrics;
 }
 

@@ -1,4 +1,4 @@
-// A whole cluster of real processes for a test.
+// A cluster of real processes for a test.
 #ifndef PAWL_TESTS_HARNESS_PROCESS_CLUSTER_H_
 #define PAWL_TESTS_HARNESS_PROCESS_CLUSTER_H_
 
@@ -26,120 +26,118 @@
 namespace pawl {
 
 struct ProcessClusterOptions {
-  // The text of the job file.
+  // The content of the job file.
   std::string job;
   uint32_t servers = 1;
-  // 0: the workers are the test's own (clients in its process), or there are none.
+  // 0: the test runs clients in its own process, or there are no workers.
   uint32_t workers = 0;
-  // What the scheduler is told to wait for, where that is not `workers`.
+  // The number of workers that the scheduler waits for, if it differs from `workers`.
   std::optional<uint32_t> expected_workers;
-  // More flags for one process, by its name: "scheduler", "server-0", "worker-1".
+  // Additional flags by process name: "scheduler", "server-0", "worker-1".
   std::map<std::string, std::vector<std::string>> flags;
-  // The same for the environment: "NAME=value".
+  // Additional environment by process name: "NAME=value".
   std::map<std::string, std::vector<std::string>> environment;
   // If set, added to the job.
   std::optional<uint32_t> replicas;
-  // After so long a silence a node is dead. On a machine that runs other tests too a process may
-  // stand still for seconds: only where a death is to be noticed is it short.
+  // The scheduler declares a node dead after this much silence. It is long because a process may
+  // stall for seconds on a machine that runs other tests. Tests of failure detection shorten it.
   std::chrono::milliseconds lease = std::chrono::seconds(20);
-  // Scheduler and servers listen where they listened before when they are restarted. A scheduler
-  // that is to be restarted needs it.
+  // Scheduler and servers keep their port when they restart. Required to restart the scheduler.
   bool fixed_ports = false;
-  // Scheduler and servers are reached through a ByteProxy each (which needs fixed ports); its peers
-  // have the names of the processes that connect, this process has the name "test".
+  // Puts a ByteProxy in front of the scheduler and each server; requires fixed_ports. Peers are
+  // named after the connecting process; this process is "test".
   bool proxies = false;
-  // If set, each process is a host of its own there, and this process is "test". Outlives the
-  // cluster. Not with proxies or fixed_ports (they are fixed).
+  // If set, each process runs on a host of its own there, and this process is "test". Must outlive
+  // the cluster. Excludes proxies and fixed_ports (ports are fixed anyway).
   NetworkNamespaces* network = nullptr;
-  // If not 0, each server's folder is a LoopDisk of so many bytes; LoopDisk::EnterPrivateMounts has
-  // succeeded.
+  // If not 0, each server's folder is a LoopDisk of this size. REQUIRES:
+  // LoopDisk::EnterPrivateMounts has succeeded.
   uint64_t server_disk_bytes = 0;
-  // Which programs to run, from the workspace's root; they must be among the target's data.
-  // //tests/chaos has the ones with failpoints.
+  // The programs to run, relative to the workspace's root. They must be among the target's data.
+  // //tests/chaos has programs with failpoints.
   std::string scheduler_program = "scheduler/pawl-scheduler";
   std::string server_program = "server/pawl-server";
-  // How long the processes may take to be there.
+  // The deadline for each process to register.
   MonotonicDuration start_timeout = std::chrono::seconds(20);
 };
 
-// Starts a scheduler, then the servers, then the workers, one after the other, each
-// as soon as the one before is registered: so "server-0" here is what the
-// scheduler calls server-0. All listen on 127.0.0.1 at ports of the system's choice, or at fixed
-// ones. Logs, job file and the processes' data folders (NAME/) lie in folder(), which outlives the
-// cluster; the log of a process is NAME.log, those of its former incarnations are NAME.1.log and so
-// on. What still runs at the end is killed; the processes also die with this one.
+// Starts a scheduler, then the servers, then the workers. Each process starts when its predecessor
+// has registered, so "server-0" here is the scheduler's server-0. All listen on 127.0.0.1, at ports
+// chosen by the system or at fixed ones. folder() holds logs, the job file and the processes' data
+// folders (NAME/), and outlives the cluster. A process logs to NAME.log; the logs of its previous
+// incarnations are NAME.1.log and so on. The destructor kills running processes; they also die with
+// this process.
 //
-// For the main thread (see ChildProcess).
+// Use it on the main thread (see ChildProcess).
 class ProcessCluster {
  public:
-  // On failure the error has the ends of the logs.
+  // An error includes the ends of the logs.
   static absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(ProcessClusterOptions options);
 
   ProcessCluster(const ProcessCluster&) = delete;
   ProcessCluster& operator=(const ProcessCluster&) = delete;
 
   const std::string& folder() const { return folder_; }
-  // Where nodes reach the scheduler; behind its proxy if it has one. scheduler() goes past the
-  // proxy.
+  // The address at which nodes reach the scheduler, behind its proxy if it has one. scheduler()
+  // bypasses the proxy.
   const std::string& scheduler_address() const { return scheduler_address_; }
   Scheduler::Stub& scheduler() { return *stub_; }
 
-  // REQUIRES: there is such a process.
+  // REQUIRES: the process exists.
   ChildProcess& node(const std::string& name);
-  // Of all processes, the scheduler first.
+  // The names of all processes, the scheduler's first.
   std::vector<std::string> names() const;
-  // The address of a server, from the scheduler's status.
+  // The address of a server according to the scheduler.
   absl::StatusOr<std::string> AddressOf(const std::string& server);
 
-  // Starts one more process with the scheduler's address and these flags; returns when it is
+  // Starts one more process with the scheduler's address and these flags. Returns when it has
   // registered.
   absl::Status AddServer(const std::vector<std::string>& flags = {});
   absl::Status AddWorker(const std::vector<std::string>& flags = {});
 
-  // Starts a program that is no node of the scheduler's keeping, such as a sender, and does not
-  // wait for it.
+  // Starts a program that does not register, such as a sender, and returns at once.
   absl::Status AddProcess(const std::string& name, const std::string& program,
                           const std::vector<std::string>& arguments);
 
-  // As by kill -9; returns when it has ended. Nothing if it has ended already.
+  // Kills a process as kill -9 does and waits for its end. Does nothing if it has ended.
   absl::Status Kill(const std::string& name);
-  // SIGSTOP and SIGCONT: the process stands still with its connections open; once Pause has
-  // returned, all of its threads do.
+  // SIGSTOP and SIGCONT. A paused process keeps its connections open; all its threads have stopped
+  // when Pause returns.
   void Pause(const std::string& name);
   void Continue(const std::string& name) { node(name).Signal(SIGCONT); }
-  // Starts a process that has ended once more, with the same command, data folder and, if they are
-  // fixed, port; its environment is replaced by `environment`, and `flags` are added for this
-  // incarnation alone. Does not wait until it has registered.
+  // Restarts a process that has ended, with the same command, data folder and, if fixed, port.
+  // `environment` replaces the environment; `flags` are added for this incarnation only. Does not
+  // wait for the registration.
   absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {},
                        const std::vector<std::string>& flags = {});
-  // Waits until a server or worker is registered in its present incarnation, under whatever name;
-  // returns that name.
+  // Waits until the present incarnation of a server or worker has registered, and returns the
+  // scheduler's name for it.
   absl::StatusOr<std::string> WaitUntilMember(const std::string& name, MonotonicDuration timeout);
-  // Removes all files of a process that has ended, as if its disk were lost and it got another one.
+  // Removes all files of an ended process, as if its disk were lost and replaced.
   absl::Status ReplaceDisk(const std::string& name);
-  // The disk of a server. REQUIRES: ProcessClusterOptions::server_disk_bytes, and there is such a
-  // server.
+  // The disk of a server. REQUIRES: the server exists, and ProcessClusterOptions::server_disk_bytes
+  // is set.
   LoopDisk& disk(const std::string& server) { return *disks_.at(server); }
-  // What stands before "scheduler" or a server. REQUIRES: ProcessClusterOptions::proxies, and there
-  // is such a process.
+  // The proxy in front of "scheduler" or a server. REQUIRES: the process exists, and
+  // ProcessClusterOptions::proxies is set.
   ByteProxy& proxy(const std::string& name);
 
   absl::StatusOr<GetStatusResponse> GetStatus();
-  // The first status that `holds`; DEADLINE_EXCEEDED with the last one otherwise, at once if the
-  // scheduler has ended.
+  // Returns the first status that `holds`. DEADLINE_EXCEEDED with the last status otherwise, at
+  // once if the scheduler ends.
   absl::StatusOr<GetStatusResponse> WaitFor(
       const std::function<bool(const GetStatusResponse&)>& holds, MonotonicDuration timeout);
-  // OK when every process has ended; DEADLINE_EXCEEDED naming those that have not.
+  // OK when every process has ended; DEADLINE_EXCEEDED with the names of the others.
   absl::Status WaitUntilAllEnded(MonotonicDuration timeout);
-  // The same, and each must have exited with 0: else the error says how each ended, with the ends
-  // of the logs.
+  // Also requires that each exited with 0. Otherwise the error describes all exits and the ends of
+  // the logs.
   absl::Status WaitForSuccess(MonotonicDuration timeout);
 
-  // The scheduler's metrics.json, which is there when it has ended.
+  // The scheduler's metrics.json, which it writes when it ends.
   absl::StatusOr<nlohmann::json> Metrics(const std::string& name = "scheduler") const;
-  // How each ended and the end of each log, for messages.
+  // The state of each process and the end of its log, for messages.
   std::string Describe();
-  // All of one process's log.
+  // The complete log of one process.
   std::string Log(const std::string& name) const;
 
  private:
@@ -167,11 +165,11 @@ class ProcessCluster {
 
   ProcessClusterOptions options_;
   PeerNames peer_names_;
-  // By process. Before processes_: proxies are the last to go.
+  // By process. Declared before processes_, so that proxies are destroyed last.
   std::map<std::string, std::unique_ptr<ByteProxy>> proxies_;
   // By server.
   std::map<std::string, std::unique_ptr<LoopDisk>> disks_;
-  // Where processes with fixed ports listen.
+  // The addresses of processes with fixed ports.
   std::map<std::string, std::string> direct_addresses_;
   std::string folder_;
   std::string scheduler_address_;

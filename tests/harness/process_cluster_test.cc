@@ -1,4 +1,4 @@
-// What the cluster can do to its processes, whatever they make of it.
+// Tests the faults that ProcessCluster injects.
 #include "tests/harness/process_cluster.h"
 
 #include <signal.h>
@@ -29,7 +29,7 @@ std::unique_ptr<ProcessCluster> StartCluster(bool proxies) {
   return cluster.ok() ? *std::move(cluster) : nullptr;
 }
 
-// By a connection of its own through the address that nodes use.
+// Uses a connection of its own to the address that nodes use.
 bool SchedulerAnswersAt(const std::string& address) {
   const auto stub = Scheduler::NewStub(grpc::CreateCustomChannel(
       address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
@@ -39,7 +39,7 @@ bool SchedulerAnswersAt(const std::string& address) {
   return stub->GetStatus(&context, GetStatusRequest(), &response).ok();
 }
 
-TEST(ProcessClusterTest, AKilledProcessIsDeadAndRestartsAtItsAddress) {
+TEST(ProcessClusterTest, KilledProcessRestartsAtItsAddress) {
   const auto cluster = StartCluster(/*proxies=*/false);
   ASSERT_NE(cluster, nullptr);
   ASSERT_TRUE(cluster->Kill("scheduler").ok());
@@ -54,7 +54,7 @@ TEST(ProcessClusterTest, AKilledProcessIsDeadAndRestartsAtItsAddress) {
   EXPECT_TRUE(std::filesystem::exists(absl::StrCat(cluster->folder(), "/scheduler.1.log")));
 }
 
-TEST(ProcessClusterTest, APausedProcessIsSilentUntilItContinues) {
+TEST(ProcessClusterTest, PausedProcessIsSilentUntilItContinues) {
   const auto cluster = StartCluster(/*proxies=*/false);
   ASSERT_NE(cluster, nullptr);
   cluster->Pause("scheduler");
@@ -76,7 +76,7 @@ TEST(ProcessClusterTest, FaultsBetweenTwoNodesSpareTheOthers) {
       },
       std::chrono::seconds(20));
   EXPECT_TRUE(silent.ok()) << silent.status();
-  // The test has a connection of its own through the same proxy.
+  // The test connects through the same proxy.
   EXPECT_TRUE(SchedulerAnswersAt(cluster->scheduler_address()));
   cluster->proxy("scheduler").Heal();
   const auto heard = cluster->WaitFor(
@@ -85,7 +85,7 @@ TEST(ProcessClusterTest, FaultsBetweenTwoNodesSpareTheOthers) {
   EXPECT_TRUE(heard.ok()) << heard.status();
 }
 
-TEST(ProcessClusterTest, TheAddressThatAServerAdvertisesIsItsProxys) {
+TEST(ProcessClusterTest, ServerAdvertisesItsProxy) {
   const auto cluster = StartCluster(/*proxies=*/true);
   ASSERT_NE(cluster, nullptr);
   const auto address = cluster->AddressOf("server-0");

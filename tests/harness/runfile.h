@@ -1,4 +1,4 @@
-// Where Bazel has put a file that a test or tool names among its data.
+// Finds files that Bazel provides for a test or tool.
 #ifndef PAWL_TESTS_HARNESS_RUNFILE_H_
 #define PAWL_TESTS_HARNESS_RUNFILE_H_
 
@@ -8,13 +8,13 @@
 
 namespace pawl {
 
-// The absolute path of `path`, which counts from the workspace's root ("server/pawl-server"), under
-// `bazel test`, `bazel run`, or when the program is started by itself. NOT_FOUND otherwise.
+// Returns the absolute path of `path`, which is relative to the workspace's root
+// ("server/pawl-server"). Works under `bazel test`, under `bazel run`, and for a program started
+// directly. NOT_FOUND otherwise.
 absl::StatusOr<std::string> Runfile(const std::string& path);
 
-// A new empty folder for what a test leaves to be read: under TEST_UNDECLARED_OUTPUTS_DIR,
-// else under TEST_TMPDIR, else under the system's temporary folder. `name` is made unique by a
-// number.
+// Creates a new empty folder for test outputs under TEST_UNDECLARED_OUTPUTS_DIR, else under
+// TEST_TMPDIR, else under the system's temporary folder. A number makes `name` unique.
 absl::StatusOr<std::string> MakeOutputFolder(const std::string& name);
 
 }  // namespace pawl

@@ -1,11 +1,9 @@
-// Jobs whose workers train the dense part of the model among themselves, by real processes.
-#include <cstdlib>
+// Jobs with real processes whose workers train the dense part of the model by collectives.
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 #include "worker/collective/gloo/collective.h"
 #include "worker/process/interrupt.h"
@@ -19,17 +17,13 @@ constexpr std::chrono::seconds kWaitTimeout{60};
 constexpr uint64_t kEpochs = 4;
 // 4000 samples in batches of 100.
 constexpr uint64_t kSteps = kEpochs * 40;
-// Of AUCs of trainings that take the same steps, but for rounding and what a death has cost.
+// The tolerance between the AUCs of trainings with the same steps, for rounding and for the effect
+// of a death.
 constexpr double kClose = 0.01;
 
-class AllReduceTest : public ClusterTest {
+class AllReduceTest : public TrainingTest {
  protected:
-  void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(WriteClicks({.samples = 4000, .categories = 40, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 2000, .categories = 40, .seed = 2}, eval_).ok());
-  }
+  void SetUp() override { WriteData({.samples = 4000, .categories = 40}, 2000); }
 
   ProcessCluster* StartJob(const std::string& settings, uint32_t workers,
                            uint32_t step_delay_ms = 0, const std::string& mode = "mode: SYNC") {
@@ -62,31 +56,23 @@ class AllReduceTest : public ClusterTest {
   }
 
   nlohmann::json WaitForCompletion(ProcessCluster& cluster) {
-    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
-        << cluster.Describe();
-    const auto metrics = cluster.Metrics();
-    EXPECT_TRUE(metrics.ok()) << metrics.status();
-    if (!metrics.ok()) return nlohmann::json();
-    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
-    EXPECT_EQ((*metrics)["steps"], kSteps);
-    return *metrics;
+    nlohmann::json metrics = CompletedMetrics(cluster, kJobTimeout);
+    EXPECT_EQ(metrics.value("steps", uint64_t{0}), kSteps);
+    return metrics;
   }
   nlohmann::json Train(const std::string& settings, uint32_t workers,
                        const std::string& mode = "mode: SYNC") {
     ProcessCluster* const cluster = StartJob(settings, workers, 0, mode);
     return cluster == nullptr ? nlohmann::json() : WaitForCompletion(*cluster);
   }
-  // Of training through the servers.
+  // The AUC of training through the servers.
   double ServersAuc() {
     const nlohmann::json metrics = Train("dense_path: SERVER", 2);
     return metrics.is_null() ? 0 : metrics["eval"]["auc"].get<double>();
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
-TEST_F(AllReduceTest, LearnsAsThroughTheServersWithAnyNumberOfWorkers) {
+TEST_F(AllReduceTest, LearnsAsThroughTheServers) {
   const double expected = ServersAuc();
   EXPECT_GT(expected, 0.65);
   for (const uint32_t workers : {1, 3}) {
@@ -97,7 +83,7 @@ TEST_F(AllReduceTest, LearnsAsThroughTheServersWithAnyNumberOfWorkers) {
   }
 }
 
-TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
+TEST_F(AllReduceTest, ShardedOptimizerLearnsAsAReplicatedOne) {
   const std::string settings =
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7";
   const nlohmann::json whole = Train(settings + " }", 2);
@@ -107,7 +93,7 @@ TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
   ASSERT_FALSE(undisturbed.is_null());
   EXPECT_NEAR(undisturbed["eval"]["auc"].get<double>(), whole["eval"]["auc"].get<double>(), kClose);
 
-  // The slots of the share of a worker that dies are a few steps old.
+  // A dead worker's share of the optimizer slots is restored from a few steps earlier.
   ProcessCluster* const cluster = StartJob(sharded, 3, 10);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 30));
@@ -117,7 +103,7 @@ TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
   EXPECT_NEAR(disturbed["eval"]["auc"].get<double>(), whole["eval"]["auc"].get<double>(), kClose);
 }
 
-TEST_F(AllReduceTest, TwoRunsWithAsManyWorkersGiveTheSameBits) {
+TEST_F(AllReduceTest, RunsWithEqualWorkersGiveTheSameBits) {
   const std::string settings =
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }";
   const nlohmann::json one = Train(settings, 2);
@@ -126,7 +112,7 @@ TEST_F(AllReduceTest, TwoRunsWithAsManyWorkersGiveTheSameBits) {
   EXPECT_EQ(one["digest"], other["digest"]);
 }
 
-TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearnToo) {
+TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearn) {
   const double expected = ServersAuc();
   for (const char* mode : {"mode: ASYNC", "mode: BOUNDED staleness: 2"}) {
     const nlohmann::json metrics = Train("dense_path: ALLREDUCE micro_batches: 3", 2, mode);
@@ -135,7 +121,7 @@ TEST_F(AllReduceTest, OtherModesAndMicroBatchesLearnToo) {
   }
 }
 
-TEST_F(AllReduceTest, GoesOnWhereAWorkerDies) {
+TEST_F(AllReduceTest, ContinuesAfterAWorkerDies) {
   const double expected = ServersAuc();
   ProcessCluster* const cluster =
       StartJob("dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 }", 3, 10);
@@ -147,8 +133,8 @@ TEST_F(AllReduceTest, GoesOnWhereAWorkerDies) {
   EXPECT_NEAR(metrics["eval"]["auc"].get<double>(), expected, kClose);
 }
 
-// One that was started with other flags, or lacks what the others have. It runs in this process.
-TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
+// A worker with other flags, or without the libraries of the others. It runs in this process.
+TEST_F(AllReduceTest, IncompatibleWorkerEndsAndOthersContinue) {
   ProcessCluster* const cluster = StartJob("dense_path: ALLREDUCE elastic: true", 2, 50);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
@@ -165,7 +151,7 @@ TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
   EXPECT_FALSE(WaitForCompletion(*cluster).is_null());
 }
 
-TEST_F(AllReduceTest, GoesOnFromTheServersWhereAllWorkersDie) {
+TEST_F(AllReduceTest, ContinuesFromTheServersAfterAllWorkersDie) {
   const double expected = ServersAuc();
   ProcessCluster* const cluster = StartJob(
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }", 2, 10);
@@ -178,7 +164,7 @@ TEST_F(AllReduceTest, GoesOnFromTheServersWhereAllWorkersDie) {
   EXPECT_NEAR(metrics["eval"]["auc"].get<double>(), expected, 2 * kClose);
 }
 
-TEST_F(AllReduceTest, AWorkerThatJoinsTakesItsShare) {
+TEST_F(AllReduceTest, JoiningWorkerTakesItsShare) {
   const double expected = ServersAuc();
   ProcessCluster* const cluster = StartJob("dense_path: ALLREDUCE elastic: true", 1, 20);
   ASSERT_NE(cluster, nullptr);

@@ -1,5 +1,5 @@
-// Messages that are wrong in one way each, from a client that may send anything: the right code,
-// and nothing changed.
+// Malformed messages, each with one mistake, from a client that may send anything. Each must get
+// the right status code and change nothing.
 #include <functional>
 #include <limits>
 #include <memory>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
 
@@ -15,12 +14,12 @@ namespace pawl {
 namespace {
 
 constexpr uint32_t kPartitions = 4;
-constexpr uint32_t kRowWidth = 19;  // a whole vector and a tail, whatever the vector's width
+constexpr uint32_t kRowWidth = 19;  // a full vector and a tail for any vector width
 constexpr uint64_t kTensorElements = kBlockElements + 100;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One cluster for all cases: they change nothing, so they do not disturb each other.
+// One cluster for all cases, because they change nothing.
 class BadMessageTest : public ClusterTest {
  protected:
   void SetUp() override {
@@ -60,7 +59,7 @@ class BadMessageTest : public ClusterTest {
     next_ordinal_ = 1;
   }
 
-  // A push of the two rows that would be taken.
+  // A valid push of the two rows.
   PushRequest GoodPush() const {
     PushRequest request;
     *request.mutable_header() = client_->ClientHeader();
@@ -89,9 +88,9 @@ class BadMessageTest : public ClusterTest {
     return answers.ok() ? (*answers)[0].counters().requests_refused() : 0;
   }
 
-  // Sends what `spoil` makes of a good push; it must be refused with one of the codes, with
-  // `word` in the message, and nothing changed. Then the good push itself, under the same push ids,
-  // must be taken.
+  // Applies `spoil` to a valid push and sends it. It must be refused with one of the codes and
+  // `word` in the message, and change nothing. The valid push with the same push ids must then be
+  // accepted.
   void ExpectRefused(const std::string& what, grpc::StatusCode code, const std::string& word,
                      const std::function<void(PushRequest&)>& spoil) {
     SCOPED_TRACE(what);
@@ -120,7 +119,7 @@ void SetValue(PushRequest& request, size_t index, float value) {
                 sizeof(float));
 }
 
-TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
+TEST_F(BadMessageTest, MalformedPushIsRefusedWhole) {
   using grpc::StatusCode;
   const uint64_t refused_before = Refused();
   ExpectRefused("unknown table", StatusCode::NOT_FOUND, "77",
@@ -173,9 +172,9 @@ TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
   EXPECT_EQ(response.accepted(), 1u);
 }
 
-TEST_F(BadMessageTest, AValueThatIsNotFiniteIsRefusedWhereverItStands) {
+TEST_F(BadMessageTest, NonFiniteValueIsRefusedAtAnyPosition) {
   for (const float value : {kNan, kInfinity, -kInfinity}) {
-    // Of the first row and of the last one: the first element, each around the vector's end, the
+    // In the first and the last row: the first element, those around the vector's end, and the
     // last.
     for (const size_t index :
          {size_t{0}, size_t{7}, size_t{8}, size_t{15}, size_t{16}, size_t{kRowWidth - 1},
@@ -186,7 +185,7 @@ TEST_F(BadMessageTest, AValueThatIsNotFiniteIsRefusedWhereverItStands) {
   }
 }
 
-TEST_F(BadMessageTest, BlocksOfATensorAreCheckedToo) {
+TEST_F(BadMessageTest, TensorBlocksAreChecked) {
   using grpc::StatusCode;
   const auto block = [&](uint64_t key, size_t values) {
     return [this, key, values](PushRequest& r) {
@@ -206,7 +205,7 @@ TEST_F(BadMessageTest, BlocksOfATensorAreCheckedToo) {
                 });
 }
 
-TEST_F(BadMessageTest, AStepOutOfTurnIsRefused) {
+TEST_F(BadMessageTest, StepOutOfOrderIsRefused) {
   const std::string before = Parameters();
   PushRequest push;
   *push.mutable_header() = worker_->WorkerHeader(0, 0);
@@ -222,21 +221,21 @@ TEST_F(BadMessageTest, AStepOutOfTurnIsRefused) {
   status = worker_->EndStep(0, end);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
       << "step 0 has not ended: " << status.error_message();
-  // What completes the step is taken.
+  // The push that completes the step is accepted.
   push.mutable_segments(0)->set_ordinal(0);
   EXPECT_TRUE(worker_->Push(0, push).ok());
   end.mutable_header()->set_step(0);
   EXPECT_TRUE(worker_->EndStep(0, end).ok());
-  // A push of a step that its rank has ended can only be an old one come late.
+  // A push of a step that its rank has ended can only be a late repetition.
   PushResponse response;
   EXPECT_TRUE(worker_->Push(0, push, &response).ok());
   EXPECT_EQ(response.accepted(), 0u);
   EXPECT_EQ(response.deduplicated(), 1u);
-  // The other rank has not ended the step: nothing has been applied.
+  // The other rank has not ended the step, so nothing is applied.
   EXPECT_EQ(Parameters(), before);
 }
 
-TEST_F(BadMessageTest, APullThatIsWrongInOneWayIsRefused) {
+TEST_F(BadMessageTest, MalformedPullIsRefused) {
   const std::vector<std::pair<grpc::StatusCode, std::function<void(PullRequest&)>>> cases = {
       {grpc::StatusCode::NOT_FOUND, [](PullRequest& r) { r.mutable_segments(0)->set_table(77); }},
       {grpc::StatusCode::OUT_OF_RANGE,
@@ -250,7 +249,7 @@ TEST_F(BadMessageTest, APullThatIsWrongInOneWayIsRefused) {
        [](PullRequest& r) { r.mutable_header()->set_epoch(0); }},
       {grpc::StatusCode::OUT_OF_RANGE,
        [](PullRequest& r) { r.mutable_header()->set_logical_worker(2); }},
-      // Values of 64 MiB and more do not fit an answer.
+      // Values of 64 MiB and more do not fit a response.
       {grpc::StatusCode::INVALID_ARGUMENT,
        [](PullRequest& r) {
          std::string keys;
@@ -270,7 +269,7 @@ TEST_F(BadMessageTest, APullThatIsWrongInOneWayIsRefused) {
   }
 }
 
-TEST_F(BadMessageTest, AnOldEpochIsAnsweredWithTheRouting) {
+TEST_F(BadMessageTest, OldEpochIsAnsweredWithTheRouting) {
   PullRequest request = GoodPull();
   request.mutable_header()->set_epoch(0);
   PullResponse response;
@@ -278,26 +277,6 @@ TEST_F(BadMessageTest, AnOldEpochIsAnsweredWithTheRouting) {
   RoutingTable routing;
   ASSERT_TRUE(routing.ParseFromString(status.error_details()));
   EXPECT_EQ(routing.SerializeAsString(), client_->routing().SerializeAsString());
-}
-
-// A call with any bytes at all.
-grpc::Status CallWithBytes(std::shared_ptr<grpc::Channel> channel, const std::string& method,
-                           const std::string& bytes, bool compressed = false) {
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  if (compressed) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-  grpc::CompletionQueue queue;
-  grpc::Slice slice(bytes);
-  auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  return status;
 }
 
 TEST_F(BadMessageTest, GarbageIsRefusedByEveryMethod) {
@@ -318,10 +297,10 @@ TEST_F(BadMessageTest, GarbageIsRefusedByEveryMethod) {
   EXPECT_EQ(Parameters(), before);
 }
 
-TEST_F(BadMessageTest, ACompressedMessageIsRefused) {
+TEST_F(BadMessageTest, CompressedMessageIsRefused) {
   const std::string before = Parameters();
   PushRequest request = GoodPush();
-  // A bomb: mostly zeros.
+  // A decompression bomb: mostly zeros.
   request.mutable_segments(0)->set_values(std::string(32 << 20, '\0'));
   const grpc::Status status = CallWithBytes(client_->channel(0), "/pawl.Parameter/Push",
                                             request.SerializeAsString(), /*compressed=*/true);
@@ -329,7 +308,7 @@ TEST_F(BadMessageTest, ACompressedMessageIsRefused) {
   EXPECT_EQ(Parameters(), before);
 }
 
-TEST_F(BadMessageTest, AMessageThatIsTooLargeIsRefusedAndTheNextOneTaken) {
+TEST_F(BadMessageTest, OversizedMessageIsRefused) {
   const std::string before = Parameters();
   PushRequest request = GoodPush();
   request.mutable_segments(0)->set_values(std::string(80 << 20, '\0'));
@@ -339,7 +318,7 @@ TEST_F(BadMessageTest, AMessageThatIsTooLargeIsRefusedAndTheNextOneTaken) {
   EXPECT_TRUE(client_->Push(0, GoodPush()).ok());
 }
 
-TEST_F(BadMessageTest, AnImpossibleTableIsRefusedByTheScheduler) {
+TEST_F(BadMessageTest, InvalidTableIsRefusedByTheScheduler) {
   const auto create = [&](const std::function<void(TableSpec&)>& spoil) {
     TableSpec spec = rows_;
     spec.clear_id();
@@ -359,7 +338,7 @@ TEST_F(BadMessageTest, AnImpossibleTableIsRefusedByTheScheduler) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(create([](TableSpec& t) { t.set_name("rows"), t.set_row_width(7); }),
             absl::StatusCode::kAlreadyExists);
-  // And the servers have none of them.
+  // The servers have none of these tables.
   ListTablesResponse tables;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));

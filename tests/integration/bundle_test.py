@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The archive of //deploy:bundle on a machine that has nothing but glibc and a shell.
+"""Tests the archive of //deploy/bundle on a machine that has only glibc and a shell.
 
 Usage: bundle_test.py pawl.tar.gz
 
-The machine is a folder with the few files of this machine's own glibc, dash and the unpacked bundle, entered by chroot in
-namespaces of its own. Where the kernel forbids these, what needs them is skipped, saying so.
+The machine is a folder with the files of this machine's glibc, dash and the unpacked bundle. Tests
+enter it by chroot in private namespaces; they are skipped with a message where the kernel forbids
+namespaces.
 """
 
 import json
@@ -18,36 +19,38 @@ import tempfile
 import unittest
 
 ARCHIVE = ""
-# Far beyond what anything here takes: only what hangs reaches it.
+# Far longer than any test takes, so only a hang reaches it.
 LIMIT_S = 120
 MAX_ARCHIVE_BYTES = 60 * 1000 * 1000
 
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 LIBRARIES = "/lib/x86_64-linux-gnu"
-GLIBC = ("libc.so.6", "libm.so.6", "libmvec.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libresolv.so.2")
-# Where a run-path may lead besides the bundle: what the machine may have of NVIDIA's and of InfiniBand's.
+GLIBC = ("libc.so.6", "libm.so.6", "libmvec.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1",
+         "libresolv.so.2")
+# Folders outside the bundle that a run path may contain: for NVIDIA's and InfiniBand's libraries.
 MACHINE_FOLDERS = {"/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"}
-# NVIDIA's libraries are the machine's to have.
+# The machine provides NVIDIA's libraries.
 NVIDIA = re.compile(r"lib(cuda|cudart|cublas|cublasLt|nccl)\.so")
 
-# These need nothing of NVIDIA's.
+# Programs without NVIDIA's libraries.
 CPU_PROGRAMS = {"pawl-scheduler", "pawl-server", "pawl-worker", "pawlctl", "training_step"}
 
-# In namespaces where this user is root: /proc and /dev of this machine, and then only the folder.
+# Runs in namespaces where this user is root: mounts /proc and /dev, then enters the folder.
 ENTER = 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
 
-# In place of the example's model.
+# Replaces the example's model.
 DEEP_MODEL = ("--set=model.deepfm.dim=8", "--set=model.deepfm.hidden=32")
 
 
-# Of the tools that this test uses; chroot lies where only root's shells look.
+# The path of this test's tools. chroot is in a folder that only root has on its path.
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def forbidden():
-    """Why the kernel allows no namespaces of one's own; empty if it does. Whatever else is missing is a failure."""
-    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], text=True, capture_output=True,
-                          timeout=LIMIT_S, check=False, env={"PATH": PATH, "LC_ALL": "C"})
+    """The reason why the kernel forbids private namespaces; empty if it permits them."""
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], text=True,
+                          capture_output=True, timeout=LIMIT_S, check=False,
+                          env={"PATH": PATH, "LC_ALL": "C"})
     return done.stderr.strip() if done.returncode != 0 else ""
 
 
@@ -62,25 +65,29 @@ class BundleTest(unittest.TestCase):
         shutil.copy(os.path.realpath("/bin/dash"), os.path.join(cls.root, "bin/sh"))
         shutil.copy(os.path.realpath(LOADER), cls.root + LOADER)
         for name in GLIBC:
-            shutil.copy(os.path.realpath(os.path.join(LIBRARIES, name)), cls.root + LIBRARIES + "/" + name)
+            shutil.copy(os.path.realpath(os.path.join(LIBRARIES, name)),
+                        cls.root + LIBRARIES + "/" + name)
         with tarfile.open(ARCHIVE) as archive:
             cls.entries = archive.getmembers()
             archive.extractall(os.path.join(cls.root, "opt"))
         cls.pawl = os.path.join(cls.root, "opt/pawl")
-        if any(re.match(r"lib(a|ub|t)san\.so", name) for name in os.listdir(os.path.join(cls.pawl, "lib"))):
-            raise unittest.SkipTest("programs built with a sanitizer are not for other machines")
+        libraries = os.listdir(os.path.join(cls.pawl, "lib"))
+        if any(re.match(r"lib(a|ub|t)san\.so", name) for name in libraries):
+            raise unittest.SkipTest("programs built with a sanitizer do not run on other machines")
         cls.why_not = forbidden()
         os.symlink("/opt/pawl/bin/pawlctl", os.path.join(cls.root, "bin/pawlctl"))
 
     def inside(self, *command, folder="/", environment=(), loader=""):
         """Runs a command on the bare machine: (exit code, stdout, stderr)."""
         if self.why_not:
-            self.skipTest("the kernel allows no namespaces of one's own: " + self.why_not)
-        # What the loader is told comes last: the shell itself is not to be traced.
+            self.skipTest("the kernel forbids private namespaces: " + self.why_not)
+        # The loader's settings come last, so that they do not affect the shell.
         shell = 'cd %s && export PATH %s && exec "$@"' % (folder, loader)
-        done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ENTER, self.root,
-                               "/bin/sh", "-c", shell, "sh", *command], text=True, capture_output=True, timeout=LIMIT_S,
-                              check=False, stdin=subprocess.DEVNULL, env={"PATH": PATH, **dict(environment)})
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ENTER, self.root,
+             "/bin/sh", "-c", shell, "sh", *command],
+            text=True, capture_output=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+            env={"PATH": PATH, **dict(environment)})
         return done.returncode, done.stdout, done.stderr
 
     def programs(self):
@@ -94,9 +101,9 @@ class BundleTest(unittest.TestCase):
                     yield path
 
     def loaded(self, path, environment=()):
-        """Where the bare machine's loader finds what a program needs, by name; None for what it does not find.
+        """The path of each library that a program loads on the bare machine; None if not found.
 
-        Of a library: what the worker needs once it has opened it.
+        For a library: the libraries of a worker that has opened it.
         """
         loader = "LD_TRACE_LOADED_OBJECTS=1"
         if not path.startswith("/opt/pawl/bin/"):
@@ -104,19 +111,21 @@ class BundleTest(unittest.TestCase):
         code, out, err = self.inside(LOADER, path, environment=environment, loader=loader)
         self.assertEqual((code, err), (0, ""), "%s: %s" % (path, out))
         found = dict(re.findall(r"^\s*(\S+) => (\S+)", out, re.MULTILINE))
-        return {name: None if where == "not" else os.path.normpath(where) for name, where in found.items()}
+        return {name: None if where == "not" else os.path.normpath(where)
+                for name, where in found.items()}
 
     def lacks_cuda(self, path):
-        return any(where is None and NVIDIA.match(name) for name, where in self.loaded(path).items())
+        return any(where is None and NVIDIA.match(name)
+                   for name, where in self.loaded(path).items())
 
     def run_job(self, *arguments, pawlctl="/opt/pawl/bin/pawlctl", folder="/tmp"):
-        code, out, err = self.inside(pawlctl, "run", "--job=/opt/pawl/jobs/example.pbtxt", "--out=/tmp/out", *arguments,
-                                     folder=folder)
+        code, out, err = self.inside(pawlctl, "run", "--job=/opt/pawl/jobs/example.pbtxt",
+                                     "--out=/tmp/out", *arguments, folder=folder)
         self.assertEqual((code, err), (0, ""), out)
         with open(os.path.join(self.root, "tmp/out/metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    def test_the_archive_is_small_and_unpacks_into_one_folder(self):
+    def test_archive_is_small_and_has_one_folder(self):
         self.assertLess(os.path.getsize(ARCHIVE), MAX_ARCHIVE_BYTES)
         for entry in self.entries:
             self.assertRegex(entry.name, r"^pawl(/|$)")
@@ -136,10 +145,10 @@ class BundleTest(unittest.TestCase):
                 self.assertEqual(code, 0, err)
                 self.assertRegex(out, r"^%s [0-9]+\.[0-9]+\.[0-9]+\n$" % name)
 
-    def test_every_library_is_in_the_bundle_and_every_one_in_it_is_used(self):
+    def test_bundle_has_exactly_the_needed_libraries(self):
         carried = {path[len(self.root):] for path in self.elf_files()}
         programs = {path for path in carried if path.startswith("/opt/pawl/bin/")}
-        # Opened by its name when a GPU is asked for.
+        # Opened by name when a GPU is requested.
         plugins = {path for path in carried if re.search(r"/libpawl_(cuda|nccl)\.so$", path)}
         used = set()
         for path in programs | plugins:
@@ -148,25 +157,29 @@ class BundleTest(unittest.TestCase):
                 if library in GLIBC or (NVIDIA.match(library) and may_lack_cuda):
                     continue
                 self.assertIsNotNone(where, "%s does not find %s" % (path, library))
-                self.assertTrue(where.startswith("/opt/pawl/"), "%s takes %s from %s" % (path, library, where))
+                self.assertTrue(where.startswith("/opt/pawl/"),
+                                "%s takes %s from %s" % (path, library, where))
                 used.add(where)
         self.assertEqual(carried - programs - plugins - used, set())
 
-    def test_run_paths_lead_to_the_bundle_and_not_to_the_machine_that_built_it(self):
+    def test_run_paths_point_into_the_bundle(self):
         for path in self.elf_files():
-            shown = subprocess.run(["readelf", "--wide", "--dynamic", path], text=True, capture_output=True, check=True,
-                                   timeout=LIMIT_S).stdout
+            shown = subprocess.run(["readelf", "--wide", "--dynamic", path], text=True,
+                                   capture_output=True, check=True, timeout=LIMIT_S).stdout
             run_path = re.search(r"\((RPATH|RUNPATH)\)[^\[]*\[([^\]]*)\]", shown)
             if "/bin/" in path[len(self.pawl):]:
-                # RUNPATH would not count for what the libraries need.
+                # RUNPATH would not apply to the libraries' own dependencies.
                 self.assertTrue(run_path, path)
                 self.assertEqual(run_path.group(1), "RPATH", path)
-                self.assertIn(run_path.group(2), ("$ORIGIN/../lib", "$ORIGIN/../lib:/usr/local/cuda/lib64"), path)
+                self.assertIn(run_path.group(2),
+                              ("$ORIGIN/../lib", "$ORIGIN/../lib:/usr/local/cuda/lib64"), path)
             elif run_path:
                 for folder in run_path.group(2).split(":"):
-                    self.assertTrue(re.match(r"\$ORIGIN(/|$)", folder) or folder in MACHINE_FOLDERS, path + ": " + folder)
+                    self.assertTrue(
+                        re.match(r"\$ORIGIN(/|$)", folder) or folder in MACHINE_FOLDERS,
+                        path + ": " + folder)
 
-    def test_what_the_environment_names_does_not_get_in(self):
+    def test_library_path_of_the_environment_is_ignored(self):
         mine = os.path.join(self.root, "tmp/mine")
         os.makedirs(mine)
         self.addCleanup(shutil.rmtree, mine)
@@ -175,53 +188,59 @@ class BundleTest(unittest.TestCase):
                 shutil.copy(path, mine)
         for name in sorted(CPU_PROGRAMS):
             loaded = self.loaded("/opt/pawl/bin/" + name, {"LD_LIBRARY_PATH": "/tmp/mine"})
-            self.assertEqual([where for where in loaded.values() if where.startswith("/tmp")], [], name)
+            self.assertEqual([where for where in loaded.values() if where.startswith("/tmp")], [],
+                             name)
 
-    def test_the_machines_own_infiniband_library_comes_first(self):
+    def test_installed_infiniband_library_is_preferred(self):
         name = "libibverbs.so.1"
         self.assertIn("/fallback/", self.loaded("/opt/pawl/bin/pawl-worker")[name])
         folder = os.path.join(self.root, "usr/lib/x86_64-linux-gnu")
         os.makedirs(folder)
         self.addCleanup(shutil.rmtree, os.path.join(self.root, "usr"))
         shutil.copy(os.path.join(self.pawl, "lib/fallback", name), folder)
-        self.assertEqual(self.loaded("/opt/pawl/bin/pawl-worker")[name], "/usr/lib/x86_64-linux-gnu/" + name)
+        self.assertEqual(self.loaded("/opt/pawl/bin/pawl-worker")[name],
+                         "/usr/lib/x86_64-linux-gnu/" + name)
 
-    def test_the_example_ends_with_the_digest_that_the_readme_promises(self):
+    def test_example_has_the_documented_digest(self):
         with open(os.path.join(self.pawl, "README"), encoding="utf-8") as file:
             promised = re.search(r'"digest ([0-9a-f]{8})"', file.read()).group(1)
         metrics = self.run_job("--servers=2", "--workers=2")
         self.assertEqual(metrics["digest"], promised)
         self.assertGreater(metrics["eval"]["auc"], 0.92)
 
-    def test_pawlctl_finds_the_daemons_by_a_link_and_from_any_folder(self):
-        self.assertEqual(self.run_job("--set=epochs=1", pawlctl="pawlctl", folder="/")["state"], "COMPLETED")
+    def test_pawlctl_finds_the_daemons_through_a_link(self):
+        metrics = self.run_job("--set=epochs=1", pawlctl="pawlctl", folder="/")
+        self.assertEqual(metrics["state"], "COMPLETED")
         metrics = self.run_job("--set=epochs=1", pawlctl="../bin/pawlctl", folder="/opt/pawl/lib")
         self.assertEqual(metrics["state"], "COMPLETED")
 
     def test_matrices_and_collectives_work(self):
-        # OpenBLAS picks its kernels by the processor, Gloo finds the machine's address.
+        # OpenBLAS selects its kernels by the processor; Gloo finds the machine's address.
         metrics = self.run_job("--workers=2", "--set=dense_path=ALLREDUCE", *DEEP_MODEL)
         self.assertEqual(metrics["state"], "COMPLETED")
         self.assertGreater(metrics["eval"]["auc"], 0.91)
 
-    def test_a_gpu_that_is_not_there_is_named(self):
-        code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--device=cuda:0", "--scheduler=127.0.0.1:1")
+    def test_missing_gpu_is_named(self):
+        code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--device=cuda:0",
+                                     "--scheduler=127.0.0.1:1")
         self.assertEqual(code, 2, out + err)
         self.assertRegex(out + err, r"cuda:0|CUDA|libcuda")
 
-    def test_nccl_that_cannot_be_used_is_named(self):
-        code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--collectives=nccl", "--scheduler=127.0.0.1:1")
+    def test_unusable_nccl_is_named(self):
+        code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--collectives=nccl",
+                                     "--scheduler=127.0.0.1:1")
         self.assertEqual(code, 2, out + err)
         self.assertIn("--device=cuda:N", out + err)
 
-    def test_the_script_for_gpus_finds_the_bundle_that_it_lies_in(self):
-        done = subprocess.run([os.path.join(self.pawl, "tests/gpu/run"), "--device=cpu", "--part=train", "--set=epochs=1",
-                               "--out=" + os.path.join(self.root, "tmp/gpu")], text=True, capture_output=True,
-                              timeout=LIMIT_S, check=False, env={"PATH": PATH})
+    def test_gpu_script_finds_its_bundle(self):
+        done = subprocess.run(
+            [os.path.join(self.pawl, "tests/gpu/run"), "--device=cpu", "--part=train",
+             "--set=epochs=1", "--out=" + os.path.join(self.root, "tmp/gpu")],
+            text=True, capture_output=True, timeout=LIMIT_S, check=False, env={"PATH": PATH})
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertIn("1 passed, 0 failed", done.stdout)
 
-    def test_every_library_has_its_licence(self):
+    def test_every_library_has_a_licence(self):
         with open(os.path.join(self.pawl, "MANIFEST"), encoding="utf-8") as file:
             manifest = dict(line.split()[1:3] for line in file)
         for path in self.elf_files():
@@ -235,7 +254,8 @@ class BundleTest(unittest.TestCase):
                 text = file.read()
             self.assertIn("opyright", text, name)
             for common in re.findall(r"/usr/share/common-licenses/([\w.+-]*\w)", text):
-                self.assertTrue(os.path.exists(os.path.join(self.pawl, "licenses/common", common)), common)
+                license_file = os.path.join(self.pawl, "licenses/common", common)
+                self.assertTrue(os.path.exists(license_file), common)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// A server that is away for a moment, under pushes: it gets what it has missed, and no more.
+// A server that is briefly absent during pushes receives the changes that it missed and no others.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client_lib/client.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -21,8 +22,8 @@ constexpr uint32_t kKeysInPush = 2000;
 
 class CatchUpTest : public ClusterTest {
  protected:
-  // Pushes all the time, kills server-1, and starts it again after `away`. `counters`: when all of
-  // its replicas are in sync.
+  // Pushes continuously, kills server-1, and restarts it after `away`. `counters` is read when all
+  // of its replicas are in sync.
   void RestartServer(const std::function<void(ProcessCluster&)>& away, ServerCounters& counters);
 };
 
@@ -39,15 +40,11 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   client_options.scheduler = cluster->scheduler_address();
   auto client = Client::Connect(client_options);
   ASSERT_TRUE(client.ok()) << client.status();
-  TableSpec spec;
-  spec.set_name("rows");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(kRowWidth);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = LedgerTable("rows", kRowWidth);
   const auto table = (*client)->CreateTable(spec).get();
   ASSERT_TRUE(table.ok()) << table.status();
   Session& session = (*client)->free_running();
-  // Key 0 is in each push.
+  // Each push contains key 0.
   const auto push = [&](uint64_t first, uint64_t count) {
     std::vector<uint64_t> keys = {0};
     for (uint64_t key = std::max<uint64_t>(first, 1); key < first + count; ++key)
@@ -60,10 +57,10 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
     const absl::Status pushed = push(first, kKeysInPush);
     ASSERT_TRUE(pushed.ok()) << pushed;
   }
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   absl::Status pushed;
   std::thread pusher([&] {
-    for (; !over && pushed.ok(); ++pushes) pushed = push(pushes % 100, 1);
+    for (; !stop && pushed.ok(); ++pushes) pushed = push(pushes % 100, 1);
   });
   const absl::Status killed = cluster->Kill("server-1");
   away(*cluster);
@@ -76,13 +73,13 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
       },
       kPatience);
   if (in_sync.ok()) {
-    // Figures of later heartbeats.
+    // The figures of later heartbeats.
     const uint64_t applied = in_sync->counters().pushes_applied();
     in_sync = cluster->WaitFor(
         [&](const auto& status) { return status.counters().pushes_applied() > applied; },
         kPatience);
   }
-  over = true;
+  stop = true;
   pusher.join();
   ASSERT_TRUE(killed.ok()) << killed;
   ASSERT_TRUE(restarted.ok()) << restarted;
@@ -91,7 +88,7 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   ASSERT_TRUE(pushed.ok()) << pushed;
   counters = in_sync->counters();
   EXPECT_GE(counters.parameter_bytes(), kRows * kRowWidth * sizeof(float));
-  // Each push once.
+  // Each push was applied once.
   const uint64_t key = 0;
   std::vector<float> row(kRowWidth);
   const absl::Status pulled =
@@ -100,9 +97,9 @@ void CatchUpTest::RestartServer(const std::function<void(ProcessCluster&)>& away
   EXPECT_EQ(row[0], static_cast<float>(pushes));
 }
 
-TEST_F(CatchUpTest, AServerThatIsAwayForAMomentGetsOnlyWhatItMissed) {
+TEST_F(CatchUpTest, BrieflyAbsentServerGetsOnlyMissedChanges) {
   ServerCounters counters;
-  // Part of the fault.
+  // The wait is part of the fault.
   RestartServer(
       [](ProcessCluster&) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); },
       counters);
@@ -110,7 +107,7 @@ TEST_F(CatchUpTest, AServerThatIsAwayForAMomentGetsOnlyWhatItMissed) {
   EXPECT_LT(counters.catch_up_bytes_sent(), counters.parameter_bytes() / 4);
 }
 
-TEST_F(CatchUpTest, AServerThatWasTakenForDeadGetsWhatWasPushedMeanwhile) {
+TEST_F(CatchUpTest, ServerDeclaredDeadCatchesUp) {
   ServerCounters counters;
   const auto away = [](ProcessCluster& cluster) {
     const auto gone = cluster.WaitFor(
@@ -121,7 +118,7 @@ TEST_F(CatchUpTest, AServerThatWasTakenForDeadGetsWhatWasPushedMeanwhile) {
         },
         kPatience);
     ASSERT_TRUE(gone.ok()) << gone.status();
-    // The other server goes on alone.
+    // The other server continues alone.
     const uint64_t applied = gone->counters().pushes_applied();
     const auto pushed = cluster.WaitFor(
         [&](const auto& status) { return status.counters().pushes_applied() >= applied + 100; },

@@ -1,7 +1,6 @@
-// Checkpoints of whole clusters: made while training goes on, and restored onto other clusters.
+// Checkpoints of whole clusters, made during training and restored on other clusters.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -13,7 +12,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -24,7 +22,7 @@ constexpr std::chrono::seconds kJobTimeout{90};
 // 2 epochs of 2000 samples in batches of 64.
 constexpr uint64_t kSteps = 64;
 
-class CheckpointTest : public ClusterTest {
+class CheckpointTest : public TrainingTest {
  protected:
   struct Shape {
     uint32_t servers = 2;
@@ -38,15 +36,8 @@ class CheckpointTest : public ClusterTest {
   };
 
   void SetUp() override {
-    const std::string folder =
-        absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
-                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder);
-    train_ = folder + "/train.libsvm";
-    eval_ = folder + "/eval.libsvm";
-    dir_ = folder + "/checkpoints";
-    ASSERT_TRUE(WriteClicks({.samples = 2000, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 200, .seed = 2}, eval_).ok());
+    WriteData({.samples = 2000}, 200);
+    dir_ = folder_ + "/checkpoints";
   }
 
   ProcessClusterOptions Options(const Shape& shape) const {
@@ -72,7 +63,7 @@ class CheckpointTest : public ClusterTest {
     return options;
   }
 
-  // Of a job that ends by itself.
+  // The digest of a job that runs to its end.
   std::string DigestOf(ProcessCluster& cluster) {
     const absl::Status ended = cluster.WaitForSuccess(kJobTimeout);
     EXPECT_TRUE(ended.ok()) << ended;
@@ -88,7 +79,7 @@ class CheckpointTest : public ClusterTest {
     return cluster == nullptr ? "not started" : DigestOf(*cluster);
   }
 
-  // Waits for so many checkpoints and some steps more, then kills all processes.
+  // Waits for this many checkpoints and some more steps, then kills all processes.
   void KillAfter(ProcessCluster& cluster, uint64_t checkpoints) {
     const auto made = cluster.WaitFor(
         [&](const GetStatusResponse& status) {
@@ -98,7 +89,7 @@ class CheckpointTest : public ClusterTest {
     ASSERT_TRUE(made.ok()) << made.status();
     const uint64_t until =
         made->checkpoint().last_step() + std::uniform_int_distribution<uint64_t>(0, 9)(random_);
-    std::printf("killing all at step %llu\n", static_cast<unsigned long long>(until));
+    std::printf("killing all processes at step %llu\n", static_cast<unsigned long long>(until));
     ASSERT_TRUE(
         cluster
             .WaitFor([&](const GetStatusResponse& status) { return status.steps() >= until; },
@@ -108,7 +99,7 @@ class CheckpointTest : public ClusterTest {
     for (const std::string& name : cluster.names()) ASSERT_TRUE(cluster.Kill(name).ok());
   }
 
-  std::vector<std::string> Whole() const {
+  std::vector<std::string> CompleteCheckpoints() const {
     const CheckpointStore store(Env::Real(), dir_);
     std::vector<std::string> names;
     const CheckpointListing listing = store.List("saved").value();
@@ -130,13 +121,11 @@ class CheckpointTest : public ClusterTest {
     std::fclose(file);
   }
 
-  std::string train_;
-  std::string eval_;
   std::string dir_;
   std::mt19937 random_{std::random_device{}()};
 };
 
-TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBits) {
+TEST_F(CheckpointTest, KilledJobContinuesOnOtherClustersBitIdentically) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* cluster =
       StartCluster(Options({.servers = 2, .replicas = 2, .step_delay_ms = 40}));
@@ -151,8 +140,8 @@ TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBi
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
 
-// The sum over two ranks has the same bits wherever they are.
-TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
+// The sum over two ranks has the same bits on any host.
+TEST_F(CheckpointTest, CutIncludesTheWorkersDensePart) {
   const std::string dense =
       "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 6 }";
   const std::string expected = UndisturbedDigest(dense);
@@ -160,7 +149,7 @@ TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
   ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40, .dense = dense}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
-  for (const std::string& name : Whole())
+  for (const std::string& name : CompleteCheckpoints())
     EXPECT_EQ(std::stoull(name.substr(name.size() - 20)) % 6, 0u) << name;
   cluster = StartCluster(
       Options({.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .dense = dense}));
@@ -171,7 +160,7 @@ TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
 
-TEST_F(CheckpointTest, ARestoredJobHasItsReplicasAgain) {
+TEST_F(CheckpointTest, RestoredJobHasAllReplicas) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* cluster = StartCluster(Options({.servers = 1, .step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
@@ -190,24 +179,24 @@ TEST_F(CheckpointTest, ARestoredJobHasItsReplicasAgain) {
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
 
-TEST_F(CheckpointTest, CheckpointsChangeNothingAndTheLastOnesAreKept) {
+TEST_F(CheckpointTest, CheckpointsChangeNoBitsAndTheLastAreRetained) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* const cluster = StartCluster(Options({.checkpoint = "every_steps: 5"}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
-  const std::vector<std::string> names = Whole();
-  // The newest is that of the end.
+  const std::vector<std::string> names = CompleteCheckpoints();
+  // The newest checkpoint is that of the end.
   ASSERT_EQ(names.size(), 2u);
   EXPECT_EQ(names[0], CheckpointStore::NameOf("saved", kSteps, /*of_end=*/true));
   EXPECT_EQ(std::stoull(names[1].substr(names[1].size() - 20)) % 5, 0u) << names[1];
 }
 
-TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
+TEST_F(CheckpointTest, DamagedCheckpointIsRefusedAndItsPredecessorRestored) {
   const std::string expected = UndisturbedDigest();
   ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40}));
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 2);
-  const std::vector<std::string> names = Whole();
+  const std::vector<std::string> names = CompleteCheckpoints();
   ASSERT_EQ(names.size(), 2u);
   const std::string part = absl::StrCat(dir_, "/", names[0], "/p3.part");
   FlipByte(part);
@@ -218,22 +207,22 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
   EXPECT_TRUE(absl::StrContains(refused.message(),
                                 absl::StrCat("the checkpoint before it, ", names[1], ", is whole")))
       << refused;
-  // A start that fails at something else has changed nothing.
+  // A start that fails for another reason changes nothing.
   ProcessClusterOptions elsewhere = Options({.restore = absl::StrCat(dir_, "/", names[1])});
   elsewhere.flags["scheduler"].emplace_back("--metrics_listen=192.0.2.1:0");
   const absl::Status no_metrics = ProcessCluster::Start(elsewhere).status();
   EXPECT_TRUE(absl::StrContains(no_metrics.message(), "--metrics_listen=192.0.2.1:0"))
       << no_metrics;
-  EXPECT_TRUE(std::filesystem::exists(part)) << "the later one is not set aside";
+  EXPECT_TRUE(std::filesystem::exists(part)) << "the later checkpoint must stay";
   cluster = StartCluster(Options({.restore = absl::StrCat(dir_, "/", names[1])}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
-  // The damaged one is not in the way of those that are made anew.
-  for (const std::string& name : Whole()) EXPECT_GT(name, names[1]);
+  // The damaged checkpoint does not block new ones.
+  for (const std::string& name : CompleteCheckpoints()) EXPECT_GT(name, names[1]);
 }
 
-// In the third checkpoint: of 8 parts, server-1 writes 4.
-TEST_F(CheckpointTest, ADeathInTheMiddleOfOneLeavesThoseBeforeIt) {
+// server-1 writes 4 of the 8 parts of the third checkpoint.
+TEST_F(CheckpointTest, DeathDuringACheckpointLeavesEarlierOnes) {
   const std::string expected = UndisturbedDigest();
   for (const auto& [victim, failpoint] : {std::pair("server-1", "checkpoint.part=crash@11"),
                                           {"scheduler", "checkpoint.manifest=crash@3"},
@@ -249,14 +238,14 @@ TEST_F(CheckpointTest, ADeathInTheMiddleOfOneLeavesThoseBeforeIt) {
     ASSERT_TRUE(cluster->node(victim).WaitUntil(Clock::Real().Now() + kPatience));
     ASSERT_TRUE(cluster->node(victim).KilledBy(SIGKILL)) << cluster->node(victim).HowItEnded();
     for (const std::string& name : cluster->names()) ASSERT_TRUE(cluster->Kill(name).ok());
-    EXPECT_GE(Whole().size(), 2u);
+    EXPECT_GE(CompleteCheckpoints().size(), 2u);
     cluster = StartCluster(Options({.servers = 1, .restore = dir_, .step_delay_ms = 0}));
     ASSERT_NE(cluster, nullptr);
     EXPECT_EQ(DigestOf(*cluster), expected);
   }
 }
 
-TEST_F(CheckpointTest, AnotherRunDoesNotMixItsCheckpointsWithThose) {
+TEST_F(CheckpointTest, AnotherRunDoesNotMixCheckpoints) {
   ProcessCluster* const cluster = StartCluster(Options({}));
   ASSERT_NE(cluster, nullptr);
   DigestOf(*cluster);
@@ -266,7 +255,7 @@ TEST_F(CheckpointTest, AnotherRunDoesNotMixItsCheckpointsWithThose) {
       << refused;
 }
 
-TEST_F(CheckpointTest, OneIsMadeWhenSomebodyAsksAndABoundedJobGoesOnFromIt) {
+TEST_F(CheckpointTest, BoundedJobContinuesFromARequestedCheckpoint) {
   const std::string bounded = "mode: BOUNDED staleness: 3";
   ProcessCluster* cluster =
       StartCluster(Options({.consistency = bounded, .checkpoint = "", .step_delay_ms = 40}));
@@ -282,7 +271,7 @@ TEST_F(CheckpointTest, OneIsMadeWhenSomebodyAsksAndABoundedJobGoesOnFromIt) {
   CheckpointResponse response;
   const grpc::Status status = cluster->scheduler().Checkpoint(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(Whole(),
+  EXPECT_EQ(CompleteCheckpoints(),
             std::vector<std::string>{std::filesystem::path(response.folder()).filename().string()});
   for (const std::string& name : cluster->names()) ASSERT_TRUE(cluster->Kill(name).ok());
   cluster = StartCluster(Options(

@@ -1,8 +1,9 @@
-// Processes that make all-reduces with each other, of which one after the other is killed: the
-// others form a new group and go on, and whoever comes is taken in. Every sum is checked by the
-// processes themselves (tests/chaos/group_member).
+// Processes that make all-reduces with each other while members are killed one by one. The
+// survivors form a new group, and new members join. The processes check every sum
+// (tests/chaos/group_member).
 //
-// PAWL_KILLS says how many, PAWL_SEED repeats the choices, PAWL_LEASE_MS is for quiet machines.
+// PAWL_KILLS is the number of kills, PAWL_SEED repeats the choices, and PAWL_LEASE_MS may be small
+// on idle machines.
 #include <signal.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ namespace {
 
 constexpr uint64_t kKills = 10;
 constexpr size_t kMembers = 3;
-// Long, so that a machine with other work to do takes nobody for dead who lives.
+// Long, so that a busy machine declares no live process dead.
 constexpr uint64_t kLeaseMs = 4000;
 constexpr std::chrono::seconds kWaitTimeout{60};
 
@@ -50,13 +51,13 @@ struct Note {
 
 class CollectiveGroupTest : public ClusterTest {
  protected:
-  // A cluster with all members in a group.
+  // Starts a cluster with all members in a group.
   void Begin(bool fixed_ports = false) {
     ASSERT_NO_FATAL_FAILURE(BeginWithout(fixed_ports));
     for (size_t i = 0; i < kMembers; ++i) StartMember();
     ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
   }
-  // A cluster without members, of which so many are expected.
+  // Starts a cluster that expects this many members, without members.
   void BeginWithout(bool fixed_ports = false, size_t members = kMembers) {
     const std::string data = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     ASSERT_TRUE(WriteClicks({.samples = 100}, data).ok());
@@ -72,7 +73,7 @@ class CollectiveGroupTest : public ClusterTest {
     cluster_ = StartCluster(options);
     ASSERT_NE(cluster_, nullptr);
   }
-  // They are asked to, and do.
+  // Asks the members to end and waits for them.
   void EndMembers() {
     for (const std::string& name : living_) cluster_->node(name).Signal(SIGTERM);
     for (const std::string& name : living_) {
@@ -108,9 +109,9 @@ class CollectiveGroupTest : public ClusterTest {
     return notes;
   }
 
-  // Waits until every living member has made an all-reduce in one group of `members` members, after
-  // `since`, and so many more; the time of the last one's first. Nullopt, with the test failed, if
-  // that does not come.
+  // Waits until every live member has made an all-reduce after `since` in one group of `members`
+  // members, and `more` after that. Returns the time of the last member's first. Returns nullopt
+  // and fails the test on a timeout.
   std::optional<MonotonicTime> WaitForGroup(size_t members, MonotonicTime since, uint64_t more) {
     const auto ended = [&](const std::string& name) { return cluster_->node(name).HasEnded(); };
     std::optional<MonotonicTime> together;
@@ -125,13 +126,13 @@ class CollectiveGroupTest : public ClusterTest {
                   << cluster_->Describe();
     return std::nullopt;
   }
-  // The same at one look.
+  // Checks once.
   std::optional<MonotonicTime> Together(size_t members, MonotonicTime since, uint64_t more) const {
     std::optional<MonotonicTime> first;
     uint64_t generation = 0;
     for (const std::string& name : living_) {
       const std::vector<Note> notes = Notes(name);
-      // Of the group that it is in now.
+      // The start of the member's present group.
       const auto begin = std::find_if(notes.begin(), notes.end(), [&](const Note& note) {
         return note.when > since && note.members == members &&
                note.generation == notes.back().generation;
@@ -158,7 +159,7 @@ void PrintTimes(const std::string& what, std::vector<double> times) {
               times[times.size() / 2], times.back());
 }
 
-TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextOneIn) {
+TEST_F(CollectiveGroupTest, SurvivorsFormANewGroupAndAdmitAJoiner) {
   const uint64_t kills = FromEnvironment("PAWL_KILLS", kKills);
   const uint64_t seed = FromEnvironment("PAWL_SEED", RandomNumber() % 1000000);
   std::printf("PAWL_SEED=%llu PAWL_KILLS=%llu\n", static_cast<unsigned long long>(seed),
@@ -171,12 +172,12 @@ TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextO
     const std::string name = living_[victim];
     const bool comes_back = random() % 2 == 0;
     SCOPED_TRACE(testing::Message()
-                 << "kill " << kill << ": " << name << (comes_back ? ", which comes back" : ""));
+                 << "kill " << kill << ": " << name << (comes_back ? ", restarted" : ""));
     const auto node = cluster_->WaitUntilMember(name, kWaitTimeout);
     ASSERT_TRUE(node.ok()) << node.status();
     const auto job = cluster_->GetStatus();
     ASSERT_TRUE(job.ok()) << job.status();
-    // Some all-reduces later, in the midst of one.
+    // Kills a member during an all-reduce.
     ASSERT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), random() % 5).has_value());
     const MonotonicTime killed = Clock::Real().Now();
     ASSERT_TRUE(cluster_->Kill(name).ok());
@@ -197,15 +198,15 @@ TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextO
     ASSERT_TRUE(together.has_value());
     joining.push_back(Seconds(*together - joins));
   }
-  PrintTimes(absl::StrCat("from a kill until the survivors go on without it (a lease of ",
-                          Lease().count(), " ms and 200 ms of grace in it)"),
+  PrintTimes(absl::StrCat("from a kill until the survivors continue (a lease of ", Lease().count(),
+                          " ms and 200 ms of grace in it)"),
              shrinking);
-  PrintTimes("from a joiner's start until all go on with it", joining);
-  PrintTimes("from a kill until all go on with the member that was started again", returning);
+  PrintTimes("from a joiner's start until all continue with it", joining);
+  PrintTimes("from a kill until all continue with the restarted member", returning);
   EndMembers();
 }
 
-TEST_F(CollectiveGroupTest, SchedulerThatIsAwayEndsNoGroupAndAnotherOneIsFormedWhenItIsBack) {
+TEST_F(CollectiveGroupTest, AbsentSchedulerEndsNoGroup) {
   ASSERT_NO_FATAL_FAILURE(Begin(/*fixed_ports=*/true));
   const uint64_t generation = Notes(living_[0]).back().generation;
   ASSERT_TRUE(cluster_->Kill("scheduler").ok());
@@ -220,7 +221,7 @@ TEST_F(CollectiveGroupTest, SchedulerThatIsAwayEndsNoGroupAndAnotherOneIsFormedW
   EndMembers();
 }
 
-TEST_F(CollectiveGroupTest, MembersTakeAKindThatAllHave) {
+TEST_F(CollectiveGroupTest, MembersChooseACommonKind) {
   ASSERT_NO_FATAL_FAILURE(BeginWithout());
   StartMember({"--kinds=fast,gloo"});
   StartMember({"--kinds=gloo"});
@@ -229,8 +230,8 @@ TEST_F(CollectiveGroupTest, MembersTakeAKindThatAllHave) {
   EndMembers();
 }
 
-// What shows only when they connect.
-TEST_F(CollectiveGroupTest, MembersTakeTheNextKindIfTheyCannotConnectByTheFirst) {
+// A kind that fails only when members connect.
+TEST_F(CollectiveGroupTest, MembersFallBackToTheNextKind) {
   ASSERT_NO_FATAL_FAILURE(BeginWithout());
   for (size_t i = 0; i < kMembers; ++i) StartMember({"--kinds=broken,gloo"});
   ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
@@ -239,7 +240,7 @@ TEST_F(CollectiveGroupTest, MembersTakeTheNextKindIfTheyCannotConnectByTheFirst)
   EndMembers();
 }
 
-TEST_F(CollectiveGroupTest, MemberWithoutAKindThatWorksSaysWhyAndEnds) {
+TEST_F(CollectiveGroupTest, MemberWithoutAWorkingKindEndsWithAReason) {
   ASSERT_NO_FATAL_FAILURE(BeginWithout(/*fixed_ports=*/false, 1));
   StartMember({"--kinds=broken"});
   ASSERT_TRUE(cluster_->node(living_[0]).WaitUntil(Clock::Real().Now() + kWaitTimeout));
@@ -248,8 +249,8 @@ TEST_F(CollectiveGroupTest, MemberWithoutAKindThatWorksSaysWhyAndEnds) {
   EXPECT_NE(said.find("cannot do collective operations by broken: "), std::string::npos) << said;
 }
 
-// Neither waits for the other, or tries for ever.
-TEST_F(CollectiveGroupTest, OfMembersWithoutAKindInCommonOneSaysWhoHasWhatAndEnds) {
+// Neither member waits for the other or retries forever.
+TEST_F(CollectiveGroupTest, MembersWithoutACommonKindReportTheirKinds) {
   ASSERT_NO_FATAL_FAILURE(BeginWithout(/*fixed_ports=*/false, 2));
   StartMember({"--kinds=gloo"});
   StartMember({"--kinds=fast"});

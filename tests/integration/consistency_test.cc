@@ -1,4 +1,4 @@
-// What the consistency modes promise when one worker is slow.
+// The promises of the consistency modes when one worker is slow.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -15,7 +15,7 @@ constexpr uint64_t kSteps = 40;
 
 class ConsistencyTest : public ClusterTest {
  protected:
-  // A job of kSteps steps with one rank on each of `workers` workers, the last of which is slow.
+  // Starts a job of kSteps steps with one rank per worker. The last worker is slow.
   ProcessCluster* StartWithStraggler(const std::string& consistency, uint32_t workers,
                                      int delay_ms) {
     const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
@@ -27,8 +27,8 @@ class ConsistencyTest : public ClusterTest {
         "consistency { ", consistency, " } batch_size: 40 epochs: 1000 max_steps: ", kSteps,
         " partitions: 8 logical_workers: ", workers);
     options.workers = workers;
-    // In ASYNC nothing else keeps pulls from overtaking the ends of their own steps, and those
-    // count as nobody's staleness.
+    // In ASYNC nothing else prevents pulls from overtaking the ends of their own steps, and such
+    // pulls have no staleness.
     options.flags["worker-0"] = {"--step_delay_ms=2"};
     options.flags[absl::StrCat("worker-", workers - 1)] = {
         absl::StrCat("--step_delay_ms=", delay_ms)};
@@ -43,13 +43,13 @@ class ConsistencyTest : public ClusterTest {
   }
 };
 
-TEST_F(ConsistencyTest, TheBoundIsReachedAndNeverExceeded) {
+TEST_F(ConsistencyTest, BoundIsReachedAndNeverExceeded) {
   for (const uint64_t staleness : {0, 1, 3}) {
     SCOPED_TRACE(staleness);
     ProcessCluster* const cluster =
         StartWithStraggler(absl::StrCat("mode: BOUNDED staleness: ", staleness), 2, 15);
     ASSERT_NE(cluster, nullptr);
-    // The server stops itself if it breaks the bound.
+    // A server that breaks the bound stops itself.
     const absl::Status ended = cluster->WaitForSuccess(kTimeout);
     ASSERT_TRUE(ended.ok()) << ended;
     const auto metrics = cluster->Metrics();
@@ -59,7 +59,7 @@ TEST_F(ConsistencyTest, TheBoundIsReachedAndNeverExceeded) {
   }
 }
 
-TEST_F(ConsistencyTest, BoundedKeepsTheFastWorkerNear) {
+TEST_F(ConsistencyTest, BoundedLimitsTheFastWorker) {
   constexpr uint64_t kStaleness = 2;
   ProcessCluster* const cluster = StartWithStraggler("mode: BOUNDED staleness: 2", 2, 30);
   ASSERT_NE(cluster, nullptr);
@@ -68,22 +68,21 @@ TEST_F(ConsistencyTest, BoundedKeepsTheFastWorkerNear) {
       [&](const GetStatusResponse& status) {
         const uint64_t fast = StepsOf(status, "worker-0");
         const uint64_t slow = StepsOf(status, "worker-1");
-        // Progress comes with heartbeats: the fast worker's figure may be the newer one by the
-        // steps of an interval.
+        // Heartbeats carry the progress, so the fast worker's figure may be newer by one interval.
         if (slow > 0) farthest = std::max(farthest, fast > slow ? fast - slow : 0);
         return status.state() != STARTING && status.state() != RUNNING;
       },
       kTimeout);
   ASSERT_TRUE(ended.ok()) << ended.status();
-  // It may have ended the step for which it has pulled with the allowed staleness. A heartbeat is
-  // 200 ms, seven slow steps.
+  // The fast worker may have ended the step that it pulled with the allowed staleness. A heartbeat
+  // interval is 200 ms, seven slow steps.
   EXPECT_LE(farthest, kStaleness + 1 + 10);
 }
 
 TEST_F(ConsistencyTest, AsyncDoesNotWait) {
   ProcessCluster* const cluster = StartWithStraggler("mode: ASYNC", 2, 100);
   ASSERT_NE(cluster, nullptr);
-  // The fast worker has done all of its steps while the slow one has not done half of them.
+  // The fast worker has finished while the slow one is not half done.
   const auto status = cluster->WaitFor(
       [](const GetStatusResponse& status) { return StepsOf(status, "worker-0") == kSteps; },
       kTimeout);

@@ -1,5 +1,5 @@
-// A control channel has a thread of its own. The peer is another process: what gRPC does for it
-// here is the channel's alone.
+// A control channel has a thread of its own. The peer is another process, so gRPC in this process
+// serves only the channel.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -21,7 +21,7 @@ namespace {
 
 class ControlChannelTest : public ClusterTest {};
 
-TEST_F(ControlChannelTest, GoesOnWhileAllOfGrpcsThreadsAreBusy) {
+TEST_F(ControlChannelTest, WorksWhileAllGrpcThreadsAreBusy) {
   ProcessClusterOptions options;
   options.job = "name: 'quiet' partitions: 1 logical_workers: 1 consistency { mode: ASYNC }";
   options.servers = 1;
@@ -44,20 +44,20 @@ TEST_F(ControlChannelTest, GoesOnWhileAllOfGrpcsThreadsAreBusy) {
   ASSERT_TRUE(Eventually([&] { return (status = ask()).ok(); })) << status;
 
   absl::Notification release;
-  std::atomic<int> busy{0}, over{0};
+  std::atomic<int> busy{0}, ended{0};
   constexpr int kBusy = 64;
   for (int i = 0; i < kBusy; ++i) {
     transport.After(std::chrono::milliseconds(0), [&] {
       ++busy;
       release.WaitForNotification();
-      ++over;
+      ++ended;
     });
   }
   EXPECT_TRUE(Eventually([&] { return busy > 0; }));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(ask(), absl::OkStatus());
-  EXPECT_EQ(over, 0);
+  EXPECT_EQ(ended, 0);
   release.Notify();
-  EXPECT_TRUE(Eventually([&] { return over == kBusy; }));
+  EXPECT_TRUE(Eventually([&] { return ended == kBusy; }));
 }
 
 }  // namespace

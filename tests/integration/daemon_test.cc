@@ -1,4 +1,5 @@
-// What every daemon has to offer: health, reflection, an end on request, words for wrong usage.
+// Properties of every daemon: health, reflection, a clean end on request, and messages for wrong
+// usage.
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
 #include "tests/harness/generated_data.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/harness/plain_client.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
@@ -29,32 +31,20 @@ ProcessClusterOptions Serving(uint32_t servers) {
   return options;
 }
 
-// grpc.health.v1.Health/Check of the whole server, with hand-written messages: empty in, {status}
-// out.
+// Calls grpc.health.v1.Health/Check for the whole server with hand-written messages: an empty
+// request, {status} in the response.
 int HealthOf(const std::string& address) {
-  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-  grpc::CompletionQueue queue;
-  grpc::Slice empty("");
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
-                                    grpc::ByteBuffer(&empty, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  std::string answer;
+  const grpc::Status status =
+      CallWithBytes(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()),
+                    "/grpc.health.v1.Health/Check", "", /*compressed=*/false, &answer);
   if (!status.ok()) return -static_cast<int>(status.error_code());
-  grpc::Slice bytes;
-  if (!answer.DumpToSingleSlice(&bytes).ok() || bytes.size() != 2 || bytes.begin()[0] != 0x08)
-    return -100;
-  return bytes.begin()[1];  // 1 is SERVING
+  if (answer.size() != 2 || answer[0] != 0x08) return -100;
+  return answer[1];  // 1 is SERVING
 }
 
-// grpc.reflection.v1alpha: list_services, by hand: field 7 of the request is a string; the
-// answer holds the services' names as they are.
+// Calls list_services of grpc.reflection.v1alpha with a hand-written message: field 7 of the
+// request is a string. The response contains the services' names verbatim.
 std::string ReflectedServices(const std::string& address) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -94,7 +84,7 @@ TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   const auto server = cluster->AddressOf("server-0");
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ(HealthOf(cluster->scheduler_address()), 1);
-  // It serves when it has heard of its partitions, which is a heartbeat later.
+  // A server serves once it knows its partitions, one heartbeat later.
   EXPECT_TRUE(Eventually([&] { return HealthOf(*server) == 1; }));
   EXPECT_NE(ReflectedServices(cluster->scheduler_address()).find("pawl.Scheduler"),
             std::string::npos);
@@ -104,7 +94,7 @@ TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   EXPECT_NE(services.find("grpc.health.v1.Health"), std::string::npos);
 }
 
-TEST_F(DaemonTest, AWorkerAnswersHealthAndReflection) {
+TEST_F(DaemonTest, WorkerAnswersHealthAndReflection) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   const auto address = FreeAddress();
@@ -124,7 +114,7 @@ TEST_F(DaemonTest, AWorkerAnswersHealthAndReflection) {
   EXPECT_NE(ReflectedServices(*address).find("grpc.health.v1.Health"), std::string::npos);
 }
 
-TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
+TEST_F(DaemonTest, SigtermToTheSchedulerEndsAllProcesses) {
   ProcessCluster* const cluster = StartCluster(Serving(2));
   ASSERT_NE(cluster, nullptr);
   cluster->node("scheduler").Signal(SIGTERM);
@@ -135,7 +125,7 @@ TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
   EXPECT_EQ((*metrics)["state"], "STOPPED");
 }
 
-TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
+TEST_F(DaemonTest, LeavingSchedulerEndsNoOtherProcess) {
   ProcessClusterOptions options = Serving(1);
   options.flags["scheduler"] = {"--stop_on_sigterm=false"};
   ProcessCluster* const cluster = StartCluster(options);
@@ -154,7 +144,7 @@ TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
   EXPECT_FALSE(cluster->node("server-0").HasEnded());
 }
 
-TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
+TEST_F(DaemonTest, FinishedJobRestartsOnlyOnRequest) {
   ProcessCluster* const cluster = StartCluster(Serving(1));
   ASSERT_NE(cluster, nullptr);
   cluster->node("scheduler").Signal(SIGTERM);
@@ -164,7 +154,7 @@ TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
 
   ASSERT_TRUE(cluster->Restart("scheduler").ok());
   ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout))
-      << "it has begun the job again";
+      << "the job was started again";
   EXPECT_TRUE(cluster->node("scheduler").Succeeded()) << cluster->node("scheduler").HowItEnded();
   const auto again = cluster->Metrics();
   ASSERT_TRUE(again.ok()) << again.status();
@@ -172,29 +162,29 @@ TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
 
   const auto program = Runfile("scheduler/pawl-scheduler");
   ASSERT_TRUE(program.ok()) << program.status();
-  const std::string log = absl::StrCat(cluster->folder(), "/anew.log");
-  auto anew = ChildProcess::Start(
-      {"anew",
+  const std::string log = absl::StrCat(cluster->folder(), "/restarted.log");
+  auto restarted = ChildProcess::Start(
+      {"restarted",
        *program,
        {"--listen=127.0.0.1:0", absl::StrCat("--data_dir=", cluster->folder(), "/scheduler"),
         absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--begin_anew"},
        log});
-  ASSERT_TRUE(anew.ok()) << anew.status();
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
   EXPECT_TRUE(Eventually([&] {
-    for (const std::string& line : (*anew)->LogTail(20)) {
+    for (const std::string& line : (*restarted)->LogTail(20)) {
       if (absl::StrContains(line, "listening on")) return true;
     }
-    return (*anew)->HasEnded();
+    return (*restarted)->HasEnded();
   }));
-  EXPECT_FALSE((*anew)->HasEnded()) << (*anew)->HowItEnded();
-  (*anew)->Signal(SIGTERM);
-  EXPECT_TRUE((*anew)->WaitUntil(Clock::Real().Now() + kTimeout));
+  EXPECT_FALSE((*restarted)->HasEnded()) << (*restarted)->HowItEnded();
+  (*restarted)->Signal(SIGTERM);
+  EXPECT_TRUE((*restarted)->WaitUntil(Clock::Real().Now() + kTimeout));
 }
 
-TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {
+TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOver) {
   ProcessCluster* const cluster = StartCluster(Serving(2));
   ASSERT_NE(cluster, nullptr);
-  // One that leaves before gets nothing, and another one is waited for.
+  // A server that leaves early gets no partitions, and the scheduler waits for another one.
   ASSERT_TRUE(
       cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
           .ok());
@@ -210,7 +200,7 @@ TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {
   }
 }
 
-TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
+TEST_F(DaemonTest, SigtermDuringTrainingEndsEveryWorker) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/long.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   ProcessClusterOptions options;
@@ -229,7 +219,7 @@ TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
-TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
+TEST_F(DaemonTest, SchedulerReportsProgressOfVerification) {
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/verified");
   const std::string train = absl::StrCat(folder, "/train.libsvm");
   std::filesystem::create_directories(folder);
@@ -284,7 +274,8 @@ TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
   EXPECT_TRUE((*scheduler)->WaitUntil(Clock::Real().Now() + kTimeout));
 }
 
-// Ends within a second, with exit code 0, of a SIGTERM that comes when its log has said `words`.
+// Sends SIGTERM when the log contains `words`; the process must end within a second with exit code
+// 0.
 void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
   SCOPED_TRACE(words);
   const auto folder = MakeOutputFolder("prompt_end");
@@ -308,11 +299,11 @@ void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
 }
 
 TEST_F(DaemonTest, SigtermEndsAWorkerThatHasNotJoined) {
-  const auto nobody = FreeAddress();
-  ASSERT_TRUE(nobody.ok()) << nobody.status();
-  ExpectPromptEnd(*nobody, "health is at");
+  const auto missing_scheduler = FreeAddress();
+  ASSERT_TRUE(missing_scheduler.ok()) << missing_scheduler.status();
+  ExpectPromptEnd(*missing_scheduler, "health is at");
 
-  // A job whose servers are missing gives out no routing.
+  // A job without its servers publishes no routing.
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 200}, train).ok());
   const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.pbtxt");
@@ -344,15 +335,10 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     ASSERT_TRUE(
         cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout)
             .ok());
-    // The creation of a table is the log's first record.
+    // The log's first record creates a table.
     auto client = PlainClient::Join(cluster->scheduler_address());
     ASSERT_TRUE(client.ok()) << client.status();
-    TableSpec spec;
-    spec.set_name("t");
-    spec.set_kind(SPARSE);
-    spec.set_row_width(1);
-    spec.mutable_initializer()->mutable_constant()->set_value(0);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    const TableSpec spec = LedgerTable("t", 1);
     const auto table = (*client)->CreateTable(spec);
     ASSERT_TRUE(table.ok()) << table.status();
     const std::filesystem::path data = std::filesystem::path(cluster->folder()) / "server-0";
@@ -373,8 +359,8 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
   }
 }
 
-// With one replica, so that the memory of that server has the only good copy.
-TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
+// One replica, so that the server's memory has the only good copy.
+TEST_F(DaemonTest, FlippedBitInARunningServersLogIsRepaired) {
   ProcessClusterOptions options = Serving(1);
   options.job += " durability: LOG";
   options.fixed_ports = true;
@@ -384,12 +370,7 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   ASSERT_NE(cluster, nullptr);
   auto client = PlainClient::Join(cluster->scheduler_address());
   ASSERT_TRUE(client.ok()) << client.status();
-  TableSpec spec;
-  spec.set_name("t");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(1);
-  spec.mutable_initializer()->mutable_constant()->set_value(0);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = LedgerTable("t", 1);
   const auto table = (*client)->CreateTable(spec);
   ASSERT_TRUE(table.ok()) << table.status();
   const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -422,7 +403,7 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   ASSERT_TRUE(cluster->WaitUntilMember("server-0", kTimeout).ok()) << cluster->Log("server-0");
   auto reader = PlainClient::Join(cluster->scheduler_address());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  // A restarted server waits for a lease, for what its former process may have promised.
+  // A restarted server waits for a lease, because its previous process may have made promises.
   absl::StatusOr<std::vector<float>> rows;
   EXPECT_TRUE(Eventually([&] {
     rows = (*reader)->PullRows(*table, keys);
@@ -432,12 +413,12 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   EXPECT_EQ(*rows, std::vector<float>(keys.size(), 1.0f));
 }
 
-TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckpointIsMade) {
+TEST_F(DaemonTest, FlippedBitInACheckpointCausesANewCheckpoint) {
   const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/rot");
   std::filesystem::create_directories(folder);
   ASSERT_TRUE(WriteClicks({.samples = 2000}, folder + "/train.libsvm").ok());
   ProcessClusterOptions options;
-  // No checkpoint is due by itself before the end.
+  // No checkpoint is due before the end.
   options.job = absl::StrCat(
       "name: 'rot' seed: 1 data { train: '", folder,
       "/train.libsvm' format: LIBSVM } model { fm { dim: 4 } } ",
@@ -474,7 +455,7 @@ TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckp
   EXPECT_EQ(replaced->checkpoint().completed(), 2u);
   EXPECT_GT(replaced->checkpoint().last_step(), first.step());
   EXPECT_TRUE(std::filesystem::exists(replaced->checkpoint().last_folder() + "/MANIFEST"));
-  EXPECT_TRUE(std::filesystem::exists(part)) << "the damaged one stays until its turn comes";
+  EXPECT_TRUE(std::filesystem::exists(part)) << "the damaged checkpoint stays until its turn";
   EXPECT_NE(cluster->Log("scheduler").find(part + " is damaged at offset "), std::string::npos)
       << cluster->Log("scheduler");
   cluster->node("scheduler").Signal(SIGTERM);
@@ -482,7 +463,7 @@ TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckp
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
-// Runs a daemon that is expected to refuse its command line.
+// Runs a daemon that must refuse its command line.
 void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments,
                       const std::string& words) {
   SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
@@ -514,7 +495,7 @@ TEST_F(DaemonTest, WrongUsageIsRefusedWithExitCodeTwo) {
                    "/nowhere/job.pbtxt");
 }
 
-TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
+TEST_F(DaemonTest, DurationOutOfBoundsIsRefusedByName) {
   const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/times");
   const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/times.pbtxt");
   std::ofstream(job) << "name: 'times'";
@@ -527,7 +508,7 @@ TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
   refuse("--linger_ms=4000000000", "0 to 1000000000");
 }
 
-TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
+TEST_F(DaemonTest, SchedulerAndNodeDoNotShareADataDirectory) {
   ProcessCluster* const cluster = StartCluster(Serving(1));
   ASSERT_NE(cluster, nullptr);
   ASSERT_TRUE(
@@ -542,7 +523,7 @@ TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
                    {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"),
                     "--workers=0", "--listen=127.0.0.1:0"},
                    "folder of a pawl-server");
-  // Nothing of it was touched: both start again.
+  // The refusals changed nothing: both restart.
   for (const char* name : {"scheduler", "server-0"}) {
     cluster->node(name).Signal(SIGKILL);
     ASSERT_TRUE(cluster->node(name).WaitUntil(Clock::Real().Now() + kTimeout));
@@ -553,7 +534,7 @@ TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
   EXPECT_TRUE(again.ok()) << again.status();
 }
 
-TEST_F(DaemonTest, ABadJobFileIsRefusedNamingTheField) {
+TEST_F(DaemonTest, BadJobFileIsRefusedByField) {
   const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/data");
   const auto refuse = [&](const std::string& name, const std::string& job,
                           const std::string& words) {

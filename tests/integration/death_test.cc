@@ -1,5 +1,5 @@
-// A process that dies, hangs or cannot go on, where nothing can take its place: every other one
-// ends within 10 s, says who it was, and nobody hangs.
+// A process that dies, hangs or cannot continue, where none can replace it. Every other process
+// must end within 10 s and name the cause; none may hang.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -28,7 +28,7 @@ class DeathTest : public ClusterTest {
         consistency,
         " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
     options.lease = kLease;
-    // Nobody takes over before the job is given up.
+    // No process takes over before the job fails.
     options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60",
                                   "--recovery_timeout_s=1"};
     for (const char* server : {"server-0", "server-1"})
@@ -43,9 +43,9 @@ class DeathTest : public ClusterTest {
     return train;
   }
 
-  // In the middle of training, does `signal` to `victim`; all others must end with an error, and
-  // the survivors' logs must name it by `name`.
-  void KillAndExpectTheEnd(const std::string& victim, int signal, const std::string& name) {
+  // Sends `signal` to `victim` during training. All other processes must end with an error, and
+  // their logs must contain `name`.
+  void KillAndExpectFailure(const std::string& victim, int signal, const std::string& name) {
     ProcessCluster* const cluster = StartTraining(TrainFile());
     ASSERT_NE(cluster, nullptr);
     ASSERT_TRUE(
@@ -70,11 +70,11 @@ class DeathTest : public ClusterTest {
   }
 };
 
-TEST_F(DeathTest, AKilledServerEndsTheJob) { KillAndExpectTheEnd("server-1", SIGKILL, "server-1"); }
+TEST_F(DeathTest, KilledServerEndsTheJob) { KillAndExpectFailure("server-1", SIGKILL, "server-1"); }
 
-TEST_F(DeathTest, AKilledWorkerEndsTheJob) { KillAndExpectTheEnd("worker-0", SIGKILL, "worker-0"); }
+TEST_F(DeathTest, KilledWorkerEndsTheJob) { KillAndExpectFailure("worker-0", SIGKILL, "worker-0"); }
 
-TEST_F(DeathTest, ServersGiveUpASchedulerThatStaysAway) {
+TEST_F(DeathTest, ServersGiveUpAnAbsentScheduler) {
   ProcessCluster* const cluster = StartTraining(TrainFile());
   ASSERT_NE(cluster, nullptr);
   ASSERT_TRUE(
@@ -89,11 +89,11 @@ TEST_F(DeathTest, ServersGiveUpASchedulerThatStaysAway) {
   }
 }
 
-TEST_F(DeathTest, AServerThatHangsIsDead) { KillAndExpectTheEnd("server-0", SIGSTOP, "server-0"); }
+TEST_F(DeathTest, HungServerEndsTheJob) { KillAndExpectFailure("server-0", SIGSTOP, "server-0"); }
 
-TEST_F(DeathTest, AWorkerThatHangsIsDead) { KillAndExpectTheEnd("worker-1", SIGSTOP, "worker-1"); }
+TEST_F(DeathTest, HungWorkerEndsTheJob) { KillAndExpectFailure("worker-1", SIGSTOP, "worker-1"); }
 
-TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
+TEST_F(DeathTest, ServerThatWakesAfterItsLeaseExits) {
   ProcessCluster* const cluster = StartTraining(TrainFile());
   ASSERT_NE(cluster, nullptr);
   ASSERT_TRUE(
@@ -108,8 +108,8 @@ TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
   EXPECT_EQ(cluster->node("server-0").HowItEnded(), "exited with code 1");
 }
 
-// Nothing is lost with it, so that another one may still come.
-TEST_F(DeathTest, AJobWhoseOnlyServerDiesBeforeItHasBegunWaitsForAnotherOneAsLongAsForTheFirst) {
+// The dead server held no data, so another one may replace it.
+TEST_F(DeathTest, StartingJobWaitsForAReplacementServer) {
   ProcessClusterOptions options;
   options.job =
       "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC } "
@@ -126,7 +126,7 @@ TEST_F(DeathTest, AJobWhoseOnlyServerDiesBeforeItHasBegunWaitsForAnotherOneAsLon
   EXPECT_EQ(cluster->node("scheduler").HowItEnded(), "exited with code 1");
 }
 
-TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
+TEST_F(DeathTest, MalformedDataLineFailsTheJob) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/bad.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 20}, train).ok());
   std::ofstream(train, std::ios::app) << "1 3:1 4:x\n";
@@ -136,7 +136,7 @@ TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
                              "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } "
                              "batch_size: 10 epochs: 1 ",
                              "partitions: 8 logical_workers: 1");
-  // The worker may have failed before it is seen; it is started without waiting for it.
+  // The worker may fail before the test sees it, so the test does not wait for its registration.
   options.expected_workers = 1;
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
@@ -151,8 +151,8 @@ TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
   }
 }
 
-// Whoever is given the rank next is refused the same.
-TEST_F(DeathTest, APushThatAServerRefusesFailsTheJobInItsWords) {
+// Every host of the rank gets the same refusal.
+TEST_F(DeathTest, RefusedPushFailsTheJob) {
   ProcessClusterOptions options;
   options.job = absl::StrCat(
       "name: 'full' seed: 1 data { train: '", TrainFile(), "' format: LIBSVM } ",
@@ -163,7 +163,7 @@ TEST_F(DeathTest, APushThatAServerRefusesFailsTheJobInItsWords) {
   options.expected_workers = 1;
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  // It may have failed before it is seen.
+  // The worker may fail before the test sees it.
   cluster->AddWorker().IgnoreError();
   const absl::Status ended = cluster->WaitUntilAllEnded(kEndTimeout);
   ASSERT_TRUE(ended.ok()) << ended;
@@ -175,7 +175,7 @@ TEST_F(DeathTest, APushThatAServerRefusesFailsTheJobInItsWords) {
   }
 }
 
-TEST_F(DeathTest, AMissingDataFileFailsTheJobNamingIt) {
+TEST_F(DeathTest, MissingDataFileFailsTheJob) {
   ProcessClusterOptions options;
   options.job =
       "name: 'missing' seed: 1 data { train: '/no/such.libsvm' format: LIBSVM } model { fm { dim: "

@@ -1,19 +1,17 @@
-// What the tests that disturb a training job share.
+// A fixture for tests that disturb a training job.
 #ifndef PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
 #define PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
 
-#include <cstdlib>
 #include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
 
-// Trains a small SYNC job twice, once in peace, and compares the bits that come of it.
-class DisturbedTrainingTest : public ClusterTest {
+// Trains a small SYNC job twice, once undisturbed, and compares the resulting bits.
+class DisturbedTrainingTest : public TrainingTest {
  protected:
   static constexpr std::chrono::seconds kStartTimeout{20};
   static constexpr std::chrono::seconds kRepairTimeout{20};
@@ -26,14 +24,11 @@ class DisturbedTrainingTest : public ClusterTest {
     uint32_t servers = 3;
     uint32_t replicas = 2;
     std::string durability = "MEMORY";
-    // As what gradients are pushed.
+    // The element type of pushed gradients.
     std::string gradients = "FLOAT32";
   };
 
-  void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    ASSERT_TRUE(WriteClicks({.samples = 2000}, train_).ok());
-  }
+  void SetUp() override { WriteData({.samples = 2000}, 0); }
 
   ProcessCluster* StartTraining(const Cluster& cluster) {
     ProcessClusterOptions options;
@@ -46,7 +41,7 @@ class DisturbedTrainingTest : public ClusterTest {
     options.servers = cluster.servers;
     options.workers = 2;
     options.lease = std::chrono::seconds(3);
-    // A process that is started again must be found where it was.
+    // A restarted process must keep its address.
     options.fixed_ports = true;
     options.replicas = cluster.replicas;
     for (const char* worker : {"worker-0", "worker-1"})
@@ -54,7 +49,7 @@ class DisturbedTrainingTest : public ClusterTest {
     return StartCluster(options);
   }
 
-  std::string DigestAtTheEnd(ProcessCluster& cluster) {
+  std::string FinalDigest(ProcessCluster& cluster) {
     const absl::Status ended = cluster.WaitUntilAllEnded(kJobTimeout);
     EXPECT_TRUE(ended.ok()) << ended;
     const auto metrics = cluster.Metrics();
@@ -65,12 +60,12 @@ class DisturbedTrainingTest : public ClusterTest {
     return (*metrics)["digest"].get<std::string>();
   }
 
-  // Does `disturb` in the middle of training. The digest must be that of a run without it.
+  // Runs `disturb` during training. The digest must equal that of an undisturbed run.
   void ExpectTheSameBits(const Cluster& shape,
                          const std::function<void(ProcessCluster&)>& disturb) {
     ProcessCluster* const quiet = StartTraining(shape);
     ASSERT_NE(quiet, nullptr);
-    const std::string expected = DigestAtTheEnd(*quiet);
+    const std::string expected = FinalDigest(*quiet);
     ProcessCluster* const disturbed = StartTraining(shape);
     ASSERT_NE(disturbed, nullptr);
     ASSERT_TRUE(
@@ -78,11 +73,11 @@ class DisturbedTrainingTest : public ClusterTest {
             .ok());
     disturb(*disturbed);
     if (HasFatalFailure()) return;
-    EXPECT_EQ(DigestAtTheEnd(*disturbed), expected);
+    EXPECT_EQ(FinalDigest(*disturbed), expected);
   }
 
-  // Every partition has two replicas in sync again, after one was lost; some may have more for a
-  // while.
+  // Waits until every partition has two in-sync replicas again after a loss. Some may temporarily
+  // have more.
   void ExpectRepair(ProcessCluster& cluster) {
     const auto repaired = cluster.WaitFor(
         [&](const auto& status) {
@@ -96,8 +91,6 @@ class DisturbedTrainingTest : public ClusterTest {
         kRepairTimeout);
     EXPECT_TRUE(repaired.ok()) << repaired.status();
   }
-
-  std::string train_;
 };
 
 }  // namespace pawl

@@ -1,7 +1,6 @@
-// The checkpoint of a job's end: in every mode, whoever dies in the middle of it, and what begins
-// with it.
+// The checkpoint at a job's end: in every mode, with deaths while it is written, and jobs restored
+// from it.
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
-#include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {
@@ -20,10 +18,10 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::seconds kJobTimeout{90};
-// An epoch of 1000 samples in batches of 64.
+// One epoch of 1000 samples in batches of 64.
 constexpr uint64_t kSteps = 16;
 
-class EndCheckpointTest : public ClusterTest {
+class EndCheckpointTest : public TrainingTest {
  protected:
   struct Shape {
     uint32_t servers = 2;
@@ -37,15 +35,8 @@ class EndCheckpointTest : public ClusterTest {
   };
 
   void SetUp() override {
-    const std::string folder =
-        absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
-                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder);
-    train_ = folder + "/train.libsvm";
-    eval_ = folder + "/eval.libsvm";
-    dir_ = folder + "/checkpoints";
-    ASSERT_TRUE(WriteClicks({.samples = 1000, .seed = 1}, train_).ok());
-    ASSERT_TRUE(WriteClicks({.samples = 200, .seed = 2}, eval_).ok());
+    WriteData({.samples = 1000}, 200);
+    dir_ = folder_ + "/checkpoints";
   }
 
   ProcessClusterOptions Options(const Shape& shape) const {
@@ -78,8 +69,8 @@ class EndCheckpointTest : public ClusterTest {
     return metrics.ok() ? *metrics : nlohmann::json();
   }
 
-  // Whole, and the newest of all.
-  void ExpectEndIsThere(const nlohmann::json& metrics, uint64_t steps) {
+  // The checkpoint is complete and the newest.
+  void ExpectEndCheckpoint(const nlohmann::json& metrics, uint64_t steps) {
     const std::string name = CheckpointStore::NameOf("ended", steps, /*of_end=*/true);
     EXPECT_EQ(metrics.value("end_checkpoint", ""), absl::StrCat(dir_, "/", name)) << metrics;
     const CheckpointStore store(Env::Real(), dir_);
@@ -88,13 +79,11 @@ class EndCheckpointTest : public ClusterTest {
     EXPECT_EQ(store.Newest("ended").value(), name);
   }
 
-  std::string train_;
-  std::string eval_;
   std::string dir_;
 };
 
-// A job that begins with it has nothing to train, and the same parameters.
-TEST_F(EndCheckpointTest, InEveryModeItIsWhatTheJobEndedWith) {
+// A job restored from it has nothing to train and the same parameters.
+TEST_F(EndCheckpointTest, EndCheckpointEqualsTheResultInEveryMode) {
   const std::vector<std::pair<std::string, std::string>> modes = {
       {"mode: SYNC", ""},
       {"mode: BOUNDED staleness: 3", ""},
@@ -110,34 +99,34 @@ TEST_F(EndCheckpointTest, InEveryModeItIsWhatTheJobEndedWith) {
     const nlohmann::json metrics =
         End(StartCluster(Options({.consistency = consistency, .more = more})));
     const auto steps = metrics.value("steps", uint64_t{0});
-    ExpectEndIsThere(metrics, steps);
+    ExpectEndCheckpoint(metrics, steps);
     const nlohmann::json again = End(StartCluster(Options(
         {.servers = 3, .workers = 1, .consistency = consistency, .more = more, .restore = dir_})));
     EXPECT_EQ(again.value("digest", "none"), metrics.value("digest", "missing"));
     EXPECT_EQ(again.value("steps", uint64_t{0}), steps);
-    ExpectEndIsThere(again, steps);
+    ExpectEndCheckpoint(again, steps);
     EXPECT_EQ(again["eval"].value("logloss", 0.0), metrics["eval"].value("logloss", 1.0));
   }
 }
 
-TEST_F(EndCheckpointTest, AJobWithMoreEpochsGoesOnFromItWithTheSameBits) {
+TEST_F(EndCheckpointTest, LongerJobContinuesFromItBitIdentically) {
   const nlohmann::json expected = End(StartCluster(Options({.epochs = 3, .checkpoints = false})));
   EXPECT_FALSE(expected.contains("end_checkpoint"));
-  ExpectEndIsThere(End(StartCluster(Options({.epochs = 1}))), kSteps);
+  ExpectEndCheckpoint(End(StartCluster(Options({.epochs = 1}))), kSteps);
   const nlohmann::json metrics =
       End(StartCluster(Options({.servers = 1, .workers = 1, .epochs = 3, .restore = dir_})));
   EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
-  ExpectEndIsThere(metrics, 3 * kSteps);
+  ExpectEndCheckpoint(metrics, 3 * kSteps);
 }
 
-// In the folder of the run before; its own end is the first checkpoint that the job makes.
-TEST_F(EndCheckpointTest, ARestoredJobWhoseSchedulerDiesInTheMiddleMakesItThen) {
+// In the folder of the previous run; the job makes no checkpoint before its own end.
+TEST_F(EndCheckpointTest, RestoredJobMakesItAfterASchedulerDeath) {
   const nlohmann::json expected = End(StartCluster(Options({.epochs = 2, .checkpoints = false})));
   for (const std::string failpoint :
        {"checkpoint.manifest=crash@1", "checkpoint.renamed=crash@1"}) {
     SCOPED_TRACE(failpoint);
     dir_ += "x";
-    ExpectEndIsThere(End(StartCluster(Options({}))), kSteps);
+    ExpectEndCheckpoint(End(StartCluster(Options({}))), kSteps);
     ProcessClusterOptions options = Options({.epochs = 2, .restore = dir_});
     options.environment["scheduler"] = {absl::StrCat("PAWL_FAILPOINTS=", failpoint)};
     ProcessCluster* const cluster = StartCluster(options);
@@ -148,12 +137,12 @@ TEST_F(EndCheckpointTest, ARestoredJobWhoseSchedulerDiesInTheMiddleMakesItThen) 
     ASSERT_TRUE(cluster->Restart("scheduler").ok());
     const nlohmann::json metrics = End(cluster);
     EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
-    ExpectEndIsThere(metrics, 2 * kSteps);
+    ExpectEndCheckpoint(metrics, 2 * kSteps);
   }
 }
 
-// Of the 8 parts server-1 writes 4; the job has no other checkpoints.
-TEST_F(EndCheckpointTest, AServerThatDiesInTheMiddleIsReplacedByItsBackups) {
+// server-1 writes 4 of the 8 parts. The job makes no other checkpoints.
+TEST_F(EndCheckpointTest, BackupsReplaceAServerThatDiesMeanwhile) {
   const nlohmann::json expected = End(StartCluster(Options({.checkpoints = false})));
   ProcessClusterOptions options = Options({.replicas = 2});
   options.lease = std::chrono::seconds(3);
@@ -167,10 +156,10 @@ TEST_F(EndCheckpointTest, AServerThatDiesInTheMiddleIsReplacedByItsBackups) {
   const nlohmann::json metrics = MetricsOf(*cluster);
   EXPECT_EQ(metrics.value("state", ""), "COMPLETED");
   EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
-  ExpectEndIsThere(metrics, kSteps);
+  ExpectEndCheckpoint(metrics, kSteps);
 }
 
-TEST_F(EndCheckpointTest, WhoDiesInTheMiddleAndComesBackMakesItThen) {
+TEST_F(EndCheckpointTest, RestartedProcessesMakeIt) {
   const nlohmann::json expected = End(StartCluster(Options({.checkpoints = false})));
   for (const auto& [victim, failpoint] : {std::pair("server-1", "checkpoint.part=crash@2"),
                                           {"scheduler", "checkpoint.manifest=crash@1"},
@@ -186,11 +175,11 @@ TEST_F(EndCheckpointTest, WhoDiesInTheMiddleAndComesBackMakesItThen) {
     ASSERT_TRUE(cluster->Restart(victim).ok());
     const nlohmann::json metrics = End(cluster);
     EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
-    ExpectEndIsThere(metrics, kSteps);
+    ExpectEndCheckpoint(metrics, kSteps);
   }
 }
 
-TEST_F(EndCheckpointTest, WhereItCannotBeWrittenTheJobCompletesAndSaysSo) {
+TEST_F(EndCheckpointTest, JobCompletesAndReportsAFailedWrite) {
   dir_ += "/not/there";
   const nlohmann::json metrics = End(StartCluster(Options({})));
   EXPECT_EQ(metrics.value("state", ""), "COMPLETED");
@@ -199,17 +188,16 @@ TEST_F(EndCheckpointTest, WhereItCannotBeWrittenTheJobCompletesAndSaysSo) {
   EXPECT_TRUE(absl::StrContains(metrics.value("end_checkpoint_failure", ""), dir_)) << metrics;
 }
 
-TEST_F(EndCheckpointTest, AnErrorOfTheDiskThatPassesCostsTheModelNot) {
+TEST_F(EndCheckpointTest, TemporaryDiskErrorDoesNotLoseTheModel) {
   ProcessClusterOptions options = Options({});
   options.environment["server-1"] = {"PAWL_FAILPOINTS=checkpoint.part=error@2"};
-  ExpectEndIsThere(End(StartCluster(options)), kSteps);
+  ExpectEndCheckpoint(End(StartCluster(options)), kSteps);
 }
 
-// As Ctrl-C does at that moment: nothing is left to stop, and what has been computed is not to be
-// computed again.
-TEST_F(EndCheckpointTest, AResultThatIsBeingWrittenIsWaitedForByASchedulerThatIsAskedToEnd) {
+// As with Ctrl-C at that moment: there is nothing left to stop, and the result must not be lost.
+TEST_F(EndCheckpointTest, LeavingSchedulerFinishesWritingTheResult) {
   ProcessClusterOptions options = Options({});
-  // Longer than it waits for a state to be saved.
+  // Longer than the scheduler waits for a save.
   options.environment["scheduler"] = {"PAWL_FAILPOINTS=report.writing=pause:12000"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
@@ -220,15 +208,15 @@ TEST_F(EndCheckpointTest, AResultThatIsBeingWrittenIsWaitedForByASchedulerThatIs
   cluster->node("scheduler").Signal(SIGTERM);
   const nlohmann::json metrics = End(cluster);
   EXPECT_EQ(metrics.value("state", ""), "COMPLETED");
-  ExpectEndIsThere(metrics, kSteps);
+  ExpectEndCheckpoint(metrics, kSteps);
 }
 
-// It begins with it under another name of the folder.
-TEST_F(EndCheckpointTest, AFolderIsTheSameUnderEachOfItsNames) {
-  ExpectEndIsThere(End(StartCluster(Options({}))), kSteps);
+// The job is restored through another name of the folder.
+TEST_F(EndCheckpointTest, FolderIsRecognizedUnderEachOfItsNames) {
+  ExpectEndCheckpoint(End(StartCluster(Options({}))), kSteps);
   const std::string link = dir_ + "-link";
   std::filesystem::create_directory_symlink(dir_, link);
-  ExpectEndIsThere(End(StartCluster(Options({.restore = link}))), kSteps);
+  ExpectEndCheckpoint(End(StartCluster(Options({.restore = link}))), kSteps);
 }
 
 }  // namespace

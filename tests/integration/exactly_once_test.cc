@@ -1,5 +1,5 @@
-// Pushes that are lost, repeated, delayed and overtaken on their way, and whose answers are lost:
-// the ledger stays exact.
+// The ledger stays exact when pushes are lost, repeated, delayed and reordered, and answers are
+// lost.
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kWorkers = 4;
 constexpr uint32_t kPartitions = 8;
-// 256 floats: a push is some 8 KiB, so that a few of them do not fit a socket's buffer.
+// 256 floats make a push of about 8 KiB, so that a few of them exceed a socket's buffer.
 constexpr uint32_t kRowWidth = 256;
 
 class ExactlyOnceTest : public ClusterTest {
@@ -41,7 +41,7 @@ class ExactlyOnceTest : public ClusterTest {
     return cluster_;
   }
 
-  // A client whose messages suffer everything at once.
+  // A client whose transport injects all faults.
   Member Join(Role role, std::vector<uint32_t> ranks, uint64_t seed) {
     FaultyTransport::Options faults;
     faults.seed = seed;
@@ -64,8 +64,7 @@ class ExactlyOnceTest : public ClusterTest {
     return member;
   }
 
-  // Pulls everything through a client without faults, and compares with what the servers have
-  // counted.
+  // Pulls all rows through a client without faults and compares them with the servers' counters.
   void ExpectExact(const Ledger& ledger, const std::string& table_name, uint64_t sequences,
                    float unit) {
     ClientOptions options;
@@ -79,7 +78,7 @@ class ExactlyOnceTest : public ClusterTest {
         CheckLedger(ledger, scope, ReadThrough((*reader)->free_running(), *table, kPartitions));
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     EXPECT_TRUE(verdict->exact()) << verdict->ToString();
-    // Every push was driven to its acknowledgement, but for the sequence that is never sent.
+    // Every push was retried until it was acknowledged, except the sequence that is never sent.
     EXPECT_EQ(ledger.acknowledged(), kWorkers * (sequences - 1));
     EXPECT_EQ(verdict->applied, kWorkers * (sequences - 1) * kPartitions);
 
@@ -94,7 +93,7 @@ class ExactlyOnceTest : public ClusterTest {
       refused += answer.counters().requests_refused();
     }
     EXPECT_EQ(applied, verdict->applied);
-    // The faults were there.
+    // The faults occurred.
     EXPECT_GT(deduplicated, applied / 10);
     EXPECT_EQ(refused, 0u);
   }
@@ -115,7 +114,7 @@ class ExactlyOnceTest : public ClusterTest {
         .partitions = kPartitions, .worker = worker, .sequences = sequences - 1, .in_flight = 8};
   }
 
-  // Each rank in a client and a thread of its own.
+  // Runs each rank in a client and a thread of its own.
   void RunSteps(uint64_t steps, Ledger& ledger, std::vector<Member>& members) {
     std::vector<LogicalWorker*> ranks;
     std::vector<Table> tables;

@@ -1,4 +1,4 @@
-// The program that the README offers newcomers does what it says.
+// The README's example program works as described.
 #include "tests/integration/cluster_test.h"
 
 namespace pawl {

@@ -1,5 +1,5 @@
-// Servers that die, hang or leave while a SYNC job trains with two replicas of each partition: the
-// job goes on, and ends with the bits of a run that nobody disturbed.
+// Servers that die, hang or leave while a SYNC job trains with two replicas per partition. The job
+// continues and ends with the bits of an undisturbed run.
 #include <csignal>
 
 #include "tests/integration/disturbed_training_test.h"
@@ -9,14 +9,14 @@ namespace {
 
 using FailoverTest = DisturbedTrainingTest;
 
-TEST_F(FailoverTest, AKilledServerChangesNothingAndIsReplacedByTheOthers) {
+TEST_F(FailoverTest, OtherServersReplaceAKilledServer) {
   ExpectTheSameBits({}, [&](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("server-1").ok());
     ExpectRepair(cluster);
   });
 }
 
-TEST_F(FailoverTest, AServerThatIsKilledAndStartedAgainTakesPartAgain) {
+TEST_F(FailoverTest, RestartedServerRejoins) {
   ExpectTheSameBits({}, [&](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("server-0").ok());
     ASSERT_TRUE(cluster.Restart("server-0").ok());
@@ -25,7 +25,7 @@ TEST_F(FailoverTest, AServerThatIsKilledAndStartedAgainTakesPartAgain) {
   });
 }
 
-TEST_F(FailoverTest, APausedPrimaryIsReplacedAndComesBackWithoutHarm) {
+TEST_F(FailoverTest, PausedPrimaryIsReplacedAndReturns) {
   ExpectTheSameBits({}, [&](ProcessCluster& cluster) {
     cluster.node("server-2").Signal(SIGSTOP);
     const auto dead = cluster.WaitFor(
@@ -43,12 +43,12 @@ TEST_F(FailoverTest, APausedPrimaryIsReplacedAndComesBackWithoutHarm) {
   });
 }
 
-TEST_F(FailoverTest, AServerThatIsAskedToEndHandsOverAndLeavesInPeace) {
+TEST_F(FailoverTest, LeavingServerHandsOverFirst) {
   ExpectTheSameBits({}, [&](ProcessCluster& cluster) {
     cluster.node("server-1").Signal(SIGTERM);
     ASSERT_TRUE(cluster.node("server-1").WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
     EXPECT_TRUE(cluster.node("server-1").Succeeded()) << cluster.node("server-1").HowItEnded();
-    EXPECT_EQ(cluster.Log("server-1").find("nobody has taken over"), std::string::npos);
+    EXPECT_EQ(cluster.Log("server-1").find("ending with replicas"), std::string::npos);
   });
 }
 

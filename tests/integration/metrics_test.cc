@@ -1,4 +1,4 @@
-// What an autoscaler sees of a running cluster: scraped over HTTP as Prometheus does.
+// Scrapes the metrics of a running cluster over HTTP, as Prometheus does.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "tests/harness/ledger/ledger.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{20};
 
-// A connected socket, whose reads end after `limit`.
+// Returns a connected socket whose reads time out after `limit`.
 int ConnectTo(int port, std::chrono::seconds limit) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   timeval read_limit = {static_cast<time_t>(limit.count()), 0};
@@ -34,7 +35,7 @@ int ConnectTo(int port, std::chrono::seconds limit) {
   return descriptor;
 }
 
-// The answer to GET /metrics, headers and all; empty if there is none within `limit`.
+// Returns the response to GET /metrics with headers; empty if there is none within `limit`.
 std::string Scrape(int port, std::chrono::seconds limit = kTimeout) {
   const int descriptor = ConnectTo(port, limit);
   std::string answer;
@@ -50,7 +51,7 @@ std::string Scrape(int port, std::chrono::seconds limit = kTimeout) {
   return answer;
 }
 
-// By name and labels, as they stand there. Every line must be a comment or a sample.
+// Returns the samples by name and labels. Every line must be a comment or a sample.
 std::map<std::string, double> Parse(const std::string& answer) {
   std::map<std::string, double> samples;
   const size_t body = answer.find("\r\n\r\n");
@@ -69,7 +70,7 @@ std::map<std::string, double> Parse(const std::string& answer) {
   return samples;
 }
 
-// From its log; 0 if it does not say.
+// The port in the log; 0 if there is none.
 int MetricsPort(const std::string& log) {
   const std::string before = "metrics at http://127.0.0.1:";
   const size_t at = log.find(before);
@@ -81,7 +82,7 @@ int MetricsPort(const std::string& log) {
 
 using MetricsTest = ClusterTest;
 
-TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
+TEST_F(MetricsTest, RunningClusterServesMetrics) {
   ProcessClusterOptions options;
   options.job = "name: 'metrics' seed: 3 partitions: 8 consistency { mode: ASYNC }";
   options.servers = 2;
@@ -92,12 +93,7 @@ TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
   ASSERT_GT(port, 0) << cluster->Log("scheduler");
   auto client = PlainClient::Join(cluster->scheduler_address());
   ASSERT_TRUE(client.ok()) << client.status();
-  TableSpec spec;
-  spec.set_name("t");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(1);
-  spec.mutable_initializer()->mutable_constant()->set_value(0);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = LedgerTable("t", 1);
   const auto table = (*client)->CreateTable(spec);
   ASSERT_TRUE(table.ok()) << table.status();
   const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -127,14 +123,14 @@ TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
   EXPECT_EQ(pushed, 10);
 }
 
-TEST_F(MetricsTest, ConnectionsThatSendNoRequestDoNotKeepScrapesWaiting) {
+TEST_F(MetricsTest, SilentConnectionsDoNotBlockScrapes) {
   ProcessClusterOptions options;
   options.job = "name: 'metrics' partitions: 8";
   options.flags["scheduler"] = {"--metrics_listen=127.0.0.1:0"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
   const int port = MetricsPort(cluster->Log("scheduler"));
-  // More than there are threads: silent ones, and one that stops within its request.
+  // More connections than threads: silent ones and one that stops within its request.
   std::vector<int> half_open;
   for (int i = 0; i < 12; ++i) half_open.push_back(ConnectTo(port, kTimeout));
   ASSERT_EQ(send(half_open[0], "GET /met", 8, MSG_NOSIGNAL), 8);
@@ -143,7 +139,7 @@ TEST_F(MetricsTest, ConnectionsThatSendNoRequestDoNotKeepScrapesWaiting) {
   for (const int descriptor : half_open) close(descriptor);
 }
 
-TEST_F(MetricsTest, ASchedulerThatCannotListenForScrapesSaysSo) {
+TEST_F(MetricsTest, SchedulerReportsAnUnavailableMetricsPort) {
   ProcessClusterOptions options;
   options.job = "name: 'metrics' partitions: 8";
   options.flags["scheduler"] = {"--metrics_listen=127.0.0.1:0"};

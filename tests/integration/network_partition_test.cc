@@ -1,5 +1,5 @@
-// Machines that do not hear each other, on a network of the test's own: no acknowledged push is
-// lost, none is applied twice, and whoever was cut off comes back.
+// Cut links between machines, on a private network. No acknowledged push is lost, none is applied
+// twice, and every machine that was cut off returns.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -45,7 +45,7 @@ class NetworkPartitionTest : public ClusterTest {
 
   void SetUp() override {
     if (network_ == nullptr)
-      GTEST_SKIP() << "this machine gives no network namespaces: " << why_not_;
+      GTEST_SKIP() << "this machine permits no network namespaces: " << why_not_;
   }
 
   static void Do(const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; }
@@ -58,7 +58,7 @@ class NetworkPartitionTest : public ClusterTest {
 NetworkNamespaces* NetworkPartitionTest::network_ = nullptr;
 absl::Status NetworkPartitionTest::why_not_;
 
-TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
+TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
   ProcessClusterOptions options;
   options.job =
       absl::StrCat("name: 'ledger' seed: 5 consistency { mode: ASYNC } partitions: ", kPartitions);
@@ -70,7 +70,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
   ASSERT_NE(cluster, nullptr);
 
   Ledger ledger;
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   absl::StatusOr<LedgerSenderSummary> summary = absl::UnknownError("not ended");
   std::thread sender([&] {
     LedgerSenderOptions sending;
@@ -79,15 +79,15 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
     sending.pushes_per_second = 200;
     sending.ballast_bytes = 200'000;
     summary = RunLedgerSender(sending, ledger,
-                              [&] { return over ? NextSequence(ledger, 0) : UINT64_MAX; });
+                              [&] { return stop ? NextSequence(ledger, 0) : UINT64_MAX; });
   });
 
-  const auto pushes_go_on = [&] {
+  const auto expect_pushes = [&] {
     const uint64_t acknowledged = ledger.acknowledged();
     ASSERT_TRUE(Eventually([&] { return ledger.acknowledged() >= acknowledged + 20; }, kTimeout))
-        << "no push is acknowledged any more";
+        << "pushes are no longer acknowledged";
   };
-  const auto everything_is_there = [&] {
+  const auto wait_until_settled = [&] {
     const auto status = cluster->WaitFor(
         [](const auto& now) {
           uint32_t replicas = 0;
@@ -102,7 +102,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
         },
         kTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
-    pushes_go_on();
+    expect_pushes();
   };
   struct Fault {
     std::string name;
@@ -110,18 +110,18 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
     std::function<void()> end;
   };
   const auto silence = [&](const std::string& from, const std::string& to) {
-    return Fault{absl::StrCat(from, " is not heard by ", to),
+    return Fault{absl::StrCat(from, " cannot be heard by ", to),
                  [=] { Do(network_->Silence(from, to)); },
                  [=] { Do(network_->Restore(from, to)); }};
   };
   const auto both_ways = [&](const std::string& one, const std::string& other) {
     const Fault there = silence(one, other);
     const Fault back = silence(other, one);
-    return Fault{absl::StrCat(one, " and ", other, " do not hear each other"),
+    return Fault{absl::StrCat(one, " and ", other, " cannot hear each other"),
                  [=] { there.begin(), back.begin(); }, [=] { there.end(), back.end(); }};
   };
   const std::vector<Fault> faults = {
-      {"server-0 hears nobody", [] { Do(network_->Disconnect("server-0")); },
+      {"server-0 is isolated", [] { Do(network_->Disconnect("server-0")); },
        [] { Do(network_->Connect("server-0")); }},
       silence("server-1", "scheduler"),
       silence("scheduler", "server-2"),
@@ -130,7 +130,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
       silence("test", "server-0"),
       silence("server-1", "test"),
       both_ways("test", "scheduler"),
-      {"the scheduler hears nobody", [] { Do(network_->Disconnect("scheduler")); },
+      {"the scheduler is isolated", [] { Do(network_->Disconnect("scheduler")); },
        [] { Do(network_->Connect("scheduler")); }},
       {"server-2 flaps",
        [] {
@@ -143,27 +143,27 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
        },
        [] {}},
   };
-  everything_is_there();
+  wait_until_settled();
   for (const Fault& fault : faults) {
     if (HasFailure()) break;
     SCOPED_TRACE(fault.name);
     const MonotonicTime began = Clock::Real().Now();
     fault.begin();
-    // How long the fault lasts; what comes of it is looked at below.
+    // The duration of the fault; the checks follow.
     std::this_thread::sleep_for(kCut);
-    // Whatever servers and scheduler do not hear of each other. (Somebody else cannot reach a
-    // server for the sender.)
-    if (fault.name.find("test") == std::string::npos) pushes_go_on();
+    // Cuts between servers and scheduler must not stop pushes for long. (A sender that cannot reach
+    // a server is not rescued by others.)
+    if (fault.name.find("test") == std::string::npos) expect_pushes();
     fault.end();
     const MonotonicTime ended = Clock::Real().Now();
-    everything_is_there();
+    wait_until_settled();
     const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {began, Clock::Real().Now()},
                                       Clock::Real().Now());
-    std::printf("%-45s pushes stood still for %.2f s; all was well %.2f s after it\n",
+    std::printf("%-45s pushes paused for %.2f s; recovered %.2f s after the cut\n",
                 fault.name.c_str(), pauses.empty() ? 0.0 : Seconds(pauses.begin()->second),
                 Seconds(Clock::Real().Now() - ended));
   }
-  over = true;
+  stop = true;
   sender.join();
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->failed, 0u);

@@ -1,5 +1,5 @@
-// The wire is plain protobuf over gRPC: a program with generated classes alone pushes, pulls and
-// takes steps.
+// The wire is plain protobuf over gRPC: a program that has only the generated classes pushes, pulls
+// and takes steps.
 #include <chrono>
 #include <map>
 #include <memory>
@@ -36,7 +36,7 @@ class PlainGrpcTest : public ClusterTest {
   }
 };
 
-TEST_F(PlainGrpcTest, AFreeRunningClientPushesAndPulls) {
+TEST_F(PlainGrpcTest, FreeRunningClientPushesAndPulls) {
   ProcessCluster* const cluster = StartServing("mode: ASYNC", 2, 0);
   ASSERT_NE(cluster, nullptr);
   auto client = PlainClient::Join(cluster->scheduler_address());
@@ -54,11 +54,11 @@ TEST_F(PlainGrpcTest, AFreeRunningClientPushesAndPulls) {
   const auto rows = (*client)->PullRows(*table, keys);
   ASSERT_TRUE(rows.ok()) << rows.status();
   for (uint64_t i = 0; i < 50; ++i) EXPECT_EQ((*rows)[3 * i], 10.0f - 0.5f * static_cast<float>(i));
-  // Never pushed: its initial value.
+  // A row without a push has its initial value.
   EXPECT_EQ(rows->back(), 10.0f);
 }
 
-TEST_F(PlainGrpcTest, APushSentAgainIsAnsweredAndNotApplied) {
+TEST_F(PlainGrpcTest, RepeatedPushIsAnsweredAndNotApplied) {
   ProcessCluster* const cluster = StartServing("mode: ASYNC", 1, 0);
   ASSERT_NE(cluster, nullptr);
   auto client = PlainClient::Join(cluster->scheduler_address());
@@ -80,7 +80,7 @@ TEST_F(PlainGrpcTest, APushSentAgainIsAnsweredAndNotApplied) {
   EXPECT_EQ((*client)->Inspect().value()[0].counters().pushes_deduplicated(), 2u);
 }
 
-TEST_F(PlainGrpcTest, ALogicalWorkerTakesStepsOverAllServers) {
+TEST_F(PlainGrpcTest, LogicalWorkerTakesStepsOnAllServers) {
   ProcessCluster* const cluster = StartServing("mode: SYNC", 2, 1);
   ASSERT_NE(cluster, nullptr);
   auto client = PlainClient::Join(cluster->scheduler_address(), WORKER_ROLE, {0});

@@ -1,6 +1,5 @@
-// Processes that die while a SYNC job trains and are started again with the same command, where
-// nobody else has what they had: the job goes on, and ends with the bits of a run that nobody
-// disturbed.
+// Processes with the only copy of their state die while a SYNC job trains, and restart with the
+// same command. The job continues and ends with the bits of an undisturbed run.
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -23,7 +22,7 @@ class RecoveryTest : public DisturbedTrainingTest {
   }
 };
 
-TEST_F(RecoveryTest, AServerComesBackFromItsLog) {
+TEST_F(RecoveryTest, ServerRecoversFromItsLog) {
   ExpectTheSameBits({.servers = 2, .replicas = 1, .durability = "LOG"},
                     [](ProcessCluster& cluster) {
                       ASSERT_TRUE(cluster.Kill("server-1").ok());
@@ -31,7 +30,7 @@ TEST_F(RecoveryTest, AServerComesBackFromItsLog) {
                     });
 }
 
-TEST_F(RecoveryTest, AllServersAreKilledAtOnceAndComeBackFromTheirLogs) {
+TEST_F(RecoveryTest, AllServersRecoverFromTheirLogs) {
   ExpectTheSameBits({.servers = 3, .replicas = 2, .durability = "FSYNC"},
                     [](ProcessCluster& cluster) {
                       for (const char* server : {"server-0", "server-1", "server-2"})
@@ -43,8 +42,9 @@ TEST_F(RecoveryTest, AllServersAreKilledAtOnceAndComeBackFromTheirLogs) {
                     });
 }
 
-// The scheduler takes the server whose disk is gone for alive while the other one is back already.
-TEST_F(RecoveryTest, OfTwoServersThatAreKilledAtOnceOneDiskIsEnough) {
+// The scheduler takes the server with the lost disk for alive when the other one has already
+// returned.
+TEST_F(RecoveryTest, OneDiskOfTwoKilledServersIsEnough) {
   ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "FSYNC"},
                     [](ProcessCluster& cluster) {
                       for (const char* server : {"server-0", "server-1"})
@@ -58,8 +58,8 @@ TEST_F(RecoveryTest, OfTwoServersThatAreKilledAtOnceOneDiskIsEnough) {
                     });
 }
 
-// They are floats in the log and at the backups.
-TEST_F(RecoveryTest, GradientsOf16BitsAreRecoveredFromLogsAndBackups) {
+// 16-bit gradients are floats in the log and on the backups.
+TEST_F(RecoveryTest, SixteenBitGradientsAreRecovered) {
   ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG", .gradients = "BFLOAT16"},
                     [](ProcessCluster& cluster) {
                       for (const std::string& name : cluster.names())
@@ -70,28 +70,28 @@ TEST_F(RecoveryTest, GradientsOf16BitsAreRecoveredFromLogsAndBackups) {
                     });
 }
 
-TEST_F(RecoveryTest, AWorkerTakesItsRanksOverAgain) {
+TEST_F(RecoveryTest, RestartedWorkerTakesOverItsRanks) {
   ExpectTheSameBits({.servers = 2, .replicas = 1}, [](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("worker-0").ok());
     Restart(cluster, "worker-0");
   });
 }
 
-TEST_F(RecoveryTest, TheSchedulerGoesOnWhereItWas) {
+TEST_F(RecoveryTest, RestartedSchedulerContinues) {
   ExpectTheSameBits({.servers = 2, .replicas = 2}, [](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("scheduler").ok());
     Restart(cluster, "scheduler");
   });
 }
 
-TEST_F(RecoveryTest, SchedulerThatLostItsStateRebuildsItFromTheServers) {
+TEST_F(RecoveryTest, SchedulerRebuildsItsStateFromTheServers) {
   ExpectTheSameBits({.servers = 3, .replicas = 2}, [](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("scheduler").ok());
     ASSERT_TRUE(cluster.ReplaceDisk("scheduler").ok());
     const absl::Status restarted = cluster.Restart("scheduler", {}, {"--rebuild"});
     ASSERT_TRUE(restarted.ok()) << restarted;
-    // A worker that the new scheduler does not know ends, as one that was taken for dead does; its
-    // supervisor starts it again.
+    // A worker that the new scheduler does not know exits, as one that was declared dead does. Its
+    // supervisor restarts it.
     for (const char* worker : {"worker-0", "worker-1"}) {
       ASSERT_TRUE(cluster.node(worker).WaitUntil(Clock::Real().Now() + kStartTimeout))
           << cluster.Describe();
@@ -100,7 +100,7 @@ TEST_F(RecoveryTest, SchedulerThatLostItsStateRebuildsItFromTheServers) {
   });
 }
 
-TEST_F(RecoveryTest, EverybodyIsKilledAtOnceAndComesBack) {
+TEST_F(RecoveryTest, AllProcessesRecoverAtOnce) {
   ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG"},
                     [](ProcessCluster& cluster) {
                       for (const std::string& name : cluster.names())

@@ -1,5 +1,5 @@
-// Servers come to a running job and leave it, and some are killed while partitions move: nothing is
-// lost, nothing is doubled, and the bits are those of one server that nobody disturbed.
+// Servers join and leave a running job, and some are killed during moves. Nothing is lost or
+// applied twice, and the bits are those of one undisturbed server.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,8 +25,8 @@ constexpr std::chrono::seconds kStartTimeout{30};
 constexpr std::chrono::seconds kMoveTimeout{60};
 constexpr std::chrono::seconds kJobTimeout{200};
 constexpr uint32_t kPartitions = 32;
-// The goals are 100 and 500 ms on machines of their own. Here all processes share the cores with
-// other tests.
+// The goals are 100 and 500 ms on dedicated machines. Here all processes share the cores with other
+// tests.
 constexpr uint32_t kMaxPauseMs = 5000;
 
 class ScaleTest : public ClusterTest {
@@ -48,13 +48,13 @@ class ScaleTest : public ClusterTest {
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
 
-  // There are so many servers, and all replicas are where they are to be.
+  // Waits until there are this many servers and all replicas are in place.
   static void ExpectSettled(ProcessCluster& cluster, uint32_t servers) {
     const auto settled = cluster.WaitFor(
         [&](const auto& status) { return Servers(status) == servers && status.moves().at_rest(); },
         kMoveTimeout);
     ASSERT_TRUE(settled.ok()) << settled.status();
-    ASSERT_EQ(settled->state(), RUNNING) << "the job was over too soon to see anything";
+    ASSERT_EQ(settled->state(), RUNNING) << "the job ended too soon";
     uint32_t most = 0;
     uint32_t least = UINT32_MAX;
     for (const NodeStatus& node : settled->nodes()) {
@@ -73,7 +73,7 @@ class ScaleTest : public ClusterTest {
     EXPECT_LE(moves.pause_ms_max(), kMaxPauseMs);
   }
 
-  // Waits until partitions are on their way.
+  // Waits until partitions are moving.
   static void AwaitMoves(ProcessCluster& cluster) {
     const auto moving = cluster.WaitFor(
         [](const auto& status) { return status.moves().replicas_left() > 0; }, kStartTimeout);
@@ -86,7 +86,7 @@ class ScaleTest : public ClusterTest {
     ASSERT_TRUE(cluster.WaitUntilMember(server, kStartTimeout).ok());
   }
 
-  // From 3 servers to 5 to 2, with kills while partitions move.
+  // Scales from 3 servers to 5 to 2, with kills during moves if `kills`.
   static void Grow(ProcessCluster& cluster, bool kills) {
     ASSERT_TRUE(cluster.AddServer().ok());
     ASSERT_TRUE(cluster.AddServer().ok());
@@ -111,7 +111,7 @@ class ScaleTest : public ClusterTest {
   }
 };
 
-TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneUndisturbedServer) {
+TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneServer) {
   const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   const auto start = [&](uint32_t servers, uint32_t replicas,
@@ -151,7 +151,7 @@ TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneUndisturbedServer) {
   EXPECT_EQ((*metrics)["steps"], (*expected)["steps"]);
 }
 
-TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
+TEST_F(ScaleTest, LedgerIsExactInAsyncMode) {
   constexpr uint32_t kWorkers = 2;
   constexpr uint64_t kSequences = 200;
   constexpr uint32_t kRowWidth = 64;
@@ -164,11 +164,11 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
 
-  // Round after round, until all is over; each with a table of its own.
-  std::atomic<bool> over{false};
+  // Pushes round after round until the scaling is done, each round with a table of its own.
+  std::atomic<bool> stop{false};
   uint64_t rounds = 0;
   std::thread pushing([&] {
-    for (; !over || rounds < 2; ++rounds) {
+    for (; !stop || rounds < 2; ++rounds) {
       Ledger ledger;
       std::vector<std::thread> threads;
       const std::string name = absl::StrCat("ledger-", rounds);
@@ -206,16 +206,15 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
   });
   Grow(*cluster, /*kills=*/true);
   if (!HasFatalFailure()) Shrink(*cluster, /*kills=*/true);
-  over = true;
+  stop = true;
   pushing.join();
   std::printf("%lu rounds of %lu pushes\n", static_cast<unsigned long>(rounds),
               static_cast<unsigned long>(kWorkers * (kSequences - 1)));
 }
 
-// Each rank pulls the newest rows of the other that the bound promises it, pushes rows of its own,
-// and ends the step. The second rank has more to do, so that the first is as far ahead as it may
-// be.
-TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
+// Each rank pulls the newest rows of the other rank that the bound guarantees, pushes its own rows,
+// and ends the step. The second rank has more work, so that the first runs ahead as far as allowed.
+TEST_F(ScaleTest, LedgerIsExactInBoundedMode) {
   constexpr uint32_t kWorkers = 2;
   constexpr uint32_t kRowWidth = 64;
   constexpr uint64_t kStaleness = 2;
@@ -294,7 +293,7 @@ TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
     if (!HasFatalFailure()) ExpectSettled(*cluster, 2);
   };
   grow_and_shrink();
-  // Neither is so far ahead.
+  // Neither rank is that far.
   last = std::max(steps[0], steps[1]) + kStaleness + 2;
   for (std::thread& rank : ranks) rank.join();
   if (HasFailure()) return;

@@ -1,5 +1,5 @@
-// A standby scheduler takes a job over from one that is killed, through etcd and through a folder
-// that both see.
+// A standby scheduler takes over the job of a killed scheduler, through etcd and through a shared
+// folder.
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -26,7 +26,8 @@ class StandbyTest : public ClusterTest {
     return folder;
   }
 
-  // Trains with a scheduler and a standby; kills the first if `kill`. The digest at the end.
+  // Trains with a scheduler and a standby, and kills the first if `kill`. Returns the digest at the
+  // end.
   std::string DigestWith(const std::string& store, bool kill) {
     const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     EXPECT_TRUE(WriteClicks({.samples = 2000}, train).ok());
@@ -76,12 +77,12 @@ class StandbyTest : public ClusterTest {
   }
 };
 
-TEST_F(StandbyTest, ThroughAFolderThatBothSee) {
+TEST_F(StandbyTest, StandbyTakesOverThroughASharedFolder) {
   const std::string expected = DigestWith(absl::StrCat("file:", Folder("quiet")), /*kill=*/false);
   EXPECT_EQ(DigestWith(absl::StrCat("file:", Folder("shared")), /*kill=*/true), expected);
 }
 
-TEST_F(StandbyTest, ThroughEtcd) {
+TEST_F(StandbyTest, StandbyTakesOverThroughEtcd) {
   EtcdClusterOptions options;
   options.folder = Folder("etcd");
   const auto etcd = EtcdCluster::Start(options);

@@ -1,13 +1,10 @@
-// SYNC: the same bits for any number of servers and of physical workers, and those of a
+// SYNC gives the same bits for any number of servers and worker processes, equal to those of a
 // single-process reference.
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/job/job_file.h"
-#include "tests/harness/generated_data.h"
 #include "tests/harness/reference/reference_trainer.h"
 #include "tests/integration/cluster_test.h"
 
@@ -17,16 +14,11 @@ namespace {
 constexpr std::chrono::seconds kJobTimeout{60};
 constexpr uint32_t kLogicalWorkers = 4;
 
-class SyncDigestTest : public ClusterTest {
+class SyncDigestTest : public TrainingTest {
  protected:
   void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    // Not a multiple of the batch, and a last batch too small for all ranks to have a share.
-    ASSERT_TRUE(
-        WriteClicks({.samples = 1283, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
-    ASSERT_TRUE(
-        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    // Not a multiple of the batch size, with a last batch too small to give every rank a share.
+    WriteData({.samples = 1283, .fields = 5, .categories = 60}, 300);
   }
 
   std::string JobText(const std::string& more) const {
@@ -37,10 +29,7 @@ class SyncDigestTest : public ClusterTest {
   }
 
   uint32_t ReferenceDigestOf(const std::string& text) const {
-    auto job = ParseJob(text, "the job");
-    EXPECT_TRUE(job.ok()) << job.status();
-    FillDefaults(*job, 1);
-    const auto result = TrainReference(*job);
+    const auto result = TrainReference(text);
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return 0;
     EXPECT_EQ(result->steps, 22u);
@@ -65,9 +54,6 @@ class SyncDigestTest : public ClusterTest {
     EXPECT_EQ((*metrics)["samples"], 2 * 1283);
     EXPECT_EQ((*metrics)["pushes_late"], 0);
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
 TEST_F(SyncDigestTest, DeepFmWithAdagradIsTheSameOnAnyCluster) {
@@ -92,7 +78,7 @@ TEST_F(SyncDigestTest, FactorizationMachineWithAdamEqualsTheReference) {
   ExpectDigest(job, 3, 4, ReferenceDigestOf(job));
 }
 
-TEST_F(SyncDigestTest, OtherOptimizersForSparseAndDenseTablesEqualTheReference) {
+TEST_F(SyncDigestTest, MixedOptimizersEqualTheReference) {
   const std::string job = JobText(
       "model { wide_deep { dim: 4 hidden: [300, 250] } } optimizer { adam { learning_rate: 0.001 } "
       "}\n"
@@ -100,16 +86,16 @@ TEST_F(SyncDigestTest, OtherOptimizersForSparseAndDenseTablesEqualTheReference) 
   ExpectDigest(job, 2, 3, ReferenceDigestOf(job));
 }
 
-TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
+TEST_F(SyncDigestTest, SixteenBitGradientsAreTheSameOnAnyCluster) {
   const std::string model =
       "model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }";
   const std::string job = JobText(model + " precision { gradients: BFLOAT16 }");
   const uint32_t digest = ReferenceDigestOf(job);
-  // They are other bits than those of FLOAT32.
+  // The bits differ from those of FLOAT32.
   EXPECT_NE(digest, ReferenceDigestOf(JobText(model)));
   ExpectDigest(job, 1, 2, digest);
   ExpectDigest(job, 3, 4, digest);
-  // Whatever scales a rank has tried, and though a layer is computed twice.
+  // For any loss scales that a rank has tried, and with recomputed layers.
   const std::string all_kept =
       JobText(model + " precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const std::string float16 = JobText(
@@ -118,7 +104,7 @@ TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
       "precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const uint32_t of_float16 = ReferenceDigestOf(float16);
   EXPECT_EQ(of_float16, ReferenceDigestOf(all_kept));
-  // Each of the two types makes a difference.
+  // Each of the two types changes the result.
   for (const char* one : {"", " precision { compute: FLOAT16 loss_scale: 16777216 }",
                           " precision { gradients: FLOAT16 }"}) {
     EXPECT_NE(of_float16, ReferenceDigestOf(JobText(model + one))) << one;

@@ -1,16 +1,13 @@
-// Workers that come and go while a job runs: the ranks move to whoever is there.
+// Workers join and leave a running job; the ranks move to the present workers.
 #include <signal.h>
 
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/job/job_file.h"
 #include "nlohmann/json.hpp"
-#include "tests/harness/generated_data.h"
 #include "tests/harness/reference/reference_trainer.h"
 #include "tests/integration/cluster_test.h"
 
@@ -31,16 +28,10 @@ std::vector<uint32_t> RanksOf(const GetStatusResponse& status, const std::string
   return {};
 }
 
-class WorkerElasticityTest : public ClusterTest {
+class WorkerElasticityTest : public TrainingTest {
  protected:
   void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(
-        WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_)
-            .ok());
-    ASSERT_TRUE(
-        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    WriteData({.samples = kTrainSamples, .fields = 5, .categories = 60}, 300);
   }
 
   // FM has sparse tables and a dense one.
@@ -75,7 +66,7 @@ class WorkerElasticityTest : public ClusterTest {
     EXPECT_TRUE(status.ok()) << what << ": " << status.status();
     if (!status.ok()) return GetStatusResponse();
     EXPECT_EQ(status->state(), RUNNING)
-        << "the job was over before " << what << ": " << status->failure();
+        << "the job ended before " << what << ": " << status->failure();
     return *status;
   }
   void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
@@ -85,40 +76,25 @@ class WorkerElasticityTest : public ClusterTest {
 
   nlohmann::json WaitForCompletion(ProcessCluster& cluster, uint64_t epochs,
                                    uint64_t evaluation_interval) {
-    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
-        << cluster.Describe();
-    const auto metrics = cluster.Metrics();
-    EXPECT_TRUE(metrics.ok()) << metrics.status();
-    if (!metrics.ok()) return nlohmann::json();
-    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
-    EXPECT_EQ((*metrics)["steps"], epochs * kStepsPerEpoch);
-    EXPECT_EQ((*metrics)["samples"], epochs * kTrainSamples) << "each once, whoever did it";
-    std::vector<uint64_t> evaluated;
-    for (const auto& evaluation : (*metrics)["evaluations"]) {
-      evaluated.push_back(evaluation["step"].get<uint64_t>());
+    nlohmann::json metrics = CompletedMetrics(cluster, kJobTimeout);
+    EXPECT_EQ(metrics.value("steps", uint64_t{0}), epochs * kStepsPerEpoch);
+    EXPECT_EQ(metrics.value("samples", uint64_t{0}), epochs * kTrainSamples)
+        << "each sample counts once";
+    EXPECT_EQ(EvaluatedSteps(metrics), Multiples(evaluation_interval, epochs * kStepsPerEpoch));
+    for (const auto& evaluation : metrics.value("evaluations", nlohmann::json::array()))
       EXPECT_EQ(evaluation["samples"], 300);
-    }
-    std::vector<uint64_t> expected;
-    for (uint64_t step = evaluation_interval; step <= epochs * kStepsPerEpoch;
-         step += evaluation_interval) {
-      expected.push_back(step);
-    }
-    EXPECT_EQ(evaluated, expected);
-    return *metrics;
+    return metrics;
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
-TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) {
+TEST_F(WorkerElasticityTest, ChangingWorkersLeaveTheBitsOfASyncJob) {
   constexpr uint64_t kEpochs = 12;
   constexpr uint64_t kInterval = 20;
   const std::string text = JobText("mode: SYNC", kEpochs, kInterval);
   ProcessCluster* const cluster = StartWorkers(text, 4);
   ASSERT_NE(cluster, nullptr);
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
-  // One is asked to go, two die and do not come back.
+  // One worker is asked to leave; two die and do not return.
   cluster->node("worker-3").Signal(SIGTERM);
   ASSERT_TRUE(cluster->node("worker-3").WaitUntil(Clock::Real().Now() + std::chrono::seconds(5)));
   EXPECT_TRUE(cluster->node("worker-3").Succeeded()) << cluster->node("worker-3").HowItEnded();
@@ -131,7 +107,7 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
     return RanksOf(now, "worker-0").size() == kRanks;
   });
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, alone.steps() + 10));
-  // Two new ones get their share, one of them in the middle of the other's.
+  // Two new workers get their share, the second while the first is getting its own.
   for (int i = 0; i < 2; ++i) {
     const absl::Status added = cluster->AddWorker({"--step_delay_ms=20"});
     ASSERT_TRUE(added.ok()) << added;
@@ -143,10 +119,7 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
       });
   ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, three.steps() + 5));
 
-  auto job = ParseJob(text, "the job");
-  ASSERT_TRUE(job.ok()) << job.status();
-  FillDefaults(*job, 1);
-  const auto reference = TrainReference(*job);
+  const auto reference = TrainReference(text);
   ASSERT_TRUE(reference.ok()) << reference.status();
   const nlohmann::json metrics = WaitForCompletion(*cluster, kEpochs, kInterval);
   EXPECT_EQ(metrics["digest"], absl::StrFormat("%08x", reference->digest));
@@ -157,7 +130,7 @@ TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) 
   }
 }
 
-TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBack) {
+TEST_F(WorkerElasticityTest, OtherModesContinueWithoutALostWorker) {
   constexpr uint64_t kEpochs = 6;
   constexpr uint64_t kInterval = 20;
   for (const char* mode : {"mode: BOUNDED staleness: 2", "mode: ASYNC"}) {
@@ -177,8 +150,8 @@ TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBa
   }
 }
 
-// More workers than ranks, and one that waits from the beginning.
-TEST_F(WorkerElasticityTest, AWorkerThatStandsByTakesOverAndEndsWithTheJob) {
+// More workers than ranks, with one that waits from the start.
+TEST_F(WorkerElasticityTest, StandbyWorkerTakesOver) {
   constexpr uint64_t kEpochs = 4;
   constexpr uint64_t kInterval = 20;
   std::string text = JobText("mode: SYNC", kEpochs, kInterval);

@@ -1,10 +1,9 @@
-// Workers that die, leave or hang in the middle of a job: whoever takes their ranks over goes on
-// where they were.
+// Workers die, leave or hang during a job; the next host of their ranks continues where they
+// stopped.
 #include <signal.h>
 #include <sys/types.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -18,11 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/base/testing/eventually.h"
-#include "client_lib/job/job_file.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "nlohmann/json.hpp"
-#include "tests/harness/generated_data.h"
 #include "tests/harness/reference/reference_trainer.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
@@ -42,16 +39,10 @@ bool HasDone(const GetStatusResponse& status, uint64_t steps) {
   return status.steps() >= steps || status.state() == COMPLETED || status.state() == FAILED;
 }
 
-class WorkerRestartTest : public ClusterTest {
+class WorkerRestartTest : public TrainingTest {
  protected:
   void SetUp() override {
-    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
-    ASSERT_TRUE(
-        WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_)
-            .ok());
-    ASSERT_TRUE(
-        WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+    WriteData({.samples = kTrainSamples, .fields = 5, .categories = 60}, 300);
   }
 
   std::string JobText(const std::string& consistency, uint64_t epochs = kEpochs,
@@ -65,17 +56,14 @@ class WorkerRestartTest : public ClusterTest {
   }
 
   std::string ReferenceDigestOf(const std::string& text, uint64_t steps = kSteps) const {
-    auto job = ParseJob(text, "the job");
-    EXPECT_TRUE(job.ok()) << job.status();
-    FillDefaults(*job, 1);
-    const auto result = TrainReference(*job);
+    const auto result = TrainReference(text);
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return "";
     EXPECT_EQ(result->steps, steps);
     return absl::StrFormat("%08x", result->digest);
   }
 
-  // Two workers that keep who they are, slow enough for `kSteps` to take a while.
+  // Starts two workers that keep their identity, slow enough for `kSteps` to take a while.
   ProcessCluster* StartWorkers(const std::string& job, int step_delay_ms = 20) {
     ProcessClusterOptions options;
     options.job = job;
@@ -96,33 +84,20 @@ class WorkerRestartTest : public ClusterTest {
     const auto status =
         cluster.WaitFor([&](const auto& now) { return HasDone(now, steps); }, kStepTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
-    ASSERT_EQ(status->state(), RUNNING) << "the job was over before anything happened to it";
+    ASSERT_EQ(status->state(), RUNNING) << "the job ended before the test disturbed it";
   }
 
   void ExpectCompleted(ProcessCluster& cluster, const std::string& digest) {
-    ASSERT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout))
-        << cluster.Describe();
-    const auto metrics = cluster.Metrics();
-    ASSERT_TRUE(metrics.ok()) << metrics.status();
-    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
-    EXPECT_EQ((*metrics)["steps"], kSteps);
+    const nlohmann::json metrics = CompletedMetrics(cluster, kJobTimeout);
+    EXPECT_EQ(metrics.value("steps", uint64_t{0}), kSteps);
     if (!digest.empty()) {
-      EXPECT_EQ((*metrics)["digest"], digest);
+      EXPECT_EQ(metrics.value("digest", "none"), digest);
     }
-    // Each once, whoever reported it how often.
-    std::vector<uint64_t> evaluated;
-    for (const auto& evaluation : (*metrics)["evaluations"]) {
-      evaluated.push_back(evaluation["step"].get<uint64_t>());
+    // Each evaluation once, however often it was reported.
+    EXPECT_EQ(EvaluatedSteps(metrics), Multiples(kEvaluationInterval, kSteps));
+    for (const auto& evaluation : metrics.value("evaluations", nlohmann::json::array()))
       EXPECT_EQ(evaluation["samples"], 300);
-    }
-    std::vector<uint64_t> expected;
-    for (uint64_t step = kEvaluationInterval; step <= kSteps; step += kEvaluationInterval)
-      expected.push_back(step);
-    EXPECT_EQ(evaluated, expected);
   }
-
-  std::string train_;
-  std::string eval_;
 };
 
 // Kills both workers in turn, at steps before, at and after evaluations.
@@ -160,7 +135,7 @@ TEST_F(WorkerRestartTest, KilledWorkersDoNotEndJobsOfOtherModes) {
   }
 }
 
-TEST_F(WorkerRestartTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheNextOne) {
+TEST_F(WorkerRestartTest, LeavingWorkerHandsItsRanksToTheNext) {
   const std::string job = JobText("mode: SYNC");
   ProcessCluster* const cluster = StartWorkers(job);
   ASSERT_NE(cluster, nullptr);
@@ -174,12 +149,12 @@ TEST_F(WorkerRestartTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheNextOne) {
   const absl::Status added = cluster->AddWorker();
   ASSERT_TRUE(added.ok()) << added;
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
-  // All of the step, or nothing: the next one has nothing to complete.
+  // The step was left complete or not started, so its next host has nothing to complete.
   EXPECT_EQ(cluster->Log("worker-2").find("ending it in the others"), std::string::npos)
       << cluster->Log("worker-2");
 }
 
-TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
+TEST_F(WorkerRestartTest, HungWorkerIsReplacedAndExitsOnWaking) {
   const std::string job = JobText("mode: SYNC");
   ProcessCluster* const cluster = StartWorkers(job);
   ASSERT_NE(cluster, nullptr);
@@ -202,10 +177,10 @@ TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
 }
 
-// Evaluations, and a worker that comes back, wait for it; steps do not.
-TEST_F(WorkerRestartTest, ASchedulerThatIsAwayForAWhileIsNotNoticedInTheResult) {
+// Evaluations and a returning worker wait for the scheduler; steps do not.
+TEST_F(WorkerRestartTest, AbsentSchedulerDoesNotChangeTheResult) {
   const std::string job = JobText("mode: SYNC");
-  // Slow: this process too takes a while to find the scheduler again.
+  // Slow, because this process also takes a while to reach the scheduler again.
   ProcessCluster* const cluster = StartWorkers(job, /*step_delay_ms=*/80);
   ASSERT_NE(cluster, nullptr);
   for (const uint64_t steps : {3, 13}) {
@@ -256,7 +231,7 @@ class SupervisedTest : public WorkerRestartTest {
     return text;
   }
 
-  // The first status in which so many steps are done; none if the run ends before.
+  // Returns the first status with this many steps; none if the run ends first.
   std::optional<GetStatusResponse> WaitForSteps(uint64_t steps) {
     std::optional<GetStatusResponse> reached;
     const auto look = [&] {
@@ -290,13 +265,12 @@ class SupervisedTest : public WorkerRestartTest {
     return 0;
   }
 
-  std::string folder_;
   std::unique_ptr<ChildProcess> run_;
   std::unique_ptr<Scheduler::Stub> stub_;
 };
 
-TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits) {
-  // Long enough to be hit in the middle.
+TEST_F(SupervisedTest, RestartedWorkerOfASyncJobLeavesTheSameBits) {
+  // Long enough for a kill in the middle.
   constexpr uint64_t kManyEpochs = 80;
   constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
   const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);
@@ -324,7 +298,7 @@ TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits
   EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
 }
 
-TEST_F(SupervisedTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheOther) {
+TEST_F(SupervisedTest, LeavingWorkerHandsItsRanksToTheOther) {
   constexpr uint64_t kManyEpochs = 60;
   constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
   const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);

@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""Checks the rules about which part of Pawl may know which other part.
+"""Checks the rules of Pawl's tree that no compiler checks.
 
-Usage: check_tree.py [ROOT]     (default: the workspace that this file lies in)
+Usage: check_tree.py [ROOT]     (default: the workspace that contains this file)
 
-Reads every source file and every BUILD file under the folders of TOP_LEVEL and prints one line
-"path:line: what is wrong, and what to do" for each broken rule. Exit code: 0 none broken, 1 some, 2 wrong usage.
+1. Dependencies point one way: LAYERS, NOT_KNOWN.
+2. Only main files read flags: FLAG_READERS. Production code uses no test library and no fake.
+3. Header guards spell the path. No file names a path of one machine.
+4. A folder holds at most MAX_SOURCES source files, a BUILD file at most MAX_BUILD_LINES lines, and
+   a line of documents, messages, Python and BUILD files at most MAX_COLUMNS columns.
+5. The wording avoids BAD_PHRASES.
 
-A file of a test is a file named *_test.<ext>, one that a cc_test or a target with testonly = True names in
-srcs or hdrs, and everything in tests/. What a test may use is not restricted by the layers.
+Reads the files under the folders of TOP_LEVEL and those of the root, and prints one line
+"path:line: what is wrong, and what to do" for each broken rule.
+Exit codes: 0: no rule is broken, 1: some are, 2: wrong usage.
+
+A file belongs to a test if its name is *_test.<ext>, if a cc_test or a target with testonly = True
+lists it in srcs or hdrs, or if it is in tests/. Layers do not restrict tests.
 """
 
 import ast
@@ -16,12 +24,13 @@ import os
 import re
 import sys
 
-TOP_LEVEL = ("proto", "client_lib", "server", "worker", "scheduler", "tests", "deploy", "third_party")
+TOP_LEVEL = (
+    "proto", "client_lib", "server", "worker", "scheduler", "tests", "deploy", "third_party")
 SKIPPED_FOLDERS = {"node_modules", "__pycache__", "out"}
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 
-# What a folder may use of the project: the first entry whose folder holds the file counts. Files of
-# system libraries (third_party) may be used by all; FORBIDDEN_HEADERS has the exceptions.
+# The parts of the project that a folder may use. The first entry whose folder contains the file
+# applies. Every folder may use system libraries (third_party), except for FORBIDDEN_HEADERS.
 LAYERS = (
     ("proto", ("proto",)),
     ("client_lib/base", ("proto", "client_lib/base")),
@@ -29,18 +38,21 @@ LAYERS = (
     ("client_lib", ("proto", "client_lib")),
     ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
-    ("server/replication", ("proto", "client_lib", "server/shard", "server/threads", "server/replication")),
-    # Reads checkpoints without a server around them.
-    ("server/export", ("proto", "client_lib/base", "client_lib/job", "server/shard", "server/storage", "server/export")),
+    ("server/replication",
+     ("proto", "client_lib", "server/shard", "server/threads", "server/replication")),
+    # Reads checkpoints without a running server.
+    ("server/export", ("proto", "client_lib/base", "client_lib/job", "server/shard",
+                       "server/storage", "server/export")),
     ("server", ("proto", "client_lib", "server")),
-    # Of the server only its arithmetic: with collectives the workers make the updates that the servers would.
+    # With collectives the workers apply the optimizer that otherwise runs on the servers.
     ("worker", ("proto", "client_lib", "worker", "server/optimizer")),
-    # Of server/storage only the checkpoint store, which servers, scheduler and pawlctl share; and pawlctl's export.
+    # Scheduler and pawlctl share the checkpoint store with the servers.
     ("scheduler", ("proto", "client_lib", "scheduler", "server/storage")),
-    ("deploy", ("proto", "client_lib", "scheduler", "server/export", "server/storage", "deploy")),
+    ("deploy",
+     ("proto", "client_lib", "scheduler", "server/export", "server/storage", "deploy")),
 )
 
-# What a folder does not know. The state machine and its arithmetic are pure.
+# What a folder must not use. The state machine and its arithmetic are pure.
 PURE = ("gRPC", "logging", "files", "time", "threads")
 NOT_KNOWN = (
     ("server/shard", PURE),
@@ -58,7 +70,8 @@ FORBIDDEN_HEADERS = (
     (r"(fstream|iostream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h|sys/.*)$", "files"),
     (r"client_lib/base/(env|testing/fault_env)\.h$", "files"),
     (r"(chrono|ctime|time\.h)$", "time"),
-    (r"(client_lib/base/clock\.h|client_lib/base/testing/simulated_clock\.h|absl/time/.*)$", "time"),
+    (r"(client_lib/base/clock\.h|client_lib/base/testing/simulated_clock\.h|absl/time/.*)$",
+     "time"),
     (r"(thread|future|stop_token|pthread\.h)$", "threads"),
 )
 FORBIDDEN_TARGETS = (
@@ -70,19 +83,54 @@ FORBIDDEN_TARGETS = (
     (r"//client_lib/base(:clock|/testing:simulated_clock)$", "time"),
 )
 
-# Flags are read by a program's main file. Two files parse command lines for main files, and read no flag of their own:
-# pawlctl's subcommands, and what all daemons share.
+# The main file of a program reads its flags. Two files parse command lines for main files and read
+# no flag of their own: one for pawlctl's subcommands, one for all daemons.
 FLAG_READERS = ("main.cc", "deploy/pawlctl/command_line.cc", "client_lib/daemon/daemon.cc")
 
-# A path of somebody's machine. Written in two parts so that this file does not break its own rule.
+# A path of one machine. Written in two parts so that this file does not break its own rule.
 MACHINE_PATH = re.compile(r"(?<![\w./$})*-])/(ho" r"me|wo" r"rk|ro" r"ot|Us" r"ers)/\w")
 
-# What clang-format does not look at. Lines of tables and of examples in documents are as long as they must be.
-MAX_COLUMNS = 125
+# clang-format limits C++. Tables, examples, images and link targets in documents have no limit.
+MAX_COLUMNS = 100
 WIDTH_CHECKED = (".proto", ".py", ".bzl", ".md", "BUILD")
-MADE_DOCUMENTS = "deploy/reference"
+GENERATED_DOCUMENTS = "deploy/reference"
+
+# A folder is about one thing. Tests and fuzzers do not count.
+MAX_SOURCES = 25
+COUNTED_SOURCES = (".h", ".cc", ".cu", ".py", ".proto")
+NOT_COUNTED = re.compile(r"_(test|fuzz)\.")
+MAX_BUILD_LINES = 300
+
+# Wording to avoid, and what to write. A space matches any white space, also
+# a line break inside a comment. Checked in sources, documents, BUILD files and scripts.
+BAD_PHRASES = (
+    (r"\bwhoever\b", "name who does it"),
+    (r"\b(somebody|nobody)\b", "name who does it"),
+    (r"\bwhat is there\b", "name the thing"),
+    (r"\bof which\b", "write two sentences"),
+    (r"(?:^[^\S\n]*(?:(?://+|#+|\*|-|\||\d+\.)[^\S\n]*)?|[.!?:] )(?-i:Of) (?=[a-z])",
+     "begin the sentence with its subject"),
+    (r"\breigns?\b", "write: term"),
+    (r"\blast(_| )words\b", "write: failure policy, or failure report"),
+    (r"\b(un)?parked\b", "write: pending"),
+    (r"\bis (not )?begun\b", "write: has started, has not started"),
+    (r"\bthat is over\b", "write: that has ended"),
+    (r"\bgoes on\b", "write: continues"),
+    (r"\bhas it made anew\b", "write: recreates it"),
+    (r"\bin its life\b", "write: in its incarnation"),
+    (r"\bformer life\b", "write: previous incarnation"),
+    (r"\b(?-i:\w+(IsOver|IsGone|HasChanged|AreThere|IsThere))\(",
+     "name an action MakeX, an event OnX, a query IsX or HasX"),
+)
+PHRASES_CHECKED = SOURCES + (".proto", ".py", ".bzl", ".md", ".sh", "BUILD")
+PHRASES_NOT_CHECKED = ("tests/lint/check_tree.py", "tests/lint/check_tree_test.py")
+GAP = r"(?:[ \t]+|[ \t]*\n[ \t]*(?:(?://+|#+)[ \t]*)?)"
+BAD_PHRASE_PATTERNS = tuple(
+    (re.compile(pattern.replace(" ", GAP), re.IGNORECASE | re.MULTILINE), advice)
+    for pattern, advice in BAD_PHRASES)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+LINK_TARGET = re.compile(r"\[[^\]]*\]: ")
 PROTO_IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]+)"')
 
 
@@ -119,12 +167,13 @@ class Target:
 
 
 def strings_in(node):
-    """The string constants in an expression, with the patterns of globs among them."""
-    return [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    """The string constants in an expression, including the patterns of globs."""
+    return [part.value for part in ast.walk(node)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 
 
 def read_targets(package, text):
-    """The targets of a BUILD file. BUILD files are Python by their grammar. Raises SyntaxError."""
+    """The targets of a BUILD file, which is valid Python. Raises SyntaxError."""
     targets = []
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -136,26 +185,28 @@ def read_targets(package, text):
         for attribute in ("srcs", "hdrs", "src"):
             if attribute in values:
                 files += strings_in(values[attribute])
-        # Not data: to run a program is not to know its code.
+        # Not data: running a program does not depend on its code.
         for attribute in ("deps", "implementation_deps"):
             if attribute in values:
                 deps += strings_in(values[attribute])
         testonly = values.get("testonly")
         is_testonly = isinstance(testonly, ast.Constant) and testonly.value in (True, 1)
         targets.append(
-            Target(package, node.func.id, "".join(strings_in(values["name"])), node.lineno, files, deps,
-                   is_testonly or node.func.id.endswith("_test")))
+            Target(package, node.func.id, "".join(strings_in(values["name"])), node.lineno, files,
+                   deps, is_testonly or node.func.id.endswith("_test")))
     return targets
 
 
 def absolute_label(package, label):
-    """//package:target of a label, or None for one of another repository or a plain file."""
+    """//package:target of a label, or None for another repository or a plain file."""
     if label.startswith("@"):
         return None
     if label.startswith(":"):
         return "//%s%s" % (package, label)
     if label.startswith("//"):
-        return label if ":" in label else "%s:%s" % (label, label.rsplit("/", 1)[-1].lstrip("/"))
+        if ":" in label:
+            return label
+        return "%s:%s" % (label, label.rsplit("/", 1)[-1].lstrip("/"))
     return None
 
 
@@ -172,16 +223,16 @@ class Checker:
     def files(self):
         for top in TOP_LEVEL:
             for folder, subfolders, names in os.walk(os.path.join(self.root, top)):
-                subfolders[:] = sorted(name for name in subfolders if name not in SKIPPED_FOLDERS)
+                subfolders[:] = sorted(set(subfolders) - SKIPPED_FOLDERS)
                 for name in sorted(names):
                     yield os.path.relpath(os.path.join(folder, name), self.root)
         for name in sorted(os.listdir(self.root)):
-            # In a git worktree .git is a file, which says where the repository is.
+            # In a git worktree .git is a file that names the repository.
             if name != ".git" and os.path.isfile(os.path.join(self.root, name)):
                 yield name
 
     def read(self, path):
-        """The text, or None for a file that is not text."""
+        """The content, or None if the file is not text."""
         try:
             with open(os.path.join(self.root, path), encoding="utf-8") as file:
                 return file.read()
@@ -204,14 +255,19 @@ class Checker:
                 try:
                     targets += read_targets(os.path.dirname(path), text)
                 except SyntaxError as problem:
-                    self.error(path, problem.lineno or 1, "cannot be read as a BUILD file: %s" % problem.msg)
+                    self.error(path, problem.lineno or 1,
+                               "cannot be read as a BUILD file: %s" % problem.msg)
+                self.check_build_length(path, text)
         self.find_test_files(targets, texts)
         for target in targets:
             self.check_target(target)
+        self.check_folders(texts)
         for path, text in texts.items():
             self.check_machine_paths(path, text)
-            if path.endswith(WIDTH_CHECKED) and not is_in(path, MADE_DOCUMENTS):
+            if path.endswith(WIDTH_CHECKED) and not is_in(path, GENERATED_DOCUMENTS):
                 self.check_width(path, text)
+            if path.endswith(PHRASES_CHECKED) or text.startswith("#!"):
+                self.check_phrases(path, text)
             if path.endswith(SOURCES):
                 self.check_includes(path, text)
             if path.endswith(".h"):
@@ -226,7 +282,36 @@ class Checker:
                 continue
             self.testonly_targets.add("//%s:%s" % (target.package, target.name))
             for pattern in target.files:
-                self.test_files.update(fnmatch.filter(texts, os.path.join(target.package, pattern)))
+                self.test_files.update(
+                    fnmatch.filter(texts, os.path.join(target.package, pattern)))
+
+    def check_folders(self, paths):
+        sources = {}
+        for path in paths:
+            folder, name = os.path.split(path)
+            if name.endswith(COUNTED_SOURCES) and not NOT_COUNTED.search(name):
+                sources[folder] = sources.get(folder, 0) + 1
+        for folder, count in sources.items():
+            if count > MAX_SOURCES:
+                self.error(folder, 1, "holds %d source files, at most %d are allowed: split it" %
+                           (count, MAX_SOURCES))
+
+    def check_build_length(self, path, text):
+        lines = len(text.splitlines())
+        if lines > MAX_BUILD_LINES:
+            self.error(path, MAX_BUILD_LINES + 1,
+                       "has %d lines, at most %d are allowed: split the package" %
+                       (lines, MAX_BUILD_LINES))
+
+    def check_phrases(self, path, text):
+        if path in PHRASES_NOT_CHECKED:
+            return
+        for pattern, advice in BAD_PHRASE_PATTERNS:
+            for match in pattern.finditer(text):
+                # The end: a match may begin at the start of a line or in the line before.
+                line = text.count("\n", 0, match.end()) + 1
+                phrase = " ".join(match.group(0).split())
+                self.error(path, line, "says '%s': %s" % (phrase, advice))
 
     def check_target(self, target):
         path = os.path.join(target.package, "BUILD")
@@ -238,7 +323,9 @@ class Checker:
             name = "//%s:%s" % (target.package, target.name)
             package = label[2:].split(":")[0]
             if re.match(r"//third_party:gtest", label):
-                self.error(path, target.line, "%s depends on %s but is no test: make it testonly = True" % (name, label))
+                self.error(path, target.line,
+                           "%s depends on %s but is no test: make it testonly = True" %
+                           (name, label))
             if folder is None:
                 continue
             if is_project_path(package) and not any(is_in(package, part) for part in allowed):
@@ -246,11 +333,14 @@ class Checker:
                            (name, label, folder, ", ".join(allowed)))
             for pattern, what in FORBIDDEN_TARGETS:
                 if what in not_known(target.package) and re.match(pattern, label):
-                    self.error(path, target.line, "%s depends on %s: %s knows no %s; pass in what it needs" %
+                    self.error(path, target.line,
+                               "%s depends on %s: %s knows no %s; pass in what it needs" %
                                (name, label, folder, what))
-            if label == "//third_party:absl_flags" and target.rule != "cc_binary" and target.files != ["main.cc"] and \
-                    not any(is_in(reader, target.package) for reader in FLAG_READERS if "/" in reader):
-                self.error(path, target.line, "%s depends on %s: only a program's main.cc reads flags" % (name, label))
+            is_main = target.rule == "cc_binary" or target.files == ["main.cc"]
+            if label == "//third_party:absl_flags" and not is_main and not any(
+                    is_in(reader, target.package) for reader in FLAG_READERS if "/" in reader):
+                self.error(path, target.line,
+                           "%s depends on %s: only a program's main.cc reads flags" % (name, label))
 
     def check_includes(self, path, text):
         folder, allowed = layer_of(path)
@@ -262,27 +352,37 @@ class Checker:
                 continue
             header = match.group(1)
             if re.match(r"(gtest|gmock)/", header):
-                self.error(path, number, "includes %s but is no test: name it *_test.cc or make its target testonly" %
-                           header)
-            if header.startswith("absl/flags/") and not (os.path.basename(path) in FLAG_READERS or path in FLAG_READERS):
-                self.error(path, number, "includes %s: only a program's main.cc reads flags; pass an options struct" %
-                           header)
+                self.error(
+                    path, number,
+                    "includes %s but is no test: name it *_test.cc or make its target testonly" %
+                    header)
+            reads_flags = os.path.basename(path) in FLAG_READERS or path in FLAG_READERS
+            if header.startswith("absl/flags/") and not reads_flags:
+                self.error(
+                    path, number,
+                    "includes %s: only a program's main.cc reads flags; pass an options struct" %
+                    header)
             if header.startswith(("./", "../")):
-                self.error(path, number, "includes %s: write the path from the workspace's root" % header)
+                self.error(path, number,
+                           "includes %s: write the path from the workspace's root" % header)
             if header in self.test_files:
                 self.error(path, number, "includes %s, which belongs to a testonly target" % header)
-            if allowed is not None and is_project_path(header) and not any(is_in(header, part) for part in allowed):
-                self.error(path, number, "includes %s: %s may use only %s" % (header, folder, ", ".join(allowed)))
+            if allowed is not None and is_project_path(header) and not any(
+                    is_in(header, part) for part in allowed):
+                self.error(path, number,
+                           "includes %s: %s may use only %s" % (header, folder, ", ".join(allowed)))
             for pattern, what in FORBIDDEN_HEADERS:
                 if what in not_known(path) and re.match(pattern, header):
-                    self.error(path, number, "includes %s: %s knows no %s; pass in what it needs" %
+                    self.error(path, number,
+                               "includes %s: %s knows no %s; pass in what it needs" %
                                (header, folder, what))
 
     def check_imports(self, path, text):
         for number, line in enumerate(text.splitlines(), 1):
             match = PROTO_IMPORT.match(line)
             if match and not match.group(1).startswith(("proto/", "google/protobuf/")):
-                self.error(path, number, "imports %s: messages may use only proto/" % match.group(1))
+                self.error(path, number,
+                           "imports %s: messages may use only proto/" % match.group(1))
 
     def check_guard(self, path, text):
         guard = "PAWL_" + re.sub(r"[^A-Za-z0-9]", "_", path).upper() + "_"
@@ -295,8 +395,10 @@ class Checker:
         for number, line in enumerate(text.splitlines(), 1):
             match = MACHINE_PATH.search(line)
             if match:
-                self.error(path, number, "names a path of one machine (%s...): take it from a flag or the environment" %
-                           match.group(0))
+                self.error(
+                    path, number,
+                    "names a path of one machine (%s...): take it from a flag or the environment" %
+                    match.group(0))
 
     def check_width(self, path, text):
         is_example = False
@@ -304,17 +406,19 @@ class Checker:
             if path.endswith(".md"):
                 if line.startswith("```"):
                     is_example = not is_example
-                if is_example or line.startswith(("|", "    ", "![")):
+                if is_example or line.startswith(("|", "    ", "![")) or LINK_TARGET.match(line):
                     continue
             if len(line) > MAX_COLUMNS:
-                self.error(path, number, "has %d columns: at most %d are to be read" % (len(line), MAX_COLUMNS))
+                self.error(path, number, "has %d columns, at most %d are allowed" %
+                           (len(line), MAX_COLUMNS))
 
 
 def main(arguments):
     if len(arguments) > 1 or (arguments and not os.path.isdir(arguments[0])):
         print(__doc__, file=sys.stderr)
         return 2
-    root = arguments[0] if arguments else os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..")
+    here = os.path.dirname(os.path.realpath(__file__))
+    root = arguments[0] if arguments else os.path.join(here, "..", "..")
     errors = Checker(os.path.realpath(root)).run()
     for error in errors:
         print(error)

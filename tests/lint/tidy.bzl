@@ -1,16 +1,16 @@
-"""clang-tidy over the sources of C++ targets: `bazel build --config=tidy //server/shard/...` (.bazelrc has the config).
+"""Runs clang-tidy on C++ targets: `bazel build --config=tidy //server/shard/...` (see .bazelrc).
 
-An aspect, so that Bazel makes the generated headers first, runs as many at a time as it compiles, and runs a source again
-only when it, a header or .clang-tidy has changed. What is found is an error of the build; --keep_going shows all of it.
+As an aspect it gets the generated headers, runs in parallel, and checks a source again only when
+the source, a header or .clang-tidy has changed. Findings fail the build; --keep_going shows all.
 """
 
-# Only what says what a source means: gcc's warnings and optimisations are not clang's.
+# Passes only options that affect the meaning of a source. clang lacks some of gcc's other options.
 def _arguments(context, compilation, source, answer):
     arguments = context.actions.args()
     arguments.add_all([answer, context.file._config, source])
     arguments.add_all(context.fragments.cpp.cxxopts)
 
-    # A seventh of the time: templates that nobody uses, of which system headers are full, are passed over.
+    # Skips unused templates in system headers, which saves six sevenths of the time.
     arguments.add("-fdelayed-template-parsing")
     arguments.add_all(compilation.defines, before_each = "-D")
     arguments.add_all(compilation.local_defines, before_each = "-D")
@@ -27,14 +27,16 @@ def _tidy_impl(target, context):
     for source in getattr(context.rule.files, "srcs", []):
         if not source.is_source or not source.basename.endswith(".cc"):
             continue
-        answer = context.actions.declare_file("%s.%s.tidy" % (context.rule.attr.name, source.basename))
+        name = "%s.%s.tidy" % (context.rule.attr.name, source.basename)
+        answer = context.actions.declare_file(name)
         arguments = _arguments(context, compilation, source, answer)
         context.actions.run_shell(
-            # What it found is shown; how many warnings in system headers it has kept to itself is not.
+            # Shows findings, but not the number of suppressed warnings in system headers.
             command = """answer="$1" config="$2" source="$3"; shift 3
                 command -v clang-tidy > /dev/null ||
-                { echo "there is no clang-tidy; run deploy/install_packages" >&2; exit 1; }
-                clang-tidy --quiet --config-file="$config" "$source" -- -xc++ -w "$@" > "$answer" 2> "$answer.err" ||
+                { echo "clang-tidy is not installed; run deploy/install_packages" >&2; exit 1; }
+                clang-tidy --quiet --config-file="$config" "$source" -- -xc++ -w "$@" \
+                    > "$answer" 2> "$answer.err" ||
                 { cat "$answer" "$answer.err" >&2; exit 1; }""",
             arguments = [arguments],
             inputs = depset(
@@ -43,7 +45,7 @@ def _tidy_impl(target, context):
             ),
             mnemonic = "ClangTidy",
             outputs = [answer],
-            progress_message = "Looking at %s" % source.short_path,
+            progress_message = "Checking %s" % source.short_path,
             use_default_shell_env = True,
         )
         answers.append(answer)

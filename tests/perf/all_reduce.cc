@@ -1,11 +1,11 @@
-// How fast gradients are summed: all-reduces of 64 MiB over loopback, beside what one TCP
-// connection carries.
+// Measures the summation of gradients: all-reduces of 64 MiB over loopback, compared with one TCP
+// connection.
 //
 //   bazel run -c opt //tests/perf:all_reduce
 //
-// The members are threads of one process, which share its processors and nothing else. The
-// bandwidth is what each of them sends, 2 (k-1)/k of the bytes, and as much again is received; the
-// sums are made meanwhile.
+// The members are threads of one process that share only its processors. The bandwidth counts the
+// bytes that each member sends, 2 (k-1)/k of the total; it receives as many and sums them
+// meanwhile.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@ constexpr size_t kElements = size_t{16} << 20;
 constexpr int kRuns = 7;
 constexpr double kIperfSeconds = 2;
 
-// The median of some runs, seconds.
+// The median of several runs, in seconds.
 double MeasureAllReduce(size_t members_count) {
   MembersInThreads members(members_count);
   std::vector<std::vector<float>> values(members_count, std::vector<float>(kElements, 1));

@@ -1,6 +1,6 @@
-// A gRPC server that does nothing with a push and answers every pull with the same 4 MiB, by
-// reference: what gRPC itself costs where nobody copies, checks or computes; the limit of the dense
-// rows besides the network's.
+// A gRPC server that ignores pushes and answers every pull with the same 4 MiB by reference. It
+// shows the cost of gRPC without copies, checks or computation: the limit of the dense rows besides
+// the network.
 //
 // Usage: bare_server ADDRESS_FILE, where it writes host:port once it listens. Ends with SIGTERM.
 #include <cstdio>
@@ -26,8 +26,7 @@ class Bare final : public RequestHandler {
  public:
   void Handle(Method method, IncomingMessage, CallContext, Reply reply) override {
     if (method != Method::kPull) return reply(absl::OkStatus(), OutgoingMessage());
-    // Not on the stack: under -fsanitize=address gcc 12 takes what such a view holds for
-    // uninitialised.
+    // Not on the stack: with -fsanitize=address gcc 12 takes the view's target for uninitialised.
     std::vector<ByteView> values(1);
     values[0].Append(answer_->data(), answer_->size() * sizeof(float));
     reply(absl::OkStatus(), EncodePullResponse(values, answer_));

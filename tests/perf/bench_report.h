@@ -1,4 +1,4 @@
-// The bench's result: rows, each beside its limit.
+// The benchmark's result: rows, each compared with its limit.
 #ifndef PAWL_TESTS_PERF_BENCH_REPORT_H_
 #define PAWL_TESTS_PERF_BENCH_REPORT_H_
 
@@ -12,15 +12,16 @@ struct BenchRow {
   std::string name = {};
   double value = 0;
   std::string unit = {};
-  // What the value cannot exceed (or, for a latency, go below), measured in the same run: "iperf3".
+  // The limit of the value (a lower limit for latencies), measured in the same run: "iperf3".
   // Empty: none.
   std::string limit_name = {};
   double limit = 0;
-  // The value to reach. 0: none.
+  // The target value; 0: none.
   double goal = 0;
   // A latency: smaller is better, and the share is limit / value.
   bool smaller_is_better = false;
-  // CPU seconds a second of the server and of this process while it ran; negative: not measured.
+  // CPU seconds per second of the server and of this process during the row; negative: not
+  // measured.
   double server_cpu = -1;
   double client_cpu = -1;
   std::string note = {};

@@ -15,11 +15,11 @@ BenchRow Throughput() {
           .goal = 1.4};
 }
 
-TEST(BenchReportTest, TheShareOfAThroughputIsTheValueByTheLimit) {
+TEST(BenchReportTest, ThroughputShareIsValueOverLimit) {
   EXPECT_DOUBLE_EQ(Throughput().share(), 0.75);
 }
 
-TEST(BenchReportTest, TheShareOfALatencyIsTheLimitByTheValue) {
+TEST(BenchReportTest, LatencyShareIsLimitOverValue) {
   const BenchRow row = {.name = "p50",
                         .value = 80,
                         .unit = "us",
@@ -29,14 +29,14 @@ TEST(BenchReportTest, TheShareOfALatencyIsTheLimitByTheValue) {
   EXPECT_DOUBLE_EQ(row.share(), 0.75);
 }
 
-TEST(BenchReportTest, ARowWithoutALimitHasNoShare) {
+TEST(BenchReportTest, RowWithoutALimitHasNoShare) {
   EXPECT_EQ((BenchRow{.name = "n", .value = 1}).share(), 0);
   const auto json = nlohmann::json::parse(BenchJson({{.name = "n", .value = 1, .note = "why"}}));
   EXPECT_FALSE(json["rows"][0].contains("share"));
   EXPECT_EQ(json["rows"][0]["note"], "why");
 }
 
-TEST(BenchReportTest, TheJsonHasWhatTheTableShows) {
+TEST(BenchReportTest, JsonMatchesTheTable) {
   const auto json = nlohmann::json::parse(BenchJson({Throughput()}));
   EXPECT_EQ(json["rows"][0]["name"], "dense push");
   EXPECT_DOUBLE_EQ(json["rows"][0]["share"].get<double>(), 0.75);

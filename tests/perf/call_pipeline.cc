@@ -20,7 +20,7 @@ class Ended {
     if (status_.ok()) status_ = std::move(status);
     changed_.NotifyOne();
   }
-  // Waits for the next one.
+  // Waits for the next slot.
   absl::StatusOr<uint32_t> Take() {
     const MonotonicTime deadline = Clock::Real().Now() + kLastCallTimeout;
     MutexLock lock(mu_);

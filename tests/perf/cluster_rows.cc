@@ -35,21 +35,21 @@ constexpr size_t kTensorFloats = size_t{1} << 20;  // 4 MiB
 constexpr size_t kTensorBytes = kTensorFloats * sizeof(float);
 constexpr uint32_t kRowWidth = 16;
 constexpr size_t kKeysInCall = 100000;
-// Different sets of keys, so that no row measures one set that stays in the caches.
+// Several sets of keys, so that no row measures one set that stays in the caches.
 constexpr uint32_t kKeySets = 16;
-// What ps-lite with a hash map does on such a machine, million keys/s.
+// The rate of ps-lite with a hash map on such a machine, in million keys/s.
 constexpr double kPullGoal = 8.0;
 constexpr double kPushGoal = 3.7;
 constexpr double kDenseGoalShare = 0.7;
 constexpr size_t kLocalFetchAhead = 16;
-// The two sides of a comparison take turns, so that what else the machine does hits both.
+// The two sides of a comparison alternate, so that other load affects both.
 constexpr int kLatencyTurns = 10;
 
 constexpr char kDensePush[] = "dense push 4 MiB";
 constexpr char kJob[] =
     "name: 'bench' seed: 1 consistency { mode: ASYNC } partitions: 64 durability: ";
 
-// CPU seconds a second, from its construction on.
+// CPU seconds per second since its construction.
 class Usage {
  public:
   explicit Usage(pid_t server)
@@ -96,7 +96,7 @@ class ClusterBench {
     options.job = absl::StrCat(kJob, options_.durability);
     options.servers = options_.replicas;
     options.replicas = options_.replicas;
-    // A measurement may take all of the machine: silence is no death here.
+    // A measurement may use the whole machine, so silence does not mean death.
     options.flags["scheduler"] = {"--lease_ms=60000"};
     PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(options));
     server_ = cluster_->node("server-0").pid();
@@ -129,7 +129,7 @@ class ClusterBench {
     const bool push = Wanted(kDensePush);
     const bool pull = Wanted("dense pull 4 MiB");
     if (!push && !pull) return absl::OkStatus();
-    // Before and after each row, so that what else the machine does hits both.
+    // Measured before and after each row, so that other load affects both.
     absl::StatusOr<double> iperf = MeasureIperf(options_.seconds_a_row / 2, cluster_->folder());
     if (!iperf.ok())
       rows_.push_back({.name = "iperf3", .note = std::string(iperf.status().message())});
@@ -180,7 +180,7 @@ class ClusterBench {
     return absl::OkStatus();
   }
 
-  // A program of this folder that stands for what is compared with, and where it listens.
+  // A program of this folder to compare with, and its address.
   struct Comparison {
     std::unique_ptr<ChildProcess> process;
     std::string address;
@@ -203,7 +203,7 @@ class ClusterBench {
     return result;
   }
 
-  // Messages of the size of a tensor through gRPC alone, GB/s.
+  // Messages of a tensor's size through gRPC alone, in GB/s.
   absl::Status RunBare() {
     if (!Wanted("bare gRPC push 4 MiB") && !Wanted("bare gRPC pull 4 MiB")) return absl::OkStatus();
     PAWL_ASSIGN_OR_RETURN(const auto bare, StartComparison("bare_server"));
@@ -317,7 +317,7 @@ class ClusterBench {
     };
     std::vector<Slot> slots(options_.calls_in_flight);
 
-    // The whole table, so that measured calls find rows as far apart as in a real one.
+    // Fills the whole table, so that measured calls find rows as far apart as in a real one.
     PAWL_ASSIGN_OR_RETURN(const PipelineResult filled,
                           RunCalls(options_.calls_in_flight, options_.sparse_rows / kKeysInCall,
                                    [&](uint32_t slot, uint64_t call, Callback done) {
@@ -363,7 +363,7 @@ class ClusterBench {
       rows_.push_back(row);
       return absl::OkStatus();
     };
-    // The client is not told that the keys are distinct: looking for it is part of its work.
+    // The client must find out that the keys are distinct, which is part of its work.
     if (Wanted(pull_name)) {
       PAWL_RETURN_IF_ERROR(measure(
           pull_name, local.pull, kPullGoal,
@@ -384,13 +384,13 @@ class ClusterBench {
     return absl::OkStatus();
   }
 
-  // Million keys a second.
+  // Million keys per second.
   struct LocalRates {
     double pull = 0;
     double push = 0;
   };
-  // The same keys in a hash map of this process, without network, checks or locks, on one thread
-  // that fetches ahead.
+  // Looks the same keys up in a hash map of this process, without network, checks or locks, on one
+  // thread that prefetches.
   LocalRates MeasureLocalTable(const std::vector<std::vector<uint64_t>>& key_sets) const {
     std::vector<float> table(options_.sparse_rows * kRowWidth, 1.0f);
     absl::flat_hash_map<uint64_t, float*> index;
@@ -432,7 +432,7 @@ class ClusterBench {
   const ClusterRowsOptions options_;
   std::unique_ptr<ProcessCluster> cluster_;
   pid_t server_ = 0;
-  std::unique_ptr<Client> client_;  // ends before the cluster
+  std::unique_ptr<Client> client_;  // destroyed before the cluster
   std::vector<BenchRow> rows_;
 };
 

@@ -1,5 +1,5 @@
-// The rows that need a cluster: a scheduler and a server (or as many as replicas) as processes,
-// this process as the client.
+// The rows that need a cluster: a scheduler and a server (or one server per replica) as processes,
+// with this process as the client.
 #ifndef PAWL_TESTS_PERF_CLUSTER_ROWS_H_
 #define PAWL_TESTS_PERF_CLUSTER_ROWS_H_
 
@@ -15,23 +15,23 @@ namespace pawl {
 
 struct ClusterRowsOptions {
   double seconds_a_row = 3;
-  // Rows of the sparse table, all of them created before the measurement.
+  // The rows of the sparse table, all created before the measurement.
   uint64_t sparse_rows = 10000000;
-  // Calls under way at a time in the rows about throughput.
+  // Concurrent calls in throughput rows.
   uint32_t calls_in_flight = 4;
-  // Which rows: those whose name contains it.
+  // Runs the rows whose name contains it.
   std::string filter;
-  // The job's, with as many servers as replicas.
+  // The job's replicas; it also sets the number of servers.
   uint32_t replicas = 1;
   std::string durability = "MEMORY";
-  // Called before each row is measured, for a profiler.
+  // Called before the measurement of each row, for a profiler.
   std::function<void(const std::string& row, int server_pid)> before_row;
 };
 
 absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options);
 
-// What replicas and logs cost: the push rows with each, beside the same without any of them,
-// measured before and after.
+// Measures the cost of replicas and logs: the push rows with each, compared with the same rows
+// without, measured before and after.
 absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options);
 
 }  // namespace pawl

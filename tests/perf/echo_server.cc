@@ -1,5 +1,5 @@
-// A plain gRPC server that answers a pull with the bytes of its keys: no more than
-// what gRPC itself costs for a small call, the limit of the one-row pull.
+// A plain gRPC server that answers a pull with the bytes of its keys. It shows gRPC's own cost of a
+// small call: the limit of the one-row pull.
 //
 // Usage: echo_server ADDRESS_FILE, where it writes host:port once it listens. Ends with SIGTERM.
 #include <cstdio>

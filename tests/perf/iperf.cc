@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kStartTimeout{5};
 // Writes as large as gRPC's.
 constexpr char kWriteSize[] = "1M";
 
-// A port that nobody listens at for the moment.
+// A port that is not in use at the moment.
 int FreePort() {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

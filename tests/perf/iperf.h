@@ -1,4 +1,4 @@
-// What TCP over loopback can carry: iperf3, the Debian package, as two processes.
+// Measures TCP over loopback with iperf3, the Debian package, as two processes.
 #ifndef PAWL_TESTS_PERF_IPERF_H_
 #define PAWL_TESTS_PERF_IPERF_H_
 
@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// Bytes a second received over one loopback TCP connection in `seconds`. NOT_FOUND if iperf3 is
-// not installed. `folder` takes the logs.
+// Returns the bytes per second received over one loopback TCP connection in `seconds`. NOT_FOUND if
+// iperf3 is not installed. `folder` gets the logs.
 absl::StatusOr<double> MeasureIperf(double seconds, const std::string& folder);
 
 }  // namespace pawl

@@ -16,15 +16,15 @@
 namespace pawl {
 namespace {
 
-// 16 MiB of weights: with gradient and slots well above the caches.
+// 16 MiB of weights: with gradient and slots far larger than the caches.
 constexpr size_t kBlocks = 64;
-// Nothing of the result depends on it, but subnormal weights would be slow.
+// Any value would do, except that subnormal weights are slow.
 constexpr float kGradient = 1e-3f;
 
 struct Kernel {
   const char* name;
   const char* spec;
-  // Floats read and written for each element.
+  // Floats read and written per element.
   int traffic;
 };
 constexpr Kernel kKernels[] = {
@@ -35,7 +35,7 @@ constexpr Kernel kKernels[] = {
     {"ftrl", "ftrl { learning_rate: 0.01 }", 7},
 };
 
-// Bytes a second of `pass`, which moves `bytes`.
+// Bytes per second of `pass`, which moves `bytes`.
 template <typename Pass>
 double Rate(double seconds, double bytes, Pass pass) {
   pass();
@@ -50,7 +50,7 @@ double Rate(double seconds, double bytes, Pass pass) {
   return bytes * passes / elapsed;
 }
 
-// Ends of a SYNC step in 256 partitions, by 10,000 ranks that push nothing, beside those by 100.
+// Ends of a SYNC step in 256 partitions by 10,000 ranks without pushes, compared with 100 ranks.
 BenchRow StepEndRow(double seconds) {
   constexpr uint32_t kPartitions = 256;
   const auto ends_a_second = [&](uint32_t ranks) {
@@ -92,7 +92,7 @@ std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
   std::vector<float> copy(kFloats);
   const double memcpy_rate = Rate(seconds_a_row, 2.0 * kFloats * sizeof(float), [&] {
     std::memcpy(copy.data(), gradient.data(), kFloats * sizeof(float));
-    // The copy must not be optimised away.
+    // Keeps the copy from being optimised away.
     asm volatile("" : : "r"(copy.data()) : "memory");
   });
   std::vector<BenchRow> rows;
@@ -100,7 +100,7 @@ std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
     Optimizer spec;
     if (!google::protobuf::TextFormat::ParseFromString(kernel.spec, &spec)) std::abort();
     const std::unique_ptr<const UpdateRule> rule = UpdateRule::Create(spec).value();
-    // As on a server: each block's weights and slots in one piece.
+    // As on a server: each block's weights and slots are contiguous.
     const size_t block_floats = kBlockElements + rule->SlotCount(kBlockElements);
     std::vector<float> state(kBlocks * block_floats, 0.5f);
     for (size_t block = 0; block < kBlocks; ++block) {

@@ -1,4 +1,4 @@
-// Optimizer kernels against memcpy.
+// Compares optimizer kernels with memcpy.
 #ifndef PAWL_TESTS_PERF_KERNEL_ROWS_H_
 #define PAWL_TESTS_PERF_KERNEL_ROWS_H_
 
@@ -8,9 +8,9 @@
 
 namespace pawl {
 
-// One row for each optimizer: GB/s of memory read and written by updates of blocks that together
-// are larger than the caches, on one thread, beside that of memcpy. And one for the ends of steps
-// of many ranks.
+// Returns one row per optimizer: GB/s of memory read and written by single-threaded updates of
+// blocks that together exceed the caches, compared with memcpy; and one row for step ends with many
+// ranks.
 std::vector<BenchRow> RunKernelRows(double seconds_a_row);
 
 }  // namespace pawl

@@ -1,11 +1,10 @@
-// Pawl's figures: how fast the data plane and the optimizers are, each beside its limit on this
-// machine.
+// Benchmarks of the data plane and the optimizers, each compared with its limit on this machine.
 //
 //   bazel run -c opt //tests/perf:bench
 //   bazel run -c opt //tests/perf:bench -- --seconds=10 --rows=sparse --json=FILE
 //
-// Starts a scheduler and a server as processes of their own and talks to them over loopback TCP.
-// Prints a table, and the same as JSON to a file or to stdout after it.
+// Starts a scheduler and a server as processes and talks to them over loopback TCP. Prints a table,
+// and writes the same as JSON to a file or to stdout.
 #include <unistd.h>
 
 #include <chrono>
@@ -30,23 +29,21 @@
 #include "tests/perf/cluster_rows.h"
 #include "tests/perf/kernel_rows.h"
 
-ABSL_FLAG(double, seconds, 3, "how long each row is measured");
+ABSL_FLAG(double, seconds, 3, "duration of each row");
 ABSL_FLAG(std::string, rows, "",
-          "only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; "
-          "'safety': what replicas and logs "
-          "cost, which is not among the others");
+          "run only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; "
+          "'safety': the cost of replicas and logs, which other filters exclude");
 ABSL_FLAG(std::string, json, "",
-          "write the JSON here; a relative path counts from where `bazel run` was called. Empty: "
-          "to stdout");
+          "file for the JSON, relative to the folder of `bazel run`; empty: stdout");
 ABSL_FLAG(uint64_t, sparse_rows, 10000000, "rows of the sparse table");
-ABSL_FLAG(uint32_t, calls_in_flight, 4, "calls under way at a time in the rows about throughput");
+ABSL_FLAG(uint32_t, calls_in_flight, 4, "concurrent calls in throughput rows");
 ABSL_FLAG(std::string, profile, "",
-          "record both processes of each cluster row with Linux's perf, into files with this "
-          "prefix (Debian's linux-perf)");
+          "record both processes of each cluster row with Linux's perf (Debian's linux-perf); "
+          "prefix of the files");
 
 namespace {
 
-// Records the server and this process while a row is measured. The recorder ends by itself.
+// Records the server and this process during a row. The recorder ends by itself.
 class Profiler {
  public:
   Profiler(std::string prefix, double seconds) : prefix_(std::move(prefix)), seconds_(seconds) {}
@@ -80,7 +77,8 @@ class Profiler {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("measures Pawl's data plane and optimizers, each beside its limit");
+  absl::SetProgramUsageMessage(
+      "measures Pawl's data plane and optimizers and compares each with its limit");
   absl::FlagsUsageConfig config;
   config.contains_help_flags = [](absl::string_view file) {
     return absl::EndsWith(file, "main.cc");

@@ -1,6 +1,6 @@
-// What pushes notice of partitions that move: a sparse table on two servers, pushed to all the
-// time, while a third one takes its share, or (--restart) one of the two is killed and started
-// again. Prints one JSON object.
+// Measures the effect of moving partitions on pushes: a sparse table on two servers receives pushes
+// continuously while a third server takes its share, or (--restart) while one of the two is killed
+// and restarted. Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:moves
 //   bazel run -c opt //tests/perf:moves -- --rows=2000000 --row_width=128 --replicas=2
@@ -29,34 +29,33 @@
 #include "tests/perf/zipf_keys.h"
 
 ABSL_FLAG(uint64_t, rows, 2000000, "rows of the table");
-ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
+ABSL_FLAG(uint32_t, row_width, 128, "floats per row");
 ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
 ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
-ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
+ABSL_FLAG(std::string, durability, "MEMORY", "durability of the job");
 ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30,
-          "what a server copies a second, at most");
-ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
-ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
-ABSL_FLAG(
-    bool, restart, false,
-    "kill a server and start it again after 200 ms, instead of adding one; needs two replicas");
-ABSL_FLAG(bool, idle, false, "push only to fill the table: how long the moves take by themselves");
-ABSL_FLAG(int, timeout_s, 300, "how long the moves may take");
-ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
+          "limit on the rate at which a server copies");
+ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys per push");
+ABSL_FLAG(uint32_t, calls_in_flight, 4, "concurrent pushes");
+ABSL_FLAG(bool, restart, false,
+          "kill a server and restart it after 200 ms instead of adding one; needs two replicas");
+ABSL_FLAG(bool, idle, false, "push only to fill the table; measures the moves without load");
+ABSL_FLAG(int, timeout_s, 300, "time limit of the moves");
+ABSL_FLAG(double, seconds, 5, "duration of the measurements before and after");
 
 namespace pawl {
 namespace {
 
 constexpr std::chrono::milliseconds kWindow{100};
-// How long a server is away that is restarted, besides its start.
+// How long a restarted server is absent, besides its start.
 constexpr std::chrono::milliseconds kAway{200};
-// Asking the scheduler costs the processors that are shared.
+// Requests to the scheduler use the shared processors.
 constexpr std::chrono::milliseconds kLookInterval{25};
 constexpr uint32_t kKeySets = 16;
-// After the last acknowledgement the pipeline ends by itself.
+// A pipeline without acknowledgements ends by itself.
 constexpr double kLongestRunS = 900;
 
-// The acknowledged keys, window by window, since its construction. Thread-safe.
+// Counts acknowledged keys per time window since its construction. Thread-safe.
 class Throughput {
  public:
   void Add(uint64_t keys) {
@@ -68,7 +67,7 @@ class Throughput {
     }
   }
   uint64_t keys() const { return keys_.load(std::memory_order_relaxed); }
-  // Since the last call.
+  // Since the previous call.
   double TakeLongestGapMs() { return 1000 * Seconds(MonotonicDuration(longest_gap_.exchange(0))); }
 
  private:
@@ -77,7 +76,7 @@ class Throughput {
   std::atomic<int64_t> longest_gap_{0};
 };
 
-// From its construction to Json().
+// Measures from its construction to Json().
 class Phase {
  public:
   explicit Phase(Throughput& throughput) : throughput_(throughput), keys_(throughput.keys()) {
@@ -98,7 +97,7 @@ class Phase {
   const MonotonicTime begin_ = Clock::Real().Now();
 };
 
-// Kills server-1 and starts it again; until all of its replicas are in sync again.
+// Kills server-1, restarts it, and waits until all of its replicas are in sync again.
 absl::StatusOr<nlohmann::ordered_json> RestartServer(ProcessCluster& cluster) {
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse before, cluster.GetStatus());
   const MonotonicTime killed = Clock::Real().Now();
@@ -119,7 +118,7 @@ absl::StatusOr<nlohmann::ordered_json> RestartServer(ProcessCluster& cluster) {
                                std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
                            .status());
   const double in_sync_s = Seconds(Clock::Real().Now() - killed);
-  // With the next heartbeats.
+  // The counters arrive with the next heartbeats.
   std::this_thread::sleep_for(std::chrono::seconds(1));
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster.GetStatus());
   const ServerCounters& counters = last.counters();
@@ -185,18 +184,18 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(keys_in_call));
 
   Throughput throughput;
-  std::atomic<bool> over{false};
+  std::atomic<bool> stop{false};
   std::atomic<uint64_t> next{0};
   absl::Status pushed;
-  // Ends when the first push after `over` fails for it.
+  // Ends when the first push after `stop` fails.
   std::thread pusher([&] {
     if (absl::GetFlag(FLAGS_idle)) {
       pushed = absl::CancelledError("idle");
       return;
     }
     pushed = RunPipeline(calls_in_flight, kLongestRunS, [&](uint32_t slot, Callback done) {
-               if (over) {
-                 done(absl::CancelledError("over"));
+               if (stop) {
+                 done(absl::CancelledError("stopped"));
                  return;
                }
                session.Push({{.table = table,
@@ -217,7 +216,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
         {"replicas", absl::GetFlag(FLAGS_replicas)},
         {"durability", absl::GetFlag(FLAGS_durability)},
         {"repair_bytes_per_s", absl::GetFlag(FLAGS_repair_bytes_per_s)}};
-    // Until caches and connections are warm.
+    // Warms up caches and connections.
     std::this_thread::sleep_for(for_a_while / 2);
     Phase before(throughput);
     std::this_thread::sleep_for(for_a_while);
@@ -268,11 +267,11 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     std::this_thread::sleep_for(for_a_while);
     figures["after"] = after.Json();
     if (steady > 0) figures["during_of_before"] = moving / steady;
-    // The new primaries have told of their pauses by now.
+    // The new primaries have reported their pauses by now.
     PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster->GetStatus());
     const MovesStatus& moves = last.moves();
     const double parameter_bytes = static_cast<double>(last.counters().parameter_bytes());
-    // The new one's share of all replicas.
+    // The new server's share of all replicas.
     const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) *
                          absl::GetFlag(FLAGS_replicas) / 3;
     figures["moved"] = {{"replicas", moves.replicas_moved()},
@@ -286,7 +285,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     return figures;
   };
   absl::StatusOr<nlohmann::ordered_json> figures = measure();
-  over = true;
+  stop = true;
   pusher.join();
   if (figures.ok() && !absl::IsCancelled(pushed)) return pushed;
   return figures;
@@ -296,7 +295,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("measures what pushes notice of partitions that move");
+  absl::SetProgramUsageMessage("measures the effect of moving partitions on pushes");
   absl::ParseCommandLine(argc, argv);
   // As the daemons do (client_lib/daemon/daemon.cc).
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

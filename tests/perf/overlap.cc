@@ -1,6 +1,6 @@
-// How much of the communication of dense gradients is hidden behind computation: a network of wide
-// layers whose dense part the workers train among themselves (dense_path: ALLREDUCE), each worker a
-// host of its own whose link is made so slow that communication takes as long as computation.
+// Measures how much of the communication of dense gradients is hidden behind computation: a network
+// of wide layers whose dense part the workers train by collectives (dense_path: ALLREDUCE). Each
+// worker is a host of its own with a link slowed until communication takes as long as computation.
 // Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:overlap
@@ -35,40 +35,38 @@
 #include "tests/harness/runfile.h"
 #include "tests/perf/process_usage.h"
 
-ABSL_FLAG(uint32_t, workers, 2, "worker processes, of one rank each");
-ABSL_FLAG(uint32_t, inputs, 256, "numbers in a sample");
+ABSL_FLAG(uint32_t, workers, 2, "worker processes with one rank each");
+ABSL_FLAG(uint32_t, inputs, 256, "numbers per sample");
 ABSL_FLAG(uint32_t, layers, 16, "hidden layers");
-ABSL_FLAG(uint32_t, width, 384, "of each hidden layer");
-ABSL_FLAG(uint32_t, rank_batch, 256,
-          "samples of one rank's share of a step: what computation takes");
+ABSL_FLAG(uint32_t, width, 384, "width of each hidden layer");
+ABSL_FLAG(uint32_t, rank_batch, 256, "samples per rank and step; sets the computation time");
 ABSL_FLAG(uint32_t, element_delay_ns, 0,
-          "if set, most of the computation is played: so long for each parameter in the forward "
-          "pass, twice as long in the "
-          "backward pass; for a machine without a free core for each worker, with --rank_batch=1");
+          "if set, simulates most of the computation by waiting this long per parameter in the "
+          "forward pass and twice as long in the backward pass; for machines without a core per "
+          "worker, with --rank_batch=1");
 ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }",
-          "the job's, made by the workers");
+          "the job's optimizer, which runs on the workers");
 ABSL_FLAG(std::vector<std::string>, bucket_bytes,
           std::vector<std::string>({"0", "1048576", "1073741824"}),
-          "the job's all_reduce.bucket_bytes, one case each (0: what a job has that says none); "
-          "one that is larger than the "
-          "dense part shows what is gained by sending it in pieces");
+          "values of the job's all_reduce.bucket_bytes, one case each (0: the default). A value "
+          "larger than the dense part shows the gain of sending it in pieces");
 ABSL_FLAG(uint64_t, bytes_per_s, 0,
-          "of a worker's link; 0: so that a step's bytes take as long as its computation");
-ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
-ABSL_FLAG(
-    double, seconds, 10,
-    "how long each turn is measured; its steps are counted to one, so that it should have many");
+          "rate of a worker's link; 0: a step's bytes take as long as its computation");
+ABSL_FLAG(uint32_t, rounds, 7,
+          "rounds per case; the link alternates between unlimited and limited");
+ABSL_FLAG(double, seconds, 10,
+          "duration of each turn; it counts whole steps, so it should contain many");
 
 namespace pawl {
 namespace {
 
 constexpr uint32_t kClasses = 10;
-// Of the generated data.
+// The number of generated samples.
 constexpr uint64_t kSamples = 4096;
-// In which a link that has changed comes to its pace, and a worker that has started.
+// The time for a changed link or a new worker to reach its steady rate.
 constexpr std::chrono::milliseconds kWarmUp{1000};
 constexpr std::chrono::seconds kReportTimeout{60};
-// Reports of progress come with heartbeats, of which several fall into a lease.
+// Heartbeats report the progress; several of them fit a lease.
 constexpr char kLease[] = "--lease_ms=1500";
 constexpr char kWorker[] = "worker-0";
 
@@ -83,7 +81,7 @@ uint64_t DenseElements() {
   return elements + (inputs + 1) * kClasses;
 }
 
-// What a worker sends in a step for an all-reduce that sends no more than it must.
+// The bytes that a worker must send per step for an optimal all-reduce.
 double LeastBytes() {
   const double workers = absl::GetFlag(FLAGS_workers);
   return 2 * (workers - 1) / workers * static_cast<double>(DenseElements() * sizeof(float));
@@ -93,7 +91,7 @@ void AppendBigEndian(std::string& text, uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) text.push_back(static_cast<char>(value >> shift));
 }
 
-// Noise as IDX files; what is learned does not matter. Returns the images' path.
+// Writes noise as IDX files; the learned model does not matter. Returns the images' path.
 absl::StatusOr<std::string> WriteData() {
   PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder("overlap"));
   const uint32_t inputs = absl::GetFlag(FLAGS_inputs);
@@ -123,7 +121,7 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
                                                       uint32_t element_delay_ns,
                                                       uint64_t bucket_bytes) {
   ProcessClusterOptions options;
-  // No evaluation, and no write-back that would be noticed.
+  // No evaluation, and no write-back that would affect the measurement.
   options.job = absl::StrCat(
       "name: 'overlap' seed: 1 data { train: '", data, "' format: IDX }\nmodel { mlp { hidden: [",
       absl::StrJoin(std::vector<uint32_t>(absl::GetFlag(FLAGS_layers), absl::GetFlag(FLAGS_width)),
@@ -138,7 +136,7 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
   options.workers = workers;
   options.network = &network;
   options.flags["scheduler"] = {kLease};
-  // Each computes on one core.
+  // Each worker computes on one core.
   for (uint32_t i = 0; i < workers; ++i) {
     options.environment[absl::StrCat("worker-", i)] = {"OPENBLAS_NUM_THREADS=1"};
     options.flags[absl::StrCat("worker-", i)] = {
@@ -147,7 +145,7 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
   return ProcessCluster::Start(std::move(options));
 }
 
-// What all processors have done since the machine was started, seconds.
+// The busy time of all processors since the machine started, in seconds.
 double MachineCpuSeconds() {
   std::ifstream file("/proc/stat");
   std::string name;
@@ -159,19 +157,19 @@ double MachineCpuSeconds() {
          static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// What a worker has done by its last report.
+// A worker's progress at its last report.
 struct Progress {
   uint64_t steps = 0;
   double training_s = 0;
   double waiting_s = 0;
   double cpu_s = 0;
-  // Of all that does not belong to the cluster.
+  // CPU seconds of processes outside the cluster.
   double others_cpu_s = 0;
   double sent_bytes = 0;
   MonotonicTime time;
 };
 
-// At the next report from now on.
+// Waits for the next report.
 absl::StatusOr<Progress> NextReport(ProcessCluster& cluster, NetworkNamespaces& network) {
   std::optional<uint64_t> first;
   Progress progress;
@@ -204,11 +202,11 @@ absl::StatusOr<Progress> NextReport(ProcessCluster& cluster, NetworkNamespaces& 
 // The means of a step in one turn.
 struct Turn {
   double step_ms = 0;
-  // Not waiting for anything, other workers included.
+  // Not waiting for anything, including other workers.
   double computing_ms = 0;
   double cpu_ms = 0;
   double sent_bytes = 0;
-  // That other programs kept busy meanwhile.
+  // The number of processors that other programs kept busy.
   double others_processors = 0;
 };
 
@@ -231,7 +229,7 @@ absl::StatusOr<Turn> MeasureTurn(ProcessCluster& cluster, NetworkNamespaces& net
   return turn;
 }
 
-// The half of them that other programs have disturbed least.
+// The half of the turns with the least load by other programs.
 std::vector<Turn> LeastDisturbed(std::vector<Turn> turns) {
   std::sort(turns.begin(), turns.end(),
             [](const Turn& a, const Turn& b) { return a.others_processors < b.others_processors; });
@@ -279,14 +277,13 @@ absl::Status UnlimitAll(NetworkNamespaces& network) {
   return absl::OkStatus();
 }
 
-// The limit of the links at which a step's bytes take so long.
+// The rate of the links at which a step's bytes take this long.
 uint64_t RateFor(double communication_ms) {
   const uint64_t wanted = absl::GetFlag(FLAGS_bytes_per_s);
   return wanted > 0 ? wanted : static_cast<uint64_t>(1e3 * LeastBytes() / communication_ms);
 }
 
-// A turn whose links are limited, and the one before it, whose are not: under the same load of the
-// machine, if there is any.
+// A turn with limited links and the unlimited turn before it, under the same load of the machine.
 struct Pair {
   Turn free;
   Turn limited;
@@ -371,7 +368,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                     {"least_bytes_of_worker_and_step", LeastBytes()},
                                     {"one_worker_alone", Json(alone)}};
   {
-    // A sample a rank: as good as no computation.
+    // One sample per rank: computation is negligible.
     PAWL_ASSIGN_OR_RETURN(const auto cluster,
                           Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1,
                                 /*element_delay_ns=*/0, cases.front()));
@@ -394,31 +391,21 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "How much of the communication of dense gradients is hidden behind computation. Workers that "
-      "train an MLP's\n"
-      "dense part by collectives are hosts of their own (network namespaces: no rights are needed "
-      "where the kernel gives\n"
-      "them to everybody), whose links are limited so that a step's bytes take as long as its "
-      "computation. Prints:\n"
+      "Measures how much of the communication of dense gradients is hidden behind computation.\n"
+      "Workers train an MLP's dense part by collectives. Each is a host of its own (a network\n"
+      "namespace, without root where the kernel permits it), with a link limited until a step's\n"
+      "bytes take as long as its computation. Prints:\n"
       "  one_worker_alone    computation without communication\n"
-      "  one_sample_a_rank   communication (as good as) without computation, at the limited rate\n"
-      "  cases               both, for each of --bucket_bytes, in pairs of turns: the link not "
-      "limited, then limited;\n"
-      "                      step_of_larger is the step's time over the larger of computation "
-      "(while the link is not\n"
-      "                      limited) and communication (the least bytes over the rate): 1 is "
-      "perfect, 2 is no overlap\n"
-      "All figures are means of a step of worker-0, as it reports its progress, and of those of "
-      "--rounds turns the median "
-      "of\n"
-      "the half that other programs have disturbed least (others_processors says how many "
-      "processors they kept busy; "
-      "`turns`\n"
-      "has step_ms and that of all). computing_ms is the part of a step in which the worker waits "
-      "for nothing, "
-      "worker_cpu_ms\n"
-      "the processor time of all its threads. Each worker needs a core for itself; where there are "
-      "not as many:\n"
+      "  one_sample_a_rank   communication with negligible computation, at the limited rate\n"
+      "  cases               both, for each of --bucket_bytes, in pairs of turns: first without,\n"
+      "                      then with the limit. step_of_larger is the step's time divided by\n"
+      "                      the larger of computation (without the limit) and communication\n"
+      "                      (the least bytes over the rate): 1 is perfect, 2 is no overlap\n"
+      "All figures are means of a step of worker-0, as it reports its progress. Each is the\n"
+      "median of the half of --rounds turns with the least load by other programs\n"
+      "(others_processors is the number of processors that these used; `turns` lists all turns).\n"
+      "computing_ms is the part of a step in which the worker does not wait, worker_cpu_ms the\n"
+      "processor time of all its threads. Each worker needs a core of its own; with fewer cores:\n"
       "  bazel run -c opt //tests/perf:overlap -- --rank_batch=1 --element_delay_ns=60");
   absl::ParseCommandLine(argc, argv);
   const auto figures = pawl::Measure();

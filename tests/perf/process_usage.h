@@ -1,4 +1,4 @@
-// How much processor time a process has used.
+// The processor time of a process.
 #ifndef PAWL_TESTS_PERF_PROCESS_USAGE_H_
 #define PAWL_TESTS_PERF_PROCESS_USAGE_H_
 
@@ -6,8 +6,7 @@
 
 namespace pawl {
 
-// Seconds of all its threads since it began, in user and kernel mode; 0 if there is no such
-// process.
+// The user and kernel time of all its threads so far, in seconds; 0 if there is no such process.
 double CpuSeconds(pid_t pid);
 
 }  // namespace pawl

@@ -25,7 +25,7 @@ EventLoop::~EventLoop() = default;
 void EventLoop::Schedule(MonotonicDuration delay, std::shared_ptr<Incarnation> owner,
                          std::string_view what, Action action) {
   if (owner != nullptr && !owner->alive) return;
-  // Far deadlines must not overflow.
+  // Prevents an overflow by far deadlines.
   delay = std::clamp<MonotonicDuration>(delay, MonotonicDuration::zero(), std::chrono::hours(24));
   events_.emplace(std::pair(now_ + delay, next_++),
                   Event{std::move(owner), std::string(what), std::move(action)});

@@ -1,4 +1,4 @@
-// What happens in a simulation, in the order of the simulated time, in one thread.
+// The events of a simulation, in the order of simulated time, in one thread.
 #ifndef PAWL_TESTS_SIMULATION_EVENT_LOOP_H_
 #define PAWL_TESTS_SIMULATION_EVENT_LOOP_H_
 
@@ -16,25 +16,25 @@
 
 namespace pawl {
 
-// One incarnation of a simulated process: nothing of it happens while it is paused, or after its
+// One incarnation of a simulated process. Its events do not run while it is paused or after its
 // death.
 struct Incarnation {
   Incarnation(std::string name, int site) : name(std::move(name)), site(site) {}
 
   const std::string name;
-  // The machine, as far as the network is concerned.
+  // The machine, for the network.
   const int site;
   bool alive = true;
   bool paused = false;
 };
 
-// Random numbers that are the same on every machine for the same seed.
+// Random numbers that depend only on the seed.
 class SeededRandom {
  public:
   explicit SeededRandom(uint64_t seed) : state_(seed) {}
 
   uint64_t Next();
-  // 0 to bound - 1. REQUIRES: bound > 0.
+  // Returns 0 to bound - 1. REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) { return Next() % bound; }
   uint64_t Between(uint64_t low, uint64_t high) { return low + Below(high - low + 1); }
   bool Chance(double probability) {
@@ -49,12 +49,12 @@ class SeededRandom {
   uint64_t state_;
 };
 
-// Not thread-safe. Events at the same time run in the order in which they were scheduled.
+// Events at the same time run in the order in which they were scheduled. Not thread-safe.
 class EventLoop {
  public:
   using Action = absl::AnyInvocable<void()>;
 
-  // For the trace: an event that has run.
+  // An event that has run, for the trace.
   struct Ran {
     MonotonicDuration at;
     uint64_t number;
@@ -70,22 +70,23 @@ class EventLoop {
   MonotonicTime now() const { return now_; }
   MonotonicDuration elapsed() const { return now_ - kBegin; }
 
-  // `owner` null: the world, which is neither paused nor dies. `what` names the event in the trace.
+  // If `owner` is null, the event belongs to the environment, which neither pauses nor dies. `what`
+  // names the event in the trace.
   void Schedule(MonotonicDuration delay, std::shared_ptr<Incarnation> owner, std::string_view what,
                 Action action);
 
-  // Runs the next event that is not a dead incarnation's; those of paused lives are kept until
-  // Resume. False: there is none.
+  // Runs the next event whose incarnation is alive. Keeps the events of paused incarnations until
+  // Resume. Returns false if no event is left.
   bool Step();
 
-  // What the incarnation has missed happens now, in order.
+  // Runs the events that the incarnation missed, in order.
   void Resume(const std::shared_ptr<Incarnation>& incarnation);
 
   // Adds a line to the trace.
   void Note(std::string_view what);
 
   uint64_t events() const { return number_; }
-  // Of all that has happened so far: equal for equal runs, and hardly otherwise.
+  // A hash of all events so far. Different runs have different hashes with high probability.
   uint64_t hash() const { return hash_; }
   // The last events, oldest first.
   const std::deque<Ran>& trace() const { return trace_; }
@@ -93,7 +94,7 @@ class EventLoop {
   void PrintEverything() { print_ = true; }
 
  private:
-  // Not 0: some code takes the beginning of time for "never".
+  // Not 0, because some code uses time 0 as "never".
   static constexpr MonotonicTime kBegin{std::chrono::hours(1)};
 
   struct Event {
@@ -114,11 +115,11 @@ class EventLoop {
   std::deque<Ran> trace_;
 };
 
-// The clock of one simulated machine, which began to count elsewhere. Now() stands still while the
-// machine is suspended, LeaseNow() goes on and drifts.
+// The clock of one simulated machine, with an offset of its own. While the machine is suspended
+// Now() stops; LeaseNow() continues, with drift.
 class MachineClock final : public Clock {
  public:
-  // `drift`: by how much LeaseNow is faster than the world, in parts of a million.
+  // `drift`: how much faster LeaseNow runs than simulated time, in parts per million.
   MachineClock(const EventLoop& loop, MonotonicDuration offset, int drift = 0)
       : loop_(loop), offset_(offset), drift_(drift) {}
 
@@ -134,15 +135,15 @@ class MachineClock final : public Clock {
   }
 
   void Suspend() { suspended_since_ = loop_.now(); }
-  // Without effect unless suspended.
+  // No effect unless suspended.
   void Resume() {
     if (suspended_since_ == MonotonicTime::max()) return;
     suspended_ += loop_.now() - suspended_since_;
     suspended_since_ = MonotonicTime::max();
   }
   bool is_suspended() const { return suspended_since_ != MonotonicTime::max(); }
-  // As if leases ran on Now().
-  void LetLeasesStandStill() { leases_stand_still_ = true; }
+  // Makes leases use Now().
+  void StopLeasesWhileSuspended() { leases_stand_still_ = true; }
 
  private:
   const EventLoop& loop_;

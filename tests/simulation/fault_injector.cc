@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// By then there is a table.
+// By then the table exists.
 constexpr milliseconds kBegin{60};
 constexpr milliseconds kFaultIntervalAtBegin{8};
 
@@ -34,7 +34,7 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.kills_senders) kinds_.push_back(&FaultInjector::KillSender);
   if (schedule.drains) kinds_.push_back(&FaultInjector::Drain);
   if (schedule.pauses) kinds_.push_back(&FaultInjector::Pause);
-  if (schedule.partitions_network) kinds_.push_back(&FaultInjector::CutNetwork);
+  if (schedule.partitions_network) kinds_.push_back(&FaultInjector::PartitionNetwork);
   if (schedule.disturbs_network) kinds_.push_back(&FaultInjector::DisturbNetwork);
   if (schedule.loses_disks) kinds_.push_back(&FaultInjector::LoseDisk);
   if (schedule.breaks_disks) kinds_.push_back(&FaultInjector::BreakDisk);
@@ -55,7 +55,7 @@ void FaultInjector::Start() {
 void FaultInjector::End() {
   ended_ = true;
   cluster_.KillCopy();
-  Note("the storm is over");
+  Note("the faults have ended");
   network_.HealAll();
   network_.faults() = NetworkFaults();
   network_.SetLateControl(0);
@@ -78,7 +78,7 @@ void FaultInjector::Next() {
   const MonotonicDuration mean =
       begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
   In(MonotonicDuration::zero(), 2 * mean, [this] {
-    // Were its original dead, the copy would be taken for it, with what it had when it was made.
+    // If its original were dead, the scheduler would take the copy for it, with the old state.
     cluster_.KillCopy();
     (this->*kinds_[random_.Below(kinds_.size())])();
     Next();
@@ -101,7 +101,7 @@ void FaultInjector::Note(const std::string& what) {
 bool FaultInjector::MayDisturbServer(int server) {
   if (schedule_.durability != MEMORY) return true;
   if (schedule_.replicas < 2 || !disturbed_.empty()) return false;
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!routing.has_value()) return false;
   for (int other = 0; other < cluster_.servers(); ++other) {
     if (cluster_.server(other) == nullptr || !cluster_.server(other)->serving()) return false;
@@ -172,9 +172,9 @@ void FaultInjector::KillSender() {
 void FaultInjector::Drain() {
   const int server = RandomServer();
   if (cluster_.server_incarnation(server) == nullptr || !MayDisturbServer(server)) return;
-  // Where others can take its replicas over.
+  // Only if other servers can take over its replicas.
   if (static_cast<int>(schedule_.replicas) >= cluster_.servers()) return;
-  Note(absl::StrCat("server ", server, " is asked to end"));
+  Note(absl::StrCat("server ", server, " is asked to leave"));
   disturbed_.insert(server);
   cluster_.DrainServer(server);
   In(milliseconds(3000), milliseconds(6000),
@@ -207,7 +207,7 @@ void FaultInjector::PauseIncarnation(const std::shared_ptr<Incarnation>& incarna
   incarnation->paused = true;
   paused_.push_back(incarnation);
   In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, incarnation] {
-    loop_.Note(absl::StrCat(incarnation->name, " goes on"));
+    loop_.Note(absl::StrCat(incarnation->name, " resumes"));
     paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
     loop_.Resume(incarnation);
   });
@@ -235,47 +235,46 @@ void FaultInjector::SuspendMachine(const std::shared_ptr<Incarnation>& incarnati
   clock.Suspend();
   paused_.push_back(incarnation);
   In(milliseconds(20), milliseconds(random_.Chance(0.3) ? 600 : 5000), [this, incarnation, &clock] {
-    loop_.Note(absl::StrCat("the machine of ", incarnation->name, " goes on"));
-    // It was killed meanwhile, and the machine started again, unless the incarnation is the one
-    // that was suspended.
+    loop_.Note(absl::StrCat("the machine of ", incarnation->name, " resumes"));
+    // If the incarnation was killed meanwhile, the machine has been restarted already.
     if (incarnation->alive) clock.Resume();
     paused_.erase(std::find(paused_.begin(), paused_.end(), incarnation));
     loop_.Resume(incarnation);
   });
 }
 
-void FaultInjector::CutNetwork() {
+void FaultInjector::PartitionNetwork() {
   const int sites =
       SimulatedCluster::SiteOfServer(cluster_.servers()) + static_cast<int>(senders_.size());
   const int site = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
   const bool is_server = site >= SimulatedCluster::SiteOfServer(0) &&
                          site < SimulatedCluster::SiteOfServer(cluster_.servers());
   const int server = site - SimulatedCluster::SiteOfServer(0);
-  // A scheduler that hears no server takes all of them for dead; none has lost anything.
+  // A scheduler that hears no server takes all of them for dead; none has lost data.
   if (is_server && !MayDisturbServer(server)) return;
-  std::vector<std::pair<int, int>> cuts;
+  std::vector<std::pair<int, int>> blocked;
   const uint64_t direction = random_.Below(3);
   const bool from_all = random_.Chance(0.4);
   const int peer = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
   for (int other = 0; other < sites; ++other) {
     if (other == site || (!from_all && other != peer)) continue;
-    if (direction != 1) cuts.emplace_back(site, other);
-    if (direction != 2) cuts.emplace_back(other, site);
+    if (direction != 1) blocked.emplace_back(site, other);
+    if (direction != 2) blocked.emplace_back(other, site);
   }
   Note(absl::StrCat("site ", site, " is cut off from ",
                     from_all ? "all" : absl::StrCat("site ", peer), ", direction ", direction));
-  for (const auto& [from, to] : cuts) network_.SetCut(from, to, true);
+  for (const auto& [from, to] : blocked) network_.SetBlocked(from, to, true);
   if (is_server) disturbed_.insert(server);
   In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000),
-     [this, cuts, site, is_server, server] {
-       loop_.Note(absl::StrCat("site ", site, " is no longer cut off"));
-       for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
+     [this, blocked, site, is_server, server] {
+       loop_.Note(absl::StrCat("site ", site, " is reachable again"));
+       for (const auto& [from, to] : blocked) network_.SetBlocked(from, to, false);
        if (is_server) disturbed_.erase(disturbed_.find(server));
      });
 }
 
 bool FaultInjector::IsRedundant() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!routing.has_value() || routing->servers_size() != cluster_.servers()) return false;
   if (schedule_.loses_scheduler_state && !IsAdopted(*routing)) return false;
   for (int server = 0; server < cluster_.servers(); ++server) {
@@ -299,7 +298,7 @@ bool FaultInjector::IsAdopted(const RoutingTable& routing) {
   return true;
 }
 
-bool FaultInjector::AllHaveTheTable() {
+bool FaultInjector::IsTableOnAllServers() {
   for (int server = 0; server < cluster_.servers(); ++server) {
     const std::optional<HeldJob> held = cluster_.server(server)->data_plane().Held();
     if (!held.has_value() || held->tables().empty()) return false;
@@ -309,19 +308,19 @@ bool FaultInjector::AllHaveTheTable() {
 
 void FaultInjector::LoseDisk() {
   const bool redundant = IsRedundant();
-  // Who has what, a state that is lost too does not say.
+  // If the scheduler's state is lost too, it does not tell which server has what.
   if (!redundant && schedule_.loses_scheduler_state) return;
   if (redundant) disk_is_lost_ = false;
-  // What two servers have at every acknowledgement one disk does not take away, whoever else is
-  // dead at the moment.
+  // One lost disk does not lose what two servers have at every acknowledgement, even if other
+  // servers are dead at the moment.
   if (!redundant && (schedule_.min_in_sync < 2 || disk_is_lost_)) return;
   disk_is_lost_ = true;
   const int lost = RandomServer();
-  Note(absl::StrCat("server ", lost, " is killed, and its disk is gone"));
+  Note(absl::StrCat("server ", lost, " is killed, and its disk is lost"));
   disturbed_.insert(lost);
   cluster_.KillServer(lost);
   cluster_.WipeDisk(lost);
-  // Some are replaced, others only when the storm is over.
+  // Some servers are replaced now, others only when the faults end.
   if (random_.Chance(0.7)) StartServerIn(lost);
   const int other = RandomServer();
   if (other == lost || random_.Chance(0.3)) return;
@@ -341,21 +340,21 @@ void FaultInjector::BreakDisk() {
   const bool full = random_.Chance(0.5);
   Note(absl::StrCat("the disk of server ", broken_disk_, full ? " is full" : " hangs"));
   cluster_.BreakDisk(broken_disk_, full, !full);
-  In(milliseconds(500), milliseconds(random_.Chance(0.5) ? 5000 : 60000), [this] { MendDisk(); });
+  In(milliseconds(500), milliseconds(random_.Chance(0.5) ? 5000 : 60000), [this] { RepairDisk(); });
 }
 
-void FaultInjector::MendDisk() {
+void FaultInjector::RepairDisk() {
   if (broken_disk_ < 0) return;
-  loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " is good again"));
+  loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " works again"));
   cluster_.BreakDisk(std::exchange(broken_disk_, -1), /*full=*/false, /*hangs=*/false);
 }
 
 void FaultInjector::CopyDisk() {
-  // The original must be heard, by a scheduler that knows it.
+  // The scheduler must hear the original and know it.
   if (cluster_.scheduler().is_rebuilding()) return;
   const NetworkFaults& faults = network_.faults();
   if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().incarnation() == nullptr ||
-      network_.AnyCut())
+      network_.AnyBlocked())
     return;
   if (faults.lose_request > 0 || faults.lose_reply > 0 || faults.slow > 0) return;
   const int server = RandomServer();
@@ -365,11 +364,11 @@ void FaultInjector::CopyDisk() {
 }
 
 void FaultInjector::LoseSchedulerState() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!routing.has_value()) return;
-  // Before there is a table a server may come back without a partition and has lost nothing; a
-  // scheduler that rebuilds its state cannot tell, and refuses.
-  has_begun_ |= IsAdopted(*routing) && AllHaveTheTable();
+  // Before the table exists a server may return without a partition without having lost data. A
+  // scheduler that rebuilds its state cannot tell the difference and refuses.
+  has_begun_ |= IsAdopted(*routing) && IsTableOnAllServers();
   if (!has_begun_) return;
   Note("the scheduler is killed, and its state is lost");
   ++state_losses_;
@@ -378,7 +377,7 @@ void FaultInjector::LoseSchedulerState() {
 }
 
 void FaultInjector::LoseSchedulerStateAndServers() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
   if (!IsRedundant()) return;
   std::set<int> lost;
   const uint64_t most =
@@ -398,7 +397,7 @@ void FaultInjector::LoseSchedulerStateAndServers() {
     }
   }
   Note(absl::StrCat("the scheduler and ", absl::StrJoin(lost_names, ", "),
-                    " lose all that they have: partitions ", absl::StrJoin(lost_partitions, ", ")));
+                    " lose all data: partitions ", absl::StrJoin(lost_partitions, ", ")));
   ++state_losses_;
   cluster_.scheduler().LoseState();
   cluster_.scheduler().ExpectRefusal(std::move(lost_partitions));

@@ -1,4 +1,4 @@
-// Brings the faults of a schedule upon the processes and the network.
+// Applies the faults of a schedule to the processes and the network.
 #ifndef PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_
 #define PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_
 
@@ -16,20 +16,20 @@
 
 namespace pawl {
 
-// With durability MEMORY a server is disturbed only while no other one is and every partition has
-// two replicas, so that the data lives on. Not thread-safe.
+// With durability MEMORY it disturbs a server only if no other server is disturbed and every
+// partition has two replicas, so that the data survives. Not thread-safe.
 class FaultInjector {
  public:
-  // All of them outlive it.
+  // The arguments outlive this object.
   FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
                 const Schedule& schedule, SimulatedCluster& cluster,
                 std::vector<SimulatedSender*> senders);
 
   void Start();
-  // No more faults; what is dead or paused goes on, the network is as good as new.
+  // Ends the faults: restarts dead processes, resumes paused ones, and repairs the network.
   void End();
-  // The disk that was left as it was by End is good again.
-  void MendDisk();
+  // Repairs the disk that End left broken.
+  void RepairDisk();
 
   uint64_t faults() const { return faults_; }
   uint64_t state_losses() const { return state_losses_; }
@@ -44,28 +44,28 @@ class FaultInjector {
   void KillSender();
   void Drain();
   void Pause();
-  // The machine of a server or of the scheduler, and what runs on it.
+  // Suspends the machine of a server or of the scheduler, with its processes.
   void Suspend();
-  void CutNetwork();
+  void PartitionNetwork();
   void DisturbNetwork();
   void LoseDisk();
   void BreakDisk();
   void CopyDisk();
-  // What the scheduler has saved is gone; with it, of some servers too.
+  // Deletes the scheduler's saved state, in some schedules together with some servers.
   void LoseSchedulerState();
   void LoseSchedulerStateAndServers();
 
   bool MayDisturbServer(int server);
-  // All servers serve, and every partition has all replicas that the job wants.
+  // True if all servers serve and every partition has all replicas that the job wants.
   bool IsRedundant();
-  // All servers act by what the scheduler tells.
+  // True if all servers have adopted the scheduler's routing.
   bool IsAdopted(const RoutingTable& routing);
   // REQUIRES: IsAdopted.
-  bool AllHaveTheTable();
+  bool IsTableOnAllServers();
   void StartSchedulerIn(MonotonicDuration high);
   void PauseIncarnation(const std::shared_ptr<Incarnation>& incarnation);
   void SuspendMachine(const std::shared_ptr<Incarnation>& incarnation, MachineClock& clock);
-  // After a time of low to high.
+  // Runs the function after a time between low and high.
   void In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action);
   void StartServerIn(int server);
   int RandomServer() {
@@ -84,16 +84,16 @@ class FaultInjector {
   bool ended_ = false;
   uint64_t faults_ = 0;
   uint64_t state_losses_ = 0;
-  // Lives that are paused, in the order in which they were.
+  // Paused incarnations, in the order in which they were paused.
   std::vector<std::shared_ptr<Incarnation>> paused_;
   // Servers that are dead, paused, draining or cut off.
   std::multiset<int> disturbed_;
   uint64_t network_period_ = 0;
-  // The server whose disk is broken; -1: none.
+  // The server with a broken disk; -1: none.
   int broken_disk_ = -1;
-  // All servers have acted by a routing.
+  // True once all servers have adopted a routing.
   bool has_begun_ = false;
-  // A disk was lost since all replicas were there.
+  // A disk was lost since all replicas were last complete.
   bool disk_is_lost_ = false;
 };
 

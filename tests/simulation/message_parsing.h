@@ -1,4 +1,4 @@
-// Requests as the simulated processes get them.
+// Parses the requests that simulated processes receive.
 #ifndef PAWL_TESTS_SIMULATION_MESSAGE_PARSING_H_
 #define PAWL_TESTS_SIMULATION_MESSAGE_PARSING_H_
 
@@ -9,7 +9,7 @@
 
 namespace pawl {
 
-// REQUIRES: it is one, as the product's own code has written it.
+// REQUIRES: `bytes` is a Message written by the product's own code.
 template <typename Message>
 Message MustParse(const IncomingMessage& from) {
   std::string bytes(from.bytes.size(), '\0');

@@ -13,8 +13,8 @@ std::string Schedule::ToString() const {
       " of them in sync, ", partitions, " partitions, ", Durability_Name(durability), ", ",
       ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(), "), ", workers, " x ",
       ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes,
-      " pushes, lease ", lease.count(), " ms, storm ", storm.count(), " ms, a fault every ",
-      fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
+      " pushes, lease ", lease.count(), " ms, faults for ", storm.count(), " ms, a fault every ",
+      fault_interval.count(), " ms:", faults_at_begin ? " at startup," : "");
   if (kills_servers) absl::StrAppend(&text, " kills of servers,");
   if (kills_all_servers) absl::StrAppend(&text, " of all at once,");
   if (kills_scheduler) absl::StrAppend(&text, " of the scheduler,");
@@ -54,7 +54,7 @@ namespace {
 
 constexpr uint32_t kManyRanks = 2000;
 
-// Small in all but the ranks, most of which lose their process at some time.
+// Small except for the number of ranks. Most ranks lose their process at some time.
 void MakeLarge(SeededRandom& random, Schedule& schedule) {
   schedule.servers = 3;
   schedule.replicas = 2;
@@ -69,16 +69,16 @@ void MakeLarge(SeededRandom& random, Schedule& schedule) {
   schedule.kills_servers = random.Chance(0.5);
 }
 
-// The operator's worst day, but for what no operator can mend.
+// Nearly every fault at once, except those that no operator can repair.
 void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   schedule.loses_scheduler_state = true;
   schedule.loses_servers_with_state = random.Chance(0.3);
-  // Somebody must have heard the newest routing, and know of it still.
+  // Some server must have heard the newest routing and still know it.
   schedule.kills_all_servers = false;
   schedule.kills_servers &= random.Chance(0.5);
 }
 
-// A server that comes back has nothing, and a minute of pushes lies between its deaths.
+// A returning server has no data, and a minute of pushes separates its deaths.
 void MakeBrakePushes(SeededRandom& random, Schedule& schedule) {
   const uint64_t seed = schedule.seed;
   schedule = Schedule();
@@ -103,7 +103,7 @@ void MakeBrakePushes(SeededRandom& random, Schedule& schedule) {
 }  // namespace
 
 Schedule DrawSchedule(uint64_t seed) {
-  // Apart from the numbers of the run itself.
+  // Independent of the random numbers of the run.
   SeededRandom random(seed * 2 + 1);
   Schedule schedule;
   schedule.seed = seed;
@@ -125,10 +125,10 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.clients = static_cast<int>(random.Between(1, 3));
   schedule.pushes = random.Between(10, 40);
   if (seed % 128 == 72) MakeLarge(random, schedule);
-  if (seed % 8 == 0) return schedule;  // without other faults
+  if (seed % 8 == 0) return schedule;  // no other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
   schedule.fault_interval = std::chrono::milliseconds(random.Between(100, 1500));
-  // Few at a time: what goes wrong shows best where not all is in ruins.
+  // Few kinds at a time, because a bug shows best when most of the system works.
   schedule.kills_servers = random.Chance(0.5);
   schedule.kills_all_servers = schedule.durability != MEMORY && random.Chance(0.2);
   schedule.kills_scheduler = random.Chance(0.4);

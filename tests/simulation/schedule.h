@@ -1,4 +1,4 @@
-// What one simulated job is like, and what befalls it: all of it follows from a seed.
+// The parameters and faults of one simulated job, a function of a seed.
 #ifndef PAWL_TESTS_SIMULATION_SCHEDULE_H_
 #define PAWL_TESTS_SIMULATION_SCHEDULE_H_
 
@@ -23,20 +23,20 @@ struct Schedule {
   std::chrono::milliseconds heartbeat_interval{200};
   std::chrono::milliseconds lease{1000};
 
-  // Processes that host ranks, the ranks of each, and the steps that each does.
+  // Worker processes, the ranks of each, and the steps of each rank.
   int workers = 1;
   uint32_t ranks_per_worker = 1;
   uint64_t steps = 10;
-  // Free-running clients, and the pushes of each.
+  // Free-running clients and the pushes of each.
   int clients = 1;
   uint64_t pushes = 20;
-  // Mean time between the doings of a sender.
+  // Mean time between the actions of a sender.
   std::chrono::milliseconds pace{100};
 
-  // Faults happen for so long, on average so often.
+  // How long faults are injected, and the mean time between them.
   std::chrono::milliseconds storm{0};
   std::chrono::milliseconds fault_interval{1000};
-  // Often while the processes begin, before there is a table.
+  // Injects frequent faults during startup, before the table exists.
   bool faults_at_begin = false;
   bool kills_servers = false;
   bool kills_all_servers = false;
@@ -46,25 +46,25 @@ struct Schedule {
   bool pauses = false;
   bool partitions_network = false;
   bool disturbs_network = false;
-  // One at a time, while every partition has all of its replicas; another server may die at the
-  // same moment.
+  // One at a time, while every partition has all replicas. Another server may die at the same
+  // moment.
   bool loses_disks = false;
-  // One at a time is full or hangs; the last one until all work is done.
+  // One disk at a time is full or hangs; the last one until all work is done.
   bool breaks_disks = false;
-  // Started as servers beside the living originals.
+  // Copies of disks are started as servers beside their live originals.
   bool copies_disks = false;
-  // Machines are suspended, and the clocks of leases drift.
+  // Suspends machines and lets lease clocks drift.
   bool suspends = false;
-  // Schedulers are restarted with longer and shorter leases.
+  // Restarts schedulers with longer and shorter leases.
   bool changes_lease = false;
-  // Messages to the scheduler come a second time, many seconds late.
+  // Repeats messages to the scheduler many seconds later.
   bool late_control = false;
-  // What the scheduler has saved is gone, and it rebuilds that from what servers say; also at the
-  // moment when some servers are lost with all that they have.
+  // Deletes the scheduler's saved state, so that it rebuilds the state from the servers; in some
+  // schedules at the moment when some servers and their data are lost.
   bool loses_scheduler_state = false;
   bool loses_servers_with_state = false;
-  // Learners may lack little, snapshots are slow, and pushes go on: after a server was lost, all
-  // replicas are to be there again in time nevertheless.
+  // Limits the backlog of learners and slows snapshots while pushes continue. After the loss of a
+  // server all replicas must still be complete in time.
   bool brakes_pushes = false;
 
   // Thousands of ranks.
@@ -75,11 +75,11 @@ struct Schedule {
   std::string ToString() const;
 };
 
-// A seed that is 4 mod 16 loses the scheduler's state, 11 mod 32 brakes pushes, 72 mod 128 has
-// thousands of ranks. Other multiples of 8 have no faults.
+// Seeds 4 mod 16 lose the scheduler's state, 11 mod 32 brake pushes, 72 mod 128 have thousands of
+// ranks. Other multiples of 8 have no faults.
 Schedule DrawSchedule(uint64_t seed);
-// The same with the faults alone that strike leases, often: schedulers that are restarted with
-// other leases while servers cannot reach them.
+// The same with only the faults that affect leases, frequently: schedulers restart with other
+// leases while servers cannot reach them.
 Schedule DrawLeaseSchedule(uint64_t seed);
 
 }  // namespace pawl

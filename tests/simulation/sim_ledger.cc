@@ -31,7 +31,7 @@ bool SimLedger::IsAcknowledged(uint32_t sender, uint64_t number) const {
   return found != sent_.end() && found->second;
 }
 
-std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(
+std::optional<std::pair<uint32_t, uint64_t>> SimLedger::RandomAcknowledgedPush(
     SeededRandom& random) const {
   const uint32_t sender =
       schedule_.ranks() +
@@ -41,9 +41,9 @@ std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(
   return std::pair(sender, number);
 }
 
-void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
+void RankClocks::OnReleasing(uint32_t rank, uint64_t incarnation) {
   Rank& of = ranks_[rank];
-  // That incarnation is over on every server, which ignores the request.
+  // That incarnation has ended on every server, which ignores the request.
   if (incarnation < of.incarnation) return;
   releases_ += of.released != incarnation;
   of.released = incarnation;
@@ -51,15 +51,15 @@ void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
   of.exempt_below.reset();
 }
 
-void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock,
-                          MonotonicDuration now) {
+void RankClocks::OnTakeover(uint32_t rank, uint64_t incarnation, uint64_t clock,
+                            MonotonicDuration now) {
   Rank& of = ranks_[rank];
   ++takeovers_;
   of.incarnation = std::max(of.incarnation, incarnation);
   of.least = std::max(of.least, clock);
   of.most = std::max(of.most, clock);
   if (!of.is_exempt || incarnation <= of.released) return;
-  // Where the others are that are not exempt themselves.
+  // The clock of the ranks that are not exempt themselves.
   std::optional<uint64_t> target;
   uint64_t furthest = 0;
   for (const Rank& other : ranks_) {
@@ -71,11 +71,11 @@ void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock,
   EndExemptionIfDue(of, now);
 }
 
-void RankClocks::EndingStep(uint32_t rank, uint64_t step) {
+void RankClocks::OnEndingStep(uint32_t rank, uint64_t step) {
   ranks_[rank].most = std::max(ranks_[rank].most, step + 1);
 }
 
-void RankClocks::EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
+void RankClocks::OnEndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
   Rank& of = ranks_[rank];
   of.least = std::max(of.least, step + 1);
   if (!of.exempt_below.has_value()) return;

@@ -1,5 +1,4 @@
-// What the senders of a simulation have sent and been told: what the parameters must say follows
-// from it.
+// The requests and answers of a simulation's senders. They determine what the parameters must be.
 #ifndef PAWL_TESTS_SIMULATION_SIM_LEDGER_H_
 #define PAWL_TESTS_SIMULATION_SIM_LEDGER_H_
 
@@ -15,9 +14,9 @@
 
 namespace pawl {
 
-// Push n of a sender puts the gradient -1 to one row of its own in some partitions (SGD, learning
-// rate 1, initial value 0): so the row says how often it was applied. Senders 0 to ranks - 1 are
-// the ranks, whose n is the step; then come the free-running clients.
+// Push n of a sender adds the gradient -1 to one row of its own in some partitions (SGD, learning
+// rate 1, initial value 0), so the row counts its applications. Senders 0 to ranks - 1 are the
+// ranks, whose n is the step; the free-running clients follow.
 class SimLedger {
  public:
   // `table` is the table's id.
@@ -29,18 +28,18 @@ class SimLedger {
     uint32_t partition = 0;
     uint64_t key = 0;
   };
-  // Always the same for the same push.
+  // Always the same cells for the same push.
   std::vector<Cell> CellsOf(uint32_t sender, uint64_t number);
   bool IsRank(uint32_t sender) const { return sender < schedule_.ranks(); }
-  // What the row says once the push is applied.
+  // The row's value once the push is applied.
   float UnitOf(uint32_t sender) const;
 
   void Sent(uint32_t sender, uint64_t number) { sent_[{sender, number}]; }
   void Acknowledged(uint32_t sender, uint64_t number) { sent_[{sender, number}] = true; }
   bool IsAcknowledged(uint32_t sender, uint64_t number) const;
-  // A random push of a client that has been acknowledged.
-  std::optional<std::pair<uint32_t, uint64_t>> SomethingAcknowledged(SeededRandom& random) const;
-  // By sender and number: whether it was acknowledged.
+  // A random acknowledged push of a client.
+  std::optional<std::pair<uint32_t, uint64_t>> RandomAcknowledgedPush(SeededRandom& random) const;
+  // By sender and number: true if the push was acknowledged.
   const std::map<std::pair<uint32_t, uint64_t>, bool>& sent() const { return sent_; }
 
  private:
@@ -49,29 +48,29 @@ class SimLedger {
   std::map<std::pair<uint32_t, uint64_t>, bool> sent_;
 };
 
-// The ranks' clocks as their senders know them, and which ranks BOUNDED exempts (README.md,
-// Consistency): those that are released, until they have come back and caught up. It shares no code
-// with Partition, which computes the same from what it was sent. What a server knows is between
-// `least` and `most`; an exemption here begins no later and ends no sooner than on any server.
+// The ranks' clocks as their senders know them, and the ranks that BOUNDED exempts (README.md,
+// Consistency): released ranks until they return and catch up. It shares no code with Partition,
+// which computes the same from its input. A server's clock is between `least` and `most`. An
+// exemption here starts no later and ends no sooner than on any server.
 class RankClocks {
  public:
   explicit RankClocks(uint32_t ranks) : ranks_(ranks) {}
 
-  // The scheduler is about to ask for the release.
-  void Releasing(uint32_t rank, uint64_t incarnation);
-  // All servers have confirmed the takeover, and said that the rank has ended so many steps.
-  void TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now);
-  // The rank is about to end the step; all servers have confirmed that.
-  void EndingStep(uint32_t rank, uint64_t step);
-  void EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now);
+  // The scheduler is about to request the release.
+  void OnReleasing(uint32_t rank, uint64_t incarnation);
+  // All servers have confirmed the takeover and reported that the rank has ended `clock` steps.
+  void OnTakeover(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now);
+  // The rank is about to end the step; all servers have confirmed its end.
+  void OnEndingStep(uint32_t rank, uint64_t step);
+  void OnEndedStep(uint32_t rank, uint64_t step, MonotonicDuration now);
 
-  // Steps that the rank has ended at most.
+  // The maximum number of steps that the rank may have ended.
   uint64_t most(uint32_t rank) const { return ranks_[rank].most; }
-  // At some time since `since`.
+  // True if the rank was exempt at any time since `since`.
   bool WasExempt(uint32_t rank, MonotonicDuration since) const;
 
-  // Takeovers; ranks that were released, that came back from it behind the others, and of those the
-  // ones that caught up.
+  // Takeovers; released ranks; ranks that returned behind the others; and those of them that caught
+  // up.
   uint64_t takeovers() const { return takeovers_; }
   uint64_t releases() const { return releases_; }
   uint64_t returns() const { return returns_; }
@@ -82,12 +81,12 @@ class RankClocks {
     uint64_t incarnation = 0;
     uint64_t least = 0;
     uint64_t most = 0;
-    // In which incarnation it was released last.
+    // The incarnation of the last release.
     uint64_t released = 0;
     bool is_exempt = false;
-    // It has taken over since, and has caught up at this clock.
+    // Set after a takeover: the rank has caught up at this clock.
     std::optional<uint64_t> exempt_below;
-    // When the last exemption ended.
+    // The end of the last exemption.
     std::optional<MonotonicDuration> exempt_until;
   };
   void EndExemptionIfDue(Rank& rank, MonotonicDuration now);

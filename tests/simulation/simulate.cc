@@ -1,7 +1,7 @@
-// Runs schedules, any number of them.
+// Runs any number of schedules.
 //
-//   simulate --seeds=10000 --first_seed=1     prints schedules a minute, and what fails
-//   simulate --seed=4711 [--print] [--log]    one, again, with its events and the product's own log
+//   simulate --seeds=10000 --first_seed=1     prints schedules per minute and failures
+//   simulate --seed=4711 [--print] [--log]    repeats one with its events and the product's log
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -13,15 +13,14 @@
 #include "tests/simulation/schedule.h"
 #include "tests/simulation/simulation.h"
 
-ABSL_FLAG(uint64_t, first_seed, 1, "the first of --seeds");
-ABSL_FLAG(uint64_t, seeds, 100, "how many schedules to run");
-ABSL_FLAG(int64_t, seed, -1, "run this one alone");
+ABSL_FLAG(uint64_t, first_seed, 1, "first seed");
+ABSL_FLAG(uint64_t, seeds, 100, "number of schedules");
+ABSL_FLAG(int64_t, seed, -1, "run only this seed");
 ABSL_FLAG(bool, print, false, "print every event");
-ABSL_FLAG(bool, log, false, "print what the processes log");
-ABSL_FLAG(bool, leases, false, "only faults that strike leases (DrawLeaseSchedule)");
-ABSL_FLAG(int, sabotage, 0,
-          "a SimulationOptions::Sabotage, to find seeds that show what it breaks");
-ABSL_FLAG(int, max_failures, 5, "end after so many schedules that fail");
+ABSL_FLAG(bool, log, false, "print the logs of the processes");
+ABSL_FLAG(bool, leases, false, "only faults that affect leases (DrawLeaseSchedule)");
+ABSL_FLAG(int, sabotage, 0, "a SimulationOptions::Sabotage, to find seeds that expose it");
+ABSL_FLAG(int, max_failures, 5, "stop after this many failed schedules");
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
@@ -67,7 +66,7 @@ int main(int argc, char** argv) {
       "%llu schedules in %.1f s, %.0f a minute; %d failed; %.0f simulated seconds, %llu events, "
       "%llu faults, "
       "%llu pushes acknowledged; %llu jobs lost their data\n"
-      "followers caught up: %llu from memory, %llu from the log, %llu after going back, %llu by "
+      "followers caught up: %llu from memory, %llu from the log, %llu after a rollback, %llu by "
       "snapshots\n",
       static_cast<unsigned long long>(run), wall_s, 60.0 * static_cast<double>(run) / wall_s,
       failures, simulated_s, static_cast<unsigned long long>(events),

@@ -15,7 +15,7 @@ namespace {
 // As in the daemons.
 constexpr std::chrono::milliseconds kServerTick{20};
 constexpr std::chrono::milliseconds kRestartPause{300};
-// Timeouts that no schedule is to reach.
+// Timeouts that no schedule reaches.
 constexpr std::chrono::minutes kNever{60};
 
 CatchUps CatchUpsOf(const DataPlane& plane) {
@@ -23,7 +23,7 @@ CatchUps CatchUpsOf(const DataPlane& plane) {
   return {figures.by_tail, figures.by_log, figures.by_going_back, figures.by_snapshot};
 }
 
-// For answers that say nothing but how it went.
+// Adapts a reply that carries only a status.
 DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
   return [reply = std::move(reply)](absl::Status status) mutable {
     reply(std::move(status), OutgoingMessage());
@@ -40,7 +40,7 @@ void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rp
     return plane.Handle(method, std::move(request),
                         CallContext{clock.Now() + timeout, std::move(cancelled)}, std::move(reply));
   }
-  // As ControlService has it.
+  // As ControlService does.
   if (plane.job_id() == 0)
     return reply(absl::UnavailableError("this server does not know its job yet"),
                  OutgoingMessage());
@@ -65,7 +65,7 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       random_(random),
       options_(std::move(options)),
       scheduler_(loop, network, random, options_,
-                 {.is_dead_for_good = [this](const std::string& node) { return !IsThere(node); },
+                 {.is_dead_for_good = [this](const std::string& node) { return !HasNode(node); },
                   .any_server_has_routing = [this] { return AnyServerHasRouting(); }}),
       servers_(options_.servers + 1) {
   for (int server = 0; server < servers(); ++server) {
@@ -93,7 +93,7 @@ void SimulatedCluster::StartProcess(int index, int site) {
   server.clock->Resume();
   server.incarnation = std::make_shared<Incarnation>(absl::StrCat("server ", index), site);
   server.draining = false;
-  const std::string address = absl::StrCat("s", index, ":", 7000 + server.lives++);
+  const std::string address = absl::StrCat("s", index, ":", 7000 + server.start_count++);
   server.channel = std::make_unique<SimulatedControlChannel>(network_, loop_, server.incarnation,
                                                              kSchedulerAddress);
   server.peers = std::make_unique<SimulatedTransport>(network_, loop_, server.incarnation);
@@ -103,10 +103,10 @@ void SimulatedCluster::StartProcess(int index, int site) {
   node_options.register_timeout = kNever;
   node_options.scheduler_timeout = kNever;
   DataPlaneOptions data_plane_options;
-  // So that what a server lacks which was away for a moment is in the log alone.
+  // Forces a server that was briefly absent to catch up from the log.
   if (options_.job.seed() % 3 != 0) data_plane_options.max_tail_bytes = 1000;
   if (options_.job.seed() % 2 == 0) {
-    // Snapshots take seconds and tens of pieces, and pushes go on meanwhile.
+    // Snapshots take seconds and tens of pieces, while pushes continue.
     data_plane_options.replication.snapshot_piece_bytes = 200;
     data_plane_options.replication.repair_bytes_per_s = 20'000;
   }
@@ -135,7 +135,7 @@ void SimulatedCluster::StartProcess(int index, int site) {
                         std::move(request), timeout, std::move(cancelled), std::move(reply));
       });
   if (const absl::Status status = server.node->Start(address); !status.ok())
-    return ServerHasEnded(index, status);
+    return OnServerEnded(index, status);
   TickServer(index, server.incarnation);
 }
 
@@ -154,7 +154,7 @@ void SimulatedCluster::KillServer(int index) {
   server.incarnation->alive = false;
   pushes_delayed_ += server.node->data_plane().pushes_delayed();
   pushes_refused_ += server.node->data_plane().pushes_refused();
-  network_.Bury(server.incarnation);
+  network_.OnDeath(server.incarnation);
   server.node.reset();
   server.peers.reset();
   server.channel.reset();
@@ -167,7 +167,7 @@ void SimulatedCluster::DrainServer(int index) {
   servers_[index].node->Drain();
 }
 
-bool SimulatedCluster::IsThere(const std::string& node) const {
+bool SimulatedCluster::HasNode(const std::string& node) const {
   return std::any_of(servers_.begin(), servers_.end() - 1, [&](const ServerProcess& server) {
     return (server.node != nullptr && server.node->node() == node) ||
            (server.disk.identity.has_value() && server.disk.identity->node() == node);
@@ -191,19 +191,19 @@ bool SimulatedCluster::AnyServerHasRouting() const {
 void SimulatedCluster::TickServer(int index, const std::shared_ptr<Incarnation>& incarnation) {
   loop_.Schedule(kServerTick, incarnation, "server's tick", [this, index, incarnation] {
     if (const std::optional<absl::Status> ended = servers_[index].node->Tick(); ended.has_value()) {
-      return ServerHasEnded(index, *ended);
+      return OnServerEnded(index, *ended);
     }
     TickServer(index, incarnation);
   });
 }
 
-void SimulatedCluster::ServerHasEnded(int index, const absl::Status& how) {
+void SimulatedCluster::OnServerEnded(int index, const absl::Status& how) {
   loop_.Note(absl::StrCat("server ", index, " has ended: ", how.ToString()));
-  // Not here: its own code is on the stack.
+  // Deferred, because the server's own code is on the stack.
   loop_.Schedule(MonotonicDuration::zero(), servers_[index].incarnation, "end of the process",
                  [this, index] {
                    KillServer(index);
-                   // Whoever has started the copy has been told.
+                   // The copy: its starter has been notified.
                    if (index == servers()) return;
                    loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
                      if (servers_[index].incarnation == nullptr) StartServer(index);

@@ -18,7 +18,7 @@
 
 namespace pawl {
 
-// How often followers caught up in which way: CatchUpFigures.
+// How often followers caught up in each way: CatchUpFigures.
 struct CatchUps {
   uint64_t by_tail = 0;
   uint64_t by_log = 0;
@@ -34,8 +34,7 @@ struct CatchUps {
   }
 };
 
-// Not thread-safe. A process that ends by itself is started again, as a supervisor would, until the
-// job is over.
+// Restarts a process that exits, as a supervisor does, until the job has ended. Not thread-safe.
 class SimulatedCluster {
  public:
   SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
@@ -49,10 +48,10 @@ class SimulatedCluster {
 
   SimulatedScheduler& scheduler() { return scheduler_; }
 
-  // What is alive is killed before.
+  // Kills the running process first.
   void StartServer(int index);
   void KillServer(int index);
-  // Nothing is on it any more. REQUIRES: the server is dead.
+  // Empties the disk. REQUIRES: the server is dead.
   void WipeDisk(int index) {
     const SimulatedDisk& before = servers_[index].disk;
     SimulatedDisk disk;
@@ -64,11 +63,11 @@ class SimulatedCluster {
     servers_[index].disk.full = full;
     servers_[index].disk.hangs = hangs;
   }
-  // Starts another process on the server's machine, with a copy of its disk as it is now; in place
-  // of the last copy.
+  // Starts another process on the server's machine with a copy of its present disk. Replaces the
+  // previous copy.
   void StartCopy(int index);
   void KillCopy() { KillServer(servers()); }
-  // As SIGTERM does.
+  // Equivalent to SIGTERM.
   void DrainServer(int index);
 
   // Null if it is dead.
@@ -77,12 +76,12 @@ class SimulatedCluster {
   }
   MachineClock& server_clock(int server) { return *servers_[server].clock; }
   ServerNode* server(int server) { return servers_[server].node.get(); }
-  // Of all incarnations of all servers.
+  // Summed over all incarnations of all servers.
   CatchUps catch_ups() const;
-  // Some process has the name or will have it, by its disk.
-  bool IsThere(const std::string& node) const;
+  // True if a process has the name, or will have it because of its disk.
+  bool HasNode(const std::string& node) const;
   bool AnyServerHasRouting() const;
-  // Pushes that waited, or were to come again, for the sake of learners.
+  // Pushes that were delayed or asked to return because of learners.
   uint64_t pushes_delayed() const { return pushes_delayed_ + SumOver(&DataPlane::pushes_delayed); }
   uint64_t pushes_refused() const { return pushes_refused_ + SumOver(&DataPlane::pushes_refused); }
 
@@ -94,25 +93,25 @@ class SimulatedCluster {
     std::unique_ptr<SimulatedControlChannel> channel;
     std::unique_ptr<SimulatedTransport> peers;
     std::unique_ptr<ServerNode> node;
-    int lives = 0;
+    int start_count = 0;
     bool draining = false;
   };
 
   uint64_t SumOver(uint64_t (DataPlane::*count)() const) const;
   void StartProcess(int index, int site);
   void TickServer(int index, const std::shared_ptr<Incarnation>& incarnation);
-  void ServerHasEnded(int index, const absl::Status& how);
+  void OnServerEnded(int index, const absl::Status& how);
 
   EventLoop& loop_;
   SimulatedNetwork& network_;
   SeededRandom& random_;
   const ClusterOptions options_;
   SimulatedScheduler scheduler_;
-  // Of lives that have ended.
+  // Summed over ended incarnations.
   CatchUps catch_ups_;
-  // The last one is the copy.
+  // The last element is the copy.
   std::vector<ServerProcess> servers_;
-  // Of processes that are gone.
+  // Summed over ended processes.
   uint64_t pushes_delayed_ = 0;
   uint64_t pushes_refused_ = 0;
 };

@@ -15,7 +15,7 @@
 namespace pawl {
 namespace {
 
-// As ServerLog has it.
+// As in ServerLog.
 constexpr std::chrono::seconds kDiskTimeout{30};
 
 struct Stored final : StoredSnapshot {
@@ -103,12 +103,13 @@ absl::Status SimulatedLog::CheckRoom(uint64_t) const {
 
 uint64_t SimulatedLog::DurableIndex(uint32_t partition) const {
   const auto state = states_.find(partition);
-  return state == states_.end() || state->second.cuts_queued > 0 ? 0 : state->second.durable;
+  return state == states_.end() || state->second.resets_queued > 0 ? 0 : state->second.durable;
 }
 
 absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) const {
-  return DurableIndex(partition) >= index ? absl::OkStatus()
-                                          : absl::UnavailableError("the disk has not taken it yet");
+  return DurableIndex(partition) >= index
+             ? absl::OkStatus()
+             : absl::UnavailableError("the disk has not written it yet");
 }
 
 void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
@@ -127,8 +128,8 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint
                                                                             HeldSnapshot snapshot) {
   if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
   // A slow disk.
-  if (random_.Chance(0.05)) return absl::UnavailableError("another one is being written");
-  // A crash discards it: the disk gets it with the record that makes it count.
+  if (random_.Chance(0.05)) return absl::UnavailableError("another snapshot is being written");
+  // A crash discards the snapshot. The disk gets it with the record that activates it.
   auto stored = std::make_unique<Stored>();
   stored->index = snapshot.log_index();
   if (stored->index == 0) return stored;
@@ -138,22 +139,22 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint
 
 void SimulatedLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
   auto& stored = static_cast<Stored&>(*snapshot);
-  EnqueueCut({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
+  EnqueueReset({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
 }
 
 absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t partition,
                                                                   uint64_t index) {
   PartitionState& state = states_[partition];
-  if (disk_.full || disk_.hangs || state.cuts_queued > 0)
+  if (disk_.full || disk_.hangs || state.resets_queued > 0)
     return absl::UnavailableError("the disk is busy");
-  // Here there is no thread that could wait for what is queued: it is read from there.
+  // The simulation has no thread that could wait for the queue, so it reads from the queue.
   SimulatedDisk::StoredPartition stored;
   if (const auto found = disk_.partitions.find(partition); found != disk_.partitions.end())
     stored = found->second;
   for (const Record& record : queue_) {
     if (record.partition == partition) stored.entries.push_back(record.bytes);
   }
-  // By snapshots of its own the log may have become shorter.
+  // The log may have become shorter because of its own snapshots.
   if (index < stored.snapshot_index || index > state.last || random_.Chance(0.05)) {
     return absl::NotFoundError("the log does not reach back");
   }
@@ -171,14 +172,14 @@ void SimulatedLog::ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone
 
 absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
   if (started_ && states_[partition].read_back != index) std::abort();
-  EnqueueCut({Kind::kTruncation, partition, index, ""});
+  EnqueueReset({Kind::kTruncation, partition, index, ""});
   return absl::OkStatus();
 }
 
 void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                                EntriesRead done) {
   ScheduleRead(
-      std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].cuts,
+      std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].resets,
                                   std::move(done), loop_.elapsed() + kDiskTimeout}));
 }
 
@@ -187,13 +188,14 @@ void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
   loop_.Schedule(
       random_.Between(std::chrono::microseconds(50), most), incarnation_, "read", [this, read] {
         const PartitionState& state = states_[read->partition];
-        if (state.cuts != read->cuts) return read->done(absl::AbortedError("the log was cut"));
+        if (state.resets != read->resets)
+          return read->done(absl::AbortedError("the log was truncated"));
         if (state.last < read->last)
-          return read->done(absl::NotFoundError("the log ends before that"));
+          return read->done(absl::NotFoundError("the log ends before that index"));
         if (state.durable < read->last && loop_.elapsed() >= read->deadline) {
-          return read->done(absl::UnavailableError("it is not written yet"));
+          return read->done(absl::UnavailableError("the entries are not written yet"));
         }
-        // What is written is read from the disk, and that takes as long as the disk hangs.
+        // Written entries are read from the disk, which takes as long as the disk hangs.
         if (disk_.hangs || state.durable < read->last) return ScheduleRead(read);
         const SimulatedDisk::StoredPartition& stored = disk_.partitions[read->partition];
         if (read->first <= stored.snapshot_index || random_.Chance(0.05)) {
@@ -216,13 +218,14 @@ void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
 void SimulatedLog::Drop(uint32_t partition) {
   if (const auto found = states_.find(partition); found == states_.end() || found->second.last == 0)
     return;
-  EnqueueCut({Kind::kEnd, partition, 0, ""});
+  EnqueueReset({Kind::kEnd, partition, 0, ""});
 }
 
-void SimulatedLog::EnqueueCut(Record record) {
+void SimulatedLog::EnqueueReset(Record record) {
   if (!started_) return;
   PartitionState& state = states_[record.partition];
-  state = {.last = record.index, .cuts_queued = state.cuts_queued + 1, .cuts = state.cuts + 1};
+  state = {
+      .last = record.index, .resets_queued = state.resets_queued + 1, .resets = state.resets + 1};
   Enqueue(std::move(record));
 }
 
@@ -255,7 +258,7 @@ void SimulatedLog::Write(size_t count) {
       stored.entries.push_back(std::move(record.bytes));
       stored.terms.push_back(record.term);
     } else {
-      --state.cuts_queued;
+      --state.resets_queued;
       if (record.kind == Kind::kTruncation && record.index > 0) {
         SimulatedDisk::StoredPartition& stored = disk_.partitions.at(record.partition);
         stored.entries.resize(record.index - stored.snapshot_index);
@@ -266,8 +269,8 @@ void SimulatedLog::Write(size_t count) {
           disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}, {}};
       }
     }
-    // Nothing is told of a replica whose end has come since.
-    if (state.cuts_queued > 0) continue;
+    // Reports nothing about a replica that has been reset since.
+    if (state.resets_queued > 0) continue;
     state.durable = record.index;
     durable.insert(record.partition);
   }

@@ -1,4 +1,5 @@
-// A server's log on a disk that is memory, written some time later and cut where the process dies.
+// A server's log on an in-memory disk. Writes take effect later, and the death of the process
+// truncates them.
 #ifndef PAWL_TESTS_SIMULATION_SIMULATED_LOG_H_
 #define PAWL_TESTS_SIMULATION_SIMULATED_LOG_H_
 
@@ -19,35 +20,34 @@
 
 namespace pawl {
 
-// What outlives the process.
+// The state that survives the process.
 struct SimulatedDisk {
   struct StoredPartition {
-    // Empty: it begins with change 1.
+    // Empty: the log starts with change 1.
     std::string snapshot;
     uint64_t snapshot_index = 0;
-    // Those after it; the entries are serialized LogEntries.
+    // The entries after the snapshot, as serialized LogEntries.
     std::vector<std::string> entries;
     std::vector<uint64_t> terms;
   };
   std::optional<NodeIdentity> identity;
-  // That have had it.
+  // Processes that have used the disk.
   uint32_t starts = 0;
-  // Nothing is written, and that is said; nothing is written, and nothing is said.
+  // full: writes fail with an error. hangs: writes neither happen nor fail.
   bool full = false;
   bool hangs = false;
   std::map<uint32_t, StoredPartition> partitions;
 };
 
-// Keeps the rules of ServerLog, with durability LOG: what is written survives the process. Not
+// Keeps the rules of ServerLog with durability LOG: written changes survive the process. Not
 // thread-safe.
 class SimulatedLog final : public NodeLog {
  public:
-  // `incarnation` is the process's. All of them outlive it.
-  // forgets: the last changes of each partition are not there in the next incarnation, durable or
-  // not.
+  // `incarnation` is the process's. The arguments outlive this object. forgets: the next
+  // incarnation lacks the last changes of each partition, even durable ones.
   SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random,
                std::shared_ptr<Incarnation> incarnation, bool forgets = false);
-  // Of what is queued, some is written.
+  // Writes a prefix of the queue.
   ~SimulatedLog() override;
 
   const std::optional<NodeIdentity>& identity() const override { return disk_.identity; }
@@ -67,7 +67,7 @@ class SimulatedLog final : public NodeLog {
                                                                 HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
-  // Takes time, at the end of which it is read; sometimes longer than a caller waits.
+  // Reads after a delay, sometimes longer than a caller waits.
   void ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
@@ -88,11 +88,11 @@ class SimulatedLog final : public NodeLog {
     // The last change on the disk or in the queue.
     uint64_t last = 0;
     uint64_t durable = 0;
-    // Records in the queue that end the log as it was.
-    uint32_t cuts_queued = 0;
-    // All that were ever queued.
-    uint64_t cuts = 0;
-    // ReadBack has read up to here, and nothing has come since.
+    // Queued records that reset or truncate the log.
+    uint32_t resets_queued = 0;
+    // All resets and truncations ever queued.
+    uint64_t resets = 0;
+    // ReadBack has read up to this index, and nothing was added since.
     std::optional<uint64_t> read_back = std::nullopt;
   };
   // A call of ReadEntries.
@@ -101,14 +101,14 @@ class SimulatedLog final : public NodeLog {
     uint64_t first = 0;
     uint64_t last = 0;
     size_t max_bytes = 0;
-    uint64_t cuts = 0;
+    uint64_t resets = 0;
     EntriesRead done;
-    // For entries that are not written.
+    // The deadline for entries that are not written.
     MonotonicDuration deadline{};
   };
 
   void Enqueue(Record record);
-  void EnqueueCut(Record record);
+  void EnqueueReset(Record record);
   absl::StatusOr<std::unique_ptr<Partition>> Load(uint32_t partition,
                                                   const SimulatedDisk::StoredPartition& stored,
                                                   uint64_t last,

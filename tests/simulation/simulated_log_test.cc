@@ -42,7 +42,7 @@ class SimulatedLogTest : public testing::Test {
                             options_)
                     .ok());
   }
-  // A rank takes over again: a change that needs no table.
+  // A takeover by a rank: a change that needs no table.
   void Change(uint32_t partition) {
     ChangeView change;
     change.kind = ChangeView::Kind::kTakeOver;
@@ -68,7 +68,7 @@ class SimulatedLogTest : public testing::Test {
     incarnation_->alive = false;
     log_.reset();
   }
-  // By partition: the log index.
+  // The log index by partition.
   std::map<uint32_t, uint64_t> Recovered() {
     std::map<uint32_t, uint64_t> recovered;
     const auto partitions = log_->Recover(options_);
@@ -89,7 +89,7 @@ class SimulatedLogTest : public testing::Test {
   std::map<uint32_t, uint64_t> durable_;
 };
 
-TEST_F(SimulatedLogTest, WhatIsDurableIsThereInTheNextLife) {
+TEST_F(SimulatedLogTest, DurableChangesSurviveARestart) {
   for (int i = 0; i < 3; ++i) Change(1);
   Change(2);
   EXPECT_TRUE(durable_.empty());
@@ -105,7 +105,7 @@ TEST_F(SimulatedLogTest, WhatIsDurableIsThereInTheNextLife) {
   EXPECT_EQ(durable_[1], 4u);
 }
 
-TEST_F(SimulatedLogTest, OfWhatIsQueuedAtTheDeathABeginningIsThere) {
+TEST_F(SimulatedLogTest, DeathKeepsAPrefixOfTheQueue) {
   std::set<uint64_t> kept;
   for (int incarnation = 0; incarnation < 50; ++incarnation) {
     ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
@@ -114,7 +114,7 @@ TEST_F(SimulatedLogTest, OfWhatIsQueuedAtTheDeathABeginningIsThere) {
     durable_.clear();
     Kill();
     Settle();
-    EXPECT_TRUE(durable_.empty()) << "a dead process was told";
+    EXPECT_TRUE(durable_.empty()) << "a dead process got a report";
     Open();
     const auto recovered = Recovered();
     kept.insert(recovered.empty() ? 0 : recovered.at(0));
@@ -123,7 +123,7 @@ TEST_F(SimulatedLogTest, OfWhatIsQueuedAtTheDeathABeginningIsThere) {
   EXPECT_EQ(kept, (std::set<uint64_t>{0, 1, 2, 3, 4}));
 }
 
-TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
+TEST_F(SimulatedLogTest, SnapshotRestoresADroppedPartition) {
   Change(1);
   Settle();
   log_->Drop(1);
@@ -142,7 +142,7 @@ TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
   EXPECT_EQ(Recovered(), (std::map<uint32_t, uint64_t>{{1, 8}}));
 }
 
-TEST_F(SimulatedLogTest, ADeathLeavesTheLogBeforeAReplacementOrTheOneAfterIt) {
+TEST_F(SimulatedLogTest, ReplacementIsAtomic) {
   std::set<uint64_t> kept;
   for (int incarnation = 0; incarnation < 50; ++incarnation) {
     ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
@@ -163,7 +163,7 @@ TEST_F(SimulatedLogTest, ADeathLeavesTheLogBeforeAReplacementOrTheOneAfterIt) {
   EXPECT_EQ(kept, (std::set<uint64_t>{1, 7, 8}));
 }
 
-TEST_F(SimulatedLogTest, ATruncatedLogIsReadAsItWentOn) {
+TEST_F(SimulatedLogTest, TruncatedLogContinues) {
   for (int i = 0; i < 6; ++i) Change(1);
   auto back = log_->ReadBack(1, 4);
   while (!back.ok()) back = log_->ReadBack(1, 4);
@@ -189,7 +189,7 @@ TEST_F(SimulatedLogTest, ATruncatedLogIsReadAsItWentOn) {
   EXPECT_EQ(Recovered().at(1), 7u);
 }
 
-TEST_F(SimulatedLogTest, NothingIsToldOfAReplicaThatWasDroppedMeanwhile) {
+TEST_F(SimulatedLogTest, DroppedReplicaIsNotReported) {
   Change(1);
   while (!disk_.partitions.contains(1)) ASSERT_TRUE(loop_.Step());
   log_->Drop(1);

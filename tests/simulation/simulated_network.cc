@@ -9,9 +9,9 @@
 namespace pawl {
 namespace {
 
-// By then keepalive has noticed a connection that carries nothing.
+// By then keepalive has detected a dead connection.
 constexpr std::chrono::seconds kKeepalive{4};
-// After so long nothing repeats a message to the scheduler any more.
+// No message to the scheduler is repeated later than this.
 constexpr std::chrono::seconds kLatest{15};
 
 IncomingMessage Incoming(const std::shared_ptr<const std::string>& bytes) {
@@ -54,11 +54,11 @@ void SimulatedNetwork::Listen(const std::string& address, std::shared_ptr<Incarn
   listeners_[address] = {std::move(incarnation), std::move(receiver)};
 }
 
-void SimulatedNetwork::SetCut(int from, int to, bool cut) {
-  if (cut) {
-    cuts_.insert({from, to});
+void SimulatedNetwork::SetBlocked(int from, int to, bool blocked) {
+  if (blocked) {
+    blocked_.insert({from, to});
   } else {
-    cuts_.erase({from, to});
+    blocked_.erase({from, to});
   }
 }
 
@@ -113,11 +113,12 @@ void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Incarnation>& f
   const auto found = listeners_.find(address);
   if (found == listeners_.end()) {
     if (!is_duplicate)
-      EndLater(call, Delay(), absl::UnavailableError(absl::StrCat("nobody at ", address)));
+      EndLater(call, Delay(),
+               absl::UnavailableError(absl::StrCat("no process listens at ", address)));
     return;
   }
   const Listener& listener = found->second;
-  if (IsCut(from->site, listener.incarnation->site)) {
+  if (IsBlocked(from->site, listener.incarnation->site)) {
     if (!is_duplicate) LoseConnection(call);
     return;
   }
@@ -161,7 +162,7 @@ void SimulatedNetwork::Answer(CallId call, const std::shared_ptr<Incarnation>& a
   loop_.Schedule(
       Delay(), nullptr, "answer",
       [this, call, lost, at, from, status = std::move(status), bytes = std::move(bytes)]() mutable {
-        if (lost || IsCut(at->site, from->site)) return LoseConnection(call);
+        if (lost || IsBlocked(at->site, from->site)) return LoseConnection(call);
         if (const auto pending = pending_.find(call); pending != pending_.end())
           pending->second.at = nullptr;
         EndLater(call, MonotonicDuration::zero(), std::move(status), std::move(bytes));
@@ -212,10 +213,10 @@ const std::string* SimulatedNetwork::AddressOf(CallId call) const {
   return found == pending_.end() ? nullptr : &found->second.address;
 }
 
-void SimulatedNetwork::Bury(const std::shared_ptr<Incarnation>& incarnation) {
+void SimulatedNetwork::OnDeath(const std::shared_ptr<Incarnation>& incarnation) {
   for (const auto& [call, pending] : pending_) {
     if (pending.at != incarnation || !pending.from->alive) continue;
-    if (IsCut(incarnation->site, pending.from->site)) continue;
+    if (IsBlocked(incarnation->site, pending.from->site)) continue;
     EndLater(call, Delay(), absl::UnavailableError("connection reset"));
   }
 }
@@ -279,7 +280,7 @@ void SimulatedCaller::Shutdown() {
     if (Transport::Done done = network_.Forget(call); done != nullptr)
       done(cancelled, IncomingMessage());
   }
-  // Only what was there before: what is made by these is of no use to anybody.
+  // Only the actions present now; actions that they add are useless.
   std::map<uint64_t, absl::AnyInvocable<void()>> actions = std::exchange(timers_->actions, {});
   for (auto& [id, action] : actions) action();
 }

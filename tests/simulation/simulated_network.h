@@ -1,4 +1,5 @@
-// A network between simulated processes that delays, loses, doubles and cuts off as a seed says.
+// A network between simulated processes that delays, loses, duplicates and blocks messages, as a
+// seed determines.
 #ifndef PAWL_TESTS_SIMULATION_SIMULATED_NETWORK_H_
 #define PAWL_TESTS_SIMULATION_SIMULATED_NETWORK_H_
 
@@ -26,25 +27,25 @@ namespace pawl {
 struct NetworkFaults {
   MonotonicDuration min_delay = std::chrono::microseconds(50);
   MonotonicDuration max_delay = std::chrono::microseconds(500);
-  // So many messages take up to so long.
+  // This share of messages takes up to this long.
   double slow = 0;
   MonotonicDuration slow_delay = std::chrono::milliseconds(1500);
   double lose_request = 0;
   double lose_reply = 0;
-  // The receiver gets the request once more, later; the answer to that goes nowhere.
+  // The receiver gets the request a second time, later; the answer is dropped.
   double duplicate = 0;
 };
 
-// The full name of the rpc behind each method: "/pawl.Parameter/Push".
+// The full rpc name of each method: "/pawl.Parameter/Push".
 std::string_view RpcName(Method method);
 
-// Not thread-safe. Calls outlive neither end: what a dead process had under way is forgotten, and
-// who waited for it gets UNAVAILABLE, as from a connection that is reset.
+// Calls outlive neither end. The calls of a dead process are forgotten, and its callers get
+// UNAVAILABLE, as from a reset connection. Not thread-safe.
 class SimulatedNetwork {
  public:
   using Done = Transport::Done;
   using Reply = RequestHandler::Reply;
-  // Answers an rpc; `timeout` is what is left of the caller's deadline.
+  // Answers an rpc. `timeout` is the rest of the caller's deadline.
   using Receiver =
       std::function<void(const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
                          std::shared_ptr<const std::atomic<bool>> cancelled, Reply reply)>;
@@ -53,32 +54,32 @@ class SimulatedNetwork {
   SimulatedNetwork(EventLoop& loop, SeededRandom& random) : loop_(loop), random_(random) {}
 
   NetworkFaults& faults() { return faults_; }
-  // So many messages to the scheduler come once more, up to many seconds later.
+  // Repeats this share of messages to the scheduler, up to many seconds later.
   void SetLateControl(double probability) { late_control_ = probability; }
 
-  // Until the incarnation ends; a later one takes the address over.
+  // Until the incarnation ends; a later one takes over the address.
   void Listen(const std::string& address, std::shared_ptr<Incarnation> incarnation,
               Receiver receiver);
-  // What is sent from one site to the other gets lost from now on, or does not.
-  void SetCut(int from, int to, bool cut);
-  void HealAll() { cuts_.clear(); }
-  bool AnyCut() const { return !cuts_.empty(); }
-  bool IsCut(int from, int to) const { return cuts_.contains({from, to}); }
+  // Blocks or unblocks messages from one site to the other.
+  void SetBlocked(int from, int to, bool blocked);
+  void HealAll() { blocked_.clear(); }
+  bool AnyBlocked() const { return !blocked_.empty(); }
+  bool IsBlocked(int from, int to) const { return blocked_.contains({from, to}); }
 
-  // `done` runs later, in an event of the caller's.
+  // `done` runs later, in an event of the caller's incarnation.
   CallId Call(const std::shared_ptr<Incarnation>& from, const std::string& address,
               const std::string& rpc, const ByteView& request, MonotonicDuration timeout,
               Done done);
-  // The call ends with this, soon.
+  // Ends the call soon with this status.
   void Cancel(CallId call, const absl::Status& status);
-  // Takes back what the call was to do at its end; null if it has ended.
+  // Takes back the call's completion; null if the call has ended.
   Done Forget(CallId call);
   const std::string* AddressOf(CallId call) const;
 
-  // The incarnation is over. REQUIRES: incarnation->alive has just been set to false.
-  void Bury(const std::shared_ptr<Incarnation>& incarnation);
+  // Cleans up after an incarnation. REQUIRES: incarnation->alive has just been set to false.
+  void OnDeath(const std::shared_ptr<Incarnation>& incarnation);
 
-  // Sees every request that arrives, and may change it, or answer it and return true. For sabotage.
+  // Sees every arriving request and may change it, or answer it and return true. For sabotage.
   using Intercept = std::function<bool(const std::string& rpc, std::string& request,
                                        bool is_duplicate, Reply& reply)>;
   void SetIntercept(Intercept intercept) { intercept_ = std::move(intercept); }
@@ -89,7 +90,7 @@ class SimulatedNetwork {
     std::string address;
     Done done;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
-    // Who has got the request.
+    // The receiver of the request.
     std::shared_ptr<Incarnation> at;
   };
   struct Listener {
@@ -105,7 +106,7 @@ class SimulatedNetwork {
               MonotonicTime deadline, bool is_duplicate);
   void Answer(CallId call, const std::shared_ptr<Incarnation>& at, absl::Status status,
               OutgoingMessage answer);
-  // A connection that carries nothing any more is noticed some time later.
+  // Detects a dead connection some time later.
   void LoseConnection(CallId call);
   void EndLater(CallId call, MonotonicDuration delay, absl::Status status, std::string answer = "");
   void End(CallId call, absl::Status status, std::string answer);
@@ -115,13 +116,13 @@ class SimulatedNetwork {
   NetworkFaults faults_;
   double late_control_ = 0;
   std::map<std::string, Listener> listeners_;
-  std::set<std::pair<int, int>> cuts_;
+  std::set<std::pair<int, int>> blocked_;
   Intercept intercept_;
   CallId next_ = 0;
   std::map<CallId, Pending> pending_;
 };
 
-// The calls and timers of one process by one way.
+// The calls and timers of one process through one channel.
 class SimulatedCaller {
  public:
   SimulatedCaller(SimulatedNetwork& network, EventLoop& loop,
@@ -133,8 +134,7 @@ class SimulatedCaller {
             MonotonicDuration timeout, Transport::Done done);
   void CancelCalls(const std::string& address);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
-  // Of a process that lives, calls end soon; of one that is being destroyed, all ends before this
-  // returns.
+  // Ends the calls of a live process soon; ends those of a destroyed process before returning.
   void Shutdown();
 
  private:

@@ -21,16 +21,16 @@ namespace pawl {
 namespace {
 
 constexpr uint64_t kJobId = 0x5117;
-// Timeouts that no schedule is to reach.
+// Timeouts that no schedule reaches.
 constexpr std::chrono::minutes kNever{60};
-// Short, so that it ends also while servers are away.
+// Short, so that rebuilding times out also while servers are away.
 constexpr std::chrono::seconds kRebuildTimeout{2};
 constexpr std::chrono::milliseconds kRestartPause{300};
-// Some day in 2027.
+// A day in 2027.
 constexpr uint64_t kUnixMsAtBegin = 1'800'000'000'000;
 
-// What an error message names after `label`, up to the next blank or semicolon, separated by
-// `separator`.
+// Returns the names that an error message lists after `label`, up to the next blank or semicolon,
+// separated by `separator`.
 std::vector<std::string> NamedAfter(const std::string& message, const std::string& label,
                                     const char* separator) {
   const size_t at = message.find(label);
@@ -52,11 +52,11 @@ std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& ran
           ? static_cast<int>(random.Between(uint64_t{0}, uint64_t{2 * kMaxDrift})) - kMaxDrift
           : 0;
   auto clock = std::make_unique<MachineClock>(loop, offset, drift);
-  if (options.leases_stand_still) clock->LetLeasesStandStill();
+  if (options.leases_stand_still) clock->StopLeasesWhileSuspended();
   return clock;
 }
 
-// Only what a job without evaluations needs.
+// Implements the calls of a job without evaluations.
 class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
  public:
   ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop,
@@ -96,8 +96,7 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
   SimulatedCaller caller_;
 };
 
-// The objects that are there while the process lives: first those that rebuild, then those that
-// direct the job.
+// The objects of a live process: first those that rebuild, then those that run the job.
 struct SimulatedScheduler::Process {
   RebuildCensus census;
   std::unique_ptr<Rebuild> rebuild;
@@ -159,10 +158,10 @@ void SimulatedScheduler::StartCoordinator() {
 }
 
 void SimulatedScheduler::Kill() {
-  told_anew_ = true;
+  routing_changed_ = true;
   if (incarnation_ == nullptr) return;
   incarnation_->alive = false;
-  network_.Bury(incarnation_);
+  network_.OnDeath(incarnation_);
   process_.reset();
   incarnation_ = nullptr;
 }
@@ -173,7 +172,7 @@ void SimulatedScheduler::LoseState() {
   state_is_lost_ = true;
 }
 
-// As main.cc does it.
+// As in main.cc.
 void SimulatedScheduler::StartRebuild() {
   RebuildOptions options;
   options.job = options_.job;
@@ -193,14 +192,14 @@ void SimulatedScheduler::TickRebuild() {
     if (!rebuilt.has_value()) return TickRebuild();
     if (!rebuilt->ok()) return OnRefusal(rebuilt->status());
     if (!lost_partitions_.empty()) {
-      violation_ = absl::StrCat("the state is rebuilt though no server has partitions ",
+      violation_ = absl::StrCat("the state was rebuilt although no server has partitions ",
                                 absl::StrJoin(lost_partitions_, ", "));
     }
-    if ((*rebuilt)->job_id() != kJobId) violation_ = "the state that is rebuilt is another job's";
+    if ((*rebuilt)->job_id() != kJobId) violation_ = "the rebuilt state belongs to another job";
     loop_.Schedule(random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(3)),
                    incarnation_, "saved",
                    [this, bytes = (*rebuilt)->SerializeAsString()]() mutable {
-                     loop_.Note("the scheduler's state is rebuilt");
+                     loop_.Note("the scheduler has rebuilt its state");
                      ++rebuilds_;
                      saved_ = std::move(bytes);
                      state_is_lost_ = false;
@@ -210,24 +209,24 @@ void SimulatedScheduler::TickRebuild() {
   });
 }
 
-// The process ends, and its operator reads why.
+// The process ends, and its operator reads the reason.
 void SimulatedScheduler::OnRefusal(const absl::Status& why) {
   ++refusals_;
   const std::string message(why.message());
-  loop_.Note(absl::StrCat("the state is not rebuilt: ", message));
+  loop_.Note(absl::StrCat("the scheduler refuses to rebuild: ", message));
   std::set<uint32_t> lost;
   for (const std::string& number : NamedAfter(message, "in-sync replica of partitions ", ", ")) {
     uint32_t partition = 0;
     if (absl::SimpleAtoi(number, &partition)) lost.insert(partition);
   }
-  // No server has been running since: nobody knows any more who was in sync.
+  // No server has run since, so none knows who was in sync.
   const bool none_knows = message.find("no server that holds a job") != std::string::npos &&
                           !world_.any_server_has_routing();
   if ((!lost.empty() && lost == lost_partitions_) || none_knows) {
     refused_for_good_ = true;
     return;
   }
-  // All servers that were in sync are away, and one of them is still to be heard.
+  // All in-sync servers are away, and the scheduler still waits for one of them.
   const std::vector<std::string> wanted =
       NamedAfter(message.substr(0, message.find(" again")), "; start ", " or ");
   const std::vector<RegisterRequest> heard = process_->census.Heard();
@@ -237,7 +236,7 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
     return !is_heard && !world_.is_dead_for_good(node);
   });
   if (!lost.empty() && !some_return) {
-    violation_ = absl::StrCat("the scheduler does not go on (", message,
+    violation_ = absl::StrCat("the scheduler does not continue (", message,
                               "), though servers have all partitions but ",
                               absl::StrJoin(lost_partitions_, ", "));
     return;
@@ -262,20 +261,20 @@ void SimulatedScheduler::ReceiveInRebuild(const std::string& rpc, const Incoming
 
 void SimulatedScheduler::Tick() {
   loop_.Schedule(kTickInterval, incarnation_, "scheduler's tick", [this] {
-    told_anew_ = true;
+    routing_changed_ = true;
     process_->coordinator->Tick();
     if (failure_.empty() && process_->coordinator->state() == FAILED) {
       if (const auto status = process_->coordinator->GetStatus(GetStatusRequest()); status.ok()) {
         failure_ = status->failure();
       }
-      if (failure_.empty()) failure_ = "the scheduler does not say why";
+      if (failure_.empty()) failure_ = "the scheduler gives no reason";
       loop_.Note(absl::StrCat("the job has failed: ", failure_));
     }
     Tick();
   });
 }
 
-// The store takes some time, and the scheduler hears of it later: it may die at any point in
+// The store takes time, and the scheduler hears of its completion later. It may die at any point in
 // between.
 void SimulatedScheduler::BeginSave() {
   std::optional<UnsavedState> unsaved = process_->coordinator->TakeUnsaved();
@@ -290,8 +289,8 @@ void SimulatedScheduler::BeginSave() {
                   bytes = unsaved->state.SerializeAsString()]() mutable {
                    saved_ = std::move(bytes);
                    loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), incarnation,
-                                  "save is known", [this, change] {
-                                    told_anew_ = true;
+                                  "save is reported", [this, change] {
+                                    routing_changed_ = true;
                                     process_->coordinator->StateIsSaved(change);
                                     BeginSave();
                                   });
@@ -300,7 +299,7 @@ void SimulatedScheduler::BeginSave() {
 
 void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request,
                                  MonotonicDuration timeout, SimulatedNetwork::Reply reply) {
-  told_anew_ = true;
+  routing_changed_ = true;
   if (process_->coordinator == nullptr) return ReceiveInRebuild(rpc, request, std::move(reply));
   Coordinator& coordinator = *process_->coordinator;
   const auto pending = [&]<typename Request, typename Response>(
@@ -331,7 +330,7 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
   std::abort();
 }
 
-std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
+std::optional<RoutingTable> SimulatedScheduler::PublishedRouting() {
   if (process_ == nullptr || process_->coordinator == nullptr) return std::nullopt;
   auto told = std::make_shared<std::optional<RoutingTable>>();
   const Ticket ticket = process_->coordinator->GetRouting(
@@ -342,13 +341,13 @@ std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
   return *told;
 }
 
-uint64_t SimulatedScheduler::ToldEpoch() {
-  if (told_anew_) {
-    told_anew_ = false;
-    const auto routing = ToldRouting();
-    told_epoch_ = routing.has_value() ? routing->epoch() : 0;
+uint64_t SimulatedScheduler::PublishedEpoch() {
+  if (routing_changed_) {
+    routing_changed_ = false;
+    const auto routing = PublishedRouting();
+    published_epoch_ = routing.has_value() ? routing->epoch() : 0;
   }
-  return told_epoch_;
+  return published_epoch_;
 }
 
 }  // namespace pawl

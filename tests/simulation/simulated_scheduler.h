@@ -27,32 +27,32 @@ struct ClusterOptions {
   std::chrono::milliseconds lease{1000};
   // See SimulatedLog.
   bool disks_forget = false;
-  // The clocks of leases drift.
+  // Lease clocks drift.
   bool clocks_drift = false;
-  // Leases run on a clock that stands still while a machine is suspended.
+  // Leases use a clock that stops while a machine is suspended.
   bool leases_stand_still = false;
-  // A restarted scheduler does not know how long the leases were that the one before gave.
+  // A restarted scheduler does not know the lease durations of its predecessor.
   bool scheduler_forgets_leases = false;
-  // Learners may lack little, and snapshots are slow.
+  // Limits the backlog of learners and slows snapshots.
   bool small_backlogs = false;
-  // The scheduler is about to ask servers to release the rank.
+  // The scheduler is about to ask the servers to release the rank.
   std::function<void(uint32_t rank, uint64_t incarnation)> releasing = [](uint32_t, uint64_t) {};
 };
 
-// Of a machine; both ends of a lease within kLeaseDriftDivisor.
+// Per machine. Keeps both ends of a lease within kLeaseDriftDivisor.
 inline constexpr int kMaxDrift = 4000;
 std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random,
                                         const ClusterOptions& options);
 
-// Not thread-safe. One that has lost its state is started with --rebuild, again and again until the
-// servers have said enough; its operator names those that are dead for good.
+// A scheduler that has lost its state is started with --rebuild until enough servers have reported.
+// Its operator names the servers that are dead for good. Not thread-safe.
 class SimulatedScheduler {
  public:
-  // What its operator can see.
+  // What its operator can observe.
   struct World {
-    // Neither a process nor a disk of that name is left.
+    // True if neither a process nor a disk of that name is left.
     std::function<bool(const std::string& node)> is_dead_for_good;
-    // A process lives that has adopted a routing.
+    // True if a live process has adopted a routing.
     std::function<bool()> any_server_has_routing;
   };
   SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
@@ -61,41 +61,42 @@ class SimulatedScheduler {
   SimulatedScheduler(const SimulatedScheduler&) = delete;
   SimulatedScheduler& operator=(const SimulatedScheduler&) = delete;
 
-  // It goes on from what it had saved, or rebuilds that.
+  // Continues from the saved state, or rebuilds it.
   void Start();
-  // The flag of the next Start.
+  // The lease flag of the next Start.
   void SetLease(std::chrono::milliseconds lease) { lease_ = lease; }
   MachineClock& clock() { return *clock_; }
   void Kill();
-  // It dies, and what it had saved is gone.
+  // Kills the process and deletes its saved state.
   void LoseState();
-  // Partitions that no server has any more: it is right to refuse because of these, and of these
-  // alone.
+  // Partitions that no server has any more. The scheduler may refuse because of these, and only
+  // these.
   void ExpectRefusal(std::set<uint32_t> lost_partitions) {
     lost_partitions_ = std::move(lost_partitions);
   }
 
   // Null if it is dead.
   const std::shared_ptr<Incarnation>& incarnation() const { return incarnation_; }
-  // As it tells it; nullopt while it is dead or has none.
-  std::optional<RoutingTable> ToldRouting();
-  // Of that; 0 without one. Cheap where nothing has happened at the scheduler since the last call.
-  uint64_t ToldEpoch();
-  // It has no state, and listens for what servers say; or is dead without a state.
+  // The routing that the scheduler publishes; nullopt while it is dead or has none.
+  std::optional<RoutingTable> PublishedRouting();
+  // The epoch of that routing; 0 without one. Cheap if the scheduler has not changed since the last
+  // call.
+  uint64_t PublishedEpoch();
+  // True if the scheduler has no state and collects reports, or is dead without a state.
   bool is_rebuilding() const { return state_is_lost_; }
   uint64_t rebuilds() const { return rebuilds_; }
-  // Rebuilding ended without a state, and will be tried again.
+  // Rebuilds that failed and will be retried.
   uint64_t refusals() const { return refusals_; }
-  // It has refused, naming exactly the partitions that are lost, or when no server runs any more
-  // that it could ask: the job is over.
+  // True if it has refused because of exactly the lost partitions, or because no server is left
+  // that it could ask: the job has ended.
   bool refused_for_good() const { return refused_for_good_; }
-  // Once the job has failed: why.
+  // The reason, once the job has failed.
   const std::string& failure() const { return failure_; }
-  // What a rebuilding scheduler has done wrong; empty: nothing.
+  // The mistake of a rebuilding scheduler; empty: none.
   const std::string& violation() const { return violation_; }
 
  private:
-  // What dies with the process.
+  // State that dies with the process.
   struct Process;
   class ServerCallerOnNetwork;
 
@@ -119,12 +120,12 @@ class SimulatedScheduler {
   std::chrono::milliseconds lease_;
   std::shared_ptr<Incarnation> incarnation_;
   std::unique_ptr<Process> process_;
-  // What it has saved.
+  // The saved state.
   std::string saved_;
   std::string failure_;
-  // What it tells may have changed since told_epoch_ was looked up.
-  bool told_anew_ = true;
-  uint64_t told_epoch_ = 0;
+  // The published routing may have changed since published_epoch_ was computed.
+  bool routing_changed_ = true;
+  uint64_t published_epoch_ = 0;
 
   bool state_is_lost_ = false;
   std::set<std::string> rebuild_without_;

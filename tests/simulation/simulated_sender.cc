@@ -13,12 +13,12 @@ namespace {
 
 constexpr std::chrono::minutes kNever{60};
 constexpr std::chrono::milliseconds kRestartPause{300};
-// Of a call that may wait for ever, and whose request or answer is lost without a word: no
-// connection breaks here.
+// The timeout of a call that could wait forever if its request or answer is lost, because
+// connections do not break here.
 constexpr std::chrono::seconds kCreateTableAttempt{2};
 constexpr int kMaxUnderWay = 4;
 constexpr size_t kRowsInAudit = 300;
-// A job of thousands of ranks has the rows of some of them looked at in each pull.
+// In a job with thousands of ranks each pull reads the rows of some ranks.
 constexpr size_t kMaxRanksInPull = 16;
 
 }  // namespace
@@ -81,7 +81,7 @@ void SimulatedSender::CreateTable() {
 void SimulatedSender::Kill() {
   if (incarnation_ == nullptr) return;
   incarnation_->alive = false;
-  world_.network.Bury(incarnation_);
+  world_.network.OnDeath(incarnation_);
   core_->Close();
   core_.reset();
   link_.reset();
@@ -99,12 +99,12 @@ Callback SimulatedSender::InThisIncarnation(std::function<void(absl::Status)> th
 void SimulatedSender::Later(std::function<void()> then) {
   const MonotonicDuration pace = world_.schedule.pace;
   world_.loop.Schedule(world_.random.Between(MonotonicDuration::zero(), 2 * pace), incarnation_,
-                       "a sender goes on", std::move(then));
+                       "sender continues", std::move(then));
 }
 
 void SimulatedSender::Exit(const absl::Status& why) {
   world_.loop.Note(absl::StrCat(name_, " ends: ", why.ToString()));
-  // Not here: its own code is on the stack.
+  // Deferred, because the sender's own code is on the stack.
   world_.loop.Schedule(kRestartPause, nullptr, "supervisor", [this, incarnation = incarnation_] {
     if (incarnation->alive) Start();
   });
@@ -124,27 +124,27 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
   memory->expectations = std::move(expectations);
   const PullItem item{
       .table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
-  // The memory is kept also if the process dies in between.
-  session.Pull({&item, 1}, {},
-               [memory, check = InThisIncarnation(
-                            [this, memory, began, then = std::move(then)](absl::Status status) {
-                              if (!status.ok()) return Exit(status);
-                              for (size_t i = 0; i < memory->values.size(); ++i) {
-                                const Expectation& expected = memory->expectations[i];
-                                const float value = memory->values[i];
-                                if (value == expected.least || value == expected.most) continue;
-                                if (expected.unless_exempt && value == 0 &&
-                                    world_.clocks.WasExempt(expected.cell.sender, began)) {
-                                  continue;
-                                }
-                                world_.violation(absl::StrCat(
-                                    name_, " reads ", value, " for push ", expected.cell.number,
-                                    " of sender ", expected.cell.sender, " in partition ",
-                                    expected.cell.partition, ", which is to be ", expected.least,
-                                    " or ", expected.most, ": ", expected.why));
-                              }
-                              then();
-                            })](absl::Status status) mutable { check(std::move(status)); });
+  // Keeps the memory alive even if the process dies meanwhile.
+  session.Pull(
+      {&item, 1}, {},
+      [memory, check = InThisIncarnation([this, memory, began,
+                                          then = std::move(then)](absl::Status status) {
+                 if (!status.ok()) return Exit(status);
+                 for (size_t i = 0; i < memory->values.size(); ++i) {
+                   const Expectation& expected = memory->expectations[i];
+                   const float value = memory->values[i];
+                   if (value == expected.least || value == expected.most) continue;
+                   if (expected.unless_exempt && value == 0 &&
+                       world_.clocks.WasExempt(expected.cell.sender, began)) {
+                     continue;
+                   }
+                   world_.violation(absl::StrCat(
+                       name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
+                       expected.cell.sender, " in partition ", expected.cell.partition,
+                       ", must be ", expected.least, " or ", expected.most, ": ", expected.why));
+                 }
+                 then();
+               })](absl::Status status) mutable { check(std::move(status)); });
 }
 
 void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
@@ -195,10 +195,10 @@ void SimulatedWorker::Begin() {
                       if ((*worker)->step() < steps_[i]) {
                         world_.violation(absl::StrCat(
                             "rank ", ranks_[i], " had ended ", steps_[i],
-                            " steps, and begins its next incarnation at step ", (*worker)->step()));
+                            " steps, and starts its next incarnation at step ", (*worker)->step()));
                       }
-                      world_.clocks.TookOver(ranks_[i], core_->registration().incarnation(),
-                                             (*worker)->step(), world_.loop.elapsed());
+                      world_.clocks.OnTakeover(ranks_[i], core_->registration().incarnation(),
+                                               (*worker)->step(), world_.loop.elapsed());
                       Later([this, i, worker = *worker] { Step(i, worker); });
                     });
   }
@@ -221,10 +221,10 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
   for (const uint32_t rank : RanksToCheck(ranks_[index])) {
     const float unit = world_.ledger.UnitOf(rank);
     if (mode == SYNC) {
-      if (step > 0) expect(rank, step - 1, unit, unit, "SYNC, and that step is over");
-      expect(rank, step, 0, 0, "SYNC, and that step is not over");
+      if (step > 0) expect(rank, step - 1, unit, unit, "SYNC, and that step has ended");
+      expect(rank, step, 0, 0, "SYNC, and that step has not ended");
     } else if (rank == ranks_[index]) {
-      if (step > 0) expect(rank, step - 1, unit, unit, "the rank's own step before");
+      if (step > 0) expect(rank, step - 1, unit, unit, "the rank's own previous step");
     } else if (mode == BOUNDED && step > staleness) {
       expect(rank, step - staleness - 1, unit, unit, "the staleness bound", /*unless_exempt=*/true);
     }
@@ -248,7 +248,7 @@ std::vector<uint32_t> SimulatedWorker::RanksToCheck(uint32_t own) {
   checked.push_back(own);
   while (checked.size() < kMaxRanksInPull)
     checked.push_back(static_cast<uint32_t>(world_.random.Below(ranks)));
-  // A pull names a row once.
+  // A pull names each row once.
   std::sort(checked.begin(), checked.end());
   checked.erase(std::unique(checked.begin(), checked.end()), checked.end());
   return checked;
@@ -270,18 +270,18 @@ void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t ste
   const uint32_t rank = ranks_[index];
   world_.ledger.Sent(rank, step);
   const std::vector<SimLedger::Cell> cells = world_.ledger.CellsOf(rank, step);
-  // In two calls, so that there are several ordinals.
+  // Two calls, so that there are several ordinals.
   const size_t half = step % 2 == 0 ? cells.size() : cells.size() / 2;
   for (const auto& part : {std::vector(cells.begin(), cells.begin() + static_cast<int64_t>(half)),
                            std::vector(cells.begin() + static_cast<int64_t>(half), cells.end())}) {
     if (!part.empty()) PushCells(*worker, part, [](absl::Status) {});
   }
   doing_[index] = "ending the step";
-  world_.clocks.EndingStep(rank, step);
+  world_.clocks.OnEndingStep(rank, step);
   worker->EndStep({}, InThisIncarnation([this, index, worker, rank, step](absl::Status status) {
                     if (!status.ok()) return Exit(status);
                     world_.ledger.Acknowledged(rank, step);
-                    world_.clocks.EndedStep(rank, step, world_.loop.elapsed());
+                    world_.clocks.OnEndedStep(rank, step, world_.loop.elapsed());
                     steps_[index] = step + 1;
                     Later([this, index, worker] { Step(index, worker); });
                   }));
@@ -313,10 +313,10 @@ void SimulatedClient::Act() {
       world_.ledger.Acknowledged(sender_, number);
     });
   }
-  if (const auto push = world_.ledger.SomethingAcknowledged(world_.random); push.has_value()) {
+  if (const auto push = world_.ledger.RandomAcknowledgedPush(world_.random); push.has_value()) {
     std::vector<Expectation> expectations;
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push->first, push->second)) {
-      expectations.push_back({cell, 1, 1, "it was acknowledged before the pull began"});
+      expectations.push_back({cell, 1, 1, "it was acknowledged before the pull started"});
     }
     PullAndCheck(session, std::move(expectations), [] {});
   }
@@ -336,8 +336,8 @@ void SimulatedAuditor::Begin() {
     // A rank repeats its step until it has ended.
     const bool must = acknowledged || ledger.IsRank(push.first);
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push.first, push.second)) {
-      all->push_back({cell, must ? unit : 0, unit,
-                      must ? "it was acknowledged" : "nobody knows what became of it"});
+      all->push_back(
+          {cell, must ? unit : 0, unit, must ? "it was acknowledged" : "its outcome is unknown"});
     }
   }
   for (uint32_t client = 0; client < static_cast<uint32_t>(world_.schedule.clients); ++client) {

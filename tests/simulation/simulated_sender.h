@@ -1,4 +1,4 @@
-// Processes that push and pull, with the product's own client, and check what they are told.
+// Processes that push and pull through the product's client and check the answers.
 #ifndef PAWL_TESTS_SIMULATION_SIMULATED_SENDER_H_
 #define PAWL_TESTS_SIMULATION_SIMULATED_SENDER_H_
 
@@ -19,19 +19,19 @@
 
 namespace pawl {
 
-// What all senders share. All of it outlives them.
+// State that all senders share. It outlives them.
 struct SenderWorld {
   EventLoop& loop;
   SimulatedNetwork& network;
   SeededRandom& random;
   SimLedger& ledger;
   const Schedule& schedule;
-  // A promise is broken.
+  // Reports a broken promise.
   std::function<void(const std::string&)> violation;
   RankClocks& clocks;
 };
 
-// A process; what ends by itself is started again, as a supervisor would. Not thread-safe.
+// A sender process. It is restarted when it exits, as by a supervisor. Not thread-safe.
 class SimulatedSender {
  public:
   SimulatedSender(SenderWorld& world, std::string name, int site, Role role,
@@ -44,32 +44,32 @@ class SimulatedSender {
   void Kill();
   // Null if it is dead.
   const std::shared_ptr<Incarnation>& incarnation() const { return incarnation_; }
-  // All of its work is done.
+  // True if all of its work is done.
   virtual bool finished() const = 0;
-  // Where it stands, for messages.
+  // The current position, for messages.
   virtual std::string Progress() const = 0;
 
  protected:
-  // What a row must say.
+  // The value that a row must have.
   struct Expectation {
     SimLedger::Cell cell;
     float least = 0;
     float most = 0;
     const char* why = "";
-    // Not if the sender is a rank that was exempt from the bound at some time of the pull.
+    // Skipped if the sender is a rank that was exempt from the bound during the pull.
     bool unless_exempt = false;
   };
-  // A callback that does nothing in a later incarnation.
+  // Wraps a callback so that it does nothing in a later incarnation.
   Callback InThisIncarnation(std::function<void(absl::Status)> then);
   void Later(std::function<void()> then);
   void Exit(const absl::Status& why);
-  // Pulls and checks; `then` runs if all is as it should be.
+  // Pulls and checks; runs `then` if the values are as expected.
   void PullAndCheck(Session& session, std::vector<Expectation> expectations,
                     std::function<void()> then);
-  // `done` gets how it ended.
+  // `done` gets the outcome.
   void PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
                  std::function<void(absl::Status)> done);
-  // The process has joined and the table is there.
+  // Called when the process has joined and the table exists.
   virtual void Begin() = 0;
 
   SenderWorld& world_;
@@ -84,7 +84,7 @@ class SimulatedSender {
   const Role role_;
   const std::vector<uint32_t> ranks_;
   const MachineClock clock_;
-  // Of the incarnation before, if it kept its data folder.
+  // The node name of the previous incarnation, if the data folder was kept.
   std::string node_;
   uint64_t job_id_ = 0;
   uint32_t starts_ = 0;
@@ -94,7 +94,7 @@ class SimulatedSender {
   std::unique_ptr<SimulatedControlChannel> link_;
 };
 
-// Hosts ranks, each of which goes through its steps.
+// Hosts ranks and runs each through its steps.
 class SimulatedWorker final : public SimulatedSender {
  public:
   SimulatedWorker(SenderWorld& world, int site, std::vector<uint32_t> ranks);
@@ -106,18 +106,18 @@ class SimulatedWorker final : public SimulatedSender {
   void Begin() override;
   void Step(size_t index, LogicalWorker* worker);
   void PushStep(size_t index, LogicalWorker* worker, uint64_t step);
-  // Whose rows the next pull reads; the own rank is among them.
+  // The ranks whose rows the next pull reads, including the own rank.
   std::vector<uint32_t> RanksToCheck(uint32_t own);
-  // No rank that counted since `began` is further behind than the bound.
+  // Checks that no rank that counted since `began` is further behind than the bound.
   void CheckBound(uint32_t rank, uint64_t step, MonotonicDuration began);
 
   const std::vector<uint32_t> ranks_;
-  // By index: the step it is at, and what it is doing.
+  // By index: the step and the present activity.
   std::vector<uint64_t> steps_;
   std::vector<const char*> doing_;
 };
 
-// A free-running client with several pushes under way.
+// A free-running client with several concurrent pushes.
 class SimulatedClient final : public SimulatedSender {
  public:
   SimulatedClient(SenderWorld& world, int site, uint32_t sender);
@@ -134,7 +134,7 @@ class SimulatedClient final : public SimulatedSender {
   int under_way_ = 0;
 };
 
-// Reads everything once.
+// Reads all parameters once.
 class SimulatedAuditor final : public SimulatedSender {
  public:
   SimulatedAuditor(SenderWorld& world, int site);

@@ -26,16 +26,15 @@ namespace {
 
 // The first table of a job.
 constexpr uint32_t kTable = 1;
-// Once there are no faults any more, everything is done by then.
+// After the last fault, all work finishes within this time.
 constexpr std::chrono::seconds kCalm{120};
-// A snapshot of each partition, one after the other, at the rate of these schedules, and as much
-// again.
+// The time to copy a snapshot of each partition in sequence at these schedules' rate, doubled.
 constexpr std::chrono::seconds kRepairBound{40};
 constexpr std::chrono::milliseconds kRepairCheckInterval{50};
 constexpr size_t kEventsInReport = 60;
 constexpr int kSettledInterval = 200;
 
-// Answers as a replica that has taken it all.
+// Answers as a replica that has accepted all changes.
 bool ConfirmOnly(const std::string& bytes, SimulatedNetwork::Reply& reply) {
   ReplicateRequest request;
   if (!request.ParseFromString(bytes) || request.entries().empty()) return false;
@@ -51,7 +50,7 @@ bool ConfirmOnly(const std::string& bytes, SimulatedNetwork::Reply& reply) {
   return true;
 }
 
-// As if it were of the sender's next incarnation.
+// Makes the push look like one of the sender's next incarnation.
 void Renumber(std::string& bytes) {
   PushRequest request;
   if (!request.ParseFromString(bytes)) return;
@@ -73,12 +72,12 @@ ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sab
       sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
   options.small_backlogs = schedule.brakes_pushes;
   options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) {
-    clocks.Releasing(rank, incarnation);
+    clocks.OnReleasing(rank, incarnation);
   };
   return options;
 }
 
-// The members by name.
+// Visits the members by name.
 template <typename R, typename Action>
 void ForEach(R& reached, Action action) {
   action("state losses", reached.state_losses);
@@ -149,7 +148,7 @@ class Simulation {
     for (const auto& sender : senders_) sender->Start();
     injector_->Start();
     const MonotonicDuration end = loop_.elapsed() + schedule_.storm;
-    while (Goes() && loop_.elapsed() < end) Step();
+    while (IsRunning() && loop_.elapsed() < end) Step();
     injector_->End();
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
     RunUntil(
@@ -158,14 +157,14 @@ class Simulation {
                              [](const auto& s) { return s->finished(); });
         },
         limit, "the work is not done");
-    injector_->MendDisk();
-    RunUntil([this] { return IsSettled(); }, limit, "the replicas are not all there");
+    injector_->RepairDisk();
+    RunUntil([this] { return IsSettled(); }, limit, "replicas are missing");
     auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
-    if (Goes()) auditor_->Start();
+    if (IsRunning()) auditor_->Start();
     RunUntil([this] { return auditor_->finished(); }, limit, "the parameters cannot be read");
-    // Again: what was still under way, such as a rank's release, has changed them since.
-    RunUntil([this] { return IsSettled(); }, limit, "the replicas are not all there at the end");
-    if (Goes()) CompareReplicas();
+    // Checked again, because work in flight, such as a rank's release, may have changed them since.
+    RunUntil([this] { return IsSettled(); }, limit, "replicas are missing at the end");
+    if (IsRunning()) CompareReplicas();
 
     Outcome outcome;
     outcome.violation = violation_;
@@ -185,7 +184,7 @@ class Simulation {
   }
 
  private:
-  bool Goes() {
+  bool IsRunning() {
     return violation_.empty() && cluster_.scheduler().failure().empty() &&
            !cluster_.scheduler().refused_for_good();
   }
@@ -215,15 +214,15 @@ class Simulation {
   }
 
   void Step() {
-    if (!loop_.Step()) return Violation("nothing happens any more");
+    if (!loop_.Step()) return Violation("no event is left");
     if (!cluster_.scheduler().violation().empty())
       return Violation(cluster_.scheduler().violation());
     if (violation_.empty()) CheckPrimaries();
     if (violation_.empty() && schedule_.brakes_pushes) CheckRepair();
   }
 
-  // While all servers live and reach each other, a partition lacks replicas no longer than
-  // kRepairBound, however much is pushed. REQUIRES: no fault but deaths of servers.
+  // While all servers live and reach each other, a partition lacks replicas for at most
+  // kRepairBound, however many pushes arrive. REQUIRES: deaths of servers are the only faults.
   void CheckRepair() {
     if (loop_.elapsed() < next_repair_check_) return;
     next_repair_check_ = loop_.elapsed() + kRepairCheckInterval;
@@ -231,7 +230,7 @@ class Simulation {
     for (int server = 0; server < cluster_.servers(); ++server) {
       all_live &= cluster_.server(server) != nullptr && cluster_.server(server)->serving();
     }
-    const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+    const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
     if (!all_live || !routing.has_value()) {
       unrepaired_since_.reset();
       return;
@@ -241,19 +240,19 @@ class Simulation {
       if (!unrepaired_since_.has_value()) unrepaired_since_ = loop_.elapsed();
       if (loop_.elapsed() - *unrepaired_since_ <= kRepairBound) return;
       return Violation(absl::StrCat("partition ", partition,
-                                    " lacks replicas, and all servers have lived for ",
+                                    " lacks replicas, and all servers have been alive for ",
                                     kRepairBound.count(), " s"));
     }
-    const bool pushes_go_on = std::any_of(senders_.begin(), senders_.end(),
-                                          [](const auto& sender) { return !sender->finished(); });
-    repairs_ += unrepaired_since_.has_value() && pushes_go_on;
+    const bool expect_pushes = std::any_of(senders_.begin(), senders_.end(),
+                                           [](const auto& sender) { return !sender->finished(); });
+    repairs_ += unrepaired_since_.has_value() && expect_pushes;
     unrepaired_since_.reset();
   }
 
   template <typename Condition>
   void RunUntil(Condition condition, MonotonicDuration limit, const char* otherwise) {
     uint64_t next_look = loop_.events();
-    while (Goes()) {
+    while (IsRunning()) {
       if (loop_.events() >= next_look) {
         if (condition()) return;
         next_look = loop_.events() + kSettledInterval;
@@ -261,7 +260,7 @@ class Simulation {
       if (loop_.elapsed() > limit) {
         std::string where;
         for (const auto& sender : senders_) absl::StrAppend(&where, "\n  ", sender->Progress());
-        if (const auto routing = cluster_.scheduler().ToldRouting(); routing.has_value()) {
+        if (const auto routing = cluster_.scheduler().PublishedRouting(); routing.has_value()) {
           absl::StrAppend(&where, "\n", routing->DebugString());
         }
         return Violation(
@@ -271,8 +270,8 @@ class Simulation {
     }
   }
 
-  // At no time would two servers answer a pull of the same partition; no server goes back to an
-  // older epoch.
+  // No two servers would answer a pull of the same partition at the same time, and no server
+  // returns to an older epoch.
   void CheckPrimaries() {
     for (int server = 0; server < cluster_.servers(); ++server) {
       ServerNode* const node = cluster_.server(server);
@@ -287,15 +286,16 @@ class Simulation {
         Violation(absl::StrCat("server ", server, " went from epoch ", epoch, " back to ", now));
       epoch = now;
     }
-    if (const auto told = cluster_.scheduler().ToldEpoch(); told != 0) {
-      if (told < told_epoch_)
-        Violation(absl::StrCat("the scheduler went from epoch ", told_epoch_, " back to ", told));
-      told_epoch_ = told;
+    if (const auto told = cluster_.scheduler().PublishedEpoch(); told != 0) {
+      if (told < published_epoch_)
+        Violation(
+            absl::StrCat("the scheduler went from epoch ", published_epoch_, " back to ", told));
+      published_epoch_ = told;
     }
     primaries_.assign(schedule_.partitions, -1);
     for (int server = 0; server < cluster_.servers(); ++server) {
       ServerNode* const node = cluster_.server(server);
-      // A machine that is suspended answers nothing; what it would answer first of all counts.
+      // A suspended machine does not answer; its first answer after it resumes counts.
       if (node == nullptr || cluster_.server_clock(server).is_suspended()) continue;
       for (const uint32_t partition : node->data_plane().Served()) {
         int& primary = primaries_[partition];
@@ -308,9 +308,9 @@ class Simulation {
     }
   }
 
-  // Every partition has all of its replicas, and they stand where their primary stands.
+  // True if every partition has all replicas, and they have the primary's state.
   bool IsSettled() {
-    const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+    const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
     if (!routing.has_value()) return false;
     for (int partition = 0; partition < routing->primary_size(); ++partition) {
       const PartitionReplicas& replicas = routing->replicas(partition);
@@ -385,14 +385,15 @@ class Simulation {
   std::unique_ptr<FaultInjector> injector_;
 
   MonotonicDuration next_repair_check_{};
-  // Since all servers live; not set: all replicas are there, or a server is not.
+  // The time since which all servers live. Unset if all replicas are complete or a server is
+  // absent.
   std::optional<MonotonicDuration> unrepaired_since_;
   uint64_t repairs_ = 0;
 
   std::string violation_;
   std::map<int, std::pair<std::shared_ptr<Incarnation>, uint64_t>> epochs_;
-  uint64_t told_epoch_ = 0;
-  // By partition, who serves it; of CheckPrimaries alone.
+  uint64_t published_epoch_ = 0;
+  // By partition, the serving server; used only by CheckPrimaries.
   std::vector<int> primaries_;
 };
 

@@ -1,4 +1,4 @@
-// Runs a schedule and judges it.
+// Runs a schedule and checks its promises.
 #ifndef PAWL_TESTS_SIMULATION_SIMULATION_H_
 #define PAWL_TESTS_SIMULATION_SIMULATION_H_
 
@@ -13,19 +13,18 @@
 namespace pawl {
 
 struct SimulationOptions {
-  // Ways to break a promise, to see that the judge notices.
+  // Ways to break a promise, to test that the checks notice.
   enum class Sabotage {
     kNone,
-    // Of the changes that a primary sends its backups some are confirmed without having been
-    // delivered.
+    // Some changes for backups are confirmed without delivery.
     kReplicationIsOnlyConfirmed,
-    // What is durable is not.
+    // Durable data is lost.
     kDiskForgets,
-    // The same push arrives twice, the second time as another one.
+    // A push arrives twice, the second time with another push id.
     kPushesAreRenumbered,
-    // Leases run on a clock that stands still while a machine is suspended.
+    // Leases use a clock that stops while a machine is suspended.
     kLeasesStandStill,
-    // A restarted scheduler does not know how long the leases were that the one before gave.
+    // A restarted scheduler does not know the lease durations of its predecessor.
     kSchedulerForgetsLeases,
   };
   Sabotage sabotage = Sabotage::kNone;
@@ -33,25 +32,25 @@ struct SimulationOptions {
   bool print = false;
 };
 
-// How often a run came to what it is to test.
+// How often a run reached the cases that it must test.
 struct Reached {
-  // The scheduler lost its state; made it again; refused to for now, and for good, with partitions
-  // that are lost.
+  // The scheduler lost its state; rebuilt it; refused for now; refused for good because partitions
+  // are lost.
   uint64_t state_losses = 0;
   uint64_t rebuilds = 0;
   uint64_t rebuild_refusals = 0;
   uint64_t lost_partitions_named = 0;
-  // BOUNDED: ranks that were released; that came back behind the others; that caught up and counted
+  // BOUNDED: ranks that were released; that returned behind the others; that caught up and counted
   // again.
   uint64_t releases = 0;
   uint64_t returns = 0;
   uint64_t catch_ups = 0;
-  // Pushes that waited for learners, and that were to come again; repairs of all partitions after a
-  // server was lost, while pushes went on.
+  // Pushes that were delayed for learners, or asked to return; complete repairs after the loss of a
+  // server while pushes continued.
   uint64_t pushes_delayed = 0;
   uint64_t pushes_refused = 0;
   uint64_t repairs = 0;
-  // Jobs of thousands of ranks; releases there, and takeovers.
+  // Jobs with thousands of ranks; their releases and takeovers.
   uint64_t large_jobs = 0;
   uint64_t releases_in_large_jobs = 0;
   uint64_t takeovers_in_large_jobs = 0;
@@ -61,17 +60,16 @@ struct Reached {
 };
 
 struct Outcome {
-  // Empty: every promise was kept. Else what was not, when, and the last events.
+  // Empty: every promise was kept. Otherwise the broken promise, its time, and the last events.
   std::string violation;
-  // All the data of some partition was lost, as it may be with durability MEMORY, and the job said
-  // so.
+  // All data of a partition was lost, which durability MEMORY permits, and the job reported it.
   bool job_failed = false;
   uint64_t hash = 0;
   uint64_t events = 0;
   double simulated_s = 0;
   uint64_t acknowledged = 0;
   uint64_t faults = 0;
-  // How followers have got what they lacked.
+  // How followers caught up.
   CatchUps catch_ups;
   Reached reached;
 };

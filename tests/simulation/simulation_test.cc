@@ -11,10 +11,10 @@
 namespace pawl {
 namespace {
 
-// In each of the shards.
+// Per shard.
 constexpr uint64_t kSeedsInShard = 50;
 constexpr uint64_t kShards = 8;
-// Each breaks a promise without what keeps it.
+// Seeds that break a promise without the mechanism that keeps it.
 constexpr uint64_t kSuspensionSeed = 97;
 constexpr uint64_t kOtherLeaseSeed = 107;
 
@@ -36,14 +36,14 @@ TEST_P(Seeds, EveryPromiseIsKept) {
     acknowledged += outcome.acknowledged;
     jobs_failed += outcome.job_failed;
   }
-  // That something was tested at all.
+  // Guards against runs that test nothing.
   EXPECT_GE(acknowledged, kSeedsInShard * 20);
   EXPECT_LE(jobs_failed, kSeedsInShard / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, Seeds, testing::Range(uint64_t{0}, kShards));
 
-// So that a promise which depends on one of them is put to the test.
+// Ensures that promises about each way are tested.
 TEST_F(SimulationTest, FollowersCatchUpInEveryWay) {
   CatchUps catch_ups;
   for (uint64_t seed = 1; seed <= 100; ++seed) catch_ups += Simulate(DrawSchedule(seed)).catch_ups;
@@ -53,10 +53,10 @@ TEST_F(SimulationTest, FollowersCatchUpInEveryWay) {
   EXPECT_GT(catch_ups.by_snapshot, 100u);
 }
 
-// Each has shown a bug. (A change of what a seed draws makes other schedules of them.)
+// Each seed has shown a bug. (A change of what a seed draws turns them into other schedules.) Seeds
 // 516 to 2004244 lose the scheduler's state while servers are away, or twice. In 3007695 a
-// partition without a push starts again on another server while its only primary is cut off.
-TEST_F(SimulationTest, SeedsThatHaveFailedOnce) {
+// partition without a push restarts on another server while its only primary is cut off.
+TEST_F(SimulationTest, FormerlyFailingSeedsPass) {
   for (const uint64_t seed : {12,   13,   6,    122,   137,   377,    378,     1378,    1935,
                               2476, 3191, 5221, 30047, 40019, 130286, 145457,  1573,    677,
                               2023, 516,  1988, 13076, 22180, 600740, 2003412, 2004244, 3007695}) {
@@ -64,30 +64,29 @@ TEST_F(SimulationTest, SeedsThatHaveFailedOnce) {
   }
 }
 
-// Each violates a promise when one fix is taken out: that a promoted backup acknowledges nothing
-// before its routing is confirmed (26, 74, 92), min_in_sync (2662, 7690), that a primary whose disk
-// fails hands over (17, 28), that a copy of a living server's disk is refused (17, 121), that logs
-// are compared by terms and not by indices alone (12, 45), that a replica that goes back truncates
-// its log (12, 28). 1038: a disk is lost before there is a table.
-TEST_F(SimulationTest, SeedsThatNeedAFix) {
+// Each seed breaks a promise if one of these mechanisms is removed: a promoted backup acknowledges
+// nothing before its routing is confirmed (26, 74, 92); min_in_sync (2662, 7690); a primary with a
+// failed disk hands over (17, 28); a copy of a live server's disk is refused (17, 121); logs are
+// compared by terms and not only by indices (12, 45); a replica that returns truncates its log (12,
+// 28). In 1038 a disk is lost before the table exists.
+TEST_F(SimulationTest, SeedsForSingleFixesPass) {
   for (const uint64_t seed : {12, 17, 26, 28, 45, 74, 92, 121, 1038, 2662, 7690}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "");
   }
 }
 
-// Rebuilding needs all servers to be heard (52, 84, 100), the newest routing (2292, 2628), and
-// tables that are created again (5284), and late registrations told from new ones (7444). The bound
-// of BOUNDED needs its exact value (3, 7) and exemptions that end (124, 163). Repairs under load
-// need the push brake, or what is kept for a learner is dropped for as long as pushes go on (107,
+// Rebuilding needs reports from all servers (52, 84, 100), the newest routing (2292, 2628), tables
+// that are created again (5284), and late registrations told from new ones (7444). BOUNDED needs
+// its exact bound (3, 7) and exemptions that end (124, 163). Repairs under load need the push
+// brake; without it, changes kept for a learner are dropped for as long as pushes continue (107,
 // 139, 171).
-TEST_F(SimulationTest, SeedsThatNeedAFixOfRebuildBoundOrRepair) {
+TEST_F(SimulationTest, SeedsForRebuildBoundAndRepairPass) {
   for (const uint64_t seed : {52, 84, 100, 2292, 2628, 5284, 7444, 3, 7, 124, 163, 107, 139, 171}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "") << "seed " << seed;
   }
 }
 
-// A case that is never reached cannot fail. The seeds of all shards together; each is drawn at its
-// own residue.
+// A case that is never reached cannot fail. Runs the seeds of all shards, each at its own residue.
 TEST_F(SimulationTest, EveryCaseIsReached) {
   Reached reached;
   for (uint64_t seed = 0; seed < kShards * kSeedsInShard; ++seed) {
@@ -131,7 +130,7 @@ TEST_F(SimulationTest, SchedulesOfAllKindsAreDrawn) {
   EXPECT_EQ(min_in_sync.size(), 3u);
 }
 
-TEST_F(SimulationTest, ASeedIsTheSameEveryTime) {
+TEST_F(SimulationTest, SeedDeterminesTheRun) {
   std::set<uint64_t> hashes;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     const Outcome first = Simulate(DrawSchedule(seed));
@@ -140,13 +139,13 @@ TEST_F(SimulationTest, ASeedIsTheSameEveryTime) {
     EXPECT_EQ(first.events, second.events) << "seed " << seed;
     hashes.insert(first.hash);
   }
-  EXPECT_EQ(hashes.size(), 10u) << "different seeds are different schedules";
+  EXPECT_EQ(hashes.size(), 10u) << "different seeds must give different schedules";
 }
 
-// The judge itself: what it is there to find it does find.
+// Tests the checks: each finds the bug that it is for.
 class Sabotage : public SimulationTest {
  protected:
-  // Of the seeds from 1 on, until one of them breaks a promise: what it says.
+  // Runs seeds from 1 on until one breaks a promise, and returns the violation.
   static std::string FirstViolation(SimulationOptions::Sabotage sabotage, uint64_t seeds) {
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
       const Outcome outcome = Simulate(DrawSchedule(seed), {.sabotage = sabotage});
@@ -156,23 +155,23 @@ class Sabotage : public SimulationTest {
   }
 };
 
-TEST_F(Sabotage, ANetworkThatConfirmsWhatFollowersNeverGotLosesPushes) {
+TEST_F(Sabotage, FalseReplicationConfirmationLosesPushes) {
   EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kReplicationIsOnlyConfirmed, 100), "");
 }
 
-TEST_F(Sabotage, ADiskThatForgetsWhatItConfirmedLosesPushes) {
+TEST_F(Sabotage, ForgetfulDiskLosesPushes) {
   EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kDiskForgets, 100), "");
 }
 
-// What was mended, with the seed that showed it.
-TEST_F(Sabotage, ALeaseThatStandsStillWhileItsMachineIsSuspendedHasTwoPrimaries) {
+// Fixed bugs, with the seeds that showed them.
+TEST_F(Sabotage, StoppedLeaseClockMakesTwoPrimaries) {
   EXPECT_EQ(Simulate(DrawSchedule(kSuspensionSeed)).violation, "");
   const Outcome outcome = Simulate(DrawSchedule(kSuspensionSeed),
                                    {.sabotage = SimulationOptions::Sabotage::kLeasesStandStill});
   EXPECT_NE(outcome.violation.find("both serve"), std::string::npos) << outcome.violation;
 }
 
-TEST_F(Sabotage, ASchedulerThatForgetsTheLeasesOfTheOneBeforeMakesTwoPrimaries) {
+TEST_F(Sabotage, ForgottenLeasesMakeTwoPrimaries) {
   EXPECT_EQ(Simulate(DrawLeaseSchedule(kOtherLeaseSeed)).violation, "");
   const Outcome outcome =
       Simulate(DrawLeaseSchedule(kOtherLeaseSeed),
@@ -180,7 +179,7 @@ TEST_F(Sabotage, ASchedulerThatForgetsTheLeasesOfTheOneBeforeMakesTwoPrimaries) 
   EXPECT_NE(outcome.violation.find("both serve"), std::string::npos) << outcome.violation;
 }
 
-TEST_F(Sabotage, ARepeatedPushUnderAnotherNumberIsDoubled) {
+TEST_F(Sabotage, RenumberedPushIsDoubled) {
   EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kPushesAreRenumbered, 100), "");
 }
 

@@ -1,16 +1,16 @@
-// group-member: a worker that trains nothing but makes all-reduces with the others, as a process
-// that can be killed.
+// group-member: a worker process that only makes all-reduces with the other workers and can be
+// killed.
 //
 //   group-member --scheduler=127.0.0.1:7000 --notes=member-0.notes
 //
-// It hosts the ranks that it is assigned, and does all-reduce after all-reduce with whoever has the
-// others; each is checked: what a rank puts in depends on the rank alone, so that every group must
-// come to the same sum. It writes one line for each,
+// It hosts its assigned ranks and makes all-reduces with the hosts of the other ranks until the job
+// ends. It checks every sum: a rank's input depends only on the rank, so every group must get the
+// same sum. After each all-reduce it writes a line
 //
 //   nanoseconds (monotonic) generation members step
 //
-// and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a
-// sum was wrong, 2 wrong usage.
+// Exit codes: 0: the job has ended or a signal came, 1: it cannot continue or a sum was wrong, 2:
+// wrong usage.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -39,33 +39,32 @@
 #include "worker/process/interrupt.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
-ABSL_FLAG(std::string, notes, "", "file for a line after each all-reduce");
-ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements of an all-reduce");
+ABSL_FLAG(std::string, notes, "", "file that gets a line after each all-reduce");
+ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements per all-reduce");
 ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"},
-          "by what names it offers its collectives, which are Gloo's, to the others; by \"broken\" "
-          "they cannot connect");
-ABSL_FLAG(std::string, node, "", "come back as this node");
-ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
+          "names under which it offers its (Gloo) collectives; connections by \"broken\" fail");
+ABSL_FLAG(std::string, node, "", "return as this node");
+ABSL_FLAG(uint64_t, node_job_id, 0, "job of --node");
 
 namespace pawl {
 namespace {
 
-// Of a question that is answered when there is something new.
+// The timeout of a call that returns when the assignment changes.
 constexpr std::chrono::hours kAssignmentTimeout{1};
 constexpr std::chrono::seconds kCallTimeout{30};
 constexpr std::chrono::seconds kOperationTimeout{60};
-// Values repeat with a period that no size of a piece is a multiple of.
+// The period of the values. It divides no chunk size.
 constexpr uint64_t kPeriod = 7;
 
-// The ranks that this process has, as the scheduler says and until it has given them up.
+// The ranks that this process hosts: assigned by the scheduler and not yet given up.
 class HostedRanks {
  public:
   explicit HostedRanks(Client& client) : client_(client) { Ask(); }
 
-  // Whether there is a newer assignment that Adopt would take.
-  bool HaveChanged() const { return IsReady(next_); }
+  // True if Adopt would take a newer assignment.
+  bool HasNewAssignment() const { return IsReady(next_); }
 
-  // Waits for one until `limit`; gives up the ranks that are not in it.
+  // Waits for an assignment until `limit`, and gives up ranks that it lacks.
   absl::Status Adopt(MonotonicDuration limit, const Interrupt& interrupt) {
     if (const absl::Status ready = AwaitReady(next_, limit, interrupt, "assignment"); !ready.ok()) {
       return absl::IsDeadlineExceeded(ready) ? absl::OkStatus() : ready;
@@ -123,7 +122,7 @@ class HostedRanks {
   std::future<absl::StatusOr<GetAssignmentResponse>> next_;
 };
 
-// What these ranks put in at the places 0 to kPeriod - 1, after which it comes again.
+// The input of these ranks at places 0 to kPeriod - 1; it repeats from there.
 std::vector<float> Values(const std::vector<uint32_t>& ranks, uint64_t step) {
   std::vector<float> values(kPeriod);
   for (uint64_t i = 0; i < kPeriod; ++i) {
@@ -144,7 +143,7 @@ class Member {
         values_(absl::GetFlag(FLAGS_elements)),
         sums_(values_.size()) {}
 
-  // Until the interrupt is set or it cannot go on.
+  // Runs until the interrupt is set or it cannot continue.
   absl::Status Run() {
     while (true) {
       PAWL_RETURN_IF_ERROR(interrupt_.reason());
@@ -155,7 +154,7 @@ class Member {
       if (absl::IsInvalidArgument(group.status())) return group.status();
       if (!group.ok()) {
         spdlog::info("no group: {}", group.status().ToString());
-        // Other ranks, of which it will hear.
+        // Other hosts' ranks, which the scheduler will announce.
         PAWL_RETURN_IF_ERROR(ranks_.Adopt(kInterruptInterval, interrupt_));
         PAWL_RETURN_IF_ERROR(client_.status());
         continue;
@@ -166,13 +165,13 @@ class Member {
       spdlog::info("group {} of {} members", group->generation, group->members.size());
       absl::Status end = RunGroup(*group);
       if (absl::IsDataLoss(end)) return end;
-      spdlog::info("the group is over after step {}: {}", steps_.value_or(0), end.ToString());
+      spdlog::info("the group has ended after step {}: {}", steps_.value_or(0), end.ToString());
     }
   }
 
  private:
   absl::Status RunGroup(Group& group) {
-    while (!ranks_.HaveChanged() && interrupt_.reason().ok()) {
+    while (!ranks_.HasNewAssignment() && interrupt_.reason().ok()) {
       const uint64_t step = steps_.value_or(0);
       std::vector<uint32_t> own, all(ranks_.total());
       for (const GroupRank& rank : ranks_.Get()) own.push_back(rank.rank());
@@ -215,7 +214,7 @@ int Run(EndSignal& signal) {
   options.node = absl::GetFlag(FLAGS_node);
   options.node_job_id = absl::GetFlag(FLAGS_node_job_id);
   const bool complete = !options.scheduler.empty() && !absl::GetFlag(FLAGS_notes).empty();
-  if (!complete) return UsageError("--scheduler and --notes are needed");
+  if (!complete) return UsageError("--scheduler and --notes are required");
   const auto host = LocalAddressTowards(options.scheduler);
   if (!host.ok()) return UsageError(host.status().message());
   auto client = Client::Connect(options);
@@ -229,14 +228,14 @@ int Run(EndSignal& signal) {
     while (!ending && !(*client)->WaitForEnd(kInterruptInterval)) {
       if (signal.Wait(MonotonicDuration::zero())) break;
     }
-    interrupt.Set(absl::CancelledError("the job is over, or a signal came"));
+    interrupt.Set(absl::CancelledError("the job has ended, or a signal came"));
   });
   absl::Status status;
   {
     std::vector<CollectiveKind> kinds;
     for (const std::string& name : absl::GetFlag(FLAGS_kinds)) {
       CollectiveFactory make = GlooCollectives(*host);
-      // With one member more than there are.
+      // Adds a member that does not exist.
       if (name == "broken")
         make = [gloo = make](size_t size, size_t place) { return gloo(size + 1, place); };
       kinds.push_back({.name = name, .exclusive = "", .make = std::move(make)});
@@ -257,7 +256,7 @@ int Run(EndSignal& signal) {
 
 int main(int argc, char** argv) {
   pawl::SetUpDaemon("group-member",
-                    "all-reduces with the other workers, for tests.\n\n"
+                    "makes all-reduces with the other workers, for tests.\n\n"
                     "  group-member --scheduler=127.0.0.1:7000 --notes=member-0.notes",
                     argc, argv);
   pawl::EndSignal signal;

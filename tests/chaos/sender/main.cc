@@ -1,10 +1,10 @@
-// ledger-sender: a worker of a ledger (tests/harness/ledger/ledger.h) as a process of its own, so
-// that it can be killed.
+// ledger-sender: a worker of a ledger (tests/harness/ledger/ledger.h) as a process that can be
+// killed.
 //
 //   ledger-sender --scheduler=127.0.0.1:7000 --worker=0 --notes=sender-0.notes --end_file=end
 //
-// Started once more with the same notes, it goes on after the last sequence in them. Exit codes: 0
-// it has reached its end, 1 it cannot, 2 wrong usage.
+// Restarted with the same notes, it continues after their last sequence. Exit codes: 0: it has
+// reached its end, 1: it failed, 2: wrong usage.
 #include <chrono>
 #include <cstdint>
 #include <fstream>
@@ -19,21 +19,22 @@
 #include "tests/harness/ledger/ledger_sender.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
-ABSL_FLAG(std::string, notes, "", "file for what was sent and what came of it");
-ABSL_FLAG(std::string, end_file, "",
-          "a file that, once it is there, has the sequence to stop before; SIGTERM stops at once");
+ABSL_FLAG(std::string, notes, "", "file for the notes of sent pushes and their outcomes");
+ABSL_FLAG(
+    std::string, end_file, "",
+    "a file whose content, once it exists, is the sequence to stop before; SIGTERM stops at once");
 ABSL_FLAG(std::string, table, "ledger", "the ledger's table");
-ABSL_FLAG(uint32_t, worker, 0, "which worker of the ledger this is");
+ABSL_FLAG(uint32_t, worker, 0, "the worker's number in the ledger");
 ABSL_FLAG(int32_t, rank, -1, "push as this rank of the job; -1: as a free-running client");
-ABSL_FLAG(uint32_t, row_width, 64, "floats in a row");
-ABSL_FLAG(double, pushes_per_second, 100, "0: as many as there can be");
-ABSL_FLAG(uint32_t, in_flight, 8, "pushes under way at a time");
-ABSL_FLAG(uint64_t, ballast_bytes, 0, "bytes of zeros in every push besides");
-ABSL_FLAG(uint32_t, call_timeout_s, 120, "how long a push is tried");
-ABSL_FLAG(uint32_t, connect_timeout_s, 120, "how long a connection is tried");
+ABSL_FLAG(uint32_t, row_width, 64, "floats per row");
+ABSL_FLAG(double, pushes_per_second, 100, "rate of pushes; 0: no limit");
+ABSL_FLAG(uint32_t, in_flight, 8, "concurrent pushes");
+ABSL_FLAG(uint64_t, ballast_bytes, 0, "additional bytes of zeros in every push");
+ABSL_FLAG(uint32_t, call_timeout_s, 120, "time limit of a push, with retries");
+ABSL_FLAG(uint32_t, connect_timeout_s, 120, "time limit of a connection, with retries");
 ABSL_FLAG(uint64_t, die_in_push, 0,
-          "in the push of this number the process ends as by kill -9; 0: in none");
-ABSL_FLAG(uint32_t, die_after_us, 0, "so many microseconds after that push has begun");
+          "kill the process as kill -9 does during the push with this number; 0: never");
+ABSL_FLAG(uint32_t, die_after_us, 0, "delay of that kill after the start of the push");
 
 namespace pawl {
 namespace {
@@ -57,7 +58,7 @@ int Send(EndSignal& signal) {
   options.die_after = std::chrono::microseconds(absl::GetFlag(FLAGS_die_after_us));
   const std::string notes = absl::GetFlag(FLAGS_notes);
   if (options.scheduler.empty() || notes.empty())
-    return UsageError("--scheduler and --notes are needed");
+    return UsageError("--scheduler and --notes are required");
 
   Ledger ledger;
   if (std::ifstream(notes).good()) {
@@ -84,7 +85,8 @@ int Send(EndSignal& signal) {
     return kExitFailed;
   }
   spdlog::info(
-      "{} pushes sent, {} acknowledged, {} failed; {} new clients; {} messages, {} of them again, "
+      "{} pushes sent, {} acknowledged, {} failed; {} new clients; {} messages, {} of them "
+      "repeated, "
       "{} routing changes",
       summary->sent, summary->acknowledged, summary->failed, summary->reconnects,
       summary->client.messages, summary->client.retries, summary->client.routing_changes);

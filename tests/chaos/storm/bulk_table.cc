@@ -16,7 +16,7 @@ constexpr char kTable[] = "bulk";
 constexpr size_t kBytesInCall = 8 << 20;
 constexpr std::chrono::seconds kCallTimeout{120};
 
-// Calls call(keys) for all rows, as many at a time as fit a message.
+// Calls call(keys) for all rows, with as many keys as fit a message.
 absl::Status ForEachRun(uint64_t rows, uint32_t row_width, auto call) {
   const uint64_t rows_in_call = std::max<uint64_t>(1, kBytesInCall / (row_width * sizeof(float)));
   for (uint64_t first = 0; first < rows; first += rows_in_call) {

@@ -1,4 +1,4 @@
-// A table of many rows beside the ledger, so that a storm's servers hold gigabytes.
+// A large table besides the ledger, so that a storm's servers hold gigabytes.
 #ifndef PAWL_TESTS_CHAOS_STORM_BULK_TABLE_H_
 #define PAWL_TESTS_CHAOS_STORM_BULK_TABLE_H_
 
@@ -10,11 +10,11 @@
 
 namespace pawl {
 
-// Creates the table and makes every element of rows 0 to `rows` - 1 one; returns when all is
-// acknowledged.
+// Creates the table and sets every element of rows 0 to `rows` - 1 to one. Returns when all writes
+// are acknowledged.
 absl::Status WriteBulkTable(Client& client, uint64_t rows, uint32_t row_width);
 
-// Reads all of it. How many rows are not as WriteBulkTable has left them.
+// Reads the table and counts the rows that differ from what WriteBulkTable wrote.
 absl::StatusOr<uint64_t> CountBadBulkRows(Client& client, uint64_t rows);
 
 }  // namespace pawl

@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-// Of the notes that are looked at.
+// The part of the notes that is read.
 constexpr std::streamoff kTailBytes = 8192;
 
 }  // namespace
@@ -28,7 +28,7 @@ MonotonicTime LastAcknowledgement(const std::string& path) {
   std::string text(static_cast<size_t>(size - from), '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  // What follows the last line end is cut, or nothing.
+  // The text after the last line end is empty or truncated.
   if (!lines.empty()) lines.pop_back();
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const std::vector<absl::string_view> words = absl::StrSplit(*line, ' ');

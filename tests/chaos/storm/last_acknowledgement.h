@@ -1,4 +1,4 @@
-// When a sender was last told that a push of its had arrived.
+// The time of a sender's last acknowledgement.
 #ifndef PAWL_TESTS_CHAOS_STORM_LAST_ACKNOWLEDGEMENT_H_
 #define PAWL_TESTS_CHAOS_STORM_LAST_ACKNOWLEDGEMENT_H_
 
@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// The time of the last acknowledgement in a file of notes (tests/harness/ledger/ledger.h), which
-// may be written meanwhile; the beginning of time if there is none near its end.
+// Reads the time of the last acknowledgement from a file of notes (tests/harness/ledger/ledger.h)
+// that may be growing. Returns the minimum time if there is none near the end.
 MonotonicTime LastAcknowledgement(const std::string& path);
 
 }  // namespace pawl

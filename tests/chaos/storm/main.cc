@@ -1,11 +1,11 @@
-// storm: faults from a seed against a cluster under load, and what has become of every push.
+// storm: injects seeded faults into a cluster under load and checks the outcome of every push.
 // `deploy/chaos` runs it.
 //
 //   storm --minutes=10 --seed=7 --out=storm
 //
-// Prints the faults as they come and a report; leaves report.json and report.txt in --out. The
-// cluster's logs and the senders' notes stay in a folder that it names. Exit codes: 0 the storm was
-// weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster cannot be started.
+// Prints each fault and a final report, and writes report.json and report.txt to --out. The
+// cluster's logs and the senders' notes stay in a folder that it prints. Exit codes: 0: all
+// promises were kept, 1: a promise was broken, 2: wrong usage, 3: the cluster cannot start.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -23,39 +23,39 @@
 #include "tests/chaos/storm/storm.h"
 #include "tests/harness/loop_disk.h"
 
-ABSL_FLAG(double, minutes, 1, "how long");
-ABSL_FLAG(uint64_t, seed, 0, "of the faults; 0 draws one");
-ABSL_FLAG(std::string, out, "", "folder for report.json and report.txt; made if missing");
-ABSL_FLAG(uint32_t, servers, 3, "servers");
+ABSL_FLAG(double, minutes, 1, "duration");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the faults; 0: random");
+ABSL_FLAG(std::string, out, "", "folder for report.json and report.txt; created if missing");
+ABSL_FLAG(uint32_t, servers, 3, "number of servers");
 ABSL_FLAG(
     uint32_t, replicas, 2,
-    "replicas of each partition; 0: the job does not say, and nothing that holds data is hit");
-ABSL_FLAG(std::string, durability, "LOG", "MEMORY, LOG or FSYNC; empty: the job does not say");
+    "replicas of each partition; 0: the job does not set them, and no fault hits stored data");
+ABSL_FLAG(std::string, durability, "LOG", "MEMORY, LOG or FSYNC; empty: the job does not set it");
 ABSL_FLAG(std::string, mode, "ASYNC",
           "ASYNC: free-running senders; BOUNDED, SYNC: each sender is a rank");
-ABSL_FLAG(uint32_t, senders, 3, "senders");
-ABSL_FLAG(uint32_t, partitions, 16, "partitions");
-ABSL_FLAG(double, pushes_per_second, 50, "of each sender");
-ABSL_FLAG(uint32_t, row_width, 64, "floats in a row, of which a push has one in each partition");
+ABSL_FLAG(uint32_t, senders, 3, "number of senders");
+ABSL_FLAG(uint32_t, partitions, 16, "number of partitions");
+ABSL_FLAG(double, pushes_per_second, 50, "rate of each sender");
+ABSL_FLAG(uint32_t, row_width, 64, "floats per row; a push has one row in each partition");
 ABSL_FLAG(uint64_t, rows, 0,
-          "rows of a table beside the ledger's, written before the storm and read after it: "
-          "servers with gigabytes");
+          "rows of an additional table, written before the storm and read after it, so that the "
+          "servers hold gigabytes");
 ABSL_FLAG(std::string, faults, "",
-          "kinds of faults, separated by commas; default: all that such a cluster survives");
-ABSL_FLAG(std::string, failpoints, "", "failpoints at which servers crash, separated by commas");
-ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "of the cluster");
-ABSL_FLAG(uint32_t, lease_ms, 1000, "of the cluster");
-ABSL_FLAG(uint32_t, max_scheduler_away_s, 60, "how long the scheduler is away at most");
-ABSL_FLAG(uint32_t, max_silence_ms, 5000, "how long a link is cut at most");
-ABSL_FLAG(uint32_t, max_disk_trouble_s, 10, "how long a disk is full or hangs at most");
-ABSL_FLAG(uint32_t, max_recovery_s, 60, "how long everything may take to be back");
+          "comma-separated kinds of faults; default: all that such a cluster must survive");
+ABSL_FLAG(std::string, failpoints, "", "comma-separated failpoints at which servers crash");
+ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "heartbeat interval of the cluster");
+ABSL_FLAG(uint32_t, lease_ms, 1000, "lease of the cluster");
+ABSL_FLAG(uint32_t, max_scheduler_away_s, 60, "longest absence of the scheduler");
+ABSL_FLAG(uint32_t, max_silence_ms, 5000, "longest cut of a link");
+ABSL_FLAG(uint32_t, max_disk_trouble_s, 10, "longest time that a disk is full or hangs");
+ABSL_FLAG(uint32_t, max_recovery_s, 60, "longest recovery after the end of a fault");
 
 namespace pawl {
 namespace {
 
 constexpr int kExitNoCluster = 3;
 
-int Rage() {
+int Run() {
   StormOptions options;
   options.seed = absl::GetFlag(FLAGS_seed);
   if (options.seed == 0) options.seed = std::random_device{}();
@@ -102,7 +102,7 @@ int Rage() {
   options.progress(absl::StrCat("seed ", options.seed));
   if (!mounts.ok())
     options.progress(
-        absl::StrCat("no disk-full and no disk-hang, which need root: ", mounts.message()));
+        absl::StrCat("without disk-full and disk-hang, which need root: ", mounts.message()));
   std::string folder;
   const absl::StatusOr<StormReport> report = RunStorm(options, &folder);
   if (!report.ok()) {
@@ -123,11 +123,10 @@ int Rage() {
 int main(int argc, char** argv) {
   pawl::SetUpDaemon(
       "storm",
-      "faults from a seed against a cluster under load, and what has become of every push.\n\n"
+      "injects seeded faults into a cluster under load and checks the outcome of every push.\n\n"
       "  storm --minutes=10 --seed=7 --out=storm\n\n"
-      "Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster "
-      "cannot be\n"
-      "started.",
+      "Exit codes: 0: all promises were kept, 1: a promise was broken, 2: wrong usage, 3: the "
+      "cluster\ncannot start.",
       argc, argv);
-  return pawl::Rage();
+  return pawl::Run();
 }

@@ -1,4 +1,4 @@
-// Whether the replicas of each partition are equal, in a cluster where nothing is pushed any more.
+// Compares the replicas of each partition in a cluster without pushes.
 #ifndef PAWL_TESTS_CHAOS_STORM_REPLICA_AGREEMENT_H_
 #define PAWL_TESTS_CHAOS_STORM_REPLICA_AGREEMENT_H_
 
@@ -12,14 +12,14 @@
 namespace pawl {
 
 struct ReplicaAgreement {
-  // Replicas, besides the first of each partition, that are equal to it.
+  // Replicas that equal the first replica of their partition.
   uint64_t compared = 0;
-  // A sentence each.
+  // One sentence per problem.
   std::vector<std::string> problems;
 };
 
-// `answers`: by server. Every partition is to have one primary and `replicas` replicas, all with
-// the same state.
+// `answers` is keyed by server. Every partition must have one primary and `replicas` replicas, all
+// with the same state.
 ReplicaAgreement CompareReplicas(const std::map<std::string, FingerprintResponse>& answers,
                                  uint32_t partitions, uint32_t replicas);
 

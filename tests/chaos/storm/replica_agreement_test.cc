@@ -27,7 +27,7 @@ TEST(ReplicaAgreementTest, EveryReplicaIsComparedWithTheFirst) {
             "partition 1: server-0 is at 7 with 00000005, server-2 at 7 with 00000006");
 }
 
-TEST(ReplicaAgreementTest, OnePrimaryAndAllReplicasAreNeeded) {
+TEST(ReplicaAgreementTest, MissingPrimaryOrReplicaIsAProblem) {
   std::map<std::string, FingerprintResponse> answers;
   Add(answers["server-0"], 0, true, 5);
   Add(answers["server-0"], 1, true, 5);

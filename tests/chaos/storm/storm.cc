@@ -41,24 +41,23 @@ using Direction = ByteProxy::Direction;
 
 constexpr std::chrono::milliseconds kWatchInterval{20};
 constexpr std::chrono::milliseconds kEpochInterval{200};
-// Of a call that reads all of a server's parameters.
+// The timeout of a call that reads all parameters of a server.
 constexpr std::chrono::seconds kInspectTimeout{30};
-// For the senders to end what is under way: their own deadline and some more.
+// The deadline for senders to finish calls in flight: their own deadline and a margin.
 constexpr uint32_t kCallTimeoutSeconds = 120;
 constexpr std::chrono::seconds kSendersEnd{kCallTimeoutSeconds + 30};
 constexpr std::chrono::seconds kStartLimit{30};
-// A server that does not pass the failpoint for so long is killed instead.
+// A server that does not pass the failpoint within this time is killed instead.
 constexpr std::chrono::seconds kFailpointLimit{20};
 constexpr std::chrono::seconds kCrashInPushLimit{60};
-// Until replicas that have nothing to do any more are equal.
+// The time for idle replicas to become equal.
 constexpr std::chrono::seconds kSettleLimit{15};
-// All ranks get as far as this beyond the last sequence of any.
+// All ranks continue this many steps beyond the last sequence of any rank.
 constexpr uint64_t kStepsToEnd = 30;
 constexpr uint32_t kInFlight = 8;
-// Sparse files: only what is written takes room.
+// Disks are sparse files, so only written blocks take space.
 constexpr uint64_t kDiskBytes = uint64_t{1} << 30;
-// A log, a snapshot and the one that replaces it, and as much again for files that are being
-// deleted.
+// A log, a snapshot and its successor, and as much again for files that are being deleted.
 constexpr uint64_t kDiskBytesPerByte = 6;
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxReportedViolations = 50;
@@ -135,19 +134,19 @@ class Storm {
     return absl::OkStatus();
   }
 
-  void Rage(StormPlan& plan) {
+  void InjectFaults(StormPlan& plan) {
     const MonotonicTime end = begin_ + options_.duration;
-    while (!hopeless_ && Now() < end) {
+    while (!is_aborted_ && Now() < end) {
       const Fault fault = plan.Next();
       Watch(fault.calm);
-      if (hopeless_ || Now() >= end) break;
+      if (is_aborted_ || Now() >= end) break;
       FaultRecord record;
       record.kind = fault.kind;
       record.text = fault.ToString();
       record.at_s = Seconds(Now() - begin_);
       options_.progress(absl::StrFormat("%7.1f s  %s", record.at_s, record.text));
       TimeSpan span = {Now(), {}};
-      if (const absl::Status status = Inflict(fault, span.from); !status.ok()) {
+      if (const absl::Status status = Inject(fault, span.from); !status.ok()) {
         Violation(absl::StrCat(record.text, ": ", status.message()));
       }
       const bool recovered = Recover(record.text);
@@ -156,18 +155,18 @@ class Storm {
       spans_.push_back(span);
       victims_.push_back(fault.victim);
       report_.faults.push_back(record);
-      hopeless_ = hopeless_ || !recovered;
+      is_aborted_ = is_aborted_ || !recovered;
     }
     report_.duration_s = Seconds(Now() - begin_);
   }
 
-  // Ends the senders and looks at everything.
+  // Stops the senders and checks everything.
   void Verify() {
     for (const std::string& name : names_with_proxy()) cluster_->proxy(name).Heal();
     EndSenders();
     Ledger ledger;
     for (const std::string& notes : notes_) {
-      // One that died before it sent anything.
+      // The process died before it sent anything.
       if (!std::filesystem::exists(notes)) continue;
       if (const absl::Status status = ledger.ReadFrom(notes); !status.ok())
         Violation(std::string(status.message()));
@@ -176,8 +175,8 @@ class Storm {
     report_.pushes_acknowledged = ledger.acknowledged();
     for (const auto& [code, count] : ledger.failures()) {
       report_.pushes_failed[absl::StatusCodeToString(code)] = count;
-      // A rank that is taken for dead may do nothing more; its next incarnation repeats what was
-      // under way.
+      // A rank that was declared dead may do nothing more; its next incarnation repeats the calls
+      // in flight.
       if (ranks() && code == absl::StatusCode::kAborted) continue;
       Violation(absl::StrCat(count, " pushes failed with ", absl::StatusCodeToString(code)));
     }
@@ -226,14 +225,14 @@ class Storm {
             absl::StrCat("--call_timeout_s=", kCallTimeoutSeconds)};
   }
 
-  // Lets time pass, with an eye on who dies of itself and on the epoch.
+  // Waits while checking for unexpected exits and the routing epoch.
   void Watch(MonotonicDuration duration) {
     const MonotonicTime until = Now() + duration;
     do {
       Look();
       std::this_thread::sleep_for(std::min<MonotonicDuration>(
           kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
-    } while (!hopeless_ && Now() < until);
+    } while (!is_aborted_ && Now() < until);
   }
 
   void Look() {
@@ -243,9 +242,9 @@ class Storm {
         ++name;
         continue;
       }
-      Violation(absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ",
+      Violation(absl::StrCat(*name, " exited unexpectedly: ", child.HowItEnded(), ": ",
                              absl::StrJoin(child.LogTail(3), " | ")));
-      hopeless_ = true;
+      is_aborted_ = true;
       name = alive_.erase(name);
     }
     if (alive_.count("scheduler") == 0 || Now() < next_epoch_look_) return;
@@ -254,14 +253,14 @@ class Storm {
     if (!status.ok()) return;
     if (report_.first_epoch == 0) report_.first_epoch = status->routing_epoch();
     if (status->routing_epoch() < report_.last_epoch) {
-      Violation(absl::StrCat("the routing epoch went back from ", report_.last_epoch, " to ",
+      Violation(absl::StrCat("the routing epoch decreased from ", report_.last_epoch, " to ",
                              status->routing_epoch()));
     }
     report_.last_epoch = status->routing_epoch();
     if (status->state() == FAILED || status->state() == STOPPED) {
       Violation(
           absl::StrCat("the job is ", JobState_Name(status->state()), ": ", status->failure()));
-      hopeless_ = true;
+      is_aborted_ = true;
     }
   }
 
@@ -277,8 +276,8 @@ class Storm {
     return absl::OkStatus();
   }
 
-  // Brings the fault and takes it back. Sets `from` to when it began.
-  absl::Status Inflict(const Fault& fault, MonotonicTime& from) {
+  // Injects the fault and ends it. Sets `from` to its start.
+  absl::Status Inject(const Fault& fault, MonotonicTime& from) {
     switch (fault.kind) {
       case FaultKind::kServerKill:
       case FaultKind::kSchedulerKill:
@@ -332,7 +331,7 @@ class Storm {
       case FaultKind::kLinkDelay:
         return Disturb(fault, {.delay = fault.delay}, /*both=*/false);
       case FaultKind::kLinkReset:
-        return Disturb(fault, {.cut_after = fault.bytes}, /*both=*/false);
+        return Disturb(fault, {.reset_after = fault.bytes}, /*both=*/false);
       case FaultKind::kLinkSilence:
         return Disturb(fault, {.hold = true}, /*both=*/false);
       case FaultKind::kLinkPartition:
@@ -358,9 +357,10 @@ class Storm {
         fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
     ChildProcess& child = cluster_->node(fault.victim);
     const MonotonicTime limit = Now() + kFailpointLimit;
-    while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
+    while (!child.HasEnded() && Now() < limit && !is_aborted_) Watch(kWatchInterval);
     if (!child.HasEnded())
-      options_.progress(absl::StrCat("           ", fault.failpoint, " was not passed so often"));
+      options_.progress(
+          absl::StrCat("           ", fault.failpoint, " was not passed often enough"));
     PAWL_RETURN_IF_ERROR(Kill(fault.victim));
     if (!child.KilledBy(SIGKILL))
       return absl::InternalError(absl::StrCat(fault.victim, " ", child.HowItEnded()));
@@ -382,10 +382,10 @@ class Storm {
     PAWL_RETURN_IF_ERROR(cluster_->AddProcess(name, "tests/chaos/sender/ledger-sender", arguments));
     ChildProcess& child = cluster_->node(name);
     const MonotonicTime limit = Now() + kCrashInPushLimit;
-    while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
+    while (!child.HasEnded() && Now() < limit && !is_aborted_) Watch(kWatchInterval);
     if (!child.HasEnded()) {
       PAWL_RETURN_IF_ERROR(cluster_->Kill(name));
-      return absl::DeadlineExceededError(absl::StrCat(name, " does not get to push ", fault.push));
+      return absl::DeadlineExceededError(absl::StrCat(name, " does not reach push ", fault.push));
     }
     if (!child.KilledBy(SIGKILL)) {
       return absl::InternalError(absl::StrCat(name, " ", child.HowItEnded(), ": ",
@@ -394,8 +394,8 @@ class Storm {
     return absl::OkStatus();
   }
 
-  // What is not as it should be, "" if all is: each server a member, each partition with all its
-  // replicas, and an acknowledgement of each sender after `since`.
+  // Describes what has not recovered; "" if everything has. Each server must be a member, each
+  // partition have all replicas, and each sender have an acknowledgement after `since`.
   std::string Missing(MonotonicTime since) {
     const auto status = cluster_->GetStatus();
     if (!status.ok())
@@ -406,7 +406,7 @@ class Storm {
             return !node.gone() && node.role() == SERVER_ROLE &&
                    absl::EndsWith(node.description(), suffix);
           })) {
-        return absl::StrCat(server, " is no member");
+        return absl::StrCat(server, " is not a member");
       }
     }
     const auto routing = Routing();
@@ -423,7 +423,7 @@ class Storm {
     }
     for (size_t i = 0; i < senders_.size(); ++i) {
       if (LastAcknowledgement(notes_[i]) <= since)
-        return absl::StrCat(senders_[i], " has got no acknowledgement");
+        return absl::StrCat(senders_[i], " has no acknowledgement");
     }
     return "";
   }
@@ -441,7 +441,7 @@ class Storm {
   bool Recover(const std::string& fault) {
     const MonotonicTime since = Now();
     std::string missing;
-    while (!hopeless_ && !(missing = Missing(since)).empty()) {
+    while (!is_aborted_ && !(missing = Missing(since)).empty()) {
       if (Now() > since + options_.max_recovery) {
         Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault,
                                   Seconds(options_.max_recovery), missing));
@@ -449,7 +449,7 @@ class Storm {
       }
       Watch(kWatchInterval);
     }
-    return !hopeless_;
+    return !is_aborted_;
   }
 
   void EndSenders() {
@@ -464,20 +464,20 @@ class Storm {
         end = std::max(end, NextSequence(ledger, worker) + kStepsToEnd);
       }
     }
-    // Whole at once.
+    // Renamed, so that the file appears complete.
     const std::string path = absl::StrCat(folder(), "/end");
     std::ofstream(path + ".new") << end << "\n";
     std::error_code error;
     std::filesystem::rename(path + ".new", path, error);
     end_of_sending_ = Now();
-    const MonotonicTime deadline = Now() + (hopeless_ ? std::chrono::seconds(2) : kSendersEnd);
+    const MonotonicTime deadline = Now() + (is_aborted_ ? std::chrono::seconds(2) : kSendersEnd);
     for (const std::string& sender : senders_) {
       alive_.erase(sender);
       ChildProcess& child = cluster_->node(sender);
       if (!child.WaitUntil(deadline)) {
         Violation(absl::StrCat(sender, " does not end"));
         (void)cluster_->Kill(sender);
-      } else if (!child.Succeeded() && !hopeless_) {
+      } else if (!child.Succeeded() && !is_aborted_) {
         Violation(absl::StrCat(sender, " ", child.HowItEnded(), ": ",
                                absl::StrJoin(child.LogTail(3), " | ")));
       }
@@ -486,7 +486,7 @@ class Storm {
 
   void MeasurePauses(const Ledger& ledger) {
     AcknowledgementTimes times = ledger.AcknowledgementTimes();
-    // Those that live for one fault only do not count.
+    // Senders that live for one fault only do not count.
     std::erase_if(times,
                   [&](const auto& of_worker) { return of_worker.first >= options_.senders; });
     const MonotonicTime first_fault = spans_.empty() ? end_of_sending_ : spans_.front().from;
@@ -499,7 +499,7 @@ class Storm {
     }
     for (size_t i = 0; i < spans_.size(); ++i) {
       for (const auto& [worker, pause] : LongestPauses(times, spans_[i], end_of_sending_)) {
-        // That a sender which is dead gets no acknowledgement says nothing about the servers.
+        // A dead sender gets no acknowledgement, which says nothing about the servers.
         if (victims_[i] != absl::StrCat("sender-", worker))
           report_.faults[i].pauses.push_back(pause);
       }
@@ -512,7 +512,7 @@ class Storm {
       PAWL_ASSIGN_OR_RETURN(const uint64_t bad, CountBadBulkRows(*client, options_.bulk_rows));
       if (bad > 0)
         Violation(absl::StrCat(bad, " of the ", options_.bulk_rows,
-                               " rows beside the ledger are not what they were"));
+                               " rows of the bulk table have changed"));
     }
     PAWL_ASSIGN_OR_RETURN(const Table table, client->OpenTable("ledger").get());
     job_id_ = client->job_id();
@@ -521,8 +521,8 @@ class Storm {
     LedgerDigest digest(table.id(), options_.partitions);
     PAWL_ASSIGN_OR_RETURN(const LedgerVerdict verdict,
                           CheckLedger(ledger, scope,
-                                      digest.Noting(ReadThrough(client->free_running(), table,
-                                                                options_.partitions))));
+                                      digest.Recording(ReadThrough(client->free_running(), table,
+                                                                   options_.partitions))));
     report_.rows_applied = verdict.applied;
     report_.rows_lost = verdict.lost;
     report_.rows_doubled = verdict.doubled;
@@ -535,7 +535,7 @@ class Storm {
     return CompareDigests(digest, table.id(), verdict.applied);
   }
 
-  // The servers' own digests and counters with what has been read from them.
+  // Compares the servers' digests and counters with the rows read from them.
   absl::Status CompareDigests(const LedgerDigest& digest, uint32_t table, uint64_t rows_applied) {
     std::map<uint32_t, LedgerDigest::Record> reported;
     uint64_t applied = 0;
@@ -558,7 +558,7 @@ class Storm {
         const bool first = reported.emplace(partition.partition(), record).second;
         if (!first && !(reported[partition.partition()] == record)) {
           Violation(absl::StrCat("partition ", partition.partition(), ": ", server,
-                                 " has another digest than another replica"));
+                                 " has replicas with different digests"));
         }
       }
     }
@@ -570,19 +570,19 @@ class Storm {
                          (of_rows == expected.end() || of_rows->second == of_server->second);
       if (!equal) {
         Violation(absl::StrCat("partition ", partition,
-                               ": the server's digest is not that of the rows it has given"));
+                               ": the server's digest differs from that of the rows read from it"));
       }
       report_.digests_compared += equal;
     }
-    // Ballast and the table beside the ledger are counted too.
+    // The counters include the ballast and the bulk table.
     if (short_lived_ == 0 && options_.bulk_rows == 0 && applied != rows_applied) {
-      Violation(absl::StrCat("the servers have counted ", applied,
-                             " segments as applied, and the rows say ", rows_applied));
+      Violation(absl::StrCat("the servers counted ", applied,
+                             " applied segments, and the rows show ", rows_applied));
     }
     return absl::OkStatus();
   }
 
-  // Every replica of a partition against its primary, when nothing is pushed any more.
+  // Compares every replica with its primary once pushes have stopped.
   absl::Status CheckReplicas() {
     if (options_.replicas < 2) return absl::OkStatus();
     const MonotonicTime deadline = Now() + kSettleLimit;
@@ -623,11 +623,11 @@ class Storm {
   std::unique_ptr<ProcessCluster> cluster_;
   std::vector<std::string> servers_;
   std::vector<std::string> senders_;
-  // Of senders_, in their order, then of the short-lived ones.
+  // Those of senders_ in their order, then those of short-lived senders.
   std::vector<std::string> notes_;
-  // Processes that must not end by themselves now.
+  // Processes that must not exit by themselves now.
   std::set<std::string> alive_;
-  // Of the faults in the report.
+  // The time spans of the faults in the report.
   std::vector<TimeSpan> spans_;
   std::vector<std::string> victims_;
   uint32_t short_lived_ = 0;
@@ -635,8 +635,8 @@ class Storm {
   MonotonicTime begin_ = {};
   MonotonicTime end_of_sending_ = {};
   MonotonicTime next_epoch_look_ = {};
-  // The job is over before its time, or something has died that nobody killed.
-  bool hopeless_ = false;
+  // The job has ended early, or a process has died without a fault.
+  bool is_aborted_ = false;
 };
 
 }  // namespace
@@ -669,8 +669,8 @@ std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
 absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* folder) {
   for (const FaultKind kind : {FaultKind::kDiskFull, FaultKind::kDiskHang}) {
     if (!options.disks && std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(FaultName(kind), " needs disks that this machine does not allow to mount"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          FaultName(kind), " needs disks, which this machine does not permit to mount"));
     }
   }
   StormPlanOptions plan_options;
@@ -686,7 +686,7 @@ absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* f
   Storm storm(options);
   PAWL_RETURN_IF_ERROR(storm.Start());
   if (folder != nullptr) *folder = storm.folder();
-  storm.Rage(plan);
+  storm.InjectFaults(plan);
   storm.Verify();
   return storm.report();
 }

@@ -1,4 +1,4 @@
-// A storm: a cluster under load, and faults against it until the time is over.
+// A storm: a cluster under load with faults injected until the time is up.
 #ifndef PAWL_TESTS_CHAOS_STORM_STORM_H_
 #define PAWL_TESTS_CHAOS_STORM_STORM_H_
 
@@ -20,43 +20,41 @@ struct StormOptions {
   uint64_t seed = 0;
   MonotonicDuration duration = std::chrono::minutes(1);
   uint32_t servers = 3;
-  // 1: what dies is back only by its log.
+  // 1: a dead server recovers only from its log.
   uint32_t replicas = 2;
-  // DURABILITY_UNSPECIFIED leaves the line out of the job.
+  // DURABILITY_UNSPECIFIED omits the field from the job.
   Durability durability = LOG;
   uint32_t partitions = 16;
   // SYNC and BOUNDED: the senders are ranks of the job; ASYNC: free-running clients.
   ConsistencyMode mode = ASYNC;
   uint32_t senders = 3;
   double pushes_per_second = 100;
-  // Small enough for the memory of a long storm.
+  // Small enough to fit the memory in a long storm.
   uint32_t row_width = 64;
-  // Of a table beside the ledger, of the same width, that is written before the storm and read
-  // after it.
+  // The rows of a bulk table with the same width, written before the storm and read after it.
   uint64_t bulk_rows = 0;
-  // Empty: all that the cluster is to survive by its replicas, durability and mode.
+  // Empty: every kind that the cluster must survive with its replicas, durability and mode.
   std::vector<FaultKind> kinds;
-  // Names for FaultKind::kServerCrashAtFailpoint.
+  // Failpoint names for FaultKind::kServerCrashAtFailpoint.
   std::vector<std::string> failpoints;
   uint32_t heartbeat_interval_ms = 200;
   uint32_t lease_ms = 1000;
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);
   MonotonicDuration max_silence = std::chrono::seconds(5);
-  // Each server has a disk of its own (LoopDisk), as kDiskFull and kDiskHang need.
+  // Gives each server a disk of its own (LoopDisk), as kDiskFull and kDiskHang require.
   bool disks = false;
   MonotonicDuration max_disk_trouble = std::chrono::seconds(10);
-  // A cluster that has not recovered for so long after a fault has ended never will.
+  // The limit on the recovery after the end of a fault.
   MonotonicDuration max_recovery = std::chrono::seconds(60);
-  // Told to each as a whole line as the storm goes on.
+  // Receives each progress message as a whole line.
   std::function<void(const std::string&)> progress = [](const std::string&) {};
 };
 
-// The kinds that a cluster with these options is to survive.
+// The kinds that a cluster with these options must survive.
 std::vector<FaultKind> SurvivableFaults(const StormOptions& options);
 
-// An error only if the cluster cannot even be started or read; everything else that goes wrong is a
-// violation in the report. From the main thread (see ChildProcess). Logs and notes stay in the
-// folder that `folder` is set to.
+// Fails only if the cluster cannot start or be read; everything else that goes wrong is a violation
+// in the report. Call it on the main thread (see ChildProcess). Logs and notes stay in `folder`.
 absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* folder);
 
 }  // namespace pawl

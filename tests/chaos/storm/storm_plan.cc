@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<FaultKind>> ParseFaultKinds(absl::string_view list) {
                                     [&](const Name& name) { return word == name.name; });
     if (found == std::end(kNames)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", word, "' is no fault; there are ",
+          absl::StrCat("'", word, "' is not a fault; the faults are ",
                        absl::StrJoin(kNames, ", ", [](std::string* out, const Name& name) {
                          absl::StrAppend(out, name.name);
                        })));
@@ -88,12 +88,12 @@ std::string Fault::ToString() const {
     case FaultKind::kLinkSilence:
     case FaultKind::kLinkPartition:
     case FaultKind::kLinkBlackHole:
-      absl::StrAppend(&text, answers ? ", its answers to " : ", what it is sent by ",
+      absl::StrAppend(&text, answers ? ", its messages to " : ", messages to it from ",
                       peer.empty() ? "all" : peer);
       break;
     case FaultKind::kTwoServersKill:
-      absl::StrAppend(&text, ", back after ", ToMilliseconds(delay), " ms, and of ", peer,
-                      ", whose disk is lost");
+      absl::StrAppend(&text, ", restarted after ", ToMilliseconds(delay), " ms, and of ", peer,
+                      ", which loses its disk");
       break;
     case FaultKind::kServerCrashAtFailpoint:
       absl::StrAppend(&text, " at ", failpoint, ", hit ", hit);
@@ -115,9 +115,9 @@ std::string Fault::ToString() const {
 absl::StatusOr<StormPlan> StormPlan::Create(StormPlanOptions options) {
   if (options.failpoints.empty()) std::erase(options.kinds, FaultKind::kServerCrashAtFailpoint);
   if (options.servers < 2) std::erase(options.kinds, FaultKind::kTwoServersKill);
-  if (options.kinds.empty()) return absl::InvalidArgumentError("a storm without a kind of fault");
+  if (options.kinds.empty()) return absl::InvalidArgumentError("a storm needs a kind of fault");
   if (options.servers == 0 || options.senders == 0)
-    return absl::InvalidArgumentError("a storm without servers or senders");
+    return absl::InvalidArgumentError("a storm needs servers and senders");
   return StormPlan(std::move(options));
 }
 
@@ -125,7 +125,7 @@ StormPlan::StormPlan(StormPlanOptions options)
     : options_(std::move(options)), random_(options_.seed) {}
 
 uint64_t StormPlan::Between(uint64_t low, uint64_t high) {
-  // The bias of the modulus is far below anything that matters here.
+  // The bias of the modulus is negligible here.
   return low + random_() % (std::max(low, high) - low + 1);
 }
 
@@ -142,8 +142,8 @@ std::string StormPlan::SomeSender() {
 }
 
 void StormPlan::DrawLink(Fault& fault) {
-  // The way into a process: of a server, from the scheduler, another server, a sender or all; of
-  // the scheduler, from a server, a sender or all.
+  // Selects the link into a process: into a server from the scheduler, another server, a sender or
+  // all; into the scheduler from a server, a sender or all.
   const bool into_scheduler = Between(0, 3) == 0;
   fault.victim = into_scheduler ? "scheduler" : SomeServer();
   switch (Between(0, 3)) {

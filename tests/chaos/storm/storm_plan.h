@@ -1,4 +1,4 @@
-// Which faults a storm brings, in which order: a function of a seed and nothing else.
+// The sequence of a storm's faults, a function of the seed only.
 #ifndef PAWL_TESTS_CHAOS_STORM_STORM_PLAN_H_
 #define PAWL_TESTS_CHAOS_STORM_STORM_PLAN_H_
 
@@ -14,77 +14,78 @@
 namespace pawl {
 
 enum class FaultKind {
-  // kill -9 of a server, which is started again later with the same data folder.
+  // kill -9 of a server, which restarts later with the same data folder.
   kServerKill,
-  // A server kills itself at a failpoint, at the n-th time it passes there.
+  // A server kills itself the n-th time that it passes a failpoint.
   kServerCrashAtFailpoint,
-  // kill -9 of a server, which is started again with an empty disk.
+  // kill -9 of a server, which restarts with an empty disk.
   kDiskGone,
-  // A server's disk is full for a while.
+  // A server's disk is temporarily full.
   kDiskFull,
-  // Writes to a server's disk hang for a while.
+  // Writes to a server's disk temporarily hang.
   kDiskHang,
-  // Two servers by kill -9 at once. One comes back at once with its disk, the other later with an
+  // kill -9 of two servers at once. One restarts at once with its disk, the other later with an
   // empty one.
   kTwoServersKill,
-  // All servers by kill -9 at once.
+  // kill -9 of all servers at once.
   kAllServersKill,
-  // A server stands still for longer than its lease, then goes on.
+  // A server is paused for longer than its lease.
   kServerPause,
-  // kill -9 of the scheduler, which is away for a while.
+  // kill -9 of the scheduler, which restarts later.
   kSchedulerKill,
-  // kill -9 of the scheduler, which is started again with an empty disk and rebuilds its state from
-  // the servers.
+  // kill -9 of the scheduler, which restarts with an empty disk and rebuilds its state from the
+  // servers.
   kSchedulerDiskGone,
-  // kill -9 of a sender, which is started again.
+  // kill -9 of a sender, which restarts.
   kSenderKill,
   // A sender kills itself in the middle of a push of 8 to 64 MiB.
   kSenderCrashInPush,
-  // Of what goes between two processes, or between one and all others:
+  // Link faults affect the messages between two processes, or between one and all others.
   kLinkDelay,
   kLinkReset,
-  // One direction is cut, and healed later with what was sent meanwhile.
+  // One direction is silent; its messages arrive when the fault ends.
   kLinkSilence,
-  // Both are.
+  // Both directions are silent.
   kLinkPartition,
-  // What is sent is lost, and the connections with it.
+  // Messages and their connections are lost.
   kLinkBlackHole,
 };
 
 // In the order of the enumeration.
 const std::vector<FaultKind>& AllFaultKinds();
-// "server-kill".
+// For example "server-kill".
 std::string FaultName(FaultKind kind);
-// A list of names separated by commas. INVALID_ARGUMENT naming the one that is none.
+// Parses a comma-separated list of names. INVALID_ARGUMENT with the unknown name.
 absl::StatusOr<std::vector<FaultKind>> ParseFaultKinds(absl::string_view list);
 
 struct Fault {
   FaultKind kind = FaultKind::kServerKill;
-  // The pause before it.
+  // The pause before the fault.
   MonotonicDuration calm = {};
-  // How long the process is away or stands still, or the link is disturbed.
+  // How long the process is absent or paused, or the link is disturbed.
   MonotonicDuration lasts = {};
-  // "server-1", "scheduler", "sender-0": whom it hits, or whose way in is disturbed.
+  // The affected process, or the process whose incoming link is disturbed: "server-1", "scheduler",
+  // "sender-0".
   std::string victim;
-  // Of link faults: the process at the other end; "" for all. kTwoServersKill: the one whose disk
-  // is lost.
+  // Link faults: the process at the other end; "" for all. kTwoServersKill: the server that loses
+  // its disk.
   std::string peer;
-  // Of link faults: what the victim sends is hit, not what it is sent.
+  // Link faults: disturbs what the victim sends instead of what it receives.
   bool answers = false;
-  // kTwoServersKill: when the victim is started again. kLinkDelay: of each byte. kLinkReset: how
-  // many bytes pass before the reset.
+  // kTwoServersKill: the time until the victim restarts. kLinkDelay: the delay of each byte.
+  // kLinkReset: the number of bytes before the reset.
   MonotonicDuration delay = {};
   uint64_t bytes = 0;
-  // kServerCrashAtFailpoint.
+  // For kServerCrashAtFailpoint.
   std::string failpoint;
   uint64_t hit = 0;
-  // kSenderCrashInPush: the bytes of the push, which push of its incarnation it is, and how long
-  // after its beginning.
+  // kSenderCrashInPush: the size of the push, its number in the incarnation, and the time of the
+  // crash after its start.
   uint64_t ballast_bytes = 0;
   uint64_t push = 0;
   MonotonicDuration after = {};
 
-  // One line.
+  // A single line.
   std::string ToString() const;
 };
 
@@ -92,29 +93,29 @@ struct StormPlanOptions {
   uint64_t seed = 0;
   uint32_t servers = 3;
   uint32_t senders = 3;
-  // At least one. Each comes once before any comes again.
+  // At least one. Each kind occurs once before any occurs again.
   std::vector<FaultKind> kinds;
-  // The scheduler is away for 1 s to so long.
+  // The scheduler is absent for 1 s to this long.
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);
-  // Of kLinkSilence, kLinkPartition and kLinkBlackHole. A cluster without replication needs it
-  // below its lease.
+  // Limits kLinkSilence, kLinkPartition and kLinkBlackHole. Without replication it must be below
+  // the lease.
   MonotonicDuration max_silence = std::chrono::seconds(5);
-  // Of kDiskFull and kDiskHang.
+  // Limits kDiskFull and kDiskHang.
   MonotonicDuration max_disk_trouble = std::chrono::seconds(10);
-  // Names for kServerCrashAtFailpoint, which is left out without any.
+  // Failpoint names for kServerCrashAtFailpoint, which is skipped if there are none.
   std::vector<std::string> failpoints;
 };
 
 class StormPlan {
  public:
-  // INVALID_ARGUMENT if nothing can be drawn.
+  // INVALID_ARGUMENT if no fault is possible.
   static absl::StatusOr<StormPlan> Create(StormPlanOptions options);
 
   Fault Next();
 
  private:
   explicit StormPlan(StormPlanOptions options);
-  // Both ends included. Not std::uniform_int_distribution, which may differ between libraries.
+  // Both ends included. Not std::uniform_int_distribution, which differs between libraries.
   uint64_t Between(uint64_t low, uint64_t high);
   MonotonicDuration Milliseconds(uint64_t low, uint64_t high);
   std::string SomeServer();
@@ -123,7 +124,7 @@ class StormPlan {
 
   StormPlanOptions options_;
   std::mt19937_64 random_;
-  // The kinds that are still to come in this round.
+  // The kinds left in this round.
   std::vector<FaultKind> bag_;
 };
 

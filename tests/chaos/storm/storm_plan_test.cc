@@ -27,12 +27,12 @@ std::vector<std::string> Faults(const StormPlanOptions& options, int count) {
   return faults;
 }
 
-TEST(StormPlanTest, TheSameSeedGivesTheSameStorm) {
+TEST(StormPlanTest, SeedDeterminesTheStorm) {
   EXPECT_EQ(Faults(Options(7), 200), Faults(Options(7), 200));
   EXPECT_NE(Faults(Options(7), 200), Faults(Options(8), 200));
 }
 
-TEST(StormPlanTest, EachKindComesOnceBeforeAnyComesAgain) {
+TEST(StormPlanTest, EachKindOccursOnceBeforeAnyRepeats) {
   auto plan = StormPlan::Create(Options(3));
   ASSERT_TRUE(plan.ok());
   for (int round = 0; round < 20; ++round) {
@@ -42,7 +42,7 @@ TEST(StormPlanTest, EachKindComesOnceBeforeAnyComesAgain) {
   }
 }
 
-TEST(StormPlanTest, FaultsStayWithinTheClusterAndTheLimits) {
+TEST(StormPlanTest, FaultsRespectTheClusterAndTheLimits) {
   StormPlanOptions options = Options(11);
   options.servers = 2;
   options.senders = 1;
@@ -74,7 +74,7 @@ TEST(StormPlanTest, FaultsStayWithinTheClusterAndTheLimits) {
             (std::set<std::string>{"scheduler", "server-0", "server-1"}));
 }
 
-TEST(StormPlanTest, WithoutFailpointsNothingCrashesAtThem) {
+TEST(StormPlanTest, CrashesNeedFailpoints) {
   StormPlanOptions options = Options(1);
   options.failpoints.clear();
   auto plan = StormPlan::Create(options);
@@ -84,7 +84,7 @@ TEST(StormPlanTest, WithoutFailpointsNothingCrashesAtThem) {
   EXPECT_EQ(StormPlan::Create(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(StormPlanTest, NamesAreReadAsTheyAreWritten) {
+TEST(StormPlanTest, FaultNamesRoundTrip) {
   for (const FaultKind kind : AllFaultKinds()) {
     const auto parsed = ParseFaultKinds(FaultName(kind));
     ASSERT_TRUE(parsed.ok()) << parsed.status();

@@ -96,18 +96,18 @@ std::string StormReport::ToText() const {
     absl::StrAppendFormat(&text, ", %d failed with %s", count, code);
   absl::StrAppendFormat(
       &text,
-      "\nrows: %d applied, %d lost, %d doubled; of unknown fate %d applied and %d not; the servers "
+      "\nrows: %d applied, %d lost, %d doubled; of the unknown %d applied and %d not; the servers "
       "recognised %d repeated segments\n",
       rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied,
       pushes_deduplicated);
   absl::StrAppendFormat(
-      &text,
-      "equal: %d digests of partitions with the rows read, %d replicas with their primaries\n",
+      &text, "%d partition digests equal the rows read, %d replicas equal their primaries\n",
       digests_compared, replicas_compared);
   absl::StrAppendFormat(&text, "routing epoch %d to %d\n", first_epoch, last_epoch);
   for (const std::string& violation : violations)
     absl::StrAppend(&text, "VIOLATION: ", violation, "\n");
-  absl::StrAppend(&text, ok() ? "weathered\n" : absl::StrCat(violations.size(), " violations\n"));
+  absl::StrAppend(&text,
+                  ok() ? "all promises kept\n" : absl::StrCat(violations.size(), " violations\n"));
   return text;
 }
 

@@ -1,4 +1,4 @@
-// What a storm has shown.
+// The results of a storm.
 #ifndef PAWL_TESTS_CHAOS_STORM_STORM_REPORT_H_
 #define PAWL_TESTS_CHAOS_STORM_STORM_REPORT_H_
 
@@ -13,14 +13,14 @@
 
 namespace pawl {
 
-// One fault that was injected.
+// One injected fault.
 struct FaultRecord {
   FaultKind kind = FaultKind::kServerKill;
   std::string text;
-  // Seconds since the storm's beginning.
+  // Seconds since the start of the storm.
   double at_s = 0;
-  // From the injection until every process was back, every partition had all its replicas and every
-  // sender an acknowledgement; negative: not within the limit.
+  // The time from the injection until every process was back, every partition had all replicas and
+  // every sender had an acknowledgement. Negative: not within the limit.
   double recovered_s = -1;
   // Each sender's longest time without an acknowledgement meanwhile.
   std::vector<MonotonicDuration> pauses;
@@ -34,27 +34,27 @@ struct StormReport {
 
   uint64_t pushes_sent = 0;
   uint64_t pushes_acknowledged = 0;
-  // By the name of the code.
+  // By the name of the status code.
   std::map<std::string, uint64_t> pushes_failed;
-  // Rows, of which a push has one in each partition.
+  // Counted in rows; a push has one row in each partition.
   uint64_t rows_applied = 0;
   uint64_t rows_lost = 0;
   uint64_t rows_doubled = 0;
   uint64_t unknown_applied = 0;
   uint64_t unknown_not_applied = 0;
-  // Of the segments, by the servers' counters; they count from the servers' last start.
+  // Repeated segments recognised by the servers since their last start.
   uint64_t pushes_deduplicated = 0;
 
-  // Partitions whose digest was that of the rows read, and replicas that had their primary's
+  // Partitions whose digest equals that of the rows read, and replicas with their primary's
   // fingerprint.
   uint64_t digests_compared = 0;
   uint64_t replicas_compared = 0;
-  // Without any fault: the senders' longest time without an acknowledgement before the first one.
+  // The senders' longest times without an acknowledgement before the first fault.
   std::vector<MonotonicDuration> quiet_pauses;
   uint64_t first_epoch = 0;
   uint64_t last_epoch = 0;
 
-  // What must not have happened. Empty: the storm has been weathered.
+  // Broken promises. Empty: the storm has passed.
   std::vector<std::string> violations;
 
   bool ok() const { return violations.empty(); }

@@ -29,7 +29,7 @@ StormReport Report() {
   return report;
 }
 
-TEST(StormReportTest, FaultsOfAKindAreSummedUp) {
+TEST(StormReportTest, ReportSummarizesFaultsByKind) {
   const nlohmann::json json = Report().ToJson();
   EXPECT_EQ(json["seed"], 42);
   EXPECT_EQ(json["ok"], true);
@@ -39,20 +39,20 @@ TEST(StormReportTest, FaultsOfAKindAreSummedUp) {
   EXPECT_DOUBLE_EQ(kill["pause"]["p50_s"], 0.3);
   EXPECT_DOUBLE_EQ(kill["pause"]["max_s"], 0.9);
   EXPECT_DOUBLE_EQ(kill["recovery"]["max_s"], 4.0);
-  // One that was not recovered from has no time of recovery.
+  // A fault without recovery has no recovery time.
   EXPECT_EQ(json["faults"]["link-delay"]["recovery"]["count"], 0);
   EXPECT_EQ(json["pushes"]["failed"]["UNAVAILABLE"], 2);
 }
 
-TEST(StormReportTest, AViolationIsShownAndIsNotOk) {
+TEST(StormReportTest, ViolationFailsTheReport) {
   StormReport report = Report();
-  EXPECT_NE(report.ToText().find("weathered"), std::string::npos);
-  report.violations.emplace_back("worker 1, sequence 2, partition 3: gone");
+  EXPECT_NE(report.ToText().find("all promises kept"), std::string::npos);
+  report.violations.emplace_back("worker 1, sequence 2, partition 3: lost");
   EXPECT_FALSE(report.ok());
   EXPECT_EQ(report.ToJson()["ok"], false);
-  EXPECT_NE(report.ToText().find("VIOLATION: worker 1, sequence 2, partition 3: gone"),
+  EXPECT_NE(report.ToText().find("VIOLATION: worker 1, sequence 2, partition 3: lost"),
             std::string::npos);
-  EXPECT_EQ(report.ToText().find("weathered"), std::string::npos);
+  EXPECT_EQ(report.ToText().find("all promises kept"), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Short storms. deploy/chaos brings long ones.
+// Short storms. deploy/chaos runs long ones.
 #include "tests/chaos/storm/storm.h"
 
 #include <chrono>
@@ -17,13 +17,13 @@ StormOptions Options(uint64_t seed) {
   options.senders = 2;
   options.pushes_per_second = 40;
   options.row_width = 16;
-  // The machine has other tests to run too.
+  // Long, because the machine runs other tests too.
   options.lease_ms = 20000;
   options.progress = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   return options;
 }
 
-TEST(StormTest, DisturbedLinksAndDyingSendersLoseAndDoubleNothing) {
+TEST(StormTest, LinkFaultsAndDyingSendersLoseAndDoubleNothing) {
   StormOptions options = Options(11);
   options.replicas = 0;
   options.durability = DURABILITY_UNSPECIFIED;
@@ -36,8 +36,8 @@ TEST(StormTest, DisturbedLinksAndDyingSendersLoseAndDoubleNothing) {
   EXPECT_EQ(report->digests_compared, options.partitions);
 }
 
-// A storm that finds nothing wrong with this would find nothing wrong with anything.
-TEST(StormTest, AServerThatDiesWithAllThatItHadIsAViolation) {
+// A storm that accepts this would accept anything.
+TEST(StormTest, LosingTheOnlyServersDataIsAViolation) {
   StormOptions options = Options(5);
   options.replicas = 1;
   options.durability = MEMORY;

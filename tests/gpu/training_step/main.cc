@@ -1,16 +1,16 @@
-// training_step: how long a worker's gradients of one batch take on a device, and what exactly was
-// computed.
+// training_step: measures the computation of a worker's gradients for one batch on a device.
 //
 //   training_step --model=dlrm --device=cuda:0 --dump=FOLDER
 //
-// Prints one JSON object. --dump leaves the batch, the parameters and the gradients in FOLDER, for
-// another program (tests/gpu/pytorch_step.py) that computes the same and measures itself:
+// Prints one JSON object. --dump writes the batch, the parameters and the gradients to FOLDER, for
+// another program (tests/gpu/pytorch_step.py) that computes and measures the same:
 //
-//   step.json  what is in step.bin, in its order: name, type (float32 or uint32, little-endian),
-//   shape; the loss step.bin   the numbers, without gaps
+//   step.json  describes step.bin in its order: name, type (float32 or uint32, little-endian),
+//              shape; also the loss
+//   step.bin   the numbers, without gaps
 //
-// A step is what the worker does between pull and push: parameters go from the host's memory to the
-// device's, gradients come back. Exit codes: 0 done, 1 the device or the computation failed, 2
+// A step is the worker's part between pull and push: parameters go from the host's memory to the
+// device's, gradients come back. Exit codes: 0: done, 1: the device or the computation failed, 2:
 // wrong usage.
 #include <algorithm>
 #include <chrono>
@@ -39,10 +39,10 @@
 
 ABSL_FLAG(std::string, model, "dlrm", "dlrm or deepfm");
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
-ABSL_FLAG(uint32_t, samples, 8192, "of the batch");
-ABSL_FLAG(uint32_t, categories, 4096, "of each of the 26 fields, each as likely as any other");
-ABSL_FLAG(uint32_t, runs, 100, "steps that are timed, after a tenth as many that are not");
-ABSL_FLAG(std::string, dump, "", "folder for what was computed; default: nowhere");
+ABSL_FLAG(uint32_t, samples, 8192, "samples per batch");
+ABSL_FLAG(uint32_t, categories, 4096, "categories of each of the 26 fields, uniformly distributed");
+ABSL_FLAG(uint32_t, runs, 100, "timed steps, after a warm-up of a tenth as many");
+ABSL_FLAG(std::string, dump, "", "folder for the results; default: none");
 
 namespace pawl {
 namespace {
@@ -66,12 +66,12 @@ absl::StatusOr<Job> JobOf(const std::string& model) {
   if (spec == nullptr ||
       !google::protobuf::TextFormat::ParseFromString(spec, job.mutable_model())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--model=", model, " is not possible: dlrm or deepfm"));
+        absl::StrCat("--model=", model, " is unknown: use dlrm or deepfm"));
   }
   return job;
 }
 
-// One category a field.
+// One category per field.
 Batch MakeBatch(uint32_t samples, uint32_t categories) {
   std::mt19937 random(1);
   Batch batch;
@@ -95,7 +95,7 @@ Batch MakeBatch(uint32_t samples, uint32_t categories) {
   return batch;
 }
 
-// One array of numbers for each table.
+// One array of numbers per table.
 using Values = std::vector<std::vector<float>>;
 
 Values MakeValues(const TrainingModel& model, size_t keys, std::mt19937* random) {
@@ -109,7 +109,7 @@ Values MakeValues(const TrainingModel& model, size_t keys, std::mt19937* random)
   return values;
 }
 
-// Of a table's span.
+// The shape of a table's values for `keys` keys.
 std::vector<uint64_t> ShapeOf(const TableSpec& table, size_t keys) {
   if (table.kind() == SPARSE) return {keys, table.row_width()};
   return {table.shape().begin(), table.shape().end()};
@@ -209,18 +209,18 @@ int Fail(const absl::Status& status) {
 
 int Main(int argc, char** argv) {
   SetUpDaemon("training_step",
-              "times the gradients of one batch on a device.\n\n"
+              "measures the gradients of one batch on a device.\n\n"
               "  training_step [--model=dlrm|deepfm] [--device=cpu|cuda:N] [--samples=N] "
               "[--dump=FOLDER]\n\n"
-              "Prints one JSON object. --dump leaves the batch, the parameters and the gradients "
-              "in step.json and step.bin.",
+              "Prints one JSON object. --dump writes the batch, the parameters and the "
+              "gradients to step.json and step.bin.",
               argc, argv);
   const uint32_t samples = absl::GetFlag(FLAGS_samples),
                  categories = absl::GetFlag(FLAGS_categories);
   const uint32_t runs = absl::GetFlag(FLAGS_runs);
   if (samples < 1 || samples > kMaxSamples || categories < 1 || categories > kMaxCategories ||
       runs < 1 || runs > kMaxRuns) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("--samples is from 1 to ", kMaxSamples,
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--samples must be from 1 to ", kMaxSamples,
                                                         ", --categories to ", kMaxCategories,
                                                         ", --runs to ", kMaxRuns)));
   }

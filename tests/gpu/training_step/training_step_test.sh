@@ -1,5 +1,5 @@
 #!/bin/bash
-# The step is timed, repeats to the bit, and what it leaves for other programs is whole.
+# training_step measures the step, repeats it to the bit, and writes a complete dump.
 set -euo pipefail
 readonly PROGRAM="$TEST_SRCDIR/$TEST_WORKSPACE/tests/gpu/training_step/training_step"
 readonly QUICK=(--samples=64 --categories=20 --runs=3)

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kPartitionBits = 12;
 constexpr int kSequenceBits = 28;
-// Keys tried for one partition; that none of them falls into it has a chance of e^-16 and less.
+// Bits of the salt, which is chosen so that the key falls into the partition. The chance that no
+// salt fits is at most e^-16.
 constexpr uint64_t kSaltBits = 16;
 
 }  // namespace
@@ -36,7 +37,8 @@ TableSpec LedgerTable(const std::string& name, uint32_t row_width) {
 
 uint64_t LedgerKey(uint32_t table, uint32_t worker, uint64_t sequence, uint32_t partition,
                    uint32_t partitions) {
-  // The salt in the middle is free; the partition follows from the key, so it need not be in it.
+  // The salt fills the middle bits. The partition follows from the key, so the key need not contain
+  // it.
   const uint64_t base = (uint64_t{worker} << (64 - 16)) | (sequence << (64 - 16 - kSequenceBits));
   for (uint64_t salt = 0; salt < (uint64_t{1} << kSaltBits); ++salt) {
     if (const uint64_t key = base | salt; PartitionOf(table, key, partitions) == partition)
@@ -77,7 +79,7 @@ absl::Status Ledger::ReadFrom(const std::string& path) {
   uint64_t number = 0;
   while (std::getline(file, line)) {
     ++number;
-    if (file.eof()) break;  // without its end: cut
+    if (file.eof()) break;  // a line without an end: truncated
     char kind = 0;
     uint32_t worker = 0;
     uint64_t sequence = 0;
@@ -153,7 +155,7 @@ uint64_t Ledger::acknowledged() const {
 std::map<uint32_t, std::vector<MonotonicTime>> Ledger::AcknowledgementTimes() const {
   MutexLock lock(mu_);
   std::map<uint32_t, std::vector<MonotonicTime>> times = acknowledgement_times_;
-  // Notes of concurrent calls may come in another order than their dates.
+  // Concurrent calls may add their notes in a different order than their timestamps.
   for (auto& [worker, of_worker] : times) std::sort(of_worker.begin(), of_worker.end());
   return times;
 }
@@ -177,7 +179,7 @@ LedgerScope ScopeOf(const Ledger& ledger, uint32_t partitions, uint32_t row_widt
 
 std::string LedgerVerdict::ToString() const {
   return absl::StrCat(exact() ? "exact" : absl::StrCat(violation_count, " violations"), ", ",
-                      applied, " applied, of unknown fate ", unknown_applied, " applied and ",
+                      applied, " applied, of the unknown ", unknown_applied, " applied and ",
                       unknown_not_applied, " not", exact() ? "" : "\n",
                       absl::StrJoin(violations, "\n"));
 }
@@ -196,8 +198,7 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
   };
   for (const auto& [name, fate] : pushes) {
     if (name.worker >= scope.workers || name.sequence >= sequences_of(name.worker)) {
-      violation("push ", name.sequence, " of worker ", name.worker,
-                " is outside of what is looked at");
+      violation("push ", name.sequence, " of worker ", name.worker, " is outside the scope");
     }
   }
   std::vector<float> row(scope.row_width);
@@ -217,13 +218,12 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
         bool torn = false;
         for (const float element : row) torn |= element != value;
         if (torn) {
-          violation(where, "the row is torn, it begins with ", value);
+          violation(where, "the row is torn; its first element is ", value);
           continue;
         }
         const float times = value / scope.unit;
         if (times >= 1.0f) verdict.applied += static_cast<uint64_t>(times);
-        const char* what =
-            acknowledged ? "acknowledged" : (sent ? "of unknown fate" : "never sent");
+        const char* what = acknowledged ? "acknowledged" : (sent ? "unknown" : "never sent");
         if (times == 1.0f && sent) {
           verdict.unknown_applied += !acknowledged;
         } else if (times == 0.0f && !acknowledged) {
@@ -231,7 +231,7 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
         } else {
           verdict.lost += times == 0.0f;
           verdict.doubled += times > 1.0f;
-          violation(where, "the push is ", what, " and the row says that it was applied ", times,
+          violation(where, "the push is ", what, " and the row shows that it was applied ", times,
                     " times");
         }
       }
@@ -240,7 +240,7 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
   return verdict;
 }
 
-LedgerReader LedgerDigest::Noting(LedgerReader reader) {
+LedgerReader LedgerDigest::Recording(LedgerReader reader) {
   return [this, reader = std::move(reader)](uint32_t worker, uint64_t sequence, uint32_t partition,
                                             absl::Span<float> row) -> absl::Status {
     if (absl::Status status = reader(worker, sequence, partition, row); !status.ok()) return status;

@@ -8,10 +8,10 @@
 namespace pawl {
 namespace {
 
-// The client's own deadline comes first.
+// Longer than the client's own deadline.
 constexpr std::chrono::seconds kCallTimeout{60};
 constexpr std::chrono::seconds kGrace{30};
-// Of one pull of the reader, and its pushes at most.
+// The size of one pull of the reader, including the pushes that it covers.
 constexpr uint64_t kReadBytes = 2 << 20;
 constexpr uint64_t kMaxAhead = 256;
 
@@ -24,7 +24,7 @@ std::vector<uint64_t> KeysOf(const Table& table, uint32_t worker, uint64_t seque
   return keys;
 }
 
-// A push under way, with the memory that it lends.
+// A push in flight and the memory that it uses.
 struct UnderWay {
   uint64_t sequence = 0;
   std::unique_ptr<std::vector<uint64_t>> keys;
@@ -34,12 +34,12 @@ struct UnderWay {
 
 absl::Status Get(std::future<absl::Status>& future) {
   if (future.wait_for(kCallTimeout + kGrace) != std::future_status::ready) {
-    return absl::InternalError("a call has outlived its deadline");
+    return absl::InternalError("a call has not ended by its deadline");
   }
   return future.get();
 }
 
-// Pushes by `push` (which may also end the step), never more than in_flight at a time.
+// Calls `push` (which may also end the step) with at most in_flight calls at a time.
 template <typename Push>
 absl::Status Drive(const Table& table, const LedgerDriverOptions& options, Ledger& ledger,
                    Push push) {
@@ -99,7 +99,7 @@ LedgerReader ReadThrough(Session& session, const Table& table, uint32_t partitio
     uint64_t count = 0;
     std::vector<float> rows;
   };
-  // Read ahead; what is beyond the scope costs no more than a few rows that are not there.
+  // Reads ahead. Rows beyond the scope cost little: they are absent.
   const uint64_t sequence_bytes = partitions * table.row_width() * sizeof(float);
   const uint64_t ahead = std::clamp<uint64_t>(kReadBytes / sequence_bytes, 1, kMaxAhead);
   return [&session, table, partitions, ahead, cached = std::make_shared<Cached>()](

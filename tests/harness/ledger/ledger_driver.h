@@ -1,4 +1,4 @@
-// Pushes by the rules of the ledger, through the client library.
+// Pushes for the ledger through the client library.
 #ifndef PAWL_TESTS_HARNESS_LEDGER_LEDGER_DRIVER_H_
 #define PAWL_TESTS_HARNESS_LEDGER_LEDGER_DRIVER_H_
 
@@ -13,27 +13,27 @@
 namespace pawl {
 
 struct LedgerDriverOptions {
-  // The job's partitions.
+  // The job's number of partitions.
   uint32_t partitions = 0;
-  // Which worker of the ledger this is.
+  // The worker's number in the ledger.
   uint32_t worker = 0;
-  // Pushes 0 to this - 1.
+  // Pushes sequences 0 to this - 1.
   uint64_t sequences = 0;
-  // Pushes under way at a time.
+  // The number of concurrent pushes.
   uint32_t in_flight = 8;
 };
 
-// Makes all pushes, noting in `ledger` what was sent and what came of it; returns when the last one
-// has ended. A push that fails is noted and not made again (the client has tried for its whole
-// deadline); the first such failure is returned. `table` is of LedgerTable.
+// Makes all pushes, notes them and their outcomes in `ledger`, and returns when the last one has
+// ended. A failed push is noted and not repeated, because the client has retried until its
+// deadline. Returns the first failure. `table` was created from LedgerTable.
 absl::Status DriveFreeRunning(Session& session, const Table& table,
                               const LedgerDriverOptions& options, Ledger& ledger);
 
-// One push in each step. Steps overlap as far as the session lets them.
+// Makes one push per step. Steps overlap as far as the session allows.
 absl::Status DriveSteps(LogicalWorker& worker, const Table& table,
                         const LedgerDriverOptions& options, Ledger& ledger);
 
-// Reads rows through `session`, those of many sequences of a worker with one call.
+// Reads rows through `session`. One call reads many sequences of a worker.
 LedgerReader ReadThrough(Session& session, const Table& table, uint32_t partitions);
 
 }  // namespace pawl

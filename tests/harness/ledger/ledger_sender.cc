@@ -13,15 +13,15 @@
 namespace pawl {
 namespace {
 
-// Between two looks at `end`.
+// Between two calls of `end`.
 constexpr std::chrono::milliseconds kEndInterval{5};
-// Between two tries to connect.
+// Between two attempts to connect.
 constexpr std::chrono::milliseconds kReconnectInterval{100};
 constexpr uint32_t kBallastRowWidth = 4096;
 
 MonotonicTime Now() { return Clock::Real().Now(); }
 
-// What the pushes of one sender share with their callbacks.
+// State that one sender shares with the callbacks of its pushes.
 class UnderWay {
  public:
   UnderWay(Ledger& ledger, uint32_t worker) : ledger_(ledger), worker_(worker) {}
@@ -51,7 +51,7 @@ class UnderWay {
     End(status);
   }
 
-  // True once at most `calls` are under way.
+  // Returns true once at most `calls` are in flight.
   bool WaitForAtMost(uint64_t calls, MonotonicTime deadline) {
     MutexLock lock(mu_);
     while (calls_ > calls) {
@@ -59,7 +59,7 @@ class UnderWay {
     }
     return true;
   }
-  // The first failure since the last call of this.
+  // Returns the first failure since the previous call.
   absl::Status TakeFailure() {
     MutexLock lock(mu_);
     return std::exchange(failure_, absl::OkStatus());
@@ -93,7 +93,7 @@ class UnderWay {
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
 };
 
-// Lent to a push until it has ended.
+// Lent to a push until it ends.
 struct Memory {
   std::vector<uint64_t> keys;
   std::vector<float> gradients;
@@ -101,7 +101,7 @@ struct Memory {
   std::vector<float> ballast;
 };
 
-// One client and what it pushes through.
+// One client and the session that it pushes through.
 struct Connection {
   std::unique_ptr<Client> client;
   Table table;
@@ -134,8 +134,8 @@ absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
   }
   if (options.rank.has_value()) {
     PAWL_RETURN_IF_ERROR(client.Assignment(call).get().status());
-    // It goes on where a former incarnation of the rank, in this process or another one, has come
-    // to.
+    // Continues at the step that the rank's previous incarnation reached, in this process or
+    // another.
     PAWL_ASSIGN_OR_RETURN(connection.rank, client.TakeOver(*options.rank, call).get());
   }
   return connection;
@@ -211,7 +211,7 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
                             ? MonotonicDuration::zero()
                             : std::chrono::duration_cast<MonotonicDuration>(
                                   std::chrono::duration<double>(1 / options.pushes_per_second));
-  // A step has two calls.
+  // A step makes two calls.
   const uint64_t max_calls = uint64_t{options.in_flight} * (options.rank.has_value() ? 2 : 1);
   LedgerSenderSummary summary;
   uint64_t sequence = options.first_sequence;
@@ -243,15 +243,15 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
         std::this_thread::sleep_for(options.die_after);
         raise(SIGKILL);
       }
-      // What was missed while nothing could be sent is not made up for.
+      // Pushes missed while nothing could be sent are not caught up.
       due = std::max(due + interval, Now() - interval);
     }
-    // Ends by itself: every call has a deadline.
+    // Returns without a check, because every call has a deadline.
     under_way->WaitForAtMost(0, Now() + options.call_timeout);
     Add(connection->client->counters(), summary.client);
     connection->client.reset();
     if (const absl::Status failure = under_way->TakeFailure(); !failure.ok()) {
-      spdlog::warn("worker {}: a push or the end of a step has failed, a new client goes on: {}",
+      spdlog::warn("worker {}: a push or the end of a step has failed, a new client continues: {}",
                    options.worker, failure.ToString());
     }
   }

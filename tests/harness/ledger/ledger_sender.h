@@ -1,5 +1,4 @@
-// A sender that pushes by the rules of the ledger until it is told to stop, through whatever
-// happens.
+// Pushes for the ledger through any fault until it is told to stop.
 #ifndef PAWL_TESTS_HARNESS_LEDGER_LEDGER_SENDER_H_
 #define PAWL_TESTS_HARNESS_LEDGER_LEDGER_SENDER_H_
 
@@ -24,24 +23,25 @@ struct LedgerSenderOptions {
   // The name of the ledger's table.
   std::string table = "ledger";
   uint32_t row_width = 64;
-  // Which worker of the ledger this is.
+  // The worker's number in the ledger.
   uint32_t worker = 0;
-  // Push as this rank of the job, one push a step, and not as a free-running client.
+  // If set, pushes once per step as this rank of the job; otherwise as a free-running client.
   std::optional<uint32_t> rank = std::nullopt;
-  // Of a free-running client: the first sequence. A rank goes on where the servers say.
+  // The first sequence of a free-running client. A rank continues at the step that the servers
+  // report.
   uint64_t first_sequence = 0;
-  // 0: as fast as it goes.
+  // 0: no limit.
   double pushes_per_second = 100;
-  // Pushes under way at a time.
+  // The number of concurrent pushes.
   uint32_t in_flight = 8;
-  // Bytes of zeros for another table ("ballast") in every push, so that messages take long and are
-  // cut in their middle.
+  // Adds this many bytes of zeros for another table ("ballast") to every push, so that messages
+  // take long enough to be interrupted in the middle.
   size_t ballast_bytes = 0;
-  // What a client retries for; longer than any fault lasts.
+  // How long the client retries. Longer than any fault lasts.
   MonotonicDuration call_timeout = std::chrono::seconds(120);
   MonotonicDuration connect_timeout = std::chrono::seconds(30);
-  // Ends the process as by kill -9 `die_after` after the start of the push of this number, from 1
-  // up, of this incarnation.
+  // If not 0, kills the process as kill -9 does, `die_after` after the start of this incarnation's
+  // push with this number (from 1).
   uint64_t die_in_push = 0;
   MonotonicDuration die_after = {};
 };
@@ -50,27 +50,27 @@ struct LedgerSenderSummary {
   uint64_t sent = 0;
   uint64_t acknowledged = 0;
   uint64_t failed = 0;
-  // Clients made after the first one: a push that fails leaves its session broken.
+  // The number of clients after the first. A failed push breaks its session, so a new client
+  // follows.
   uint64_t reconnects = 0;
-  // Of all its clients.
+  // Summed over all clients.
   ClientCounters client;
 };
 
-// Connects, creates the table, and pushes, noting in `ledger` what was sent and what came of it.
-// After UNAVAILABLE or a lost message the client library sends the same push ids again; a push that
-// fails for good is noted as such and followed by a new client, which goes on with the next
-// sequence. Returns when the next sequence is `end()` or more and the pushes under way have ended;
-// or with the error of a client that could not be made within connect_timeout. `end` is called
-// every few milliseconds, from this thread; in SYNC all ranks must be given the same one, for a
-// step closes only with all of them.
+// Connects, creates the table, and pushes; notes the pushes and their outcomes in `ledger`. After
+// UNAVAILABLE or a lost message the client library resends the same push ids. A push that fails for
+// good is noted, and a new client continues with the next sequence. Returns when the next sequence
+// is at least `end()` and no push is in flight, or with an error if a client cannot connect within
+// connect_timeout. Calls `end` every few milliseconds on this thread. In SYNC all ranks must get
+// the same end, because a step closes only with all of them.
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options,
                                                     Ledger& ledger,
                                                     const std::function<uint64_t()>& end);
 
-// One past the last sequence that `ledger` has of this worker.
+// Returns one past the last sequence of this worker in `ledger`.
 uint64_t NextSequence(const Ledger& ledger, uint32_t worker);
 
-// The table of the ballast.
+// The spec of the ballast's table.
 TableSpec BallastTable();
 
 }  // namespace pawl

@@ -1,5 +1,5 @@
-// The checker is tested on a small model of a server with one mistake at a time: a
-// checker that passes everything would make every reliability test worthless.
+// Tests the checker on a small model of a server that makes one mistake at a time. A checker that
+// accepts everything would make every reliability test worthless.
 #include "tests/harness/ledger/ledger.h"
 
 #include <chrono>
@@ -34,13 +34,13 @@ struct Mistakes {
   bool lost_acknowledgement = false;
 };
 
-// A primary with one backup and a checkpoint, and the network before them: a push arrives, may
-// be repeated, the primary may die and be followed by the backup, all may be restored.
+// A primary with one backup and a checkpoint, behind a network. A push arrives and may be repeated;
+// the primary may die and the backup take over; all may be restored.
 class ModelServer {
  public:
   explicit ModelServer(Mistakes mistakes) : mistakes_(mistakes) {}
 
-  // True: acknowledged.
+  // Returns true if the push is acknowledged.
   bool Push(uint32_t worker, uint64_t sequence, bool deliver, bool answer) {
     if (!deliver) return mistakes_.lost_acknowledgement && answer;
     Apply(primary_, worker, sequence);
@@ -94,8 +94,8 @@ class ModelServer {
   std::vector<std::pair<uint32_t, uint64_t>> unreplicated_;
 };
 
-// A storm of lost and repeated messages with a failover in the middle. With
-// `give_up` four in ten pushes are not retried to their acknowledgement.
+// Loses and repeats messages, with a failover in the middle. With `give_up`, 40 % of the pushes are
+// not retried until they are acknowledged.
 LedgerVerdict Storm(Mistakes mistakes, bool give_up = false) {
   ModelServer server(mistakes);
   Ledger ledger;
@@ -107,7 +107,7 @@ LedgerVerdict Storm(Mistakes mistakes, bool give_up = false) {
       const bool stubborn = !give_up || !chance(40);
       bool acknowledged = false;
       for (int attempt = 0; (stubborn || attempt < 1) && !acknowledged; ++attempt) {
-        // One after the other: the order in which arguments are evaluated is the compiler's choice.
+        // Separate statements, because the compiler chooses the evaluation order of arguments.
         const bool deliver = !chance(25);
         const bool answer = !chance(25);
         acknowledged = server.Push(worker, sequence, deliver, answer);
@@ -126,38 +126,38 @@ LedgerVerdict Storm(Mistakes mistakes, bool give_up = false) {
   return *verdict;
 }
 
-TEST(LedgerTest, AServerWithoutMistakesIsExact) {
+TEST(LedgerTest, CorrectServerIsExact) {
   const LedgerVerdict verdict = Storm({});
   EXPECT_TRUE(verdict.exact()) << verdict.ToString();
   EXPECT_EQ(verdict.applied, kWorkers * (kSequences - 1) * kPartitions);
   EXPECT_EQ(verdict.unknown_applied + verdict.unknown_not_applied, 0u);
 }
 
-TEST(LedgerTest, APushOfUnknownFateMayBeAppliedOrNot) {
+TEST(LedgerTest, UnknownPushMayBeAppliedOrNot) {
   const LedgerVerdict verdict = Storm({}, /*give_up=*/true);
   EXPECT_TRUE(verdict.exact()) << verdict.ToString();
   EXPECT_GT(verdict.unknown_applied, 0u);
   EXPECT_GT(verdict.unknown_not_applied, 0u);
 }
 
-TEST(LedgerTest, DeduplicationSwitchedOffIsFound) {
+TEST(LedgerTest, MissingDeduplicationIsFound) {
   const LedgerVerdict verdict = Storm({.no_deduplication = true});
   EXPECT_GT(verdict.doubled, 0u);
   EXPECT_EQ(verdict.doubled, verdict.violation_count);
   EXPECT_GT(verdict.applied, kWorkers * (kSequences - 1) * kPartitions);
 }
 
-TEST(LedgerTest, AcknowledgingBeforeReplicatingIsFound) {
+TEST(LedgerTest, AcknowledgementBeforeReplicationIsFound) {
   const LedgerVerdict verdict = Storm({.acknowledge_before_replicate = true});
   EXPECT_GT(verdict.lost, 0u);
   EXPECT_EQ(verdict.lost, verdict.violation_count);
 }
 
-TEST(LedgerTest, AnAcknowledgementWithoutApplicationIsFound) {
+TEST(LedgerTest, AcknowledgementWithoutApplicationIsFound) {
   EXPECT_FALSE(Storm({.lost_acknowledgement = true}).exact());
 }
 
-TEST(LedgerTest, ATornRowIsFoundAndNamed) {
+TEST(LedgerTest, TornRowIsNamed) {
   const LedgerVerdict verdict = Storm({.torn_row = true});
   ASSERT_EQ(verdict.violation_count, 1u);
   EXPECT_NE(verdict.violations[0].find("worker 1, sequence 7, partition 5"), std::string::npos)
@@ -175,12 +175,12 @@ bool ExactAfterRestoreAndRepeat(Mistakes mistakes) {
   return CheckLedger(ledger, kScope, server.Reader())->exact();
 }
 
-TEST(LedgerTest, APushWindowMissingFromTheCheckpointIsFound) {
+TEST(LedgerTest, CheckpointWithoutPushWindowIsFound) {
   EXPECT_TRUE(ExactAfterRestoreAndRepeat({}));
   EXPECT_FALSE(ExactAfterRestoreAndRepeat({.window_not_in_checkpoint = true}));
 }
 
-TEST(LedgerTest, APushThatWasNeverSentIsFound) {
+TEST(LedgerTest, UnsentPushIsFound) {
   ModelServer server({});
   Ledger ledger;
   server.Push(2, 3, true, true);
@@ -188,14 +188,14 @@ TEST(LedgerTest, APushThatWasNeverSentIsFound) {
   EXPECT_EQ(verdict.violation_count, kPartitions);
 }
 
-TEST(LedgerTest, ANoteOutsideOfTheScopeIsFound) {
+TEST(LedgerTest, NoteOutsideTheScopeIsFound) {
   ModelServer server({});
   Ledger ledger;
   ledger.Sent(kWorkers, 0);
   EXPECT_FALSE(CheckLedger(ledger, kScope, server.Reader())->exact());
 }
 
-TEST(LedgerTest, AValueThatIsNotAFiniteCountIsFound) {
+TEST(LedgerTest, ValueThatIsNoCountIsFound) {
   Ledger ledger;
   ledger.Sent(0, 0);
   for (const float value : {0.5f, -1.0f, NAN, INFINITY}) {
@@ -207,7 +207,7 @@ TEST(LedgerTest, AValueThatIsNotAFiniteCountIsFound) {
   }
 }
 
-TEST(LedgerTest, TheUnitIsTheShareOfOneWorkerInSyncMode) {
+TEST(LedgerTest, UnitIsOneWorkersShareInSyncMode) {
   Ledger ledger;
   ledger.Sent(0, 0);
   ledger.Acknowledged(0, 0);
@@ -220,7 +220,7 @@ TEST(LedgerTest, TheUnitIsTheShareOfOneWorkerInSyncMode) {
   EXPECT_TRUE(CheckLedger(ledger, scope, reader)->exact());
 }
 
-TEST(LedgerTest, KeysAreDistinctAndLieInTheirPartition) {
+TEST(LedgerTest, KeysAreDistinctAndInTheirPartition) {
   std::set<uint64_t> keys;
   constexpr uint32_t kManyPartitions = 256;
   for (uint32_t worker = 0; worker < 3; ++worker) {
@@ -235,7 +235,7 @@ TEST(LedgerTest, KeysAreDistinctAndLieInTheirPartition) {
   EXPECT_EQ(keys.size(), 3u * 20 * kManyPartitions);
 }
 
-TEST(LedgerTest, NotesInAFileSurviveTheirDriverAndACutLastLine) {
+TEST(LedgerTest, NoteFileSurvivesATruncatedLastLine) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/notes";
   {
     Ledger ledger;
@@ -253,8 +253,8 @@ TEST(LedgerTest, NotesInAFileSurviveTheirDriverAndACutLastLine) {
   EXPECT_EQ(again.failures().at(absl::StatusCode::kUnavailable), 1u);
 }
 
-TEST(LedgerTest, ASecondLifeGoesOnInTheFileOfTheFirst) {
-  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/lives";
+TEST(LedgerTest, SecondIncarnationContinuesTheNoteFile) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/two-incarnations";
   SimulatedClock clock;
   {
     Ledger first(clock);
@@ -282,7 +282,7 @@ TEST(LedgerTest, ASecondLifeGoesOnInTheFileOfTheFirst) {
   EXPECT_EQ(times[1] - times[0], std::chrono::milliseconds(300));
 }
 
-TEST(LedgerTest, TheScopeOfALedgerEndsOneAfterEachWorkersLastNote) {
+TEST(LedgerTest, ScopeEndsOneAfterEachWorkersLastNote) {
   Ledger ledger;
   ledger.Sent(1, 3);
   ledger.Sent(4, 0);
@@ -296,13 +296,13 @@ TEST(LedgerTest, TheScopeOfALedgerEndsOneAfterEachWorkersLastNote) {
   EXPECT_EQ(read, (std::map<uint32_t, uint64_t>{{1, 4}, {4, 1}}));
 }
 
-TEST(LedgerTest, TheDigestIsThatOfTheRowsInAscendingOrderOfKeys) {
+TEST(LedgerTest, DigestCoversRowsInKeyOrder) {
   Ledger ledger;
   ledger.Sent(0, 0);
   ledger.Sent(0, 1);
   LedgerDigest digest(1, 2);
   const auto reader =
-      digest.Noting([](uint32_t, uint64_t sequence, uint32_t partition, absl::Span<float> row) {
+      digest.Recording([](uint32_t, uint64_t sequence, uint32_t partition, absl::Span<float> row) {
         for (float& element : row) element = partition == 1 && sequence < 2 ? 1.0f : 0.0f;
         return absl::OkStatus();
       });
@@ -317,7 +317,7 @@ TEST(LedgerTest, TheDigestIsThatOfTheRowsInAscendingOrderOfKeys) {
   EXPECT_EQ(digest.Records(), (std::map<uint32_t, LedgerDigest::Record>{{1, {expected, 2}}}));
 }
 
-TEST(LedgerTest, AFileOfSomethingElseIsRefused) {
+TEST(LedgerTest, UnrelatedFileIsRefused) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/other";
   std::ofstream(path) << "s 0 0 0 5\nhello\ns 0 1 0 6\n";
   Ledger ledger;

@@ -11,7 +11,7 @@ std::map<uint32_t, MonotonicDuration> LongestPauses(const AcknowledgementTimes& 
   for (const auto& [worker, of_worker] : times) {
     if (of_worker.empty() || of_worker.front() >= span.until) continue;
     MonotonicDuration longest = {};
-    // From the last acknowledgement before the span, if there is one.
+    // Starts at the last acknowledgement before the span, if there is one.
     auto begin = std::upper_bound(of_worker.begin(), of_worker.end(), span.from);
     if (begin != of_worker.begin()) --begin;
     for (; begin != of_worker.end() && *begin < span.until; ++begin) {

@@ -1,4 +1,4 @@
-// How long senders had to wait for acknowledgements.
+// How long senders wait for acknowledgements.
 #ifndef PAWL_TESTS_HARNESS_LEDGER_WRITE_PAUSES_H_
 #define PAWL_TESTS_HARNESS_LEDGER_WRITE_PAUSES_H_
 
@@ -11,7 +11,7 @@
 
 namespace pawl {
 
-// By worker: when its pushes were acknowledged, ascending (Ledger::AcknowledgementTimes).
+// By worker: the ascending times of its acknowledgements (Ledger::AcknowledgementTimes).
 using AcknowledgementTimes = std::map<uint32_t, std::vector<MonotonicTime>>;
 
 struct TimeSpan {
@@ -19,10 +19,10 @@ struct TimeSpan {
   MonotonicTime until;
 };
 
-// For every worker that had an acknowledgement before `span` ends: its longest stretch without one
-// that overlaps the span. A stretch begins and ends with an acknowledgement or ends with `end`,
-// when the worker was still sending. Every push touches every partition, so it is also the longest
-// of the partitions'.
+// For every worker with an acknowledgement before the end of `span`: its longest interval between
+// acknowledgements that overlaps the span. The last interval ends at `end`, when the worker was
+// still sending. Every push touches every partition, so this is also the longest pause of any
+// partition.
 std::map<uint32_t, MonotonicDuration> LongestPauses(const AcknowledgementTimes& times,
                                                     const TimeSpan& span, MonotonicTime end);
 
@@ -33,7 +33,7 @@ struct PauseSummary {
   double max_s = 0;
 };
 
-// Percentiles by nearest rank; all 0 without pauses.
+// Nearest-rank percentiles; all 0 if there are no pauses.
 PauseSummary SummarizePauses(std::vector<MonotonicDuration> pauses);
 
 }  // namespace pawl

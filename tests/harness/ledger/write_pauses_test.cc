@@ -23,26 +23,26 @@ MonotonicDuration PauseOf(const std::vector<int>& acknowledged, int from, int un
   return pauses.count(7) == 0 ? milliseconds(-1) : pauses.at(7);
 }
 
-TEST(WritePausesTest, ThePauseThatASpanFallsIntoCounts) {
+TEST(WritePausesTest, PauseAroundTheSpanCounts) {
   EXPECT_EQ(PauseOf({0, 10, 20, 520, 530}, 15, 600, 530), milliseconds(500));
-  // The span begins in the middle of the pause.
+  // The span starts inside the pause.
   EXPECT_EQ(PauseOf({0, 10, 20, 520, 530}, 300, 310, 530), milliseconds(500));
 }
 
-TEST(WritePausesTest, PausesBeforeAndAfterTheSpanDoNotCount) {
+TEST(WritePausesTest, PausesOutsideTheSpanDoNotCount) {
   EXPECT_EQ(PauseOf({0, 500, 510, 520, 1500}, 501, 515, 1500), milliseconds(10));
 }
 
-TEST(WritePausesTest, AWorkerThatNeverGotAnotherAcknowledgementPausesUntilTheEnd) {
+TEST(WritePausesTest, SilentWorkerPausesUntilTheEnd) {
   EXPECT_EQ(PauseOf({0, 10}, 5, 100, 3000), milliseconds(2990));
 }
 
-TEST(WritePausesTest, AWorkerThatBeganLaterHasNoPause) {
+TEST(WritePausesTest, WorkerThatStartsLaterHasNoPause) {
   EXPECT_EQ(PauseOf({200, 210}, 5, 100, 300), milliseconds(-1));
   EXPECT_EQ(PauseOf({}, 5, 100, 300), milliseconds(-1));
 }
 
-TEST(WritePausesTest, PercentilesAreByNearestRank) {
+TEST(WritePausesTest, PercentilesUseTheNearestRank) {
   std::vector<MonotonicDuration> pauses;
   for (int ms = 200; ms >= 1; --ms) pauses.emplace_back(milliseconds(ms));
   const PauseSummary summary = SummarizePauses(pauses);

@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// Coefficients of AS 241 (Wichura 1988, PPND16) as the paper lists them, from the constant term up.
+// Coefficients of AS 241 (Wichura 1988, PPND16) as listed in the paper, from the constant term up.
 using Coefficients = std::array<double, 8>;
 constexpr Coefficients kA = {3.3871328727963666080e0,  1.3314166789178437745e+2,
                              1.9715909503065514427e+3, 1.3731693765509461125e+4,
@@ -63,8 +63,7 @@ double Ppnd16(double p) {
     const double r = 0.180625 - q * q;
     return q * Horner(kA, r) / Horner(kB, r);
   }
-  // The specification names this logarithm, since the C library's last bit is not the same
-  // everywhere.
+  // The specification prescribes this logarithm, because the last bit differs between C libraries.
   const double r = std::sqrt(-DeterministicLog(q < 0.0 ? p : 1.0 - p));
   const double z = r <= 5.0 ? Horner(kC, r - 1.6) / Horner(kD, r - 1.6)
                             : Horner(kE, r - 5.0) / Horner(kF, r - 5.0);

@@ -1,5 +1,5 @@
-// Initial values for the reference trainer, from the specification in
-// server/shard/initializer.h, without its code.
+// Initial values for the reference trainer, implemented from the specification in
+// server/shard/initializer.h without its code.
 #ifndef PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_INITIALIZER_H_
 #define PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_INITIALIZER_H_
 
@@ -10,8 +10,7 @@
 
 namespace pawl {
 
-// The first `width` elements of row or block `key` before any update.
-// REQUIRES: the spec is possible.
+// The first `width` elements of row or block `key` before any update. REQUIRES: the spec is valid.
 std::vector<float> ReferenceInitialValues(const TableSpec& table, uint64_t job_seed, uint64_t key,
                                           size_t width);
 

@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-// By squaring, the order of multiplications that the servers promise.
+// Exponentiation by squaring, the order of multiplications that the servers specify.
 double Power(double base, uint64_t n) {
   double result = 1.0;
   while (n > 0) {
@@ -26,7 +26,7 @@ float BaseRate(const Optimizer& spec) {
 
 absl::StatusOr<ReferenceOptimizer> ReferenceOptimizer::Create(const Optimizer& spec) {
   if (!spec.has_sgd() && !spec.has_adagrad() && !spec.has_adam()) {
-    return absl::UnimplementedError("the reference knows sgd, adagrad and adam alone");
+    return absl::UnimplementedError("the reference implements only sgd, adagrad and adam");
   }
   if (spec.clip_norm() != 0.0f) return absl::UnimplementedError("the reference has no clip_norm");
   if (spec.schedule().has_cosine())
@@ -62,7 +62,7 @@ void ReferenceOptimizer::Apply(uint64_t step, float scale, const std::vector<flo
                                ReferenceRow& row) const {
   const float rate = Rate(step);
   ++row.updates;
-  // Adam's corrections, in doubles.
+  // Adam's bias corrections, in double precision.
   const Optimizer::Adam& adam = spec_.adam();
   const float beta1 = adam.has_beta1() ? adam.beta1() : 0.9f;
   const float beta2 = adam.has_beta2() ? adam.beta2() : 0.999f;

@@ -1,5 +1,5 @@
-// Optimizers for the reference trainer: one element at a time, as the formulas in
-// proto/types.proto and the headers of server/optimizer say, without their code.
+// Optimizers for the reference trainer. They update one element at a time by the formulas in
+// proto/types.proto and the headers of server/optimizer, without their code.
 #ifndef PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_OPTIMIZER_H_
 #define PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_OPTIMIZER_H_
 
@@ -14,7 +14,7 @@ namespace pawl {
 // The state of one row or block.
 struct ReferenceRow {
   std::vector<float> weights;
-  // As long as the weights; what they mean is the optimizer's.
+  // Optimizer slots, as long as the weights.
   std::vector<float> first;
   std::vector<float> second;
   uint64_t updates = 0;
@@ -23,12 +23,12 @@ struct ReferenceRow {
 // SGD, Adagrad and Adam with l1, l2, clip_value, warm-up and the step schedule.
 class ReferenceOptimizer {
  public:
-  // UNIMPLEMENTED for what it does not know.
+  // UNIMPLEMENTED for other optimizers and settings.
   static absl::StatusOr<ReferenceOptimizer> Create(const Optimizer& spec);
 
-  // Sets the slots of a row whose weights are there.
+  // Initializes the slots of a row. Its weights are already set.
   void Begin(ReferenceRow& row) const;
-  // One update by scale * gradient at `step`.
+  // Applies one update with scale * gradient at `step`.
   void Apply(uint64_t step, float scale, const std::vector<float>& gradient,
              ReferenceRow& row) const;
 

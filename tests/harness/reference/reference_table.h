@@ -12,23 +12,24 @@
 
 namespace pawl {
 
-// One table, its sum of the present step, and its digest. Written from the documents
-// (proto/types.proto, server/shard/initializer.h, scheduler/job/digest.h), not from server/.
+// One table, its sum of the current step, and its digest. Implemented from the documents
+// (proto/types.proto, server/shard/initializer.h, scheduler/job/digest.h), without code from
+// server/.
 class ReferenceTable {
  public:
-  // `spec` has its id.
+  // `spec` includes the table's id.
   static absl::StatusOr<ReferenceTable> Create(const TableSpec& spec, uint64_t job_seed);
 
   const TableSpec& spec() const { return spec_; }
-  // Floats in a row, or in the whole tensor.
+  // The number of floats in a row, or in the whole tensor.
   size_t width() const { return width_; }
   const std::map<uint64_t, ReferenceRow>& rows() const { return rows_; }
 
   // Appends the weights of row `key`. A dense tensor is read whole, as row 0.
   void Read(uint64_t key, std::vector<float>& out) const;
-  // Adds a rank's gradient to the step's sum: the first one is taken as it is. Ranks come in order.
+  // Adds a rank's gradient to the step's sum; the first gradient is copied. Ranks come in order.
   void Add(uint64_t key, const float* gradient);
-  // Applies the sum, divided by `ranks`, and empties it.
+  // Applies the sum divided by `ranks` and clears it.
   void CloseStep(uint64_t step, uint32_t ranks);
 
   // The records of scheduler/job/digest.h: (crc32c, rows) by partition.
@@ -41,19 +42,19 @@ class ReferenceTable {
  private:
   ReferenceTable(const TableSpec& spec, uint64_t job_seed, ReferenceOptimizer optimizer);
 
-  // Elements of the row or block on the servers.
+  // The number of elements of the row or block on the servers.
   size_t BlockWidth(uint64_t key) const;
 
   TableSpec spec_;
   uint64_t job_seed_;
   ReferenceOptimizer optimizer_;
   size_t width_ = 0;
-  // Sparse rows, or blocks of a tensor, as the servers have them.
+  // Sparse rows, or the blocks of a tensor, as on the servers.
   std::map<uint64_t, ReferenceRow> rows_;
   std::map<uint64_t, std::vector<float>> sums_;
 };
 
-// scheduler/job/digest.h, over all tables.
+// The digest of scheduler/job/digest.h over all tables.
 uint32_t ReferenceDigest(const std::vector<ReferenceTable>& tables, uint32_t partitions);
 
 }  // namespace pawl

@@ -1,5 +1,5 @@
-// The reference is worth something only if it agrees with the servers' state
-// machine wherever both are right: they are two implementations of one document.
+// Compares the reference with the servers' state machine. Both implement one specification, so the
+// reference is useful only if they agree.
 #include "tests/harness/reference/reference_table.h"
 
 #include <memory>
@@ -27,11 +27,11 @@ TableSpec Spec(const std::string& text) {
   TableSpec spec;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec)) << text;
   spec.set_id(2);
-  spec.set_element_type(FLOAT32);  // as the scheduler gives it to the servers
+  spec.set_element_type(FLOAT32);  // as the scheduler sets it for the servers
   return spec;
 }
 
-// The servers' partitions, all in one process.
+// The servers' partitions in one process.
 class Servers {
  public:
   explicit Servers(const TableSpec& spec) {
@@ -49,7 +49,7 @@ class Servers {
 
   void Push(uint32_t rank, uint64_t step, uint64_t key, const float* gradient, size_t width) {
     Partition& partition = *partitions_[PartitionOf(schema_->id(), key, kPartitions)];
-    // What arrives early is kept, so it must own its memory.
+    // Early pushes are kept, so they own their memory.
     auto memory = std::make_shared<std::pair<uint64_t, std::vector<float>>>(
         key, std::vector<float>(gradient, gradient + width));
     Gradient pushed;
@@ -111,7 +111,7 @@ void ExpectSameBits(const TableSpec& spec, const std::vector<uint64_t>& keys) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   for (uint64_t step = 0; step < 6; ++step) {
-    // Backwards on the servers: it is for them to find the order.
+    // In reverse order on the servers, which must restore the order.
     std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> gradients;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (const uint64_t key : keys) {
@@ -145,7 +145,7 @@ void ExpectSameBits(const TableSpec& spec, const std::vector<uint64_t>& keys) {
   }
 }
 
-TEST(ReferenceTableTest, SparseRowsHaveTheServersBits) {
+TEST(ReferenceTableTest, SparseRowsEqualTheServers) {
   std::vector<uint64_t> keys = {0, UINT64_MAX, uint64_t{1} << 63};
   for (uint64_t i = 1; i < 40; ++i) keys.push_back(Mix64(i));
   int tables = 0;
@@ -158,9 +158,9 @@ TEST(ReferenceTableTest, SparseRowsHaveTheServersBits) {
   }
 }
 
-TEST(ReferenceTableTest, BlocksOfATensorHaveTheServersBits) {
+TEST(ReferenceTableTest, TensorBlocksEqualTheServers) {
   for (const char* optimizer : kOptimizers) {
-    // Two whole blocks and a short one.
+    // Two full blocks and a short one.
     ExpectSameBits(
         Spec(absl::StrCat("name: 'tensor' kind: DENSE shape: [131, 1003] initializer { xavier {} }",
                           optimizer)),
@@ -168,7 +168,7 @@ TEST(ReferenceTableTest, BlocksOfATensorHaveTheServersBits) {
   }
 }
 
-TEST(ReferenceTableTest, ReadingCreatesNothing) {
+TEST(ReferenceTableTest, ReadingCreatesNoRow) {
   auto table = ReferenceTable::Create(Spec("name: 't' kind: SPARSE row_width: 3 optimizer { sgd {} "
                                            "} initializer { constant { value: 2 } }"),
                                       kSeed);
@@ -178,8 +178,8 @@ TEST(ReferenceTableTest, ReadingCreatesNothing) {
   EXPECT_TRUE(table->Digests(kPartitions).empty());
 }
 
-TEST(ReferenceTableTest, TheDigestIsThatOfItsDocument) {
-  // One row of one element: its records written out by hand.
+TEST(ReferenceTableTest, DigestMatchesItsSpecification) {
+  // One row of one element, with its records written by hand.
   TableSpec spec =
       Spec("name: 'w' kind: SPARSE row_width: 1 optimizer { sgd { learning_rate: 1 } }");
   std::vector<ReferenceTable> tables;
@@ -195,7 +195,7 @@ TEST(ReferenceTableTest, TheDigestIsThatOfItsDocument) {
   EXPECT_EQ(ReferenceDigest(tables, 1), Crc32c(0, record, sizeof(record)));
 }
 
-TEST(ReferenceTableTest, WhatItDoesNotKnowIsRefused) {
+TEST(ReferenceTableTest, UnsupportedSpecIsRefused) {
   EXPECT_EQ(ReferenceTable::Create(
                 Spec("name: 't' kind: SPARSE row_width: 3 optimizer { ftrl {} }"), kSeed)
                 .status()

@@ -10,6 +10,7 @@
 #include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/job_file.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
@@ -20,14 +21,14 @@ namespace pawl {
 
 namespace {
 
-// Gradients that travel in one segment: those of one table's rows, or of a tensor's blocks, in one
+// Rounds gradients that travel in one segment: rows of a table, or blocks of a tensor, in one
 // partition.
 void RoundSegment(ElementType type, const std::vector<absl::Span<float>>& segment) {
   float largest = 0;
   for (const absl::Span<float> gradients : segment) {
     for (const float gradient : gradients) largest = std::max(largest, std::abs(gradient));
   }
-  // The largest one of FLOAT16 is brought to 2^14 or more, below 2^15 (PushSegment.exponent).
+  // Scales the largest FLOAT16 value to [2^14, 2^15) (PushSegment.exponent).
   const int exponent =
       type == FLOAT16 && largest > 0 ? std::clamp(std::ilogb(largest) - 14, -125, 112) : 0;
   for (const absl::Span<float> gradients : segment) {
@@ -40,7 +41,7 @@ void RoundSegment(ElementType type, const std::vector<absl::Span<float>>& segmen
   }
 }
 
-// A rank's gradients of a table as the servers get them. `keys`: of a sparse table's rows.
+// Rounds a rank's gradients of a table as on the wire. `keys` are the rows of a sparse table.
 void RoundAsTheyTravel(const Job& job, const ReferenceTable& table,
                        const std::vector<uint64_t>& keys, std::vector<float>& gradients) {
   const ElementType type = job.precision().gradients();
@@ -90,8 +91,8 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   std::vector<uint64_t> samples;
   for (uint64_t step = 0; step < result.steps; ++step) {
     const SamplePosition position = sampler.PositionOf(step);
-    // The servers divide the sum over the ranks by their number; what is wanted is the mean over
-    // the samples.
+    // The servers divide the sum over the ranks by the number of ranks; training needs the mean
+    // over the samples.
     const float gradient_scale =
         static_cast<float>(static_cast<double>(job.logical_workers()) /
                            static_cast<double>(sampler.GlobalSize(position.step)));
@@ -139,6 +140,12 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   }
   result.digest = ReferenceDigest(result.tables, job.partitions());
   return result;
+}
+
+absl::StatusOr<ReferenceResult> TrainReference(const std::string& job_text) {
+  PAWL_ASSIGN_OR_RETURN(Job job, ParseJob(job_text, "the job"));
+  FillDefaults(job, /*workers=*/1);
+  return TrainReference(job);
 }
 
 }  // namespace pawl

@@ -1,8 +1,9 @@
-// A SYNC job in one process: what a cluster must compute, to the bit.
+// Runs a SYNC job in one process and gives the exact bits that a cluster must compute.
 #ifndef PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_TRAINER_H_
 #define PAWL_TESTS_HARNESS_REFERENCE_REFERENCE_TRAINER_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,12 +22,14 @@ struct ReferenceResult {
   std::vector<ReferenceTable> tables;
 };
 
-// Trains `job` to its end. Samples and gradients come from worker/data and
-// worker/model; tables, sums, updates, initial values and the digest are the
-// harness's own. Evaluations change nothing and are left out.
-// UNIMPLEMENTED for early stopping, backup workers, and what ReferenceOptimizer does not know.
-// REQUIRES: the job is valid, its paths absolute, its defaults filled in.
+// Trains `job` to its end. Samples and gradients come from worker/data and worker/model; tables,
+// sums, updates, initial values and the digest are reimplemented in the harness. Evaluations are
+// skipped because they change no parameters. UNIMPLEMENTED for early stopping, backup workers, and
+// settings that ReferenceOptimizer does not implement. REQUIRES: the job is valid, with absolute
+// paths and defaults filled in.
 absl::StatusOr<ReferenceResult> TrainReference(const Job& job);
+// The same for the text of a job file.
+absl::StatusOr<ReferenceResult> TrainReference(const std::string& job_text);
 
 }  // namespace pawl
 

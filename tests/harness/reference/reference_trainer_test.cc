@@ -34,7 +34,7 @@ TEST(ReferenceTrainerTest, TrainingLowersTheLoss) {
   EXPECT_NE(result->digest, 0u);
 }
 
-TEST(ReferenceTrainerTest, TheSameJobHasTheSameDigestAndAnotherSeedAnother) {
+TEST(ReferenceTrainerTest, DigestDependsOnTheSeedOnly) {
   const char* kModel =
       "model { deepfm { dim: 4 hidden: [8, 4] } } optimizer { adagrad { learning_rate: 0.05 } }";
   Job job = SmallJob(kModel);

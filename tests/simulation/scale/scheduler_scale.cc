@@ -26,17 +26,17 @@ namespace pawl {
 namespace {
 
 constexpr std::chrono::milliseconds kHeartbeatInterval{200};
-// Nothing is known of a server's death before it: only how long the scheduler then takes is
-// measured.
+// The scheduler learns of a server's death only after this time. The measurement starts then.
 constexpr std::chrono::seconds kLease{3};
-// Workers beat less often than they would, to save time: their heartbeats are timed one by one.
+// Workers send fewer heartbeats than in reality, to save time. Their heartbeats are timed
+// individually.
 constexpr std::chrono::seconds kWorkerInterval{1};
-// Simulated time that everything may take.
+// Limit on the simulated time of each phase.
 constexpr std::chrono::minutes kPatience{60};
-// Heartbeats that are timed.
+// The number of timed heartbeats.
 constexpr int kTimedHeartbeats = 20000;
 
-// Does all that is asked at once.
+// Does everything that is asked at once.
 class ObedientServers final : public ServerCaller {
  public:
   void CreateTable(const std::string&, const CreateTableOnServerRequest&, MonotonicDuration,
@@ -60,7 +60,7 @@ class ObedientServers final : public ServerCaller {
   }
 };
 
-// Processor time of this thread, whatever else the machine does.
+// Measures the processor time of this thread, independent of other load.
 class Stopwatch {
  public:
   double Milliseconds() const { return Now() - began_; }
@@ -82,7 +82,7 @@ class Measurement {
   absl::StatusOr<nlohmann::ordered_json> Run() {
     PAWL_RETURN_IF_ERROR(Begin());
     RegisterAll();
-    TellFirstRouting();
+    PublishFirstRouting();
     TimeHeartbeats();
     PAWL_RETURN_IF_ERROR(Lose("one_server", {options_.servers / 2}));
     std::vector<uint32_t> rack;
@@ -97,7 +97,7 @@ class Measurement {
     Role role = SERVER_ROLE;
     RegisterResponse registration;
     bool alive = true;
-    // By which it acts; 0: none yet.
+    // The epoch that the node has adopted; 0: none.
     uint64_t epoch = 0;
     HeartbeatRequest heartbeat;
   };
@@ -105,7 +105,7 @@ class Measurement {
     size_t node = 0;
     RoutingTable routing;
   };
-  // Partition, learner, since when.
+  // Partition, learner, since epoch.
   using Copy = std::tuple<uint32_t, std::string, uint64_t>;
 
   absl::Status Begin() {
@@ -127,7 +127,7 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  // What the scheduler's process would save meanwhile.
+  // Saves what the scheduler's process would save meanwhile.
   void Save() {
     while (std::exchange(state_has_changed_, false)) {
       std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
@@ -154,7 +154,7 @@ class Measurement {
         error_.Update(response.status());
         if (response.ok()) nodes_[i].registration = *std::move(response);
       });
-      // Many come in the time that it takes to save.
+      // Many heartbeats arrive in the time of one save.
       if (i % 100 == 99) Save();
     }
     Save();
@@ -174,7 +174,7 @@ class Measurement {
       counters.set_keys_pushed(100000000);
       counters.set_parameter_bytes(options_.parameter_bytes / options_.servers);
     }
-    // The last server that speaks makes them all.
+    // The heartbeat of the last server triggers the placement.
     for (size_t i = 0; i + 1 < options_.servers; ++i) error_.Update(Beat(nodes_[i]));
     Save();
     const Stopwatch placement;
@@ -185,7 +185,7 @@ class Measurement {
     figures_["first_routing_and_save_ms"] = save.Milliseconds();
   }
 
-  void TellFirstRouting() {
+  void PublishFirstRouting() {
     const Stopwatch all;
     for (size_t i = 0; i < nodes_.size(); ++i) Ask(i);
     figures_["first_routing_to_all_ms"] = all.Milliseconds();
@@ -202,7 +202,7 @@ class Measurement {
     request.set_accepts_changes(node.epoch > 0);
     coordinator_->GetRouting(request, [this, i](absl::StatusOr<RoutingTable> routing) {
       if (!routing.ok()) return;
-      // One has all of it; of the others it is enough to know how much they get.
+      // The observer keeps the whole table; for other nodes only the sizes matter.
       if (i == kObserver) {
         told_.push_back({i, *std::move(routing)});
         return;
@@ -214,7 +214,7 @@ class Measurement {
     });
   }
 
-  // What was told arrives, and the next question is put.
+  // Delivers the answers and issues the next requests.
   void Deliver() {
     while (!told_.empty()) {
       std::vector<Told> told = std::exchange(told_, {});
@@ -279,7 +279,7 @@ class Measurement {
     return &nodes_[by_name_.at(name)];
   }
 
-  // Whoever copies goes on; what is complete the primary says with its next heartbeat.
+  // Continues the copies. The primary reports complete ones with its next heartbeat.
   void CopyFor(MonotonicDuration duration) {
     std::map<uint32_t, int> sends;
     std::map<std::string, int> receives;
@@ -330,12 +330,12 @@ class Measurement {
   }
 
   void TimeHeartbeats() {
-    // All have adopted the routing, and all that followed from it is done.
+    // Every node has adopted the routing, and the resulting work is complete.
     for (int i = 0; i < 40; ++i) PassOneTick();
     for (const Role role : {SERVER_ROLE, WORKER_ROLE}) {
       const size_t first = role == SERVER_ROLE ? 0 : options_.servers;
       const size_t count = role == SERVER_ROLE ? options_.servers : options_.workers;
-      // As much as it says of its partitions.
+      // As large as a server's report of its partitions.
       if (role == SERVER_ROLE) {
         for (size_t i = 0; i < count; ++i) {
           for (uint32_t p = static_cast<uint32_t>(i); p < options_.partitions;
@@ -362,7 +362,7 @@ class Measurement {
     figures_["status_ms"] = status.Milliseconds();
   }
 
-  bool IsWhole() const {
+  bool IsComplete() const {
     for (int p = 0; p < table_.primary_size(); ++p) {
       if (table_.primary(p) == UINT32_MAX) return false;
       if (static_cast<uint32_t>(table_.replicas(p).backups_size()) + 1 < options_.replicas)
@@ -371,7 +371,7 @@ class Measurement {
     return true;
   }
 
-  // These servers die at the same time.
+  // Kills these servers at the same time.
   absl::Status Lose(const std::string& what, const std::vector<uint32_t>& servers) {
     for (const uint32_t server : servers) nodes_[server].alive = false;
     const uint64_t told_before = table_.epoch();
@@ -384,7 +384,7 @@ class Measurement {
          table_.epoch() == told_before;) {
       PassOneTick();
       PAWL_RETURN_IF_ERROR(error_);
-      if (ticks_ > limit) return absl::InternalError("nobody notices who has died");
+      if (ticks_ > limit) return absl::InternalError("the deaths are not detected");
     }
     nlohmann::ordered_json figures;
     figures["failover_tick_ms"] = longest_tick_ms_;
@@ -394,11 +394,11 @@ class Measurement {
     while (true) {
       PassOneTick();
       PAWL_RETURN_IF_ERROR(error_);
-      if (!whole.has_value() && IsWhole()) whole = ticks_;
+      if (!whole.has_value() && IsComplete()) whole = ticks_;
       if (whole.has_value() && coordinator_->GetStatus(GetStatusRequest())->moves().at_rest())
         break;
       if (static_cast<int64_t>(ticks_ - began) > kPatience / kTickInterval) {
-        return absl::InternalError("it does not come to rest");
+        return absl::InternalError("the cluster does not settle");
       }
     }
     const double tick_s = Seconds(kTickInterval);
@@ -413,20 +413,20 @@ class Measurement {
     figures["bytes_as_whole_tables"] = bytes_whole_;
     figures["scheduler_cpu_s"] = scheduler_ms_ / 1000;
     figures_[what] = std::move(figures);
-    // What was put together from changes is what the scheduler says.
+    // The table built from changes must equal the scheduler's.
     std::optional<RoutingTable> now;
     coordinator_->GetRouting(GetRoutingRequest(), [&](absl::StatusOr<RoutingTable> routing) {
       if (routing.ok()) now = *std::move(routing);
     });
     if (!now.has_value() || now->SerializeAsString() != table_.SerializeAsString()) {
       return absl::InternalError(
-          absl::StrCat("after ", what, " the routing that was told as changes is another one"));
+          absl::StrCat("after ", what, " the routing built from changes differs"));
     }
     return absl::OkStatus();
   }
 
   void TimeSave() {
-    // Anything that changes.
+    // Any field that changes.
     nodes_[0].heartbeat.set_draining(true);
     Beat(nodes_[0]).IgnoreError();
     state_has_changed_ = false;
@@ -440,7 +440,7 @@ class Measurement {
     coordinator_->StateIsSaved(unsaved->change);
   }
 
-  // The node whose routing is looked at; never killed.
+  // The node whose routing is compared; never killed.
   static constexpr size_t kObserver = 0;
 
   const SchedulerScaleOptions options_;
@@ -452,15 +452,15 @@ class Measurement {
   bool state_has_changed_ = false;
   absl::Status error_;
   std::vector<Told> told_;
-  // As the observer has it.
+  // The observer's table.
   RoutingTable table_;
-  // Bytes that are left.
+  // Bytes left to copy.
   std::map<Copy, double> copies_;
   uint64_t ticks_ = 0;
 
   nlohmann::ordered_json figures_;
   double cores_ = 0;
-  // By epoch and since when.
+  // By epoch and base epoch.
   std::map<std::pair<uint64_t, uint64_t>, size_t> bytes_of_;
   size_t whole_bytes_ = 0;
   uint64_t bytes_told_ = 0;

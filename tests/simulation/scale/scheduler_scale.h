@@ -1,6 +1,6 @@
-// How the scheduler does with a cluster of a certain size: the real Coordinator, and as many nodes
-// as that is, which do nothing but send heartbeats, follow the routing and copy replicas as fast as
-// they may. Simulated time for them, processor time for the scheduler.
+// Measures the scheduler with a large cluster: the real Coordinator, with nodes that only send
+// heartbeats, adopt the routing and copy replicas at the permitted rate. The nodes run in simulated
+// time; the scheduler's processor time is measured.
 #ifndef PAWL_TESTS_SIMULATION_SCALE_SCHEDULER_SCALE_H_
 #define PAWL_TESTS_SIMULATION_SCALE_SCHEDULER_SCALE_H_
 
@@ -18,16 +18,16 @@ struct SchedulerScaleOptions {
   uint32_t replicas = 2;
   // Server i is in zone i mod zones.
   uint32_t zones = 20;
-  // Of all partitions together, each once.
+  // The size of all partitions, counting one replica each.
   uint64_t parameter_bytes = uint64_t{1} << 40;
-  // What a server sends, and what it receives, at most while it copies.
+  // The rate at which a server sends, and at which it receives, while it copies.
   uint64_t repair_bytes_per_s = uint64_t{100} << 20;
 };
 
-// Registers all, places the partitions, lets one server die and then a whole zone, and waits each
-// time until every partition has all of its replicas again. The figures, by name; times are of the
-// scheduler's work alone, without gRPC, and on one core. INTERNAL if the scheduler does not get
-// there, or a routing that was told as changes differs from the whole one.
+// Registers all nodes, places the partitions, then lets one server die and then a whole zone. Waits
+// after each until every partition has all replicas again. Returns the figures by name: times of
+// the scheduler's work on one core, without gRPC. INTERNAL if the scheduler does not finish, or if
+// a routing built from changes differs from the complete one.
 absl::StatusOr<nlohmann::ordered_json> MeasureScheduler(const SchedulerScaleOptions& options);
 
 }  // namespace pawl

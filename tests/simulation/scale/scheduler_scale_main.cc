@@ -1,5 +1,5 @@
-// Measures the scheduler with a large cluster; see scheduler_scale.h. Prints one JSON object for
-// each size.
+// Measures the scheduler with a large cluster; see scheduler_scale.h. Prints one JSON object per
+// size.
 //
 //   bazel run //tests/simulation/scale:scheduler_scale -- --servers=1000 --workers=10000
 //   --partitions=4096,16384 --replicas=2,3
@@ -20,11 +20,13 @@ ABSL_FLAG(std::vector<std::string>, partitions, std::vector<std::string>({"4096"
 ABSL_FLAG(std::vector<std::string>, replicas, std::vector<std::string>({"2", "3"}),
           "replicas of each partition");
 ABSL_FLAG(uint32_t, zones, 20, "zones");
-ABSL_FLAG(uint64_t, parameter_bytes, uint64_t{1} << 40, "bytes of all partitions, each once");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{100} << 20, "what a server copies a second");
+ABSL_FLAG(uint64_t, parameter_bytes, uint64_t{1} << 40,
+          "bytes of all partitions, one replica each");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{100} << 20, "rate at which a server copies");
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("measures the scheduler with a large cluster (scheduler/placement/scale.md)");
+  absl::SetProgramUsageMessage(
+      "measures the scheduler with a large cluster (scheduler/placement/scale.md)");
   absl::ParseCommandLine(argc, argv);
   spdlog::set_level(spdlog::level::err);
   for (const std::string& replicas : absl::GetFlag(FLAGS_replicas)) {

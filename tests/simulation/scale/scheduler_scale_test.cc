@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-TEST(SchedulerScaleTest, ADyingServerAndADyingZoneAreToldAsChangesAndEndWithAllReplicas) {
+TEST(SchedulerScaleTest, LosingAServerOrZoneIsRepaired) {
   SchedulerScaleOptions options;
   options.servers = 60;
   options.workers = 100;
