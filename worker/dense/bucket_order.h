@@ -9,24 +9,24 @@
 
 namespace pawl {
 
-// Which bucket of a step is next. Every member asks with the same numbers and gets the same
-// answers, so that nobody has to say to the others what comes.
+// Chooses the next bucket of a step. Every member asks with the same numbers and gets the same
+// answers, so members need not announce what comes next.
 //
-// A bucket that one member is ahead with and another has not computed yet would hold up the link
-// while there is something else to send. So a bucket counts only when it is ready with all members,
-// as far as they know of each other. Gradients become ready from the last bucket on (DenseLayout),
-// and one number says how far a member is: the first bucket from which on all are ready with it.
+// If a bucket travelled that one member has computed and another has not, it would block the link
+// for others that are ready. So a bucket counts as ready only when it is known to be ready with all
+// members. Gradients become ready from the last bucket on (DenseLayout), so one number describes a
+// member's progress: the first bucket from which on all are ready.
 //
-// For one thread.
+// Used by one thread.
 class BucketOrder {
  public:
-  // A step begins. `left`: by bucket, whether it is still to travel in it.
+  // Starts a step. `left`: for each bucket, whether it still has to travel.
   void Begin(std::vector<bool> left) { left_ = std::move(left); }
-  // Of the buckets that are left and not before `ready_from`, the first in the order of need; if
-  // there is none, the last one that is left, which is the first to become ready. Nothing if none
-  // is left.
+  // Returns the first bucket in the order of need that is left and not before `ready_from`. If
+  // there is none, returns the last bucket that is left, which is the first to become ready.
+  // Returns nothing if none is left.
   std::optional<size_t> Next(size_t ready_from) const;
-  // It has been started. REQUIRES: it was left.
+  // The bucket has been started. REQUIRES: it was left.
   void Start(size_t bucket) { left_[bucket] = false; }
 
   bool IsLeft(size_t bucket) const { return left_[bucket]; }

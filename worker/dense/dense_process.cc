@@ -8,11 +8,11 @@
 namespace pawl {
 namespace {
 
-// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers
-// once for all threads.
+// Created before any thread: ThreadSanitizer does not see that the system's spdlog creates its
+// loggers once for all threads.
 [[maybe_unused]] spdlog::logger* const kLogger = spdlog::default_logger_raw();
 
-// Multiples of 1/8 near 0, so that sums of them are exact in any order.
+// Multiples of 1/8 near 0, whose sums are exact in any order.
 float Gradient(uint32_t rank, uint64_t step, size_t element, float weight) {
   const uint64_t mixed = (rank + 1) * 7919 + (step + 1) * 104729 + element * 31;
   return static_cast<float>(static_cast<int>(mixed % 17) - 8) / 8 + (weight > 0 ? 0.125f : -0.125f);
@@ -21,7 +21,7 @@ float InitialWeight(size_t element) {
   return static_cast<float>(static_cast<int>(element % 5) - 2);
 }
 
-// Nothing here is to go to the servers.
+// A session that expects no call.
 class NeverSession final : public Session {
   void Push(absl::Span<const PushItem>, const CallOptions&, Callback) override { std::abort(); }
   void Pull(absl::Span<const PullItem>, const CallOptions&, Callback) override { std::abort(); }
@@ -141,7 +141,7 @@ std::vector<float> DenseProcess::Weights(uint64_t steps) {
 
 void DenseProcess::Run(uint32_t rank) {
   absl::Status status = RunSteps(rank);
-  // As long as a rank may have to be taken over nobody leaves.
+  // A worker that takes over a rank needs the others, so none leaves.
   if (status.ok() && end_lag > 0)
     status = replica_->AwaitSteps(last_step_, kLimit, interrupts_[rank]);
   EXPECT_TRUE(status.ok() || !interrupts_[rank].reason().ok()) << status;
@@ -153,9 +153,9 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
   NeverSession session;
   const uint64_t first_step = servers_.clocks[rank];
   given_[rank] = first_step;
-  // Who reads nothing need not wait for it.
+  // A rank that reads nothing need not wait.
   if (first_step < last_step_) {
-    if (absl::Status status = replica_->AwaitTakenIn(rank, kLimit, interrupts_[rank]); !status.ok())
+    if (absl::Status status = replica_->AwaitSynchronized(rank, kLimit, interrupts_[rank]); !status.ok())
       return status;
   }
   for (uint64_t step = first_step; step < last_step_; ++step) {
@@ -179,7 +179,7 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
       for (size_t i = 0; i < values.size(); ++i) {
         gradient[i] = Gradient(rank, step, replica_->layout().table_begin(t) + i, values[i]);
       }
-      replica_->Give(rank, step, t);
+      replica_->MarkReady(rank, step, t);
     }
     given_[rank] = step + 1;
     if (step + 1 > first_step + end_lag) servers_.clocks[rank] = step + 1 - end_lag;

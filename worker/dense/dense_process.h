@@ -23,11 +23,11 @@
 
 namespace pawl {
 
-// The logical workers of the job.
+// Logical workers of the job.
 inline constexpr uint32_t kRanks = 4;
-// For everything that comes if it comes at all.
+// Limit of waits that succeed soon if at all.
 inline constexpr std::chrono::minutes kLimit{1};
-// Three tables; with buckets of 1 KiB the first two share one.
+// Three tables. With buckets of 1 KiB the first two share one.
 inline const std::vector<uint64_t> kElements = {20, 30, 300};
 
 // Update rules with and without slots.
@@ -40,55 +40,55 @@ struct DenseSetting {
   const char* name = "";
   Optimizer optimizer = Momentum();
   bool sharded = false;
-  // Where it is sharded, all slots are gathered after every so many steps.
+  // With sharding: all slots are gathered after this many steps.
   uint64_t write_back_steps = 3;
   uint64_t bucket_bytes = 1024;
-  // Short: most processes here leave because the test is at its end.
+  // Short, because most processes here leave at the end of the test.
   MonotonicDuration leave_limit = std::chrono::milliseconds(10);
 
-  // Whether a process that dies may take slots with it.
+  // Whether the death of a process may lose slots.
   bool LosesSlots() const { return sharded && write_back_steps > 1 && !optimizer.has_sgd(); }
-  // Whether a member that ends this operation has a bucket's next version by that.
-  bool EndsABucket(const FakeGroups::Operation& operation) const {
-    // Others are of numbers.
+  // Whether the end of this operation gives a member the bucket's next version.
+  bool CompletesBucket(const FakeGroups::Operation& operation) const {
+    // Smaller operations carry counts.
     if (sharded) return operation.kind == "AllGather" && operation.count > 15;
     return operation.kind == "AllReduce" && operation.count > 50;
   }
   friend void PrintTo(const DenseSetting& setting, std::ostream* out) { *out << setting.name; }
 };
 
-// What the servers know: the initial parameters, those of the last write-back, and where each rank
-// is.
+// What the servers know: the initial parameters, those of the last write-back, and each rank's
+// clock.
 struct DenseServers {
   std::array<std::atomic<uint64_t>, kRanks> clocks = {};
   uint64_t stored_steps = 0;
   std::atomic<int> loads = 0;
 };
 
-// A worker process: its ranks are threads that make up gradients from the parameters that they
-// read. For the test's thread; groups and servers outlive it.
+// A worker process whose ranks are threads that derive gradients from the parameters that they
+// read. Used by the test's thread. Groups and servers outlive it.
 class DenseProcess {
  public:
   DenseProcess(FakeGroups& groups, DenseServers& servers, std::string name, uint64_t last_step,
                const DenseSetting& setting);
   ~DenseProcess() { Stop(); }
 
-  // Hosts these ranks from where the servers say.
+  // Hosts these ranks, from the steps that the servers have.
   void Host(const std::vector<uint32_t>& ranks);
-  // As if all at once it were not there any more.
+  // Simulates a sudden death.
   void Kill();
   void Stop();
   void Join();
-  // The rank is to be another's, after the step under way.
+  // The rank moves to another process after its current step.
   void Release(uint32_t rank);
-  // All weights, after so many steps.
+  // All weights after this many steps.
   std::vector<float> Weights(uint64_t steps);
   DenseReplica& replica() { return *replica_; }
   const Interrupt& interrupt(uint32_t rank) const { return interrupts_[rank]; }
-  // So many steps pass from the gradients of a step to its end at the servers, 2 at most; a kill
-  // loses those that are not there yet. Set before Host.
+  // The lag, in steps (at most 2), between handing in a step's gradients and its end at the
+  // servers. A kill loses the ends that have not arrived. Set before Host.
   uint64_t end_lag = 0;
-  // Called by each rank in each step, before its gradients.
+  // Called by each rank in each step before its gradients.
   std::function<void(uint32_t rank, uint64_t step)> in_step;
 
  private:
@@ -104,19 +104,19 @@ class DenseProcess {
   std::atomic<bool> killed_ = false;
   // By rank.
   std::array<Interrupt, kRanks> interrupts_;
-  // The step after the last one that the rank has given its gradients for.
+  // The step after the last one whose gradients the rank has handed in.
   std::array<std::atomic<uint64_t>, kRanks> given_ = {};
   std::map<uint32_t, std::thread> threads_;
 };
 
-// A place in the training at which some elements' slots become what they were some steps before.
+// A point of the training at which the slots of some elements revert to an earlier step.
 struct LostSlots {
   uint64_t step = 0;
   uint64_t as_of = 0;
   std::vector<std::pair<size_t, size_t>> elements;
 };
 
-// All weights after so many steps of the same training as a plain loop.
+// All weights after this many steps of the same training as a plain loop.
 std::vector<float> DenseReference(uint64_t steps, const Optimizer& optimizer,
                                   const LostSlots& loss = {});
 

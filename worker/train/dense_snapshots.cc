@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// All tables come with one pull.
+// The view of a snapshot, whose tables all arrive with one pull.
 class SnapshotView final : public DenseView {
  public:
   SnapshotView(std::shared_ptr<const std::vector<std::vector<float>>> values,
@@ -53,10 +53,10 @@ absl::StatusOr<std::unique_ptr<DenseView>> DenseSnapshots::At(uint64_t step, Ses
   if (place.step == step) return std::make_unique<SnapshotView>(place.values, place.ready, timeout);
   if (place.step.has_value() && *place.step > step) {
     return absl::InternalError(absl::StrCat("the dense parameters of step ", step,
-                                            " are gone: those of step ", *place.step,
-                                            " have their place"));
+                                            " are no longer available: those of step ", *place.step,
+                                            " have replaced them"));
   }
-  // Ranks that were given up may have left a pull behind that nobody waits for.
+  // A rank that moved away may have left a pull that still writes into the old buffer.
   if (place.step.has_value() && !IsReady(place.ready)) place.values = NewValues();
   place.step = step;
   std::future<absl::Status> pulled;

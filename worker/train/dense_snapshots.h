@@ -16,21 +16,21 @@
 
 namespace pawl {
 
-// For training in SYNC without backup workers alone, where every rank sees exactly version t
-// at step t; and for evaluations in any mode, for which all ranks come to the same step
-// first. There are two places, for even and for odd steps: a rank asks for
-// step t + 2 only when it has seen version t + 1, hence when all ranks have
-// ended step t and done with its values. Ranks that the process takes over meanwhile
-// have not ended step t either, where others ask for step t + 1.
+// Used for training in SYNC without backup workers, where every rank sees exactly version t at step
+// t; and for evaluations in any mode, before which all ranks reach the same step.
 //
-// Thread-safe. Calls share the memory that they write into.
+// Two buffers are enough, for even and for odd steps: a rank asks for step t + 2 only after it has
+// seen version t + 1, hence after all ranks have ended step t and no longer use its values. A rank
+// that the process takes over when others ask for step t + 1 has not ended step t either.
+//
+// Thread-safe. Calls share ownership of the memory that they write into.
 class DenseSnapshots final : public DenseSource {
  public:
-  // REQUIRES: all are dense.
+  // REQUIRES: all tables are dense.
   explicit DenseSnapshots(std::vector<Table> tables);
 
-  // The first rank to ask pulls the snapshot of `step` through its own session, the others share
-  // it. Good until one of step + 2 is asked for. INTERNAL for a step out of that order.
+  // The first rank to ask pulls the snapshot of `step` through its own session; the others share
+  // it. Valid until step + 2 is requested. INTERNAL for a step out of order.
   absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session,
                                                 MonotonicDuration timeout) override;
 

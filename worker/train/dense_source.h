@@ -1,4 +1,4 @@
-// Where the ranks of a process have the dense parameters from.
+// Where the ranks of a process get the dense parameters from.
 #ifndef PAWL_WORKER_TRAIN_DENSE_SOURCE_H_
 #define PAWL_WORKER_TRAIN_DENSE_SOURCE_H_
 
@@ -15,29 +15,31 @@
 
 namespace pawl {
 
-// The dense parameters that one rank reads in one step. Used by one thread; it must not be used any
-// more when the rank has begun the step after the next.
+// The dense parameters that one rank reads in one step. Used by one thread, until the rank starts
+// the step after the next.
 class DenseView {
  public:
   virtual ~DenseView() = default;
 
-  // Waits until values() may be called for each table. The interrupt's reason once that is set.
+  // Waits until values() may be called for every table. Returns the interrupt's reason once it is
+  // set.
   virtual absl::Status Await(const Interrupt& interrupt) = 0;
-  // Waits until the values of a table are there, which may be later. REQUIRES: Await was OK.
+  // Waits until the values of one table are readable, which may be later. REQUIRES: Await returned
+  // OK.
   virtual absl::Status AwaitTable(size_t table, const Interrupt& interrupt) = 0;
-  // The whole of dense table number `table`, to be read after AwaitTable; of a DenseReplica, in the
-  // memory in which it lies. REQUIRES: Await was OK.
+  // All values of dense table number `table`, readable after AwaitTable. For a DenseReplica they
+  // lie in the replica's memory. REQUIRES: Await returned OK.
   virtual absl::Span<const float> values(size_t table) const = 0;
 };
 
-// Thread-safe. Implementations: DenseSnapshots, pulled from the servers; DenseReplica, which the
-// workers keep themselves.
+// Implemented by DenseSnapshots, which pulls from the servers, and by DenseReplica, which the
+// workers train themselves. Thread-safe.
 class DenseSource {
  public:
   virtual ~DenseSource() = default;
 
-  // Those of `step`, for the rank of the session; begins to fetch them where nobody has. REQUIRES:
-  // the rank has awaited all tables of step - 1, if it asked for any before.
+  // The parameters of `step` for the session's rank. Starts to fetch them if no rank has. REQUIRES:
+  // the rank has awaited all tables of the previous step that it asked for.
   virtual absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session,
                                                         MonotonicDuration timeout) = 0;
 };

@@ -13,14 +13,14 @@ std::optional<std::string> LossScaleWatch::OnStep(float scale) {
   }
   ++steps_;
   if (scale < scale_) {
-    lowest_ = fallen_ == 0 ? scale : std::min(lowest_, scale);
-    ++fallen_;
+    lowest_ = repeated_ == 0 ? scale : std::min(lowest_, scale);
+    ++repeated_;
   }
   if (steps_ < kSteps) return std::nullopt;
   std::optional<std::string> line;
-  if (fallen_ >= kOften) {
+  if (repeated_ >= kOften) {
     line =
-        absl::StrCat(fallen_, " of the last ", steps_,
+        absl::StrCat(repeated_, " of the last ", steps_,
                      " steps were computed again because their gradients were not finite ",
                      "in FLOAT16 with the loss times ", scale_, ", at worst with ", lowest_,
                      ": precision { loss_scale: ", lowest_, " } in the job file saves that time");
@@ -28,7 +28,7 @@ std::optional<std::string> LossScaleWatch::OnStep(float scale) {
     next_silence_ *= 2;
   }
   steps_ = 0;
-  fallen_ = 0;
+  repeated_ = 0;
   return line;
 }
 

@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-TEST(LossScaleWatchTest, TellsOfScalesThatFallOftenAndWhichOneWouldDo) {
+TEST(LossScaleWatchTest, FrequentRepetitionNamesASufficientScale) {
   LossScaleWatch watch(1024);
   for (uint64_t step = 0; step + 1 < LossScaleWatch::kSteps; ++step) {
     const float scale = step == 50 ? 64 : step % 5 == 0 ? 256 : 1024;
@@ -20,14 +20,14 @@ TEST(LossScaleWatchTest, TellsOfScalesThatFallOftenAndWhichOneWouldDo) {
   EXPECT_TRUE(absl::StrContains(*line, "loss_scale: 64 ")) << *line;
 }
 
-TEST(LossScaleWatchTest, IsSilentWhereTheyFallSeldom) {
+TEST(LossScaleWatchTest, RareRepetitionIsNotReported) {
   LossScaleWatch watch(1024);
   for (uint64_t step = 0; step < 100 * LossScaleWatch::kSteps; ++step) {
     EXPECT_FALSE(watch.OnStep(step % 12 == 0 ? 256 : 1024).has_value()) << step;
   }
 }
 
-TEST(LossScaleWatchTest, TellsLessAndLessOften) {
+TEST(LossScaleWatchTest, LinesBecomeRarer) {
   LossScaleWatch watch(1024);
   std::vector<uint64_t> told;
   for (uint64_t step = 0; step < 2000; ++step) {

@@ -1,4 +1,4 @@
-// The device of the trainers' tests, which are built twice.
+// The device of the trainers' tests, which are built for two devices.
 #ifndef PAWL_WORKER_TRAIN_TRAINER_DEVICE_H_
 #define PAWL_WORKER_TRAIN_TRAINER_DEVICE_H_
 
@@ -10,8 +10,8 @@
 
 namespace pawl {
 
-// The CPU, or, with PAWL_TEST_REMOTE_MEMORY, the CPU with memory of its own, which is as a GPU is
-// to a trainer. The bits are the same.
+// The CPU; or, with PAWL_TEST_REMOTE_MEMORY, the CPU with separate memory, which a trainer treats
+// like a GPU. Both give the same bits.
 inline std::unique_ptr<Device> TrainerDevice() {
 #ifdef PAWL_TEST_REMOTE_MEMORY
   return std::make_unique<RemoteMemoryDevice>(RemoteMemoryDevice::Reads::kLate);

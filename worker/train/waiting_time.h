@@ -1,4 +1,4 @@
-// How long a rank waits for others.
+// The time that a rank waits for others.
 #ifndef PAWL_WORKER_TRAIN_WAITING_TIME_H_
 #define PAWL_WORKER_TRAIN_WAITING_TIME_H_
 
@@ -7,13 +7,13 @@
 
 namespace pawl {
 
-// For the rank's thread.
+// Used by the rank's thread.
 struct WaitingTime {
   double seconds = 0;
 
-  // Makes `call`, which waits for others, and counts its time.
+  // Runs `call`, which waits for others, and adds its duration.
   template <typename Call>
-  absl::Status Of(Call call) {
+  absl::Status Measure(Call call) {
     const MonotonicTime begin = Clock::Real().Now();
     absl::Status status = call();
     seconds += Seconds(Clock::Real().Now() - begin);

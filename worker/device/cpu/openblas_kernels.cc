@@ -63,7 +63,7 @@ void RestartWithBetterOpenBlasKernels(char** argv) {
   if (!error) execv(program.c_str(), argv);
   std::fprintf(
       stderr,
-      "OpenBLAS computes with its slow %s kernels: executing this program again failed: %s\n",
+      "OpenBLAS uses its slow %s kernels: executing this program again failed: %s\n",
       OpenBlasKernels().c_str(), error ? error.message().c_str() : std::strerror(errno));
 }
 
