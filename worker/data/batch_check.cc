@@ -22,7 +22,7 @@ absl::Status CheckBatch(const Batch& batch, const DataShape& shape) {
   if (batch.numeric_count != shape.numeric_count || batch.field_count != shape.field_count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "batch: has ", batch.numeric_count, " numeric inputs and ", batch.field_count,
-        " fields, the model was made for ", shape.numeric_count, " and ", shape.field_count));
+        " fields, but the model expects ", shape.numeric_count, " and ", shape.field_count));
   }
   if (batch.labels.size() != samples)
     return WrongSize("batch.labels", samples, batch.labels.size());
@@ -31,7 +31,7 @@ absl::Status CheckBatch(const Batch& batch, const DataShape& shape) {
   }
   const std::vector<uint32_t>& begin = batch.field_begin;
   const size_t fields = samples * batch.field_count;
-  // Without fields the list may be left out.
+  // Without fields the list may be omitted.
   if (begin.size() != fields + 1 && !(begin.empty() && fields == 0)) {
     return WrongSize("batch.field_begin", fields + 1, begin.size());
   }

@@ -1,4 +1,4 @@
-// Whether a batch is one.
+// Validates a batch.
 #ifndef PAWL_WORKER_DATA_BATCH_CHECK_H_
 #define PAWL_WORKER_DATA_BATCH_CHECK_H_
 
@@ -7,8 +7,8 @@
 
 namespace pawl {
 
-// INVALID_ARGUMENT, naming the member, if the batch is not of this shape or its lists do not go
-// together: nothing that they say lies outside of them. Labels may be any.
+// Returns INVALID_ARGUMENT, naming the member, if the batch does not have this shape or its lists
+// are inconsistent or out of range. Does not check labels.
 absl::Status CheckBatch(const Batch& batch, const DataShape& shape);
 
 }  // namespace pawl

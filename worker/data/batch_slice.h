@@ -7,9 +7,9 @@
 
 namespace pawl {
 
-// Replaces *part (whose memory is used again) by these samples of the batch. It has the keys of the
-// whole batch, so that it takes the same rows; those that its samples do not have get a gradient of
-// 0. REQUIRES: samples.end <= batch.samples; *part is not the batch.
+// Replaces *part, reusing its memory, with these samples of the batch. It keeps the keys of the
+// whole batch, so that it uses the same rows; keys that its samples do not use get a gradient of 0.
+// REQUIRES: samples.end <= batch.samples; *part is not the batch.
 void SliceBatch(const Batch& batch, SampleRange samples, Batch* part);
 
 }  // namespace pawl

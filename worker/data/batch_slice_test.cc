@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-TEST(BatchSliceTest, HasItsSamplesAndAllKeys) {
+TEST(BatchSliceTest, SliceHasItsSamplesAndAllKeys) {
   Batch batch;
   batch.samples = 3;
   batch.numeric_count = 2;
@@ -30,7 +30,7 @@ TEST(BatchSliceTest, HasItsSamplesAndAllKeys) {
   EXPECT_EQ(part.entry_value, (std::vector<float>{4, 5, 6}));
 }
 
-TEST(BatchSliceTest, WithoutFieldsThereIsNoListOfThem) {
+TEST(BatchSliceTest, BatchWithoutFieldsHasNoFieldList) {
   Batch batch;
   batch.samples = 2;
   batch.numeric_count = 1;

@@ -1,4 +1,4 @@
-// The words for bad input, the same for every format.
+// Errors about malformed input, and numbers in text files.
 #ifndef PAWL_WORKER_DATA_READERS_MALFORMED_H_
 #define PAWL_WORKER_DATA_READERS_MALFORMED_H_
 
@@ -18,7 +18,7 @@ inline absl::Status MalformedAt(absl::string_view file, uint64_t line, uint64_t 
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ":", column, ": ", what));
 }
 
-// `text` from a file, fit to be shown: in quotes, shortened, without control characters.
+// Makes `text` from a file printable: quoted, shortened, without control characters.
 inline std::string Quoted(absl::string_view text) {
   constexpr size_t kMaxShownBytes = 40;
   const bool shortened = text.size() > kMaxShownBytes;
