@@ -1,4 +1,4 @@
-// For tests: operations of any device on memory of the host.
+// For tests: operations of any device on host memory.
 #ifndef PAWL_WORKER_DEVICE_HOST_STREAM_H_
 #define PAWL_WORKER_DEVICE_HOST_STREAM_H_
 
@@ -12,16 +12,16 @@
 
 namespace pawl {
 
-// Copies an operation's operands to the device, does it there, waits, and copies what it may have
-// changed back. On the device they lie at addresses aligned as on the host, up to 64 bytes, and
-// between guards: an operation that writes beyond its operands is an error. Not thread-safe.
+// Copies an operation's operands to the device, executes it there, waits, and copies possibly
+// changed operands back. On the device they have the same alignment as on the host, up to 64 bytes,
+// and lie between guards: writing beyond an operand is an error. Not thread-safe.
 class HostStream final : public Stream {
  public:
   // `device` must outlive it.
   static absl::StatusOr<std::unique_ptr<HostStream>> Create(Device& device);
   ~HostStream() override;
 
-  // The first error of all.
+  // The first error.
   const absl::Status& status() const { return status_; }
 
   absl::Status Synchronize() override { return status_; }
@@ -68,7 +68,7 @@ class HostStream final : public Stream {
   struct Operand {
     const char* host;
     char* memory;
-    // From `memory`.
+    // Offset from `memory`.
     size_t begin;
     size_t bytes;
     bool is_output;
@@ -77,7 +77,7 @@ class HostStream final : public Stream {
   HostStream(Device& device, std::unique_ptr<Stream> stream)
       : device_(device), stream_(std::move(stream)) {}
 
-  // Where the operand is on the device. One that comes twice is one.
+  // The operand's address on the device. An operand that occurs twice is placed once.
   template <typename T>
   const T* In(const T* host, size_t count) {
     return reinterpret_cast<const T*>(Place(host, count * sizeof(T), false));
@@ -94,14 +94,14 @@ class HostStream final : public Stream {
   }
 
   char* Place(const void* host, size_t bytes, bool is_output);
-  // To be called after each operation.
+  // Called after each operation.
   void Finish();
   void Fail(absl::Status status);
 
   Device& device_;
   const std::unique_ptr<Stream> stream_;
   std::vector<Operand> operands_;
-  // What the guards hold: written behind the device's back as a copy.
+  // The contents of the guards and inputs, for comparison.
   std::vector<std::vector<char>> written_;
   absl::Status status_;
 };

@@ -1,4 +1,4 @@
-"""What a library that is loaded at run time and whoever loads it must have in common."""
+"""The interface digest that a library loaded at run time must share with its loader."""
 
 def interface_header(name, constant, srcs, out):
     """A header with a digest of the sources, `constant`, that tells one state of an interface from another.

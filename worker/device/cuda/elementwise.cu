@@ -3,7 +3,7 @@
 namespace pawl::cuda {
 namespace {
 
-// y = f(x, y), four at a time as far as both are aligned.
+// y = f(x, y), four elements at a time if both are aligned.
 template <typename F>
 __global__ void __launch_bounds__(kThreads)
     MapKernel(size_t fours, size_t count, const float* x, float* y, F f) {
@@ -53,13 +53,13 @@ struct ProductWith {
 struct SigmoidOf {
   static constexpr bool kReadsOutput = false;
   __device__ float operator()(float x, float) const {
-    // exp of what is not positive never overflows.
+    // exp of a non-positive number does not overflow.
     const float e = expf(-fabsf(x));
     return (x < 0 ? e : 1.0f) / (1.0f + e);
   }
 };
 
-// NaN stays NaN, for the loss to show it.
+// NaN stays NaN, so that the loss shows it.
 __device__ inline float Positive(float x) { return x < 0.0f ? 0.0f : x; }
 __device__ inline float4 Positive(float4 x) {
   return make_float4(Positive(x.x), Positive(x.y), Positive(x.z), Positive(x.w));

@@ -3,8 +3,8 @@
 namespace pawl::cuda {
 namespace {
 
-// A row of threads makes one sum: thread x the x-th float (or four) of it, from the first entry to
-// the last.
+// A row of threads computes one sum: thread x the x-th float (or group of four), from the first
+// entry to the last.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
     PoolRowsKernel(uint32_t sums, uint32_t groups, uint32_t fields_in_group,
@@ -41,8 +41,8 @@ struct ListOf {
   }
 };
 
-// Place i of the order, and one behind the last: it begins the keys after that of the place before,
-// up to its own.
+// Position i of the order, and one behind the last, starts the keys after that of the previous
+// position up to its own.
 struct IndexOf {
   size_t entries;
   uint32_t keys;
@@ -64,12 +64,12 @@ struct IndexOf {
   }
 };
 
-// The gradient of what entries were summed to, by the entries' fields.
+// The gradient of the sums to which entries contributed, by the entries' fields.
 template <typename V>
 struct PooledGradient {
   const V* data;
   size_t stride;
-  // Of a sample, and in one of its sums. PoolOver::kSample: one sum, of all of the fields.
+  // Fields of a sample, and in one of its sums. PoolOver::kSample: one sum over all fields.
   uint32_t fields;
   uint32_t fields_in_sum;
   uint32_t width;
@@ -81,7 +81,7 @@ struct PooledGradient {
   }
 };
 
-// Of places `begin` to `end` of the order, in order.
+// Sums positions `begin` to `end` of the order, in order.
 template <typename V>
 __device__ inline V SumOfPlaces(const PooledGradient<V>& gradient,
                                 const uint32_t* __restrict__ field, const float* __restrict__ value,
@@ -92,8 +92,8 @@ __device__ inline V SumOfPlaces(const PooledGradient<V>& gradient,
   return sum;
 }
 
-// A key with more entries than this is summed in parts: those of its entries in each tile of so
-// many places of the order. All others are summed from the first entry to the last.
+// A key with more entries than this is summed in parts: its entries in each tile of this many
+// positions of the order. All others are summed from the first entry to the last.
 constexpr uint32_t kTile = 64;
 
 template <typename V>
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A tile lies in at most two keys that are longer than it: parts[2 t] is of the one that its first
-// place belongs to, parts[2 t + 1] of one that begins behind its first place.
+// At most two keys in a tile are longer than the tile: parts[2 t] belongs to the one of its first
+// position, parts[2 t + 1] to one that starts behind its first position.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
     SumTilesKernel(PooledGradient<V> gradient, EntryOrder order, uint32_t entries, uint32_t tiles,
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block sums the parts of the long key that begins in its tile, if one does: each row of threads
-// every blockDim.y-th part, and then pairs of rows, halving their number.
+// A block sums the parts of the long key that starts in its tile, if any: each row of threads every
+// blockDim.y-th part, then pairs of rows, halving their number.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
     JoinTilesKernel(EntryOrder order, uint32_t entries, uint32_t tiles, uint32_t width,
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
         if (threadIdx.y < half) sums[at] = Plus(sums[at], sums[at + half * blockDim.x]);
       }
       if (threadIdx.y == 0 && c < width) rows_gradient[size_t{k} * width + c] = sums[at];
-      // Before the next columns take its place.
+      // Before the next columns replace them.
       __syncthreads();
     }
   }

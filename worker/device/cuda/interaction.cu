@@ -3,9 +3,9 @@
 namespace pawl::cuda {
 namespace {
 
-// A row of up to 32 threads for each row of the matrix: thread x the x-th float (or four) of the
-// vectors, and every blockDim.x-th after it. Threads without a row take part in the sums over
-// lanes.
+// A row of up to 32 threads for each row of the matrix: thread x has the x-th float (or group of
+// four) of the vectors, and every blockDim.x-th after it. Threads without a row take part in the
+// sums over lanes.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
     SumOfDotsKernel(size_t rows, uint32_t count, uint32_t dim, const V* __restrict__ vectors,
@@ -73,26 +73,26 @@ void SumOfDotsBackwardAs(const Queue& queue, ConstMatrix vectors, size_t dim, Co
   }
 }
 
-// What a block's warps may use together without asking for more.
+// Shared memory that a block's warps may use without opting in to more.
 constexpr size_t kSharedBytes = 48 * 1024;
 constexpr unsigned kMaxWarps = 4;
 
-// The warps of a block that each need so many bytes; 0: one alone needs too much.
+// The number of warps of a block that each need this many bytes; 0 if a single one needs too much.
 unsigned WarpsOf(size_t bytes_of_warp) {
   return static_cast<unsigned>(AtMost(kSharedBytes / bytes_of_warp, kMaxWarps));
 }
 
-// Floats of each vector that a warp of PairwiseDots keeps at a time, one more apart so that
-// neighbouring vectors lie in different banks of shared memory.
+// Floats of each vector that a warp of PairwiseDots keeps at a time; the rows have one more, so
+// that adjacent vectors use different banks of shared memory.
 constexpr uint32_t kChunk = 32;
 constexpr uint32_t kPaddedChunk = kChunk + 1;
-// A thread makes the dot products of so many vectors with so many: reads for it are shared by its
-// products.
+// A thread computes the dot products of this many vectors with this many others, so that products
+// share reads.
 constexpr uint32_t kSide = 4;
 
 __host__ __device__ inline uint32_t Triangle(uint32_t n) { return n * (n + 1) / 2; }
 
-// Row and column of square number `square` of the lower triangle, its diagonal included.
+// Row and column of square number `square` of the lower triangle, including its diagonal.
 __device__ inline void FindSquare(uint32_t square, uint32_t* row, uint32_t* column) {
   uint32_t r =
       static_cast<uint32_t>((sqrtf(8.0f * static_cast<float>(square) + 1.0f) - 1.0f) * 0.5f);
@@ -102,7 +102,7 @@ __device__ inline void FindSquare(uint32_t square, uint32_t* row, uint32_t* colu
   *column = square - Triangle(r);
 }
 
-// A warp for each row; threads of a warp for the squares of kSide vectors with kSide.
+// A warp for each row; a thread for each square of kSide by kSide vectors.
 __global__ void __launch_bounds__(kMaxWarps* kWarp)
     PairwiseDotsKernel(size_t rows, uint32_t count, uint32_t dim, const float* __restrict__ vectors,
                        size_t stride, float* __restrict__ dots, size_t dots_stride) {
@@ -120,8 +120,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
         i0 *= kSide;
         j0 *= kSide;
       }
-      // Places of vectors behind the last one are those of the last one: its products are not
-      // written.
+      // Positions behind the last vector repeat the last one; their products are not written.
       const float* of_i[kSide];
       const float* of_j[kSide];
 #pragma unroll
@@ -158,8 +157,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
           }
         }
       }
-      // One pass makes all products: they are put together first, so that they are written in one
-      // piece.
+      // If one pass computes all products, they are gathered first and written contiguously.
       const bool is_gathered = squares <= kWarp;
       float* const to = is_gathered ? chunk : dots + r * dots_stride;
       if (is_gathered) __syncwarp();
@@ -181,7 +179,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
   }
 }
 
-// For vectors too many for shared memory: a thread for each product.
+// For vectors that exceed shared memory: a thread for each product.
 struct PairwiseDotsOf {
   uint32_t dim;
   const float* vectors;
@@ -190,7 +188,7 @@ struct PairwiseDotsOf {
   size_t dots_stride;
   __device__ void operator()(size_t r, size_t pair) const {
     uint32_t i, j;
-    // The triangle without its diagonal is the one of one vector less, with it.
+    // The triangle without its diagonal is the one of one vector fewer with its diagonal.
     FindSquare(static_cast<uint32_t>(pair), &i, &j);
     const float* const x = vectors + r * stride + size_t{i + 1} * dim;
     const float* const y = vectors + r * stride + size_t{j} * dim;
@@ -203,16 +201,16 @@ struct PairwiseDotsOf {
 // Vectors whose gradients a thread of PairwiseDotsBackward sums together.
 constexpr uint32_t kGroup = 8;
 
-// Floats that a warp keeps: a chunk of the vectors, as wide as the warp's threads are across, and
-// the products' gradients as a full symmetric matrix with a zero diagonal, its rows made up to a
+// Floats that a warp keeps: a chunk of the vectors, as wide as the warp's threads across, and the
+// products' gradients as a full symmetric matrix with a zero diagonal, its rows padded to a
 // multiple of kGroup.
 __host__ __device__ inline size_t BackwardFloats(uint32_t count, uint32_t across) {
   const size_t padded = (count + kGroup - 1) / kGroup * kGroup;
-  // Both begin at multiples of 16 bytes.
+  // Both start at multiples of 16 bytes.
   return padded * count + (size_t{count} * across + 3) / 4 * 4;
 }
 
-// A warp for each row, `across` threads over the vectors' elements and the others over groups of
+// A warp for each row: `across` threads over the vectors' elements, the others over groups of
 // vectors.
 template <bool kAdd>
 __global__ void __launch_bounds__(kMaxWarps* kWarp)
@@ -274,7 +272,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
   }
 }
 
-// For vectors too many for shared memory: a thread for each element of the gradient.
+// For vectors that exceed shared memory: a thread for each element of the gradient.
 template <bool kAdd>
 struct PairwiseDotsBackwardOf {
   uint32_t count;

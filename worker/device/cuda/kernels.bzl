@@ -1,9 +1,10 @@
-"""Files of kernels: compiled by nvcc for GPUs, and by the C++ compiler for the emulator."""
+"""Builds kernels: with nvcc for GPUs, and with the C++ compiler for the emulator."""
 
 load("@local_cuda//:defs.bzl", "CUDA_HOME", "CUDA_VERSION")
 
-# Code for Ampere's and Hopper's datacenter GPUs; from the PTX the driver makes code for all others from compute capability
-# 8.0 on. No fused multiply-add but where a kernel says so: then sums in the CPU's order have the CPU's bits.
+# Code for Ampere's and Hopper's datacenter GPUs; from the PTX the driver makes code for all others
+# from compute capability 8.0 on. Without implicit fused multiply-add, sums in the CPU's order have
+# the CPU's bits.
 _FLAGS = [
     "-std=c++17",
     "-O3",
@@ -26,7 +27,7 @@ def cuda_kernels(name, headers):
         name = name + "_kernels",
         srcs = [name + ".cu"] + headers,
         outs = [name + ".pic.o", name + ".ptxas"],
-        # The version is there so that another compiler's results are not taken from a cache.
+        # The version in the command prevents reuse of another compiler's cached results.
         cmd = ": '%s'; %s/bin/nvcc %s -I. -c $(location %s.cu) -o $(location %s.pic.o) 2>$(location %s.ptxas) || " %
               (CUDA_VERSION, CUDA_HOME, " ".join(["'%s'" % flag for flag in _FLAGS]), name, name, name) +
               "{ cat $(location %s.ptxas) >&2; exit 1; }" % name,

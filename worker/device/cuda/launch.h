@@ -1,5 +1,4 @@
-// What the files of kernels share: how threads are laid over matrices, and floats one or four at a
-// time.
+// Shared by the kernels: how threads are mapped to matrices, and arithmetic on one or four floats.
 #ifndef PAWL_WORKER_DEVICE_CUDA_LAUNCH_H_
 #define PAWL_WORKER_DEVICE_CUDA_LAUNCH_H_
 
@@ -14,11 +13,10 @@
 
 namespace pawl::cuda {
 
-// Of a block. Every kernel is compiled for exactly so many.
+// Threads of a block. Every kernel is compiled for exactly this number.
 inline constexpr unsigned kThreads = 256;
 inline constexpr unsigned kWarp = 32;
-// Blocks for each processor: what runs at once is full, and the ends of its blocks do not fall
-// together.
+// Blocks per processor: enough that all processors are busy, and blocks end at different times.
 inline constexpr unsigned kBlocksPerProcessor = 16;
 // CUDA's limit for the second dimension of a grid.
 inline constexpr size_t kMaxGridRows = 65535;
@@ -30,8 +28,7 @@ void Launch(const Queue& queue, dim3 grid, dim3 block, size_t shared_bytes,
   kernel<<<grid, block, shared_bytes, queue.stream>>>(arguments...);
 }
 
-// Floats that a block's threads share, as many as the kernel was launched with, aligned to 16
-// bytes.
+// The shared floats of a block, as many as the launch requested, aligned to 16 bytes.
 #define PAWL_DYNAMIC_SHARED(name) extern __shared__ __align__(16) float name[]
 #endif
 
@@ -41,20 +38,20 @@ inline size_t DivideUp(size_t dividend, size_t divisor) {
 inline size_t AtMost(size_t value, size_t limit) { return value < limit ? value : limit; }
 inline size_t AtLeast(size_t value, size_t limit) { return value < limit ? limit : value; }
 
-// The smallest power of two that is not less than `count`, at most `limit`, which is one too.
+// The smallest power of two that is at least `count`, but at most `limit`, which is one too.
 inline unsigned PowerOfTwo(size_t count, unsigned limit) {
   unsigned power = 1;
   while (power < count && power < limit) power *= 2;
   return power;
 }
 
-// Blocks that loop over `units` of work, units_in_block at a time.
+// The number of blocks that loop over `units` of work, units_in_block at a time.
 inline unsigned Blocks(const Queue& queue, size_t units, size_t units_in_block) {
   return static_cast<unsigned>(AtLeast(
       AtMost(DivideUp(units, units_in_block), size_t{queue.processors} * kBlocksPerProcessor), 1));
 }
 
-// Threads over a matrix: neighbours in x are neighbours in a row.
+// Threads over a matrix: adjacent x are adjacent in a row.
 struct Layout {
   dim3 grid;
   dim3 block;
@@ -69,13 +66,13 @@ inline Layout Over(const Queue& queue, size_t rows, size_t columns) {
   return {dim3(static_cast<unsigned>(grid_x), static_cast<unsigned>(grid_y), 1), dim3(x, y, 1)};
 }
 
-// Whether float4 may be used for it.
+// Whether float4 accesses are possible.
 inline bool IsAligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % sizeof(float4) == 0;
 }
 inline bool IsAligned(const ConstMatrix& x) { return IsAligned(x.data) && x.stride % 4 == 0; }
 
-// Calls f(row, column) for all. F is a struct with a __device__ operator().
+// Calls f(row, column) for all elements. F is a struct with a __device__ operator().
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ForEachKernel(size_t rows, size_t columns, F f) {
   for (size_t r = size_t{blockIdx.y} * blockDim.y + threadIdx.y; r < rows;
@@ -93,7 +90,7 @@ void ForEach(const Queue& queue, size_t rows, size_t columns, F f) {
   Launch(queue, layout.grid, layout.block, 0, ForEachKernel<F>, rows, columns, f);
 }
 
-// One float or four: the arithmetic of kernels that are written once for both.
+// Arithmetic on one float or four, for kernels that are written once for both.
 __device__ inline float Zeroed(const float*) { return 0; }
 __device__ inline float4 Zeroed(const float4*) { return make_float4(0, 0, 0, 0); }
 __device__ inline float Plus(float a, float b) { return a + b; }
@@ -114,8 +111,8 @@ __device__ inline float Square(float4 x) {
   return (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
 }
 
-// The sum over groups of `lanes` neighbouring threads of a warp, the same in each of them. All
-// threads of the warp call it. REQUIRES: lanes is a power of two, at most kWarp.
+// The sum over groups of `lanes` adjacent threads of a warp, the same in each of them. All threads
+// of the warp call it. REQUIRES: lanes is a power of two, at most kWarp.
 template <typename T>
 __device__ inline T SumOverLanes(T value, unsigned lanes) {
   for (unsigned distance = lanes / 2; distance > 0; distance /= 2)

@@ -1,4 +1,4 @@
-// The one function of libpawl_cuda.so, which is loaded only where a GPU is asked for.
+// The single function of libpawl_cuda.so, which is loaded only if a GPU is requested.
 #ifndef PAWL_WORKER_DEVICE_CUDA_LIBRARY_H_
 #define PAWL_WORKER_DEVICE_CUDA_LIBRARY_H_
 
@@ -13,9 +13,9 @@ namespace pawl {
 inline constexpr char kCudaLibraryFile[] = "libpawl_cuda.so";
 inline constexpr char kCudaLibraryFunction[] = "PawlOpenCudaDevice";
 
-// Sets *device, or its status to why there is none (CudaDevice::Open). `interface` is the caller's
-// kDeviceInterface: with another one than the library's, what both mean by a Device is not the
-// same, and nothing else is touched: returns the library's. Otherwise returns null.
+// Sets *device to the device or to an error (CudaDevice::Open). `interface` is the caller's
+// kDeviceInterface. If it differs from the library's, both have different definitions of Device:
+// nothing else is touched, and the library's is returned. Otherwise returns null.
 using CudaLibraryFunction = const char*(const char* interface, int number, CudaMath math,
                                         absl::StatusOr<std::unique_ptr<Device>>* device);
 

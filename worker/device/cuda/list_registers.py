@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists what ptxas says of kernels.
+"""Lists the resources of kernels as reported by ptxas.
 
 Usage: list_registers.py FILE...     (standard error of nvcc -Xptxas=-v)
 
-Prints one line for each kernel and architecture. Exit codes: 0 none spills, 1 one of the project's does, 2 wrong usage.
+Prints one line for each kernel and architecture. Exit codes: 0 no kernel of the project spills, 1 one does, 2 wrong usage.
 """
 
 import re
@@ -17,7 +17,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def kernels(lines):
-    """(mangled name, architecture, registers, shared bytes, stack bytes, spilled bytes) of each."""
+    """Yields (mangled name, architecture, registers, shared bytes, stack bytes, spilled bytes) of each."""
     name = architecture = None
     stack = spilled = 0
     for line in lines:
@@ -32,11 +32,11 @@ def kernels(lines):
 
 
 def readable(names):
-    """The names as C++ writes them, without what all have in common."""
+    """Demangles the names and removes their common parts."""
     result = subprocess.run(["c++filt"], input="\n".join(names), stdout=subprocess.PIPE, encoding="utf-8", check=True)
     for name in result.stdout.splitlines():
         name = name.replace("(anonymous namespace)::", "").replace("pawl::cuda::", "")
-        # The arguments' types: what follows the template's own.
+        # Cut off the parameter types behind the template arguments.
         depth = 0
         for at, letter in enumerate(name):
             depth += {"<": 1, ">": -1}.get(letter, 0)

@@ -3,7 +3,7 @@
 namespace pawl::cuda {
 namespace {
 
-// The sum over a block's threads, which thread 0 gets: pairs of threads, halving their number.
+// The sum over a block's threads, for thread 0: pairs of threads, halving their number.
 __device__ inline double SumOverBlock(double value) {
   __shared__ double sums[kThreads];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
@@ -16,12 +16,12 @@ __device__ inline double SumOverBlock(double value) {
 }
 
 __device__ inline double LossOf(double z, bool positive, float gradient_scale, float* gradient) {
-  // exp of what is not positive never overflows.
+  // exp of a non-positive number does not overflow.
   const double e = exp(-fabs(z));
   const double probability = (z < 0 ? e : 1.0) / (1.0 + e);
   *gradient = static_cast<float>(gradient_scale * (probability - (positive ? 1.0 : 0.0)));
   const double signed_z = positive ? -z : z;
-  // NaN shows.
+  // NaN propagates.
   return log1p(e) + (signed_z < 0 ? 0.0 : signed_z);
 }
 
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kThreads) SumKernel(size_t samples, F f, doubl
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-// Up to 32 threads of a warp for each sample. Threads without a sample take part in what the warp
-// does together.
+// Up to 32 threads of a warp for each sample. Threads without a sample take part in the warp's
+// collective operations.
 __global__ void __launch_bounds__(kThreads)
     SoftmaxKernel(size_t samples, uint32_t classes, const float* __restrict__ logits, size_t stride,
                   const float* __restrict__ labels, float gradient_scale,
@@ -98,10 +98,10 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0 && threadIdx.y == 0) parts[blockIdx.x] = total;
 }
 
-// By how many blocks a loss is summed depends on the samples alone, and so does the order of the
-// sum.
+// The number of blocks that sum a loss depends only on the number of samples, and so does the order
+// of the sum.
 constexpr size_t kMaxParts = 1024;
-// Samples are at least so many to a block: a warp for each.
+// Minimum number of samples per block: a warp for each.
 constexpr size_t kMinSamplesInPart = kThreads / kWarp;
 
 unsigned Parts(size_t samples, size_t samples_in_part) {

@@ -65,7 +65,7 @@ struct BiasOf {
 };
 
 // A block sums rows_in_part rows of up to blockDim.x columns: each thread every blockDim.y-th row,
-// and then pairs of threads, halving their number.
+// then pairs of threads, halving their number.
 __global__ void __launch_bounds__(kThreads)
     SumColumnsKernel(const float* x, size_t rows, size_t columns, size_t stride,
                      size_t rows_in_part, float* parts) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.y == 0 && c < columns) parts[blockIdx.y * columns + c] = sums[at];
 }
 
-// Fewer parts than this, which one block sums in turn.
+// At most this many parts, which one block then sums.
 constexpr size_t kMaxParts = 1024;
 constexpr size_t kMinRowsInPart = 128;
 

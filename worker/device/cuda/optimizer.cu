@@ -6,26 +6,25 @@
 namespace pawl::cuda {
 namespace {
 
-// Of one launch: they travel as the kernel's arguments, which hold 4 KiB.
+// Rows per launch: they are kernel arguments, which hold 4 KiB.
 constexpr size_t kRowsOfLaunch = 64;
 struct Rows {
   UpdatedRow row[kRowsOfLaunch];
 };
 
-// Over which the sums of a row run, whatever the hardware (server/optimizer/README.md).
+// The sums of a row use this many lanes on every hardware (server/optimizer/README.md).
 constexpr unsigned kSumLanes = 16;
-// Elements that a block has in shared memory at a time; a multiple of the lanes.
+// Elements that a block keeps in shared memory at a time; a multiple of the lanes.
 constexpr unsigned kTile = 2048;
 
-// What a row's elements need of its sums.
+// What a row's elements need from its sums.
 struct RowFactors {
   float clip;
-  // The formula's, where it has a slot for the row.
+  // The formula's rate, or one for the row if the formula has a slot for it.
   float rate;
 };
 
-// In place of a formula that has no slot for the row, for RowKernel: what it does is then the same
-// for all.
+// A stand-in for a formula without a slot for the row, so that RowKernel is the same for all.
 struct NoRowSlot {
   static constexpr size_t kRowSlots = 0;
 };
@@ -35,10 +34,10 @@ __global__ void __launch_bounds__(kThreads)
   bool bad = false;
   for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += size_t{gridDim.x} * kThreads) {
-    // Inf and NaN less themselves are NaN.
+    // Inf and NaN minus themselves are NaN.
     bad |= !(x[i] - x[i] == 0.0f);
   }
-  // Whoever writes writes the same.
+  // All writers write the same value.
   if (bad) *found = 1.0f;
 }
 
@@ -52,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The sum of the squares of value(0) to value(count - 1), the same in all threads of the block:
-// lane j of 16 has those of elements j, j + 16, ... in their order.
+// lane j of 16 sums elements j, j + 16, ... in order.
 template <typename Value>
 __device__ double SumOfSquares(size_t count, Value value) {
   __shared__ float tile[kTile];
@@ -78,7 +77,7 @@ __device__ double SumOfSquares(size_t count, Value value) {
   return total;
 }
 
-// factors[r] = those of row r, by block r; and the row's own slot, where there is one.
+// Block r computes factors[r] of row r and updates the row's own slot, if it has one.
 template <typename F, GradientMode kMode>
 __global__ void __launch_bounds__(kThreads)
     RowKernel(F formula, GradientPass pass, float clip_norm, Rows rows,
@@ -97,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (F::kRowSlots == 1) {
     const double sum = SumOfSquares(
         row.count, [&](size_t i) { return Prepared<kMode, float>(pass, gradient[i], weight[i]); });
-    // The quotient of no elements is NaN here and there.
+    // For an empty row the quotient is NaN, as on the CPU.
     const float mean_square = static_cast<float>(sum / static_cast<double>(row.count));
     if (threadIdx.x == 0) {
       formula.BeginRow(mean_square, slots + row.slots_begin);
@@ -107,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) factors[blockIdx.x] = of_row;
 }
 
-// factors: null where they are those of `pass` and `formula` for all rows.
+// factors: null if `pass` and `formula` give the same ones for all rows.
 template <typename F, GradientMode kMode>
 __global__ void __launch_bounds__(kThreads)
     UpdateKernel(F formula, GradientPass pass, Rows rows, const float* __restrict__ gradients,
@@ -139,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Rows of one launch, at most kRowsOfLaunch, and blocks for the longest of them.
+// The rows of one launch, at most kRowsOfLaunch, and the number of blocks for the longest of them.
 struct Launches {
   Rows rows = {};
   unsigned count = 0;

@@ -5,7 +5,7 @@
 namespace pawl::cuda {
 namespace {
 
-// Those that tell keys below `keys` apart.
+// The number of bits that distinguish keys below `keys`.
 int Bits(size_t keys) {
   int bits = 1;
   while ((size_t{1} << bits) < keys) ++bits;
@@ -18,7 +18,7 @@ size_t SortByKeyScratch(size_t entries, size_t keys) {
   size_t bytes = 0;
   const uint32_t* const in = nullptr;
   uint32_t* const out = nullptr;
-  // Without memory it only says how much it needs.
+  // Without memory the call only returns the required size.
   if (cub::DeviceRadixSort::SortPairs(nullptr, bytes, in, out, in, out, static_cast<int>(entries),
                                       0, Bits(keys)) != cudaSuccess) {
     return 0;
@@ -26,7 +26,7 @@ size_t SortByKeyScratch(size_t entries, size_t keys) {
   return bytes;
 }
 
-// CUB's radix sort keeps the order of equal keys, and so has one result.
+// CUB's radix sort is stable, so its result is unique.
 int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key,
               const uint32_t* entry, void* scratch, size_t scratch_bytes, uint32_t* ordered_key,
               uint32_t* ordered_entry) {

@@ -8,9 +8,9 @@
 namespace pawl {
 namespace {
 
-// Looks one after the other, each some microseconds long, before the thread begins to sleep between
-// them: what a GPU does for a small model is over by then.
-constexpr int kEagerLooks = 200;
+// Number of consecutive queries, some microseconds each, before the thread sleeps between them: the
+// work of a small model is done by then.
+constexpr int kEagerQueries = 200;
 constexpr std::chrono::microseconds kLookInterval{20};
 
 }  // namespace
@@ -21,10 +21,9 @@ absl::Status Await(const std::function<cudaError_t()>& query, MonotonicDuration 
   for (int looks = 0;; ++looks) {
     const cudaError_t error = query();
     if (error != cudaErrorNotReady) return StatusOf(error, what);
-    // It counts as this thread's last error, which whoever launches a kernel next would take for
-    // its own.
+    // Clear this thread's last error, which the next kernel launch would take for its own.
     static_cast<void>(cudaGetLastError());
-    if (looks < kEagerLooks) continue;
+    if (looks < kEagerQueries) continue;
     if (Clock::Real().Now() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat(what, ": not done after ", Seconds(limit), " s: the GPU hangs"));

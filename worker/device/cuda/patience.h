@@ -1,4 +1,4 @@
-// Waiting for a GPU, but not for ever.
+// Waits for a GPU with a limit.
 #ifndef PAWL_WORKER_DEVICE_CUDA_PATIENCE_H_
 #define PAWL_WORKER_DEVICE_CUDA_PATIENCE_H_
 
@@ -11,8 +11,8 @@
 
 namespace pawl {
 
-// Asks until the answer is not cudaErrorNotReady; `what` begins the messages. DEADLINE_EXCEEDED
-// after `limit`.
+// Repeats the query until the result is not cudaErrorNotReady. Messages start with `what`.
+// DEADLINE_EXCEEDED after `limit`.
 absl::Status Await(const std::function<cudaError_t()>& query, MonotonicDuration limit,
                    absl::string_view what);
 

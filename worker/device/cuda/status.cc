@@ -35,7 +35,7 @@ absl::Status StatusOf(cublasStatus_t error, absl::string_view what) {
     case CUBLAS_STATUS_SUCCESS:
       return absl::OkStatus();
     case CUBLAS_STATUS_ALLOC_FAILED:
-      return absl::ResourceExhaustedError(absl::StrCat(what, ": cuBLAS gets no memory"));
+      return absl::ResourceExhaustedError(absl::StrCat(what, ": cuBLAS cannot allocate memory"));
     default:
       return absl::InternalError(absl::StrCat(what, ": ", cublasGetStatusString(error)));
   }

@@ -1,4 +1,4 @@
-// CUDA's errors as statuses.
+// Converts CUDA errors to statuses.
 #ifndef PAWL_WORKER_DEVICE_CUDA_STATUS_H_
 #define PAWL_WORKER_DEVICE_CUDA_STATUS_H_
 
@@ -9,8 +9,8 @@
 
 namespace pawl {
 
-// `what` begins the message: the GPU and what was tried. RESOURCE_EXHAUSTED without memory,
-// UNAVAILABLE without a GPU that works, INTERNAL for the rest.
+// Messages start with `what`: the GPU and the operation. RESOURCE_EXHAUSTED without memory,
+// UNAVAILABLE without a working GPU, INTERNAL for other errors.
 absl::Status StatusOf(cudaError_t error, absl::string_view what);
 absl::Status StatusOf(cublasStatus_t error, absl::string_view what);
 

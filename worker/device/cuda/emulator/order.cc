@@ -1,4 +1,4 @@
-// order.cu for the emulator: instead of CUB's sort, the standard library's.
+// order.cu for the emulator: uses the standard library's sort instead of CUB's.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
