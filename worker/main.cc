@@ -33,9 +33,10 @@
 #include "worker/process/interrupt.h"
 #include "worker/process/worker.h"
 
-ABSL_FLAG(std::string, scheduler, "",
-          "host:port of the scheduler, or of the scheduler and its standbys (IP addresses, separated "
-          "by commas). Default: the environment variable PAWL_SCHEDULER");
+ABSL_FLAG(
+    std::string, scheduler, "",
+    "host:port of the scheduler, or of the scheduler and its standbys (IP addresses, separated "
+    "by commas). Default: the environment variable PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port of the gRPC health service and reflection; port 0 picks a free port");
 ABSL_FLAG(std::string, device, "cpu",
@@ -47,33 +48,38 @@ ABSL_FLAG(bool, cuda_graphs, false,
 ABSL_FLAG(std::string, cuda_math, "float32",
           "how a GPU multiplies matrices: float32; or tf32, which rounds factors to 11 bits (the "
           "speed-up has not been measured yet)");
-ABSL_FLAG(std::string, collectives, "auto",
-          "transport of dense gradients between workers (dense_path: ALLREDUCE). gloo: TCP. nccl: "
-          "NVIDIA's NCCL; needs --device=cuda:N, libpawl_nccl.so and NCCL. auto: NCCL if all workers "
-          "have the same version of it and each has a GPU of its own, otherwise Gloo; also Gloo if "
-          "NCCL fails to connect them. A worker that shares no transport with the others is refused");
-ABSL_FLAG(std::string, collective_host, "",
-          "IP address or name at which the other workers reach this machine (dense_path: ALLREDUCE). "
-          "Default: the address on the route to the scheduler; on the scheduler's own machine that "
-          "may be one that others cannot reach. NCCL ignores this flag and picks its network by its "
-          "own environment variable NCCL_SOCKET_IFNAME");
+ABSL_FLAG(
+    std::string, collectives, "auto",
+    "transport of dense gradients between workers (dense_path: ALLREDUCE). gloo: TCP. nccl: "
+    "NVIDIA's NCCL; needs --device=cuda:N, libpawl_nccl.so and NCCL. auto: NCCL if all workers "
+    "have the same version of it and each has a GPU of its own, otherwise Gloo; also Gloo if "
+    "NCCL fails to connect them. A worker that shares no transport with the others is refused");
+ABSL_FLAG(
+    std::string, collective_host, "",
+    "IP address or name at which the other workers reach this machine (dense_path: ALLREDUCE). "
+    "Default: the address on the route to the scheduler; on the scheduler's own machine that "
+    "may be one that others cannot reach. NCCL ignores this flag and picks its network by its "
+    "own environment variable NCCL_SOCKET_IFNAME");
 ABSL_FLAG(std::string, data_dir, "",
           "folder for the worker's identity; created if missing. A worker restarted with the same "
           "folder gets its ranks back at once. Without it the worker joins as a new one and gets "
           "the ranks when the old one's lease has expired");
-ABSL_FLAG(uint64_t, max_data_bytes, 0,
-          "memory limit of the job's data, including the evaluation data; a job with more fails with "
-          "the file's name. Default: the machine's memory. Set it where this worker shares its "
-          "machine or runs in a container with less");
+ABSL_FLAG(
+    uint64_t, max_data_bytes, 0,
+    "memory limit of the job's data, including the evaluation data; a job with more fails with "
+    "the file's name. Default: the machine's memory. Set it where this worker shares its "
+    "machine or runs in a container with less");
 ABSL_FLAG(int, connect_timeout_s, 300,
           "how long to try to reach the scheduler, and to wait for the job's servers");
-ABSL_FLAG(int, element_delay_ns, 0,
-          "for tests and measurements: wait this long for each dense parameter in the forward pass "
-          "of a step, and twice as long in the backward pass, to simulate a slow model (dense_path: "
-          "ALLREDUCE, no micro_batches)");
-ABSL_FLAG(int, step_delay_ms, 0,
-          "for tests and demonstrations: wait this long in each step before ending it, to simulate a "
-          "slow worker");
+ABSL_FLAG(
+    int, element_delay_ns, 0,
+    "for tests and measurements: wait this long for each dense parameter in the forward pass "
+    "of a step, and twice as long in the backward pass, to simulate a slow model (dense_path: "
+    "ALLREDUCE, no micro_batches)");
+ABSL_FLAG(
+    int, step_delay_ms, 0,
+    "for tests and demonstrations: wait this long in each step before ending it, to simulate a "
+    "slow worker");
 
 namespace pawl {
 namespace {
@@ -85,9 +91,11 @@ constexpr char kUsage[] =
     "on this machine), trains the logical workers that the scheduler assigns to it, and ends with\n"
     "the job. The job starts when as many workers have joined as pawl-scheduler's --workers says;\n"
     "`pawlctl run` does all of that on one machine. More workers may join at any time: they take\n"
-    "their share if the job says `elastic: true`, and otherwise stand by until another one leaves.\n\n"
+    "their share if the job says `elastic: true`, and otherwise stand by until another one "
+    "leaves.\n\n"
     "To restart a worker that has died, run the same command: it continues from the step that the\n"
-    "servers report. If it does not return, the other workers take over its ranks. SIGTERM makes a\n"
+    "servers report. If it does not return, the other workers take over its ranks. SIGTERM makes "
+    "a\n"
     "worker end its current step and leave; its ranks move to the other workers at once, or wait\n"
     "for the next worker if there is none.\n\n"
     "Exit codes:\n"
@@ -163,7 +171,8 @@ int Main(int argc, char** argv) {
   WorkerOptions options;
   options.scheduler = SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
   if (options.scheduler.empty()) {
-    return UsageError("--scheduler is missing and the environment variable PAWL_SCHEDULER is not set");
+    return UsageError(
+        "--scheduler is missing and the environment variable PAWL_SCHEDULER is not set");
   }
   if (const absl::Status status = CheckSchedulerAddress(options.scheduler); !status.ok()) {
     return UsageError(status.message());
@@ -190,8 +199,8 @@ int Main(int argc, char** argv) {
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") ||
       absl::StrContains(options.collective_host, ' ')) {
-    return UsageError(
-        absl::StrCat("--collective_host=", options.collective_host, " is not an IP address or name"));
+    return UsageError(absl::StrCat("--collective_host=", options.collective_host,
+                                   " is not an IP address or name"));
   }
   options.max_data_bytes = absl::GetFlag(FLAGS_max_data_bytes);
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1)

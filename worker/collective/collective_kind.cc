@@ -90,9 +90,9 @@ std::string ExplainNoKind(absl::Span<const OfferingMember> members) {
     const Obstacles obstacles = FindObstacles(kind.name, members);
     if (!obstacles.sharing.empty()) absl::StrAppend(&sharing, "; ", obstacles.sharing);
   }
-  return absl::StrCat("the workers have no common kind of collective operations: ",
-                      absl::StrJoin(offers, ", "), sharing,
-                      "; start them with the same --collectives");
+  return absl::StrCat(
+      "the workers have no common kind of collective operations: ", absl::StrJoin(offers, ", "),
+      sharing, "; start them with the same --collectives");
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members,
 }
 
 std::string ExplainFallback(absl::Span<const OfferingMember> members, size_t place,
-                        absl::string_view chosen) {
+                            absl::string_view chosen) {
   const std::vector<Offered> kinds = Parse(members[place].offer);
   if (kinds.empty() || kinds[0].name == chosen) return "";
   const Obstacles obstacles = FindObstacles(kinds[0].name, members);

@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members,
 // Explains why `chosen` is not the member's first kind: which members it does not suit. Empty if it
 // is the first.
 std::string ExplainFallback(absl::Span<const OfferingMember> members, size_t place,
-                        absl::string_view chosen);
+                            absl::string_view chosen);
 
 }  // namespace pawl
 

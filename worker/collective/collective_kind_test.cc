@@ -46,9 +46,9 @@ TEST(CollectiveKindTest, MembersOnOneGpuTakeTheNextKind) {
   // As if they were on two machines.
   EXPECT_EQ(*ChooseKind({{"worker-0", false, Both("a/0")}, {"worker-1", false, Both("b/0")}}, 1),
             "nccl");
-  const auto refused = ChooseKind(
-      {{"worker-0", false, EncodeOffer({Nccl("a/0")})}, {"worker-1", false, EncodeOffer({Nccl("a/0")})}},
-      1);
+  const auto refused = ChooseKind({{"worker-0", false, EncodeOffer({Nccl("a/0")})},
+                                   {"worker-1", false, EncodeOffer({Nccl("a/0")})}},
+                                  1);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
   EXPECT_TRUE(absl::StrContains(refused.status().message(),
                                 "worker-0 and worker-1 both have a/0, which nccl needs"))
@@ -77,9 +77,9 @@ TEST(CollectiveKindTest, FallbackIsExplained) {
                                                {"worker-2", true, EncodeOffer({Gloo()})}};
   EXPECT_EQ(ExplainFallback(without, 0, "gloo"), "worker-1, worker-2 do not offer nccl");
   EXPECT_EQ(ExplainFallback(without, 1, "gloo"), "");
-  EXPECT_EQ(
-      ExplainFallback({{"worker-0", true, Both("a/0")}, {"worker-1", true, Both("a/0")}}, 1, "gloo"),
-      "worker-0 and worker-1 both have a/0, which nccl needs exclusively");
+  EXPECT_EQ(ExplainFallback({{"worker-0", true, Both("a/0")}, {"worker-1", true, Both("a/0")}}, 1,
+                            "gloo"),
+            "worker-0 and worker-1 both have a/0, which nccl needs exclusively");
 }
 
 TEST(CollectiveKindTest, MixedMembersLearnTheOffersAndTheFirstStays) {

@@ -167,9 +167,8 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
       return last;
     spdlog::info("group {:x} was not connected: {}", formed->generation(), last.ToString());
   }
-  return absl::UnavailableError(
-      absl::StrCat(kMaxFormAttempts,
-                   " groups ended before they were connected; the last: ", last.message()));
+  return absl::UnavailableError(absl::StrCat(
+      kMaxFormAttempts, " groups ended before they were connected; the last: ", last.message()));
 }
 
 absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind,
@@ -181,7 +180,8 @@ absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind,
   if (failures < kMaxKindFailures) return absl::UnavailableError(text);
   if (kinds_.size() > 1) {
     spdlog::warn(
-        "collective operations do not work {}. This worker uses another kind from now on, and so do "
+        "collective operations do not work {}. This worker uses another kind from now on, and so "
+        "do "
         "all others in its groups",
         text);
     kinds_.erase(std::remove_if(kinds_.begin(), kinds_.end(),
@@ -226,9 +226,9 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
 
 absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed,
                                                            const Interrupt& interrupt) {
-  PAWL_ASSIGN_OR_RETURN(
-      const std::vector<std::string> offers,
-      Exchange(formed.generation(), kKinds, EncodeOffer(kinds_), options_.offer_timeout, interrupt));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
+                        Exchange(formed.generation(), kKinds, EncodeOffer(kinds_),
+                                 options_.offer_timeout, interrupt));
   if (offers.size() != static_cast<size_t>(formed.members_size())) {
     return absl::InternalError("the scheduler's answer is malformed: it does not list all members");
   }
@@ -241,7 +241,8 @@ absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupRespon
   for (const CollectiveKind& kind : kinds_) {
     if (kind.name != name) continue;
     // A single member takes its last kind by design.
-    const std::string why = members.size() == 1 ? "" : ExplainFallback(members, formed.place(), name);
+    const std::string why =
+        members.size() == 1 ? "" : ExplainFallback(members, formed.place(), name);
     if (!why.empty())
       spdlog::warn("collective operations by {} instead of {}: {}", name, kinds_[0].name, why);
     return kind;

@@ -87,15 +87,13 @@ void StagedCollective::Add(size_t count, size_t parts, CollectiveType type,
       [=, this, stages = std::move(stages)](MonotonicTime deadline) -> absl::Status {
         const size_t element_bytes = BytesOf(type);
         if (element_bytes == 0) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("unknown type ", static_cast<int>(type)));
+          return absl::InvalidArgumentError(absl::StrCat("unknown type ", static_cast<int>(type)));
         }
         if (count > std::numeric_limits<size_t>::max() / element_bytes / parts) {
           return absl::InvalidArgumentError(
               absl::StrCat(count, " elements exceed the address space"));
         }
-        if (!connected_)
-          return absl::FailedPreconditionError("the members are not connected");
+        if (!connected_) return absl::FailedPreconditionError("the members are not connected");
         return RunPieces(count, options_.piece_bytes / element_bytes / parts, deadline, stages);
       },
       std::move(done));

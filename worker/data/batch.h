@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "worker/data/sampler.h"
+
 namespace pawl {
 
 struct Batch {
@@ -33,6 +36,15 @@ struct DataShape {
   uint32_t numeric_count = 0;
   uint32_t field_count = 0;
 };
+
+// Returns INVALID_ARGUMENT, naming the member, if the batch does not have this shape or its lists
+// are inconsistent or out of range. Does not check labels.
+absl::Status CheckBatch(const Batch& batch, const DataShape& shape);
+
+// Replaces *part, reusing its memory, with these samples of the batch. It keeps the keys of the
+// whole batch, so that it uses the same rows; keys that its samples do not use get a gradient of 0.
+// REQUIRES: samples.end <= batch.samples; *part is not the batch.
+void SliceBatch(const Batch& batch, SampleRange samples, Batch* part);
 
 // A summary of all labels, to check whether a loss accepts them.
 struct LabelSummary {

@@ -117,7 +117,8 @@ TEST(DatasetTest, EvaluationFileTakesTheTrainingShape) {
   EXPECT_EQ((*dataset)->shape().field_count, 3u);
   const absl::Status status = LoadError(Libsvm(2), path, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("2 categorical fields, but the training data has 0 and 3"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("2 categorical fields, but the training data has 0 and 3"));
 }
 
 TEST(DatasetTest, MemoryLimitIsNamed) {

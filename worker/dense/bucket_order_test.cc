@@ -1,11 +1,10 @@
-#include "worker/dense/bucket_order.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker/dense/dense_layout.h"
 
 namespace pawl {
 namespace {

@@ -1,9 +1,12 @@
-// How the dense part of a model lies in memory, and which pieces of it travel together.
+// How the dense part of a model lies in memory, which pieces of it travel together, and their
+// order.
 #ifndef PAWL_WORKER_DENSE_DENSE_LAYOUT_H_
 #define PAWL_WORKER_DENSE_DENSE_LAYOUT_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -83,6 +86,32 @@ class DenseLayout {
   std::vector<DenseBucket> buckets_;
   std::vector<size_t> first_bucket_;
   std::vector<size_t> end_bucket_;
+};
+
+// Chooses the next bucket of a step. Every member asks with the same numbers and gets the same
+// answers, so members need not announce what comes next.
+//
+// If a bucket travelled that one member has computed and another has not, it would block the link
+// for others that are ready. So a bucket counts as ready only when it is known to be ready with all
+// members. Gradients become ready from the last bucket on (DenseLayout), so one number describes a
+// member's progress: the first bucket from which on all are ready.
+//
+// Used by one thread.
+class BucketOrder {
+ public:
+  // Starts a step. `left`: for each bucket, whether it still has to travel.
+  void Begin(std::vector<bool> left) { left_ = std::move(left); }
+  // Returns the first bucket in the order of need that is left and not before `ready_from`. If
+  // there is none, returns the last bucket that is left, which is the first to become ready.
+  // Returns nothing if none is left.
+  std::optional<size_t> Next(size_t ready_from) const;
+  // The bucket has been started. REQUIRES: it was left.
+  void Start(size_t bucket) { left_[bucket] = false; }
+
+  bool IsLeft(size_t bucket) const { return left_[bucket]; }
+
+ private:
+  std::vector<bool> left_;
 };
 
 }  // namespace pawl

@@ -195,9 +195,8 @@ void DenseReplica::Drive() {
       if (group->collective->hangs()) {
         // The collective may still read and write the memory that it was given, so the next group
         // must not get it.
-        spdlog::warn(
-            "dense parameters: sums of group {:x} may still run on the GPU",
-            group->generation);
+        spdlog::warn("dense parameters: sums of group {:x} may still run on the GPU",
+                     group->generation);
         for (Flight& flight : flights_) {
           memory_->Leak(std::move(flight.sum));
           memory_->Leak(std::move(flight.reduced));
@@ -391,8 +390,8 @@ absl::Status DenseReplica::CheckFlags(const Flight& flight) {
   for (uint32_t rank = 0; rank < options_.logical_workers; ++rank) {
     if (flags[rank] > 1) {
       return Fail(absl::InternalError(absl::StrCat("the dense gradients of logical worker ", rank,
-                                                    " are in step ", flight.step, " ", flags[rank],
-                                                    " times")));
+                                                   " are in step ", flight.step, " ", flags[rank],
+                                                   " times")));
     }
     contributed += flags[rank] == 1;
   }

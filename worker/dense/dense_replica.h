@@ -21,9 +21,9 @@
 #include "client_lib/client.h"
 #include "server/optimizer/update_rule.h"
 #include "worker/collective/group_former.h"
-#include "worker/dense/bucket_order.h"
 #include "worker/dense/dense_layout.h"
 #include "worker/dense/dense_memory.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_state.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense/group_operations.h"
@@ -31,7 +31,6 @@
 #include "worker/dense/slot_shares.h"
 #include "worker/device/device.h"
 #include "worker/process/interrupt.h"
-#include "worker/train/dense_source.h"
 
 namespace pawl {
 
@@ -147,7 +146,7 @@ class DenseReplica final : public DenseSource {
   // has formed and its members have the same state. Until then the state may be overwritten while
   // it is read (dense_state.h).
   absl::Status AwaitSynchronized(uint32_t rank, MonotonicDuration limit,
-                            const Interrupt& interrupt) const {
+                                 const Interrupt& interrupt) const {
     return state_->AwaitSynchronized(gradients_.ChangesAtBegin(rank), limit, interrupt);
   }
 
@@ -160,7 +159,9 @@ class DenseReplica final : public DenseSource {
   absl::Span<float> GradientBuffer(uint32_t rank, size_t table) {
     return gradients_.Buffer(rank, table);
   }
-  void MarkReady(uint32_t rank, uint64_t step, size_t table) { gradients_.MarkReady(rank, step, table); }
+  void MarkReady(uint32_t rank, uint64_t step, size_t table) {
+    gradients_.MarkReady(rank, step, table);
+  }
   void SkipStep(uint32_t rank, uint64_t step) { gradients_.SkipStep(rank, step); }
 
   // Waits until all parameters are at this version.

@@ -13,8 +13,8 @@
 
 #include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
-#include "worker/dense/dense_process.h"
 #include "worker/dense/dense_store.h"
+#include "worker/dense/testing/dense_process.h"
 #include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {

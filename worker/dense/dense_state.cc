@@ -79,9 +79,9 @@ absl::StatusOr<uint64_t> DenseState::VersionFor(uint64_t step, MonotonicDuration
 }
 
 absl::Status DenseState::AwaitSynchronized(uint64_t changes, MonotonicDuration limit,
-                                      const Interrupt& interrupt) const {
-  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return synchronized_changes_ >= changes; }, limit,
-                        interrupt);
+                                           const Interrupt& interrupt) const {
+  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return synchronized_changes_ >= changes; },
+                        limit, interrupt);
 }
 
 void DenseState::SetSynchronized(uint64_t changes) {

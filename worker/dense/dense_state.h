@@ -71,7 +71,7 @@ class DenseState {
                                       const Interrupt& interrupt) const;
   // Waits until SetSynchronized has been called with at least this number.
   absl::Status AwaitSynchronized(uint64_t changes, MonotonicDuration limit,
-                            const Interrupt& interrupt) const;
+                                 const Interrupt& interrupt) const;
   // Wait until one table, or all of them, have this version.
   absl::Status Await(size_t table, uint64_t version, MonotonicDuration limit,
                      const Interrupt& interrupt) const;

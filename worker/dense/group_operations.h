@@ -28,7 +28,9 @@ class GroupOperations {
   // have not been awaited, outlive it.
   GroupOperations(Collective& collective, MonotonicDuration timeout,
                   std::function<absl::Status()> check_membership)
-      : collective_(collective), timeout_(timeout), check_membership_(std::move(check_membership)) {}
+      : collective_(collective),
+        timeout_(timeout),
+        check_membership_(std::move(check_membership)) {}
 
   size_t size() const { return collective_.size(); }
   size_t place() const { return collective_.place(); }

@@ -100,7 +100,8 @@ void LocalGradients::SkipStep(uint32_t rank, uint64_t step) {
   Notify();
 }
 
-bool LocalGradients::IsReadyLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const {
+bool LocalGradients::IsReadyLocked(const Rank& rank, const DenseBucket& bucket,
+                                   uint64_t step) const {
   if (rank.step != step) return false;
   return rank.skipped ||
          std::all_of(rank.ready.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
@@ -112,7 +113,8 @@ bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
   MutexLock lock(mu_);
   for (const auto& [number, rank] : ranks_) {
     if (!rank.begun) return false;
-    if (rank.first_step <= step && !IsReadyLocked(rank, layout_.buckets()[bucket], step)) return false;
+    if (rank.first_step <= step && !IsReadyLocked(rank, layout_.buckets()[bucket], step))
+      return false;
   }
   return true;
 }

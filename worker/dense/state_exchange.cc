@@ -107,8 +107,8 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
   const int64_t missed = (newest.version - newest.lost_steps) - (own - LostStepsAt(group_.place()));
   if (newest.takes && !newest.is_missing_here && missed > 1) {
     failed_ = true;
-    return absl::AbortedError(absl::StrCat("the dense parameters of this worker are at version ", own,
-                                           " steps, those of others after ", newest.version));
+    return absl::AbortedError(absl::StrCat("the dense parameters of this worker are at version ",
+                                           own, " steps, those of others after ", newest.version));
   }
   const uint64_t version = static_cast<uint64_t>(newest.version);
   // Ranks without gradients for the unfinished step may be with a member that has no state: they

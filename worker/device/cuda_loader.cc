@@ -14,7 +14,8 @@ const LoadableLibrary& CudaLibrary() {
       .function = kCudaLibraryFunction,
       .folder = "worker/device/cuda/",
       .needs = {"libcublas", "libcudart"},
-      .remedy = "install those of CUDA 13 (packages libcublas-13-0 and cuda-cudart-13-0, or the toolkit)",
+      .remedy =
+          "install those of CUDA 13 (packages libcublas-13-0 and cuda-cudart-13-0, or the toolkit)",
       .instead = "use cpu",
   };
   return *library;

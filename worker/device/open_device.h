@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker/device/cuda_math.h"
+#include "worker/device/cuda/library.h"
 #include "worker/device/device.h"
 
 namespace pawl {

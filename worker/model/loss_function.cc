@@ -27,7 +27,8 @@ absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
       return absl::InvalidArgumentError(
           "model.loss: SOFTMAX_CROSS_ENTROPY needs model.mlp with classes > 1");
     default:
-      return absl::InvalidArgumentError(absl::StrCat("model.loss: ", spec.loss(), " is not a loss"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.loss: ", spec.loss(), " is not a loss"));
   }
 }
 

@@ -10,7 +10,6 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/model_layers.h"
 #include "server/optimizer/math/finite.h"
-#include "worker/data/batch_check.h"
 #include "worker/model/networks/networks.h"
 
 namespace pawl {

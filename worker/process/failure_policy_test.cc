@@ -9,7 +9,8 @@ TEST(FailurePolicyTest, BadDataFailsOnlyAJobThatHasNotStarted) {
   const absl::Status bad_data = absl::InvalidArgumentError("train.csv, line 7: ...");
   EXPECT_TRUE(ShouldFailJob(bad_data, /*trained=*/false, /*job_has_started=*/false))
       << "at the start of the job";
-  EXPECT_FALSE(ShouldFailJob(bad_data, /*trained=*/false, /*job_has_started=*/true)) << "a replacement";
+  EXPECT_FALSE(ShouldFailJob(bad_data, /*trained=*/false, /*job_has_started=*/true))
+      << "a replacement";
   EXPECT_TRUE(ShouldFailJob(bad_data, /*trained=*/true, /*job_has_started=*/true));
 }
 

@@ -31,6 +31,7 @@
 #include "worker/data/sampler.h"
 #include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
 #include "worker/device/open_device.h"
 #include "worker/model/training_model.h"
@@ -40,8 +41,6 @@
 #include "worker/process/rank_host.h"
 #include "worker/process/rendezvous.h"
 #include "worker/process/worker_identity.h"
-#include "worker/train/dense_snapshots.h"
-#include "worker/train/dense_source.h"
 #include "worker/train/rank_shared.h"
 #include "worker/train/step_plan.h"
 
@@ -359,7 +358,8 @@ absl::Status ReportFailure(Client& client, const Training& training, absl::strin
       training.progress == nullptr ? WorkerProgress() : training.progress->progress();
   progress.set_failure(BoundedText(why, kMaxFailureReportBytes));
   absl::Status told = client.FinishWork(progress, {.timeout = kFailureReportTimeout}).get();
-  if (!told.ok()) spdlog::warn("the failure report did not reach the scheduler: {}", told.ToString());
+  if (!told.ok())
+    spdlog::warn("the failure report did not reach the scheduler: {}", told.ToString());
   return told;
 }
 
@@ -386,7 +386,8 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
   // A worker that no group accepts does not contribute to the others' training; its ranks go to a
   // worker that does.
   const bool refused = training.replica != nullptr && training.replica->refused();
-  if (!ShouldFailJob(status, training.progress != nullptr && !refused, !job.ok() || HasStarted(*job))) {
+  if (!ShouldFailJob(status, training.progress != nullptr && !refused,
+                     !job.ok() || HasStarted(*job))) {
     const bool others = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     return {others ? WorkerEnd::kFailed : WorkerEnd::kUnable, std::move(status)};
   }

@@ -12,7 +12,7 @@
 #include "client_lib/base/clock.h"
 #include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
-#include "worker/device/cuda_math.h"
+#include "worker/device/cuda/library.h"
 #include "worker/process/interrupt.h"
 
 namespace pawl {

@@ -14,11 +14,11 @@
 #include "worker/collective/testing/fake_group.h"
 #include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
-#include "worker/train/dense_snapshots.h"
 #include "worker/train/rank_trainer.h"
+#include "worker/train/testing/trainer_device.h"
 #include "worker/train/testing/trainer_fakes.h"
-#include "worker/train/trainer_device.h"
 
 namespace pawl {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/data/batch_slice.h"
+#include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 #include "worker/device/cpu/device.h"
 

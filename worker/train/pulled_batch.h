@@ -13,13 +13,26 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/client.h"
 #include "worker/data/batch.h"
+#include "worker/dense/dense_source.h"
 #include "worker/model/training_model.h"
 #include "worker/process/interrupt.h"
 #include "worker/train/batch_stream.h"
-#include "worker/train/dense_source.h"
-#include "worker/train/waiting_time.h"
 
 namespace pawl {
+
+// The time that a rank waits for others. Used by the rank's thread.
+struct WaitingTime {
+  double seconds = 0;
+
+  // Runs `call`, which waits for others, and adds its duration.
+  template <typename Call>
+  absl::Status Measure(Call call) {
+    const MonotonicTime begin = Clock::Real().Now();
+    absl::Status status = call();
+    seconds += Seconds(Clock::Real().Now() - begin);
+    return status;
+  }
+};
 
 // For each dense table of `tables`, its number among the dense tables; indexed by table.
 std::vector<size_t> DensePlaces(const std::vector<Table>& tables);

@@ -11,12 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
 #include "worker/process/interrupt.h"
-#include "worker/train/dense_source.h"
 #include "worker/train/pulled_batch.h"
 #include "worker/train/rank_shared.h"
-#include "worker/train/waiting_time.h"
 
 namespace pawl {
 

@@ -12,10 +12,10 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
 #include "worker/process/progress_board.h"
 #include "worker/process/rendezvous.h"
-#include "worker/train/dense_source.h"
 #include "worker/train/step_plan.h"
 
 namespace pawl {

@@ -15,12 +15,6 @@
 #include "worker/process/rendezvous.h"
 
 namespace pawl {
-float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples,
-                    uint64_t rank_samples) {
-  if (!IsSync(mode)) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
-  return static_cast<float>(static_cast<double>(logical_workers) /
-                            static_cast<double>(step_samples));
-}
 
 RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, LogicalWorker& session,
                          std::unique_ptr<TrainingModel> model)
@@ -168,7 +162,8 @@ absl::Status RankTrainer::WriteBack(uint64_t step) {
   if (!calls.part.has_value() || calls.part->items.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  session_.Push(calls.part->items, options, FulfillOrInterrupt(calls.written_back, "write-back", step));
+  session_.Push(calls.part->items, options,
+                FulfillOrInterrupt(calls.written_back, "write-back", step));
   return absl::OkStatus();
 }
 
@@ -218,7 +213,7 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
 }
 
 Callback RankTrainer::FulfillOrInterrupt(std::future<absl::Status>& future, absl::string_view what,
-                                  uint64_t step) {
+                                         uint64_t step) {
   return [this, what, step, done = Fulfilling(future)](absl::Status status) mutable {
     if (!status.ok()) {
       status =

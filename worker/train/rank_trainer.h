@@ -22,24 +22,14 @@
 #include "worker/model/training_model.h"
 #include "worker/process/interrupt.h"
 #include "worker/train/batch_stream.h"
-#include "worker/train/loss_scale_watch.h"
+#include "worker/train/gradient_scale.h"
 #include "worker/train/micro_batches.h"
 #include "worker/train/pulled_batch.h"
 #include "worker/train/rank_dense.h"
 #include "worker/train/rank_evaluation.h"
 #include "worker/train/rank_shared.h"
-#include "worker/train/waiting_time.h"
 
 namespace pawl {
-
-// The factor that scales the gradient of the sum of a rank's losses before the push.
-//
-// SYNC: logical_workers / step_samples, rounded to float once. The servers divide the sum over the
-// ranks by their number, so the step follows the mean over all its samples. Other modes: 1 /
-// rank_samples, because each push is a step of its own. REQUIRES: step_samples and rank_samples
-// above 0.
-float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples,
-                    uint64_t rank_samples);
 
 // Takes one rank through its steps (batch, pull, gradients, push, end of the step) and through its
 // share of the evaluations. The pull for the next step travels while this one is computed; in SYNC
@@ -104,7 +94,8 @@ class RankTrainer {
   // Returns a callback that makes `future` ready and, if the call failed, sets the rank's
   // interrupts: the rank may be waiting for a pull that only this call would have released. Its
   // peers may be waiting too; its host ends them.
-  Callback FulfillOrInterrupt(std::future<absl::Status>& future, absl::string_view what, uint64_t step);
+  Callback FulfillOrInterrupt(std::future<absl::Status>& future, absl::string_view what,
+                              uint64_t step);
   // Waits for the calls of the step in this place, and releases its batch.
   absl::Status Finish(size_t place);
   // Waits for the ends of all steps that were partly pushed, unless told to abandon them.

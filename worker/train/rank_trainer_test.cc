@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
-#include "worker/train/dense_snapshots.h"
+#include "worker/dense/dense_source.h"
 #include "worker/train/evaluation_report.h"
+#include "worker/train/testing/trainer_device.h"
 #include "worker/train/testing/trainer_fakes.h"
-#include "worker/train/trainer_device.h"
 
 namespace pawl {
 namespace {
@@ -146,17 +146,6 @@ class Cluster {
   std::vector<std::unique_ptr<FakeLogicalWorker>> sessions_;
   std::vector<std::unique_ptr<RankTrainer>> trainers_;
 };
-
-TEST(GradientScaleTest, SyncDividesByTheSamplesOfTheStep) {
-  EXPECT_EQ(GradientScale(SYNC, 4, 4096, 1024), 4.0f / 4096.0f);
-  EXPECT_EQ(GradientScale(SYNC, 3, 100, 34), static_cast<float>(3.0 / 100.0));
-  EXPECT_EQ(GradientScale(SYNC, 3, 100, 33), GradientScale(SYNC, 3, 100, 34));
-}
-
-TEST(GradientScaleTest, OtherModesDivideByTheRanksOwnSamples) {
-  EXPECT_EQ(GradientScale(ASYNC, 4, 4096, 1000), 1.0f / 1000.0f);
-  EXPECT_EQ(GradientScale(BOUNDED, 4, 4096, 1000), 1.0f / 1000.0f);
-}
 
 TEST(RankTrainerTest, PullsTheNextStepBeforePushingThisOne) {
   Cluster cluster({.logical_workers = 1,

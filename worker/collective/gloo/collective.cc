@@ -248,16 +248,14 @@ void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration ti
     invalid = absl::InvalidArgumentError(absl::StrCat("unknown type ", static_cast<int>(type)));
   } else if (invalid.ok() &&
              count > std::numeric_limits<size_t>::max() / element_bytes / options_.size) {
-    invalid =
-        absl::InvalidArgumentError(absl::StrCat(count, " elements exceed the address space"));
+    invalid = absl::InvalidArgumentError(absl::StrCat(count, " elements exceed the address space"));
   }
   thread_->Add(
       timeout,
       [this, bytes = count * element_bytes, work = std::move(work),
        invalid](MonotonicTime deadline) mutable {
         PAWL_RETURN_IF_ERROR(invalid);
-        if (!connected_)
-          return absl::FailedPreconditionError("the members are not connected");
+        if (!connected_) return absl::FailedPreconditionError("the members are not connected");
         const uint32_t tag = ++last_tag_;
         if (bytes == 0) return absl::OkStatus();
         if (transport_ != nullptr) transport_->SetDeadline(deadline);
@@ -281,8 +279,8 @@ namespace {
 
 absl::Status CheckReduction(CollectiveType type, Reduction reduction) {
   if (FindReductionFunction(type, reduction) != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown reduction ", static_cast<int>(reduction), " of type ", static_cast<int>(type)));
+  return absl::InvalidArgumentError(absl::StrCat("unknown reduction ", static_cast<int>(reduction),
+                                                 " of type ", static_cast<int>(type)));
 }
 
 }  // namespace

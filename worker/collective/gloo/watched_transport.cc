@@ -70,7 +70,8 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
     transport_.ThrowIfInterrupted();
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(transport_.deadline() - Clock::Real().Now());
-    if (left <= std::chrono::milliseconds::zero()) throw gloo::IoException("the deadline has passed");
+    if (left <= std::chrono::milliseconds::zero())
+      throw gloo::IoException("the deadline has passed");
     return left;
   }
   static bool Waited(bool done) {

@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/malformed.h"
-#include "worker/data/readers/number.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 namespace {
@@ -149,8 +148,9 @@ absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path
     });
     if (found == features_.end() || found->column.has_label() || found->column.has_numeric()) {
       return BadSpec(
-          path, absl::StrCat("crossed.columns has ", Quoted(name),
-                             ", which is not a bucketized, categorical or hashed column of the spec"));
+          path,
+          absl::StrCat("crossed.columns has ", Quoted(name),
+                       ", which is not a bucketized, categorical or hashed column of the spec"));
     }
     feature->crossed.push_back(found->field);
   }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/malformed.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 
@@ -76,12 +76,10 @@ absl::Status CsvRecordReader::SplitQuoted(absl::string_view line) {
           break;
         }
       }
-      if (at < line.size() && line[at] != ',')
-        return malformed(at, "text after the closing quote");
+      if (at < line.size() && line[at] != ',') return malformed(at, "text after the closing quote");
     } else {
       for (; at < line.size() && line[at] != ','; ++at) {
-        if (line[at] == '"')
-          return malformed(at, "a quote in an unquoted field");
+        if (line[at] == '"') return malformed(at, "a quote in an unquoted field");
         unquoted_.push_back(line[at]);
       }
     }

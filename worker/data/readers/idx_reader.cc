@@ -93,9 +93,9 @@ absl::Status ReadElements(ByteSource& source, const std::string& name, const Idx
     PAWL_RETURN_IF_ERROR(add(chunk.data(), count));
   }
   if (total < expected) {
-    return Malformed(name,
-                     absl::StrCat("ends after ", total, " elements; its header says ", expected,
-                                  ", i.e. ", header.count, " samples of ", header.item_bytes));
+    return Malformed(
+        name, absl::StrCat("ends after ", total, " elements; its header says ", expected, ", i.e. ",
+                           header.count, " samples of ", header.item_bytes));
   }
   return absl::OkStatus();
 }

@@ -7,8 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/readers/line_reader.h"
-#include "worker/data/readers/malformed.h"
-#include "worker/data/readers/number.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 namespace {

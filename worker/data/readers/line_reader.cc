@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/malformed.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 

@@ -25,7 +25,8 @@ absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
       bytes < kAlignment ? kAlignment : (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
   if (data == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes of memory"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot allocate ", bytes, " bytes of memory"));
   return data;
 }
 

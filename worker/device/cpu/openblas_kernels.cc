@@ -61,10 +61,8 @@ void RestartWithBetterOpenBlasKernels(char** argv) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   setenv(kVariable, better.c_str(), 1);
   if (!error) execv(program.c_str(), argv);
-  std::fprintf(
-      stderr,
-      "OpenBLAS uses its slow %s kernels: re-executing this program failed: %s\n",
-      OpenBlasKernels().c_str(), error ? error.message().c_str() : std::strerror(errno));
+  std::fprintf(stderr, "OpenBLAS uses its slow %s kernels: re-executing this program failed: %s\n",
+               OpenBlasKernels().c_str(), error ? error.message().c_str() : std::strerror(errno));
 }
 
 std::string OpenBlasKernels() { return openblas_get_corename(); }

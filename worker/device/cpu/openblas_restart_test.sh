@@ -18,9 +18,15 @@ expect() {
 }
 
 best=Prescott
-if grep -q '^flags.* avx2 ' /proc/cpuinfo && grep -q '^flags.* fma ' /proc/cpuinfo; then best=Haswell; fi
-if [[ $(grep -m1 '^flags' /proc/cpuinfo | grep -owE 'avx512(f|bw|dq|vl|cd)' | sort -u | wc -l) == 5 ]]; then best=SkylakeX; fi
+if grep -q '^flags.* avx2 ' /proc/cpuinfo && grep -q '^flags.* fma ' /proc/cpuinfo; then
+  best=Haswell
+fi
+flags="$(grep -m1 '^flags' /proc/cpuinfo || true)"
+if [[ $(grep -owE 'avx512(f|bw|dq|vl|cd)' <<<"$flags" | sort -u | wc -l) == 5 ]]; then
+  best=SkylakeX
+fi
 expect "$best" LD_PRELOAD="$HERE/device/cpu/libunknown_processor.so"
 # The user's setting is respected.
 expect Sandybridge OPENBLAS_CORETYPE=Sandybridge
-expect Sandybridge OPENBLAS_CORETYPE=Sandybridge LD_PRELOAD="$HERE/device/cpu/libunknown_processor.so"
+expect Sandybridge OPENBLAS_CORETYPE=Sandybridge \
+  LD_PRELOAD="$HERE/device/cpu/libunknown_processor.so"

@@ -5,7 +5,6 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/device/cuda/patience.h"
 #include "worker/device/cuda/status.h"
 #include "worker/device/cuda/stream.h"
 

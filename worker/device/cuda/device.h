@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "cuda_runtime_api.h"
-#include "worker/device/cuda_math.h"
+#include "worker/device/cuda/library.h"
 #include "worker/device/device.h"
 
 namespace pawl {

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker/device/cuda/device.h"
 #include "worker/device/cuda/emulator/runtime.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/stream.h"
 #include "worker/device/testing/kernel_checks.h"
 #include "worker/device/testing/stream_contract.h"

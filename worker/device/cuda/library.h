@@ -5,10 +5,18 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "worker/device/cuda_math.h"
 #include "worker/device/device.h"
 
 namespace pawl {
+
+// How a GPU multiplies float32 matrices.
+enum class CudaMath {
+  // In float32, with 24 bits of mantissa throughout.
+  kFloat32,
+  // On the tensor cores, which round the factors to TF32 (11 bits of mantissa) and add in float32;
+  // several times faster.
+  kTf32,
+};
 
 inline constexpr char kCudaLibraryFile[] = "libpawl_cuda.so";
 inline constexpr char kCudaLibraryFunction[] = "PawlOpenCudaDevice";

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/device/cuda/patience.h"
 #include "worker/device/cuda/status.h"
 
 namespace pawl {

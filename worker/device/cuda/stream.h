@@ -12,9 +12,9 @@
 #include "client_lib/base/clock.h"
 #include "cublas_v2.h"
 #include "cuda_runtime_api.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
+#include "worker/device/cuda/library.h"
 #include "worker/device/cuda/staging.h"
-#include "worker/device/cuda_math.h"
 #include "worker/device/device.h"
 
 namespace pawl {

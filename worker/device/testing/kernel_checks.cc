@@ -13,7 +13,7 @@
 #include "proto/types.pb.h"
 #include "server/optimizer/update_rule.h"
 #include "worker/device/cpu/device.h"
-#include "worker/device/host_stream.h"
+#include "worker/device/testing/host_stream.h"
 
 namespace pawl {
 namespace {

@@ -238,7 +238,8 @@ class RemoteStream final : public Stream {
   }
 
   void CheckIsNotRecording() const {
-    if (recording_ != nullptr) Misuse("an operation that cannot be recorded was called during a recording");
+    if (recording_ != nullptr)
+      Misuse("an operation that cannot be recorded was called during a recording");
   }
 
   void Give(std::function<void()> work) {

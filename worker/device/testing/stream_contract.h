@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "worker/device/device.h"
-#include "worker/device/host_stream.h"
+#include "worker/device/testing/host_stream.h"
 
 namespace pawl {
 

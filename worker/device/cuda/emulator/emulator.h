@@ -14,7 +14,7 @@
 
 #include "vector_functions.h"
 #include "vector_types.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 
 #undef __shared__
 #undef __launch_bounds__

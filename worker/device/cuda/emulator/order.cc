@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "worker/device/cuda/emulator/emulator.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 
 namespace pawl::cuda {
 namespace {

@@ -506,7 +506,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a
     return values;
   };
   Put(handle->stream, [=, alpha = *static_cast<const float*>(alpha),
-                        beta = *static_cast<const float*>(beta)] {
+                       beta = *static_cast<const float*>(beta)] {
     const int a_rows = transpose_a == CUBLAS_OP_N ? m : k,
               b_rows = transpose_b == CUBLAS_OP_N ? k : n;
     const std::vector<float> a_floats = floats(a, a_stride, a_rows, m + k - a_rows);
