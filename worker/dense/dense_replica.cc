@@ -201,8 +201,8 @@ void DenseReplica::Drive() {
           memory_->Leak(std::move(flight.sum));
           memory_->Leak(std::move(flight.reduced));
         }
-        if (absl::Status anew = AllocateFlights(); !anew.ok()) {
-          Fail(Annotate(anew, "memory to replace what a hanging group uses")).IgnoreError();
+        if (absl::Status replaced = AllocateFlights(); !replaced.ok()) {
+          Fail(Annotate(replaced, "memory to replace what a hanging group uses")).IgnoreError();
         }
       }
       group->collective.reset();

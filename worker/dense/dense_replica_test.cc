@@ -113,9 +113,9 @@ TEST_P(DenseReplicaTest, BrokenGroupChangesNoStep) {
   };
   std::vector<std::function<void()>> runs;
   for (uint64_t number = 0; number < OperationsIn(kSteps); ++number) {
-    for (const auto& who :
+    for (const auto& members :
          std::vector<std::set<std::string>>{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}}) {
-      runs.emplace_back([&break_at, number, who] { break_at(number, who); });
+      runs.emplace_back([&break_at, number, members] { break_at(number, members); });
     }
   }
   InParallel(runs);

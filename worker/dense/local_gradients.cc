@@ -18,12 +18,12 @@ void LocalGradients::Expect(uint32_t rank, uint64_t incarnation) {
 absl::Status LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   PAWL_ASSIGN_OR_RETURN(std::shared_ptr<float> gradients, memory_.Allocate(layout_.elements()));
   MutexLock lock(mu_);
-  Rank& begun = ranks_.at(rank);
-  begun.begun = true;
-  begun.first_step = first_step;
-  begun.ready.assign(layout_.tables(), false);
-  begun.gradients = std::move(gradients);
-  begun.changes_at_begin = ++changes_;
+  Rank& started = ranks_.at(rank);
+  started.begun = true;
+  started.first_step = first_step;
+  started.ready.assign(layout_.tables(), false);
+  started.gradients = std::move(gradients);
+  started.changes_at_begin = ++changes_;
   Notify();
   return absl::OkStatus();
 }

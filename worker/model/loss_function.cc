@@ -61,10 +61,11 @@ absl::Status LossFunction::CheckLabels(const Batch& batch) const {
   return absl::OkStatus();
 }
 
-absl::Status LossFunction::CheckLabels(const LabelSummary& labels, absl::string_view whose) const {
+absl::Status LossFunction::CheckLabels(const LabelSummary& labels,
+                                       absl::string_view subject) const {
   const auto refuse = [&](absl::string_view wanted) {
     return absl::InvalidArgumentError(
-        absl::StrCat(whose, " go from ", labels.min, " to ", labels.max, "; ", wanted));
+        absl::StrCat(subject, " go from ", labels.min, " to ", labels.max, "; ", wanted));
   };
   switch (kind_) {
     case LOGISTIC:

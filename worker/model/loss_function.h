@@ -29,8 +29,8 @@ class LossFunction {
   // LOGISTIC accepts 1 for yes and 0 or -1 for no; SOFTMAX_CROSS_ENTROPY a class from 0 to one less
   // than there are outputs; SQUARED any finite number. INVALID_ARGUMENT naming the sample.
   absl::Status CheckLabels(const Batch& batch) const;
-  // Does the same for a whole file; the error starts with `whose`.
-  absl::Status CheckLabels(const LabelSummary& labels, absl::string_view whose) const;
+  // Does the same for a whole file; the error starts with `subject`.
+  absl::Status CheckLabels(const LabelSummary& labels, absl::string_view subject) const;
 
   // Enqueues the sum of the samples' losses and its gradients, times gradient_scale.
   void Enqueue(Stream& stream, Matrix outputs, const float* labels, float gradient_scale,
