@@ -2,12 +2,13 @@
 //
 //   pawl-worker --scheduler=10.0.0.1:7000
 //
-// It joins the job that the scheduler runs, reads the job's data, and trains the
-// logical workers that the scheduler assigns to it until the job ends.
+// Joins the job that the scheduler runs, reads the job's data, and trains the logical workers that
+// the scheduler assigns to it until the job ends.
 //
-// Exit codes: 0 the job has completed or was stopped, or this process was asked to end
-// (SIGTERM, Ctrl-C); 1 the job has failed, or the scheduler cannot be reached; 2 wrong
-// usage, or this worker cannot do the job: its data, its model or the device is at fault.
+// Exit codes:
+//   0  the job completed or was stopped, or this process was asked to end (SIGTERM, Ctrl-C)
+//   1  the job failed, or the scheduler cannot be reached
+//   2  wrong usage, or this worker cannot do the job because of its data, model or device
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -32,59 +33,53 @@
 #include "worker/process/interrupt.h"
 #include "worker/process/worker.h"
 
-ABSL_FLAG(std::string, scheduler, "",
-          "host:port of the scheduler, or of it and its standbys (IP addresses, separated by "
-          "commas); default: the "
-          "environment's PAWL_SCHEDULER");
+ABSL_FLAG(
+    std::string, scheduler, "",
+    "host:port of the scheduler, or of the scheduler and its standbys (IP addresses, separated "
+    "by commas). Default: the environment variable PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
-          "host:port for the gRPC health service and reflection; port 0 takes a free one");
+          "host:port of the gRPC health service and reflection; port 0 picks a free port");
 ABSL_FLAG(std::string, device, "cpu",
-          "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
+          "the device that computes: cpu, or cuda:N for GPU number N, from 0");
 ABSL_FLAG(bool, cuda_graphs, false,
           "on a GPU, record the steps of a model without categorical fields as CUDA graphs, which "
-          "are launched as a whole: for "
-          "models so small that launching their kernels one by one takes longer than running them; "
-          "gradients come together at the "
-          "end of a step then");
+          "are launched as a whole. Faster for models so small that launching kernels one by one "
+          "takes longer than running them. All gradients are then ready at the end of the step");
 ABSL_FLAG(std::string, cuda_math, "float32",
-          "how a GPU multiplies matrices: float32, or tf32, with factors rounded to 11 bits (how "
-          "much faster has not been "
-          "measured yet)");
-ABSL_FLAG(std::string, collectives, "auto",
-          "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, "
-          "by NVIDIA's NCCL, which "
-          "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, "
-          "of one version and each with a "
-          "GPU of its own, else by Gloo, also where NCCL fails to connect them. A worker that "
-          "shares no transport with the "
-          "others is refused");
-ABSL_FLAG(std::string, collective_host, "",
-          "IP address or name of this machine at which the other workers reach this one "
-          "(dense_path: ALLREDUCE); default: "
-          "the address on the way to the scheduler, which on the scheduler's own machine may be "
-          "one that others cannot "
-          "reach. NCCL does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says "
-          "which network it takes");
+          "how a GPU multiplies matrices: float32; or tf32, which rounds factors to 11 bits (the "
+          "speed-up has not been measured yet)");
+ABSL_FLAG(
+    std::string, collectives, "auto",
+    "transport of dense gradients between workers (dense_path: ALLREDUCE). gloo: TCP. nccl: "
+    "NVIDIA's NCCL; needs --device=cuda:N, libpawl_nccl.so and NCCL. auto: NCCL if all workers "
+    "have the same version of it and each has a GPU of its own, otherwise Gloo; also Gloo if "
+    "NCCL fails to connect them. A worker that shares no transport with the others is refused");
+ABSL_FLAG(
+    std::string, collective_host, "",
+    "IP address or name at which the other workers reach this machine (dense_path: ALLREDUCE). "
+    "Default: the address on the route to the scheduler; on the scheduler's own machine that "
+    "may be one that others cannot reach. NCCL ignores this flag and picks its network by its "
+    "own environment variable NCCL_SOCKET_IFNAME");
 ABSL_FLAG(std::string, data_dir, "",
-          "folder for its identity; made if missing. Started again with it, the worker has its "
-          "ranks back at once; without "
-          "one it is a new worker, which gets them when the old one's lease has run out");
-ABSL_FLAG(uint64_t, max_data_bytes, 0,
-          "how much memory the job's data may take, the evaluation's included: a job with more "
-          "fails, naming the file; "
-          "default: what the machine has. Set it where this worker is not alone on its machine, or "
-          "is allowed less, as in a "
-          "container");
+          "folder for the worker's identity; created if missing. A worker restarted with the same "
+          "folder gets its ranks back at once. Without it the worker joins as a new one and gets "
+          "the ranks when the old one's lease has expired");
+ABSL_FLAG(
+    uint64_t, max_data_bytes, 0,
+    "memory limit of the job's data, including the evaluation data; a job with more fails with "
+    "the file's name. Default: the machine's memory. Set it where this worker shares its "
+    "machine or runs in a container with less");
 ABSL_FLAG(int, connect_timeout_s, 300,
-          "how long to try to reach the scheduler and to wait for the job's servers");
-ABSL_FLAG(int, element_delay_ns, 0,
-          "for tests and measurements: wait so long for each dense parameter in the forward pass "
-          "of a step, and twice as long "
-          "in the backward pass, to play a model that takes long to compute (dense_path: "
-          "ALLREDUCE, no micro_batches)");
-ABSL_FLAG(int, step_delay_ms, 0,
-          "for tests and demonstrations: wait so long in each step before ending it, to play a "
-          "slow worker");
+          "how long to try to reach the scheduler, and to wait for the job's servers");
+ABSL_FLAG(
+    int, element_delay_ns, 0,
+    "for tests and measurements: wait this long for each dense parameter in the forward pass "
+    "of a step, and twice as long in the backward pass, to simulate a slow model (dense_path: "
+    "ALLREDUCE, no micro_batches)");
+ABSL_FLAG(
+    int, step_delay_ms, 0,
+    "for tests and demonstrations: wait this long in each step before ending it, to simulate a "
+    "slow worker");
 
 namespace pawl {
 namespace {
@@ -92,33 +87,30 @@ namespace {
 constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
     "  pawl-worker --scheduler=HOST:PORT [--data_dir=FOLDER] [--device=cpu|cuda:N]\n\n"
-    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid "
-    "on this machine),\n"
-    "trains the logical workers that the scheduler assigns to it, and ends with the job. The job "
-    "begins when there are\n"
-    "as many workers as pawl-scheduler's --workers says; `pawlctl run` does all of that on one "
-    "machine. More may come at\n"
-    "any time: they take their share if the job says `elastic: true`, and stand by otherwise, "
-    "until another one goes.\n\n"
-    "A worker that has died is started again with the same command: it goes on where the servers "
-    "say that it was. If it\n"
-    "does not come back, the others take its ranks over. SIGTERM makes it end the step under way "
-    "and leave; its ranks go\n"
-    "to the others at once, or wait for the next one if there is none.\n\n"
-    "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 "
-    "the job has failed, "
-    "the scheduler cannot be reached, or it has declared this process dead; 2 wrong usage, or this "
-    "worker cannot do the "
-    "job (bad data, say).";
+    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid\n"
+    "on this machine), trains the logical workers that the scheduler assigns to it, and ends with\n"
+    "the job. The job starts when as many workers have joined as pawl-scheduler's --workers says;\n"
+    "`pawlctl run` does all of that on one machine. More workers may join at any time: they take\n"
+    "their share if the job says `elastic: true`, and otherwise stand by until another one "
+    "leaves.\n\n"
+    "To restart a worker that has died, run the same command: it continues from the step that the\n"
+    "servers report. If it does not return, the other workers take over its ranks. SIGTERM makes "
+    "a\n"
+    "worker end its current step and leave; its ranks move to the other workers at once, or wait\n"
+    "for the next worker if there is none.\n\n"
+    "Exit codes:\n"
+    "  0  the job completed or was stopped, or a signal asked this process to end\n"
+    "  1  the job failed, the scheduler cannot be reached, or it has declared this process dead\n"
+    "  2  wrong usage, or this worker cannot do the job (for example because of bad data)";
 
-// How long the steps under way may take after a signal, and what comes after them: something may be
-// stuck.
+// How long the current steps may take after a signal, and how long the shutdown may take after
+// that, in case something hangs.
 constexpr std::chrono::seconds kStepGrace{4};
 constexpr std::chrono::seconds kEndGrace{3};
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
-// Sets `leave` when a signal has come, and `abandon` if the worker has not left after a while. Ends
-// the process if that is not enough.
+// Sets `leave` on a signal, and `abandon` if the worker has not left after kStepGrace. Ends the
+// process if that is not enough.
 class SignalWatcher {
  public:
   SignalWatcher(EndSignal& signal, Interrupt& leave, Interrupt& abandon)
@@ -133,12 +125,12 @@ class SignalWatcher {
     while (!signal_.Wait(kSignalInterval)) {
       if (ending_) return;
     }
-    leave_.Set(absl::CancelledError("it was asked to end by a signal"));
+    leave_.Set(absl::CancelledError("a signal asked this process to end"));
     const MonotonicTime asked = Clock::Real().Now();
     while (!ending_) {
       const MonotonicTime now = Clock::Real().Now();
       if (now >= asked + kStepGrace)
-        abandon_.Set(absl::CancelledError("the steps under way take too long"));
+        abandon_.Set(absl::CancelledError("the current steps take too long"));
       if (now >= asked + kStepGrace + kEndGrace) std::_Exit(kExitDone);
       signal_.Wait(kSignalInterval);
     }
@@ -179,7 +171,8 @@ int Main(int argc, char** argv) {
   WorkerOptions options;
   options.scheduler = SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
   if (options.scheduler.empty()) {
-    return UsageError("--scheduler is missing, and so is PAWL_SCHEDULER in the environment");
+    return UsageError(
+        "--scheduler is missing and the environment variable PAWL_SCHEDULER is not set");
   }
   if (const absl::Status status = CheckSchedulerAddress(options.scheduler); !status.ok()) {
     return UsageError(status.message());
@@ -190,7 +183,7 @@ int Main(int argc, char** argv) {
     std::filesystem::create_directories(options.data_dir, error);
     if (error)
       return UsageError(
-          absl::StrCat("--data_dir=", options.data_dir, " cannot be made: ", error.message()));
+          absl::StrCat("--data_dir=", options.data_dir, " cannot be created: ", error.message()));
   }
   options.device = absl::GetFlag(FLAGS_device);
   const absl::StatusOr<CudaMath> cuda_math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
@@ -206,8 +199,8 @@ int Main(int argc, char** argv) {
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") ||
       absl::StrContains(options.collective_host, ' ')) {
-    return UsageError(
-        absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));
+    return UsageError(absl::StrCat("--collective_host=", options.collective_host,
+                                   " is not an IP address or name"));
   }
   options.max_data_bytes = absl::GetFlag(FLAGS_max_data_bytes);
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1)
@@ -220,7 +213,7 @@ int Main(int argc, char** argv) {
     return UsageError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 
-  spdlog::info("OpenBLAS computes with its {} kernels", OpenBlasKernels());
+  spdlog::info("OpenBLAS uses its {} kernels", OpenBlasKernels());
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =
       HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen));
@@ -236,7 +229,7 @@ int Main(int argc, char** argv) {
   }
   (*health)->SetServing(false);
   const int exit_code = Report(outcome);
-  // A thread may still be reading data: what it uses must not be torn down under it.
+  // A thread may still be reading data, so nothing that it uses may be destroyed.
   if (outcome.end != WorkerEnd::kCompleted) std::_Exit(exit_code);
   return exit_code;
 }

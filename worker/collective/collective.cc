@@ -24,8 +24,7 @@ size_t BytesOf(CollectiveType type) {
 
 void Collective::AllReduceOnDevice(const void*, void*, size_t, CollectiveType, Reduction,
                                    MonotonicDuration, Done done) {
-  done(absl::UnimplementedError(
-      "this collective does not take memory of a device beside the host's"));
+  done(absl::UnimplementedError("this collective does not accept device memory"));
 }
 
 }  // namespace pawl

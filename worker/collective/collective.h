@@ -1,7 +1,7 @@
 // Operations that all members of a group of processes do together.
 //
-// A back end is a sibling folder with the same file names: gloo/ (memory of the host, TCP), nccl/
-// (memory of a GPU). group_former.h makes the groups.
+// A back end is a subfolder with the same file names: gloo/ (host memory, TCP), nccl/ (GPU memory).
+// group_former.h forms the groups.
 #ifndef PAWL_WORKER_COLLECTIVE_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_COLLECTIVE_H_
 
@@ -31,27 +31,27 @@ size_t BytesOf(CollectiveType type);
 
 enum class Reduction { kSum, kProduct, kMin, kMax };
 
-// One member's end of a group. The semantics of each operation are NCCL's (User Guide, "Collective
+// One member's end of a group. The operations have NCCL's semantics (User Guide, "Collective
 // Operations").
 //
-// All members call the same operations, with the same counts, types, reductions and roots, in the
-// same order. An operation starts when those before it on this member have ended, and returns at
-// once; `done` is called when it has ended here, on a thread of the back end. It must not block.
-// Others may not have ended then.
+// All members call the same operations in the same order, with the same counts, types, reductions
+// and roots. A call returns at once. The operation starts when the earlier ones on this member have
+// ended. When it has ended here, `done` is called on a thread of the back end; it must not block.
+// The operation may still run on other members.
 //
-// Memory is the host's or the GPU's, as the back end says; one whose memory is the host's may offer
-// an operation on a device's besides. It is borrowed until `done`; input and output are the same
-// memory or do not overlap. After an error the output may hold anything, the input (unless it is
-// the output) what it held.
+// The back end determines whether memory is the host's or the GPU's. A back end for host memory may
+// additionally offer an operation on device memory. Memory is borrowed until `done`. Input and
+// output are identical or do not overlap. After an error the output is undefined, and the input is
+// unchanged unless it is the output.
 //
-// Nothing waits for ever: an operation that has not ended `timeout` after its start, or whose peer
-// is gone, ends with an error, and so do all after it: the group is broken then, for good, and a
-// new one is to be formed.
+// Every operation ends: if it has not ended `timeout` after its start, or if a peer is gone, it
+// fails, and so do all later ones. The group is then broken permanently, and a new one has to be
+// formed.
 //
-// Codes: INVALID_ARGUMENT for a root or a type that there is not; DEADLINE_EXCEEDED; UNAVAILABLE
-// for a broken connection; the status of Abort.
+// Codes: INVALID_ARGUMENT for an unknown root or type; DEADLINE_EXCEEDED; UNAVAILABLE for a broken
+// connection; the status of Abort.
 //
-// Thread-safe. The destructor aborts, and waits until every `done` has been called.
+// Thread-safe. The destructor aborts and waits until every `done` has been called.
 class Collective {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
@@ -62,19 +62,19 @@ class Collective {
   // This member, 0 to size() - 1.
   virtual size_t place() const = 0;
 
-  // output[i] of every member = the reduction of input[i] over the members. The bits are the same
-  // on all members.
+  // output[i] of every member = the reduction of input[i] over the members; the same bits on all
+  // members.
   virtual void AllReduce(const void* input, void* output, size_t count, CollectiveType type,
                          Reduction reduction, MonotonicDuration timeout, Done done) = 0;
-  // AllReduce with memory of the device that the back end was made for. A member may call it where
-  // others call AllReduce: it is the same operation. UNIMPLEMENTED unless TakesDeviceMemory().
+  // AllReduce of memory of the back end's device. A member may call it where others call AllReduce:
+  // it is the same operation. UNIMPLEMENTED unless TakesDeviceMemory().
   virtual bool TakesDeviceMemory() const { return false; }
   virtual void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type,
                                  Reduction reduction, MonotonicDuration timeout, Done done);
-  // AllReduce for the output of the member `root` alone; `output` of others is not used.
+  // AllReduce whose result only the member `root` gets; other members' `output` is not used.
   virtual void Reduce(const void* input, void* output, size_t count, CollectiveType type,
                       Reduction reduction, size_t root, MonotonicDuration timeout, Done done) = 0;
-  // data[i] of every member = that of `root`.
+  // data[i] of every member = data[i] of `root`.
   virtual void Broadcast(void* data, size_t count, CollectiveType type, size_t root,
                          MonotonicDuration timeout, Done done) = 0;
   // output[p * count + i] of every member = input[i] of member p.
@@ -86,16 +86,16 @@ class Collective {
   // Ends when all members have called it.
   virtual void Barrier(MonotonicDuration timeout, Done done) = 0;
 
-  // Ends what is under way and all that is called later with `reason`, soon, whatever the peers do.
-  // The first one counts. REQUIRES: reason is not OK.
+  // Ends the current operation and all later ones soon, with `reason`, whatever the peers do. The
+  // first reason stays. REQUIRES: reason is not OK.
   virtual void Abort(const absl::Status& reason) = 0;
 
-  // OK until the group is broken or aborted here, as far as this member knows; then why. Costs
-  // nothing: who waits for something else than an operation looks at it often.
+  // OK until this member knows that the group is broken or was aborted here; then the reason. Cheap
+  // enough to poll during other waits.
   virtual absl::Status status() const { return absl::OkStatus(); }
 
-  // Whether a device that hangs may still read and write what it was given, though every `done` has
-  // been called, with an error: it is not to be freed then.
+  // Whether a hanging device may still read and write memory that it was given, although every
+  // `done` has been called with an error. That memory must not be freed.
   virtual bool hangs() const { return false; }
 };
 

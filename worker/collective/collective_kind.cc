@@ -37,19 +37,19 @@ const Offered* Find(const std::vector<Offered>& kinds, const std::string& name) 
   return nullptr;
 }
 
-// Whom a kind does not suit.
+// The members that a kind does not suit.
 struct Obstacles {
-  // Who does not offer it.
+  // Members that do not offer it.
   std::vector<std::string> without;
-  // Which two share what they may not. Empty: none do.
+  // Two members that share an exclusive resource. Empty: none do.
   std::string sharing;
 
   bool none() const { return without.empty() && sharing.empty(); }
 };
 
-Obstacles ObstaclesTo(const std::string& name, absl::Span<const OfferingMember> members) {
+Obstacles FindObstacles(const std::string& name, absl::Span<const OfferingMember> members) {
   Obstacles obstacles;
-  // What may not be shared, and who has it.
+  // The exclusive resources and their users.
   std::map<std::string, std::string> holders;
   for (const OfferingMember& member : members) {
     const std::vector<Offered> kinds = Parse(member.offer);
@@ -62,22 +62,22 @@ Obstacles ObstaclesTo(const std::string& name, absl::Span<const OfferingMember> 
     const auto [at, is_first] = holders.emplace(same->exclusive, member.node);
     if (is_first) continue;
     obstacles.sharing = absl::StrCat(at->second, " and ", member.node, " both have ", at->first,
-                                     ", which ", name, " needs for one of them alone");
+                                     ", which ", name, " needs exclusively");
   }
   return obstacles;
 }
 
-// The first that suits all of them.
-std::optional<std::string> FirstOfAll(absl::Span<const OfferingMember> members) {
+// The first kind that suits all members.
+std::optional<std::string> FirstCommonKind(absl::Span<const OfferingMember> members) {
   if (members.empty()) return std::nullopt;
   for (const Offered& kind : Parse(members[0].offer)) {
-    if (ObstaclesTo(kind.name, members).none()) return kind.name;
+    if (FindObstacles(kind.name, members).none()) return kind.name;
   }
   return std::nullopt;
 }
 
-// Who offers what, and what is in the way.
-std::string WhyNone(absl::Span<const OfferingMember> members) {
+// Which member offers what, and what prevents an agreement.
+std::string ExplainNoKind(absl::Span<const OfferingMember> members) {
   std::vector<std::string> offers;
   for (const OfferingMember& member : members) {
     std::vector<std::string> names;
@@ -87,19 +87,19 @@ std::string WhyNone(absl::Span<const OfferingMember> members) {
   }
   std::string sharing;
   for (const Offered& kind : Parse(members[0].offer)) {
-    const Obstacles obstacles = ObstaclesTo(kind.name, members);
+    const Obstacles obstacles = FindObstacles(kind.name, members);
     if (!obstacles.sharing.empty()) absl::StrAppend(&sharing, "; ", obstacles.sharing);
   }
-  return absl::StrCat("the workers have no way in common of doing collective operations: ",
-                      absl::StrJoin(offers, ", "), sharing,
-                      "; start them with the same --collectives");
+  return absl::StrCat(
+      "the workers have no common kind of collective operations: ", absl::StrJoin(offers, ", "),
+      sharing, "; start them with the same --collectives");
 }
 
 }  // namespace
 
-std::string OfferOf(absl::Span<const CollectiveKind> kinds) {
+std::string EncodeOffer(absl::Span<const CollectiveKind> kinds) {
   std::string offer;
-  // One line each, whatever the environment has put into them.
+  // Escaped, because the environment may contain any character; one line each.
   for (const CollectiveKind& kind : kinds) {
     absl::StrAppend(&offer, absl::CEscape(kind.name), "=", absl::CEscape(kind.exclusive), "\n");
   }
@@ -111,7 +111,7 @@ absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members,
     if (const std::vector<Offered> kinds = Parse(members[0].offer); !kinds.empty())
       return kinds.back().name;
   }
-  if (std::optional<std::string> kind = FirstOfAll(members); kind.has_value())
+  if (std::optional<std::string> kind = FirstCommonKind(members); kind.has_value())
     return *std::move(kind);
 
   std::vector<size_t> order(members.size());
@@ -120,18 +120,18 @@ absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members,
   std::vector<OfferingMember> staying;
   for (const size_t p : order) {
     staying.push_back(members[p]);
-    const bool stays = FirstOfAll(staying).has_value();
+    const bool stays = FirstCommonKind(staying).has_value();
     if (!stays) staying.pop_back();
-    if (p == place && stays) return absl::UnavailableError(WhyNone(members));
+    if (p == place && stays) return absl::UnavailableError(ExplainNoKind(members));
   }
-  return absl::InvalidArgumentError(WhyNone(members));
+  return absl::InvalidArgumentError(ExplainNoKind(members));
 }
 
-std::string WhyNotFirst(absl::Span<const OfferingMember> members, size_t place,
-                        absl::string_view chosen) {
+std::string ExplainFallback(absl::Span<const OfferingMember> members, size_t place,
+                            absl::string_view chosen) {
   const std::vector<Offered> kinds = Parse(members[place].offer);
   if (kinds.empty() || kinds[0].name == chosen) return "";
-  const Obstacles obstacles = ObstaclesTo(kinds[0].name, members);
+  const Obstacles obstacles = FindObstacles(kinds[0].name, members);
   if (obstacles.without.empty()) return obstacles.sharing;
   return absl::StrCat(absl::StrJoin(obstacles.without, ", "),
                       obstacles.without.size() == 1 ? " does" : " do", " not offer ",

@@ -1,4 +1,4 @@
-// In which of several ways the members of a group do collective operations.
+// Which of several implementations of collectives the members of a group use.
 #ifndef PAWL_WORKER_COLLECTIVE_COLLECTIVE_KIND_H_
 #define PAWL_WORKER_COLLECTIVE_COLLECTIVE_KIND_H_
 
@@ -15,48 +15,48 @@
 
 namespace pawl {
 
-// One way, as a process offers it to the others.
+// One implementation, as a process offers it to the others.
 struct CollectiveKind {
-  // gloo; nccl, and what of it must be the same with all members, its version: by that name they
-  // recognise each other.
+  // "gloo"; or "nccl" and its version, which must be the same on all members. Members match kinds
+  // by name.
   std::string name;
-  // What no two members may share in this way of doing it, as a message would name it: a GPU.
-  // Empty: nothing.
+  // A resource that no two members may share with this kind, as messages name it: a GPU. Empty:
+  // none.
   std::string exclusive;
   CollectiveFactory make;
-  // How long a member waits for the others' introductions once it has its own, and then until all
-  // are connected.
+  // How long a member waits for the others' introductions once it has its own, and then for all
+  // connections.
   MonotonicDuration connect_timeout = std::chrono::seconds(15);
 };
 
-// What a process offers, in the order of preference, as one text for the others; all processes
+// Encodes what a process offers, in its order of preference, for the other members. All processes
 // prefer in the same order.
-std::string OfferOf(absl::Span<const CollectiveKind> kinds);
+std::string EncodeOffer(absl::Span<const CollectiveKind> kinds);
 
 // A member as the others see it when a group forms.
 struct OfferingMember {
   std::string node;
-  // It has trained with others, who are not to suffer for somebody who joins them.
+  // Whether it has trained with others, whom a joiner must not disturb.
   bool has_state = false;
   std::string offer;
 };
 
-// The first kind that all members offer and in which no two share what they may not; the same on
-// all members. A member that is alone takes the last one that it offers, which needs least.
+// Returns the first kind that all members offer and for which no two share an exclusive resource;
+// the same on all members. A single member takes its last kind, which needs least.
 //
-// Where there is none, says who offers what: UNAVAILABLE for those who stay, and are to form
-// another group, INVALID_ARGUMENT for the others, whom no such group will take. Members are counted
-// in one after the other, those with state first, then in the order of their places; whoever leaves
-// those before it without a kind does not stay. So somebody always does, if anybody offers
-// anything.
+// If there is none, the error says which member offers what. Members are admitted one by one, those
+// with state first, then by place; a member that would leave the admitted ones without a kind is
+// excluded. Admitted members get UNAVAILABLE and should form another group. Excluded ones get
+// INVALID_ARGUMENT: no such group will accept them. So at least one member is admitted if any
+// offers something.
 //
 // REQUIRES: place < members.size().
 absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members, size_t place);
 
-// Why it is not a kind that the member would rather have: whom that one does not suit. Empty if it
-// is its first.
-std::string WhyNotFirst(absl::Span<const OfferingMember> members, size_t place,
-                        absl::string_view chosen);
+// Explains why `chosen` is not the member's first kind: which members it does not suit. Empty if it
+// is the first.
+std::string ExplainFallback(absl::Span<const OfferingMember> members, size_t place,
+                            absl::string_view chosen);
 
 }  // namespace pawl
 

@@ -10,9 +10,9 @@ CollectiveKind Nccl(std::string gpu) {
   return {.name = "nccl", .exclusive = std::move(gpu), .make = nullptr};
 }
 CollectiveKind Gloo() { return {.name = "gloo", .exclusive = "", .make = nullptr}; }
-std::string Both(const std::string& gpu) { return OfferOf({Nccl(gpu), Gloo()}); }
+std::string Both(const std::string& gpu) { return EncodeOffer({Nccl(gpu), Gloo()}); }
 
-// What each member comes to.
+// The choice of each member.
 std::vector<absl::StatusOr<std::string>> ChooseAll(const std::vector<OfferingMember>& members) {
   std::vector<absl::StatusOr<std::string>> chosen;
   for (size_t place = 0; place < members.size(); ++place)
@@ -20,20 +20,20 @@ std::vector<absl::StatusOr<std::string>> ChooseAll(const std::vector<OfferingMem
   return chosen;
 }
 
-TEST(CollectiveKindTest, TheFirstKindThatAllHaveIsChosenByAll) {
+TEST(CollectiveKindTest, AllChooseTheFirstCommonKind) {
   for (const auto& kind :
        ChooseAll({{"worker-0", true, Both("a/0")}, {"worker-1", false, Both("a/1")}})) {
     EXPECT_EQ(*kind, "nccl");
   }
   for (const auto& kind :
-       ChooseAll({{"worker-0", false, Both("a/0")}, {"worker-1", true, OfferOf({Gloo()})}})) {
+       ChooseAll({{"worker-0", false, Both("a/0")}, {"worker-1", true, EncodeOffer({Gloo()})}})) {
     EXPECT_EQ(*kind, "gloo");
   }
-  EXPECT_EQ(*ChooseKind({{"worker-0", false, OfferOf({Nccl("a/0")})}}, 0), "nccl");
+  EXPECT_EQ(*ChooseKind({{"worker-0", false, EncodeOffer({Nccl("a/0")})}}, 0), "nccl");
 }
 
-// Summing with nobody needs nothing of a GPU's.
-TEST(CollectiveKindTest, WhoIsAloneTakesTheLastOfItsKinds) {
+// A single member needs no GPU to sum with others.
+TEST(CollectiveKindTest, SingleMemberTakesItsLastKind) {
   EXPECT_EQ(*ChooseKind({{"worker-0", false, Both("a/0")}}, 0), "gloo");
   EXPECT_TRUE(absl::IsInvalidArgument(ChooseKind({{"worker-0", true, ""}}, 0).status()));
 }
@@ -46,46 +46,46 @@ TEST(CollectiveKindTest, MembersOnOneGpuTakeTheNextKind) {
   // As if they were on two machines.
   EXPECT_EQ(*ChooseKind({{"worker-0", false, Both("a/0")}, {"worker-1", false, Both("b/0")}}, 1),
             "nccl");
-  const auto refused = ChooseKind(
-      {{"worker-0", false, OfferOf({Nccl("a/0")})}, {"worker-1", false, OfferOf({Nccl("a/0")})}},
-      1);
+  const auto refused = ChooseKind({{"worker-0", false, EncodeOffer({Nccl("a/0")})},
+                                   {"worker-1", false, EncodeOffer({Nccl("a/0")})}},
+                                  1);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
   EXPECT_TRUE(absl::StrContains(refused.status().message(),
                                 "worker-0 and worker-1 both have a/0, which nccl needs"))
       << refused.status();
 }
 
-TEST(CollectiveKindTest, OtherVersionsOfAKindAreOtherKinds) {
+TEST(CollectiveKindTest, VersionsAreDifferentKinds) {
   const CollectiveKind older = {.name = "nccl 2.28.3", .exclusive = "a/0", .make = nullptr};
   const CollectiveKind newer = {.name = "nccl 2.28.9", .exclusive = "b/0", .make = nullptr};
-  for (const auto& kind : ChooseAll({{"worker-0", true, OfferOf({older, Gloo()})},
-                                     {"worker-1", true, OfferOf({newer, Gloo()})}})) {
+  for (const auto& kind : ChooseAll({{"worker-0", true, EncodeOffer({older, Gloo()})},
+                                     {"worker-1", true, EncodeOffer({newer, Gloo()})}})) {
     EXPECT_EQ(*kind, "gloo");
   }
 }
 
-// What a user has put into the environment is in it.
-TEST(CollectiveKindTest, NoTextForgesAKind) {
-  const std::string forged = OfferOf({Nccl("a\nfast="), Gloo()});
+// The offer may contain anything from the user's environment.
+TEST(CollectiveKindTest, TextCannotForgeAKind) {
+  const std::string forged = EncodeOffer({Nccl("a\nfast="), Gloo()});
   EXPECT_EQ(*ChooseKind({{"worker-0", true, forged}, {"worker-1", true, "fast=\ngloo=\n"}}, 0),
             "gloo");
 }
 
-TEST(CollectiveKindTest, WhoGetsAnotherThanItsFirstIsToldWhy) {
+TEST(CollectiveKindTest, FallbackIsExplained) {
   const std::vector<OfferingMember> without = {{"worker-0", true, Both("a/0")},
-                                               {"worker-1", true, OfferOf({Gloo()})},
-                                               {"worker-2", true, OfferOf({Gloo()})}};
-  EXPECT_EQ(WhyNotFirst(without, 0, "gloo"), "worker-1, worker-2 do not offer nccl");
-  EXPECT_EQ(WhyNotFirst(without, 1, "gloo"), "");
-  EXPECT_EQ(
-      WhyNotFirst({{"worker-0", true, Both("a/0")}, {"worker-1", true, Both("a/0")}}, 1, "gloo"),
-      "worker-0 and worker-1 both have a/0, which nccl needs for one of them alone");
+                                               {"worker-1", true, EncodeOffer({Gloo()})},
+                                               {"worker-2", true, EncodeOffer({Gloo()})}};
+  EXPECT_EQ(ExplainFallback(without, 0, "gloo"), "worker-1, worker-2 do not offer nccl");
+  EXPECT_EQ(ExplainFallback(without, 1, "gloo"), "");
+  EXPECT_EQ(ExplainFallback({{"worker-0", true, Both("a/0")}, {"worker-1", true, Both("a/0")}}, 1,
+                            "gloo"),
+            "worker-0 and worker-1 both have a/0, which nccl needs exclusively");
 }
 
-TEST(CollectiveKindTest, MixedMembersAreToldWhoHasWhatAndTheFirstOneStays) {
-  const auto refused = ChooseAll({{"worker-0", false, OfferOf({Gloo()})},
-                                  {"worker-1", false, OfferOf({Nccl("a/0")})},
-                                  {"worker-2", false, OfferOf({Gloo()})}});
+TEST(CollectiveKindTest, MixedMembersLearnTheOffersAndTheFirstStays) {
+  const auto refused = ChooseAll({{"worker-0", false, EncodeOffer({Gloo()})},
+                                  {"worker-1", false, EncodeOffer({Nccl("a/0")})},
+                                  {"worker-2", false, EncodeOffer({Gloo()})}});
   EXPECT_TRUE(absl::IsUnavailable(refused[0].status())) << refused[0].status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused[1].status())) << refused[1].status();
   EXPECT_TRUE(absl::IsUnavailable(refused[2].status())) << refused[2].status();
@@ -99,28 +99,28 @@ TEST(CollectiveKindTest, MixedMembersAreToldWhoHasWhatAndTheFirstOneStays) {
       "worker-0 has none"));
 }
 
-TEST(CollectiveKindTest, WhoJoinsOthersInVainIsRefusedAndTheyAreToTryAgain) {
-  const auto refused = ChooseAll({{"worker-0", false, OfferOf({Nccl("a/1")})},
-                                  {"worker-1", true, OfferOf({Gloo()})},
+TEST(CollectiveKindTest, UnsuitableJoinerIsRefusedAndOthersRetry) {
+  const auto refused = ChooseAll({{"worker-0", false, EncodeOffer({Nccl("a/1")})},
+                                  {"worker-1", true, EncodeOffer({Gloo()})},
                                   {"worker-2", true, Both("a/0")}});
   EXPECT_TRUE(absl::IsInvalidArgument(refused[0].status()));
   EXPECT_TRUE(absl::IsUnavailable(refused[1].status()));
   EXPECT_TRUE(absl::IsUnavailable(refused[2].status()));
 }
 
-TEST(CollectiveKindTest, WhoJoinsBesideOneInVainIsNotRefused) {
-  const auto refused = ChooseAll({{"worker-0", true, OfferOf({Gloo()})},
-                                  {"worker-1", false, OfferOf({Nccl("a/0")})},
-                                  {"worker-2", false, OfferOf({Gloo()})}});
+TEST(CollectiveKindTest, JoinerBesideAnUnsuitableOneIsNotRefused) {
+  const auto refused = ChooseAll({{"worker-0", true, EncodeOffer({Gloo()})},
+                                  {"worker-1", false, EncodeOffer({Nccl("a/0")})},
+                                  {"worker-2", false, EncodeOffer({Gloo()})}});
   EXPECT_TRUE(absl::IsUnavailable(refused[0].status()));
   EXPECT_TRUE(absl::IsInvalidArgument(refused[1].status()));
   EXPECT_TRUE(absl::IsUnavailable(refused[2].status()));
 }
 
-// Nothing is won by waiting for each other.
-TEST(CollectiveKindTest, OfMembersWithStateThatHaveNothingInCommonTheFirstOnesStay) {
+// The later ones would wait in vain.
+TEST(CollectiveKindTest, FirstMembersStayIfThoseWithStateDisagree) {
   const auto refused = ChooseAll(
-      {{"worker-0", true, OfferOf({Gloo()})}, {"worker-1", true, OfferOf({Nccl("a/0")})}});
+      {{"worker-0", true, EncodeOffer({Gloo()})}, {"worker-1", true, EncodeOffer({Nccl("a/0")})}});
   EXPECT_TRUE(absl::IsUnavailable(refused[0].status()));
   EXPECT_TRUE(absl::IsInvalidArgument(refused[1].status()));
 }

@@ -1,4 +1,4 @@
-// What every back end promises (collective.h), tried on Gloo's, and on what stages for it
+// Tests the contract of all back ends (collective.h) on Gloo's and on the one that stages for it
 // (tested_members.h).
 #include "worker/collective/collective.h"
 
@@ -36,8 +36,7 @@ void Put(std::vector<char>& to, size_t at, T value) {
   std::memcpy(to.data() + at * sizeof(T), &value, sizeof(T));
 }
 
-// Small whole numbers, which every type has, and whose sums and products of four every type has
-// too.
+// Small whole numbers: every type represents them and their sums and products of four.
 std::vector<char> Encode(const std::vector<int>& values, CollectiveType type) {
   std::vector<char> bytes(values.size() * BytesOf(type));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -87,7 +86,7 @@ int Reduced(int a, int b, Reduction reduction) {
   }
 }
 
-// What member `place` puts in: 1 to 3, different from place to place.
+// The input of member `place`: 1 to 3, different for each place.
 std::vector<int> Input(size_t place, size_t count) {
   std::vector<int> values(count);
   for (size_t i = 0; i < count; ++i)
@@ -106,13 +105,13 @@ std::vector<int> ReducedInputs(size_t members, size_t count, Reduction reduction
 
 class CollectiveTest : public testing::TestWithParam<size_t> {};
 
-TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) {
+TEST_P(CollectiveTest, OperationsMatchAPlainLoopForAllTypesAndSizes) {
   const size_t k = GetParam();
   TestedMembers members(k);
   for (const CollectiveType type : kTypes) {
     for (const size_t count : kCounts) {
       for (const Reduction reduction : kReductions) {
-        // How elements are reduced does not depend on how many there are.
+        // The reduction of elements does not depend on their number.
         if (count > 7 && reduction != Reduction::kSum) continue;
         SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << " count " << count
                                         << " reduction " << static_cast<int>(reduction));
@@ -196,10 +195,10 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
   }
 }
 
-TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreComputedAgain) {
+TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndRuns) {
   const size_t k = GetParam();
   constexpr size_t kCount = 300001;
-  // Numbers whose sum depends on the order in which they are added.
+  // Numbers whose sum depends on the order of addition.
   std::vector<std::vector<float>> inputs(k);
   std::mt19937 random(11);
   for (std::vector<float>& input : inputs) {
@@ -217,7 +216,7 @@ TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreCompu
       std::vector<float> shares(kCount * k);
       members.ForEach([&](ConnectableCollective& member) {
         const size_t place = member.place();
-        // Members come at different times.
+        // Members arrive at different times.
         std::this_thread::sleep_for(milliseconds((place * 5 + run * 3) % 7));
         EXPECT_TRUE(Wait([&](Done done) {
                       member.AllReduce(inputs[place].data(), sums[place].data(), kCount,
@@ -241,7 +240,7 @@ TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreCompu
   }
 }
 
-TEST_P(CollectiveTest, OperationsThatAreCalledAtOnceEndInOrder) {
+TEST_P(CollectiveTest, ConcurrentOperationsEndInOrder) {
   TestedMembers members(GetParam());
   constexpr int kOperations = 200;
   members.ForEach([&](ConnectableCollective& member) {
@@ -264,7 +263,7 @@ TEST_P(CollectiveTest, OperationsThatAreCalledAtOnceEndInOrder) {
   });
 }
 
-TEST_P(CollectiveTest, NobodyLeavesABarrierBeforeAllHaveCome) {
+TEST_P(CollectiveTest, NoMemberLeavesABarrierBeforeAllArrive) {
   TestedMembers members(GetParam());
   std::atomic<size_t> came{0};
   for (size_t round = 1; round <= 20; ++round) {
@@ -280,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(Members, CollectiveTest, testing::ValuesIn(kMembers));
 
 // Errors ------------------------------------------------------------------------
 
-// One that needs all members.
+// An operation that needs all members.
 absl::Status Sum(Collective& member, MonotonicDuration timeout = kTestTimeout,
                  size_t count = 1 << 20) {
   std::vector<float> values(count, 1);
@@ -290,7 +289,7 @@ absl::Status Sum(Collective& member, MonotonicDuration timeout = kTestTimeout,
   });
 }
 
-TEST(CollectiveErrorTest, MemberThatDoesNotComeIsNotWaitedForBeyondTheDeadline) {
+TEST(CollectiveErrorTest, AbsentMemberIsNotAwaitedBeyondTheDeadline) {
   TestedMembers members(3);
   std::vector<absl::Status> results(3);
   const MonotonicTime begin = Clock::Real().Now();
@@ -299,22 +298,22 @@ TEST(CollectiveErrorTest, MemberThatDoesNotComeIsNotWaitedForBeyondTheDeadline) 
     results[member.place()] = Sum(member, milliseconds(300));
   });
   EXPECT_LT(Clock::Real().Now() - begin, seconds(10));
-  // One is the first; its end may be the other's error.
+  // One member times out first; its end may be the other's error.
   EXPECT_TRUE(absl::IsDeadlineExceeded(results[0]) || absl::IsDeadlineExceeded(results[1]))
       << results[0] << results[1];
   for (const int place : {0, 1}) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place]))
         << results[place];
-    EXPECT_EQ(Sum(members.member(place)), results[place]) << "for good";
+    EXPECT_EQ(Sum(members.member(place)), results[place]) << "the error stays";
     EXPECT_EQ(
         Wait([&](Done done) { members.member(place).Barrier(kTestTimeout, std::move(done)); }),
         results[place]);
   }
-  // The one that was late finds a broken group.
+  // The late member finds a broken group.
   EXPECT_TRUE(absl::IsUnavailable(Sum(members.member(2)))) << "at once";
 }
 
-TEST(CollectiveErrorTest, DeadlineHoldsForTheWholeOperationAndNotForEachWait) {
+TEST(CollectiveErrorTest, DeadlineAppliesToTheWholeOperation) {
   TestedMembers members(2);
   absl::Status result;
   const MonotonicTime begin = Clock::Real().Now();
@@ -328,7 +327,7 @@ TEST(CollectiveErrorTest, DeadlineHoldsForTheWholeOperationAndNotForEachWait) {
   EXPECT_LT(Clock::Real().Now() - begin, kTestTimeout);
 }
 
-TEST(CollectiveErrorTest, AbortEndsWhatIsUnderWayAtOnceWithItsReasonAndTheOthersHearOfIt) {
+TEST(CollectiveErrorTest, AbortEndsTheOperationEverywhere) {
   TestedMembers members(3);
   const absl::Status reason = absl::AbortedError("worker-1 died");
   std::vector<absl::Status> results(3);
@@ -346,15 +345,15 @@ TEST(CollectiveErrorTest, AbortEndsWhatIsUnderWayAtOnceWithItsReasonAndTheOthers
   EXPECT_TRUE(absl::IsUnavailable(results[1])) << results[1];
   EXPECT_EQ(Sum(members.member(0)), reason);
   members.member(0).Abort(absl::InternalError("another one"));
-  EXPECT_EQ(Sum(members.member(0)), reason) << "the first one counts";
+  EXPECT_EQ(Sum(members.member(0)), reason) << "the first reason stays";
 }
 
-TEST(CollectiveErrorTest, AbortOfOneThatIsIdleCountsToo) {
+TEST(CollectiveErrorTest, AbortOfAnIdleMemberReachesTheOthers) {
   TestedMembers members(2);
   EXPECT_TRUE(members.member(0).status().ok());
   members.member(0).Abort(absl::AbortedError("over"));
   EXPECT_EQ(members.member(0).status(), absl::AbortedError("over"));
-  // Also by one that waits for something else.
+  // A member that waits for something else notices as well.
   const MonotonicTime limit = Clock::Real().Now() + kTestTimeout;
   while (members.member(1).status().ok() && Clock::Real().Now() < limit) std::this_thread::yield();
   EXPECT_TRUE(absl::IsUnavailable(members.member(1).status())) << members.member(1).status();
@@ -362,7 +361,7 @@ TEST(CollectiveErrorTest, AbortOfOneThatIsIdleCountsToo) {
   EXPECT_EQ(Sum(members.member(0)), absl::AbortedError("over"));
 }
 
-TEST(CollectiveErrorTest, PeerThatIsGoneIsNoticedAtOnce) {
+TEST(CollectiveErrorTest, LostPeerIsNoticedAtOnce) {
   TestedMembers members(3);
   std::vector<absl::Status> results(3);
   std::atomic<int> waiting{0};
@@ -383,7 +382,7 @@ TEST(CollectiveErrorTest, PeerThatIsGoneIsNoticedAtOnce) {
   EXPECT_TRUE(absl::IsUnavailable(results[1])) << results[1];
 }
 
-TEST(CollectiveErrorTest, DestructionEndsAllThatWasCalled) {
+TEST(CollectiveErrorTest, DestructionEndsAllOperations) {
   int ended = 0;
   {
     TestedMembers members(2);
@@ -401,7 +400,7 @@ TEST(CollectiveErrorTest, DestructionEndsAllThatWasCalled) {
   }
 }
 
-TEST(CollectiveErrorTest, WhatThereIsNotIsRefused) {
+TEST(CollectiveErrorTest, UnknownArgumentsAreRefused) {
   const auto fails = [](const std::function<void(ConnectableCollective&, char*, Done)>& call) {
     TestedMembers members(2);
     char data[64] = {};
@@ -435,7 +434,7 @@ TEST(CollectiveErrorTest, WhatThereIsNotIsRefused) {
 
 // Connecting --------------------------------------------------------------------
 
-TEST(CollectiveConnectTest, AbortEndsTheWaitForAMemberThatDoesNotConnect) {
+TEST(CollectiveConnectTest, AbortEndsTheWaitForAnUnconnectedMember) {
   TestedMembers members(2, /*connect=*/false);
   std::promise<absl::Status> connected;
   members.member(0).Connect(members.introductions(), std::chrono::hours(1),
@@ -444,7 +443,7 @@ TEST(CollectiveConnectTest, AbortEndsTheWaitForAMemberThatDoesNotConnect) {
   EXPECT_EQ(connected.get_future().get(), absl::AbortedError("over"));
 }
 
-TEST(CollectiveConnectTest, MemberThatDoesNotConnectIsNotWaitedForLong) {
+TEST(CollectiveConnectTest, UnconnectedMemberIsNotAwaitedForLong) {
   auto member = GlooCollective::Create({.size = 2, .place = 0, .pair_timeout = milliseconds(200)});
   auto other = GlooCollective::Create({.size = 2, .place = 1});
   ASSERT_TRUE(member.ok() && other.ok());
@@ -456,7 +455,7 @@ TEST(CollectiveConnectTest, MemberThatDoesNotConnectIsNotWaitedForLong) {
   EXPECT_EQ(Sum(**member), status) << "it is not connected";
 }
 
-TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
+TEST(CollectiveConnectTest, LostMemberDoesNotConnect) {
   TestedMembers members(3, /*connect=*/false, milliseconds(300));
   members.Drop(2);
   std::vector<absl::Status> results(3);
@@ -490,16 +489,16 @@ TEST(CollectiveConnectTest, MalformedIntroductionsAreRefused) {
   })));
 }
 
-TEST(CollectiveConnectTest, NothingRunsBeforeItIsConnected) {
+TEST(CollectiveConnectTest, OperationsNeedAConnection) {
   TestedMembers members(1, /*connect=*/false);
   EXPECT_TRUE(absl::IsFailedPrecondition(Sum(members.member(0))));
 }
 
-TEST(CollectiveConnectTest, PlaceOutsideTheGroupAndForeignHostAreRefused) {
+TEST(CollectiveConnectTest, InvalidPlaceAndUnreachableHostAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(GlooCollective::Create({.size = 2, .place = 2}).status()));
   EXPECT_TRUE(
       absl::IsInvalidArgument(GlooCollective::Create({.size = kMaxGlooMembers + 1}).status()));
-  // An address for documentation: nobody's.
+  // An address for documentation that belongs to no machine.
   EXPECT_TRUE(
       absl::IsUnavailable(GlooCollective::Create({.size = 2, .host = "192.0.2.1"}).status()));
 }

@@ -1,4 +1,4 @@
-// A collective whose members have yet to find each other.
+// A collective whose members still have to connect.
 #ifndef PAWL_WORKER_COLLECTIVE_CONNECTABLE_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_CONNECTABLE_COLLECTIVE_H_
 
@@ -13,21 +13,21 @@
 
 namespace pawl {
 
-// What every back end offers to whoever forms groups: each member makes one, all hand each other
-// their introductions by some other way, and connect. Nothing else may be called before Connect has
-// been; what is called before that has ended waits for it like for any other operation.
+// What every back end offers to a group former: each member creates one, all members exchange their
+// introductions by other means, and connect. Connect is the first call. Operations called before it
+// has ended wait for it as for any other operation.
 class ConnectableCollective : public Collective {
  public:
-  // What the others need of this member: addresses, an id. May be empty. Constant.
+  // What the other members need from this one, such as addresses or an id. May be empty. Constant.
   virtual const std::string& introduction() const = 0;
 
-  // Connects with the others, as the first operation. REQUIRES: called once; introductions[p] is
-  // that of member p.
+  // Connects with the other members, as the first operation. REQUIRES: called once;
+  // introductions[p] is that of member p.
   virtual void Connect(std::vector<std::string> introductions, MonotonicDuration timeout,
                        Done done) = 0;
 };
 
-// Makes one member's end of a group. Thread-safe.
+// Creates one member's end of a group. Thread-safe.
 using CollectiveFactory = std::function<absl::StatusOr<std::unique_ptr<ConnectableCollective>>(
     size_t size, size_t place)>;
 

@@ -38,7 +38,7 @@ absl::Status NcclLoadError(absl::string_view path, absl::string_view message) {
 absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> paths) {
   PAWL_ASSIGN_OR_RETURN(const LoadedLibrary loaded, Load(NcclLibrary(), paths));
   const auto open = reinterpret_cast<NcclLibraryFunction*>(loaded.function);
-  absl::StatusOr<NcclBackEnd> opened = absl::InternalError("the library has opened nothing");
+  absl::StatusOr<NcclBackEnd> opened = absl::InternalError("the library returned no result");
   if (const char* const other = open(kCollectiveInterface, gpu, &opened); other != nullptr) {
     return OtherBuildError(loaded.path, other, kCollectiveInterface);
   }
@@ -46,7 +46,7 @@ absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> path
 }
 
 std::string ThisMachine() {
-  // Two machines may have one name, and containers of one machine several.
+  // Two machines may have the same name, and one machine's containers different names.
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   if (!boot.empty()) return boot;

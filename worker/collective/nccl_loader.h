@@ -1,4 +1,4 @@
-// Loads the collectives by NCCL, a library of its own, so that one binary runs on all machines.
+// Loads the NCCL back end, which is a separate library so that one binary runs on all machines.
 #ifndef PAWL_WORKER_COLLECTIVE_NCCL_LOADER_H_
 #define PAWL_WORKER_COLLECTIVE_NCCL_LOADER_H_
 
@@ -13,21 +13,20 @@
 
 namespace pawl {
 
-// Where libpawl_nccl.so may lie, in the order in which it is looked for (LibraryPaths).
+// Where to look for libpawl_nccl.so, in order (LibraryPaths).
 std::vector<std::string> NcclLibraryPaths();
 
-// Loads the first of `paths` that there is, for good, for the GPU of this number. Errors say what
-// is to be done: UNIMPLEMENTED without the library, UNAVAILABLE without a driver or such a GPU,
-// FAILED_PRECONDITION for a library of another build, or one whose own libraries (NCCL) are
-// missing.
+// Loads the first existing library of `paths`, permanently, for GPU number `gpu`. Errors say how to
+// fix them: UNIMPLEMENTED without the library, UNAVAILABLE without a driver or the GPU,
+// FAILED_PRECONDITION for a library of another build, or one whose dependencies (NCCL) are missing.
 absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> paths);
 
-// Why the library at `path` could not be loaded, from what the loader says. For OpenNccl.
+// Turns the dynamic loader's message about the library at `path` into an error. For OpenNccl.
 absl::Status NcclLoadError(absl::string_view path, absl::string_view message);
 
-// What no other machine is called at the same time.
+// A name that no other machine has at the same time.
 std::string ThisMachine();
-// As what NCCL takes this machine: NCCL_HOSTID where it is set, be it empty. It refuses members
+// The machine's identity for NCCL: NCCL_HOSTID if it is set, even if empty. NCCL refuses members
 // with the same GPU of the same machine.
 std::string NcclMachine();
 

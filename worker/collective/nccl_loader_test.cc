@@ -14,7 +14,7 @@ namespace {
 
 bool HasDriver() { return dlopen("libcuda.so.1", RTLD_LAZY) != nullptr; }
 
-TEST(NcclLoaderTest, WithoutTheLibrarySaysWhereItWasLookedForAndWhatToDo) {
+TEST(NcclLoaderTest, MissingLibraryErrorNamesThePathsAndTheRemedy) {
   const auto opened = OpenNccl(0, {"/nowhere/libpawl_nccl.so"});
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnimplemented);
   for (const char* const part : {"/nowhere/libpawl_nccl.so", "--collectives=gloo"}) {
@@ -22,22 +22,22 @@ TEST(NcclLoaderTest, WithoutTheLibrarySaysWhereItWasLookedForAndWhatToDo) {
   }
 }
 
-TEST(NcclLoaderTest, LooksBesideTheProgramAndInTheBundlesFolder) {
+TEST(NcclLoaderTest, SearchesBesideTheProgramAndInTheBundle) {
   const std::vector<std::string> paths = NcclLibraryPaths();
   ASSERT_GE(paths.size(), 2u);
   EXPECT_TRUE(absl::EndsWith(paths[0], "/worker/collective/libpawl_nccl.so")) << paths[0];
   EXPECT_TRUE(absl::EndsWith(paths[1], "/worker/collective/../lib/libpawl_nccl.so")) << paths[1];
 }
 
-TEST(NcclLoaderTest, AFileThatIsNoLibraryIsRefused) {
+TEST(NcclLoaderTest, InvalidLibraryFileIsRefused) {
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/libpawl_nccl.so");
-  std::ofstream(path) << "no library";
+  std::ofstream(path) << "not a library";
   const auto opened = OpenNccl(0, {path});
   EXPECT_EQ(opened.status().code(),
             HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
 }
 
-// The real one, where it was built.
+// The real library, where it was built.
 TEST(NcclLoaderTest, OpensAGpuOrSaysWhatIsMissing) {
   const auto opened = OpenNccl(0, NcclLibraryPaths());
   if (opened.ok()) {
@@ -53,7 +53,7 @@ TEST(NcclLoaderTest, OpensAGpuOrSaysWhatIsMissing) {
   }
 }
 
-TEST(NcclLoaderTest, WithoutNcclSaysHowToGetIt) {
+TEST(NcclLoaderTest, MissingNcclErrorSaysHowToInstallIt) {
   const absl::Status status =
       NcclLoadError("/a/libpawl_nccl.so",
                     "libnccl.so.2: cannot open shared object file: No such file or directory");
@@ -64,7 +64,7 @@ TEST(NcclLoaderTest, WithoutNcclSaysHowToGetIt) {
   }
 }
 
-TEST(NcclLoaderTest, MachineIsWhatNcclIsToTakeItFor) {
+TEST(NcclLoaderTest, MachineFollowsTheEnvironment) {
   unsetenv("NCCL_HOSTID");
   const std::string machine = ThisMachine();
   EXPECT_FALSE(machine.empty());

@@ -14,7 +14,7 @@
 namespace pawl {
 namespace {
 
-// NCCL looks at the machine and loads its kernels first, each time anew.
+// NCCL examines the machine and loads its kernels first, every time.
 constexpr std::chrono::seconds kNcclConnectTimeout{60};
 
 }  // namespace
@@ -37,11 +37,11 @@ absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::stri
   if (!gpu.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("NCCL needs a GPU, and this worker computes on \"", device_name,
-                     "\": give it --device=cuda:N"));
+                     "\": use --device=cuda:N"));
   }
   PAWL_ASSIGN_OR_RETURN(NcclBackEnd opened, OpenNccl(*gpu, paths));
   spdlog::info("NCCL {} on {} ({})", opened.version, std::string(device_name), opened.gpu);
-  // Members with different versions of it refuse each other.
+  // Members with different versions refuse each other.
   return CollectiveKind{.name = absl::StrCat("nccl ", opened.version),
                         .exclusive = NcclExclusive(choice, opened.gpu),
                         .make = StagedCollectives(std::move(opened.make), device),
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<CollectiveKind>> OpenCollectives(
     } else if (choice == CollectivesChoice::kNccl) {
       return opened.status();
     } else {
-      spdlog::warn("collectives by Gloo: NCCL cannot be used here: {}",
+      spdlog::warn("collectives use Gloo, because NCCL is not available: {}",
                    std::string(opened.status().message()));
     }
   }

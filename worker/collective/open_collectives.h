@@ -1,4 +1,4 @@
-// Kinds of collectives by the names that a user gives them.
+// Opens the kinds of collectives that a user selects by name.
 #ifndef PAWL_WORKER_COLLECTIVE_OPEN_COLLECTIVES_H_
 #define PAWL_WORKER_COLLECTIVE_OPEN_COLLECTIVES_H_
 
@@ -14,30 +14,30 @@
 namespace pawl {
 
 enum class CollectivesChoice {
-  // NCCL for memory of the host, by way of the GPU, if there is a GPU and all that NCCL needs; Gloo
-  // where a member has not.
+  // NCCL if there is a GPU and everything that NCCL needs, with Gloo as the fallback if another
+  // member lacks it.
   kAuto,
   kGloo,
   kNccl,
 };
 
-// "auto", "gloo" or "nccl". INVALID_ARGUMENT for another name.
+// Parses "auto", "gloo" or "nccl". INVALID_ARGUMENT for another name.
 absl::StatusOr<CollectivesChoice> ParseCollectives(absl::string_view name);
 
-// What no two members of the kind may share: this machine's GPU at that place of the bus. Whoever
-// asks for NCCL may play several machines on one of them (NCCL_HOSTID); nobody gets that by itself,
-// for it is no way to be fast, and may hang.
+// The resource that no two members of the kind may share: this machine's GPU at that bus address.
+// With an explicit choice of NCCL, NCCL_HOSTID may make one GPU look like several machines. That is
+// not the default, because it is slow and may hang.
 std::string NcclExclusive(CollectivesChoice choice, absl::string_view gpu);
 
-// The kind of this process's GPU, "nccl" and its version, for memory of the host. `device` is what
-// OpenDevice has opened by the name `device_name`, and outlives all collectives. INVALID_ARGUMENT
-// if that is no GPU; the errors of OpenNccl with `paths`.
+// The kind of this process's GPU, named "nccl" and its version, for host memory. `device` was
+// opened by OpenDevice as `device_name`, and outlives all collectives. INVALID_ARGUMENT if that is
+// not a GPU; otherwise the errors of OpenNccl with `paths`.
 absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::string_view device_name,
                                             Device& device, absl::Span<const std::string> paths);
 
-// What this process offers to the others of its groups, in the order of preference. `nccl`:
-// OpenNcclKind, called unless Gloo is chosen or auto finds no GPU; its error is that of kNccl, and
-// kAuto does without. Logs which it is, and why.
+// The kinds that this process offers to its groups, in order of preference. Calls `nccl`
+// (OpenNcclKind) unless Gloo is chosen or auto finds no GPU. kNccl returns its error; kAuto falls
+// back to Gloo. Logs the result and the reason.
 absl::StatusOr<std::vector<CollectiveKind>> OpenCollectives(
     CollectivesChoice choice, absl::string_view device_name,
     const std::function<absl::StatusOr<CollectiveKind>()>& nccl, CollectiveKind gloo);

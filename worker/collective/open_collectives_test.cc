@@ -15,7 +15,7 @@ CollectiveKind Named(const std::string& name) {
   return {.name = name, .exclusive = "", .make = nullptr};
 }
 
-// The names of the kinds that come of a choice.
+// The names of the kinds that a choice opens.
 std::vector<std::string> Names(CollectivesChoice choice, const std::string& device, bool has_nccl) {
   const auto nccl = [&]() -> absl::StatusOr<CollectiveKind> {
     if (!has_nccl) return absl::UnimplementedError("no libpawl_nccl.so");
@@ -37,20 +37,20 @@ TEST(OpenCollectivesTest, ParsesTheChoices) {
   EXPECT_TRUE(absl::IsInvalidArgument(ParseCollectives("mpi").status()));
 }
 
-TEST(OpenCollectivesTest, AutoPrefersNcclOnAGpuAndDoesWithout) {
+TEST(OpenCollectivesTest, AutoPrefersNcclOnAGpuAndFallsBack) {
   EXPECT_EQ(Names(CollectivesChoice::kAuto, "cuda:1", true), (Strings{"nccl", "gloo"}));
   EXPECT_EQ(Names(CollectivesChoice::kAuto, "cuda:1", false), Strings{"gloo"});
   EXPECT_EQ(Names(CollectivesChoice::kAuto, "cpu", true), Strings{"gloo"});
 }
 
-TEST(OpenCollectivesTest, WhoeverAsksForOneGetsThatOneOrAnError) {
+TEST(OpenCollectivesTest, ExplicitChoiceGetsThatKindOrAnError) {
   EXPECT_EQ(Names(CollectivesChoice::kGloo, "cuda:1", true), Strings{"gloo"});
   EXPECT_EQ(Names(CollectivesChoice::kNccl, "cuda:1", true), Strings{"nccl"});
   EXPECT_EQ(Names(CollectivesChoice::kNccl, "cuda:1", false), Strings{"no libpawl_nccl.so"});
 }
 
-// Workers of one GPU go by it to each other only where somebody wants that.
-TEST(OpenCollectivesTest, OnlyWhoAsksForNcclPlaysSeveralMachinesOnOneGpu) {
+// Workers on one GPU reach each other by NCCL only on explicit request.
+TEST(OpenCollectivesTest, OnlyExplicitNcclSharesAGpuBetweenMachines) {
   unsetenv("NCCL_HOSTID");
   const std::string gpu = NcclExclusive(CollectivesChoice::kAuto, "0000:3b:00.0");
   EXPECT_EQ(NcclExclusive(CollectivesChoice::kNccl, "0000:3b:00.0"), gpu);
@@ -61,7 +61,7 @@ TEST(OpenCollectivesTest, OnlyWhoAsksForNcclPlaysSeveralMachinesOnOneGpu) {
             "GPU 0000:3b:00.0 of machine \"pawl-1\"");
 }
 
-TEST(OpenCollectivesTest, NcclSaysWhatItLacks) {
+TEST(OpenCollectivesTest, NcclErrorSaysWhatIsMissing) {
   RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
   const auto without_gpu =
       OpenNcclKind(CollectivesChoice::kNccl, "cpu", device, {"/nowhere/libpawl_nccl.so"});

@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-// The thread is told when there is something to do; between two looks without that.
+// The thread is woken when there is work; this bounds its idle waits.
 constexpr std::chrono::seconds kIdleWait{60};
 
 }  // namespace
@@ -41,19 +41,19 @@ void OperationThread::Add(MonotonicDuration timeout, Operation operation, Collec
       return;
     }
   }
-  // The other members may have begun it: they cannot be in step any more.
-  done(Note(absl::ResourceExhaustedError(
-      absl::StrCat(kMaxQueuedOperations, " operations wait for their turn, the limit"))));
+  // The other members may have started the operation, so they are out of step.
+  done(RecordFailure(absl::ResourceExhaustedError(
+      absl::StrCat(kMaxQueuedOperations, " operations are queued, which is the limit"))));
 }
 
-void OperationThread::Abort(const absl::Status& reason) { Note(reason).IgnoreError(); }
+void OperationThread::Abort(const absl::Status& reason) { RecordFailure(reason).IgnoreError(); }
 
 absl::Status OperationThread::status() const {
   MutexLock lock(mu_);
   return failure_;
 }
 
-absl::Status OperationThread::Note(const absl::Status& status) {
+absl::Status OperationThread::RecordFailure(const absl::Status& status) {
   {
     MutexLock lock(mu_);
     if (!failure_.ok()) return failure_;
@@ -66,8 +66,8 @@ absl::Status OperationThread::Note(const absl::Status& status) {
 absl::Status OperationThread::RunOne(Entry& entry) {
   if (absl::Status failure = this->status(); !failure.ok()) return failure;
   const absl::Status status = entry.operation(Clock::Real().Now() + entry.timeout);
-  // Whoever has all that it wanted is not told of what came after it.
-  return status.ok() ? status : Note(status);
+  // Errors after a successful operation do not change its result.
+  return status.ok() ? status : RecordFailure(status);
 }
 
 void OperationThread::Run() {
@@ -83,7 +83,7 @@ void OperationThread::Run() {
       queue_.pop_front();
     }
     absl::Status status = RunOne(entry);
-    // What it holds of the caller's is given back before the caller hears of it.
+    // Release what the operation holds of the caller's before the caller is notified.
     entry.operation = nullptr;
     entry.done(std::move(status));
   }

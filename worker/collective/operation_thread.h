@@ -15,47 +15,46 @@
 
 namespace pawl {
 
-// Operations of one member that wait for their turn. Who calls more has lost control of what it
-// does: the group is broken.
+// Limit of queued operations of one member. A caller that exceeds it has lost control, and the
+// group is broken.
 inline constexpr size_t kMaxQueuedOperations = 4096;
-// A timeout that is longer is taken for this one.
+// Longer timeouts are reduced to this one.
 inline constexpr std::chrono::hours kMaxOperationTimeout{24 * 365};
 
-// Runs operations one after the other, in the order in which they were added, until one fails or
-// somebody aborts; from then on each ends with that error without being run. Thread-safe.
+// Runs operations one after another, in the order in which they were added, until one fails or
+// Abort is called. From then on each operation ends with that error without running. Thread-safe.
 //
 // Invariants:
-//  1. Every `done` runs exactly once, in order, on this thread; beyond kMaxQueuedOperations on that
-//  of the caller.
+//  1. Every `done` runs exactly once and in order on this thread, or, beyond kMaxQueuedOperations,
+// on the caller's thread.
 //  2. The first error stays.
-//  3. `interrupt` runs exactly once: when there is an error, or at the end.
+//  3. `interrupt` runs exactly once: on the first error, or at the end.
 class OperationThread {
  public:
-  // Ends what it has to do at `deadline` with DEADLINE_EXCEEDED; soon after `interrupt` with
-  // whatever error.
+  // Ends by `deadline` with DEADLINE_EXCEEDED, and soon after `interrupt` with any error.
   using Operation = absl::AnyInvocable<absl::Status(MonotonicTime deadline)>;
 
-  // `begin` runs first on the thread. `interrupt` makes the operation that runs, if one does, end
-  // soon, and every later one fail; it may run on any thread, and must not block.
+  // `begin` runs first on the thread. `interrupt` makes the current operation, if any, end soon,
+  // and every later one fail. It may run on any thread and must not block.
   OperationThread(std::function<void()> begin, std::function<void()> interrupt);
-  // Stops.
+  // Calls Stop.
   ~OperationThread();
   OperationThread(const OperationThread&) = delete;
   OperationThread& operator=(const OperationThread&) = delete;
 
-  // Its deadline is `timeout` after its start.
+  // The deadline is `timeout` after the operation's start.
   void Add(MonotonicDuration timeout, Operation operation, Collective::Done done)
       PAWL_EXCLUDES(mu_);
 
-  // The same as an operation that fails, whatever runs. The first error counts. REQUIRES:
+  // Has the effect of a failed operation, whatever runs. The first error stays. REQUIRES:
   // !reason.ok().
   void Abort(const absl::Status& reason) PAWL_EXCLUDES(mu_);
 
-  // The first error; OK while there is none.
+  // The first error, or OK.
   absl::Status status() const PAWL_EXCLUDES(mu_);
 
-  // Aborts, and waits until every `done` has been called, also of operations that those add. Not
-  // from a `done`; nobody else adds any meanwhile.
+  // Aborts and waits until every `done` has been called, including those of operations that a
+  // `done` adds. REQUIRES: not called from a `done`; no other thread adds operations.
   void Stop() PAWL_EXCLUDES(mu_);
 
  private:
@@ -67,9 +66,8 @@ class OperationThread {
 
   void Run();
   absl::Status RunOne(Entry& entry) PAWL_EXCLUDES(mu_);
-  // What there was before if there was an error; else `status`, which then stays. REQUIRES:
-  // !status.ok().
-  absl::Status Note(const absl::Status& status) PAWL_EXCLUDES(mu_);
+  // Returns the first error, which is `status` if there was none before. REQUIRES: !status.ok().
+  absl::Status RecordFailure(const absl::Status& status) PAWL_EXCLUDES(mu_);
 
   const std::function<void()> interrupt_;
   mutable Mutex mu_;
@@ -77,7 +75,7 @@ class OperationThread {
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   bool ending_ PAWL_GUARDED_BY(mu_) = false;
-  // The last to be made.
+  // Initialized last.
   std::thread thread_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// An operation that runs until somebody interrupts it.
+// An operation that runs until it is interrupted.
 class Hanging {
  public:
   absl::Status Run(MonotonicTime) {
@@ -30,7 +30,7 @@ class Hanging {
 
 absl::Status Nothing(MonotonicTime) { return absl::OkStatus(); }
 
-// Records what came of operations, in the order in which they ended.
+// Records the results of operations in the order in which they ended.
 struct Results {
   Collective::Done Into(int number) {
     return [this, number](absl::Status status) { ended.emplace_back(number, status); };
@@ -38,7 +38,7 @@ struct Results {
   std::vector<std::pair<int, absl::Status>> ended;
 };
 
-TEST(OperationThreadTest, OperationsRunInOrderAndTheFirstErrorEndsTheRest) {
+TEST(OperationThreadTest, OperationsRunInOrderUntilTheFirstError) {
   Results results;
   int interrupts = 0;
   int ran = 0;
@@ -60,7 +60,7 @@ TEST(OperationThreadTest, OperationsRunInOrderAndTheFirstErrorEndsTheRest) {
   EXPECT_EQ(interrupts, 1);
 }
 
-TEST(OperationThreadTest, AbortEndsWhatRunsAndWhatWaitsWithItsReason) {
+TEST(OperationThreadTest, AbortEndsRunningAndQueuedOperations) {
   Results results;
   Hanging hanging;
   OperationThread thread(nullptr, [&] { hanging.Interrupt(); });
@@ -100,7 +100,7 @@ TEST(OperationThreadTest, DeadlineCountsFromTheStart) {
   EXPECT_GT(second.get_future().get(), begin) << "no overflow";
 }
 
-TEST(OperationThreadTest, MoreThanTheLimitBreakTheGroup) {
+TEST(OperationThreadTest, QueueOverflowBreaksTheGroup) {
   Hanging hanging;
   Results results;
   std::atomic<size_t> refused{0};
@@ -121,7 +121,7 @@ TEST(OperationThreadTest, MoreThanTheLimitBreakTheGroup) {
   EXPECT_EQ(refused, kMaxQueuedOperations);
 }
 
-TEST(OperationThreadTest, WhatADoneAddsEndsToo) {
+TEST(OperationThreadTest, OperationsAddedByADoneEndToo) {
   int ended = 0;
   {
     OperationThread thread(nullptr, [] {});

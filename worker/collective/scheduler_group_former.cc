@@ -18,11 +18,11 @@ namespace {
 constexpr char kKinds[] = "kinds";
 constexpr char kIntroductions[] = "introductions";
 
-// Keeps a WatchGroup call under way, and aborts the collective when that says that the group is
-// over. Thread-safe. Held by the calls under way.
+// Keeps a WatchGroup call pending, and aborts the collective when the call says that the group has
+// ended. Thread-safe. Owned by its calls.
 class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
  public:
-  // `client` outlives the calls, of which it waits for at its end.
+  // `client` outlives the calls; it waits for them when it is destroyed.
   GroupWatch(Client& client, uint64_t generation, MonotonicDuration timeout, Collective& collective)
       : client_(client), generation_(generation), timeout_(timeout), collective_(&collective) {}
 
@@ -35,7 +35,7 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
                        });
   }
 
-  // The collective is not touched any more.
+  // After End the collective is not used any more.
   void End() {
     MutexLock lock(mu_);
     collective_ = nullptr;
@@ -48,7 +48,7 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
       if (collective_ == nullptr) return;
       absl::Status why = client_.status();
       if (why.ok() && answer.ok())
-        why = absl::AbortedError(absl::StrCat("the group is over: ", answer->reason()));
+        why = absl::AbortedError(absl::StrCat("the group has ended: ", answer->reason()));
       const bool away =
           absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status());
       if (why.ok() && !away) why = answer.status();
@@ -67,13 +67,13 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
   Collective* collective_ PAWL_GUARDED_BY(mu_);
 };
 
-// INVALID_ARGUMENT says of Form that no group takes this process, which a wrong call or a back end
-// cannot know.
-absl::Status NotRefused(const absl::Status& status) {
+// From Form, INVALID_ARGUMENT means that no group accepts this process, which neither a failed call
+// nor a back end can decide.
+absl::Status WithoutRefusal(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
 }
 
-// A collective with the watch over its group.
+// A collective together with the watch over its group.
 class WatchedCollective final : public Collective {
  public:
   WatchedCollective(std::unique_ptr<ConnectableCollective> inner, Client& client,
@@ -143,11 +143,11 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
     auto joined = client_.JoinGroup(request, {.timeout = options_.join_timeout});
     absl::StatusOr<JoinGroupResponse> formed =
         Await(joined, options_.join_timeout + kLibraryGrace, interrupt, "JoinGroup");
-    if (!formed.ok()) return NotRefused(formed.status());
+    if (!formed.ok()) return WithoutRefusal(formed.status());
     if (formed->place() >= static_cast<size_t>(formed->members_size()) ||
         formed->members(static_cast<int>(formed->place())).node() != client_.node()) {
       return absl::InternalError(
-          "the scheduler's answer is malformed: it has no place for this worker");
+          "the scheduler's answer is malformed: it lacks this worker's place");
     }
     const absl::StatusOr<CollectiveKind> kind = Agree(*formed, interrupt);
     last = kind.status();
@@ -161,35 +161,35 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
     }
     if (const absl::Status reason = interrupt.reason(); !reason.ok()) return reason;
     if (!client_.status().ok()) return last;
-    if (kind.ok()) last = HandleFailure(*kind, NotRefused(last), dense_steps.has_value());
-    // Another group is asked for where this one has come to nothing; not where the call is wrong.
+    if (kind.ok()) last = HandleFailure(*kind, WithoutRefusal(last), dense_steps.has_value());
+    // Ask for another group if this one failed, but not if the call was wrong.
     if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last))
       return last;
     spdlog::info("group {:x} was not connected: {}", formed->generation(), last.ToString());
   }
-  return absl::UnavailableError(
-      absl::StrCat(kMaxFormAttempts,
-                   " groups were over before they were connected; the last: ", last.message()));
+  return absl::UnavailableError(absl::StrCat(
+      kMaxFormAttempts, " groups ended before they were connected; the last: ", last.message()));
 }
 
 absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind,
                                                  const absl::Status& why, bool has_state) {
-  // The group was over, for another reason.
+  // The group ended for another reason.
   if (absl::IsAborted(why)) return why;
   const int failures = ++failures_[kind.name];
   const std::string text = absl::StrCat("by ", kind.name, ": ", why.message());
   if (failures < kMaxKindFailures) return absl::UnavailableError(text);
   if (kinds_.size() > 1) {
     spdlog::warn(
-        "collective operations do not work {}. This worker does them another way from now on, and "
-        "so do all others",
+        "collective operations do not work {}. This worker uses another kind from now on, and so "
+        "do "
+        "all others in its groups",
         text);
     kinds_.erase(std::remove_if(kinds_.begin(), kinds_.end(),
                                 [&](const CollectiveKind& k) { return k.name == kind.name; }),
                  kinds_.end());
     return absl::UnavailableError(text);
   }
-  spdlog::warn("collective operations have not worked {} times in a row {}", failures, text);
+  spdlog::warn("collective operations have failed {} times in a row {}", failures, text);
   const bool waited = absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why);
   if (has_state || waited) return absl::UnavailableError(text);
   return absl::InvalidArgumentError(
@@ -213,7 +213,7 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
   absl::Status status = Await(connected, kind.connect_timeout + kLibraryGrace, interrupt,
                               "connection of the members");
   if (!status.ok()) return status;
-  spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size,
+  spdlog::info("group {:x}: {} members use collective operations by {}", formed.generation(), size,
                kind.name);
 
   Group group;
@@ -226,11 +226,11 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
 
 absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed,
                                                            const Interrupt& interrupt) {
-  PAWL_ASSIGN_OR_RETURN(
-      const std::vector<std::string> offers,
-      Exchange(formed.generation(), kKinds, OfferOf(kinds_), options_.offer_timeout, interrupt));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
+                        Exchange(formed.generation(), kKinds, EncodeOffer(kinds_),
+                                 options_.offer_timeout, interrupt));
   if (offers.size() != static_cast<size_t>(formed.members_size())) {
-    return absl::InternalError("the scheduler's answer is malformed: it is not of all members");
+    return absl::InternalError("the scheduler's answer is malformed: it does not list all members");
   }
   std::vector<OfferingMember> members;
   for (size_t p = 0; p < offers.size(); ++p) {
@@ -240,14 +240,15 @@ absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupRespon
   PAWL_ASSIGN_OR_RETURN(const std::string name, ChooseKind(members, formed.place()));
   for (const CollectiveKind& kind : kinds_) {
     if (kind.name != name) continue;
-    // Alone it does without on purpose.
-    const std::string why = members.size() == 1 ? "" : WhyNotFirst(members, formed.place(), name);
+    // A single member takes its last kind by design.
+    const std::string why =
+        members.size() == 1 ? "" : ExplainFallback(members, formed.place(), name);
     if (!why.empty())
-      spdlog::warn("collective operations by {} and not by {}: {}", name, kinds_[0].name, why);
+      spdlog::warn("collective operations by {} instead of {}: {}", name, kinds_[0].name, why);
     return kind;
   }
   return absl::InternalError(
-      absl::StrCat("the members have agreed on ", name, ", which this one has not offered"));
+      absl::StrCat("the members have agreed on ", name, ", which this one did not offer"));
 }
 
 absl::StatusOr<std::vector<std::string>> SchedulerGroupFormer::Exchange(
@@ -260,7 +261,7 @@ absl::StatusOr<std::vector<std::string>> SchedulerGroupFormer::Exchange(
   auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = timeout});
   const absl::StatusOr<ExchangeInGroupResponse> all =
       Await(exchanged, timeout + kLibraryGrace, interrupt, "ExchangeInGroup");
-  if (!all.ok()) return NotRefused(all.status());
+  if (!all.ok()) return WithoutRefusal(all.status());
   return std::vector<std::string>(all->values().begin(), all->values().end());
 }
 

@@ -1,5 +1,5 @@
-// What an all-reduce costs, counted by the kernel: in a network of the test's own, in which nothing
-// else is sent.
+// Measures the bytes of an all-reduce with the kernel's counters, in a network namespace of the
+// test's own that carries no other traffic.
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -19,7 +19,7 @@
 namespace pawl {
 namespace {
 
-// Empty, or why this machine allows no network of one's own.
+// Empty, or why this machine does not allow a network namespace.
 std::string enter_network_failure;
 
 std::string EnterOwnNetwork() {
@@ -34,7 +34,7 @@ std::string EnterOwnNetwork() {
   return result == 0 ? "" : std::strerror(errno);
 }
 
-// By all processes of this network: whole packets, with what acknowledges them.
+// Bytes sent by all processes of this network: whole packets, including acknowledgements.
 uint64_t BytesOnLoopback() {
   std::ifstream file("/proc/net/dev");
   for (std::string line; std::getline(file, line);) {
@@ -44,13 +44,13 @@ uint64_t BytesOnLoopback() {
       return received;
     }
   }
-  ADD_FAILURE() << "there is no lo";
+  ADD_FAILURE() << "no interface lo";
   return 0;
 }
 
 class SentBytesTest : public testing::TestWithParam<size_t> {};
 
-TEST_P(SentBytesTest, AllReduceSendsTwiceTheBytesLessTheMembersOwnShare) {
+TEST_P(SentBytesTest, AllReduceSendsTwiceTheOthersShares) {
   const size_t k = GetParam();
   MembersInThreads members(k);
   constexpr size_t kCount = size_t{6} << 20;
@@ -70,7 +70,7 @@ TEST_P(SentBytesTest, AllReduceSendsTwiceTheBytesLessTheMembersOwnShare) {
   const double expected = 2.0 * static_cast<double>(k - 1) * kBytes;
   const double counted = static_cast<double>(BytesOnLoopback() - before);
   if (!enter_network_failure.empty())
-    GTEST_SKIP() << "no network of its own: " << enter_network_failure;
+    GTEST_SKIP() << "no network namespace: " << enter_network_failure;
   std::printf("%zu members: %.4f of 2 (k-1)/k bytes for each\n", k, counted / expected);
   EXPECT_NEAR(counted, expected, 0.05 * expected);
 }
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Members, SentBytesTest, testing::Values(2, 3, 4));
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  // Before there are threads.
+  // Before any thread exists.
   pawl::enter_network_failure = pawl::EnterOwnNetwork();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -14,10 +14,10 @@ namespace pawl {
 namespace {
 
 constexpr size_t kLargestElementBytes = 8;
-// Because of a member that has not come, or the device.
+// A member did not arrive in time, or the device was too slow.
 constexpr char kNotInTime[] = "the operation did not end in time";
 
-// Waits until the deadline, after which `inner` is aborted: the operation has ended in any case.
+// Waits until the deadline and then aborts `inner`. The operation has ended on return.
 absl::Status AwaitUntil(std::future<absl::Status>& end, MonotonicTime deadline, Collective& inner) {
   if (end.wait_until(deadline) != std::future_status::ready) {
     inner.Abort(absl::DeadlineExceededError(kNotInTime));
@@ -42,16 +42,16 @@ absl::StatusOr<std::unique_ptr<StagedCollective>> StagedCollective::Create(
     }
   }
   StagedCollective* const it = collective.get();
-  // Whatever the reason is, it is what this one's operations end with.
+  // This reason does not matter: the operations here end with the thread's own error.
   collective->thread_ = std::make_unique<OperationThread>(nullptr, [it] {
-    it->inner_->Abort(absl::CancelledError("the operations on the host's memory have ended"));
+    it->inner_->Abort(absl::CancelledError("the staged collective has ended"));
   });
   return collective;
 }
 
 StagedCollective::~StagedCollective() {
   if (thread_ != nullptr) thread_->Stop();
-  // Nothing runs any more, on the device either.
+  // Nothing runs any more, not even on the device.
   stream_.reset();
   if (hangs()) return;
   for (const Piece& place : places_) {
@@ -87,15 +87,13 @@ void StagedCollective::Add(size_t count, size_t parts, CollectiveType type,
       [=, this, stages = std::move(stages)](MonotonicTime deadline) -> absl::Status {
         const size_t element_bytes = BytesOf(type);
         if (element_bytes == 0) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("there is no type ", static_cast<int>(type)));
+          return absl::InvalidArgumentError(absl::StrCat("unknown type ", static_cast<int>(type)));
         }
         if (count > std::numeric_limits<size_t>::max() / element_bytes / parts) {
           return absl::InvalidArgumentError(
-              absl::StrCat(count, " elements are more than there can be"));
+              absl::StrCat(count, " elements exceed the address space"));
         }
-        if (!connected_)
-          return absl::FailedPreconditionError("the members have not been connected");
+        if (!connected_) return absl::FailedPreconditionError("the members are not connected");
         return RunPieces(count, options_.piece_bytes / element_bytes / parts, deadline, stages);
       },
       std::move(done));
@@ -111,11 +109,11 @@ absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& cop
 
 absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, MonotonicTime deadline,
                                          const Stages& stages) {
-  // Of no elements too: whether there is such a root or reduction is inner's to say.
+  // Also without elements, because inner checks the root and the reduction.
   const size_t pieces = std::max<size_t>(1, (count + piece_count - 1) / piece_count);
   std::future<absl::Status> ends[2];
   const auto begin_piece = [&](size_t number) -> absl::Status {
-    // Its place is that of the piece before the last one, which has been copied back.
+    // Reuses the memory of the piece before the last one, which has been copied back.
     Piece& piece = places_[number % 2];
     piece.begin = number * piece_count;
     piece.count = std::min(piece_count, count - piece.begin);
@@ -132,7 +130,7 @@ absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, Monot
 
   absl::Status status;
   for (size_t next = 0; next <= pieces && status.ok(); ++next) {
-    // Inner always has the next piece when it has done one.
+    // Inner always has the next piece when it finishes one.
     if (next < pieces) status = begin_piece(next);
     if (next > 0 && status.ok()) status = end_piece(next - 1);
   }
@@ -225,8 +223,8 @@ void StagedCollective::AllGather(const void* input, void* output, size_t count, 
   const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);
   Stages stages;
-  // An input that is part of the output is written only where it has been read: elements of this
-  // piece, or of the place where they are already.
+  // An input that is part of the output is overwritten only after it has been read: by elements of
+  // this piece, or in place.
   stages.copy_in = [=, this](const Piece& piece) {
     stream_->CopyToDevice(from + piece.begin * element, piece.count * element, piece.input);
   };

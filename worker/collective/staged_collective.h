@@ -1,4 +1,4 @@
-// A collective for memory of the host on top of one for memory of a device.
+// A collective for host memory on top of one for device memory.
 #ifndef PAWL_WORKER_COLLECTIVE_STAGED_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_STAGED_COLLECTIVE_H_
 
@@ -17,35 +17,34 @@
 
 namespace pawl {
 
-// What is on the device at a time: four pieces of this size, whatever the operations' sizes are.
+// The device holds four pieces of this size at a time, whatever the size of an operation.
 inline constexpr size_t kStagedPieceBytes = size_t{4} << 20;
 
-// Memory is the host's. An operation is cut into pieces; each is copied to the device, is an
-// operation of `inner` there, and is copied back. While inner does one piece, the one before it is
-// copied back and the next one is copied in. Operations follow each other without such an overlap:
-// one of a single piece is copied in, done and copied back.
+// Takes host memory. An operation is split into pieces; each is copied to the device, is an
+// operation of `inner` there, and is copied back. While inner works on one piece, the previous one
+// is copied back and the next one is copied in. Different operations do not overlap: one of a
+// single piece is copied in, done and copied back.
 //
-// AllReduceOnDevice takes memory of the device as it is, and gives inner the same pieces: the bits
-// are AllReduce's.
+// AllReduceOnDevice uses device memory in place and gives inner the same pieces, so its bits are
+// those of AllReduce.
 //
-// Types, reductions and errors are those of inner, which sees the same pieces on all members. In
-// which order elements are added is inner's to say, and may depend on where in a piece an element
-// lies: never on anything else than counts, types and the number of members. An operation's
-// deadline holds for all of its pieces together. After an error, or an abort, nothing touches the
-// caller's memory once `done` has been called, and inner is aborted: its own end is that of the
-// group.
+// Types, reductions and errors are those of inner, which sees the same pieces on all members. Inner
+// determines the order of addition, which may depend on an element's position in a piece, but
+// otherwise only on counts, types and the number of members. An operation's deadline covers all of
+// its pieces. After an error or an abort, nothing touches the caller's memory once `done` has been
+// called. Inner is then aborted, which ends the group.
 //
-// A device that hangs is waited for as long as its streams do (Stream::Synchronize), and inner,
-// also beyond a deadline; its memory is not freed then.
+// A hanging device is awaited as long as its streams do (Stream::Synchronize), and inner even
+// beyond a deadline; the device's memory is not freed then.
 class StagedCollective final : public ConnectableCollective {
  public:
   struct Options {
-    // Of all members the same. At least as many elements of the largest type as there are members.
+    // The same for all members. At least as many elements of the largest type as there are members.
     size_t piece_bytes = kStagedPieceBytes;
   };
 
-  // `device` outlives it, and is the one whose memory inner takes. RESOURCE_EXHAUSTED if the device
-  // has not as much memory, INVALID_ARGUMENT for pieces that are too small.
+  // `device` outlives it, and inner takes its memory. RESOURCE_EXHAUSTED if the device lacks the
+  // memory, INVALID_ARGUMENT for pieces that are too small.
   static absl::StatusOr<std::unique_ptr<StagedCollective>> Create(
       std::unique_ptr<ConnectableCollective> inner, Device& device, const Options& options);
   ~StagedCollective() override;
@@ -75,15 +74,14 @@ class StagedCollective final : public ConnectableCollective {
   bool hangs() const override { return hangs_ || inner_->hangs(); }
 
  private:
-  // Elements [begin, begin + count) of an operation, and the device's memory for what goes in and
-  // what comes out.
+  // Elements [begin, begin + count) of an operation, with device memory for input and output.
   struct Piece {
     size_t begin = 0;
     size_t count = 0;
     char* input = nullptr;
     char* output = nullptr;
   };
-  // What is done with a piece, in this order. The copies are put on stream_.
+  // The stages of a piece, in order. Copies are enqueued on stream_.
   struct Stages {
     std::function<void(const Piece& piece)> copy_in;
     std::function<void(const Piece& piece, MonotonicDuration timeout, Done done)> start;
@@ -94,28 +92,28 @@ class StagedCollective final : public ConnectableCollective {
                    const Options& options)
       : inner_(std::move(inner)), device_(device), options_(options) {}
 
-  // An operation whose largest side is `parts` times `count` elements.
+  // Adds an operation whose larger side has `parts` times `count` elements.
   void Add(size_t count, size_t parts, CollectiveType type, MonotonicDuration timeout,
            Stages stages, Done done);
-  // The rest is for thread_.
+  // The remaining methods run on thread_.
   absl::Status RunPieces(size_t count, size_t piece_count, MonotonicTime deadline,
                          const Stages& stages);
-  // Puts copies on the stream, and waits until they are done.
+  // Enqueues copies on the stream and waits for them.
   absl::Status Copy(const std::function<void(const Piece& piece)>& copies, const Piece& piece);
 
   const std::unique_ptr<ConnectableCollective> inner_;
   Device& device_;
   const Options options_;
-  // For thread_ alone. Two pieces are under way at a time.
+  // Used by thread_ alone. Two pieces are in progress at a time.
   Piece places_[2];
   std::unique_ptr<Stream> stream_;
   bool connected_ = false;
   std::atomic<bool> hangs_{false};
-  // The last to be made.
+  // Initialized last.
   std::unique_ptr<OperationThread> thread_;
 };
 
-// Members of this process on that device, each on top of one that `inner` makes.
+// Creates members of this process on that device, each on top of one from `inner`.
 CollectiveFactory StagedCollectives(CollectiveFactory inner, Device& device);
 
 }  // namespace pawl

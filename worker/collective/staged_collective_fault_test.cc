@@ -1,4 +1,4 @@
-// What a GPU that fails means to a collective that stages, on the emulator.
+// Tests a staging collective on a failing GPU, using the emulator.
 #include <chrono>
 #include <future>
 #include <memory>
@@ -34,7 +34,7 @@ absl::Status Sum(Collective& collective) {
   });
 }
 
-TEST(StagedCollectiveFaultTest, CopyThatFailsEndsTheGroup) {
+TEST(StagedCollectiveFaultTest, FailedCopyEndsTheGroup) {
   const auto device = *CudaDevice::Open({});
   {
     const auto collective = Connected(*device);
@@ -44,15 +44,15 @@ TEST(StagedCollectiveFaultTest, CopyThatFailsEndsTheGroup) {
     const absl::Status status = Sum(*collective);
     EXPECT_FALSE(status.ok());
     EXPECT_EQ(collective->status(), status);
-    EXPECT_EQ(Sum(*collective), status) << "for good";
+    EXPECT_EQ(Sum(*collective), status) << "the error stays";
   }
-  // What was freed is given back when somebody asks the device how it stands.
+  // The next call on the device releases the freed memory.
   device->Free(*device->Allocate(1));
   device->Free(*device->Allocate(1));
   EXPECT_LT(emulator::AllocatedBytes(), kStagedPieceBytes);
 }
 
-TEST(StagedCollectiveFaultTest, WhatADeviceThatHangsMayStillUseIsNotFreed) {
+TEST(StagedCollectiveFaultTest, MemoryOfAHangingDeviceIsNotFreed) {
   CudaDevice::Options options;
   options.hang_limit = std::chrono::milliseconds(20);
   const auto device = *CudaDevice::Open(options);

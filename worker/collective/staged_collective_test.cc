@@ -1,5 +1,5 @@
-// What collective_test cannot see: when pieces travel, and how operations end that are cut short in
-// the middle.
+// Tests what collective_test cannot observe: when pieces travel, and how operations end that are
+// interrupted midway.
 #include "worker/collective/staged_collective.h"
 
 #include <atomic>
@@ -28,8 +28,8 @@ constexpr seconds kLimit{30};
 constexpr size_t kElementsOfAPiece = 100;
 constexpr size_t kPieceBytes = kElementsOfAPiece * sizeof(float);
 
-// A group of one, of which the test says when operations end. An all-reduce doubles, so that what
-// it did shows.
+// A group of one whose operations end when the test says so. Its all-reduce doubles the input,
+// which makes its effect visible.
 class HeldCollective final : public ConnectableCollective {
  public:
   struct Call {
@@ -38,7 +38,7 @@ class HeldCollective final : public ConnectableCollective {
     Done done;
   };
 
-  // `real`: where an address of the device is.
+  // `real`: the host address behind an address of the device.
   explicit HeldCollective(std::function<float*(const void*, size_t)> real)
       : real_(std::move(real)) {}
 
@@ -77,7 +77,7 @@ class HeldCollective final : public ConnectableCollective {
   bool hangs() const override { return hangs_; }
   void SetHangs() { hangs_ = true; }
 
-  // Waits until so many calls are under way.
+  // Waits until `count` calls are pending.
   bool AwaitCalls(size_t count) {
     MutexLock lock(mu_);
     const MonotonicTime limit = Clock::Real().Now() + kLimit;
@@ -98,7 +98,7 @@ class HeldCollective final : public ConnectableCollective {
     MutexLock lock(mu_);
     return calls_.front().timeout;
   }
-  // Ends the first call under way.
+  // Ends the first pending call.
   void End(absl::Status status) {
     Call call;
     {
@@ -143,7 +143,7 @@ class StagedCollectiveTest : public testing::Test {
     std::iota(values_.begin(), values_.end(), 1.0f);
   }
 
-  // Of all values, into sums_.
+  // Starts an all-reduce of all values into sums_.
   std::future<absl::Status> Begin(MonotonicDuration timeout = hours(1)) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
     collective_->AllReduce(
@@ -154,7 +154,7 @@ class StagedCollectiveTest : public testing::Test {
   static bool HasEnded(const std::future<absl::Status>& end) {
     return end.wait_for(seconds(0)) == std::future_status::ready;
   }
-  // How many of the sums are there, from the beginning; the rest must be as it was.
+  // How many sums have arrived, from the start; checks that the rest is unchanged.
   size_t Summed() const {
     size_t summed = 0;
     while (summed < sums_.size() && sums_[summed] == 2 * values_[summed]) ++summed;
@@ -170,11 +170,11 @@ class StagedCollectiveTest : public testing::Test {
   std::vector<float> sums_ = std::vector<float>(values_.size(), -1);
 };
 
-TEST_F(StagedCollectiveTest, TwoPiecesAreUnderWayAndNeverMore) {
+TEST_F(StagedCollectiveTest, AtMostTwoPiecesAreInProgress) {
   std::future<absl::Status> end = Begin();
   for (size_t piece = 0; piece < 4; ++piece) {
     ASSERT_TRUE(inner_->AwaitCalls(2))
-        << "while one is under way, the next one waits for it: piece " << piece;
+        << "the next piece waits for the one before: piece " << piece;
     EXPECT_EQ(Summed(), piece * kElementsOfAPiece);
     inner_->End(absl::OkStatus());
   }
@@ -185,26 +185,26 @@ TEST_F(StagedCollectiveTest, TwoPiecesAreUnderWayAndNeverMore) {
   EXPECT_EQ(Summed(), values_.size());
 }
 
-TEST_F(StagedCollectiveTest, AbortInTheMiddleEndsItWithTheReasonWhenInnerHasLetGoOfItsMemory) {
+TEST_F(StagedCollectiveTest, AbortEndsAnOperationOnceInnerReleasesItsMemory) {
   std::future<absl::Status> end = Begin();
   ASSERT_TRUE(inner_->AwaitCalls(2));
   inner_->End(absl::OkStatus());
   ASSERT_TRUE(inner_->AwaitCalls(2));
-  const absl::Status reason = absl::AbortedError("the group is over");
+  const absl::Status reason = absl::AbortedError("the group has ended");
   collective_->Abort(reason);
   ASSERT_TRUE(inner_->AwaitAbort());
   EXPECT_EQ(collective_->status(), reason);
   inner_->End(absl::CancelledError("aborted"));
   EXPECT_EQ(end.wait_for(milliseconds(20)), std::future_status::timeout)
-      << "another piece is under way still";
+      << "another piece is still in progress";
   inner_->End(absl::CancelledError("aborted"));
   EXPECT_EQ(end.get(), reason);
   EXPECT_EQ(Summed(), kElementsOfAPiece);
-  EXPECT_EQ(Begin().get(), reason) << "for good";
+  EXPECT_EQ(Begin().get(), reason) << "the error stays";
   EXPECT_EQ(inner_->calls(), 0u);
 }
 
-TEST_F(StagedCollectiveTest, ErrorOfAPieceIsTheEndOfTheOperationAndOfTheGroup) {
+TEST_F(StagedCollectiveTest, FailedPieceEndsTheOperationAndTheGroup) {
   std::future<absl::Status> end = Begin();
   ASSERT_TRUE(inner_->AwaitCalls(2));
   inner_->End(absl::OkStatus());
@@ -214,26 +214,25 @@ TEST_F(StagedCollectiveTest, ErrorOfAPieceIsTheEndOfTheOperationAndOfTheGroup) {
   EXPECT_FALSE(HasEnded(end));
   inner_->End(absl::UnavailableError("the group is broken"));
   EXPECT_EQ(end.get(), absl::UnavailableError("the connection broke"));
-  EXPECT_EQ(inner_->calls(), 0u) << "no piece was begun after that";
+  EXPECT_EQ(inner_->calls(), 0u) << "no later piece was started";
   EXPECT_EQ(Summed(), kElementsOfAPiece);
   EXPECT_EQ(collective_->status(), absl::UnavailableError("the connection broke"));
 }
 
-TEST_F(StagedCollectiveTest, DeadlineIsThatOfAllPiecesTogether) {
+TEST_F(StagedCollectiveTest, DeadlineCoversAllPieces) {
   std::future<absl::Status> end = Begin(milliseconds(300));
   ASSERT_TRUE(inner_->AwaitCalls(2));
   EXPECT_LE(inner_->timeout_of_first(), milliseconds(300));
   inner_->End(absl::OkStatus());
-  // The rest does not come.
+  // The rest never arrives.
   ASSERT_TRUE(inner_->AwaitAbort());
   EXPECT_TRUE(absl::IsDeadlineExceeded(inner_->status())) << inner_->status();
   while (inner_->calls() > 0) inner_->End(inner_->status());
   EXPECT_TRUE(absl::IsDeadlineExceeded(end.get()));
 }
 
-// In the same pieces, which inner sees on all members, also on those that give it memory of the
-// host.
-TEST_F(StagedCollectiveTest, MemoryOfTheDeviceIsSummedWhereItIsInTheSamePieces) {
+// Inner sees the same pieces on all members, including those that use host memory.
+TEST_F(StagedCollectiveTest, DeviceMemoryIsSummedInPlaceInTheSamePieces) {
   ASSERT_TRUE(collective_->TakesDeviceMemory());
   const size_t bytes = values_.size() * sizeof(float);
   float* const input = static_cast<float*>(*device_.Allocate(bytes));
@@ -260,8 +259,8 @@ TEST_F(StagedCollectiveTest, MemoryOfTheDeviceIsSummedWhereItIsInTheSamePieces) 
   device_.Free(output);
 }
 
-// Roots and reductions that there are not are its to refuse.
-TEST_F(StagedCollectiveTest, InnerHearsOfOperationsWithoutElementsToo) {
+// Inner refuses unknown roots and reductions.
+TEST_F(StagedCollectiveTest, EmptyOperationsReachInner) {
   std::promise<absl::Status> ended;
   collective_->AllReduce(nullptr, nullptr, 0, CollectiveType::kFloat32, Reduction::kSum, hours(1),
                          [&](absl::Status status) { ended.set_value(status); });
@@ -270,7 +269,7 @@ TEST_F(StagedCollectiveTest, InnerHearsOfOperationsWithoutElementsToo) {
   EXPECT_EQ(ended.get_future().get(), absl::InvalidArgumentError("there is no such reduction"));
 }
 
-TEST_F(StagedCollectiveTest, BarrierHasADeadlineToo) {
+TEST_F(StagedCollectiveTest, BarrierHasADeadline) {
   std::promise<absl::Status> ended;
   collective_->Barrier(milliseconds(10), [&](absl::Status status) { ended.set_value(status); });
   ASSERT_TRUE(inner_->AwaitAbort());
@@ -278,21 +277,21 @@ TEST_F(StagedCollectiveTest, BarrierHasADeadlineToo) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(ended.get_future().get()));
 }
 
-TEST_F(StagedCollectiveTest, GroupThatInnerKnowsToBeBrokenIsBroken) {
+TEST_F(StagedCollectiveTest, GroupBrokenForInnerIsBroken) {
   EXPECT_TRUE(collective_->status().ok());
   inner_->Abort(absl::UnavailableError("a member is gone"));
   EXPECT_EQ(collective_->status(), absl::UnavailableError("a member is gone"));
 }
 
-TEST_F(StagedCollectiveTest, IntroducesWhatIsBelowIt) {
+TEST_F(StagedCollectiveTest, IntroductionIsInners) {
   EXPECT_EQ(collective_->introduction(), "I am");
 }
 
-// A device with memory for so many pieces.
+// A device with memory for a few allocations.
 class SmallDevice final : public Device {
  public:
   absl::StatusOr<void*> Allocate(size_t bytes) override {
-    if (pieces_left == 0) return absl::ResourceExhaustedError("there is no more memory");
+    if (pieces_left == 0) return absl::ResourceExhaustedError("no more memory");
     --pieces_left;
     absl::StatusOr<void*> memory = inner_.Allocate(bytes);
     if (memory.ok()) allocated.insert(*memory);
@@ -312,7 +311,7 @@ class SmallDevice final : public Device {
   RemoteMemoryDevice inner_{RemoteMemoryDevice::Reads::kLate};
 };
 
-TEST(StagedCollectiveCreateTest, DeviceWithoutSoMuchMemoryIsRefusedAndKeepsNothing) {
+TEST(StagedCollectiveCreateTest, DeviceWithoutEnoughMemoryIsRefused) {
   SmallDevice device;
   EXPECT_TRUE(absl::IsResourceExhausted(
       StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {}).status()));
@@ -320,7 +319,7 @@ TEST(StagedCollectiveCreateTest, DeviceWithoutSoMuchMemoryIsRefusedAndKeepsNothi
   EXPECT_EQ(device.pieces_left, 0u);
 }
 
-TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotFreed) {
+TEST(StagedCollectiveCreateTest, MemoryOfAHangingDeviceIsNotFreed) {
   SmallDevice device;
   for (const bool hangs : {false, true}) {
     device.pieces_left = 4;
@@ -330,7 +329,7 @@ TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotF
       const auto collective =
           StagedCollective::Create(std::move(inner), device, {.piece_bytes = kPieceBytes});
       ASSERT_TRUE(collective.ok());
-      // So that who has given it memory does not free that either.
+      // So that the owner of memory that it was given does not free that either.
       EXPECT_EQ((*collective)->hangs(), hangs);
     }
     EXPECT_EQ(device.allocated.size(), hangs ? 4u : 0u);
@@ -338,7 +337,7 @@ TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotF
   for (void* const memory : std::set<void*>(device.allocated)) device.Free(memory);
 }
 
-TEST(StagedCollectiveCreateTest, PiecesThatAreTooSmallForOneElementOfEachMemberAreRefused) {
+TEST(StagedCollectiveCreateTest, TooSmallPiecesAreRefused) {
   SmallDevice device;
   EXPECT_TRUE(
       absl::IsInvalidArgument(StagedCollective::Create(std::make_unique<HeldCollective>(nullptr),

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// Samples lie anywhere in memory: so many are asked for ahead of their use.
+// Samples are scattered in memory, so this many are prefetched.
 constexpr size_t kPrefetchSamples = 16;
 constexpr size_t kPrefetchKeys = 32;
 
@@ -124,7 +124,7 @@ absl::Status BatchAssembler::AddRagged(absl::Span<const uint64_t> samples, Batch
 }
 
 void BatchAssembler::FindDistinct(Batch* batch) {
-  if (++batch_number_ == 0) {  // gone round: old marks would look like new ones
+  if (++batch_number_ == 0) {  // wrapped around: old marks would look new
     std::fill(seen_.begin(), seen_.end(), Seen{0, 0});
     batch_number_ = 1;
   }

@@ -1,4 +1,4 @@
-// From sample indices to a batch.
+// Builds a batch from sample indices.
 #ifndef PAWL_WORKER_DATA_BATCH_ASSEMBLER_H_
 #define PAWL_WORKER_DATA_BATCH_ASSEMBLER_H_
 
@@ -13,8 +13,8 @@
 
 namespace pawl {
 
-// Holds 8 bytes for each distinct key of the data set, to find those of a batch
-// without hashing. Not thread-safe: one for each thread, all on one data set.
+// Keeps 8 bytes for each distinct key of the data set, to find those of a batch without hashing.
+// Not thread-safe: each thread needs its own, and all may share a data set.
 class BatchAssembler {
  public:
   // Entries and (sample, field) pairs of a batch are counted in 32 bits.
@@ -25,22 +25,21 @@ class BatchAssembler {
   // `dataset` must outlive the assembler.
   explicit BatchAssembler(const Dataset& dataset);
 
-  // Overwrites *batch (whose memory is used again) by these samples, in this
-  // order. RESOURCE_EXHAUSTED above a limit; *batch is then in no useful state.
-  // REQUIRES: each index is below the data set's size.
+  // Overwrites *batch, reusing its memory, with these samples in this order. RESOURCE_EXHAUSTED
+  // above a limit; *batch is then unspecified. REQUIRES: each index is below the data set's size.
   absl::Status Assemble(absl::Span<const uint64_t> samples, Batch* batch);
-  // The same for samples next to each other.
+  // Does the same for a range of samples.
   absl::Status AssembleRange(SampleRange samples, Batch* batch);
 
  private:
   void AddFixed(absl::Span<const uint64_t> samples, Batch* batch) const;
   absl::Status AddRagged(absl::Span<const uint64_t> samples, Batch* batch) const;
   void AddNumerics(absl::Span<const uint64_t> samples, Batch* batch) const;
-  // Turns entry_key from key numbers of the data set into places in batch->keys, and fills that.
+  // Replaces the data set's key numbers in entry_key with indices into batch->keys, which it fills.
   void FindDistinct(Batch* batch);
 
   const SampleStore& store_;
-  // By key number: the last batch that had the key, and where in its keys.
+  // By key number: the last batch that had the key, and its index there.
   struct Seen {
     uint32_t batch;
     uint32_t place;

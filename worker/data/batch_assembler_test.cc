@@ -64,7 +64,7 @@ TEST(BatchAssemblerTest, CsvBatchHasKeysInOrderOfFirstAppearance) {
   EXPECT_THAT(batch.entry_value, ElementsAre(1, 1, 1, 1, 1, 1));
 }
 
-TEST(BatchAssemblerTest, LibsvmBatchHasOneEntryAFieldAndTheRestInTheLast) {
+TEST(BatchAssemblerTest, LibsvmFieldsHaveOneEntryAndTheLastTheRest) {
   const auto dataset = Load(Libsvm(2), "t.libsvm", "1 5:0.5\n-1\n1 5:1 6:2 7:3 5:4\n");
   BatchAssembler assembler(*dataset);
   Batch batch;
@@ -94,7 +94,7 @@ TEST(BatchAssemblerTest, IdxBatchHasScaledPixels) {
   EXPECT_THAT(batch.entry_key, IsEmpty());
 }
 
-TEST(BatchAssemblerTest, BatchesDoNotDependOnThoseBefore) {
+TEST(BatchAssemblerTest, BatchesAreIndependentOfEarlierOnes) {
   std::string text;
   std::mt19937 random(5);
   for (int i = 0; i < 500; ++i) {
@@ -129,7 +129,7 @@ TEST(BatchAssemblerTest, BatchesDoNotDependOnThoseBefore) {
   }
 }
 
-TEST(BatchAssemblerTest, RangeIsTheSamplesInTheirOrder) {
+TEST(BatchAssemblerTest, RangeAssemblesItsSamplesInOrder) {
   const auto dataset = Load(Csv(), "range.csv", "y,a,b,n,m\n0,p,q,1,2\n1,r,q,3,4\n2,p,s,5,6\n");
   BatchAssembler assembler(*dataset);
   Batch batch;

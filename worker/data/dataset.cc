@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec, const s
                                     shape.field_count != options.shape->field_count)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a sample has ", shape.numeric_count, " numbers and ",
-                     shape.field_count, " categorical fields, in the training data ",
+                     shape.field_count, " categorical fields, but the training data has ",
                      options.shape->numeric_count, " and ", options.shape->field_count));
   }
   return dataset;

@@ -15,37 +15,36 @@
 
 namespace pawl {
 
-// What of the `data` part of a job file can be checked without the files:
-// INVALID_ARGUMENT naming the field.
+// Checks the part of the `data` message of a job file that needs no files. INVALID_ARGUMENT naming
+// the field.
 absl::Status ValidateData(const Data& spec);
 
 struct DatasetOptions {
   // A file that needs more memory is refused with RESOURCE_EXHAUSTED.
   uint64_t max_bytes = uint64_t{64} << 30;
-  // The shape of the training data, for the evaluation file: LIBSVM with
-  // automatic fields takes its number of fields from it, and a file of another
-  // shape is refused.
+  // The shape of the training data, for the evaluation file. LIBSVM with automatic fields takes its
+  // number of fields from it. A file of another shape is refused.
   std::optional<DataShape> shape = std::nullopt;
 };
 
-// All samples of one file: labels, numbers, and the numbers of their keys.
-// Batches are made of it by a BatchAssembler.
+// All samples of one file: labels, numbers, and the numbers of their keys. A BatchAssembler makes
+// batches from it.
 //
 //   PAWL_ASSIGN_OR_RETURN(auto train, Dataset::Load(job.data(), job.data().train()));
-//   PAWL_ASSIGN_OR_RETURN(auto eval, Dataset::Load(job.data(), job.data().eval(), {.shape =
-//   train->shape()}));
+//   PAWL_ASSIGN_OR_RETURN(auto eval, Dataset::Load(job.data(), job.data().eval(),
+//                                                  {.shape = train->shape()}));
 //
 // Immutable, hence thread-safe.
 class Dataset {
  public:
-  // Reads the file at `path`, plain or gzip, as spec.format says; spec.train and
-  // spec.eval are not looked at. NOT_FOUND naming a missing file; INVALID_ARGUMENT
-  // naming file, line and column of what is malformed, the file if it has no
-  // samples, or the field of a bad spec; RESOURCE_EXHAUSTED beyond a limit.
+  // Reads the plain or gzip file at `path` as spec.format says, ignoring spec.train and spec.eval.
+  // NOT_FOUND naming a missing file; INVALID_ARGUMENT naming file, line and column of malformed
+  // data, the file if it has no samples, or the field of a bad spec; RESOURCE_EXHAUSTED beyond a
+  // limit.
   static absl::StatusOr<std::unique_ptr<Dataset>> Load(const Data& spec, const std::string& path,
                                                        const DatasetOptions& options = {});
 
-  // Samples, at least 1.
+  // Number of samples, at least 1.
   uint64_t size() const { return store_.size(); }
   const DataShape& shape() const { return store_.shape; }
   uint64_t distinct_keys() const { return store_.keys().size(); }

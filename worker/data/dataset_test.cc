@@ -61,7 +61,7 @@ absl::Status LoadError(const Data& spec, const std::string& path,
   return Dataset::Load(spec, path, options).status();
 }
 
-TEST(DatasetTest, EachFormatIsLoadedPlainAndCompressed) {
+TEST(DatasetTest, LoadsEachFormatPlainAndCompressed) {
   const std::string csv = "y,x\n0,a\n3,b\n";
   for (const std::string& path : {Write("t.csv", csv), WriteGzip("t.csv.gz", csv)}) {
     const auto dataset = Dataset::Load(Csv(), path);
@@ -117,7 +117,8 @@ TEST(DatasetTest, EvaluationFileTakesTheTrainingShape) {
   EXPECT_EQ((*dataset)->shape().field_count, 3u);
   const absl::Status status = LoadError(Libsvm(2), path, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("2 categorical fields, in the training data 0 and 3"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("2 categorical fields, but the training data has 0 and 3"));
 }
 
 TEST(DatasetTest, MemoryLimitIsNamed) {

@@ -7,7 +7,7 @@
 
 namespace pawl {
 
-// Crossed keys are hashed as they lie in memory.
+// Crossed keys are hashed in their memory representation.
 static_assert(std::endian::native == std::endian::little);
 
 FeatureKey::FeatureKey(absl::string_view feature)

@@ -1,4 +1,4 @@
-// From a category to the key of its rows.
+// Maps a category to the key of its rows.
 #ifndef PAWL_WORKER_DATA_FEATURE_KEY_H_
 #define PAWL_WORKER_DATA_FEATURE_KEY_H_
 
@@ -9,16 +9,16 @@
 
 namespace pawl {
 
-// Keys are hashes of the feature's name and the category, and nothing else, so
-// that they agree between files, processes, runs and languages, and no
-// dictionary has to be shared. Parameters are stored under them: the functions
-// never change. Two of n categories share a key with a chance of n^2 / 2^65.
+// A key is a hash of the feature's name and the category alone, so keys agree between files,
+// processes, runs and languages without a shared dictionary. Parameters are stored under them, so
+// the functions never change. Some two of n categories share a key with a probability of n^2 /
+// 2^65.
 //
 //   key(feature, category)     = XXH64(category, seed = XXH64(feature, seed = 0))
 //   key(feature, bucket)       = key(feature, the bucket's number in decimal)
 //   key(feature, hashed to n)  = key(feature, bucket key(feature, category) mod n)
-//   key(feature, crossed)      = key(feature, the crossed features' keys, little-endian, one after
-//   the other)
+//   key(feature, crossed)      = key(feature, the crossed features' keys, little-endian,
+//                                concatenated)
 class FeatureKey {
  public:
   explicit FeatureKey(absl::string_view feature);

@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// Changing these loses every parameter that is stored under the old keys: never.
+// Never change these: every parameter stored under the old keys would be lost.
 TEST(FeatureKeyTest, ValuesArePinned) {
   const FeatureKey origin("origin");
   const FeatureKey hour("hour");
@@ -29,7 +29,7 @@ TEST(FeatureKeyTest, KeysDifferByFeatureAndCategory) {
   EXPECT_EQ(keys.size(), 16u);
 }
 
-TEST(FeatureKeyTest, BucketsAreTheirNumbersInDecimal) {
+TEST(FeatureKeyTest, BucketsAreHashedAsDecimalNumbers) {
   const FeatureKey key("x");
   EXPECT_EQ(key.OfBucket(12), key.OfCategory("12"));
   EXPECT_EQ(key.OfBucket(std::numeric_limits<int64_t>::min()),

@@ -1,4 +1,4 @@
-// An order of 0 .. n-1 that looks random and needs no memory.
+// A pseudo-random order of 0 .. n-1 that needs no memory.
 #ifndef PAWL_WORKER_DATA_PERMUTATION_H_
 #define PAWL_WORKER_DATA_PERMUTATION_H_
 
@@ -7,13 +7,12 @@
 
 namespace pawl {
 
-// A bijection of [0, size), chosen by (seed, stream). Part of what makes a run
-// repeatable: the function never changes.
+// A bijection of [0, size), determined by (seed, stream). Runs are repeatable only if the function
+// never changes.
 //
-// A Feistel network over [0, a) x [0, b) with a * b >= size (Black and Rogaway
-// 2002, "Ciphers with arbitrary finite domains", section 5), whose results
-// outside [0, size) are sent through it again until they fall inside. a and b
-// are next to the square root of size, so that this is rare.
+// A Feistel network over [0, a) x [0, b) with a * b >= size (Black and Rogaway 2002, "Ciphers with
+// arbitrary finite domains", section 5). Results outside [0, size) are fed through it again until
+// they fall inside. a and b are close to the square root of size, so that this is rare.
 //
 // Immutable, hence thread-safe.
 class Permutation {
@@ -27,7 +26,7 @@ class Permutation {
   uint64_t operator[](uint64_t position) const;
 
  private:
-  // Fewer leave small sizes visibly uneven (permutation_test.cc measures it).
+  // Fewer rounds leave small sizes visibly uneven (measured by permutation_test.cc).
   static constexpr int kRounds = 8;
 
   uint64_t size_;

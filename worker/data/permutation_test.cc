@@ -51,7 +51,7 @@ TEST(PermutationTest, DependsOnSeedAndStream) {
   EXPECT_NE(base, All(Permutation(1000, uint64_t{1} << 32 | 1, 1)));
 }
 
-// Changing these changes the result of every job: never.
+// Never change these: the results of every job would change.
 TEST(PermutationTest, ValuesArePinned) {
   EXPECT_EQ(All(Permutation(10, 7, 0)), (std::vector<uint64_t>{1, 4, 7, 9, 5, 3, 2, 0, 8, 6}));
   const Permutation flights(2497772, 7, 3);
@@ -60,8 +60,8 @@ TEST(PermutationTest, ValuesArePinned) {
   EXPECT_EQ(flights[2497771], 1129840u);
 }
 
-// Every image is equally likely at every position, and so is every pair of
-// images at two neighbouring positions: chi-square over many streams.
+// Every image is equally likely at every position, and so is every pair of images at two adjacent
+// positions: chi-square over many streams.
 TEST(PermutationTest, ImagesAreEvenlySpread) {
   for (const uint64_t size : {2, 3, 7, 10, 16, 33}) {
     constexpr uint64_t kStreams = 20000;
@@ -76,7 +76,8 @@ TEST(PermutationTest, ImagesAreEvenlySpread) {
     const double expected = static_cast<double>(kStreams) / static_cast<double>(size);
     for (const uint64_t count : single)
       chi_square += (count - expected) * (count - expected) / expected;
-    // (size - 1)^2 degrees of freedom; the deviation of the statistic is about sqrt(2 * degrees).
+    // (size - 1)^2 degrees of freedom; the standard deviation of the statistic is about sqrt(2 *
+    // degrees).
     double degrees = static_cast<double>((size - 1) * (size - 1));
     EXPECT_LT(chi_square, degrees + 5 * std::sqrt(2 * degrees)) << "size " << size;
 

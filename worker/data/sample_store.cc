@@ -13,7 +13,7 @@ uint64_t Bytes(const std::vector<T>& vector) {
 }  // namespace
 
 uint64_t SampleStore::memory_bytes() const {
-  constexpr uint64_t kSlotBytes = sizeof(std::pair<uint64_t, uint32_t>) + 1;  // and a control byte
+  constexpr uint64_t kSlotBytes = sizeof(std::pair<uint64_t, uint32_t>) + 1;  // plus a control byte
   return Bytes(labels) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) + Bytes(sample_begin) +
          Bytes(weights) + Bytes(keys_) + numbers_.capacity() * kSlotBytes;
 }
@@ -22,7 +22,7 @@ absl::Status SampleStore::CheckLimits(absl::string_view file) const {
   if (const uint64_t bytes = memory_bytes(); bytes > max_bytes_) {
     return absl::ResourceExhaustedError(
         absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ", size(),
-                     " of them, the limit is ", max_bytes_,
+                     " of them; the limit is ", max_bytes_,
                      "; split the file, or give the worker more memory (--max_data_bytes)"));
   }
   if (size() > kMaxSamples) {

@@ -1,4 +1,4 @@
-// The samples of a file in memory, as its reader leaves them.
+// The samples of a file in memory, as its reader stores them.
 #ifndef PAWL_WORKER_DATA_SAMPLE_STORE_H_
 #define PAWL_WORKER_DATA_SAMPLE_STORE_H_
 
@@ -13,14 +13,13 @@
 
 namespace pawl {
 
-// Keys are stored once; an entry is the number of its key, so that a batch's
-// distinct keys are found without hashing.
+// Keys are stored once; an entry is the number of its key, so that a batch's distinct keys are
+// found without hashing.
 //
-// Exactly one of numerics and pixels is used where shape.numeric_count > 0.
-// Samples have either one entry of weight 1 in every field (sample_begin is
-// empty: sample s has the entries [s * field_count, (s + 1) * field_count)), or
-// sample s has [sample_begin[s], sample_begin[s + 1]), the n-th of which belongs
-// to field min(n, field_count - 1).
+// Exactly one of numerics and pixels is used if shape.numeric_count > 0. Samples have either one
+// entry of weight 1 in every field (sample_begin is empty, and sample s has the entries [s *
+// field_count, (s + 1) * field_count)), or sample s has the entries [sample_begin[s],
+// sample_begin[s + 1]), where entry n belongs to field min(n, field_count - 1).
 //
 // Written by one thread, then immutable.
 class SampleStore {
@@ -34,7 +33,7 @@ class SampleStore {
 
   explicit SampleStore(uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // The number of `key`, a new one if it has none yet.
+  // Returns the number of `key`; assigns one if it has none yet.
   uint32_t Intern(uint64_t key) {
     const auto [position, inserted] =
         numbers_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
@@ -42,11 +41,11 @@ class SampleStore {
     return position->second;
   }
 
-  // RESOURCE_EXHAUSTED, naming `file`, once the store is above a limit. Readers
-  // ask after each sample, so the limits may be exceeded by one.
+  // RESOURCE_EXHAUSTED, naming `file`, once the store is above a limit. Readers check after each
+  // sample, so a limit may be exceeded by one sample.
   absl::Status CheckLimits(absl::string_view file) const;
 
-  // Ends the writing: frees what only Intern needs and what vectors hold in reserve.
+  // Ends writing: frees what only Intern needs, and the vectors' spare capacity.
   void Finish();
 
   uint64_t size() const { return labels.size(); }

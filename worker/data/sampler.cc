@@ -48,7 +48,7 @@ SampleRange Sampler::PositionsOf(uint64_t step, uint32_t rank) const {
 }
 
 uint64_t Sampler::SamplesBefore(uint64_t job_step, uint32_t rank) const {
-  // All steps of an epoch but the last are alike.
+  // All steps of an epoch but the last have the same size.
   const SamplePosition position = PositionOf(job_step);
   const uint64_t each = PositionsOf(0, rank).size();
   const uint64_t last = PositionsOf(steps_per_epoch_ - 1, rank).size();

@@ -9,7 +9,7 @@
 
 namespace pawl {
 
-// Where a job stands in its data. All that is needed to go on from there.
+// A job's position in its data; sufficient to continue from there.
 struct SamplePosition {
   uint64_t epoch = 0;
   uint64_t step = 0;  // in the epoch: 0 .. steps_per_epoch() - 1
@@ -26,9 +26,8 @@ struct SampleRange {
   friend bool operator==(const SampleRange&, const SampleRange&) = default;
 };
 
-// Part `rank` of `size` things cut into `parts` contiguous pieces, whose sizes
-// differ by at most one: [size * rank / parts, size * (rank + 1) / parts).
-// REQUIRES: rank < parts; size <= 2^32.
+// Part `rank` of `size` items divided into `parts` contiguous pieces, whose sizes differ by at most
+// one: [size * rank / parts, size * (rank + 1) / parts). REQUIRES: rank < parts; size <= 2^32.
 SampleRange ShareOf(uint64_t size, uint32_t rank, uint32_t parts);
 
 // The samples of an evaluation file that `rank` of `ranks` evaluates, in the file's order.
@@ -36,14 +35,13 @@ inline SampleRange EvaluationShard(uint64_t samples, uint32_t rank, uint32_t ran
   return ShareOf(samples, rank, ranks);
 }
 
-// A pure function of (seed, epoch, step, rank), so that a successor of a dead
-// worker, and a job that goes on from a checkpoint, take the same samples.
+// A pure function of (seed, epoch, step, rank), so that the successor of a dead worker, and a job
+// that continues from a checkpoint, use the same samples.
 //
-// An epoch visits every sample once, in an order of its own (the file's order
-// with keep_order). Step s of an epoch takes the positions [s * batch_size,
-// min((s + 1) * batch_size, samples)) of that order, and the logical workers
-// take contiguous shares of them in rank order: sizes differ by at most one, and
-// in an epoch's last step a share may be empty.
+// An epoch visits every sample once, in an order of its own (the file's order with keep_order).
+// Step s of an epoch uses the positions [s * batch_size, min((s + 1) * batch_size, samples)) of
+// that order. The logical workers use contiguous shares of them in rank order. Sizes of shares
+// differ by at most one, and in an epoch's last step a share may be empty.
 //
 // Immutable, hence thread-safe.
 class Sampler {
@@ -56,11 +54,11 @@ class Sampler {
     bool keep_order = false;
   };
 
-  // INVALID_ARGUMENT for a number that is 0 or above its limit (kMaxSamples,
-  // kMaxBatchSize, kMaxRanks).
+  // INVALID_ARGUMENT for a number that is 0 or above its limit (kMaxSamples, kMaxBatchSize,
+  // kMaxRanks).
   static absl::StatusOr<Sampler> Create(const Options& options);
 
-  // The order's arithmetic stays below 2^62; a share's below 2^64.
+  // The order's arithmetic stays below 2^62, that of a share below 2^64.
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
   static constexpr uint64_t kMaxBatchSize = uint64_t{1} << 24;
   static constexpr uint32_t kMaxRanks = 1 << 16;
@@ -68,25 +66,23 @@ class Sampler {
   const Options& options() const { return options_; }
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  // Of the step that is so many steps after the beginning of the job.
+  // The position of step number `job_step` of the job, from 0.
   SamplePosition PositionOf(uint64_t job_step) const;
 
-  // The samples of all logical workers in step `step` of any epoch: what the sum
-  // of their gradients is divided by. At least 1.
-  // REQUIRES: step < steps_per_epoch().
+  // The samples of all logical workers in step `step` of any epoch, by which the sum of their
+  // gradients is divided. At least 1. REQUIRES: step < steps_per_epoch().
   uint64_t GlobalSize(uint64_t step) const;
 
-  // The positions in the epoch's order that `rank` takes.
-  // REQUIRES: step < steps_per_epoch(); rank < logical_workers.
+  // The positions in the epoch's order that `rank` uses. REQUIRES: step < steps_per_epoch(); rank <
+  // logical_workers.
   SampleRange PositionsOf(uint64_t step, uint32_t rank) const;
 
-  // How many samples `rank` takes in all steps of the job before `job_step`. REQUIRES: rank <
-  // logical_workers.
+  // The number of samples that `rank` uses in all steps of the job before `job_step`. REQUIRES:
+  // rank < logical_workers.
   uint64_t SamplesBefore(uint64_t job_step, uint32_t rank) const;
 
-  // Replaces *indices by the samples that `rank` takes, in the order in which
-  // they enter the batch.
-  // REQUIRES: position.step < steps_per_epoch(); rank < logical_workers.
+  // Replaces *indices with the samples that `rank` uses, in the order of the batch. REQUIRES:
+  // position.step < steps_per_epoch(); rank < logical_workers.
   void Indices(const SamplePosition& position, uint32_t rank, std::vector<uint64_t>* indices) const;
 
  private:

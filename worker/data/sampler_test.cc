@@ -38,7 +38,7 @@ std::vector<uint64_t> Counting(uint64_t n) {
   return numbers;
 }
 
-TEST(SamplerTest, SamplesBeforeAStepAreThoseOfTheStepsBefore) {
+TEST(SamplerTest, SamplesBeforeAStepAreThoseOfEarlierSteps) {
   for (const uint64_t samples : {1, 7, 10, 23}) {
     const Sampler sampler = Make(samples, 10, 4);
     std::vector<uint64_t> sums(4);
@@ -54,7 +54,7 @@ TEST(SamplerTest, SamplesBeforeAStepAreThoseOfTheStepsBefore) {
   }
 }
 
-TEST(SamplerTest, AnEpochTakesEverySampleOnce) {
+TEST(SamplerTest, EpochUsesEverySampleOnce) {
   for (const uint64_t samples : {1, 2, 5, 64, 100, 1001, 4096}) {
     for (const uint64_t batch_size : {1, 3, 64, 100, 5000}) {
       for (const uint32_t logical_workers : {1, 2, 3, 7, 200}) {
@@ -92,11 +92,11 @@ TEST(SamplerTest, SharesOfAStepDifferByAtMostOneAndAddUp) {
   }
 }
 
-TEST(SamplerTest, TheOrderDoesNotDependOnBatchSizeOrWorkers) {
+TEST(SamplerTest, OrderIsIndependentOfBatchSizeAndWorkers) {
   EXPECT_EQ(Epoch(Make(1001, 100, 4), 1), Epoch(Make(1001, 17, 1), 1));
 }
 
-TEST(SamplerTest, TheOrderDiffersByEpochAndSeed) {
+TEST(SamplerTest, OrderDiffersByEpochAndSeed) {
   const Sampler sampler = Make(1000, 100, 2);
   EXPECT_EQ(Epoch(sampler, 0), Epoch(Make(1000, 100, 2), 0));
   EXPECT_NE(Epoch(sampler, 0), Epoch(sampler, 1));
@@ -110,7 +110,7 @@ TEST(SamplerTest, KeepOrderGivesTheFilesOrder) {
   EXPECT_EQ(Epoch(sampler, 5), Counting(1001));
 }
 
-TEST(SamplerTest, AnEpochBeginsWhereTheOneBeforeEnds) {
+TEST(SamplerTest, EpochStartsWhereThePreviousOneEnds) {
   const Sampler sampler = Make(1001, 100, 3);
   EXPECT_EQ(sampler.PositionOf(0), (SamplePosition{0, 0}));
   EXPECT_EQ(sampler.PositionOf(10), (SamplePosition{0, 10}));
@@ -141,7 +141,7 @@ TEST(SamplerTest, SharesDoNotOverflowAtTheLimits) {
   EXPECT_EQ(EvaluationShard(Sampler::kMaxSamples, ranks - 1, ranks).end, Sampler::kMaxSamples);
 }
 
-TEST(SamplerTest, ImpossibleNumbersAreRefusedByName) {
+TEST(SamplerTest, ImpossibleOptionsAreRefusedByName) {
   EXPECT_THAT(Sampler::Create({0, 1, 1}).status().message(), HasSubstr("samples is 0"));
   EXPECT_THAT(Sampler::Create({1, 0, 1}).status().message(), HasSubstr("batch_size is 0"));
   EXPECT_THAT(Sampler::Create({1, 1, 0}).status().message(), HasSubstr("logical_workers is 0"));
@@ -151,7 +151,7 @@ TEST(SamplerTest, ImpossibleNumbersAreRefusedByName) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Changing these changes the result of every job: never.
+// Never change these: the results of every job would change.
 TEST(SamplerTest, ValuesArePinned) {
   std::vector<uint64_t> indices;
   Make(2497772, 4096, 4).Indices({1, 609}, 3, &indices);

@@ -1,17 +1,16 @@
-#include "worker/dense/bucket_order.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker/dense/dense_layout.h"
 
 namespace pawl {
 namespace {
 
-// All buckets of a step, each started when it is asked for; `ready_from` of the others runs out
-// with its last number.
+// Returns all buckets of a step, each started when it is returned. The last value of `ready_from`
+// is used for the rest.
 std::vector<size_t> Order(BucketOrder order, const std::vector<size_t>& ready_from) {
   std::vector<size_t> started;
   while (const std::optional<size_t> next =
@@ -22,23 +21,23 @@ std::vector<size_t> Order(BucketOrder order, const std::vector<size_t>& ready_fr
   return started;
 }
 
-TEST(BucketOrderTest, OfWhatIsReadyWithAllTheFirstInTheOrderOfNeed) {
+TEST(BucketOrderTest, ReadyBucketsGoInTheOrderOfNeed) {
   BucketOrder order;
   order.Begin({true, true, true, true});
   EXPECT_EQ(Order(order, {0}), (std::vector<size_t>{0, 1, 2, 3}));
   EXPECT_EQ(Order(order, {2, 2, 1, 0}), (std::vector<size_t>{2, 3, 1, 0}));
 }
 
-TEST(BucketOrderTest, BeforeAnythingIsKnownToBeReadyTheOneThatWillBeFirst) {
+TEST(BucketOrderTest, WithoutReadyBucketsTheFirstToBecomeReadyGoes) {
   BucketOrder order;
   order.Begin({true, true, true, true});
   EXPECT_EQ(Order(order, {4}), (std::vector<size_t>{3, 2, 1, 0}));
-  // The second is not ready yet when the first is under way: what it could wait for longest comes
-  // last.
+  // The second is not ready yet when the first starts; the buckets with the longest possible wait
+  // come last.
   EXPECT_EQ(Order(order, {4, 3, 0}), (std::vector<size_t>{3, 2, 0, 1}));
 }
 
-TEST(BucketOrderTest, WhatAFormerGroupHasFinishedDoesNotTravelAgain) {
+TEST(BucketOrderTest, BucketsFinishedByAFormerGroupAreSkipped) {
   BucketOrder order;
   order.Begin({true, false, true, false});
   EXPECT_FALSE(order.IsLeft(1));

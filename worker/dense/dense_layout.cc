@@ -1,6 +1,7 @@
 #include "worker/dense/dense_layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "client_lib/base/partitioner.h"
@@ -65,6 +66,16 @@ DenseLayout::DenseLayout(const std::vector<uint64_t>& elements, const UpdateRule
       end_bucket_[t] = std::max(end_bucket_[t], b + 1);
     }
   }
+}
+
+std::optional<size_t> BucketOrder::Next(size_t ready_from) const {
+  const auto ready =
+      left_.begin() + static_cast<std::ptrdiff_t>(std::min(ready_from, left_.size()));
+  if (const auto first = std::find(ready, left_.end(), true); first != left_.end())
+    return first - left_.begin();
+  const auto last = std::find(left_.rbegin(), left_.rend(), true);
+  if (last == left_.rend()) return std::nullopt;
+  return std::distance(last, left_.rend()) - 1;
 }
 
 }  // namespace pawl

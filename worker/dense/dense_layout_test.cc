@@ -35,7 +35,7 @@ TEST(DenseLayoutTest, SmallTablesAreFusedFromTheLastOneOn) {
   EXPECT_EQ(layout.first_bucket(2), 1u);
 }
 
-TEST(DenseLayoutTest, WithoutASizeBucketsAreSomeThirtyOrAsSmallOrLargeAsTheyGet) {
+TEST(DenseLayoutTest, DefaultSizeGivesAboutThirtyBuckets) {
   EXPECT_EQ(DefaultBucketBytes({1000}), 256u << 10);
   EXPECT_EQ(DefaultBucketBytes({1 << 20, 1 << 20, 1 << 20, 1 << 20}), 512u << 10);
   EXPECT_EQ(DefaultBucketBytes({1 << 30}), 1u << 20);
@@ -45,7 +45,7 @@ TEST(DenseLayoutTest, WithoutASizeBucketsAreSomeThirtyOrAsSmallOrLargeAsTheyGet)
   EXPECT_EQ(DenseLayout({10, 20, 30}, *rule, 0).buckets().size(), 1u);
 }
 
-TEST(DenseLayoutTest, LargeTablesAreCutBetweenBlocks) {
+TEST(DenseLayoutTest, LargeTablesAreSplitBetweenBlocks) {
   const auto rule = Rule(/*adam=*/false);
   const DenseLayout layout({5, 3 * kBlockElements + 7}, *rule, 2 * kBlockElements * sizeof(float));
   // The last one has the short block.

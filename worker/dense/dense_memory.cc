@@ -20,33 +20,33 @@ absl::StatusOr<std::unique_ptr<DenseMemory>> DenseMemory::Create(Device& device)
   return memory;
 }
 
-std::unique_ptr<DenseMemory> DenseMemory::OfHost() {
+std::unique_ptr<DenseMemory> DenseMemory::CreateOnHost() {
   auto device = std::make_unique<CpuDevice>();
   Device& cpu = *device;
   auto memory = absl::WrapUnique(new DenseMemory(cpu, std::move(device)));
-  // The processor refuses none.
+  // The processor always has streams.
   memory->CreateStreams().IgnoreError();
   return memory;
 }
 
 DenseMemory::~DenseMemory() {
   MutexLock lock(mu_);
-  // Nothing else is held any more.
-  if (!lost_.empty()) Abandon();
-  lost_.clear();
+  // Only leaked memory is still held.
+  if (!leaked_.empty()) Abandon();
+  leaked_.clear();
 }
 
 absl::Status DenseMemory::CreateStreams() {
   PAWL_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   MutexLock lock(mu_);
-  PAWL_ASSIGN_OR_RETURN(copies_, device_.CreateStream());
+  PAWL_ASSIGN_OR_RETURN(copy_stream_, device_.CreateStream());
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<float>> DenseMemory::Allocate(size_t count) {
   const absl::StatusOr<void*> data = device_.Allocate(count * sizeof(float));
-  // That there is too little of it is no error of the device's.
-  if (absl::IsDeadlineExceeded(data.status())) return Keep(data.status());
+  // Lack of memory is not an error of the device; a hang is.
+  if (absl::IsDeadlineExceeded(data.status())) return Record(data.status());
   PAWL_RETURN_IF_ERROR(data.status());
   std::shared_ptr<float> floats(static_cast<float*>(*data), [this](float* unused) {
     if (!is_abandoned_) device_.Free(unused);
@@ -54,15 +54,15 @@ absl::StatusOr<std::shared_ptr<float>> DenseMemory::Allocate(size_t count) {
   absl::Status zeroed;
   {
     MutexLock lock(mu_);
-    copies_->Zero(*data, count * sizeof(float));
-    zeroed = copies_->Synchronize();
+    copy_stream_->Zero(*data, count * sizeof(float));
+    zeroed = copy_stream_->Synchronize();
   }
-  PAWL_RETURN_IF_ERROR(Keep(zeroed));
+  PAWL_RETURN_IF_ERROR(Record(zeroed));
   return floats;
 }
 
 absl::Status DenseMemory::Copy(const float* from, size_t count, float* to, bool to_host) {
-  if (IsOfHost()) {
+  if (IsHostMemory()) {
     if (count > 0) std::memcpy(to, from, count * sizeof(float));
     return absl::OkStatus();
   }
@@ -70,18 +70,18 @@ absl::Status DenseMemory::Copy(const float* from, size_t count, float* to, bool 
   {
     MutexLock lock(mu_);
     if (to_host) {
-      copies_->CopyToHost(from, count * sizeof(float), to);
+      copy_stream_->CopyToHost(from, count * sizeof(float), to);
     } else {
-      copies_->CopyToDevice(from, count * sizeof(float), to);
+      copy_stream_->CopyToDevice(from, count * sizeof(float), to);
     }
-    copied = copies_->Synchronize();
+    copied = copy_stream_->Synchronize();
   }
-  return Keep(copied);
+  return Record(copied);
 }
 
-void DenseMemory::Lose(std::shared_ptr<float> floats) {
+void DenseMemory::Leak(std::shared_ptr<float> floats) {
   MutexLock lock(mu_);
-  lost_.push_back(std::move(floats));
+  leaked_.push_back(std::move(floats));
 }
 
 absl::Status DenseMemory::status() const {
@@ -89,7 +89,7 @@ absl::Status DenseMemory::status() const {
   return status_;
 }
 
-absl::Status DenseMemory::Keep(const absl::Status& status) {
+absl::Status DenseMemory::Record(const absl::Status& status) {
   if (status.ok()) return status;
   if (absl::IsDeadlineExceeded(status)) Abandon();
   MutexLock lock(mu_);

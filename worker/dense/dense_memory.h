@@ -15,31 +15,30 @@
 
 namespace pawl {
 
-// Whether the dense parameters, their slots and their gradients stay in the memory of the device,
-// which then is not the host's: with dense_path: ALLREDUCE, but not where the host adds up
-// micro-batches, or makes the updates of shares.
+// Whether the dense parameters, their slots and their gradients stay in the device's own memory:
+// with dense_path: ALLREDUCE, unless the host adds up micro-batches or updates shares.
 bool DenseStaysOnDevice(const Job& job, const Device& device);
 
-// Memory of a device, and streams on it: of the host's processor, so that it is the host's memory
-// and a stream's work is done in the call, or of a GPU. What is allocated is freed with its last
-// holder, but what is lost never, and nothing after a stream has hung: the device may still use it.
-// Outlives what was allocated. Thread-safe, but for stream() and Finish.
+// Memory of a device, with streams on it. The device is a GPU, or the host's processor, whose
+// streams do their work within the call. An allocation is freed with its last owner, except after
+// Leak or after a stream has hung, because the device may still use it. Outlives its allocations.
+// Thread-safe, except stream() and Finish.
 class DenseMemory {
  public:
   // `device` outlives it.
   static absl::StatusOr<std::unique_ptr<DenseMemory>> Create(Device& device);
-  // The host's.
-  static std::unique_ptr<DenseMemory> OfHost();
+  // On the host's processor.
+  static std::unique_ptr<DenseMemory> CreateOnHost();
 
   ~DenseMemory();
 
-  // So many zeros. RESOURCE_EXHAUSTED if the device has not as much memory.
+  // Returns `count` zeros. RESOURCE_EXHAUSTED if the device lacks the memory.
   absl::StatusOr<std::shared_ptr<float>> Allocate(size_t count);
-  // Whether the host may read and write it.
-  bool IsOfHost() const { return device_.SharesHostMemory(); }
+  // Whether this is host memory, which the host may read and write.
+  bool IsHostMemory() const { return device_.SharesHostMemory(); }
 
-  // Copies between this memory and the host's; done at the return. What the stream below has not
-  // finished is not awaited.
+  // Copies between this memory and the host's; complete on return. Does not wait for the work on
+  // stream().
   absl::Status ToHost(const float* from, size_t count, float* host) {
     return Copy(from, count, host, /*to_host=*/true);
   }
@@ -47,16 +46,15 @@ class DenseMemory {
     return Copy(host, count, to, /*to_host=*/false);
   }
 
-  // For one thread, the one that writes the parameters: work is given to the stream, and Finish
-  // waits until it is done.
+  // Used by the one thread that writes the parameters: it enqueues work on the stream, and Finish
+  // waits until that is done.
   Stream& stream() { return *stream_; }
-  absl::Status Finish() { return Keep(stream_->Synchronize()); }
+  absl::Status Finish() { return Record(stream_->Synchronize()); }
 
-  // Something else than the streams here may use it for ever. It is not freed, and nobody is given
-  // it again.
-  void Lose(std::shared_ptr<float> floats);
-  // The first error of a stream, also of the one that copies for any thread: the device cannot be
-  // used any more, or had no memory for what an operation needs besides.
+  // Something other than these streams may use the memory forever: it is neither freed nor reused.
+  void Leak(std::shared_ptr<float> floats);
+  // The first error of a stream, including the copy stream. The device is unusable, or it lacked
+  // the working memory of an operation.
   absl::Status status() const;
 
  private:
@@ -64,19 +62,19 @@ class DenseMemory {
       : own_(std::move(own)), device_(device) {}
   absl::Status CreateStreams();
   absl::Status Copy(const float* from, size_t count, float* to, bool to_host);
-  absl::Status Keep(const absl::Status& status);
+  absl::Status Record(const absl::Status& status);
   void Abandon() { is_abandoned_ = true; }
 
-  // The host's processor, where no other device was given.
+  // The host's processor, if no other device was given.
   const std::unique_ptr<Device> own_;
   Device& device_;
   std::atomic<bool> is_abandoned_{false};
   std::unique_ptr<Stream> stream_;
 
   mutable Mutex mu_;
-  std::unique_ptr<Stream> copies_ PAWL_GUARDED_BY(mu_);
+  std::unique_ptr<Stream> copy_stream_ PAWL_GUARDED_BY(mu_);
   absl::Status status_ PAWL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<float>> lost_ PAWL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<float>> leaked_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

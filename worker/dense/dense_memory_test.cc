@@ -9,11 +9,11 @@
 namespace pawl {
 namespace {
 
-// A device with memory for so many pieces, whose streams fail if they are told to.
+// A device with memory for a few allocations, whose streams fail on request.
 class SmallDevice final : public Device {
  public:
   absl::StatusOr<void*> Allocate(size_t bytes) override {
-    if (pieces == 3) return absl::ResourceExhaustedError("there is no more memory");
+    if (pieces == 3) return absl::ResourceExhaustedError("no more memory");
     ++pieces;
     return inner_.Allocate(bytes);
   }
@@ -30,11 +30,11 @@ class SmallDevice final : public Device {
   RemoteMemoryDevice inner_{RemoteMemoryDevice::Reads::kLate};
 };
 
-TEST(DenseMemoryTest, WhatIsAllocatedIsZeroAndKeepsWhatIsCopied) {
+TEST(DenseMemoryTest, MemoryIsZeroedAndKeepsCopies) {
   RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
   for (const bool of_host : {true, false}) {
-    const auto memory = of_host ? DenseMemory::OfHost() : *DenseMemory::Create(device);
-    EXPECT_EQ(memory->IsOfHost(), of_host);
+    const auto memory = of_host ? DenseMemory::CreateOnHost() : *DenseMemory::Create(device);
+    EXPECT_EQ(memory->IsHostMemory(), of_host);
     const auto floats = *memory->Allocate(3);
     std::vector<float> values(3, 7);
     ASSERT_TRUE(memory->ToHost(floats.get(), 3, values.data()).ok());
@@ -51,7 +51,7 @@ TEST(DenseMemoryTest, WhatIsAllocatedIsZeroAndKeepsWhatIsCopied) {
   }
 }
 
-TEST(DenseMemoryTest, MemoryIsFreedWithItsLastHolderUnlessTheDeviceMayStillUseIt) {
+TEST(DenseMemoryTest, MemoryIsFreedUnlessTheDeviceMayStillUseIt) {
   SmallDevice device;
   auto memory = *DenseMemory::Create(device);
   {
@@ -63,7 +63,7 @@ TEST(DenseMemoryTest, MemoryIsFreedWithItsLastHolderUnlessTheDeviceMayStillUseIt
   auto held = *memory->Allocate(1);
   auto lost = *memory->Allocate(1);
   float* const data = lost.get();
-  memory->Lose(std::move(lost));
+  memory->Leak(std::move(lost));
   held = nullptr;
   EXPECT_EQ(device.pieces, 1u);
   memory = nullptr;

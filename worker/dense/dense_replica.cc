@@ -15,7 +15,7 @@
 namespace pawl {
 namespace {
 
-// How often a member that is to leave looks whether it may.
+// How often a leaving member checks whether it may leave.
 constexpr std::chrono::milliseconds kLeaveInterval{5};
 
 class ReplicaView final : public DenseView {
@@ -41,8 +41,8 @@ class ReplicaView final : public DenseView {
   uint64_t version_ = 0;
 };
 
-// An interrupt that is set when the ranks of the process change: a group that is waited for would
-// be of the ranks before.
+// An interrupt that is set when the ranks of the process change: a group in formation would have
+// the old ranks.
 class ChangeWatcher {
  public:
   ChangeWatcher(LocalGradients& gradients, uint64_t changes, const Interrupt& stop)
@@ -79,17 +79,17 @@ absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options optio
   if (!rule.ok()) return Annotate(rule.status(), "optimizer");
   if (options.sharded && !(*rule)->IsElementwise()) {
     return absl::InvalidArgumentError(
-        "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer cuts into "
-        "shares; leave one of them out");
+        "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer splits into "
+        "shares; remove one of the two");
   }
   std::unique_ptr<DenseMemory> memory;
   if (options.device == nullptr) {
-    memory = DenseMemory::OfHost();
+    memory = DenseMemory::CreateOnHost();
   } else {
     PAWL_ASSIGN_OR_RETURN(memory, DenseMemory::Create(*options.device));
   }
-  if (options.sharded && !memory->IsOfHost()) {
-    return absl::InvalidArgumentError("the shares of a sharded optimizer are in the host's memory");
+  if (options.sharded && !memory->IsHostMemory()) {
+    return absl::InvalidArgumentError("a sharded optimizer needs the host's memory");
   }
   auto replica = absl::WrapUnique(
       new DenseReplica(std::move(options), *std::move(rule), std::move(memory), former));
@@ -118,7 +118,7 @@ absl::Status DenseReplica::Initialize() {
 absl::Status DenseReplica::AllocateFlights() {
   size_t largest = 0;
   for (const DenseBucket& bucket : layout_.buckets()) largest = std::max(largest, bucket.count);
-  // No group has more members than there are ranks.
+  // A group has at most as many members as there are ranks.
   const size_t count = largest + 2 * size_t{options_.logical_workers} + 1;
   for (Flight& flight : flights_) {
     PAWL_ASSIGN_OR_RETURN(flight.sum, memory_->Allocate(count));
@@ -134,13 +134,13 @@ DenseReplica::~DenseReplica() {
 }
 
 void DenseReplica::Expect(uint32_t rank, uint64_t incarnation) {
-  MutexLock lock(replica_map_mu_);
+  MutexLock lock(ranks_mu_);
   gradients_.Expect(rank, incarnation);
 }
 
 void DenseReplica::End(uint32_t rank, uint64_t next_step) {
-  MutexLock lock(replica_map_mu_);
-  // Without ranks it is in no group, and what it has grows old.
+  MutexLock lock(ranks_mu_);
+  // Without ranks this process is in no group, and its state becomes stale.
   if (gradients_.End(rank, next_step)) state_->Retire();
 }
 
@@ -157,7 +157,7 @@ absl::StatusOr<std::optional<DenseStore::WriteBackPart>> DenseReplica::WriteBack
   }
   PAWL_ASSIGN_OR_RETURN(DenseStore::WriteBackPart share,
                         store.PartOf(*state_, steps, rank, options_.logical_workers));
-  // Its calls refer to its memory, which is to stay the same.
+  // The calls refer to the part's memory, which must not move.
   return std::make_optional(std::move(share));
 }
 
@@ -166,7 +166,7 @@ void DenseReplica::ClearState() {
   if (shares_ != nullptr) shares_->Clear();
 }
 
-absl::Status DenseReplica::Fatal(const absl::Status& status) {
+absl::Status DenseReplica::Fail(const absl::Status& status) {
   state_->Fail(status);
   failed_ = true;
   return status;
@@ -185,43 +185,42 @@ void DenseReplica::Drive() {
     if (group.ok()) {
       spdlog::info("dense parameters: member {} of {} of group {:x}", group->place,
                    group->members.size(), group->generation);
-      status = TakePart(*group->collective);
-      if (!failed_) LetOthersEnd(*group->collective);
+      status = RunGroup(*group->collective);
+      if (!failed_) AwaitGroupEnd(*group->collective);
       group->collective->Abort(status);
       for (Flight& flight : flights_) {
         if (flight.done.valid()) flight.done.wait();
         flight.done = {};
       }
       if (group->collective->hangs()) {
-        // It may still read and write what it was given, which the next group is not to be given
-        // too.
-        spdlog::warn(
-            "dense parameters: what group {:x} was to add up may still be under way on the GPU",
-            group->generation);
+        // The collective may still read and write the memory that it was given, so the next group
+        // must not get it.
+        spdlog::warn("dense parameters: sums of group {:x} may still run on the GPU",
+                     group->generation);
         for (Flight& flight : flights_) {
-          memory_->Lose(std::move(flight.sum));
-          memory_->Lose(std::move(flight.reduced));
+          memory_->Leak(std::move(flight.sum));
+          memory_->Leak(std::move(flight.reduced));
         }
-        if (absl::Status anew = AllocateFlights(); !anew.ok()) {
-          Fatal(Annotate(anew, "memory in place of what a group that hangs has")).IgnoreError();
+        if (absl::Status replaced = AllocateFlights(); !replaced.ok()) {
+          Fail(Annotate(replaced, "memory to replace what a hanging group uses")).IgnoreError();
         }
       }
       group->collective.reset();
     }
-    // With every group it would be the same.
+    // A new group would not help.
     if (absl::Status unusable = memory_->status(); !unusable.ok()) {
-      Fatal(Annotate(unusable, "the memory of the dense parameters")).IgnoreError();
+      Fail(Annotate(unusable, "the memory of the dense parameters")).IgnoreError();
     }
-    // It would be the same with every group.
+    // A new group would be refused too.
     if (absl::IsInvalidArgument(group.status())) {
-      // Before the ranks hear of it.
+      // Set before the ranks are notified.
       refused_ = true;
-      Fatal(group.status()).IgnoreError();
+      Fail(group.status()).IgnoreError();
     }
     if (!stop_.reason().ok() || failed_) return;
-    spdlog::info("dense parameters: {}: {}", group.ok() ? "the group is over" : "no group",
+    spdlog::info("dense parameters: {}: {}", group.ok() ? "the group has ended" : "no group",
                  std::string(status.message()));
-    // Where the ranks have changed there is nothing to wait for.
+    // If the ranks have changed, retry at once.
     if (!group.ok() && gradients_.changes() == changes_)
       stop_.SleepFor(options_.retry_interval).IgnoreError();
   }
@@ -233,7 +232,7 @@ absl::StatusOr<std::vector<GroupRank>> DenseReplica::AwaitRanks() {
     const uint64_t seen = gradients_.events();
     changes_ = gradients_.changes();
     std::optional<std::vector<GroupRank>> ranks = gradients_.Ranks();
-    // Also if it has got ranks since: these have not seen anything yet.
+    // Also if it has ranks again: these have not read anything yet.
     if (state_->retired()) {
       ClearState();
       gradients_.DropBefore(UINT64_MAX);
@@ -244,29 +243,29 @@ absl::StatusOr<std::vector<GroupRank>> DenseReplica::AwaitRanks() {
   }
 }
 
-absl::Status DenseReplica::StillIn(const Collective& collective) const {
+absl::Status DenseReplica::CheckMembership(const Collective& collective) const {
   PAWL_RETURN_IF_ERROR(stop_.reason());
   if (gradients_.changes() != changes_)
     return absl::AbortedError("the ranks of this process have changed");
   return collective.status();
 }
 
-void DenseReplica::LetOthersEnd(const Collective& collective) const {
+void DenseReplica::AwaitGroupEnd(const Collective& collective) const {
   const MonotonicTime deadline = Clock::Real().Now() + options_.leave_limit;
-  // A process that stops stays as long: it has given its ranks to others, who need the same.
+  // A stopping process waits as well: its ranks have moved to others, which need the same.
   Interrupt never;
   while (collective.size() > 1 && collective.status().ok() && Clock::Real().Now() < deadline) {
     never.SleepFor(kLeaveInterval).IgnoreError();
   }
 }
 
-absl::Status DenseReplica::TakePart(Collective& collective) {
+absl::Status DenseReplica::RunGroup(Collective& collective) {
   if (collective.size() > options_.logical_workers) {
     return absl::InternalError(absl::StrCat("a group of ", collective.size(), " members for ",
                                             options_.logical_workers, " logical workers"));
   }
   GroupOperations group(collective, options_.timeout,
-                        [this, &collective] { return StillIn(collective); });
+                        [this, &collective] { return CheckMembership(collective); });
   PAWL_RETURN_IF_ERROR(Synchronize(group));
   return RunSteps(group);
 }
@@ -275,23 +274,22 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   if (const std::optional<uint64_t> steps = state_->steps(); steps.has_value()) {
     gradients_.DropBefore(*steps);
   } else {
-    // What a group that broke has left of its state is of no use without the rest, and nobody has
-    // read it.
+    // Partial state left by a broken group is useless, and no rank has read it.
     ClearState();
   }
-  // Of a member whose last rank has ended just now.
+  // Sent by a member whose last rank has just ended.
   constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
   const int64_t own = static_cast<int64_t>(gradients_.EarliestStep().value_or(kNoStep));
   int64_t earliest = 0;
   PAWL_RETURN_IF_ERROR(group.Await(group.AllReduce(&own, &earliest, 1, Reduction::kMin)));
   if (earliest == kNoStep)
-    return absl::AbortedError("the members of the group have no ranks any more");
+    return absl::AbortedError("the members of the group no longer have ranks");
 
   StateExchange exchange(layout_, *state_, shares_.get(), group);
   absl::Status status = exchange.Run(static_cast<uint64_t>(earliest),
                                      [this] { return options_.load(stop_, *state_); });
-  if (exchange.failed()) return Fatal(status);
-  if (status.ok()) state_->SetTakenIn(changes_);
+  if (exchange.failed()) return Fail(status);
+  if (status.ok()) state_->SetSynchronized(changes_);
   return status;
 }
 
@@ -306,7 +304,7 @@ size_t DenseReplica::ReadyWithAllFrom(const GroupOperations& group, const Flight
   const float* const ready = flight.tail.data() + options_.logical_workers;
   const float least = *std::min_element(ready, ready + group.size());
   const size_t buckets = layout_.buckets().size();
-  // What no member of this build sends is taken for "nothing is ready": it came to all alike.
+  // All members receive the same value, so all may treat an invalid one as "nothing is ready".
   return least >= 0 && least <= static_cast<float>(buckets) ? buckets - static_cast<size_t>(least)
                                                             : buckets;
 }
@@ -315,7 +313,7 @@ absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bu
                                          uint64_t step) {
   while (true) {
     const uint64_t seen = gradients_.events();
-    PAWL_RETURN_IF_ERROR(group.StillIn());
+    PAWL_RETURN_IF_ERROR(group.CheckMembership());
     if (gradients_.IsComplete(bucket, step)) return absl::OkStatus();
     gradients_.WaitForChange(seen, Clock::Real().Now() + kInterruptInterval);
   }
@@ -340,7 +338,7 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
   flight.contributions =
       gradients_.Sum(bucket, step, stream, sum, absl::MakeSpan(tail).first(ranks));
   tail[ranks + group.place()] = static_cast<float>(layout_.buckets().size() - ReadyFrom(step));
-  flight.through_host = !memory_->IsOfHost() && !group.TakesDeviceMemory();
+  flight.through_host = !memory_->IsHostMemory() && !group.TakesDeviceMemory();
   if (flight.through_host) {
     flight.host_sum.resize(count + tail.size());
     stream.CopyToHost(sum, count * sizeof(float), flight.host_sum.data());
@@ -365,7 +363,7 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
     flight.host_reduced.resize(elements);
     flight.done = group.AllReduce(flight.host_sum.data(), flight.host_reduced.data(), elements,
                                   Reduction::kSum);
-  } else if (memory_->IsOfHost()) {
+  } else if (memory_->IsHostMemory()) {
     flight.done = group.AllReduce(sum, flight.reduced.get(), elements, Reduction::kSum);
   } else {
     flight.done = group.AllReduceOnDevice(sum, flight.reduced.get(), elements, Reduction::kSum);
@@ -377,7 +375,7 @@ absl::Status DenseReplica::TakeTail(const GroupOperations& group, Flight& flight
   const size_t count = SummedElements(group, flight.bucket);
   const float* const reduced =
       flight.through_host ? flight.host_reduced.data() : flight.reduced.get();
-  if (memory_->IsOfHost() || flight.through_host) {
+  if (memory_->IsHostMemory() || flight.through_host) {
     std::copy_n(reduced + count, flight.tail.size(), flight.tail.data());
     return absl::OkStatus();
   }
@@ -391,9 +389,9 @@ absl::Status DenseReplica::CheckFlags(const Flight& flight) {
   uint32_t contributed = 0;
   for (uint32_t rank = 0; rank < options_.logical_workers; ++rank) {
     if (flags[rank] > 1) {
-      return Fatal(absl::InternalError(absl::StrCat("the dense gradients of logical worker ", rank,
-                                                    " are in step ", flight.step, " ", flags[rank],
-                                                    " times")));
+      return Fail(absl::InternalError(absl::StrCat("the dense gradients of logical worker ", rank,
+                                                   " are in step ", flight.step, " ", flags[rank],
+                                                   " times")));
     }
     contributed += flags[rank] == 1;
   }
@@ -406,8 +404,8 @@ absl::Status DenseReplica::CheckFlags(const Flight& flight) {
   return absl::OkStatus();
 }
 
-absl::Status DenseReplica::NotFinite(const Flight& flight) {
-  return Fatal(absl::InvalidArgumentError(
+absl::Status DenseReplica::FailNotFinite(const Flight& flight) {
+  return Fail(absl::InvalidArgumentError(
       absl::StrCat("a dense gradient of step ", flight.step,
                    " is not finite: the training has diverged; reduce the learning rate")));
 }
@@ -415,7 +413,7 @@ absl::Status DenseReplica::NotFinite(const Flight& flight) {
 absl::StatusOr<bool> DenseReplica::IsFinite(const Flight& flight) {
   const size_t count = layout_.buckets()[flight.bucket].count;
   float* const sum = flight.reduced.get();
-  if (memory_->IsOfHost()) return AllFinite(sum, count);
+  if (memory_->IsHostMemory()) return AllFinite(sum, count);
   float* const found = sum + count + flight.tail.size();
   float not_finite = 0;
   memory_->stream().FindNotFinite(count, sum, found);
@@ -431,7 +429,7 @@ absl::Status DenseReplica::Update(const Flight& flight) {
     memory_->stream().CopyToDevice(flight.host_reduced.data(), count * sizeof(float), sum);
   }
   PAWL_ASSIGN_OR_RETURN(const bool is_finite, IsFinite(flight));
-  if (!is_finite) return NotFinite(flight);
+  if (!is_finite) return FailNotFinite(flight);
   return state_->Apply(flight.bucket, 1.0f / static_cast<float>(options_.logical_workers), sum);
 }
 
@@ -467,7 +465,7 @@ absl::Status DenseReplica::TakeShares(GroupOperations& group, Flight& flight) {
   const size_t elements = GatheredElements(group, flight);
   const bool with_slots = elements > share + 1;
   for (size_t p = 0; p < group.size(); ++p) {
-    if (flight.gathered[p * elements + share] != 0) return NotFinite(flight);
+    if (flight.gathered[p * elements + share] != 0) return FailNotFinite(flight);
   }
   shares_->Commit(bucket);
   float* const weights = state_->weights(bucket, flight.step + 1);
@@ -501,10 +499,10 @@ absl::Status DenseReplica::RunSteps(GroupOperations& group) {
       PAWL_RETURN_IF_ERROR(TakeTail(group, flight));
       bucket = order_.Next(ReadyWithAllFrom(group, flight));
       PAWL_RETURN_IF_ERROR(CheckFlags(flight));
-      // Its gathering comes before the next bucket in everybody's order, whether that is ready here
-      // or not.
+      // Its gather precedes the next bucket in the order of all members, whether or not that bucket
+      // is ready here.
       if (shares_ != nullptr) UpdateShare(group, flight);
-      // The next one travels while this one's update is made, if it can.
+      // If possible, start the next bucket before this one's update.
       turn = 1 - turn;
       bool started = false;
       if (bucket.has_value() && gradients_.IsComplete(*bucket, step)) {

@@ -1,4 +1,4 @@
-// The dense part of a model, trained by the workers among themselves.
+// A process's replica of the dense part of a model, which the workers train among themselves.
 #ifndef PAWL_WORKER_DENSE_DENSE_REPLICA_H_
 #define PAWL_WORKER_DENSE_DENSE_REPLICA_H_
 
@@ -21,9 +21,9 @@
 #include "client_lib/client.h"
 #include "server/optimizer/update_rule.h"
 #include "worker/collective/group_former.h"
-#include "worker/dense/bucket_order.h"
 #include "worker/dense/dense_layout.h"
 #include "worker/dense/dense_memory.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_state.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense/group_operations.h"
@@ -31,189 +31,188 @@
 #include "worker/dense/slot_shares.h"
 #include "worker/device/device.h"
 #include "worker/process/interrupt.h"
-#include "worker/train/dense_source.h"
 
 namespace pawl {
 
-// This process's copy of the dense parameters and slots, and the thread that keeps it equal to
-// those of the other processes: after each step the gradients of all ranks are added up by
-// collectives, and every process makes the same update.
+// A replica of the dense parameters and slots, and the thread that keeps it equal to those of the
+// other processes: after each step, collectives add up the gradients of all ranks, and every
+// process applies the same update.
 //
 // # A step
 //
-// Ranks hand in their gradients table by table while their backward passes go on. When all ranks of
-// the process have given those of a bucket, their sum, in rank order, travels. When the sum over
-// all processes is there, divided by V as the servers do, the bucket's parameters are updated, and
-// the forward pass of the next step may read them while other buckets still travel.
+// Ranks hand in their gradients table by table during their backward passes. When all ranks of the
+// process have handed in those of a bucket, their sum, in rank order, travels. When the sum over
+// all processes has arrived, divided by V as the servers do, the bucket's parameters are updated.
+// The next forward pass may read them while other buckets still travel.
 //
-// All members must start the buckets in one order, whichever are ready where. Behind the gradients
-// of each bucket travels how far each member is with its own, so that all know when it has arrived
-// what is ready with everybody, and choose the next one alike (BucketOrder): the first in the order
-// of need that is ready with all; failing that, the one that will be. Then they wait until the
-// bucket is ready with them too. Nobody waits in a circle: ranks wait for buckets of earlier steps
-// alone, so each bucket of a step becomes ready everywhere once the step before is complete,
-// whatever the order of this step's; and no bucket of a step is started before all buckets of the
-// step before have ended here, since none is complete before.
+// All members must start the buckets in the same order, although different ones may be ready.
+// Behind each bucket's gradients travels the progress of each member. When the bucket arrives, all
+// members therefore know what is ready everywhere and choose the same next bucket (BucketOrder):
+// the first one in the order of need that is ready with all members, or else the one that will be
+// ready first. They then wait until that bucket is ready locally. This cannot deadlock: ranks wait
+// only for buckets of earlier steps, so each bucket of a step becomes ready everywhere once the
+// previous step is complete; and no bucket of a step starts before all buckets of the previous step
+// have ended here, because none is complete earlier.
 //
-// With each bucket travels a flag of each rank, so that all see whose gradients are in the sum.
+// A flag for each rank travels with each bucket, so that all members see whose gradients are in the
+// sum.
 //
 // # A step with a sharded optimizer
 //
-// A bucket is cut into as many equal shares as there are members. Its gradients are reduced and
-// scattered, so that each member has the sum of its own share; behind each share go the flags and
-// how far the members are. Each member makes the update of its share alone, and the new weights are
-// gathered by all; with them travels whether a member's sums were finite. The next bucket's
-// operations come after both in all members' order. The parameters are what they would be without,
-// bit for bit where the collective adds in the same order for both.
+// A bucket is split into equal shares, one per member. Its gradients are reduced and scattered, so
+// that each member has the sum of its own share; the flags and the progress follow each share. Each
+// member updates its share, and the new weights are gathered by all, together with a flag that a
+// member's sums were finite. In the order of all members, the next bucket's operations follow both
+// of these. The parameters equal those of the unsharded path, bit for bit if the collective adds in
+// the same order for both.
 //
-// The array of slots is as large as ever, but of each bucket the own share alone is worth
-// something, until a step after which the parameters are written back: with its weights all slots
-// are gathered, once more as many bytes for each slot of an element. What is kept of others' shares
-// then is what the servers have (SlotShares).
+// Each process keeps an array of all slots, but only the slots of its own shares are current. In a
+// step that writes the parameters back, all slots are gathered along with the weights. Afterwards
+// the retained slots of other shares equal those on the servers (SlotShares).
 //
 // # Groups
 //
-// A group is formed with all ranks that the process hosts, once those that it is to have are taken
-// over. Then members exchange their state, until all have the same and whoever has joined has what
-// its ranks need (StateExchange); if nobody has anything, member 0 loads what the servers keep.
-// When an operation fails, the group is over or the process's ranks change, a group is formed anew;
-// the sums of what is not finished are made again from the gradients, which are kept until the step
-// is finished, those of ranks that have moved on included. So are the updates of shares: one that
-// no member has gathered has changed nothing.
+// A group forms with all ranks that the process hosts, once it has taken them over. Members then
+// exchange their state until all have the same one and every joiner has what its ranks need
+// (StateExchange). If no member has state, member 0 loads it from the servers. When an operation
+// fails, the group ends or the process's ranks change, a new group forms. Unfinished sums are
+// computed again from the gradients, which are kept until the step is finished, including those of
+// ranks that have moved. Unfinished updates of shares are repeated too: an update that no member
+// has gathered has changed nothing.
 //
-// A rank that has ended step t elsewhere before it came here takes no part in dense step t: if its
-// host lives, its contribution is there; if not, it is lost with that. A rank that is still to end
-// a step that the dense parameters have left behind computes its sparse gradients again, with the
-// oldest dense parameters that are there, and its dense ones are not used. The sum is divided by V
-// all the same.
+// A rank that ended step t elsewhere before it moved here takes no part in dense step t. If its
+// former host is alive, that host has its contribution; otherwise the contribution is lost. A rank
+// that still has to end a step that the dense parameters have passed computes its sparse gradients
+// again with the oldest available dense parameters, and its dense gradients are ignored. The sum is
+// divided by V in any case.
 //
-// # Where it lies
+// # Memory
 //
-// Parameters, slots, gradients and their sums lie in the memory of Options::device. Where that is
-// not the host's, a bucket is added up over the ranks, summed over the processes and updated there,
-// if the group's collective takes the device's memory (NCCL); one that does not (Gloo) is given the
-// sum in the host's memory, and its result is copied back. Through the host's memory goes what is
-// rare: what is written back, and what a new group's members give each other.
+// Parameters, slots, gradients and sums lie in the memory of Options::device. If that is not the
+// host's, a bucket is summed over the ranks and the processes and updated there, provided that the
+// group's collective accepts device memory (NCCL). Otherwise (Gloo) the sum is copied to the host
+// and the result back. Only rare transfers go through the host's memory: write-backs, and the state
+// exchange of a new group.
 //
-// If all workers die at once, the parameters are those of the last write-back, at most
-// write_back_steps old, while the servers' sparse part goes on where it was.
+// If all workers die at once, the parameters revert to the last write-back, at most
+// write_back_steps old, while the servers' sparse part continues from where it was.
 //
-// Thread-safe, but for what is said of a rank's own thread.
+// Thread-safe, except for methods that belong to a rank's own thread.
 class DenseReplica final : public DenseSource {
  public:
   struct Options {
     uint32_t logical_workers = 1;
-    // Of each dense table of the model, in the order of need.
+    // For each dense table of the model, in the order of need.
     std::vector<uint64_t> elements;
     Optimizer optimizer;
     // 0: DefaultBucketBytes.
     uint64_t bucket_bytes = 0;
-    // Each member makes the updates of its share alone. Needs an elementwise rule, and is the same
-    // for all members.
+    // Each member updates only its share. Needs an elementwise rule. The same for all members.
     bool sharded = false;
-    // With that: whether WriteBack is to be called after so many steps. By the replica's thread,
-    // once a rank has begun, and by ranks. REQUIRES: not null if sharded.
+    // With sharding: whether WriteBack will be called after this many steps. Called by ranks, and
+    // by the replica's thread once a rank has started. REQUIRES: not null if sharded.
     std::function<bool(uint64_t steps)> is_write_back;
-    // In whose memory all of it lies; outlives the replica. Null: in the host's, as it must be if
-    // sharded.
+    // The device whose memory holds everything; outlives the replica. Null: the host's, as sharding
+    // requires.
     Device* device = nullptr;
     // How long a collective operation may wait for the slowest member's gradients.
     MonotonicDuration timeout = std::chrono::minutes(10);
-    // How long to wait before a group is asked for again after a refusal or a failure.
+    // Delay before the next attempt to form a group after a refusal or a failure.
     MonotonicDuration retry_interval = std::chrono::milliseconds(100);
-    // How long a member whose ranks have changed stays in the group for others' sake at most: what
-    // has ended here may still be on its way to them over this member's connections. It goes when
-    // somebody else has ended the group.
+    // How long a member whose ranks have changed stays in the group at most. What has ended here
+    // may still be on its way to others over this member's connections. It leaves early when
+    // another member has ended the group.
     MonotonicDuration leave_limit = std::chrono::milliseconds(100);
-    // From where the parameters come that nobody has: DenseStore::Load.
+    // Loads parameters that no member has: DenseStore::Load.
     std::function<absl::StatusOr<uint64_t>(const Interrupt& interrupt, DenseState& state)> load;
   };
 
-  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer, or one that cannot be
-  // sharded, or a sharded one that is not to lie in the host's memory; RESOURCE_EXHAUSTED if the
-  // device has not as much memory.
+  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer, one that cannot be sharded,
+  // or a sharded one outside the host's memory. RESOURCE_EXHAUSTED if the device lacks the memory.
   static absl::StatusOr<std::unique_ptr<DenseReplica>> Create(Options options, GroupFormer& former);
-  // Leaves the group. REQUIRES: nobody waits for anything here.
+  // Leaves the group. REQUIRES: no call is waiting.
   ~DenseReplica() override;
 
-  // The process is to host the rank, and takes it over.
+  // The process will host the rank and is taking it over.
   void Expect(uint32_t rank, uint64_t incarnation);
-  // It has it, at this step.
+  // The process hosts the rank, from this step on.
   absl::Status Begin(uint32_t rank, uint64_t first_step) {
     return gradients_.Begin(rank, first_step);
   }
-  // It has it no more; what it gave for `next_step` and later ones its successor gives again.
+  // The process no longer hosts the rank. Its successor repeats the gradients of `next_step` and
+  // later.
   void End(uint32_t rank, uint64_t next_step);
-  // By the thread of a rank that has begun, before its first step: waits until a group with the
-  // rank has formed, and its members have the same state. What it would read earlier may be written
-  // over while it does (dense_state.h).
-  absl::Status AwaitTakenIn(uint32_t rank, MonotonicDuration limit,
-                            const Interrupt& interrupt) const {
-    return state_->AwaitTakenIn(gradients_.ChangesAtBegin(rank), limit, interrupt);
+  // Called by the thread of a started rank before its first step. Waits until a group with the rank
+  // has formed and its members have the same state. Until then the state may be overwritten while
+  // it is read (dense_state.h).
+  absl::Status AwaitSynchronized(uint32_t rank, MonotonicDuration limit,
+                                 const Interrupt& interrupt) const {
+    return state_->AwaitSynchronized(gradients_.ChangesAtBegin(rank), limit, interrupt);
   }
 
   absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session,
                                                 MonotonicDuration timeout) override;
 
-  // By the thread of a rank that has begun, in each step: where its gradient of a dense table goes,
-  // in the memory that the parameters are in too, and that it is there; or that the rank has no
-  // samples. REQUIRES of both: all tables of the step have been awaited.
+  // Called by the thread of a started rank in each step. GradientBuffer returns where its gradient
+  // of a dense table goes, in the same memory as the parameters; MarkReady hands that in; SkipStep
+  // says that the rank has no samples. REQUIRES: all tables of the step have been awaited.
   absl::Span<float> GradientBuffer(uint32_t rank, size_t table) {
     return gradients_.Buffer(rank, table);
   }
-  void Give(uint32_t rank, uint64_t step, size_t table) { gradients_.Give(rank, step, table); }
-  void GiveNothing(uint32_t rank, uint64_t step) { gradients_.GiveNothing(rank, step); }
+  void MarkReady(uint32_t rank, uint64_t step, size_t table) {
+    gradients_.MarkReady(rank, step, table);
+  }
+  void SkipStep(uint32_t rank, uint64_t step) { gradients_.SkipStep(rank, step); }
 
-  // Waits until the parameters are after so many steps, all of them.
+  // Waits until all parameters are at this version.
   absl::Status AwaitSteps(uint64_t steps, MonotonicDuration limit,
                           const Interrupt& interrupt) const {
     return state_->AwaitAll(steps, limit, interrupt);
   }
-  // The same for one table.
+  // Waits for one table in the same way.
   absl::Status AwaitTable(size_t table, uint64_t steps, MonotonicDuration limit,
                           const Interrupt& interrupt) const {
     return state_->Await(table, steps, limit, interrupt);
   }
-  // A rank's part of writing the parameters back; nothing if they are not, or no more, after so
-  // many steps exactly, or if a sharded replica has not been told that they would be. Errors are
-  // those of the device. REQUIRES: by the thread of a rank that has given its gradients of step
-  // `steps` - 1 and not of the next.
+  // Returns a rank's part of writing the parameters back. Returns nothing if they are not at
+  // exactly this version, or if a sharded replica was not told of the write-back. Errors are those
+  // of the device. REQUIRES: called by the thread of a rank that has handed in its gradients of
+  // step `steps` - 1 but not of the next step.
   absl::StatusOr<std::optional<DenseStore::WriteBackPart>> WriteBack(const DenseStore& store,
                                                                      uint64_t steps,
                                                                      uint32_t rank) const;
 
-  // Whether no group takes this process as it is (GroupFormer::Form), while others may go on
-  // without it. By then whatever is waited for here ends with the reason.
+  // Whether no group accepts this process as it is (GroupFormer::Form), while others may continue
+  // without it. By then every wait here ends with the reason.
   bool refused() const { return refused_; }
 
-  // Whether all of it lies in the host's memory.
-  bool is_of_host() const { return memory_->IsOfHost(); }
+  // Whether everything lies in the host's memory.
+  bool is_in_host_memory() const { return memory_->IsHostMemory(); }
   const DenseLayout& layout() const { return layout_; }
   const UpdateRule& rule() const { return *rule_; }
 
  private:
-  // A bucket on its way.
+  // A bucket in transit.
   struct Flight {
     size_t bucket = 0;
     uint64_t step = 0;
-    // Over this process's ranks, and over all: the bucket's gradients, the ranks' flags, how many
-    // buckets from the last one on are ready with each member (a whole number below 2^24, so
-    // exact); and room for a number more. In the memory of the parameters, with room for the
-    // largest bucket. `scattered`: all of that for each share, where it is sharded; `reduced` is
-    // the own share's then.
+    // `sum` is over this process's ranks, `reduced` over all: the bucket's gradients, the ranks'
+    // flags, and for each member how many buckets, from the last one on, are ready (a whole number
+    // below 2^24, hence exact); with room for one more number. Both lie in the parameters' memory,
+    // with room for the largest bucket. With sharding, `scattered` holds all of that for each
+    // share, and `reduced` is this member's share.
     std::shared_ptr<float> sum;
     std::shared_ptr<float> reduced;
     std::vector<float> scattered;
-    // What is added up to `sum`, while it is.
+    // What is being added to `sum`.
     std::vector<std::shared_ptr<float>> contributions;
-    // Whether the collective takes the host's memory alone, and `sum` is not in it: both in the
-    // host's memory then.
+    // Whether the collective needs host memory and `sum` is not in it; then these two are used.
     bool through_host = false;
     std::vector<float> host_sum;
     std::vector<float> host_reduced;
-    // What follows the gradients, of the sum, and then of what it is reduced to.
+    // What follows the gradients: first that of the sum, later that of the reduced sum.
     std::vector<float> tail;
-    // Of a share: the new weights, whether the sums were not finite, and in a step of a write-back
+    // With sharding: the new weights, whether the sums were not finite, and in a write-back step
     // the slots, packed.
     std::vector<float> updated;
     std::vector<float> gathered;
@@ -222,51 +221,51 @@ class DenseReplica final : public DenseSource {
 
   DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule,
                std::unique_ptr<DenseMemory> memory, GroupFormer& former);
-  // All that may fail, before the thread starts.
+  // Everything that may fail, before the thread starts.
   absl::Status Initialize();
   absl::Status AllocateFlights();
 
-  // The thread.
+  // Runs on the thread.
   void Drive();
   absl::StatusOr<std::vector<GroupRank>> AwaitRanks();
-  // Until the group is over, which is why it returns.
-  absl::Status TakePart(Collective& collective);
+  // Returns when the group has ended, with the reason.
+  absl::Status RunGroup(Collective& collective);
   absl::Status Synchronize(GroupOperations& group);
   absl::Status RunSteps(GroupOperations& group);
-  // The first bucket from which on all are ready here, or have been started.
+  // The first bucket from which on all are ready here or have been started.
   size_t ReadyFrom(uint64_t step);
-  // The same with all members when the flight, which has arrived, was started.
+  // The same for all members, as of the start of the flight, which has arrived.
   size_t ReadyWithAllFrom(const GroupOperations& group, const Flight& flight) const;
   absl::Status AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step);
-  // Of the bucket's elements, those whose sum comes here; and what is behind them: the ranks'
-  // flags, how far members are.
+  // The number of the bucket's elements whose sum arrives here; and the number of elements behind
+  // them (the ranks' flags and the members' progress).
   size_t SummedElements(const GroupOperations& group, size_t bucket) const;
   size_t TrailerElements(const GroupOperations& group) const {
     return options_.logical_workers + group.size();
   }
   absl::Status StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight);
-  // When its operation has ended: what is behind the gradients comes to the host. They come to
-  // where they are needed in Update, when the next bucket is under way.
+  // After the flight's operation: copies what follows the gradients to the host. Update copies the
+  // gradients to where they are needed, while the next bucket travels.
   absl::Status TakeTail(const GroupOperations& group, Flight& flight);
   absl::Status CheckFlags(const Flight& flight);
-  absl::Status NotFinite(const Flight& flight);
+  absl::Status FailNotFinite(const Flight& flight);
   // REQUIRES: not sharded.
   absl::StatusOr<bool> IsFinite(const Flight& flight);
   absl::Status Update(const Flight& flight);
-  // The rest is for shares: how much of a bucket is gathered from each member; the update of the
-  // own share, which starts the gathering; the end of that.
+  // With sharding: how much of a bucket is gathered from each member; the update of this member's
+  // share, which starts the gather; and the end of the gather.
   size_t GatheredElements(const GroupOperations& group, const Flight& flight) const;
   void UpdateShare(GroupOperations& group, Flight& flight);
   absl::Status TakeShares(GroupOperations& group, Flight& flight);
 
   // OK, or why this member has to leave the group.
-  absl::Status StillIn(const Collective& collective) const;
-  // Waits until the group is over for others, leave_limit at most.
-  void LetOthersEnd(const Collective& collective) const;
-  // There is no state any more. REQUIRES: nobody reads.
+  absl::Status CheckMembership(const Collective& collective) const;
+  // Waits until the others have ended the group, at most leave_limit.
+  void AwaitGroupEnd(const Collective& collective) const;
+  // Discards the state. REQUIRES: no rank reads.
   void ClearState();
-  // The process cannot go on.
-  absl::Status Fatal(const absl::Status& status);
+  // Records an error after which the process cannot continue.
+  absl::Status Fail(const absl::Status& status);
 
   const Options options_;
   const std::unique_ptr<const UpdateRule> rule_;
@@ -276,16 +275,16 @@ class DenseReplica final : public DenseSource {
   // Constant after Create.
   std::unique_ptr<DenseState> state_;
   LocalGradients gradients_;
-  // Null unless the optimizer is sharded. Of the thread alone.
+  // Null unless the optimizer is sharded. Used by the thread alone.
   std::unique_ptr<SlotShares> shares_;
-  // No rank is expected between the end of the last one and that the state is retired.
-  Mutex replica_map_mu_;
+  // Held while ranks change: no rank is expected between the end of the last one and the retirement
+  // of the state.
+  Mutex ranks_mu_;
 
-  // Of the thread alone. LocalGradients::changes() when the group was formed.
+  // Used by the thread alone: LocalGradients::changes() when the group formed.
   uint64_t changes_ = 0;
   bool failed_ = false;
-  // Of the step under way, in this group: what is left to travel, and ReadyFrom as far as it was
-  // found out.
+  // The current step in this group: the buckets that are left, and a cached ReadyFrom.
   BucketOrder order_;
   size_t ready_from_ = 0;
   Flight flights_[2];

@@ -13,14 +13,14 @@
 
 #include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
-#include "worker/dense/dense_process.h"
 #include "worker/dense/dense_store.h"
+#include "worker/dense/testing/dense_process.h"
 #include "worker/device/testing/remote_memory_device.h"
 
 namespace pawl {
 namespace {
 
-// So many at the same time: most of a run's time goes by in waits. None begins after a failure.
+// How many runs are concurrent; most of their time passes in waits. No run starts after a failure.
 void InParallel(const std::vector<std::function<void()>>& runs) {
   constexpr int kAtOnce = 16;
   std::atomic<size_t> next = 0;
@@ -39,7 +39,7 @@ class DenseReplicaTest : public testing::TestWithParam<DenseSetting> {
   std::vector<float> Expected(uint64_t steps) const {
     return DenseReference(steps, GetParam().optimizer);
   }
-  // After a death that cost no gradients.
+  // Checks the state after a death that lost no gradients.
   void ExpectAfterADeath(const std::vector<DenseProcess*>& processes, uint64_t steps) const {
     const std::vector<float> weights = processes[0]->Weights(steps);
     if (!GetParam().LosesSlots()) {
@@ -47,7 +47,7 @@ class DenseReplicaTest : public testing::TestWithParam<DenseSetting> {
     }
     for (DenseProcess* process : processes) EXPECT_EQ(process->Weights(steps), weights);
   }
-  // Beyond these there are none in all runs of so few steps.
+  // More operations than any run of this many steps has.
   uint64_t OperationsIn(uint64_t steps) const { return 6 + steps * (GetParam().sharded ? 4 : 2); }
 
   void KillAt(uint64_t number, uint64_t end_lag, bool to_survivor);
@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
                     DenseSetting{.name = "Adagrad", .optimizer = Adagrad(), .sharded = true}),
     [](const auto& of) { return of.param.name; });
 
-TEST_P(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
+TEST_P(DenseReplicaTest, AnyNumberOfProcessesMatchesAPlainLoop) {
   constexpr uint64_t kSteps = 12;
   const std::vector<std::vector<std::vector<uint32_t>>> placements = {
       {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}, {{3}, {1}, {2}, {0}}};
@@ -89,15 +89,15 @@ TEST_P(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
   }
 }
 
-TEST_P(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
+TEST_P(DenseReplicaTest, BrokenGroupChangesNoStep) {
   constexpr uint64_t kSteps = 4;
   const std::vector<float> expected = Expected(kSteps);
-  const auto break_at = [&](uint64_t number, const std::set<std::string>& who_sees_it) {
+  const auto break_at = [&](uint64_t number, const std::set<std::string>& witnesses) {
     FakeGroups groups(kRanks);
     DenseServers servers;
     uint64_t counter = 0;
     groups.BeforeEach([&](const FakeGroups::Operation&) {
-      return counter++ == number ? who_sees_it : std::set<std::string>();
+      return counter++ == number ? witnesses : std::set<std::string>();
     });
     DenseProcess a(groups, servers, "a", kSteps, GetParam());
     DenseProcess b(groups, servers, "b", kSteps, GetParam());
@@ -107,22 +107,21 @@ TEST_P(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
     c.Host({3});
     for (DenseProcess* process : {&a, &b, &c}) {
       EXPECT_EQ(process->Weights(kSteps), expected)
-          << "operation " << number << ", " << who_sees_it.size() << " see it";
+          << "operation " << number << ", " << witnesses.size() << " members see it";
     }
     for (DenseProcess* process : {&a, &b, &c}) process->Join();
   };
   std::vector<std::function<void()>> runs;
   for (uint64_t number = 0; number < OperationsIn(kSteps); ++number) {
-    for (const auto& who :
+    for (const auto& members :
          std::vector<std::set<std::string>>{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}}) {
-      runs.emplace_back([&break_at, number, who] { break_at(number, who); });
+      runs.emplace_back([&break_at, number, members] { break_at(number, members); });
     }
   }
   InParallel(runs);
 }
 
-// A process dies at an operation; its rank goes to a survivor, or to a process that has nothing
-// yet.
+// A process dies at an operation; its rank moves to a survivor or to a process without state.
 void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivor) {
   constexpr uint64_t kSteps = 6;
   SCOPED_TRACE("operation " + std::to_string(number) + ", " + std::to_string(end_lag) +
@@ -135,7 +134,7 @@ void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivo
     if (counter++ != number) return {};
     reached = true;
     reached.notify_all();
-    // The survivors see the end of the operation or not, and see it differently.
+    // The survivors either see the end of the operation or not, and differ in it.
     return number % 2 == 0 ? std::set<std::string>{"b", "c"} : std::set<std::string>{"a", "c"};
   });
   DenseProcess a(groups, servers, "a", kSteps, GetParam());
@@ -148,10 +147,10 @@ void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivo
   c->Host({3});
   reached.wait(false);
   c->Kill();
-  // What it had not ended is done again.
+  // Steps that the dead process had not ended are repeated.
   DenseProcess& successor = to_survivor ? b : d;
   successor.Host({3});
-  // What the servers have not been told that it is ended nothing is lost of.
+  // Steps whose end the servers have not seen lose nothing.
   if (end_lag > 0) {
     ExpectAfterADeath({&a, &b, &successor}, kSteps);
   } else {
@@ -163,7 +162,7 @@ void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivo
   for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
 }
 
-TEST_P(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
+TEST_P(DenseReplicaTest, SurvivorsContinueAfterADeathAtAnyOperation) {
   std::vector<std::function<void()>> runs;
   for (uint64_t number = 4; number < OperationsIn(6); ++number) {
     for (const uint64_t end_lag : {0, 1, 2}) {
@@ -176,16 +175,16 @@ TEST_P(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
   InParallel(runs);
 }
 
-TEST_P(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone) {
+TEST_P(DenseReplicaTest, SuccessorWithoutStateComputesAPartlyDoneStep) {
   constexpr uint64_t kSteps = 6;
   FakeGroups groups(kRanks);
   DenseServers servers;
   std::atomic<bool> reached = false;
   std::atomic<bool> killed = false;
   int buckets = 0;
-  // Of step 2 the first bucket is everywhere, the second nowhere.
+  // The first bucket of step 2 is complete everywhere, the second nowhere.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (GetParam().EndsABucket(operation) && buckets++ == 5) reached = true;
+    if (GetParam().CompletesBucket(operation) && buckets++ == 5) reached = true;
     return reached && !killed ? std::set<std::string>{"a", "b", "c"} : std::set<std::string>();
   });
   DenseProcess a(groups, servers, "a", kSteps, GetParam());
@@ -206,7 +205,7 @@ TEST_P(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone
   for (DenseProcess* process : {&a, &b, &d}) process->Join();
 }
 
-TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
+TEST_P(DenseReplicaTest, JoiningProcessGetsTheStateFromTheOthers) {
   constexpr uint64_t kSteps = 20;
   FakeGroups groups(kRanks);
   DenseServers servers;
@@ -215,8 +214,8 @@ TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   auto b = std::make_unique<DenseProcess>(groups, servers, "b", kSteps, GetParam());
   std::atomic<uint64_t> step = 0;
   std::atomic<bool> go_on = false;
-  // Rank 3 stops before its gradients of step 10, which all the others have given: nothing of it is
-  // lost.
+  // Rank 3 stops before its gradients of step 10, which all other ranks have handed in; nothing of
+  // that step is lost.
   b->in_step = [&](uint32_t rank, uint64_t at) {
     step = at;
     while (at == 10 && rank == 3 && !go_on) std::this_thread::yield();
@@ -228,8 +227,8 @@ TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   std::thread killer([&] { b->Stop(); });
   go_on = true;
   killer.join();
-  // Rank 2's share of step 10 has gone with its process, which nobody waited for; rank 3's is made
-  // by the joiner.
+  // Rank 2's share of step 10 is lost with its process, for which no rank waited; the joiner
+  // computes rank 3's.
   joiner.Host({2, 3});
   EXPECT_EQ(a.Weights(kSteps), joiner.Weights(kSteps));
   EXPECT_EQ(servers.loads, 1);
@@ -237,7 +236,7 @@ TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   joiner.Join();
 }
 
-TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
+TEST_P(DenseReplicaTest, MovedRankLosesNothing) {
   constexpr uint64_t kSteps = 12;
   for (const bool to_joiner : {false, true}) {
     FakeGroups groups(kRanks);
@@ -247,7 +246,7 @@ TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
     DenseProcess joiner(groups, servers, "joiner", kSteps, GetParam());
     std::atomic<bool> waits = false;
     std::atomic<bool> go_on = false;
-    // Rank 0 holds step 5 up until rank 1, which has ended it, is another process's.
+    // Rank 0 blocks step 5 until rank 1, which has ended it, belongs to another process.
     a.in_step = [&](uint32_t rank, uint64_t step) {
       if (rank != 0 || step != 5) return;
       waits = true;
@@ -268,7 +267,7 @@ TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
   }
 }
 
-TEST_P(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
+TEST_P(DenseReplicaTest, ServersRestoreTheStateAfterAllWorkersDied) {
   constexpr uint64_t kSteps = 12;
   FakeGroups groups(kRanks);
   DenseServers servers;
@@ -306,14 +305,14 @@ DenseStore StoreOf(const DenseReplica& replica) {
   return DenseStore(replica.layout(), replica.rule(), std::move(tables));
 }
 
-TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
+TEST_P(DenseReplicaTest, StepsWithoutGradientsAreCountedAsLost) {
   FakeGroups groups(kRanks);
   DenseServers servers;
   DenseProcess a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
-  // All come back after 3 steps elsewhere that this process, which has parameters after none, was
-  // not told of.
+  // All ranks return after 3 steps elsewhere, of which this process, whose parameters are at
+  // version 0, was not told.
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
   for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(a.replica().Begin(rank, 3).ok());
   ASSERT_TRUE(a.replica().AwaitSteps(3, kLimit, Interrupt()).ok());
@@ -327,19 +326,19 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
         steps.assign(item.gradients.begin(), item.gradients.end());
     }
   }
-  // After 3 steps, of which none brought an update.
+  // After 3 steps, none of which brought an update.
   EXPECT_EQ(steps, (std::vector<float>{0, 3, 0, 0}));
 }
 
-TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
+TEST_P(DenseReplicaTest, ProcessThatLostAllRanksDiscardsItsState) {
   FakeGroups groups(kRanks);
   DenseServers servers;
   std::atomic<bool> reached = false;
   std::atomic<bool> go_on = false;
   int buckets = 0;
-  // The process's thread does not see the moment: it waits for the last bucket of step 1.
+  // The process's thread misses that moment: it waits for the last bucket of step 1.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (!GetParam().EndsABucket(operation) || buckets++ != 3) return {};
+    if (!GetParam().CompletesBucket(operation) || buckets++ != 3) return {};
     reached = true;
     while (!go_on) std::this_thread::yield();
     return {};
@@ -355,13 +354,13 @@ TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
   EXPECT_EQ(servers.loads, 2);
 }
 
-TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
+TEST_P(DenseReplicaTest, LeavingMemberLetsOthersEndTheirOperations) {
   FakeGroups groups(kRanks);
   DenseServers servers;
   int buckets = 0;
   // The last bucket of step 1 is with a, and on its way to b.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (GetParam().EndsABucket(operation) && buckets++ == 3) groups.HoldEnds("b");
+    if (GetParam().CompletesBucket(operation) && buckets++ == 3) groups.HoldEnds("b");
     return {};
   });
   DenseSetting setting = GetParam();
@@ -376,20 +375,20 @@ TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
   EXPECT_EQ(b.replica().AwaitSteps(2, std::chrono::milliseconds(200), Interrupt()).code(),
             absl::StatusCode::kDeadlineExceeded);
   groups.ReleaseEnds();
-  // Nobody would ever make the bucket again: two ranks are nowhere.
+  // The bucket could not be computed again, because two ranks have no host.
   EXPECT_TRUE(b.replica().AwaitSteps(2, std::chrono::seconds(10), Interrupt()).ok());
   groups.Kill("a");
   b.Join();
 }
 
-TEST_P(DenseReplicaTest, WhatARankTwoEndsBehindReadsIsNotWrittenMeanwhile) {
+TEST_P(DenseReplicaTest, ReadVersionIsNotOverwrittenForALaggingRank) {
   constexpr uint64_t kSteps = 8;
   FakeGroups groups(kRanks);
   DenseServers servers;
   int buckets = 0;
-  // Of step 3 all have the end but b.
+  // All but b have the end of step 3.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (GetParam().EndsABucket(operation) && buckets++ == 3) groups.HoldEnds("b");
+    if (GetParam().CompletesBucket(operation) && buckets++ == 3) groups.HoldEnds("b");
     return {};
   });
   DenseSetting setting = GetParam();
@@ -398,14 +397,14 @@ TEST_P(DenseReplicaTest, WhatARankTwoEndsBehindReadsIsNotWrittenMeanwhile) {
   DenseProcess b(groups, servers, "b", kSteps, setting);
   DenseProcess c(groups, servers, "c", kSteps, setting);
   std::atomic<bool> waits = false;
-  // a's rank has given its gradients of step 3, and its ends of steps 2 and 3 are lost.
+  // a's rank has handed in its gradients of step 3, and its ends of steps 2 and 3 are lost.
   a.end_lag = 2;
   a.in_step = [&](uint32_t rank, uint64_t step) {
     if (step != 4) return;
     waits = true;
     while (a.interrupt(rank).reason().ok()) std::this_thread::yield();
   };
-  // Its successor computes step 2 again until b has what the others have.
+  // Its successor repeats step 2 until b has what the others have.
   b.in_step = [&](uint32_t rank, uint64_t step) {
     if (rank == 1 && step == 2) {
       EXPECT_TRUE(b.replica().AwaitSteps(4, kLimit, Interrupt()).ok());
@@ -416,7 +415,7 @@ TEST_P(DenseReplicaTest, WhatARankTwoEndsBehindReadsIsNotWrittenMeanwhile) {
   c.Host({0});
   while (!waits) std::this_thread::yield();
   a.Kill();
-  // b has an error in place of the end; what comes then is not held.
+  // b gets an error instead of the end; later ends are not held.
   groups.ReleaseEnds();
   ASSERT_EQ(servers.clocks[1], 2u);
   b.Host({1});
@@ -424,16 +423,16 @@ TEST_P(DenseReplicaTest, WhatARankTwoEndsBehindReadsIsNotWrittenMeanwhile) {
   for (DenseProcess* process : {&b, &c}) process->Join();
 }
 
-TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
+TEST_P(DenseReplicaTest, ForwardPassReadsABucketWhileAnotherTravels) {
   FakeGroups groups(kRanks);
   DenseServers servers;
   std::atomic<int> buckets = 0;
   std::atomic<bool> seen = false;
   DenseProcess a(groups, servers, "a", 2, GetParam());
   DenseProcess b(groups, servers, "b", 2, GetParam());
-  // The last bucket of step 0 does not arrive before somebody has read the first table of step 1.
+  // The last bucket of step 0 does not arrive before a rank has read the first table of step 1.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (!GetParam().EndsABucket(operation) || buckets++ != 1) return {};
+    if (!GetParam().CompletesBucket(operation) || buckets++ != 1) return {};
     std::vector<int64_t> versions;
     const MonotonicTime limit = Clock::Real().Now() + kLimit;
     Interrupt none;
@@ -450,7 +449,7 @@ TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   b.Join();
 }
 
-TEST_P(DenseReplicaTest, AMemberThatIsAheadHoldsUpNoBucketThatIsReadyWithAll) {
+TEST_P(DenseReplicaTest, MemberAheadDoesNotBlockReadyBuckets) {
   FakeGroups groups(kRanks);
   DenseServers servers;
   DenseProcess ahead(groups, servers, "a", 0, GetParam());
@@ -461,13 +460,13 @@ TEST_P(DenseReplicaTest, AMemberThatIsAheadHoldsUpNoBucketThatIsReadyWithAll) {
     for (const uint32_t rank : ranks) {
       absl::Span<float> gradient = process.replica().GradientBuffer(rank, table);
       std::fill(gradient.begin(), gradient.end(), 0.0f);
-      process.replica().Give(rank, 0, table);
+      process.replica().MarkReady(rank, 0, table);
     }
   };
   for (DenseProcess* process : {&ahead, &behind})
     ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
-  // The one has all of its gradients before the other has any, whose first table's come after the
-  // last table's have arrived.
+  // One member has all of its gradients before the other has any. The other's first table is ready
+  // after the last table has arrived.
   for (size_t t = kElements.size(); t-- > 0;) give(ahead, {0, 1}, t);
   const size_t last = kElements.size() - 1;
   give(behind, {2, 3}, last);
@@ -485,7 +484,7 @@ TEST_P(DenseReplicaTest, AMemberThatIsAheadHoldsUpNoBucketThatIsReadyWithAll) {
   }
 }
 
-TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
+TEST_P(DenseReplicaTest, NonFiniteGradientEndsTheTraining) {
   FakeGroups groups(kRanks);
   DenseServers servers;
   DenseProcess a(groups, servers, "a", 0, GetParam());
@@ -495,7 +494,7 @@ TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
     for (size_t t = 3; t-- > 0;) {
       a.replica().GradientBuffer(rank, t)[0] =
           rank == 2 ? std::numeric_limits<float>::infinity() : 0;
-      a.replica().Give(rank, 0, t);
+      a.replica().MarkReady(rank, 0, t);
     }
   }
   const absl::Status status = a.replica().AwaitSteps(1, kLimit, Interrupt());
@@ -503,7 +502,7 @@ TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
   EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
 }
 
-TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWriteBack) {
+TEST(ShardedDenseReplicaTest, SharesOfADeadMemberRevertToTheLastWriteBack) {
   constexpr uint64_t kSteps = 9;
   const DenseSetting setting = {.optimizer = Adam(), .sharded = true};
   FakeGroups groups(kRanks);
@@ -512,8 +511,7 @@ TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWr
   DenseProcess b(groups, servers, "b", kSteps, setting);
   auto c = std::make_unique<DenseProcess>(groups, servers, "c", kSteps, setting);
   std::atomic<bool> reached = false;
-  // It dies with the parameters after 5 steps, the last write-back being after 3; no gradient is
-  // lost.
+  // It dies at version 5; the last write-back was at version 3. No gradient is lost.
   c->in_step = [&](uint32_t rank, uint64_t step) {
     if (step != 5) return;
     reached = true;
@@ -535,7 +533,7 @@ TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWr
   for (DenseProcess* process : {&a, &b}) process->Join();
 }
 
-TEST(ShardedDenseReplicaTest, WithoutAllSlotsNothingIsWrittenBack) {
+TEST(ShardedDenseReplicaTest, NothingIsWrittenBackWithoutAllSlots) {
   const DenseSetting setting = {.optimizer = Adam(), .sharded = true};
   FakeGroups groups(kRanks);
   DenseServers servers;
@@ -544,12 +542,12 @@ TEST(ShardedDenseReplicaTest, WithoutAllSlotsNothingIsWrittenBack) {
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   const DenseStore store = StoreOf(a.replica());
   EXPECT_TRUE(a.replica().WriteBack(store, 0, 0)->has_value());
-  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().GiveNothing(rank, 0);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().SkipStep(rank, 0);
   ASSERT_TRUE(a.replica().AwaitSteps(1, kLimit, Interrupt()).ok());
   EXPECT_FALSE(a.replica().WriteBack(store, 1, 0)->has_value());
 }
 
-TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
+TEST(ShardedDenseReplicaTest, NonFiniteShareEndsTheTrainingEverywhere) {
   const DenseSetting setting = {.sharded = true};
   FakeGroups groups(kRanks);
   DenseServers servers;
@@ -565,7 +563,7 @@ TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
       // In the first member's share.
       replica.GradientBuffer(rank, t)[0] =
           rank == 2 && t == 2 ? std::numeric_limits<float>::infinity() : 0;
-      replica.Give(rank, 0, t);
+      replica.MarkReady(rank, 0, t);
     }
   }
   for (DenseProcess* process : {&a, &b}) {
@@ -574,7 +572,7 @@ TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
   }
 }
 
-TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
+TEST(ShardedDenseReplicaTest, RowwiseRuleIsRefused) {
   FakeGroups groups(kRanks);
   const auto former = groups.Join("a");
   for (const bool clips : {false, true}) {
@@ -595,11 +593,11 @@ TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
   }
 }
 
-TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGivenToTheNext) {
-  // For ever: memory of it is lost.
+TEST(DenseReplicaOnDeviceTest, MemoryOfAHangingGroupIsNeitherFreedNorReused) {
+  // Never destroyed: memory of it is leaked.
   static auto* const device = new RemoteMemoryDevice(RemoteMemoryDevice::Reads::kLate);
   FakeGroups groups(1);
-  // What the operations of the group under way have read and written.
+  // What the operations of the current group have read and written.
   Mutex mu;
   std::set<char*> given;
   groups.SetDeviceMemory([&](void* address, size_t bytes) {
@@ -614,7 +612,7 @@ TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGiven
   options.bucket_bytes = 1024;
   options.device = device;
   options.retry_interval = std::chrono::milliseconds(1);
-  // All of them 0.
+  // All zeros.
   options.load = [](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
     for (size_t b = 0; b < state.versions().size(); ++b) state.Publish(b, 0);
     return 0;
@@ -623,7 +621,7 @@ TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGiven
   replica->Expect(0, 1);
   ASSERT_TRUE(replica->Begin(0, 0).ok());
   ASSERT_TRUE(replica->AwaitSteps(0, kLimit, Interrupt()).ok());
-  replica->GiveNothing(0, 0);
+  replica->SkipStep(0, 0);
   ASSERT_TRUE(replica->AwaitSteps(1, kLimit, Interrupt()).ok());
   std::set<char*> hanging;
   {
@@ -637,12 +635,12 @@ TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGiven
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
     if (operation.generation == 1) return {"a"};
     groups.SetHangs(false);
-    // What the new group does first; no bucket is under way.
+    // The first operations of the new group; no bucket travels.
     MutexLock lock(mu);
     if (operation.number == 0) given.clear();
     return {};
   });
-  replica->GiveNothing(0, 1);
+  replica->SkipStep(0, 1);
   ASSERT_TRUE(replica->AwaitSteps(2, kLimit, Interrupt()).ok());
   EXPECT_EQ(groups.groups_formed(), 2u);
   MutexLock lock(mu);
@@ -654,7 +652,7 @@ TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGiven
   }
 }
 
-// A process with which nobody can form a group.
+// A process that no group accepts.
 class RefusedFormer final : public GroupFormer {
  public:
   absl::StatusOr<Group> Form(const std::vector<GroupRank>&, std::optional<uint64_t>,
@@ -663,7 +661,7 @@ class RefusedFormer final : public GroupFormer {
   }
 };
 
-TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
+TEST(DenseReplicaRefusalTest, RefusedProcessTellsItsRanks) {
   RefusedFormer former;
   DenseReplica::Options options;
   options.elements = kElements;

@@ -78,15 +78,15 @@ absl::StatusOr<uint64_t> DenseState::VersionFor(uint64_t step, MonotonicDuration
   return static_cast<uint64_t>(std::max(wanted, oldest));
 }
 
-absl::Status DenseState::AwaitTakenIn(uint64_t changes, MonotonicDuration limit,
-                                      const Interrupt& interrupt) const {
-  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return taken_in_ >= changes; }, limit,
-                        interrupt);
+absl::Status DenseState::AwaitSynchronized(uint64_t changes, MonotonicDuration limit,
+                                           const Interrupt& interrupt) const {
+  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return synchronized_changes_ >= changes; },
+                        limit, interrupt);
 }
 
-void DenseState::SetTakenIn(uint64_t changes) {
+void DenseState::SetSynchronized(uint64_t changes) {
   MutexLock lock(mu_);
-  taken_in_ = changes;
+  synchronized_changes_ = changes;
   changed_.NotifyAll();
 }
 
@@ -170,7 +170,7 @@ float* DenseState::slots(size_t bucket) {
 void DenseState::Publish(size_t bucket, uint64_t version) {
   MutexLock lock(mu_);
   const int64_t published = static_cast<int64_t>(version);
-  // Of what was there before only the version before is left.
+  // Only the version before is still available; older ones are overwritten.
   const bool continues = versions_[bucket] == published - 1 && versions_[bucket] != kNone;
   oldest_ = std::max(oldest_, continues ? published - 1 : published);
   versions_[bucket] = published;

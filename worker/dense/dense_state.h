@@ -20,73 +20,68 @@
 
 namespace pawl {
 
-// The weights and slots of all buckets. A bucket's version is the number of steps that its
-// parameters are after; those of different buckets differ by at most 1 while a step's gradients are
-// on their way.
+// The weights and slots of all buckets. A bucket's version is the number of steps after which its
+// parameters are. Versions of different buckets differ by at most 1 while a step's gradients
+// travel.
 //
-// Weights have two places, for even and for odd versions: version v is read while version v + 1 is
-// written, bucket by bucket. That is enough, since:
+// Weights have two buffers, for even and for odd versions: version v is read while version v + 1 is
+// written, bucket by bucket. Two are enough:
 //
-// 1. A bucket gets version v + 2, which is written over version v, from the gradients of all ranks
-// of this process for step
-//    v + 1 (or of those that have ended it elsewhere: they begin later). So none of them reads
-//    version v any more.
-// 2. A rank whose gradients of step v are still needed somewhere finds version v of every bucket:
-// none has version v + 2
-//    yet, by 1, and a bucket of version v + 1 has version v in its other place. That holds for a
-//    process that has its state from another one only if it gets, of buckets ahead of others, that
-//    place too: both versions are published then, the older one first.
-// 3. A rank whose gradients are needed no more reads the oldest version of which all buckets are
-// there (VersionFor).
+// 1. A bucket gets version v + 2, which overwrites version v, from the gradients of all ranks of
+//    this process for step v + 1 (or of ranks that ended it elsewhere and start later). None of
+//    them reads version v any more.
+// 2. A rank whose gradients of step v are still needed finds version v of every bucket: by 1, no
+//    bucket has version v + 2, and a bucket of version v + 1 has version v in its other buffer. A
+//    process that received its state from another one must therefore receive that buffer too for
+//    buckets that are ahead: both versions are published, the older one first.
+// 3. A rank whose gradients are no longer needed reads the oldest version that all buckets have
+//    (VersionFor).
+// 4. A rank that this process has taken over may be at a step for which others already have the
+//    version two steps later. That version arrives when a group forms with the rank, and overwrites
+//    what the rank would read. So the rank reads nothing before (AwaitSynchronized).
 //
-// 4. A rank that this process has taken over may be at a step of which others have the version two
-// steps later already; that
-//    comes when a group forms with the rank, over what the rank would have read. So it reads
-//    nothing before (AwaitTakenIn).
+// Slots have one buffer. They belong to the newest version, or, with shares, SlotShares knows their
+// versions.
 //
-// Slots have one place; they are the newest version's, or, where shares are updated, SlotShares
-// knows which of them are.
+// Everything lies in a DenseMemory, which the host may be unable to read.
 //
-// All of it lies in a DenseMemory, which may be none that the host can read.
-//
-// Thread-safe, where the methods do not say otherwise. Published weights may be read without a
-// lock.
+// Thread-safe unless a method says otherwise. Published weights may be read without a lock.
 class DenseState {
  public:
-  // Of a bucket that is not there.
+  // The version of a missing bucket.
   static constexpr int64_t kNone = -1;
 
-  // All of them outlive it. RESOURCE_EXHAUSTED without the memory.
+  // All arguments outlive it. RESOURCE_EXHAUSTED without the memory.
   static absl::StatusOr<std::unique_ptr<DenseState>> Create(const DenseLayout& layout,
                                                             const UpdateRule& rule,
                                                             DenseMemory& memory);
   DenseState(const DenseState&) = delete;
   DenseState& operator=(const DenseState&) = delete;
 
-  // Of each bucket.
+  // For each bucket.
   std::vector<int64_t> versions() const;
-  // The lowest of them: the steps that the whole is after. Nothing if there is no state.
+  // The lowest version, which the whole state has. Nothing if there is no state.
   std::optional<uint64_t> steps() const;
 
-  // The version that a rank reads at `step`: that one, or, where it is gone already (the rank's
-  // former host died after the step's gradients had been reduced), the oldest there is. Waits until
-  // there is a state after step - 1 steps at least. The interrupt's reason, that of Fail,
+  // The version that a rank reads at `step`: that one, or the oldest available one if it is gone
+  // (the rank's former host died after the step's gradients had been reduced). Waits until there is
+  // a state of at least version step - 1. Errors: the interrupt's reason, the reason of Fail,
   // DEADLINE_EXCEEDED.
   absl::StatusOr<uint64_t> VersionFor(uint64_t step, MonotonicDuration limit,
                                       const Interrupt& interrupt) const;
-  // Waits until SetTakenIn has been called with this number or a higher one.
-  absl::Status AwaitTakenIn(uint64_t changes, MonotonicDuration limit,
-                            const Interrupt& interrupt) const;
-  // Waits until the table, or all of them, have this version.
+  // Waits until SetSynchronized has been called with at least this number.
+  absl::Status AwaitSynchronized(uint64_t changes, MonotonicDuration limit,
+                                 const Interrupt& interrupt) const;
+  // Wait until one table, or all of them, have this version.
   absl::Status Await(size_t table, uint64_t version, MonotonicDuration limit,
                      const Interrupt& interrupt) const;
   absl::Status AwaitAll(uint64_t version, MonotonicDuration limit,
                         const Interrupt& interrupt) const;
-  // What is there grows old from now on: nobody gets to see it any more, and the waits go on until
-  // there is something else. REQUIRES: nobody reads.
+  // The state is stale from now on: it is no longer readable, and waits continue until there is a
+  // new one. REQUIRES: no rank reads.
   void Retire();
   bool retired() const;
-  // Ends all waits, for good.
+  // Ends all waits permanently.
   void Fail(const absl::Status& reason);
 
   // Where the weights and slots lie.
@@ -97,27 +92,27 @@ class DenseState {
   // meanwhile.
   absl::Span<const float> Slots(size_t table) const;
 
-  // The rest is for one thread, the one that writes.
+  // The remaining methods are for the one thread that writes.
 
-  // A group has formed, and its members have the same state; so many changes of this process's
-  // ranks were made before.
-  void SetTakenIn(uint64_t changes);
-  // Gives the bucket its next version by one update with scale * gradient, which lies in the same
-  // memory, and publishes it.
+  // A group has formed and its members have the same state. `changes`: the number of changes of
+  // this process's ranks before that.
+  void SetSynchronized(uint64_t changes);
+  // Applies one update with scale * gradient, which lies in the same memory, and publishes the
+  // bucket's next version.
   absl::Status Apply(size_t bucket, float scale, const float* gradient);
-  // Where the bucket's next update stands.
+  // The position of the bucket's next update.
   UpdatePosition PositionOf(size_t bucket) const;
-  // Memory to put another version into; Publish makes it readable.
+  // Memory for another version; Publish makes it readable.
   float* weights(size_t bucket, uint64_t version);
   float* slots(size_t bucket);
   void Publish(size_t bucket, uint64_t version);
-  // What the bucket has becomes this version, without an update. REQUIRES: it has a lower one.
+  // Gives the bucket's contents this version without an update. REQUIRES: it has a lower one.
   absl::Status Relabel(size_t bucket, uint64_t version);
-  // There is no state any more, retired or not. REQUIRES: nobody reads.
+  // Discards the state, retired or not. REQUIRES: no rank reads.
   void Clear();
 
-  // Steps that were counted but brought no update, because all workers had died: updates = version
-  // - lost_steps.
+  // Steps that were counted without an update because all workers had died: updates = version -
+  // lost_steps.
   uint64_t lost_steps() const;
   void set_lost_steps(uint64_t steps);
 
@@ -132,7 +127,7 @@ class DenseState {
   const DenseLayout& layout_;
   const UpdateRule& rule_;
   DenseMemory& memory_;
-  // The blocks of each bucket, from its beginning.
+  // The blocks of each bucket, relative to its start.
   std::vector<std::vector<UpdatedRow>> rows_;
 
   std::shared_ptr<float> weights_[2];
@@ -141,10 +136,10 @@ class DenseState {
   mutable Mutex mu_;
   mutable CondVar changed_;
   std::vector<int64_t> versions_ PAWL_GUARDED_BY(mu_);
-  // The oldest version of which all buckets are there.
+  // The oldest version that all buckets have.
   int64_t oldest_ PAWL_GUARDED_BY(mu_) = kNone;
   uint64_t lost_steps_ PAWL_GUARDED_BY(mu_) = 0;
-  uint64_t taken_in_ PAWL_GUARDED_BY(mu_) = 0;
+  uint64_t synchronized_changes_ PAWL_GUARDED_BY(mu_) = 0;
   bool retired_ PAWL_GUARDED_BY(mu_) = false;
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
 };

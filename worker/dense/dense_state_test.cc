@@ -32,12 +32,12 @@ class DenseStateTest : public testing::Test {
 
   std::unique_ptr<const UpdateRule> rule_;
   std::unique_ptr<DenseLayout> layout_;
-  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::OfHost();
+  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::CreateOnHost();
   std::unique_ptr<DenseState> state_;
   Interrupt interrupt_;
 };
 
-TEST_F(DenseStateTest, AnUpdateMakesTheNextVersionAndLeavesTheOneBefore) {
+TEST_F(DenseStateTest, UpdateMakesTheNextVersionAndKeepsThePrevious) {
   EXPECT_EQ(state_->steps(), std::nullopt);
   Fill(4, 1.0f);
   EXPECT_EQ(state_->steps(), 4u);
@@ -49,7 +49,7 @@ TEST_F(DenseStateTest, AnUpdateMakesTheNextVersionAndLeavesTheOneBefore) {
   EXPECT_EQ(Values(1, 4), (std::vector<float>{1, 1, 1}));
 }
 
-TEST_F(DenseStateTest, ATableIsReadyBeforeTheOthers) {
+TEST_F(DenseStateTest, TablesBecomeReadyIndependently) {
   Fill(4, 1.0f);
   const std::vector<float> gradient = {2, 4, 8};
   EXPECT_TRUE(state_->Apply(1, 1, gradient.data()).ok());
@@ -61,7 +61,7 @@ TEST_F(DenseStateTest, ATableIsReadyBeforeTheOthers) {
   later.join();
 }
 
-TEST_F(DenseStateTest, WhoIsBehindReadsTheOldestVersionThatIsThere) {
+TEST_F(DenseStateTest, LaggingRankReadsTheOldestVersion) {
   Fill(4, 1.0f);
   EXPECT_EQ(*state_->VersionFor(2, kLimit, interrupt_), 4u);
   const std::vector<float> gradient = {2, 4, 8};
@@ -69,22 +69,22 @@ TEST_F(DenseStateTest, WhoIsBehindReadsTheOldestVersionThatIsThere) {
   EXPECT_EQ(*state_->VersionFor(4, kLimit, interrupt_), 4u);
   EXPECT_EQ(*state_->VersionFor(5, kLimit, interrupt_), 5u);
   EXPECT_EQ(*state_->VersionFor(6, kLimit, interrupt_), 6u);
-  // The first bucket of version 6 lies where version 4 was.
+  // The first bucket of version 6 overwrites version 4.
   EXPECT_TRUE(state_->Apply(0, 1, gradient.data()).ok());
   EXPECT_EQ(*state_->VersionFor(4, kLimit, interrupt_), 5u);
 }
 
-TEST_F(DenseStateTest, NobodyReadsAheadOfTheStepBefore) {
+TEST_F(DenseStateTest, NoRankReadsBeforeThePreviousVersion) {
   Fill(4, 1.0f);
   EXPECT_EQ(state_->VersionFor(6, std::chrono::milliseconds(1), interrupt_).status().code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(DenseStateTest, WhatIsRetiredIsSeenByNobody) {
+TEST_F(DenseStateTest, RetiredStateIsNotReadable) {
   Fill(4, 1.0f);
   state_->Retire();
   EXPECT_FALSE(state_->VersionFor(4, std::chrono::milliseconds(1), interrupt_).ok());
-  // Its thread may be in the middle of a step.
+  // The writing thread may be in the middle of a step.
   const std::vector<float> gradient = {2, 4, 8};
   for (const size_t bucket : {0, 1}) EXPECT_TRUE(state_->Apply(bucket, 1, gradient.data()).ok());
   EXPECT_FALSE(state_->AwaitAll(5, std::chrono::milliseconds(1), interrupt_).ok());
@@ -94,7 +94,7 @@ TEST_F(DenseStateTest, WhatIsRetiredIsSeenByNobody) {
   EXPECT_EQ(*state_->VersionFor(6, kLimit, interrupt_), 6u);
 }
 
-TEST_F(DenseStateTest, RelabellingMovesTheWeights) {
+TEST_F(DenseStateTest, RelabelMovesTheWeights) {
   Fill(4, 1.0f);
   EXPECT_TRUE(state_->Relabel(0, 9).ok());
   EXPECT_TRUE(state_->Relabel(1, 9).ok());
@@ -112,7 +112,7 @@ TEST_F(DenseStateTest, WaitsEndWithTheInterruptOrTheFailure) {
   EXPECT_EQ(state_->AwaitAll(1, kLimit, none), absl::InternalError("broken"));
 }
 
-TEST_F(DenseStateTest, BiasCorrectionsCountTheUpdatesThatWereMade) {
+TEST_F(DenseStateTest, BiasCorrectionCountsActualUpdates) {
   Optimizer spec;
   spec.mutable_adam()->set_learning_rate(0.5f);
   const auto adam = *UpdateRule::Create(spec);

@@ -47,7 +47,7 @@ absl::StatusOr<uint64_t> GetPair(const float* pair) {
     if (!(pair[i] >= 0 && pair[i] < static_cast<float>(kPairBase)) ||
         pair[i] != std::floor(pair[i])) {
       return absl::DataLossError(
-          absl::StrCat("table dense/steps holds ", pair[i], ", which is no number of steps"));
+          absl::StrCat("table dense/steps holds ", pair[i], ", which is not a number of steps"));
     }
   }
   return static_cast<uint64_t>(pair[0]) * kPairBase + static_cast<uint64_t>(pair[1]);
@@ -80,7 +80,7 @@ absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& s
   WriteBackPart result;
   uint64_t place = 0;
   std::vector<Table> tables;
-  // copy(part, to): of values that may be where the host cannot read them.
+  // copy(part, to) copies values that the host may be unable to read.
   const auto add = [&](const Table& table, absl::Span<const float> values,
                        auto copy) -> absl::Status {
     std::vector<uint64_t> blocks;
@@ -125,7 +125,7 @@ absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& s
 
 absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration timeout,
                                           const Interrupt& interrupt, DenseState& state) {
-  // Shared with the call, which an interrupt may leave behind.
+  // Shared with the call, which may outlive an interrupted wait.
   const auto values = std::make_shared<std::vector<std::vector<float>>>();
   std::vector<PullItem> items;
   for (const Table& table : tables_) values->emplace_back(table.elements());
@@ -138,7 +138,7 @@ absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration ti
                  done(std::move(status));
                });
   PAWL_RETURN_IF_ERROR(Await(pulled, timeout + kLibraryGrace, interrupt,
-                             "pull of the dense parameters that the servers keep"));
+                             "pull of the dense parameters from the servers"));
   PAWL_ASSIGN_OR_RETURN(const uint64_t steps, GetPair(values->back().data()));
   PAWL_ASSIGN_OR_RETURN(const uint64_t updates, GetPair(values->back().data() + 2));
   if (updates > steps) {

@@ -11,7 +11,7 @@
 namespace pawl {
 namespace {
 
-// Dense tables by name; a push assigns blocks.
+// A session with dense tables by name, in which a push assigns blocks.
 class FakeSession final : public Session {
  public:
   void Push(absl::Span<const PushItem> items, const CallOptions&, Callback done) override {
@@ -92,13 +92,13 @@ class DenseStoreTest : public testing::Test {
   std::unique_ptr<DenseLayout> layout_;
   std::vector<TableSpec> specs_;
   std::unique_ptr<DenseStore> store_;
-  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::OfHost();
+  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::CreateOnHost();
   std::unique_ptr<DenseState> state_;
   FakeSession session_;
   Interrupt interrupt_;
 };
 
-TEST_F(DenseStoreTest, TablesAreAssignedAndHaveTheirSlotsBesideThem) {
+TEST_F(DenseStoreTest, TablesAreAssignedAndHaveSlotTables) {
   MakeAdam();
   ASSERT_EQ(specs_.size(), 5u);
   for (const TableSpec& spec : specs_) EXPECT_TRUE(spec.optimizer().has_assign()) << spec.name();
@@ -114,7 +114,7 @@ TEST_F(DenseStoreTest, TablesAreAssignedAndHaveTheirSlotsBesideThem) {
   EXPECT_EQ(specs_.size(), 3u);
 }
 
-TEST_F(DenseStoreTest, RanksWriteEachBlockOnceAndItComesBack) {
+TEST_F(DenseStoreTest, RanksWriteEachBlockOnceAndLoadRestoresIt) {
   MakeAdam();
   constexpr uint64_t kSteps = (uint64_t{1} << 24) + 12345;
   FillState(kSteps);
@@ -138,7 +138,7 @@ TEST_F(DenseStoreTest, RanksWriteEachBlockOnceAndItComesBack) {
   }
 }
 
-TEST_F(DenseStoreTest, AJobThatBeginsHasItsInitialWeightsAndTheRulesSlots) {
+TEST_F(DenseStoreTest, NewJobHasInitialWeightsAndSlots) {
   Optimizer adagrad;
   adagrad.mutable_adagrad()->set_learning_rate(0.1f);
   adagrad.mutable_adagrad()->set_initial_accumulator(0.5f);
@@ -151,7 +151,7 @@ TEST_F(DenseStoreTest, AJobThatBeginsHasItsInitialWeightsAndTheRulesSlots) {
   }
 }
 
-TEST_F(DenseStoreTest, NumbersOfStepsThatAreNoneAreRefused) {
+TEST_F(DenseStoreTest, InvalidStepNumbersAreRefused) {
   MakeAdam();
   for (const std::vector<float>& steps : std::vector<std::vector<float>>{
            {0.5f, 0, 0, 0}, {0, -1, 0, 0}, {0, 5, 0, 6}, {0, 16777216.0f, 0, 0}}) {

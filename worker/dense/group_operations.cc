@@ -4,7 +4,7 @@ namespace pawl {
 
 absl::Status GroupOperations::Await(End end) {
   while (end.wait_for(kInterruptInterval) != std::future_status::ready) {
-    if (const absl::Status reason = StillIn(); !reason.ok()) collective_.Abort(reason);
+    if (const absl::Status reason = CheckMembership(); !reason.ok()) collective_.Abort(reason);
   }
   return end.get();
 }

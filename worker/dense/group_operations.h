@@ -17,32 +17,34 @@
 
 namespace pawl {
 
-// A Collective whose operations end in futures, and a member's reasons to leave it. Counts and
-// roots are as there. For one thread.
+// Wraps a Collective: operations end in futures, and waits check whether the member has to leave.
+// Counts and roots are the collective's. Used by one thread.
 class GroupOperations {
  public:
   using End = std::future<absl::Status>;
 
-  // `still_in`: OK, or why this member has to leave the group; asked again and again by whoever
-  // waits. `timeout`: of each operation. The collective outlives it, and so does the memory of
-  // operations that have not been awaited.
+  // `check_membership` returns OK, or why this member has to leave the group; it is polled during
+  // waits. `timeout` applies to each operation. The collective, and the memory of operations that
+  // have not been awaited, outlive it.
   GroupOperations(Collective& collective, MonotonicDuration timeout,
-                  std::function<absl::Status()> still_in)
-      : collective_(collective), timeout_(timeout), still_in_(std::move(still_in)) {}
+                  std::function<absl::Status()> check_membership)
+      : collective_(collective),
+        timeout_(timeout),
+        check_membership_(std::move(check_membership)) {}
 
   size_t size() const { return collective_.size(); }
   size_t place() const { return collective_.place(); }
   bool TakesDeviceMemory() const { return collective_.TakesDeviceMemory(); }
-  absl::Status StillIn() const { return still_in_(); }
+  absl::Status CheckMembership() const { return check_membership_(); }
 
-  // Each of them starts an operation. T is float or int64_t.
+  // Each of these starts an operation. T is float or int64_t.
   template <typename T>
   End AllReduce(const T* input, T* output, size_t count, Reduction reduction) {
     End end;
     collective_.AllReduce(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfilling(end));
     return end;
   }
-  // The same with memory of the device. REQUIRES: TakesDeviceMemory().
+  // AllReduce of device memory. REQUIRES: TakesDeviceMemory().
   End AllReduceOnDevice(const float* input, float* output, size_t count, Reduction reduction) {
     End end;
     collective_.AllReduceOnDevice(input, output, count, TypeOf<float>(), reduction, timeout_,
@@ -69,9 +71,8 @@ class GroupOperations {
     return end;
   }
 
-  // Waits for the end of an operation, and aborts the collective if the member is to leave the
-  // group meanwhile. It waits for the end even so, unlike AwaitReady: until then the operation uses
-  // its memory.
+  // Waits for the end of an operation. If the member has to leave the group meanwhile, aborts the
+  // collective and still waits, unlike AwaitReady: until its end the operation uses its memory.
   absl::Status Await(End end);
 
  private:
@@ -83,7 +84,7 @@ class GroupOperations {
 
   Collective& collective_;
   const MonotonicDuration timeout_;
-  const std::function<absl::Status()> still_in_;
+  const std::function<absl::Status()> check_membership_;
 };
 
 }  // namespace pawl

@@ -31,16 +31,16 @@ class GroupOperationsTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
   GroupOperations OperationsOf(size_t place) {
-    return {*members_[place].collective, kLimit, [this] { return still_in_.reason(); }};
+    return {*members_[place].collective, kLimit, [this] { return check_membership_.reason(); }};
   }
 
   FakeGroups groups_{2};
-  Interrupt still_in_;
+  Interrupt check_membership_;
   std::unique_ptr<GroupFormer> formers_[2];
   Group members_[2];
 };
 
-TEST_F(GroupOperationsTest, EachIsTheCollectivesOfTheSameName) {
+TEST_F(GroupOperationsTest, OperationsMatchTheCollectives) {
   GroupOperations one = OperationsOf(0);
   GroupOperations other = OperationsOf(1);
   EXPECT_EQ(one.size(), 2u);
@@ -79,15 +79,15 @@ TEST_F(GroupOperationsTest, EachIsTheCollectivesOfTheSameName) {
   EXPECT_EQ(taken, second);
 }
 
-TEST_F(GroupOperationsTest, WhoIsToLeaveDoesNotWaitForTheOthers) {
+TEST_F(GroupOperationsTest, LeavingMemberDoesNotWaitForTheOthers) {
   GroupOperations one = OperationsOf(0);
   int64_t number = 0;
   GroupOperations::End end = one.Broadcast(&number, 1, 0);
-  still_in_.Set(absl::AbortedError("the ranks have changed"));
+  check_membership_.Set(absl::AbortedError("the ranks have changed"));
   EXPECT_EQ(one.Await(std::move(end)), absl::AbortedError("the ranks have changed"));
 }
 
-TEST_F(GroupOperationsTest, WhatFailsSaysWhy) {
+TEST_F(GroupOperationsTest, FailedOperationReturnsItsError) {
   groups_.BeforeEach([](const FakeGroups::Operation&) { return std::set<std::string>{"m0"}; });
   GroupOperations one = OperationsOf(0);
   GroupOperations other = OperationsOf(1);

@@ -18,12 +18,12 @@ void LocalGradients::Expect(uint32_t rank, uint64_t incarnation) {
 absl::Status LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   PAWL_ASSIGN_OR_RETURN(std::shared_ptr<float> gradients, memory_.Allocate(layout_.elements()));
   MutexLock lock(mu_);
-  Rank& begun = ranks_.at(rank);
-  begun.begun = true;
-  begun.first_step = first_step;
-  begun.given.assign(layout_.tables(), false);
-  begun.gradients = std::move(gradients);
-  begun.changes_at_begin = ++changes_;
+  Rank& started = ranks_.at(rank);
+  started.begun = true;
+  started.first_step = first_step;
+  started.ready.assign(layout_.tables(), false);
+  started.gradients = std::move(gradients);
+  started.changes_at_begin = ++changes_;
   Notify();
   return absl::OkStatus();
 }
@@ -80,31 +80,32 @@ absl::Span<float> LocalGradients::Buffer(uint32_t rank, size_t table) {
           layout_.table_elements(table)};
 }
 
-void LocalGradients::Give(uint32_t rank, uint64_t step, size_t table) {
+void LocalGradients::MarkReady(uint32_t rank, uint64_t step, size_t table) {
   MutexLock lock(mu_);
   Rank& giver = ranks_.at(rank);
   if (giver.step != step) {
     giver.step = step;
-    giver.given.assign(layout_.tables(), false);
-    giver.nothing = false;
+    giver.ready.assign(layout_.tables(), false);
+    giver.skipped = false;
   }
-  giver.given[table] = true;
+  giver.ready[table] = true;
   Notify();
 }
 
-void LocalGradients::GiveNothing(uint32_t rank, uint64_t step) {
+void LocalGradients::SkipStep(uint32_t rank, uint64_t step) {
   MutexLock lock(mu_);
   Rank& giver = ranks_.at(rank);
   giver.step = step;
-  giver.nothing = true;
+  giver.skipped = true;
   Notify();
 }
 
-bool LocalGradients::GaveLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const {
+bool LocalGradients::IsReadyLocked(const Rank& rank, const DenseBucket& bucket,
+                                   uint64_t step) const {
   if (rank.step != step) return false;
-  return rank.nothing ||
-         std::all_of(rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
-                     rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.end_table),
+  return rank.skipped ||
+         std::all_of(rank.ready.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
+                     rank.ready.begin() + static_cast<std::ptrdiff_t>(bucket.end_table),
                      [](bool given) { return given; });
 }
 
@@ -112,7 +113,8 @@ bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
   MutexLock lock(mu_);
   for (const auto& [number, rank] : ranks_) {
     if (!rank.begun) return false;
-    if (rank.first_step <= step && !GaveLocked(rank, layout_.buckets()[bucket], step)) return false;
+    if (rank.first_step <= step && !IsReadyLocked(rank, layout_.buckets()[bucket], step))
+      return false;
   }
   return true;
 }
@@ -121,16 +123,16 @@ std::vector<std::shared_ptr<float>> LocalGradients::Sum(size_t bucket, uint64_t 
                                                         Stream& stream, float* sum,
                                                         absl::Span<float> flags) const {
   const DenseBucket& part = layout_.buckets()[bucket];
-  // By rank. One whose successor came back to this process contributes to a step in one of its
-  // lives at most.
+  // By rank. A rank whose successor returned to this process contributes to a step in only one of
+  // its incarnations.
   std::map<uint32_t, std::shared_ptr<float>> contributions;
   std::fill(flags.begin(), flags.end(), 0.0f);
   {
     MutexLock lock(mu_);
     const auto add = [&](uint32_t number, const Rank& rank) PAWL_REQUIRES(mu_) {
-      if (!GaveLocked(rank, part, step) || number >= flags.size()) return;
+      if (!IsReadyLocked(rank, part, step) || number >= flags.size()) return;
       flags[number] += 1.0f;
-      if (!rank.nothing) contributions[number] = rank.gradients;
+      if (!rank.skipped) contributions[number] = rank.gradients;
     };
     for (const Departed& departed : departed_) add(departed.number, departed.rank);
     for (const auto& [number, rank] : ranks_) add(number, rank);

@@ -20,60 +20,59 @@
 
 namespace pawl {
 
-// The ranks that this process hosts, and memory for the gradients of each. A rank's gradients of
-// step t stay until its step t + 1, which it begins when all buckets have version t + 1 only: so
-// the sum of a bucket can be made again as long as it may be needed, and a rank that leaves leaves
+// The ranks that this process hosts, and the gradients of each. A rank's gradients of step t are
+// kept until its step t + 1, which it starts only when all buckets have version t + 1. So the sum
+// of a bucket can be computed again as long as it may be needed, and a rank that moves away leaves
 // its contribution behind.
 //
 // Thread-safe.
 class LocalGradients {
  public:
-  // The gradients lie in `memory`. Both outlive it.
+  // The gradients lie in `memory`. Both arguments outlive it.
   LocalGradients(const DenseLayout& layout, DenseMemory& memory)
       : layout_(layout), memory_(memory) {}
 
-  // The process is to host the rank; its gradients begin with `first_step`; it hosts it no more,
-  // and what it gave for `next_step` or later counts no more, since its successor begins there. It
-  // does not begin without the memory for its gradients.
+  // Expect: the process will host the rank. Begin: its gradients start with `first_step`; fails
+  // without the memory for them. End: the process no longer hosts the rank; its contributions to
+  // `next_step` and later are dropped, because its successor starts there.
   void Expect(uint32_t rank, uint64_t incarnation);
   absl::Status Begin(uint32_t rank, uint64_t first_step);
-  // True: it was the last one.
+  // Returns true if it was the last rank.
   bool End(uint32_t rank, uint64_t next_step);
-  // Grows with each of these; and what it was when the rank, which has begun, had.
+  // A counter of these changes; and its value when the started rank began.
   uint64_t changes() const;
   uint64_t ChangesAtBegin(uint32_t rank) const;
-  // Ascending; nothing while one that is expected has not begun.
+  // Ascending. Nothing while an expected rank has not begun.
   std::optional<std::vector<GroupRank>> Ranks() const;
-  // The earliest step to which a rank of this process contributes or has contributed; nothing if
+  // The earliest step to which a rank of this process contributes or has contributed. Nothing if
   // there is no such rank.
   std::optional<uint64_t> EarliestStep() const;
 
-  // For the rank's thread, from Begin to End: where its gradient of a table goes, and that it is
-  // there, or that there is none in this step. What comes for a step that is finished already is
-  // not used.
+  // Called by the rank's thread between Begin and End. Buffer returns where its gradient of a table
+  // goes, MarkReady hands it in, and SkipStep says that the rank has none in this step.
+  // Contributions to a finished step are ignored.
   absl::Span<float> Buffer(uint32_t rank, size_t table);
-  void Give(uint32_t rank, uint64_t step, size_t table);
-  void GiveNothing(uint32_t rank, uint64_t step);
+  void MarkReady(uint32_t rank, uint64_t step, size_t table);
+  void SkipStep(uint32_t rank, uint64_t step);
 
-  // Whether all ranks of Ranks(), as far as they have begun at or before this step, have
-  // contributed to the bucket.
+  // Whether all ranks of Ranks() that began at or before this step have contributed to the bucket.
   bool IsComplete(size_t bucket, uint64_t step) const;
-  // sum[0, count) = the contributions to the bucket, added in rank order, when the stream has come
-  // to its end; flags[r] = 1 for each rank r that is in it, else 0. What is returned is to be held
-  // until then: a rank that ends, or is expected anew, meanwhile would take the memory of its
-  // gradients with it. REQUIRES: the bucket has version `step` in this process. `sum` and the
-  // stream are the memory's.
+  // Enqueues on `stream`: sum[0, count) = the contributions to the bucket, added in rank order;
+  // flags[r] = 1 for each rank r in the sum, else 0. The caller holds the result until the stream
+  // has finished, because a rank that ends or is expected again meanwhile would free its gradients.
+  // REQUIRES: the bucket has version `step` in this process. `sum` and `stream` belong to the
+  // memory.
   [[nodiscard]] std::vector<std::shared_ptr<float>> Sum(size_t bucket, uint64_t step,
                                                         Stream& stream, float* sum,
                                                         absl::Span<float> flags) const;
-  // Forgets what ranks that have gone left for earlier steps.
+  // Drops the contributions of departed ranks to earlier steps.
   void DropBefore(uint64_t step);
 
-  // Until something is given or changes, or the deadline.
+  // Waits until events() differs from `seen`, or the deadline.
   void WaitForChange(uint64_t seen, MonotonicTime deadline);
-  // Ends what waits for a change.
+  // Ends WaitForChange.
   void Wake();
-  // Grows with everything given, every change and every Wake.
+  // A counter of all contributions, changes and calls of Wake.
   uint64_t events() const;
 
  private:
@@ -82,12 +81,12 @@ class LocalGradients {
     bool begun = false;
     uint64_t changes_at_begin = 0;
     uint64_t first_step = 0;
-    // The last step it gave something for.
+    // The last step to which it contributed.
     std::optional<uint64_t> step;
-    // By table; in that step.
-    std::vector<bool> given;
-    bool nothing = false;
-    // All tables, as the layout has them.
+    // By table, in that step.
+    std::vector<bool> ready;
+    bool skipped = false;
+    // All tables, as in the layout.
     std::shared_ptr<float> gradients;
   };
   struct Departed {
@@ -95,7 +94,7 @@ class LocalGradients {
     Rank rank;
   };
 
-  bool GaveLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const
+  bool IsReadyLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const
       PAWL_REQUIRES(mu_);
   void Notify() PAWL_REQUIRES(mu_) {
     ++events_;

@@ -28,7 +28,7 @@ class LocalGradientsTest : public testing::Test {
     for (const size_t table : {1, 0}) {
       const auto buffer = gradients_.Buffer(rank, table);
       std::fill(buffer.begin(), buffer.end(), value);
-      gradients_.Give(rank, step, table);
+      gradients_.MarkReady(rank, step, table);
     }
   }
   // The sum of bucket 0, then the flags.
@@ -39,17 +39,17 @@ class LocalGradientsTest : public testing::Test {
     return sum;
   }
 
-  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::OfHost();
+  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::CreateOnHost();
   const DenseLayout layout_;
   LocalGradients gradients_;
 };
 
-TEST_F(LocalGradientsTest, ABucketIsCompleteWhenAllRanksHaveGivenItsTables) {
+TEST_F(LocalGradientsTest, BucketIsCompleteWhenAllRanksContributed) {
   Host(0, 5);
   Host(2, 5);
   EXPECT_FALSE(gradients_.IsComplete(1, 5));
-  gradients_.Give(0, 5, 1);
-  gradients_.Give(2, 5, 1);
+  gradients_.MarkReady(0, 5, 1);
+  gradients_.MarkReady(2, 5, 1);
   EXPECT_TRUE(gradients_.IsComplete(1, 5));
   EXPECT_FALSE(gradients_.IsComplete(0, 5));
   GiveAll(0, 5, 1);
@@ -59,7 +59,7 @@ TEST_F(LocalGradientsTest, ABucketIsCompleteWhenAllRanksHaveGivenItsTables) {
   EXPECT_EQ(Sum(5), (std::vector<float>{3, 3, 1, 0, 1, 0}));
 }
 
-TEST_F(LocalGradientsTest, SumsAreInRankOrderWhoeverIsFirst) {
+TEST_F(LocalGradientsTest, SumsAreInRankOrder) {
   for (const uint32_t rank : {2, 0, 1}) Host(rank, 5);
   GiveAll(2, 5, -1e8f);
   GiveAll(1, 5, 1.0f);
@@ -67,16 +67,16 @@ TEST_F(LocalGradientsTest, SumsAreInRankOrderWhoeverIsFirst) {
   EXPECT_EQ(Sum(5)[0], (1e8f + 1.0f) + -1e8f);
 }
 
-TEST_F(LocalGradientsTest, ARankWithoutSamplesCounts) {
+TEST_F(LocalGradientsTest, RankWithoutSamplesCounts) {
   Host(0, 5);
   Host(1, 5);
   GiveAll(0, 5, 1);
-  gradients_.GiveNothing(1, 5);
+  gradients_.SkipStep(1, 5);
   EXPECT_TRUE(gradients_.IsComplete(0, 5));
   EXPECT_EQ(Sum(5), (std::vector<float>{1, 1, 1, 1, 0, 0}));
 }
 
-TEST_F(LocalGradientsTest, ARankThatHasEndedTheStepElsewhereIsNotWaitedFor) {
+TEST_F(LocalGradientsTest, RankThatEndedTheStepElsewhereIsNotAwaited) {
   Host(0, 5);
   Host(1, 6);
   GiveAll(0, 5, 1);
@@ -85,28 +85,28 @@ TEST_F(LocalGradientsTest, ARankThatHasEndedTheStepElsewhereIsNotWaitedFor) {
   EXPECT_EQ(gradients_.EarliestStep(), 5u);
 }
 
-TEST_F(LocalGradientsTest, ARankLeavesItsContributionBehindIfItHasEndedTheStep) {
+TEST_F(LocalGradientsTest, DepartedRankLeavesContributionsToEndedSteps) {
   Host(0, 5);
   Host(1, 5);
   GiveAll(0, 5, 1);
   GiveAll(1, 5, 2);
   gradients_.End(1, 6);
   EXPECT_EQ(Sum(5), (std::vector<float>{3, 3, 1, 1, 0, 0}));
-  // It comes back for the next step, which must not touch what it left.
+  // It returns for the next step, which must not touch its earlier contribution.
   Host(1, 6);
   EXPECT_EQ(Sum(5), (std::vector<float>{3, 3, 1, 1, 0, 0}));
   gradients_.DropBefore(6);
   EXPECT_EQ(Sum(5), (std::vector<float>{1, 1, 1, 0, 0, 0}));
 }
 
-TEST_F(LocalGradientsTest, WhatTheSuccessorGivesAgainIsNotLeftBehind) {
+TEST_F(LocalGradientsTest, ContributionsThatTheSuccessorRepeatsAreDropped) {
   Host(0, 5);
   GiveAll(0, 5, 1);
   gradients_.End(0, 5);
   EXPECT_EQ(Sum(5), (std::vector<float>{0, 0, 0, 0, 0, 0}));
 }
 
-TEST_F(LocalGradientsTest, WithoutARankThatHasBegunThereIsNoEarliestStep) {
+TEST_F(LocalGradientsTest, WithoutStartedRanksThereIsNoEarliestStep) {
   gradients_.Expect(0, 1);
   EXPECT_EQ(gradients_.EarliestStep(), std::nullopt);
   ASSERT_TRUE(gradients_.Begin(0, 5).ok());
@@ -115,7 +115,7 @@ TEST_F(LocalGradientsTest, WithoutARankThatHasBegunThereIsNoEarliestStep) {
   EXPECT_EQ(gradients_.EarliestStep(), std::nullopt);
 }
 
-TEST_F(LocalGradientsTest, RanksAreKnownWhenAllThatAreExpectedHaveBegun) {
+TEST_F(LocalGradientsTest, RanksAreKnownWhenAllExpectedOnesHaveBegun) {
   EXPECT_TRUE(gradients_.Ranks()->empty());
   Host(1, 5);
   gradients_.Expect(0, 7);
@@ -129,7 +129,7 @@ TEST_F(LocalGradientsTest, RanksAreKnownWhenAllThatAreExpectedHaveBegun) {
   EXPECT_EQ(gradients_.Ranks()->front().incarnation(), 7u);
 }
 
-TEST(RemoteLocalGradientsTest, WhatIsAddedUpStaysUntilItIsThoughItsRankEnds) {
+TEST(RemoteLocalGradientsTest, SummedMemoryOutlivesItsRank) {
   RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
   const auto memory = *DenseMemory::Create(device);
   Optimizer spec;
@@ -142,15 +142,16 @@ TEST(RemoteLocalGradientsTest, WhatIsAddedUpStaysUntilItIsThoughItsRankEnds) {
     gradients.Expect(rank, 1);
     ASSERT_TRUE(gradients.Begin(rank, 0).ok());
     ASSERT_TRUE(memory->FromHost(values.data(), 2, gradients.Buffer(rank, 0).data()).ok());
-    gradients.Give(rank, 0, 0);
+    gradients.MarkReady(rank, 0, 0);
   }
   const auto sum = *memory->Allocate(2);
   std::vector<float> flags(2);
   auto added = gradients.Sum(0, 0, memory->stream(), sum.get(), absl::MakeSpan(flags));
-  // Nothing of the sum is done yet. The successors begin before this step: nothing is left behind.
+  // Nothing of the sum is done yet. The successors begin before this step, so no contribution
+  // stays.
   gradients.End(0, 0);
   gradients.Expect(1, 2);
-  // Aborts if what it reads was freed.
+  // Aborts if it reads freed memory.
   ASSERT_TRUE(memory->Finish().ok());
   added.clear();
   std::vector<float> result(2);

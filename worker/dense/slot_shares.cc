@@ -6,7 +6,7 @@
 namespace pawl {
 namespace {
 
-// What Describe says of a bucket.
+// The fields of a bucket in Describe.
 enum Field : size_t {
   kVersion,
   kFreshBegin,
@@ -93,7 +93,7 @@ void SlotShares::Prepare(size_t bucket, const DenseRange& range, float scale, co
   Pack(bucket, range, record.prepared.data());
   std::copy_n(state_.weights(bucket, position.step) + range.begin, range.size(), weights);
   ForEachPiece(bucket, range, [&](const DenseBlock& block, size_t first, size_t count, size_t at) {
-    // A piece of a block is a row of its own to an elementwise rule.
+    // For an elementwise rule a piece of a block is a row of its own.
     const size_t offset = block.begin - all.begin + first - range.begin;
     rule_.Apply(position, scale, gradient + offset, count, 0, count, weights + offset,
                 record.prepared.data() + at);
@@ -102,7 +102,7 @@ void SlotShares::Prepare(size_t bucket, const DenseRange& range, float scale, co
 
 void SlotShares::Commit(size_t bucket) {
   Record& record = records_[bucket];
-  // Others' slots stay what they are: fresh until now where this process had them all.
+  // Other shares' slots stay as they are; those that were fresh until now become retained.
   const DenseRange all = {.begin = 0, .end = layout_.buckets()[bucket].count};
   if (record.fresh.Contains(all))
     record.kept = static_cast<int64_t>(state_.PositionOf(bucket).step);
@@ -136,7 +136,7 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
   int64_t newest = DenseState::kNone;
   for (size_t p = 0; p < members; ++p) newest = std::max(newest, of(p)[kVersion]);
 
-  bool all_have_it = true;
+  bool is_everywhere = true;
   struct Offer : Source {
     bool is_prepared = false;
   };
@@ -151,23 +151,23 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
   for (size_t p = 0; p < members; ++p) {
     const int64_t* const has = of(p);
     const DenseRange fresh = RangeAt(has + kFreshBegin);
-    all_have_it = all_have_it && has[kVersion] == newest && fresh.Contains(whole);
+    is_everywhere = is_everywhere && has[kVersion] == newest && fresh.Contains(whole);
     if (has[kVersion] == DenseState::kNone) continue;
-    // Prepared for a version that nobody has, they are of an update that was not made.
+    // They were prepared for a version that no member has, so their update was not made.
     if (has[kVersion] + 1 == newest)
       offer(p, RangeAt(has + kPreparedBegin), newest, /*is_prepared=*/true);
     offer(p, fresh, has[kVersion]);
     if (has[kKept] != DenseState::kNone) offer(p, whole, has[kKept]);
   }
-  if (all_have_it || layout_.buckets()[bucket].slots_count == 0) return {};
+  if (is_everywhere || layout_.buckets()[bucket].slots_count == 0) return {};
 
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   std::vector<Source> sources;
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     const DenseRange range = {.begin = ends[i], .end = ends[i + 1]};
-    // Prepared ones name a version and not the update that they are of: where somebody has made an
-    // update to that version, his are of it for certain.
+    // Prepared slots name a version but not their update. Slots of an update that was made are
+    // certain to belong to it.
     const auto is_better = [](const Offer& one, const Offer& other) {
       if (one.version != other.version) return one.version > other.version;
       return other.is_prepared && !one.is_prepared;
@@ -176,14 +176,14 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
     for (const Offer& each : offers) {
       if (each.range.Contains(range) && (best == nullptr || is_better(each, *best))) best = &each;
     }
-    // Whoever has a version of the bucket has some of all its slots.
+    // A member that has a version of the bucket has some version of all its slots.
     if (best == nullptr) continue;
     sources.push_back({.range = range, .place = best->place, .version = best->version});
   }
   return sources;
 }
 
-std::vector<float> SlotShares::Give(size_t bucket, const Source& source) const {
+std::vector<float> SlotShares::PackSource(size_t bucket, const Source& source) const {
   const Record& record = records_[bucket];
   std::vector<float> packed(source.range.size() * SlotsPerElement(bucket));
   const int64_t version = state_.versions()[bucket];
@@ -191,7 +191,7 @@ std::vector<float> SlotShares::Give(size_t bucket, const Source& source) const {
     Pack(bucket, source.range, packed.data());
     return packed;
   }
-  // The pieces of a part are other runs of memory than those of the whole.
+  // A part consists of other runs of memory than the whole.
   size_t at = 0;
   ForEachPiece(bucket, record.prepared_range,
                [&](const DenseBlock& block, size_t first, size_t count, size_t piece) {

@@ -1,5 +1,4 @@
-// Which of the slots of this process are worth something, where every process updates a share of
-// each bucket alone.
+// Tracks the versions of a process's slots when every process updates only a share of each bucket.
 #ifndef PAWL_WORKER_DENSE_SLOT_SHARES_H_
 #define PAWL_WORKER_DENSE_SLOT_SHARES_H_
 
@@ -25,64 +24,63 @@ struct DenseRange {
 
 // The record of the slots in a DenseState whose buckets are updated share by share. A share is a
 // run of elements; the rule is elementwise. The slots of each bucket are
-//   fresh      of a run of elements: as of the bucket's version;
-//   kept       of all others: as of an earlier version, the last at which this process had all of
-//   them; prepared   of a run: as of the version after the bucket's, beside the state, until it is
-//   known whether the bucket ever
-//              gets that version. An update that is not finished anywhere has changed nothing.
-// The array is whole on every process: what is kept of others' shares is what there is when they
-// die.
+//   fresh     in one run of elements: of the bucket's version;
+//   kept      in all others: of an earlier version, the last for which this process had all slots;
+//   prepared  for one run, stored beside the state: of the version after the bucket's, until it
+//             is known whether the bucket gets that version. An unfinished update changes nothing.
+// Every process has the whole array; its kept slots of other shares replace those that are lost
+// when their member dies.
 //
-// Packed slots are those of a range, piece by piece where blocks end, of each piece all arrays one
-// after the other: as many floats for an element everywhere.
+// Packed slots are the slots of a range, in pieces split at block boundaries. Each piece holds all
+// its arrays one after another, so every element has the same number of floats.
 //
-// For one thread, the one that writes the state.
+// Used by the one thread that writes the state.
 class SlotShares {
  public:
   // REQUIRES: the rule is elementwise, and the state lies in the host's memory.
   SlotShares(const DenseLayout& layout, const UpdateRule& rule, DenseState& state);
 
-  // Share `place` of `members` equal ones, the last of which may be short or empty; and how long
-  // the longest is.
+  // Share `place` of `members` equal ones, the last of which may be short or empty; and the length
+  // of the longest.
   DenseRange Share(size_t bucket, size_t members, size_t place) const;
   size_t ShareElements(size_t bucket, size_t members) const;
-  // Floats for an element of the bucket.
+  // Floats per element of the bucket.
   size_t SlotsPerElement(size_t bucket) const;
 
-  // The state has nothing; the slots of all elements are as of the bucket's version.
+  // Clear: the state is empty. SetWhole: the slots of all elements are of the bucket's version.
   void Clear();
   void SetWhole(size_t bucket);
 
-  // Makes the update of the range with scale * gradient: weights[0, size) are its new weights, its
-  // slots are prepared.
+  // Computes the update of the range with scale * gradient: writes the new weights to weights[0,
+  // size) and prepares the slots.
   void Prepare(size_t bucket, const DenseRange& range, float scale, const float* gradient,
                float* weights);
   const std::vector<float>& prepared(size_t bucket) const { return records_[bucket].prepared; }
-  // Before the bucket gets the next version: its slots are the prepared ones, and kept ones.
+  // Called before the bucket gets the next version: the prepared slots become fresh, others kept.
   void Commit(size_t bucket);
-  // Packed slots of a range, out of the state and into it.
+  // Copy packed slots of a range out of the state and into it.
   void Pack(size_t bucket, const DenseRange& range, float* packed) const;
   void Unpack(size_t bucket, const DenseRange& range, const float* packed);
 
-  // When a group has formed: what this process has of all buckets, as numbers to be gathered from
-  // all members.
+  // Describes what this process has of all buckets, as numbers to gather from all members when a
+  // group has formed.
   std::vector<int64_t> Describe() const;
-  // From where a run of a bucket's elements gets its slots.
+  // Where a run of a bucket's elements gets its slots from.
   struct Source {
     DenseRange range;
     size_t place = 0;
-    // As of which they are.
+    // The version of the slots.
     int64_t version = 0;
   };
-  // The freshest there are for each run, the bucket being at the highest version that a member has;
-  // of equal ones those of an update that was made, and then of the lowest place. `all` are the
-  // members' descriptions, one after the other. Nothing if all members have all fresh. The same
-  // result on all members.
+  // Returns the freshest source for each run, for the highest version of the bucket that any member
+  // has. Ties go to an update that was made, then to the lowest place. `all` holds the members'
+  // descriptions one after another. Empty if all members have all slots fresh. The same result on
+  // all members.
   std::vector<Source> Sources(size_t bucket, size_t members, absl::Span<const int64_t> all) const;
-  // This member's part of it, packed. REQUIRES: source.place is this member, and `all` says what it
-  // has.
-  std::vector<float> Give(size_t bucket, const Source& source) const;
-  // Whether the state here has it already: what ranks may be reading is not written.
+  // This member's part of a source, packed. REQUIRES: source.place is this member, and `all`
+  // describes what it has.
+  std::vector<float> PackSource(size_t bucket, const Source& source) const;
+  // Whether the state here already has it. Then it must not be written, because ranks may read it.
   bool Has(size_t bucket, const Source& source) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-// One bucket of two tables, of 4 and 7 elements, with two slots for an element.
+// One bucket of two tables, of 4 and 7 elements, with two slots per element.
 class SlotSharesTest : public testing::Test {
  protected:
   SlotSharesTest() {
@@ -24,12 +24,12 @@ class SlotSharesTest : public testing::Test {
         : made(*DenseState::Create(layout, rule, *memory)),
           state(*made),
           shares(layout, rule, state) {}
-    const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
+    const std::unique_ptr<DenseMemory> memory = DenseMemory::CreateOnHost();
     const std::unique_ptr<DenseState> made;
     DenseState& state;
     SlotShares shares;
   };
-  // All members have all, at this version; the slots are numbered.
+  // Gives all members everything at this version; the slots are numbered.
   void Begin(uint64_t version) {
     for (auto& member : members_) {
       std::fill_n(member->state.weights(0, version), 11, 1.0f);
@@ -38,7 +38,7 @@ class SlotSharesTest : public testing::Test {
       member->shares.SetWhole(0);
     }
   }
-  // An update of which not all members see the end.
+  // Runs an update whose end only some members see.
   void Step(const std::vector<bool>& ends) {
     for (size_t p = 0; p < 3; ++p) {
       Member& member = *members_[p];
@@ -51,7 +51,7 @@ class SlotSharesTest : public testing::Test {
       member.state.Publish(0, member.state.PositionOf(0).step + 1);
     }
   }
-  // Range, place, version of each source, of these members' group.
+  // Range, place and version of each source, for a group of these members.
   std::vector<std::vector<int64_t>> Sources(const std::vector<size_t>& group) {
     std::vector<int64_t> all;
     for (const size_t p : group) {
@@ -75,7 +75,7 @@ class SlotSharesTest : public testing::Test {
 
 using Rows = std::vector<std::vector<int64_t>>;
 
-TEST_F(SlotSharesTest, SharesAreEqualButForTheLast) {
+TEST_F(SlotSharesTest, SharesAreEqualExceptTheLast) {
   SlotShares& shares = members_[0]->shares;
   EXPECT_EQ(shares.SlotsPerElement(0), 2u);
   size_t end = 0;
@@ -85,7 +85,7 @@ TEST_F(SlotSharesTest, SharesAreEqualButForTheLast) {
     EXPECT_EQ(range.size(), size);
     end = range.end;
   }
-  // Of more members than elements some have none.
+  // With more members than elements some shares are empty.
   EXPECT_EQ(shares.Share(0, 20, 10).size(), 1u);
   EXPECT_EQ(shares.Share(0, 20, 11).size(), 0u);
   EXPECT_EQ(shares.Share(0, 20, 19).size(), 0u);
@@ -106,7 +106,7 @@ TEST_F(SlotSharesTest, PackedSlotsAreThoseOfTheElements) {
   }
 }
 
-TEST_F(SlotSharesTest, AnUpdateThatDoesNotEndChangesNothing) {
+TEST_F(SlotSharesTest, UnfinishedUpdateChangesNothing) {
   Begin(3);
   Step({false, false, false});
   for (const auto& member : members_) {
@@ -115,25 +115,25 @@ TEST_F(SlotSharesTest, AnUpdateThatDoesNotEndChangesNothing) {
   EXPECT_EQ(Sources({0, 1, 2}), Rows());
 }
 
-TEST_F(SlotSharesTest, EachMemberGivesItsOwnShare) {
+TEST_F(SlotSharesTest, EachMemberProvidesItsOwnShare) {
   Begin(3);
   Step({true, true, true});
   EXPECT_EQ(Sources({0, 1, 2}), (Rows{{0, 4, 0, 4}, {4, 8, 1, 4}, {8, 11, 2, 4}}));
-  // Without member 1 its share's are those of before.
+  // Without member 1 its share reverts to the version before.
   EXPECT_EQ(Sources({0, 2}), (Rows{{0, 4, 0, 4}, {4, 8, 0, 3}, {8, 11, 1, 4}}));
   Step({true, true, true});
   EXPECT_EQ(Sources({0, 2}), (Rows{{0, 4, 0, 5}, {4, 8, 0, 3}, {8, 11, 1, 5}}));
 }
 
-TEST_F(SlotSharesTest, WhoHasNotSeenTheEndHasPreparedItsShare) {
+TEST_F(SlotSharesTest, MemberThatMissedTheEndHasPreparedItsShare) {
   Begin(3);
   Step({true, false, false});
   EXPECT_EQ(Sources({0, 1, 2}), (Rows{{0, 4, 0, 4}, {4, 8, 1, 4}, {8, 11, 2, 4}}));
-  // Nobody who has seen it is left: it has not happened.
+  // No member that saw the end is left, so the update did not happen.
   EXPECT_EQ(Sources({1, 2}), Rows());
 }
 
-TEST_F(SlotSharesTest, WhatIsPreparedComesAfterWhatAnUpdateHasLeft) {
+TEST_F(SlotSharesTest, MadeUpdatesComeBeforePreparedOnes) {
   Begin(3);
   Member& outsider = *members_[0];
   std::vector<float> gradient(11, 1.0f), weights(11);
@@ -149,7 +149,7 @@ TEST_F(SlotSharesTest, WhatIsPreparedComesAfterWhatAnUpdateHasLeft) {
   EXPECT_EQ(Sources({0, 1, 2}), (Rows{{0, 4, 1, 4}, {4, 6, 1, 4}, {6, 11, 2, 4}}));
 }
 
-TEST_F(SlotSharesTest, WhatIsPreparedIsGivenInParts) {
+TEST_F(SlotSharesTest, PreparedSlotsAreProvidedInParts) {
   Begin(3);
   const DenseRange range = {2, 9};
   const std::vector<float> gradient(range.size(), 1.0f);
@@ -161,8 +161,8 @@ TEST_F(SlotSharesTest, WhatIsPreparedIsGivenInParts) {
   other.shares.Commit(0);
   other.state.Publish(0, 4);
   for (const DenseRange part : {DenseRange{2, 9}, DenseRange{3, 6}, DenseRange{5, 7}}) {
-    const std::vector<float> given = one.shares.Give(0, {part, 0, 4});
-    EXPECT_EQ(given, other.shares.Give(0, {part, 1, 4})) << part.begin;
+    const std::vector<float> given = one.shares.PackSource(0, {part, 0, 4});
+    EXPECT_EQ(given, other.shares.PackSource(0, {part, 1, 4})) << part.begin;
     std::vector<float> before(given.size());
     one.shares.Pack(0, part, before.data());
     EXPECT_NE(given, before);
@@ -172,7 +172,7 @@ TEST_F(SlotSharesTest, WhatIsPreparedIsGivenInParts) {
   EXPECT_FALSE(other.shares.Has(0, {{1, 6}, 0, 4}));
 }
 
-TEST_F(SlotSharesTest, AJoinerHasNothingToGive) {
+TEST_F(SlotSharesTest, JoinerProvidesNothing) {
   Begin(3);
   members_[0]->state.Clear();
   members_[0]->shares.Clear();

@@ -13,7 +13,7 @@ namespace pawl {
 
 absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
   PAWL_RETURN_IF_ERROR(GatherVersions());
-  if (NobodyHasAny()) {
+  if (IsStateMissing()) {
     if (group_.place() == 0) PAWL_RETURN_IF_ERROR(LoadState(earliest, load));
     PAWL_RETURN_IF_ERROR(GatherVersions());
   }
@@ -36,13 +36,12 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
     PAWL_RETURN_IF_ERROR(ExchangeBucket(b, newest[b], lowest, steps_before));
     if (newest[b].takes) lost_steps = static_cast<uint64_t>(newest[b].lost_steps);
   }
-  // Of the whole state: before all of it is here they would be counted again.
+  // The count covers the whole state: setting it earlier would count the steps again.
   if (lost_steps.has_value()) state_.set_lost_steps(*lost_steps);
   if (steps_before > 0) {
     spdlog::warn(
-        "dense parameters: a worker is gone with the optimizer slots of its share; those of up to "
-        "{} steps before "
-        "are used",
+        "dense parameters: a worker is gone with the optimizer slots of its share; using slots "
+        "that are up to {} steps older",
         steps_before);
   }
   return CountLostSteps(earliest);
@@ -55,7 +54,7 @@ absl::Status StateExchange::GatherVersions() {
   return group_.Await(group_.AllGather(own.data(), all_.data(), own.size()));
 }
 
-bool StateExchange::NobodyHasAny() const {
+bool StateExchange::IsStateMissing() const {
   for (size_t p = 0; p < group_.size(); ++p) {
     if (VersionAt(p, 0) != DenseState::kNone) return false;
   }
@@ -65,20 +64,19 @@ bool StateExchange::NobodyHasAny() const {
 absl::Status StateExchange::LoadState(uint64_t earliest, const Load& load) {
   const absl::StatusOr<uint64_t> steps = load();
   if (!steps.ok()) {
-    // Who is away may come back, or another member can reach them.
+    // An unreachable server may return, or another member can reach it.
     failed_ = !absl::IsUnavailable(steps.status()) && !absl::IsDeadlineExceeded(steps.status()) &&
-              group_.StillIn().ok();
-    return Annotate(steps.status(), "the dense parameters that the servers keep");
+              group_.CheckMembership().ok();
+    return Annotate(steps.status(), "the dense parameters on the servers");
   }
   for (size_t b = 0; b < layout_.buckets().size() && shares_ != nullptr; ++b) shares_->SetWhole(b);
   if (*steps < earliest) {
     spdlog::info(
-        "no worker has the dense parameters any more: training goes on at step {} with those after "
-        "{} steps, "
-        "which the servers keep",
+        "no worker has the dense parameters any more: training continues at step {} with the "
+        "servers' parameters after {} steps",
         earliest, *steps);
   }
-  // Before others get them: whoever gets them all has all of it.
+  // Counted before other members get the parameters: a member that gets them gets the count too.
   return CountLostSteps(earliest);
 }
 
@@ -90,39 +88,38 @@ StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
   newest.version = VersionAt(newest.source, bucket);
   for (size_t p = 0; p < group_.size(); ++p) {
     const int64_t version = VersionAt(p, bucket);
-    newest.all_have_it = newest.all_have_it && version == newest.version;
+    newest.is_everywhere = newest.is_everywhere && version == newest.version;
     if (version == newest.version) newest.lost_steps = std::max(newest.lost_steps, LostStepsAt(p));
-    newest.somebody_has_nothing = newest.somebody_has_nothing || version == DenseState::kNone;
+    newest.any_member_lacks_it = newest.any_member_lacks_it || version == DenseState::kNone;
   }
   const int64_t own = VersionAt(group_.place(), bucket);
   newest.takes = own < newest.version;
-  newest.has_nothing = own == DenseState::kNone;
+  newest.is_missing_here = own == DenseState::kNone;
   return newest;
 }
 
 absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest,
                                            int64_t& steps_before) {
   const int64_t own = VersionAt(group_.place(), bucket);
-  // Two updates without this process's ranks: their successors' hosts have gone on, and it was told
-  // too late. Steps that were lost brought none: it may not have heard that they are counted, and
-  // no rank reads what was there before them.
+  // Two updates were made without this process's ranks: the hosts of their successors have
+  // advanced, and this process was told too late. Lost steps brought no update: this process may
+  // not know that they are counted, and no rank reads what preceded them.
   const int64_t missed = (newest.version - newest.lost_steps) - (own - LostStepsAt(group_.place()));
-  if (newest.takes && !newest.has_nothing && missed > 1) {
+  if (newest.takes && !newest.is_missing_here && missed > 1) {
     failed_ = true;
-    return absl::AbortedError(absl::StrCat("the dense parameters of this worker are after ", own,
-                                           " steps, those of others after ", newest.version));
+    return absl::AbortedError(absl::StrCat("the dense parameters of this worker are at version ",
+                                           own, " steps, those of others after ", newest.version));
   }
   const uint64_t version = static_cast<uint64_t>(newest.version);
-  // Of the step that is not done in all buckets there may be ranks without gradients, and these may
-  // be with whoever has nothing: they read the version before. The source has it in its other
-  // place.
-  const bool with_version_before = newest.somebody_has_nothing && newest.version > lowest;
-  // Beside the state until all of it has come.
+  // Ranks without gradients for the unfinished step may be with a member that has no state: they
+  // read the version before, which the source has in its other buffer.
+  const bool with_version_before = newest.any_member_lacks_it && newest.version > lowest;
+  // Kept beside the state until everything has arrived.
   std::vector<float> weights_before;
   if (with_version_before)
     PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version - 1, newest, weights_before));
   std::vector<float> weights;
-  if (!newest.all_have_it) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version, newest, weights));
+  if (!newest.is_everywhere) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version, newest, weights));
   std::function<absl::Status()> change_slots = [] { return absl::OkStatus(); };
   PAWL_RETURN_IF_ERROR(shares_ == nullptr
                            ? ReceiveSlots(bucket, newest, change_slots)
@@ -130,7 +127,7 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
 
   PAWL_RETURN_IF_ERROR(change_slots());
   if (!newest.takes) return absl::OkStatus();
-  if (with_version_before && newest.has_nothing) {
+  if (with_version_before && newest.is_missing_here) {
     PAWL_RETURN_IF_ERROR(state_.memory().FromHost(weights_before.data(), weights_before.size(),
                                                   state_.weights(bucket, version - 1)));
     state_.Publish(bucket, version - 1);
@@ -154,7 +151,7 @@ absl::Status StateExchange::ReceiveWeights(size_t bucket, uint64_t version, cons
 absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest,
                                          std::function<absl::Status()>& change) {
   const size_t count = layout_.buckets()[bucket].slots_count;
-  if (newest.all_have_it || count == 0) return absl::OkStatus();
+  if (newest.is_everywhere || count == 0) return absl::OkStatus();
   std::vector<float> slots(count);
   if (newest.source == group_.place()) {
     PAWL_RETURN_IF_ERROR(state_.memory().ToHost(state_.slots(bucket), count, slots.data()));
@@ -173,7 +170,7 @@ absl::Status StateExchange::ReceiveShares(size_t bucket, const Newest& newest,
   std::vector<std::pair<DenseRange, std::vector<float>>> taken;
   for (const SlotShares::Source& source : shares_->Sources(bucket, group_.size(), descriptions_)) {
     std::vector<float> packed(source.range.size() * shares_->SlotsPerElement(bucket));
-    if (source.place == group_.place()) packed = shares_->Give(bucket, source);
+    if (source.place == group_.place()) packed = shares_->PackSource(bucket, source);
     PAWL_RETURN_IF_ERROR(
         group_.Await(group_.Broadcast(packed.data(), packed.size(), source.place)));
     steps_before = std::max(steps_before, newest.version - source.version);

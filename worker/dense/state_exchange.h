@@ -1,4 +1,4 @@
-// How the members of a new group come to have the same dense parameters.
+// How the members of a new group reach the same dense parameters.
 #ifndef PAWL_WORKER_DENSE_STATE_EXCHANGE_H_
 #define PAWL_WORKER_DENSE_STATE_EXCHANGE_H_
 
@@ -16,64 +16,61 @@
 
 namespace pawl {
 
-// What one member of a group does before the group's first step. All members do it together:
+// What each member of a group does before the group's first step. All members do it together:
 //
-// 1. If nobody has anything, member 0 loads what the servers keep.
-// 2. Each bucket's weights go from the member with the highest version (of those the lowest place)
-// to those with lower ones:
-//    that serves whoever has joined, and whoever lacks the end of a step that others have. A member
-//    that is further behind than one update cannot go on: its ranks may be reading.
-// 3. Whoever has nothing gets, of a bucket that is ahead of others, the version before it too: its
-// ranks may be those whose
-//    gradients the others wait for.
-// 4. The slots of a bucket come with its weights. Where members update shares alone, all slots go
-// to all: each share's from
-//    whoever has made its updates, and those of a share whose member is gone as they were at the
-//    last write-back or change of the group. The log says how many steps before, as far back as the
-//    last change of the group. Weights are never older.
-// 5. Steps that no rank is before any more, and whose gradients nobody has, brought no update: what
-// there is becomes that of
-//    the first step that a rank contributes to, and all count the same lost steps.
+// 1. If no member has state, member 0 loads it from the servers.
+// 2. Each bucket's weights go from the member with the highest version (the lowest place among
+//    several) to those with lower versions: to joiners, and to members that missed the end of a
+//    step. A member that is more than one update behind cannot continue, because its ranks may be
+//    reading.
+// 3. A member without state also gets the version before for a bucket that is ahead of others: its
+//    ranks may be those whose gradients the others wait for.
+// 4. The slots of a bucket travel with its weights. With shares, all slots go to all members: each
+//    share's from the member that made its updates; those of a lost member's share as of the last
+//    write-back or group change. The log says how many steps older these are, counted back to the
+//    last group change. Weights are never older.
+// 5. Steps that no rank still has to do, and whose gradients no member has, brought no update: the
+//    state is relabelled to the first step to which a rank contributes, and all members count the
+//    same lost steps.
 //
-// What is here of a bucket changes when all of it has come, and the count of lost steps when all
-// buckets have: whatever breaks meanwhile, a bucket is of one version, and the one before is there
-// if it was. Who has the newest version gets no weights written, and no slots that it has: its
-// ranks may be reading.
+// The local copy of a bucket changes when all of the bucket has arrived, and the count of lost
+// steps when all buckets have. Whatever breaks meanwhile, a bucket has a single version, and keeps
+// the version before if it had one. A member with the newest version gets no weights written, and
+// no slots that it already has, because its ranks may be reading.
 //
-// All of it travels through the host's memory, wherever the state lies: groups form rarely.
+// Everything travels through the host's memory, wherever the state lies: groups form rarely.
 //
-// For the thread that writes the state, once.
+// Used once, by the thread that writes the state.
 class StateExchange {
  public:
-  // From where the parameters come that nobody has: publishes all buckets, and says after how many
-  // steps they are.
+  // Loads parameters that no member has: publishes all buckets and returns their version.
   using Load = std::function<absl::StatusOr<uint64_t>()>;
 
-  // `shares`: null where every member makes all updates; the same for all members. All of it
-  // outlives this.
+  // `shares`: null if every member makes all updates; the same for all members. All arguments
+  // outlive this.
   StateExchange(const DenseLayout& layout, DenseState& state, SlotShares* shares,
                 GroupOperations& group)
       : layout_(layout), state_(state), shares_(shares), group_(group) {}
 
   // `earliest`: the first step to which a rank of any member contributes; the same for all members.
-  // Errors: the group's, those of `load`, the memory's, ABORTED for a member that is too far
-  // behind.
+  // Errors are those of the group, of `load` and of the memory, and ABORTED for a member that is
+  // too far behind.
   absl::Status Run(uint64_t earliest, const Load& load);
-  // With an error: whether this process cannot go on, in another group either.
+  // After an error: whether this process cannot continue in another group either.
   bool failed() const { return failed_; }
 
  private:
-  // Who has a bucket's newest version, and what this member is to do with it.
+  // Where the newest version of a bucket is, and what this member does with it.
   struct Newest {
     size_t source = 0;
     int64_t version = 0;
-    // Of the steps before it. Of two members that have it one may have got it in an exchange that
-    // broke, and not have counted yet: the larger number.
+    // Lost steps before that version. If two members have it and disagree, the larger number: one
+    // may have received it in an exchange that broke before it counted.
     int64_t lost_steps = 0;
-    bool all_have_it = true;
-    bool somebody_has_nothing = false;
+    bool is_everywhere = true;
+    bool any_member_lacks_it = false;
     bool takes = false;
-    bool has_nothing = false;
+    bool is_missing_here = false;
   };
 
   absl::Status GatherVersions();
@@ -81,18 +78,18 @@ class StateExchange {
     return all_[place * (layout_.buckets().size() + 1) + bucket];
   }
   int64_t LostStepsAt(size_t place) const { return VersionAt(place, layout_.buckets().size()); }
-  bool NobodyHasAny() const;
+  bool IsStateMissing() const;
   absl::Status LoadState(uint64_t earliest, const Load& load);
 
   Newest NewestOf(size_t bucket) const;
-  // `lowest`: of the newest versions of all buckets. `steps_before` grows to how old the oldest
-  // slots were.
+  // `lowest`: the lowest of the buckets' newest versions. Raises `steps_before` to the age of the
+  // oldest slots used.
   absl::Status ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest,
                               int64_t& steps_before);
-  // Those of the source.
+  // The weights of the source.
   absl::Status ReceiveWeights(size_t bucket, uint64_t version, const Newest& newest,
                               std::vector<float>& weights);
-  // `change`: puts into the state what has come.
+  // `change`: applies what has arrived to the state.
   absl::Status ReceiveSlots(size_t bucket, const Newest& newest,
                             std::function<absl::Status()>& change);
   absl::Status ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before,
@@ -104,7 +101,7 @@ class StateExchange {
   SlotShares* const shares_;
   GroupOperations& group_;
   bool failed_ = false;
-  // Of each member: its buckets' versions, its lost steps.
+  // For each member: its buckets' versions and its lost steps.
   std::vector<int64_t> all_;
   // With shares: SlotShares::Describe of each member.
   std::vector<int64_t> descriptions_;

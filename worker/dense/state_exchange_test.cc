@@ -14,21 +14,21 @@
 namespace pawl {
 namespace {
 
-// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers
-// once for all threads.
+// Created before any thread: ThreadSanitizer does not see that the system's spdlog creates its
+// loggers once for all threads.
 [[maybe_unused]] spdlog::logger* const kLogger = spdlog::default_logger_raw();
 
 constexpr std::chrono::minutes kLimit{1};
 constexpr int64_t kNone = DenseState::kNone;
 
-// What a bucket has at a version, so that nothing of another bucket or version looks like it.
+// The contents of a bucket at a version; different for every bucket and version.
 float Weight(size_t bucket, int64_t version) {
   return static_cast<float>(10 * version + static_cast<int64_t>(bucket));
 }
 float Slot(size_t bucket, int64_t version) { return 1000 + Weight(bucket, version); }
 
-// Three members with two buckets of four elements each, with one slot for an element. The
-// parameter: shares.
+// Three members with two buckets of four elements each, with one slot per element. The parameter:
+// whether slots are shared.
 class StateExchangeTest : public testing::TestWithParam<bool> {
  protected:
   static constexpr size_t kElements = 4;
@@ -47,7 +47,7 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
         : made(*DenseState::Create(layout, rule, *memory)),
           state(*made),
           shares(layout, rule, state) {}
-    const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
+    const std::unique_ptr<DenseMemory> memory = DenseMemory::CreateOnHost();
     const std::unique_ptr<DenseState> made;
     DenseState& state;
     SlotShares shares;
@@ -55,7 +55,8 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
     bool failed = false;
   };
 
-  // A member whose buckets have these versions, each with the one before it in its other place.
+  // Adds a member whose buckets have these versions, each with the version before in its other
+  // buffer.
   Member& Add(const std::vector<int64_t>& versions, float more = 0) {
     Member& member = *members_.emplace_back(std::make_unique<Member>(*layout_, *rule_));
     for (size_t b = 0; b < versions.size(); ++b) {
@@ -74,8 +75,8 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
     return member;
   }
 
-  // Every member of a group does its part; the operation of this number, if there is one, fails for
-  // these.
+  // Runs every member of a group. The operation of the given number, if any, fails for the given
+  // members.
   void Run(uint64_t earliest, uint64_t failing_operation = UINT64_MAX,
            std::set<std::string> failing = {}) {
     FakeGroups groups(static_cast<uint32_t>(members_.size()));
@@ -112,8 +113,7 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  // The bucket's weights and slots are those of this version, all of them, as they were with
-  // whoever added `more`.
+  // Checks that the bucket's weights and slots are all of this version, as added with `more`.
   void ExpectBucket(const Member& member, size_t bucket, int64_t version, float more = 0) {
     EXPECT_EQ(member.state.versions()[bucket], version);
     for (const float weight : member.state.Values(bucket, static_cast<uint64_t>(version))) {
@@ -134,7 +134,7 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(All, StateExchangeTest, testing::Bool(),
                          [](const auto& of) { return of.param ? "Shares" : "Whole"; });
 
-TEST_P(StateExchangeTest, WhatNobodyHasOneLoadsForAll) {
+TEST_P(StateExchangeTest, OneMemberLoadsStateForAll) {
   for (int i = 0; i < 3; ++i) Add({kNone, kNone});
   Run(2);
   for (const auto& member : members_) {
@@ -145,7 +145,7 @@ TEST_P(StateExchangeTest, WhatNobodyHasOneLoadsForAll) {
   EXPECT_EQ(loads_, 1);
 }
 
-TEST_P(StateExchangeTest, StepsThatNobodyIsBeforeAnyMoreAreLost) {
+TEST_P(StateExchangeTest, StepsWithoutGradientsAreLost) {
   for (const int64_t version : {kNone, int64_t{2}}) {
     members_.clear();
     for (int i = 0; i < 3; ++i)
@@ -161,10 +161,10 @@ TEST_P(StateExchangeTest, StepsThatNobodyIsBeforeAnyMoreAreLost) {
   }
 }
 
-TEST_P(StateExchangeTest, WhoLacksTheEndOfAStepGetsItAndOthersKeepWhatTheyHave) {
+TEST_P(StateExchangeTest, MemberThatMissedAStepEndGetsIt) {
   Add({3, 3}).state.set_lost_steps(1);
   Add({4, 3}).state.set_lost_steps(2);
-  // Has what is sent, and shows by its own values whether it was written.
+  // Already has the newest version, and shows by its values whether it was overwritten.
   Add({4, 3}, 0.5f).state.set_lost_steps(3);
   Run(3);
   for (const auto& member : members_) EXPECT_TRUE(member->status.ok()) << member->status;
@@ -178,7 +178,7 @@ TEST_P(StateExchangeTest, WhoLacksTheEndOfAStepGetsItAndOthersKeepWhatTheyHave) 
   EXPECT_EQ(loads_, 0);
 }
 
-TEST_P(StateExchangeTest, WhoHasNothingGetsTheVersionBeforeOfABucketThatIsAhead) {
+TEST_P(StateExchangeTest, JoinerGetsTheVersionBeforeOfABucketAhead) {
   Add({4, 3});
   Add({3, 3});
   Member& joiner = *members_.emplace_back(std::make_unique<Member>(*layout_, *rule_));
@@ -189,7 +189,7 @@ TEST_P(StateExchangeTest, WhoHasNothingGetsTheVersionBeforeOfABucketThatIsAhead)
   EXPECT_EQ(joiner.state.Values(0, 3)[0], Weight(0, 3));
 }
 
-TEST_P(StateExchangeTest, WhereNoBucketIsAheadNobodyNeedsTheVersionBefore) {
+TEST_P(StateExchangeTest, VersionBeforeIsNotSentIfNoBucketIsAhead) {
   Add({4, 4});
   Member& joiner = *members_.emplace_back(std::make_unique<Member>(*layout_, *rule_));
   Run(3);
@@ -197,7 +197,7 @@ TEST_P(StateExchangeTest, WhereNoBucketIsAheadNobodyNeedsTheVersionBefore) {
   for (const size_t b : {0, 1}) ExpectBucket(joiner, b, 4);
 }
 
-TEST_P(StateExchangeTest, WhateverBreaksABucketIsOfOneVersion) {
+TEST_P(StateExchangeTest, BrokenExchangeLeavesOneVersionPerBucket) {
   // The bucket that is ahead is the first or the last.
   for (const std::vector<int64_t>& ahead :
        {std::vector<int64_t>{4, 3}, std::vector<int64_t>{3, 4}}) {
@@ -219,13 +219,13 @@ TEST_P(StateExchangeTest, WhateverBreaksABucketIsOfOneVersion) {
         if (joiner != kNone) ExpectBucket(*members_[2], b, ahead[b]);
       }
     } while (reached_);
-    // All of it went by.
+    // The loop covered all operations.
     EXPECT_GT(number, 6u);
     EXPECT_TRUE(members_[2]->status.ok());
   }
 }
 
-TEST_P(StateExchangeTest, WhoIsTwoStepsBehindCannotGoOn) {
+TEST_P(StateExchangeTest, MemberTwoStepsBehindCannotContinue) {
   Add({5, 5});
   Add({3, 3});
   Run(3);
@@ -235,14 +235,14 @@ TEST_P(StateExchangeTest, WhoIsTwoStepsBehindCannotGoOn) {
   EXPECT_FALSE(members_[0]->failed);
 }
 
-TEST_P(StateExchangeTest, WhereverItBreaksLostStepsAreCountedOnceAndByAll) {
+TEST_P(StateExchangeTest, LostStepsAreCountedOnceAfterABreak) {
   uint64_t number = 0;
   do {
     members_.clear();
     reached_ = false;
     for (int i = 0; i < 2; ++i) Add({2, 2}).state.set_lost_steps(1);
     Add({kNone, kNone});
-    // The others see the end of the operation, and have counted then if it was the last one.
+    // The others see the end of the operation, and have counted if it was the last one.
     Run(7, number, {"m1"});
     const bool broke = reached_;
     Run(7);
@@ -260,15 +260,15 @@ TEST_P(StateExchangeTest, WhereverItBreaksLostStepsAreCountedOnceAndByAll) {
   EXPECT_GT(number, 4u);
 }
 
-TEST_P(StateExchangeTest, WhereverItBreaksTwiceLostStepsAreCountedOnceAndByAll) {
+TEST_P(StateExchangeTest, LostStepsAreCountedOnceAfterTwoBreaks) {
   constexpr uint64_t kBeyond = 12;
   for (uint64_t first = 0; first < kBeyond; ++first) {
     for (uint64_t second = 0; second < kBeyond; ++second) {
       members_.clear();
       for (int i = 0; i < 2; ++i) Add({2, 2}).state.set_lost_steps(1);
       Add({kNone, kNone});
-      // The last member may have counted, the others not; then the first one may have a bucket of
-      // that, and not have counted.
+      // The last member may have counted and the others not; then the first one may have a bucket
+      // of that state without the count.
       Run(7, first, {"m0", "m1"});
       Run(7, second, {"m1"});
       Run(7);
@@ -283,7 +283,7 @@ TEST_P(StateExchangeTest, WhereverItBreaksTwiceLostStepsAreCountedOnceAndByAll) 
   }
 }
 
-TEST_P(StateExchangeTest, ServersThatAreAwayMayComeBack) {
+TEST_P(StateExchangeTest, UnreachableServersMayReturn) {
   for (const bool away : {true, false}) {
     members_.clear();
     for (int i = 0; i < 2; ++i) Add({kNone, kNone});
@@ -296,8 +296,8 @@ TEST_P(StateExchangeTest, ServersThatAreAwayMayComeBack) {
 }
 
 // A bucket of six elements after a step of four members, the last of which is gone. The first has
-// seen the end of the step, the second has prepared its share, the third has nothing.
-TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdatesAllOrNone) {
+// seen the end of the step, the second has prepared its share, the third has no state.
+TEST(StateExchangeOfSharesTest, SlotsComeFromTheMembersThatUpdatedThem) {
   Optimizer spec;
   spec.mutable_momentum()->set_learning_rate(0.5f);
   const auto rule = *UpdateRule::Create(spec);
@@ -313,7 +313,7 @@ TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdatesAllOrNone) 
   const std::vector<float> after = {updated[0], updated[0], updated[1], updated[1], 8, 8};
 
   const auto run = [&](size_t place, GroupFormer& former, bool breaks) {
-    const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
+    const std::unique_ptr<DenseMemory> memory = DenseMemory::CreateOnHost();
     const std::unique_ptr<DenseState> made = *DenseState::Create(layout, *rule, *memory);
     DenseState& state = *made;
     SlotShares shares(layout, *rule, state);

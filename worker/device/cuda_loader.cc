@@ -14,7 +14,8 @@ const LoadableLibrary& CudaLibrary() {
       .function = kCudaLibraryFunction,
       .folder = "worker/device/cuda/",
       .needs = {"libcublas", "libcudart"},
-      .remedy = "install CUDA 13's (packages libcublas-13-0 and cuda-cudart-13-0, or the toolkit)",
+      .remedy =
+          "install those of CUDA 13 (packages libcublas-13-0 and cuda-cudart-13-0, or the toolkit)",
       .instead = "use cpu",
   };
   return *library;
@@ -33,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int number, CudaMath math
   PAWL_ASSIGN_OR_RETURN(const LoadedLibrary loaded, Load(CudaLibrary(), paths));
   const auto open = reinterpret_cast<CudaLibraryFunction*>(loaded.function);
   absl::StatusOr<std::unique_ptr<Device>> device =
-      absl::InternalError("the library has opened nothing");
+      absl::InternalError("the library returned no device");
   if (const char* const other = open(kDeviceInterface, number, math, &device); other != nullptr) {
     return OtherBuildError(loaded.path, other, kDeviceInterface);
   }

@@ -1,7 +1,7 @@
-// What computes: memory, and operations on it in streams.
+// A compute device: memory, and streams of operations on it.
 //
-// A back end is a sibling folder with the same file names (cpu/, cuda/).
-// Model code knows this interface alone.
+// A back end is a subfolder with the same file names (cpu/, cuda/). Model code uses only this
+// interface.
 #ifndef PAWL_WORKER_DEVICE_DEVICE_H_
 #define PAWL_WORKER_DEVICE_DEVICE_H_
 
@@ -17,62 +17,63 @@
 
 namespace pawl {
 
-// Operations of a stream that it can do again as a whole, at less cost than one by one. The stream
-// must outlive it.
+// Recorded operations of a stream, which it can replay as a whole at less cost. The stream must
+// outlive it.
 class Recording {
  public:
   virtual ~Recording() = default;
 };
 
-// A sequence of operations on one device, done in the order of the calls, perhaps
-// after the call has returned. An operation that fails makes the next Synchronize
-// fail; the ones after it then have no meaning.
+// A sequence of operations on one device, executed in the order of the calls, possibly after the
+// call has returned. An operation that fails makes the next Synchronize fail; the results of later
+// operations are then undefined.
 //
-// Pointers are to device memory unless they are called `host`; they must stay
-// valid until Synchronize returns, or Await of a mark behind the operation. Sizes may be 0.
-// Outputs overlap no input unless said so. Every operation sums in an order that depends on the
-// shapes, on the entries' keys, and on how the operands are aligned, alone, so the same inputs
-// give the same bits in every run on a device of the same kind.
+// Pointers refer to device memory unless they are called `host`. They must stay valid until
+// Synchronize returns, or Await of a mark behind the operation. Sizes may be 0. Outputs overlap no
+// input unless stated. The order of every sum depends only on the shapes, the entries' keys and the
+// alignment of the operands, so the same inputs give the same bits in every run on a device of the
+// same kind.
 //
 // Not thread-safe: one thread at a time uses a stream.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Waits until all is done. DEADLINE_EXCEEDED after a limit of the back end: the device hangs.
+  // Waits until all operations are done. DEADLINE_EXCEEDED after a limit of the back end, if the
+  // device hangs.
   virtual absl::Status Synchronize() = 0;
-  // A mark behind what the stream was given so far; it means nothing after the next Synchronize.
-  // Await waits until all before the mark is done; errors as those of Synchronize, which gives them
-  // again.
+  // PlaceMark places a mark behind all earlier operations; it is valid until the next Synchronize.
+  // Await waits until all operations before the mark are done. It has the errors of Synchronize,
+  // which reports them again.
   using Mark = size_t;
   virtual Mark PlaceMark() = 0;
   virtual absl::Status Await(Mark mark) = 0;
-  // What is called on this stream from now on is done after what `other` was given so far. Same
-  // device.
+  // Later operations of this stream run after all operations that `other` has so far. Both must be
+  // on the same device.
   virtual void WaitFor(Stream& other) = 0;
 
-  // From here on until EndRecording operations are recorded instead of done: those on the device's
-  // memory alone, no copies from or to the host, no marks, no waiting, and none on Entries, whose
-  // order is not the recording's. The same operations, of the same shapes, must have been done
-  // before: what the back end prepares for the first one cannot be recorded. False: the back end
-  // cannot, or it failed, which Synchronize tells.
+  // Until EndRecording, operations are recorded instead of executed. Allowed are only operations on
+  // device memory: no copies from or to the host, marks or waits, and none on Entries, whose order
+  // is not part of the recording. The same operations with the same shapes must have run before,
+  // because the back end cannot record what it prepares for the first one. Returns false if the
+  // back end does not support this, or on an error, which Synchronize reports.
   virtual bool BeginRecording() { return false; }
-  // Null if something failed, which Synchronize tells. REQUIRES: BeginRecording returned true.
+  // Null after an error, which Synchronize reports. REQUIRES: BeginRecording returned true.
   virtual std::unique_ptr<Recording> EndRecording() { return nullptr; }
-  // Does what this stream has recorded, with what is in the same memory now.
+  // Replays what this stream has recorded, with the current contents of its memory.
   virtual void Play(Recording& recording) { static_cast<void>(recording); }
 
-  // Host memory may be read at any time until Synchronize or Await, and is written in these alone,
-  // or in the call itself.
+  // Host memory may be read at any time until Synchronize or Await. It is written only in these
+  // two, or in the call itself.
   virtual void CopyToDevice(const void* host, size_t bytes, void* to) = 0;
   virtual void CopyToHost(const void* from, size_t bytes, void* host) = 0;
   virtual void Zero(void* data, size_t bytes) = 0;
 
-  // to (+)= from, of the same shape: with Matrix::Columns, concatenation and splitting.
+  // to (+)= from, of the same shape. With Matrix::Columns this concatenates and splits.
   virtual void Copy(ConstMatrix from, Write write, Matrix to) = 0;
 
-  // c = alpha * op(a) * op(b) + beta * c; with beta == 0, c may hold anything. a and b are not
-  // changed by being rounded.
+  // c = alpha * op(a) * op(b) + beta * c. With beta == 0, c may hold anything. Rounding does not
+  // change a and b.
   virtual void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
                     ConstMatrix a, ConstMatrix b, float beta, Matrix c) = 0;
   // Adds bias[columns] to every row.
@@ -93,19 +94,19 @@ class Stream {
   // gradient = 0 where `activation`, the result of Relu, is 0.
   virtual void ReluBackward(ConstMatrix activation, Matrix gradient) = 0;
 
-  // Sums of value * row over entries, in their order. rows: [keys, width];
-  // pooled: [samples, fields * width] for kField, [samples, width] for kSample.
+  // Sums of value * row over entries, in their order. rows: [keys, width]. pooled: [samples, fields
+  // * width] for kField, [samples, width] for kSample.
   virtual void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
                         Matrix pooled) = 0;
-  // Its derivative: rows_gradient[keys, width] becomes, for each key, the sum of
-  // value * pooled_gradient over the entries with that key.
+  // The derivative of PoolRows: rows_gradient[keys, width] becomes, for each key, the sum of value
+  // * pooled_gradient over the entries with that key.
   virtual void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
                                 size_t width, float* rows_gradient) = 0;
 
-  // Each row of `vectors` is n = columns / dim vectors v_1 to v_n.
+  // Each row of `vectors` consists of n = columns / dim vectors v_1 to v_n.
   //
-  // outputs[r] += sum over i < j of v_i . v_j, as (|sum v_i|^2 - sum |v_i|^2) / 2
-  // (Rendle 2010, lemma 3.1); sums[rows, dim] = sum v_i, for the derivative.
+  // outputs[r] += sum over i < j of v_i . v_j, computed as (|sum v_i|^2 - sum |v_i|^2) / 2 (Rendle
+  // 2010, lemma 3.1). sums[rows, dim] = sum v_i, for the derivative.
   virtual void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) = 0;
   virtual void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
                                  const float* output_gradients, Write write,
@@ -115,8 +116,8 @@ class Stream {
   virtual void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients,
                                     Write write, Matrix vectors_gradient) = 0;
 
-  // Losses: *loss_sum becomes the sum over the samples, the gradients those of
-  // the sum, times gradient_scale.
+  // Losses: *loss_sum becomes the sum over the samples, and the gradients those of the sum, times
+  // gradient_scale.
   //
   // log(1 + exp(-z)) for labels > 0, log(1 + exp(z)) for others.
   virtual void LogisticLoss(size_t samples, const float* logits, const float* labels,
@@ -130,24 +131,24 @@ class Stream {
 
   // *found = 1 if any of the elements is Inf or NaN, otherwise 0.
   virtual void FindNotFinite(size_t count, const float* x, float* found) = 0;
-  // rule.Apply, to the bit, for each of the rows as a whole. The rule must stay valid as memory
-  // must, the list need not.
+  // Applies rule.Apply to each of the rows as a whole, with the same bits. The rule must stay valid
+  // as long as memory must; the list need not.
   virtual void Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
                       absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,
                       float* slots) = 0;
 };
 
-// Thread-safe. Outlives its streams and what was allocated from it.
+// Thread-safe. Outlives its streams and its allocations.
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Aligned to 64 bytes at least. RESOURCE_EXHAUSTED if there is not so much.
+  // Aligned to at least 64 bytes. RESOURCE_EXHAUSTED without enough memory.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* data) = 0;
 
-  // True if host memory is device memory: copies are then not needed, and the
-  // results of a call are there when it returns.
+  // Whether host memory is device memory: then copies are unnecessary, and the results of a call
+  // are available when it returns.
   virtual bool SharesHostMemory() const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;

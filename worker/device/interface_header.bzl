@@ -1,15 +1,16 @@
-"""What a library that is loaded at run time and whoever loads it must have in common."""
+"""The interface digest that a library loaded at run time must share with its loader."""
 
 def interface_header(name, constant, srcs, out):
-    """A header with a digest of the sources, `constant`, that tells one state of an interface from another.
+    """Makes a header whose string `constant` is a digest of the sources, to compare interfaces.
 
     Args:
-      name: of the rule
+      name: the name of the rule
       constant: the name of the constant, in namespace pawl
-      srcs: the headers that both sides are compiled with
+      srcs: the headers that both sides include
       out: the header
     """
-    guard = "PAWL_" + (native.package_name() + "/" + out).upper().replace("/", "_").replace(".", "_") + "_"
+    path = native.package_name() + "/" + out
+    guard = "PAWL_" + path.upper().replace("/", "_").replace(".", "_") + "_"
     native.genrule(
         name = name,
         srcs = srcs,
@@ -17,7 +18,7 @@ def interface_header(name, constant, srcs, out):
         cmd = """
 digest=$$(cat $(SRCS) | sha256sum | cut -c1-16)
 cat >$@ <<END
-// Generated: tells one state of an interface from another.
+// Generated: a digest to compare interfaces.
 #ifndef {guard}
 #define {guard}
 

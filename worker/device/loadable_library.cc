@@ -47,8 +47,8 @@ absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view 
                   [&](const std::string& needed) { return absl::StrContains(message, needed); });
   if (lacks_another) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " needs NVIDIA's libraries, and one was not found: ", message, "; ",
-                     library.remedy, ", or name their folder in LD_LIBRARY_PATH"));
+        absl::StrCat(path, " needs NVIDIA's libraries, but one was not found: ", message, "; ",
+                     library.remedy, ", or add their folder to LD_LIBRARY_PATH"));
   }
   return absl::FailedPreconditionError(absl::StrCat(path, " cannot be loaded: ", message));
 }
@@ -70,7 +70,7 @@ absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library,
   }
   if (found == nullptr) {
     return absl::UnimplementedError(absl::StrCat(
-        "this build has no ", library.file, " (it is built where NVIDIA's toolkit is; looked for: ",
+        "this build has no ", library.file, " (it is built only with NVIDIA's toolkit; searched: ",
         absl::StrJoin(paths, ", "), "); ", library.instead));
   }
   if (dlopen(kDriver, RTLD_LAZY | RTLD_LOCAL) == nullptr) {
@@ -83,7 +83,7 @@ absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library,
   void* const function = dlsym(handle, library.function.c_str());
   if (function == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat(*found, " is another library: ", LoaderError()));
+        absl::StrCat(*found, " is a different library: ", LoaderError()));
   }
   return LoadedLibrary{*found, function};
 }

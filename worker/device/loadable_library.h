@@ -1,5 +1,5 @@
-// Libraries of Pawl's own that are loaded when they are asked for, so that one binary runs on
-// machines with and without NVIDIA's libraries.
+// Libraries of Pawl that are loaded on request, so that one binary runs on machines with and
+// without NVIDIA's libraries.
 #ifndef PAWL_WORKER_DEVICE_LOADABLE_LIBRARY_H_
 #define PAWL_WORKER_DEVICE_LOADABLE_LIBRARY_H_
 
@@ -15,20 +15,19 @@ namespace pawl {
 
 struct LoadableLibrary {
   std::string file;
-  // The one that it exports.
+  // The function that it exports.
   std::string function;
-  // Where Bazel has it, from the workspace's root, with a slash at the end.
+  // Bazel's folder of it, relative to the workspace root, with a slash at the end.
   std::string folder;
-  // NVIDIA's libraries that it needs, as the loader calls them (their beginnings), and how to get
-  // them.
+  // Prefixes of the names of NVIDIA's libraries that it needs, and how to install them.
   std::vector<std::string> needs;
   std::string remedy;
-  // What to do without it.
+  // The alternative to it, for error messages.
   std::string instead;
 };
 
-// Where it may lie, in the order in which it is looked for: beside the program, in ../lib beside
-// its folder (a bundle), and where Bazel puts it.
+// Where to look for it, in order: beside the program, in ../lib relative to its folder (a bundle),
+// and where Bazel puts it.
 std::vector<std::string> LibraryPaths(const LoadableLibrary& library);
 
 struct LoadedLibrary {
@@ -36,17 +35,19 @@ struct LoadedLibrary {
   void* function = nullptr;
 };
 
-// Loads the first of `paths` that there is, for good: what it makes, a status too, may lie there.
-// Errors say what is to be done: UNIMPLEMENTED without the library, UNAVAILABLE without NVIDIA's
-// driver, FAILED_PRECONDITION for one whose own libraries are missing, or that is another library.
+// Loads the first existing library of `paths`, permanently, because its objects, even a status, may
+// refer to it. Errors say how to fix them: UNIMPLEMENTED without the library, UNAVAILABLE without
+// NVIDIA's driver, FAILED_PRECONDITION for a library with missing dependencies, or a different
+// library.
 absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library,
                                    absl::Span<const std::string> paths);
 
-// Why the library at `path` could not be loaded, from what the loader says.
+// Turns the dynamic loader's message about the library at `path` into an error.
 absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view path,
                               absl::string_view message);
 
-// It says that its interface is `other`, and not this program's: FAILED_PRECONDITION.
+// The library reports the interface `other`, which differs from this program's:
+// FAILED_PRECONDITION.
 absl::Status OtherBuildError(absl::string_view path, absl::string_view other,
                              absl::string_view own);
 

@@ -7,7 +7,7 @@
 namespace pawl {
 
 absl::StatusOr<Matrix> MatrixPool::Take(size_t rows, size_t columns) {
-  // Of no floats too each has an address of its own.
+  // Empty matrices also need distinct addresses.
   const size_t floats = std::max<size_t>(rows * columns, 1);
   auto best = free_.end();
   for (auto piece = free_.begin(); piece != free_.end(); ++piece) {

@@ -1,4 +1,4 @@
-// Matrices that are needed for a part of a step alone.
+// Matrices that only a part of a step needs.
 #ifndef PAWL_WORKER_DEVICE_MATRIX_POOL_H_
 #define PAWL_WORKER_DEVICE_MATRIX_POOL_H_
 
@@ -11,9 +11,9 @@
 
 namespace pawl {
 
-// Hands out memory of a workspace, and again what was given back. What is given back may still be
-// used by operations that a stream was given before: so all operations on matrices of a pool are
-// given to one stream. Not thread-safe.
+// Hands out memory of a workspace, and reuses returned memory. Operations enqueued earlier may
+// still use returned memory, so all operations on matrices of a pool must be on one stream. Not
+// thread-safe.
 class MatrixPool {
  public:
   // `workspace` outlives it.
@@ -21,12 +21,12 @@ class MatrixPool {
   MatrixPool(const MatrixPool&) = delete;
   MatrixPool& operator=(const MatrixPool&) = delete;
 
-  // Uninitialised, of stride `columns`; where and how large the memory is depends on the calls
-  // since Reset alone. Errors as Workspace's.
+  // An uninitialized matrix with stride `columns`. The address and the size of the memory depend
+  // only on the calls since Reset. Errors as Workspace's.
   absl::StatusOr<Matrix> Take(size_t rows, size_t columns);
-  // REQUIRES: Take has made it since Reset, and it was not given back.
+  // REQUIRES: the matrix is from Take since Reset, and was not returned yet.
   void GiveBack(const Matrix& matrix);
-  // To be called with the workspace's.
+  // Called together with the workspace's Reset.
   void Reset();
 
  private:
@@ -36,7 +36,7 @@ class MatrixPool {
   };
 
   Workspace& workspace_;
-  // A few: as many as the layers of a model at most.
+  // A few: at most as many as a model has layers.
   std::vector<Piece> free_;
   std::vector<Piece> taken_;
 };

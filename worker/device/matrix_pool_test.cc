@@ -22,13 +22,13 @@ class MatrixPoolTest : public ::testing::Test {
   MatrixPool pool_{workspace_};
 };
 
-TEST_F(MatrixPoolTest, WhatIsTakenIsNobodyElses) {
+TEST_F(MatrixPoolTest, TakenMatricesAreDistinct) {
   const Matrix a = Take(10, 10), b = Take(10, 10), none = Take(0, 7), no_columns = Take(7, 0);
   EXPECT_GE(b.data, a.data + 100);
   EXPECT_NE(none.data, no_columns.data);
 }
 
-TEST_F(MatrixPoolTest, TheSmallestThatFitsIsHandedOutAgain) {
+TEST_F(MatrixPoolTest, SmallestSufficientMatrixIsReused) {
   const Matrix large = Take(100, 10), small = Take(10, 10), middle = Take(20, 10);
   for (const Matrix& matrix : {large, small, middle}) pool_.GiveBack(matrix);
   const size_t peak = workspace_.peak_bytes();
@@ -41,7 +41,7 @@ TEST_F(MatrixPoolTest, TheSmallestThatFitsIsHandedOutAgain) {
   EXPECT_GT(workspace_.peak_bytes(), peak);
 }
 
-TEST_F(MatrixPoolTest, WithTheWorkspaceItBeginsAnew) {
+TEST_F(MatrixPoolTest, ResetWithTheWorkspaceStartsAfresh) {
   const Matrix first = Take(10, 10);
   pool_.GiveBack(first);
   pool_.Reset();

@@ -1,4 +1,4 @@
-// Devices by the names that a user gives them.
+// Opens devices by the names that users give them.
 #ifndef PAWL_WORKER_DEVICE_OPEN_DEVICE_H_
 #define PAWL_WORKER_DEVICE_OPEN_DEVICE_H_
 
@@ -7,20 +7,20 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "worker/device/cuda_math.h"
+#include "worker/device/cuda/library.h"
 #include "worker/device/device.h"
 
 namespace pawl {
 
-// "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name; for a GPU the errors of
-// OpenCudaDevice.
+// Opens "cpu", or "cuda:N" for GPU number N, from 0. INVALID_ARGUMENT for another name; for a GPU
+// the errors of OpenCudaDevice.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name,
                                                    CudaMath math = CudaMath::kFloat32);
 
 // N of "cuda:N"; nothing for any other name.
 std::optional<int> GpuNumber(absl::string_view name);
 
-// "float32" or "tf32". INVALID_ARGUMENT for another name.
+// Parses "float32" or "tf32". INVALID_ARGUMENT for another name.
 absl::StatusOr<CudaMath> ParseCudaMath(absl::string_view name);
 
 }  // namespace pawl

@@ -29,21 +29,21 @@ TEST(OpenDeviceTest, RefusesUnknownNames) {
   }
 }
 
-TEST(OpenDeviceTest, KnowsTheNumbersOfGpus) {
+TEST(OpenDeviceTest, ParsesGpuNumbers) {
   EXPECT_EQ(GpuNumber("cuda:0"), 0);
   EXPECT_EQ(GpuNumber("cuda:12"), 12);
   for (const char* const other : {"cpu", "cuda:", "cuda:-1", ""})
     EXPECT_FALSE(GpuNumber(other).has_value()) << other;
 }
 
-TEST(OpenDeviceTest, ParsesTheWaysToMultiply) {
+TEST(OpenDeviceTest, ParsesCudaMath) {
   EXPECT_EQ(*ParseCudaMath("float32"), CudaMath::kFloat32);
   EXPECT_EQ(*ParseCudaMath("tf32"), CudaMath::kTf32);
   EXPECT_EQ(ParseCudaMath("bf16").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// On a machine with GPUs it opens the first; on another it says what is missing, and never that it
-// knows no such device.
+// On a machine with GPUs this opens the first one; elsewhere the error says what is missing, and
+// never that the device name is unknown.
 TEST(OpenDeviceTest, OpensAGpuOrSaysWhatIsMissing) {
   const auto device = OpenDevice("cuda:0");
   if (device.ok()) {
@@ -62,7 +62,7 @@ TEST(OpenDeviceTest, OpensAGpuOrSaysWhatIsMissing) {
   }
 }
 
-TEST(OpenDeviceTest, SaysThatThereIsNoSuchGpu) {
+TEST(OpenDeviceTest, MissingGpuIsReported) {
   if (!OpenDevice("cuda:0").ok()) GTEST_SKIP() << "no GPU: " << OpenDevice("cuda:0").status();
   const auto device = OpenDevice("cuda:1000");
   EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);
@@ -70,7 +70,7 @@ TEST(OpenDeviceTest, SaysThatThereIsNoSuchGpu) {
       << device.status();
 }
 
-TEST(CudaLoaderTest, WithoutTheLibrarySaysWhereItWasLookedFor) {
+TEST(CudaLoaderTest, MissingLibraryErrorNamesTheSearchedPaths) {
   const auto device = OpenCudaDevice(0, CudaMath::kFloat32,
                                      {"/nowhere/libpawl_cuda.so", "/nor/here/libpawl_cuda.so"});
   EXPECT_EQ(device.status().code(), absl::StatusCode::kUnimplemented);
@@ -80,22 +80,22 @@ TEST(CudaLoaderTest, WithoutTheLibrarySaysWhereItWasLookedFor) {
   }
 }
 
-TEST(CudaLoaderTest, LooksBesideTheProgramAndInTheBundlesFolder) {
+TEST(CudaLoaderTest, SearchesBesideTheProgramAndInTheBundle) {
   const std::vector<std::string> paths = CudaLibraryPaths();
   ASSERT_GE(paths.size(), 2u);
   EXPECT_TRUE(absl::EndsWith(paths[0], "/worker/device/libpawl_cuda.so")) << paths[0];
   EXPECT_TRUE(absl::EndsWith(paths[1], "/worker/device/../lib/libpawl_cuda.so")) << paths[1];
 }
 
-TEST(CudaLoaderTest, AFileThatIsNoLibraryIsRefused) {
+TEST(CudaLoaderTest, InvalidLibraryFileIsRefused) {
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/libpawl_cuda.so");
-  std::ofstream(path) << "no library";
+  std::ofstream(path) << "not a library";
   const auto device = OpenCudaDevice(0, CudaMath::kFloat32, {path});
   EXPECT_EQ(device.status().code(),
             HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
 }
 
-TEST(CudaLoaderTest, WhatTheLoaderSaysBecomesAdvice) {
+TEST(CudaLoaderTest, LoaderMessageBecomesAdvice) {
   const absl::Status without_cublas =
       CudaLoadError("/a/libpawl_cuda.so",
                     "libcublas.so.13: cannot open shared object file: No such file or directory");

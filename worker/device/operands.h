@@ -1,4 +1,4 @@
-// What operations of a device work on, as plain data that kernels can take too.
+// The operands of device operations, as plain data that kernels can use too.
 #ifndef PAWL_WORKER_DEVICE_OPERANDS_H_
 #define PAWL_WORKER_DEVICE_OPERANDS_H_
 
@@ -7,8 +7,8 @@
 
 namespace pawl {
 
-// A row-major matrix in device memory that somebody else owns. Element (r, c) is
-// data[r * stride + c], so that a range of columns of a matrix is a matrix too.
+// A row-major matrix in borrowed device memory. Element (r, c) is data[r * stride + c], so a range
+// of columns of a matrix is a matrix too.
 struct Matrix {
   float* data = nullptr;
   size_t rows = 0;
@@ -23,7 +23,7 @@ struct ConstMatrix {
   ConstMatrix() = default;
   ConstMatrix(const float* data, size_t rows, size_t columns, size_t stride)
       : data(data), rows(rows), columns(columns), stride(stride) {}
-  ConstMatrix(const Matrix& other)  // NOLINT: every matrix can be read.
+  ConstMatrix(const Matrix& other)  // NOLINT: every matrix is readable.
       : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
 
   const float* data = nullptr;
@@ -36,8 +36,8 @@ struct ConstMatrix {
   }
 };
 
-// The categorical part of a batch in device memory; the members mean what they
-// mean in worker/data/batch.h.
+// The categorical part of a batch in device memory; the members have the meaning that they have in
+// worker/data/batch.h.
 struct Entries {
   size_t samples = 0;
   size_t fields = 0;
@@ -49,8 +49,8 @@ struct Entries {
   const float* entry_value = nullptr;     // [entries]
 };
 
-// A row of weights, as an update rule sees them: where it begins among the weights and the
-// gradients, how long it is, and where its slots begin among the slots.
+// A row of weights as an update rule sees it: its offset among the weights and the gradients, its
+// length, and the offset of its slots among the slots.
 struct UpdatedRow {
   size_t begin = 0;
   size_t count = 0;
@@ -59,15 +59,15 @@ struct UpdatedRow {
 
 enum class Transpose { kNo, kYes };
 
-// To what a product of matrices rounds its factors before it multiplies them, to nearest and ties
-// to even (client_lib/base/half.h). What they are multiplied to is summed as float32 in any case.
+// The type to which a matrix product rounds its factors before it multiplies them, to nearest with
+// ties to even (client_lib/base/half.h). Sums of products are float32 in any case.
 enum class Factors { kFloat32, kBfloat16, kFloat16 };
 
-// What an operation does with what its output holds: replaces it (it may hold anything, also NaN),
-// or adds to it.
+// Whether an operation replaces the contents of its output, which may then be anything, even NaN,
+// or adds to them.
 enum class Write { kReplace, kAdd };
 
-// Over what entries are summed: one sum for each field of each sample, or one for each sample.
+// The extent of a sum over entries: each field of each sample, or each sample.
 enum class PoolOver { kField, kSample };
 
 }  // namespace pawl

@@ -62,7 +62,7 @@ absl::StatusOr<void*> Workspace::AllocateBytes(size_t count, size_t element_byte
 }
 
 absl::StatusOr<Matrix> Workspace::AllocateMatrix(size_t rows, size_t columns) {
-  // Dimensions are 32-bit numbers, their product fits.
+  // Dimensions are 32-bit numbers, so their product fits.
   PAWL_ASSIGN_OR_RETURN(float* data, Allocate<float>(rows * columns));
   return Matrix{data, rows, columns, columns};
 }

@@ -12,14 +12,14 @@
 
 namespace pawl {
 
-// Hands out memory piece by piece and takes all of it back at once, so that after
-// the first steps no step asks the device for any. Not thread-safe.
+// Hands out memory piece by piece and reclaims all of it at once, so that after the first steps no
+// step allocates from the device. Not thread-safe.
 //
-// A stream has memory of its own beside it, which neither max_bytes nor peak_bytes counts: for
-// factors of 16 bits (Stream::Gemm), as much as the largest two factors of one product.
+// A stream has additional memory of its own, which neither max_bytes nor peak_bytes counts: for
+// 16-bit factors (Stream::Gemm), as much as the two largest factors of one product.
 class Workspace {
  public:
-  // A step that wants more has a batch or a layer that is too large for a worker.
+  // A step that needs more has a batch or a layer that is too large for a worker.
   static constexpr size_t kMaxBytes = size_t{16} << 30;
 
   explicit Workspace(Device& device, size_t max_bytes = kMaxBytes)
@@ -28,17 +28,17 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // What was handed out before is no longer valid. REQUIRES: no stream uses it any more.
+  // Invalidates everything handed out so far. REQUIRES: no stream uses it any more.
   void Reset();
 
-  // Grows whenever addresses change: those that were handed out at the same count, in the same
-  // order and with the same sizes since Reset, are the same.
+  // Increases whenever addresses change: at the same layout, the same sequence of sizes since Reset
+  // gets the same addresses.
   uint64_t layout() const { return layout_; }
 
-  // The most that was handed out between one Reset and the next.
+  // The maximum handed out between two calls of Reset.
   size_t peak_bytes() const { return peak_bytes_; }
 
-  // Uninitialised, aligned to 64 bytes. RESOURCE_EXHAUSTED beyond max_bytes or what the device has.
+  // Uninitialized, aligned to 64 bytes. RESOURCE_EXHAUSTED beyond max_bytes or the device's memory.
   template <typename T>
   absl::StatusOr<T*> Allocate(size_t count) {
     absl::StatusOr<void*> data = AllocateBytes(count, sizeof(T));
@@ -59,7 +59,7 @@ class Workspace {
   Device& device_;
   const size_t max_bytes_;
 
-  // Pieces come from the last chunk; the ones before it are full.
+  // Pieces come from the last chunk; the earlier ones are full.
   std::vector<Chunk> chunks_;
   size_t used_in_last_ = 0;
   size_t total_bytes_ = 0;
@@ -67,7 +67,7 @@ class Workspace {
   // Handed out since Reset.
   size_t used_bytes_ = 0;
   size_t peak_bytes_ = 0;
-  // The size of the next chunk that Reset found to be enough for everything.
+  // The size of the next chunk, which Reset chooses large enough for everything.
   size_t next_chunk_bytes_ = size_t{1} << 20;
 };
 

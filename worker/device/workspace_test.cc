@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// Counts what is allocated and not yet freed.
+// Counts allocations that have not been freed.
 class CountingDevice final : public Device {
  public:
   absl::StatusOr<void*> Allocate(size_t bytes) override {
@@ -31,7 +31,7 @@ class CountingDevice final : public Device {
   CpuDevice cpu_;
 };
 
-TEST(WorkspaceTest, PiecesAreAlignedAndDoNotOverlap) {
+TEST(WorkspaceTest, PiecesAreAlignedAndDisjoint) {
   CpuDevice device;
   Workspace workspace(device);
   char* pieces[100];
@@ -45,7 +45,7 @@ TEST(WorkspaceTest, PiecesAreAlignedAndDoNotOverlap) {
   }
 }
 
-TEST(WorkspaceTest, EqualStepsAllocateNothingAfterTheSecond) {
+TEST(WorkspaceTest, EqualStepsAllocateOnlyTwice) {
   CountingDevice device;
   {
     Workspace workspace(device);
@@ -73,7 +73,7 @@ TEST(WorkspaceTest, RefusesMoreThanItsLimitAndRecovers) {
   EXPECT_TRUE(workspace.Allocate<float>(250000).ok());
 }
 
-TEST(WorkspaceTest, ThePeakIsThatOfTheLargestStep) {
+TEST(WorkspaceTest, PeakIsThatOfTheLargestStep) {
   CpuDevice device;
   Workspace workspace(device);
   for (const size_t count : {1000, 300000, 20}) {
@@ -84,7 +84,7 @@ TEST(WorkspaceTest, ThePeakIsThatOfTheLargestStep) {
   EXPECT_EQ(workspace.peak_bytes(), 1200000u + 64u);
 }
 
-TEST(WorkspaceTest, ZeroElementsAreNoError) {
+TEST(WorkspaceTest, ZeroElementsAreAllowed) {
   CpuDevice device;
   Workspace workspace(device);
   EXPECT_TRUE(workspace.Allocate<float>(0).ok());

@@ -48,11 +48,10 @@ absl::StatusOr<const DeviceBatch*> DeviceBatches::Load(const Batch& batch) {
 
 void DeviceBatches::Prefetch(const Batch* next) {
   DeviceBatch& other = batches_[1 - present_];
-  // By another try of the same computation.
+  // Already loaded by an earlier attempt of the same computation.
   if (next != nullptr && other.Holds(*next)) return;
   other.Forget();
-  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is
-  // its turn.
+  // Useful only if data is copied. A batch that does not fit now may fit when it is its turn.
   if (next != nullptr && upload_ != nullptr) other.Load(*next, upload_).IgnoreError();
 }
 

@@ -21,14 +21,14 @@ class DeviceBatch {
   // `device` must outlive this.
   explicit DeviceBatch(Device& device) : device_(device), workspace_(device) {}
 
-  // Copies the batch to the device by `upload`, which is not used where the device reads the host's
-  // memory: then this refers to the batch. RESOURCE_EXHAUSTED: it does not fit, and this holds
-  // nothing. REQUIRES: the batch is as it is until the stream has done it, or for as long as this
-  // is used; no stream uses what was loaded before.
+  // Copies the batch to the device by `upload`. If the device reads host memory, `upload` is not
+  // used and this refers to the batch. RESOURCE_EXHAUSTED: the batch does not fit, and this is
+  // empty. REQUIRES: the batch does not change until the stream has finished, or, without a copy,
+  // while this is used; no stream uses the batch that was loaded before.
   absl::Status Load(const Batch& batch, Stream* upload);
-  // What it holds is of no use any more.
+  // Drops the batch.
   void Forget() { batch_ = nullptr; }
-  // It was loaded with this object, which REQUIRES that the object has not changed since.
+  // Whether it was loaded from this object. REQUIRES: the object has not changed since.
   bool Holds(const Batch& batch) const { return batch_ == &batch; }
 
   const Entries& entries() const { return entries_; }
@@ -48,24 +48,22 @@ class DeviceBatch {
   const float* labels_ = nullptr;
 };
 
-// The batch that is computed with, and the next one, which is copied meanwhile. Not thread-safe.
+// The current batch of a computation, and the next one, which is copied meanwhile. Not thread-safe.
 class DeviceBatches {
  public:
-  // Copies go by `upload`, for which `compute` waits; null where the device reads the host's
-  // memory. All outlive this.
+  // `upload` copies, and `compute` waits for it; null if the device reads host memory. All
+  // arguments outlive this.
   DeviceBatches(Device& device, Stream& compute, Stream* upload)
       : compute_(compute), upload_(upload), batches_{DeviceBatch(device), DeviceBatch(device)} {}
 
-  // The batch in the memory of the device, by now or by what the upload stream was given, before
-  // what `compute` is given from now on: found where it is, as one more computation finds it, or
-  // one with a batch that was fetched before, or loaded. It is the present one then. Errors as
-  // DeviceBatch::Load.
+  // Makes the batch current and returns it in device memory, either already copied or enqueued on
+  // the upload stream before any later work of `compute`. Reuses a batch that is current or was
+  // prefetched, and loads it otherwise. Errors as DeviceBatch::Load.
   absl::StatusOr<const DeviceBatch*> Load(const Batch& batch);
   const DeviceBatch& present() const { return batches_[present_]; }
-  // Begins to copy the batch of the next computation, if there is one; only a Load of that one
-  // finds it.
+  // Starts to copy the batch of the next computation, if there is one, for a later Load of it.
   void Prefetch(const Batch* next);
-  // It may change from now on; all may.
+  // The batch, or every batch, may change from now on.
   void Forget(const Batch& batch);
   void ForgetAll();
 

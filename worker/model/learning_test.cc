@@ -1,4 +1,4 @@
-// Every model learns, by plain SGD, what it should and only what it can.
+// Checks that every model learns, by plain SGD, what it can represent and nothing else.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kKeysInField = 12;
 constexpr uint32_t kSamples = 2000;
 
-// The exact area under the ROC curve, ties counted half.
+// The exact area under the ROC curve; ties count half.
 double Auc(const std::vector<float>& scores, const std::vector<float>& labels) {
   double better = 0, pairs = 0;
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -29,7 +29,7 @@ double Auc(const std::vector<float>& scores, const std::vector<float>& labels) {
   return better / pairs;
 }
 
-// What a sample's label is made from.
+// The inputs from which a sample's label is derived.
 struct Sample {
   std::vector<uint32_t> categories;
   std::vector<float> numerics;
@@ -62,7 +62,7 @@ Batch MakeBatch(uint32_t samples, const DataShape& shape, const Labeler& labeler
   return batch;
 }
 
-// Trains and returns the predictions for samples that were not trained on.
+// Trains and returns the predictions for unseen samples.
 struct Outcome {
   double first_loss = 0;
   double last_loss = 0;
@@ -105,7 +105,7 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
     EXPECT_TRUE(loss.ok()) << loss.status();
     (step == 0 ? outcome.first_loss : outcome.last_loss) = loss->loss_sum / loss->samples;
     for (size_t t = 0; t < parameters.size(); ++t) {
-      // A key is in a twelfth of the samples: its gradient is that much smaller.
+      // A key is in a twelfth of the samples, so its gradient is that much smaller.
       const float rate =
           learning_rate * ((*model)->tables()[t].kind() == SPARSE ? kKeysInField : 1);
       for (size_t i = 0; i < parameters[t].size(); ++i) parameters[t][i] -= rate * gradients[t][i];
@@ -117,20 +117,20 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
   return outcome;
 }
 
-// Says "yes" for high categories of the fields together; a line separates the classes.
+// "Yes" for high categories of the fields together; a line separates the classes.
 float Additive(const Sample& sample) {
   return sample.categories[0] + sample.categories[1] >= kKeysInField ? 1 : 0;
 }
-// Says "yes" if both fields are of the same kind: no field alone says anything.
+// "Yes" if both fields are of the same kind; no field alone carries information.
 float Interaction(const Sample& sample) {
   return (sample.categories[0] + sample.categories[1]) % 2 == 0 ? 1 : 0;
 }
-// Both: a field must match the sign of a number.
+// "Yes" if a field matches the sign of a number.
 float CrossedWithNumber(const Sample& sample) {
   return (sample.categories[0] % 2 == 0) == (sample.numerics[0] > 0) ? 1 : 0;
 }
 
-TEST(LearningTest, LogisticRegressionLearnsWhatIsAdditive) {
+TEST(LearningTest, LogisticRegressionLearnsAnAdditiveLabel) {
   const Outcome outcome = Train("logistic_regression {}", {0, 3}, Additive, 1.0f, 400);
   EXPECT_LT(outcome.MeanLogLoss(), 0.2);
   EXPECT_GT(Auc(outcome.predictions.scores, outcome.labels), 0.99);
@@ -190,7 +190,7 @@ TEST(LearningTest, DlrmCrossesAFieldWithANumber) {
 }
 
 TEST(LearningTest, MlpLearnsThreeClassesThatNoLineSeparates) {
-  // Rings around the middle.
+  // Rings around the center.
   const auto labeler = [](const Sample& sample) {
     const float radius = std::hypot(sample.numerics[0], sample.numerics[1]);
     return radius < 0.45f ? 0.0f : (radius < 0.85f ? 1.0f : 2.0f);

@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// The loss, unless it does not go with so many outputs.
+// Returns the loss, unless it does not fit the number of outputs.
 absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
   const bool has_classes = output_count > 1;
   switch (spec.loss()) {
@@ -27,7 +27,8 @@ absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
       return absl::InvalidArgumentError(
           "model.loss: SOFTMAX_CROSS_ENTROPY needs model.mlp with classes > 1");
     default:
-      return absl::InvalidArgumentError(absl::StrCat("model.loss: ", spec.loss(), " is no loss"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.loss: ", spec.loss(), " is not a loss"));
   }
 }
 
@@ -46,7 +47,7 @@ absl::Status LossFunction::CheckLabels(const Batch& batch) const {
         if (label == 0 || label == 1 || label == -1) continue;
         return absl::InvalidArgumentError(
             absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ", label,
-                         "; label { greater_than } of a CSV column makes it so"));
+                         "; use label { greater_than } of a CSV column"));
       case SOFTMAX_CROSS_ENTROPY:
         if (label >= 0 && label < output_count_ && label == std::floor(label)) continue;
         return absl::InvalidArgumentError(absl::StrCat(
@@ -60,10 +61,11 @@ absl::Status LossFunction::CheckLabels(const Batch& batch) const {
   return absl::OkStatus();
 }
 
-absl::Status LossFunction::CheckLabels(const LabelSummary& labels, absl::string_view whose) const {
+absl::Status LossFunction::CheckLabels(const LabelSummary& labels,
+                                       absl::string_view subject) const {
   const auto refuse = [&](absl::string_view wanted) {
     return absl::InvalidArgumentError(
-        absl::StrCat(whose, " go from ", labels.min, " to ", labels.max, "; ", wanted));
+        absl::StrCat(subject, " go from ", labels.min, " to ", labels.max, "; ", wanted));
   };
   switch (kind_) {
     case LOGISTIC:

@@ -1,4 +1,4 @@
-// The loss of a model: which labels it takes, its gradients, and what it says of predictions.
+// The loss of a model: the labels it accepts, its gradients, and its predictions.
 #ifndef PAWL_WORKER_MODEL_LOSS_FUNCTION_H_
 #define PAWL_WORKER_MODEL_LOSS_FUNCTION_H_
 
@@ -17,27 +17,27 @@
 
 namespace pawl {
 
-// A value. Another loss is another case of each of its functions.
+// A value type. Each of its functions has a case for each loss.
 class LossFunction {
  public:
-  // The model's loss, or the one that goes with it where it names none. INVALID_ARGUMENT, naming
-  // the field, for one that does not go with so many outputs for a sample.
+  // The model's loss, or its default if it names none. INVALID_ARGUMENT, naming the field, for a
+  // loss that does not fit the number of outputs per sample.
   static absl::StatusOr<LossFunction> Create(const Model& spec, uint32_t output_count);
 
   Loss kind() const { return kind_; }
 
-  // LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the class, from 0 to one
-  // less than there are outputs, SQUARED any finite number. INVALID_ARGUMENT naming the sample.
+  // LOGISTIC accepts 1 for yes and 0 or -1 for no; SOFTMAX_CROSS_ENTROPY a class from 0 to one less
+  // than there are outputs; SQUARED any finite number. INVALID_ARGUMENT naming the sample.
   absl::Status CheckLabels(const Batch& batch) const;
-  // The same of a whole file; `whose` begins the error's words.
-  absl::Status CheckLabels(const LabelSummary& labels, absl::string_view whose) const;
+  // Does the same for a whole file; the error starts with `subject`.
+  absl::Status CheckLabels(const LabelSummary& labels, absl::string_view subject) const;
 
-  // Gives the stream the sum of the samples' losses and, times gradient_scale, its gradients.
+  // Enqueues the sum of the samples' losses and its gradients, times gradient_scale.
   void Enqueue(Stream& stream, Matrix outputs, const float* labels, float gradient_scale,
                Matrix output_gradients, double* loss_sum) const;
 
-  // What outputs in the host's memory, [samples, outputs], say and how good that is. REQUIRES:
-  // CheckLabels(batch) is OK.
+  // Computes predictions and their quality from outputs in host memory, [samples, outputs].
+  // REQUIRES: CheckLabels(batch) is OK.
   Predictions Judge(const Batch& batch, absl::Span<const float> outputs) const;
 
  private:

@@ -22,7 +22,7 @@ bool Takes(const LossFunction& loss, float label) {
   return loss.CheckLabels(batch).ok();
 }
 
-TEST(LossFunctionTest, WithoutOneItIsWhatGoesWithTheModel) {
+TEST(LossFunctionTest, DefaultFollowsTheModel) {
   Model model;
   EXPECT_EQ(LossFunction::Create(model, 1)->kind(), LOGISTIC);
   EXPECT_EQ(LossFunction::Create(model, 3)->kind(), SOFTMAX_CROSS_ENTROPY);
@@ -30,7 +30,7 @@ TEST(LossFunctionTest, WithoutOneItIsWhatGoesWithTheModel) {
   EXPECT_EQ(LossFunction::Create(model, 1)->kind(), SQUARED);
 }
 
-TEST(LossFunctionTest, OneThatDoesNotGoWithTheOutputsIsRefused) {
+TEST(LossFunctionTest, LossThatDoesNotFitTheOutputsIsRefused) {
   Model model;
   for (const Loss loss : {LOGISTIC, SQUARED}) {
     model.set_loss(loss);
@@ -40,7 +40,7 @@ TEST(LossFunctionTest, OneThatDoesNotGoWithTheOutputsIsRefused) {
   EXPECT_FALSE(LossFunction::Create(model, 1).ok());
 }
 
-TEST(LossFunctionTest, EachKindTakesItsLabels) {
+TEST(LossFunctionTest, EachLossAcceptsItsLabels) {
   for (const float label :
        {-1.0f, 0.0f, 1.0f, 2.0f, 3.0f, 0.5f, std::numeric_limits<float>::infinity()}) {
     EXPECT_EQ(Takes(Make(LOGISTIC), label), std::abs(label) == 1 || label == 0) << label;
@@ -50,7 +50,7 @@ TEST(LossFunctionTest, EachKindTakesItsLabels) {
   }
 }
 
-TEST(LossFunctionTest, LabelsOfAFileAreRefusedInItsName) {
+TEST(LossFunctionTest, ErrorNamesTheFileWithTheLabels) {
   const LabelSummary labels = {.min = 0, .max = 2, .integers = true};
   EXPECT_TRUE(Make(SQUARED).CheckLabels(labels, "a file's labels").ok());
   EXPECT_TRUE(Make(SOFTMAX_CROSS_ENTROPY, 3).CheckLabels(labels, "a file's labels").ok());

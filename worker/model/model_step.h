@@ -14,8 +14,8 @@
 
 namespace pawl {
 
-// What a network works on: the batch, the parameters and where the gradients go,
-// all as device memory, and the stream and workspace to use. Lives for one step.
+// The inputs of a network: the batch, the parameters and the memory for the gradients, all in
+// device memory, and the stream and workspace to use. Lives for one step.
 struct ModelStep {
   ModelStep(Stream& stream, Workspace& workspace, MatrixPool& pool,
             const std::vector<bool>& recomputes)
@@ -23,28 +23,27 @@ struct ModelStep {
 
   Stream& stream;
   Workspace& workspace;
-  // For what a part of the step needs. Of `stream`.
+  // For memory that a part of the step needs; all of it is used on `stream`.
   MatrixPool& pool;
 
   size_t samples = 0;
   Entries entries;
   ConstMatrix numerics;  // [samples, numeric_count]
 
-  // By table: the whole tensor, or rows[keys, width]. Gradients are there only in training.
+  // By table: the whole tensor, or rows[keys, width]. Gradients exist only in training.
   std::vector<const float*> parameters;
   std::vector<float*> gradients;
-  // To be called before the first operation that reads a table's parameters is given to the stream,
-  // in the forward pass: they may come while that is under way. What it fails with ends the step
-  // later; until then anything may be read.
+  // Called in the forward pass before the first operation that reads a table's parameters is
+  // enqueued, because they may arrive during the pass. If it fails, the step ends later with that
+  // error, and reads undefined values until then.
   std::function<void(size_t table)> await;
-  // To be called once for each table when the last operation on its gradient has been given to the
-  // stream.
+  // Called once for each table when the last operation on its gradient has been enqueued.
   std::function<void(size_t table)> finish;
 
-  // By the table of their weights: whether a fully connected layer's output is computed again in
-  // the backward pass.
+  // By the table of a layer's weights: whether the layer's output is recomputed in the backward
+  // pass.
   const std::vector<bool>& recomputes;
-  // Products of matrices are made of factors of this type.
+  // Matrix products round their factors to this type.
   Factors factors = Factors::kFloat32;
 
   void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
@@ -52,7 +51,7 @@ struct ModelStep {
     stream.Gemm(factors, transpose_a, transpose_b, alpha, a, b, beta, c);
   }
 
-  // For all of the step.
+  // Lives until the end of the step.
   absl::StatusOr<Matrix> Allocate(size_t columns) {
     return workspace.AllocateMatrix(samples, columns);
   }

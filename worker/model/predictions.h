@@ -1,4 +1,4 @@
-// What a model says about samples, and how good it is.
+// A model's predictions and their quality.
 #ifndef PAWL_WORKER_MODEL_PREDICTIONS_H_
 #define PAWL_WORKER_MODEL_PREDICTIONS_H_
 
@@ -10,9 +10,9 @@ namespace pawl {
 // Sums over samples; those that do not apply to the loss stay 0.
 struct EvaluationSums {
   uint64_t samples = 0;
-  // LOGISTIC and SOFTMAX_CROSS_ENTROPY: -log of the probability of the label, natural.
+  // LOGISTIC and SOFTMAX_CROSS_ENTROPY: the negative natural logarithm of the label's probability.
   double logloss_sum = 0;
-  // Samples whose most probable class is the label; of equal ones the first.
+  // Samples whose most probable class, the first one of equals, is the label.
   uint64_t correct = 0;
   // SQUARED: (prediction - label)^2, not halved.
   double squared_error_sum = 0;
@@ -28,10 +28,11 @@ struct EvaluationSums {
 
 struct Predictions {
   EvaluationSums sums;
-  // LOGISTIC: the logit, which orders samples as the probability does but is not
-  // rounded to 1 so soon. SQUARED: the prediction. SOFTMAX_CROSS_ENTROPY: the most probable class.
+  // LOGISTIC: the logit, which orders samples as the probability does but does not saturate at 1 as
+  // soon. SQUARED: the prediction. SOFTMAX_CROSS_ENTROPY: the most probable class.
   std::vector<float> scores;  // [samples]
-  // LOGISTIC: of the label 1, [samples]. SOFTMAX_CROSS_ENTROPY: [samples, classes]. SQUARED: empty.
+  // LOGISTIC: the probability of label 1, [samples]. SOFTMAX_CROSS_ENTROPY: [samples, classes].
+  // SQUARED: empty.
   std::vector<float> probabilities;
 };
 

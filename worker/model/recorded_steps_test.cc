@@ -14,7 +14,7 @@ StepKey KeyOf(size_t samples, uint64_t layout) {
   return key;
 }
 
-TEST(RecordedStepsTest, AStepIsFoundByAllThatItsOperationsWereGiven) {
+TEST(RecordedStepsTest, StepIsFoundByItsWholeKey) {
   const float somewhere[2] = {};
   StepKey key = KeyOf(7, 1);
   key.numerics = somewhere;
@@ -34,7 +34,7 @@ TEST(RecordedStepsTest, AStepIsFoundByAllThatItsOperationsWereGiven) {
   for (const StepKey& other : others) EXPECT_EQ(steps.Find(other), nullptr);
 }
 
-TEST(RecordedStepsTest, WhatIsRememberedTwiceKeepsItsRecording) {
+TEST(RecordedStepsTest, RememberingAgainKeepsTheRecording) {
   RecordedSteps steps;
   steps.Remember(KeyOf(7, 1));
   steps.Find(KeyOf(7, 1))->finished = {3};
@@ -42,7 +42,7 @@ TEST(RecordedStepsTest, WhatIsRememberedTwiceKeepsItsRecording) {
   EXPECT_EQ(steps.Find(KeyOf(7, 1))->finished, std::vector<size_t>{3});
 }
 
-TEST(RecordedStepsTest, StepsOfAnotherLayoutGo) {
+TEST(RecordedStepsTest, StepsOfAnotherLayoutAreDropped) {
   RecordedSteps steps;
   steps.Remember(KeyOf(7, 1));
   steps.Remember(KeyOf(8, 2));
@@ -50,7 +50,7 @@ TEST(RecordedStepsTest, StepsOfAnotherLayoutGo) {
   EXPECT_NE(steps.Find(KeyOf(8, 2)), nullptr);
 }
 
-TEST(RecordedStepsTest, BeyondTheLimitTheOldestGoes) {
+TEST(RecordedStepsTest, OldestStepIsDroppedBeyondTheLimit) {
   RecordedSteps steps;
   for (size_t i = 0; i <= RecordedSteps::kMaxSteps; ++i) steps.Remember(KeyOf(i, 1));
   EXPECT_EQ(steps.Find(KeyOf(0, 1)), nullptr);

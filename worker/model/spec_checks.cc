@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-// Beyond it an interaction of a few fields wants more memory than a step may have.
+// Beyond it an interaction of a few fields needs more memory than a step may have.
 constexpr uint64_t kMaxInputs = uint64_t{1} << 20;
 
 }  // namespace
@@ -44,14 +44,14 @@ absl::Status CheckHasFields(absl::string_view model, uint32_t field_count) {
   if (field_count > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(model,
-                   ": needs categorical fields, the data has none; add some to data, or use "
+                   ": needs categorical fields, but the data has none; add some to data, or use "
                    "logistic_regression or mlp"));
 }
 
 absl::Status CheckInputWidth(absl::string_view model, uint64_t inputs) {
   if (inputs <= kMaxInputs) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(model, ": the first layer would have ", inputs,
-                                                 " inputs, at most ", kMaxInputs, " are possible"));
+                                                 " inputs; at most ", kMaxInputs, " are possible"));
 }
 
 }  // namespace pawl

@@ -1,6 +1,6 @@
-// Refusals of impossible models, shared by the networks, for callers that have not asked
-// ValidateJob (client_lib/job/job_validation.h, which has the limits) or ask for what only the data
-// knows. All give INVALID_ARGUMENT that names the field of the job file.
+// Checks of model specs, shared by the networks: for callers that have not called ValidateJob
+// (client_lib/job/job_validation.h, which has the limits), and for conditions that depend on the
+// data. All return INVALID_ARGUMENT naming the field of the job file.
 #ifndef PAWL_WORKER_MODEL_SPEC_CHECKS_H_
 #define PAWL_WORKER_MODEL_SPEC_CHECKS_H_
 
@@ -17,7 +17,7 @@ absl::Status CheckInitStddev(absl::string_view field, float stddev);
 absl::Status CheckLayerWidths(absl::string_view field,
                               const google::protobuf::RepeatedField<uint32_t>& widths);
 absl::Status CheckHasFields(absl::string_view model, uint32_t field_count);
-// The inputs of the first layer of an MLP.
+// `inputs`: of the first layer of an MLP.
 absl::Status CheckInputWidth(absl::string_view model, uint64_t inputs);
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// The tables of a model while it is put together.
+// The tables of a model during its construction.
 #ifndef PAWL_WORKER_MODEL_TABLE_LIST_H_
 #define PAWL_WORKER_MODEL_TABLE_LIST_H_
 
@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// Tables are added in the order in which the forward pass needs them; each is
-// from then on known by its index.
+// Tables are added in the order in which the forward pass needs them. A table is identified by its
+// index.
 class TableList {
  public:
   TableList(Optimizer dense_optimizer, Optimizer sparse_optimizer)
@@ -32,7 +32,7 @@ class TableList {
 };
 
 Initializer ZeroInitializer();
-// 0 means the default of the job file, 0.01.
+// 0 means the job file's default, 0.01.
 Initializer NormalInitializer(float stddev);
 Initializer XavierInitializer();
 

@@ -10,7 +10,6 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/model_layers.h"
 #include "server/optimizer/math/finite.h"
-#include "worker/data/batch_check.h"
 #include "worker/model/networks/networks.h"
 
 namespace pawl {
@@ -28,7 +27,7 @@ Factors FactorsOf(ElementType type) {
   return type == FLOAT16 ? Factors::kFloat16 : Factors::kFloat32;
 }
 
-// By table, those of the weights of layers that model.recompute names.
+// By table: whether it holds the weights of a layer that model.recompute names.
 std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableSpec>& tables) {
   std::vector<bool> recomputes(tables.size());
   for (const std::string& layer : LayersOf(model)) {
@@ -163,7 +162,7 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(
     };
     return step;
   }
-  // Of tables that stay where they are: null.
+  // Null for tables that stay on the device.
   std::vector<float*> places(parameters.size());
   for (size_t t = 0; t < parameters.size(); ++t) {
     if (!stays.empty() && stays[t]) {
@@ -173,7 +172,7 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(
     PAWL_ASSIGN_OR_RETURN(places[t], workspace_.Allocate<float>(parameters[t].size()));
     step.parameters.push_back(places[t]);
   }
-  // Each table when it is needed: the layers before it are computed meanwhile.
+  // Each table is awaited when it is needed; earlier layers are computed meanwhile.
   step.await = [this, gate, gate_status, parameters, places = std::move(places)](size_t table) {
     if (gate != nullptr && gate_status->ok()) *gate_status = gate(table);
     if (!gate_status->ok() || places[table] == nullptr) return;
@@ -186,8 +185,8 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(
     const Batch& batch, absl::Span<const absl::Span<const float>> parameters, float gradient_scale,
     absl::Span<const absl::Span<float>> gradients, const GradientHooks& hooks) {
   bool is_refused = true;
-  // The caller may change the batch when this returns; which is next after a call that was refused
-  // nobody knows.
+  // The caller may change the batch after this returns. After a refused call the next batch is
+  // unknown.
   const absl::Cleanup forget = [this, &batch, &is_refused] {
     is_refused ? batches_.ForgetAll() : batches_.Forget(batch);
   };
@@ -206,7 +205,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(
     return ComputeOnce(batch, parameters, gradient_scale, gradients, hooks);
 
   LossSum result;
-  // In which the tables' gradients became final.
+  // The order in which the tables' gradients become final.
   std::vector<size_t> order;
   GradientHooks of_try{.sink = [&order](size_t table) { order.push_back(table); },
                        .gate = hooks.gate,
@@ -217,7 +216,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(
     order.clear();
     PAWL_ASSIGN_OR_RETURN(
         result, ComputeOnce(batch, parameters, gradient_scale * scale, gradients, of_try));
-    // What it let in stays in.
+    // The parameters that the gate let in stay available.
     of_try.gate = nullptr;
     PAWL_ASSIGN_OR_RETURN(const size_t bad, FirstNotFinite(gradients));
     // The forward pass does not depend on the scale.
@@ -225,14 +224,14 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(
     if (scale == 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the gradient of table `", tables_[bad].name(),
-          "` is not finite though the loss is, with a loss scale of 1 too: ", kBeyondFloat16));
+          "` is not finite although the loss is, even with a loss scale of 1: ", kBeyondFloat16));
     }
     if (hooks.try_gate != nullptr) PAWL_RETURN_IF_ERROR(hooks.try_gate());
     scale = std::max(scale / 4, 1.0f);
   }
   result.loss_scale = scale;
   for (const size_t table : order) {
-    // Both are powers of two: nothing is rounded, but what is then too small for its last digits.
+    // Both are powers of two, so nothing is rounded, except results that become subnormal.
     PAWL_RETURN_IF_ERROR(ScaleGradient(table, 1 / scale, gradients[table]));
     if (hooks.sink) hooks.sink(table);
   }
@@ -245,7 +244,7 @@ absl::StatusOr<size_t> TrainingModel::FirstNotFinite(
       std::count(options_.stays_on_device.begin(), options_.stays_on_device.end(), true);
   std::vector<float> found(staying);
   if (staying > 0) {
-    // What may be refused comes first: nothing may be under way to `found` when this returns.
+    // Allocations that may fail come first: no copy to `found` may be pending on return.
     PAWL_ASSIGN_OR_RETURN(float* const there, workspace_.Allocate<float>(staying));
     size_t next = 0;
     for (size_t t = 0; t < gradients.size(); ++t) {
@@ -281,16 +280,16 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(
   std::vector<InFlight> in_flight;
   absl::Status status =
       EnqueueGradients(batch, parameters, gradient_scale, gradients, hooks, &result, &in_flight);
-  // After all that this step copies to the device.
+  // Behind everything that this step copies to the device.
   batches_.Prefetch(status.ok() && hooks.next != &batch ? hooks.next : nullptr);
-  // The gradients of the last layers travel on while the first ones' are computed.
+  // The last layers' gradients travel while the first ones are computed.
   for (const InFlight& gradient : in_flight) {
     if (status.ok()) status = gradient.stream->Await(gradient.mark);
     if (status.ok() && hooks.sink) hooks.sink(gradient.table);
   }
   status.Update(Synchronize());
   PAWL_RETURN_IF_ERROR(status);
-  // One that made the workspace grow had its memory elsewhere than the next one will.
+  // A step that made the workspace grow used other addresses than the next one will.
   if (options_.records_steps && layout_of_step_ == workspace_.layout()) {
     recorded_steps_.Remember(KeyOfStep(batch.samples, gradient_scale));
   }
@@ -385,7 +384,7 @@ absl::StatusOr<const RecordedSteps::Step*> TrainingModel::Record(ModelStep& step
     }
   }
   PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
-  return absl::UnimplementedError("the device records nothing");
+  return absl::UnimplementedError("the device cannot record");
 }
 
 absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale,

@@ -1,8 +1,9 @@
-// Samples a second that one core computes gradients for, without any transport, and the memory of a
-// step beside parameters and gradients:
+// Measures the samples per second for which one core computes gradients, without any transport, and
+// the memory of a step beside parameters and gradients:
 //
-//   bazel run -c opt //worker/model:training_model_bench [-- WORD]     with WORD only the cases
-//   that have it in their names
+//   bazel run -c opt //worker/model:training_model_bench [-- WORD]
+//
+// With WORD, runs only the cases whose names contain it.
 #include <time.h>
 
 #include <cstdio>
@@ -17,22 +18,22 @@
 namespace pawl {
 namespace {
 
-// What the names of the cases are to have in them.
+// Only cases whose names contain this run.
 std::string only;
 constexpr uint32_t kSamples = 4096;
 constexpr int kWarmUps = 5;
 constexpr int kRuns = 100;
-// Of the runs of one case.
+// Limit of the runs of one case.
 constexpr double kMaxSeconds = 5;
 
-// Of this process, which has one thread: what else the machine does counts little.
+// Processor time of this process, which has one thread: other load of the machine counts little.
 double ProcessorSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// One category a field, of field_keys equally likely ones.
+// One category per field, drawn from field_keys equally likely ones.
 Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
   std::mt19937 random(1);
   Batch batch;
@@ -67,7 +68,7 @@ void Measure(const std::string& name, const std::string& spec, const DataShape& 
   parameters.Randomize(0.1f, random);
   const auto parameter_spans = parameters.spans();
   const auto gradient_spans = gradients.mutable_spans();
-  // The best run: the others were disturbed.
+  // The best run; the others were disturbed.
   double best_s = 1e9, all_s = 0;
   for (int run = -kWarmUps; run < kRuns && all_s < kMaxSeconds; ++run) {
     const double begin_s = ProcessorSeconds();
@@ -99,7 +100,7 @@ int main(int argc, char** argv) {
                   {0, 2}, field_keys);
   }
   pawl::Measure("mlp 784-256-128-1", "mlp { hidden: [256, 128] }", {784, 0}, 0);
-  // What less memory costs, and factors of 16 bits.
+  // The cost of saving memory, and of 16-bit factors.
   const std::string deepfm = "deepfm { dim: 16 hidden: [400, 400, 400] }";
   const std::string dlrm = "dlrm { dim: 64 bottom: [512, 256, 64] top: [512, 512, 256] }";
   for (const auto& [name, recompute] : {std::pair<std::string, std::string>{"", ""},

@@ -49,7 +49,7 @@ class TrainingModelTest : public ::testing::TestWithParam<std::tuple<ModelCase, 
   std::mt19937 random_{7};
 };
 
-TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
+TEST_P(TrainingModelTest, LossMatchesTheReference) {
   EXPECT_EQ(model_->loss(), test_case().loss);
   const Batch batch = RandomBatch(test_case(), 37, 11, random_);
   TableValues parameters(*model_, batch.keys.size(), 0), gradients = parameters;
@@ -63,7 +63,7 @@ TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
   EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
 }
 
-TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
+TEST_P(TrainingModelTest, PrefetchedBatchesGiveTheSameBits) {
   Batch batches[] = {
       RandomBatch(test_case(), 9, 5, random_), RandomBatch(test_case(), 31, 8, random_),
       RandomBatch(test_case(), 4, 3, random_), RandomBatch(test_case(), 17, 6, random_)};
@@ -86,7 +86,7 @@ TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
     const Batch* const next = i + 1 < std::size(batches) ? &batches[i + 1] : nullptr;
     EXPECT_TRUE(gradients_of(*model_, i, next) == expected[i]) << i;
   }
-  // One that was not the next one after all is not taken for what it has become.
+  // A prefetched batch that was not the next one must not be used after it has changed.
   gradients_of(*model_, 0, &batches[1]);
   gradients_of(*model_, 2, nullptr);
   batches[1] = batches[3];
@@ -94,7 +94,7 @@ TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
   EXPECT_TRUE(gradients_of(*model_, 1, nullptr) == expected[3]);
 }
 
-TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
+TEST_P(TrainingModelTest, RecordedStepsGiveTheSameBits) {
   const auto recording =
       TrainingModel::Create(job_, test_case().shape, *device_, /*records_steps=*/true).value();
   bool is_dense = true;
@@ -103,12 +103,12 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
   Batch batches[2];
   for (int i = 0; i < (is_dense ? 2 : 1) * kSteps; ++i) {
     SCOPED_TRACE(i);
-    // The last of an epoch is shorter.
+    // The last step of an epoch is shorter.
     const auto random_batch = [&](int step) {
       return RandomBatch(test_case(), step % 6 == 5 ? 7 : 20, 5, random_);
     };
     if (i == 0) batches[0] = random_batch(0);
-    // Recordings of steps with another scale, or from before the memory moved, are of no use.
+    // Recordings of steps with another scale, or from before the memory moved, must not be used.
     const float scale = i < kSteps ? 0.5f : 0.25f;
     // The emulator would take long.
     if (i == kSteps && test_device().has_cpu_bits) {
@@ -135,7 +135,7 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
     EXPECT_EQ(played->loss_sum, plain->loss_sum);
     EXPECT_TRUE(actual == expected);
     EXPECT_EQ(order, expected_order);
-    // All but the first, for which the memory is got, and the first ones of either place and size.
+    // All but the first, which allocates the memory, and the first ones of each buffer and size.
     if (i == kSteps - 1) {
       EXPECT_EQ(recording->played_steps(),
                 is_dense && !device_->SharesHostMemory() ? kSteps - 4u : 0u);
@@ -146,7 +146,7 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
   }
 }
 
-TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
+TEST_P(TrainingModelTest, DenseTablesOnTheDeviceGiveTheSameBits) {
   for (const bool records : {false, true}) {
     const auto staying =
         TrainingModel::Create(job_, test_case().shape, *device_, records, /*dense_on_device=*/true)
@@ -155,7 +155,7 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
     const std::vector<TableSpec>& tables = staying->tables();
     const Batch batch = RandomBatch(test_case(), 20, 5, random_);
     TableValues gradients(*model_, batch.keys.size(), 0);
-    // Two places for the parameters, which take turns.
+    // Two parameter buffers, which alternate.
     std::vector<absl::Span<const float>> spans[2];
     std::vector<absl::Span<float>> gradient_spans = gradients.mutable_spans();
     std::vector<float*> places[2];
@@ -179,7 +179,7 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
       ASSERT_TRUE(
           model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
       const size_t place = step % 2;
-      // They come when they are let in.
+      // The parameters arrive when the gate opens.
       const auto gate = [&](size_t table) {
         if (places[place][table] == nullptr) return absl::OkStatus();
         stream->CopyToDevice(parameters[table].data(), parameters[table].size() * sizeof(float),
@@ -189,7 +189,7 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
       for (size_t t = 0; t < tables.size(); ++t) {
         if (places[place][t] == nullptr) spans[place][t] = parameters[t];
       }
-      // What is final is there already.
+      // A final gradient is in place already.
       const auto sink = [&](size_t table) {
         if (places[place][table] == nullptr) return;
         stream->CopyToHost(gradient_spans[table].data(), gradients[table].size() * sizeof(float),
@@ -202,7 +202,7 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
                       .ok());
       EXPECT_TRUE(gradients == expected) << step;
     }
-    // A prediction takes all parameters from the host's memory.
+    // A prediction takes all parameters from host memory.
     TableValues parameters(*model_, batch.keys.size(), 0);
     parameters.Randomize(0.4f, random_);
     Predictions expected, predictions;
@@ -214,9 +214,9 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
   }
 }
 
-TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
-  if (device_->SharesHostMemory()) GTEST_SKIP() << "nothing is copied";
-  if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "what is changed below is not there";
+TEST_P(TrainingModelTest, NextBatchIsOnTheDeviceBeforeItsTurn) {
+  if (device_->SharesHostMemory()) GTEST_SKIP() << "the device reads host memory";
+  if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "the test changes numeric inputs";
   const Batch first = RandomBatch(test_case(), 9, 5, random_);
   Batch next = RandomBatch(test_case(), 9, 5, random_);
   TableValues parameters(*model_, first.keys.size(), 0), of_next(*model_, next.keys.size(), 0);
@@ -229,15 +229,15 @@ TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
                   ->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(),
                                      {.next = &next})
                   .ok());
-  // Against the contract: so it shows which numbers are computed with.
+  // Violates the contract on purpose, to show which numbers are used.
   for (float& number : next.numerics) number += 1;
   ASSERT_TRUE(model_->ComputeGradients(next, of_next.spans(), 1, actual.mutable_spans()).ok());
   EXPECT_TRUE(actual == expected);
 }
 
-// The reference is in double, so the central difference is good to 1e-7 or so;
-// what remains is the rounding of the float32 backward pass.
-TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
+// The reference is in double, so the central difference is good to about 1e-7; the rest is the
+// rounding of the float32 backward pass.
+TEST_P(TrainingModelTest, GradientsMatchNumericDifferences) {
   constexpr double kEpsilon = 1e-6;
   constexpr double kBound = 1e-5;
   constexpr float kScale = 0.37f;
@@ -268,7 +268,7 @@ TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
   }
 }
 
-TEST_P(TrainingModelTest, PredictionsAreThoseOfTheReference) {
+TEST_P(TrainingModelTest, PredictionsMatchTheReference) {
   const Batch batch = RandomBatch(test_case(), 30, 9, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
@@ -320,7 +320,7 @@ TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
   TableValues first(*model_, batch.keys.size(), 0), second = first, third = first;
   const auto first_loss =
       model_->ComputeGradients(batch, parameters.spans(), 0.5f, first.mutable_spans());
-  // Another batch between, which leaves other things in the workspace.
+  // Another batch in between, which leaves other data in the workspace.
   TableValues other_parameters(*model_, other.keys.size(), 1), other_gradients = other_parameters;
   ASSERT_TRUE(
       model_->ComputeGradients(other, other_parameters.spans(), 1, other_gradients.mutable_spans())
@@ -342,7 +342,7 @@ TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
   EXPECT_EQ(predictions.scores, cpu_predictions.scores);
 }
 
-TEST_P(TrainingModelTest, ModelsInSeveralThreadsGiveTheBitsOfOneAlone) {
+TEST_P(TrainingModelTest, ConcurrentModelsGiveTheSameBits) {
   const Batch batch = RandomBatch(test_case(), 200, 40, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
@@ -380,7 +380,7 @@ TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
   EXPECT_EQ(predictions.sums.samples, 0u);
 }
 
-TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
+TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItIsFinal) {
   const Batch batch = RandomBatch(test_case(), 20, 6, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
@@ -401,11 +401,11 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
                   .ok());
   EXPECT_EQ(calls, std::vector<int>(calls.size(), 1));
   EXPECT_TRUE(seen == gradients);
-  // "bottom" comes before "mlp" and "top", and layer 0 before layer 1, in the alphabet.
+  // "bottom" sorts before "mlp" and "top", and layer 0 before layer 1.
   EXPECT_TRUE(std::is_sorted(layers.rbegin(), layers.rend()));
 }
 
-TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
+TEST_P(TrainingModelTest, TablesAreNotReadBeforeTheirGateOpens) {
   const Batch batch = RandomBatch(test_case(), 20, 15, random_);
   const size_t keys = batch.keys.size();
   TableValues parameters(*model_, keys, 0);
@@ -421,7 +421,7 @@ TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
     opened.push_back(table);
     return absl::OkStatus();
   };
-  // Spans stay where they are when values are copied into them.
+  // Spans stay valid when values are copied into them.
   TableValues gradients(*model_, keys, -1);
   ASSERT_TRUE(
       model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), {.gate = gate})
@@ -432,7 +432,7 @@ TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
   EXPECT_EQ(opened.size(), model_->tables().size());
 }
 
-TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
+TEST_P(TrainingModelTest, FailingGateEndsTheStepWithoutGradients) {
   const Batch batch = RandomBatch(test_case(), 20, 15, random_);
   TableValues parameters(*model_, batch.keys.size(), 0.1f);
   TableValues gradients(*model_, batch.keys.size(), -1);
@@ -468,7 +468,7 @@ TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
   }
 }
 
-TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedAndNothingIsWritten) {
+TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedWithoutWrites) {
   const Batch batch = RandomBatch(test_case(), 5, 4, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   for (size_t t = 0; t < model_->tables().size(); ++t) {
@@ -495,7 +495,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class TrainingModelCreateTest : public ::testing::Test {
  protected:
-  // The message of the refusal, or "" if there was none.
+  // The error message, or "" without an error.
   std::string Refusal(const std::string& model, const DataShape& shape) {
     return Refusal(JobOf(model), shape);
   }
@@ -573,7 +573,7 @@ TEST_F(TrainingModelCreateTest, SpecialOptionsReachTheTables) {
 
 class TrainingModelBatchTest : public ::testing::Test {
  protected:
-  // A good batch of 6 samples, changed by the test; the message of the refusal, or "".
+  // Changes a good batch of 6 samples and returns the error message, or "".
   template <typename Change>
   std::string Refusal(const ModelCase& test_case, Change change) {
     std::mt19937 random(3);
@@ -611,7 +611,7 @@ TEST_F(TrainingModelBatchTest, BatchesThatDoNotFitAreRefused) {
   expect("batch.entry_key[3]:", [](Batch& batch) { batch.entry_key[3] = batch.keys.size(); });
 }
 
-TEST_F(TrainingModelBatchTest, LabelsThatTheLossCannotTakeAreRefused) {
+TEST_F(TrainingModelBatchTest, LabelsThatTheLossRejectsAreRefused) {
   const auto with_label = [](float label) {
     return [label](Batch& batch) { batch.labels[4] = label; };
   };
@@ -645,8 +645,8 @@ TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
   EXPECT_TRUE(zeros == minus_ones);
 }
 
-// Of the list by which job files are checked before there is a model.
-TEST_F(TrainingModelCreateTest, TheLayersOfAModelAreThoseThatItsTablesSay) {
+// Compares with the list that checks job files before a model exists.
+TEST_F(TrainingModelCreateTest, LayersOfAModelMatchItsTables) {
   for (const ModelCase& test_case : ModelCases()) {
     const Job job = JobOf(test_case.model);
     const auto model = TrainingModel::Create(job, test_case.shape, device_);
@@ -661,7 +661,7 @@ TEST_F(TrainingModelCreateTest, TheLayersOfAModelAreThoseThatItsTablesSay) {
   }
 }
 
-TEST_F(TrainingModelCreateTest, RecomputedLayersThatThereAreNotAreRefused) {
+TEST_F(TrainingModelCreateTest, UnknownRecomputedLayersAreRefused) {
   EXPECT_TRUE(absl::StartsWith(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/2'", {0, 2}),
                                "model.recompute[0]"));
   EXPECT_EQ(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/1'", {0, 2}), "");

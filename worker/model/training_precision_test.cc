@@ -1,5 +1,4 @@
-// Steps whose products have factors of 16 bits, whose losses are multiplied, and whose activations
-// are computed again.
+// Tests steps with 16-bit factors, loss scaling and activation recomputation.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -50,7 +49,7 @@ class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<ModelCa
     if (loss != nullptr) *loss = *result;
     return gradients;
   }
-  // The largest difference between elements, as a share of the largest element.
+  // The largest difference between elements, relative to the largest element.
   double Difference(const TableValues& a, const TableValues& b) const {
     double largest = 0, difference = 0;
     for (size_t t = 0; t < a.size(); ++t) {
@@ -73,11 +72,11 @@ class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<ModelCa
   const TableValues none_;
 };
 
-TEST_P(TrainingPrecisionTest, Float32IsWhatItIsWithoutPrecision) {
+TEST_P(TrainingPrecisionTest, Float32EqualsNoPrecision) {
   EXPECT_TRUE(Gradients(JobWith(FLOAT32), 0.5f) == Gradients(JobOf(test_case().model), 0.5f));
 }
 
-TEST_P(TrainingPrecisionTest, FactorsOf16BitsGiveNearlyTheSameGradientsAndTheSameBitsAgain) {
+TEST_P(TrainingPrecisionTest, SixteenBitFactorsAreCloseAndRepeatable) {
   const TableValues exact = Gradients(JobWith(FLOAT32), 0.05f);
   for (const auto& [type, bound] : {std::pair(BFLOAT16, 0.06), std::pair(FLOAT16, 0.01)}) {
     LossSum loss;
@@ -91,9 +90,9 @@ TEST_P(TrainingPrecisionTest, FactorsOf16BitsGiveNearlyTheSameGradientsAndTheSam
   }
 }
 
-// A step of one scale is one of all larger ones.
-TEST_P(TrainingPrecisionTest, GradientsThatAreNotFiniteAreComputedAgainWithAQuarterOfTheScale) {
-  // Beyond 65504, the largest number of FLOAT16, with the scale that is tried first.
+// A step that works with one scale works with all smaller ones.
+TEST_P(TrainingPrecisionTest, NonFiniteGradientsAreRecomputedWithAQuarterScale) {
+  // Beyond 65504, the largest number of FLOAT16, with the first scale.
   constexpr float kGradientScale = 1000;
   LossSum loss;
   const TableValues gradients = Gradients(JobWith(FLOAT16, 16777216), kGradientScale, &loss);
@@ -104,7 +103,7 @@ TEST_P(TrainingPrecisionTest, GradientsThatAreNotFiniteAreComputedAgainWithAQuar
   if (!MultipliesMatrices()) return;
   ASSERT_LT(loss.loss_scale, 16777216);
   EXPECT_EQ(std::remainder(std::log2(loss.loss_scale), 2), 0) << loss.loss_scale;
-  // The one that it came to is the first that is possible.
+  // The resulting scale is the first possible one.
   LossSum again;
   EXPECT_TRUE(Gradients(JobWith(FLOAT16, loss.loss_scale), kGradientScale, &again) == gradients);
   EXPECT_EQ(again.loss_scale, loss.loss_scale);
@@ -113,7 +112,7 @@ TEST_P(TrainingPrecisionTest, GradientsThatAreNotFiniteAreComputedAgainWithAQuar
   EXPECT_EQ(again.loss_scale, loss.loss_scale);
 }
 
-TEST_P(TrainingPrecisionTest, TablesGoToTheSinkOnceWhenAllAreFiniteAndGatesAreOpenedOnce) {
+TEST_P(TrainingPrecisionTest, TablesReachTheSinkOnceAndGatesOpenOnce) {
   const auto model = ModelOf(JobWith(FLOAT16, 16777216));
   TableValues gradients(none_), seen(none_);
   std::vector<int> sunk(none_.size()), opened(none_.size());
@@ -137,7 +136,7 @@ TEST_P(TrainingPrecisionTest, TablesGoToTheSinkOnceWhenAllAreFiniteAndGatesAreOp
   EXPECT_TRUE(seen == gradients);
 }
 
-TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleIsRefusedAndGoesNowhere) {
+TEST_P(TrainingPrecisionTest, GradientsThatStayNonFiniteAreRefused) {
   const auto model = ModelOf(JobWith(FLOAT16, 64));
   TableValues gradients(none_);
   int sunk = 0;
@@ -145,12 +144,12 @@ TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleIsRefusedAndGoesNowhere) {
       model->ComputeGradients(batch_, parameters_.spans(), std::numeric_limits<float>::infinity(),
                               gradients.mutable_spans(), {.sink = [&](size_t) { ++sunk; }});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(result.status().message().find("with a loss scale of 1 too"), absl::string_view::npos)
+  EXPECT_NE(result.status().message().find("even with a loss scale of 1"), absl::string_view::npos)
       << result.status();
   EXPECT_EQ(sunk, 0);
 }
 
-TEST_P(TrainingPrecisionTest, ALossThatIsNotFiniteIsTheCallers) {
+TEST_P(TrainingPrecisionTest, NonFiniteLossIsLeftToTheCaller) {
   TableValues bad(parameters_);
   for (size_t t = 0; t < bad.size(); ++t) {
     for (float& value : bad[t]) value = std::numeric_limits<float>::quiet_NaN();
@@ -168,7 +167,7 @@ TEST_P(TrainingPrecisionTest, ALossThatIsNotFiniteIsTheCallers) {
   EXPECT_EQ(tries, 0);
 }
 
-TEST_P(TrainingPrecisionTest, TheSearchForAScaleEndsWhenItIsTold) {
+TEST_P(TrainingPrecisionTest, TryGateEndsTheSearchForAScale) {
   if (!MultipliesMatrices()) return;
   const auto model = ModelOf(JobWith(FLOAT16, 16777216));
   TableValues gradients(none_);
@@ -183,8 +182,8 @@ TEST_P(TrainingPrecisionTest, TheSearchForAScaleEndsWhenItIsTold) {
   EXPECT_EQ(sunk, 0);
 }
 
-TEST_P(TrainingPrecisionTest, LayersThatAreComputedAgainGiveTheSameBits) {
-  // The emulator takes its time.
+TEST_P(TrainingPrecisionTest, RecomputedLayersGiveTheSameBits) {
+  // The emulator is slow.
   const bool is_slow = !std::get<1>(GetParam()).has_cpu_bits;
   for (const ElementType type : {FLOAT32, BFLOAT16}) {
     if (is_slow && type == BFLOAT16) continue;
@@ -214,9 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
       return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
     });
 
-// Small gradients that FLOAT16 has no numbers for come through with a scale, and are lost without
-// one.
-TEST(LossScaleTest, KeepsSmallGradientsFromBeingLost) {
+// Gradients too small for FLOAT16 survive with a scale, and are lost without one.
+TEST(LossScaleTest, ScaleKeepsSmallGradients) {
   const ModelCase test_case{"Mlp", "mlp { hidden: 8 hidden: 6 }", {7, 0}, LOGISTIC};
   CpuDevice device;
   std::mt19937 random(3);
@@ -232,7 +230,7 @@ TEST(LossScaleTest, KeepsSmallGradientsFromBeingLost) {
     EXPECT_TRUE(
         model->ComputeGradients(batch, parameters.spans(), 1e-8f, gradients.mutable_spans()).ok());
     double sum = 0;
-    // Of the first layer's weights.
+    // The first layer's weights.
     for (const float gradient : gradients[0]) sum += double{gradient} * gradient;
     return std::sqrt(sum);
   };
@@ -242,8 +240,8 @@ TEST(LossScaleTest, KeepsSmallGradientsFromBeingLost) {
   EXPECT_EQ(norm(FLOAT16, 1), 0);
 }
 
-// 2^15, the default, comes to 2 by quarters; 1 is tried nevertheless.
-TEST(LossScaleTest, OneIsTriedAtLast) {
+// Quartering 2^15, the default, leads to 2; 1 is tried nevertheless.
+TEST(LossScaleTest, ScaleOneIsTriedLast) {
   const ModelCase test_case{"Mlp", "mlp { hidden: 8 hidden: 6 }", {7, 0}, LOGISTIC};
   CpuDevice device;
   std::mt19937 random(3);
@@ -261,7 +259,7 @@ TEST(LossScaleTest, OneIsTriedAtLast) {
     if (result.ok()) loss = *result;
     return result.ok();
   };
-  // The largest that is possible with a scale of 1, about.
+  // About the largest scale that works with a loss scale of 1.
   float gradient_scale = 1;
   LossSum loss;
   while (compute(1, gradient_scale * 1.5f, loss)) gradient_scale *= 1.5f;
@@ -270,7 +268,7 @@ TEST(LossScaleTest, OneIsTriedAtLast) {
   EXPECT_EQ(loss.loss_scale, 1);
 }
 
-TEST(RecomputeTest, TakesLessMemory) {
+TEST(RecomputeTest, RecomputingSavesMemory) {
   const ModelCase test_case{"Mlp", "mlp { hidden: [64, 64, 64, 64, 64, 64] }", {8, 0}, LOGISTIC};
   std::mt19937 random(3);
   const Batch batch = RandomBatch(test_case, 256, 0, random);
@@ -286,8 +284,8 @@ TEST(RecomputeTest, TakesLessMemory) {
   constexpr size_t kMatrix = 256 * 64 * sizeof(float);
   const size_t kept = peak(""), all = peak(" recompute: 'all'"),
                some = peak(" recompute: ['mlp/1', 'mlp/3']");
-  // Six outputs and two gradients; of recomputed ones two at a time, whose place is the gradients'
-  // too.
+  // Six outputs and two gradients; of recomputed outputs only two at a time, in the gradients'
+  // memory.
   EXPECT_GE(kept, 8 * kMatrix);
   EXPECT_LE(kept, 9 * kMatrix);
   EXPECT_LE(all, 5 * kMatrix);

@@ -2,7 +2,7 @@
 
 namespace pawl {
 
-bool HasBegun(const GetStatusResponse& job) {
+bool HasStarted(const GetStatusResponse& job) {
   if (job.steps() > 0 || job.counters().step() > 0) return true;
   for (const NodeStatus& node : job.nodes()) {
     if (node.worker().steps_max() > 0) return true;
@@ -10,7 +10,7 @@ bool HasBegun(const GetStatusResponse& job) {
   return false;
 }
 
-bool FailsTheJob(const absl::Status& why, bool trained, bool job_has_begun) {
+bool ShouldFailJob(const absl::Status& why, bool trained, bool job_has_begun) {
   if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) return false;
   return trained || !job_has_begun;
 }

@@ -1,4 +1,4 @@
-// What a worker that cannot go on means to its job.
+// Decides whether a worker's error fails its job, and whether a job has started.
 #ifndef PAWL_WORKER_PROCESS_FAILURE_POLICY_H_
 #define PAWL_WORKER_PROCESS_FAILURE_POLICY_H_
 
@@ -9,20 +9,20 @@
 
 namespace pawl {
 
-// More of an error is not worth everybody's while.
+// A failure report carries at most this much of the error text.
 inline constexpr size_t kMaxFailureReportBytes = 1024;
 
-// Whether somebody has trained in the job.
-bool HasBegun(const GetStatusResponse& job);
+// Whether a worker has trained a step of the job.
+bool HasStarted(const GetStatusResponse& job);
 
-// Whether the job is to fail because this worker ends with `why`; else the worker leaves, and its
-// ranks wait for another. `trained`: it had come to the first step of its ranks, and was not
-// refused by those who train. `job_has_begun`: HasBegun, or nobody knows.
+// Whether the job fails when this worker ends with `why`. Otherwise the worker leaves and its ranks
+// wait for another worker. `trained`: this worker reached the first step of its ranks, and the
+// other members of its group did not refuse it. `job_has_started`: HasStarted, or true if unknown.
 //
-// UNAVAILABLE and DEADLINE_EXCEEDED say that somebody else was away for long: the scheduler's own
-// limits decide on that. A worker that was bad from the start, in a job that goes well, is not
-// worth the job.
-bool FailsTheJob(const absl::Status& why, bool trained, bool job_has_begun);
+// UNAVAILABLE and DEADLINE_EXCEEDED mean that another process was away for long; the scheduler's
+// own limits decide about that. A worker that fails before its first step does not fail a job that
+// others are training.
+bool ShouldFailJob(const absl::Status& why, bool trained, bool job_has_started);
 
 }  // namespace pawl
 

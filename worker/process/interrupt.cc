@@ -26,7 +26,7 @@ absl::Status Interrupt::SleepFor(MonotonicDuration duration) {
     if (absl::Status reason = this->reason(); !reason.ok()) return reason;
     const MonotonicTime now = Clock::Real().Now();
     if (now >= deadline) return absl::OkStatus();
-    // The parent wakes nobody here.
+    // Setting the parent does not wake this wait, so it polls.
     const MonotonicTime until =
         parent_ == nullptr ? deadline : std::min<MonotonicTime>(deadline, now + kInterruptInterval);
     MutexLock lock(mu_);

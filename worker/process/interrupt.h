@@ -1,4 +1,4 @@
-// How the threads of a worker are told to end, and how they wait so that they can be told.
+// How the threads of a worker are told to end, and how they wait interruptibly.
 #ifndef PAWL_WORKER_PROCESS_INTERRUPT_H_
 #define PAWL_WORKER_PROCESS_INTERRUPT_H_
 
@@ -15,17 +15,17 @@
 
 namespace pawl {
 
-// Somebody is to end. Thread-safe.
+// A request to end, with a reason. Thread-safe.
 class Interrupt {
  public:
-  // One that is set also while `parent`, which outlives it, is.
+  // Is also set while `parent` is, which outlives it.
   explicit Interrupt(const Interrupt* parent = nullptr) : parent_(parent) {}
 
-  // To end, for this reason; the first one stays. REQUIRES: !reason.ok().
+  // The first reason stays. REQUIRES: !reason.ok().
   void Set(absl::Status reason);
   // OK until Set.
   absl::Status reason() const;
-  // Waits for so long, or until Set; returns reason().
+  // Waits for `duration`, or until Set. Returns reason().
   absl::Status SleepFor(MonotonicDuration duration);
 
  private:
@@ -36,27 +36,32 @@ class Interrupt {
   absl::Status reason_ PAWL_GUARDED_BY(mu_);
 };
 
-// The two of a process, or of a rank, which has the process's as parents. Who sets them:
+// The two interrupts of a process or of a rank. A rank's have the process's as parents. They are
+// set by:
 //
-//   the process's leave     EndWatcher: the process is to leave, or the job is over; RankHost: a
-//   rank has failed the process's abandon   main.cc, some time after a signal; EndWatcher: the job
-//   is over; RankHost: a rank has failed a rank's leave          RankHost: the rank is another's;
-//   the rank: a call of it has failed a rank's abandon        the rank: a call of it has failed
+//   the process's leave     EndWatcher: the process must leave, or the job has ended
+//                           RankHost: a rank has failed
+//   the process's abandon   main.cc: some time after a signal
+//                           EndWatcher: the job has ended
+//                           RankHost: a rank has failed
+//   a rank's leave          RankHost: the rank moves to another worker
+//                           the rank: one of its calls has failed
+//   a rank's abandon        the rank: one of its calls has failed
 struct Interrupts {
-  // Nothing is begun or waited for any more, but a step of which something was pushed is ended.
+  // Starts and awaits nothing more, but ends a step that it has pushed a part of.
   Interrupt& leave;
-  // That is not waited for either.
+  // Does not wait for that step either.
   Interrupt& abandon;
 };
 
-// A thread that waits for an answer looks so often whether it is to end.
+// How often a waiting thread checks its interrupt.
 inline constexpr std::chrono::milliseconds kInterruptInterval{50};
-// The client library ends every call by its deadline, and a collective every operation; who waits
-// for so much longer is right to say that the library itself is at fault.
+// The client library ends every call by its deadline, as a collective ends every operation. A wait
+// that lasts this much longer means that the library itself is at fault.
 inline constexpr std::chrono::seconds kLibraryGrace{30};
 
-// Waits until `future` (std::future or std::shared_future) is ready: OK. The interrupt's reason if
-// that is set first, DEADLINE_EXCEEDED, naming `what`, after `limit`.
+// Waits until `future` (std::future or std::shared_future) is ready. Returns the interrupt's reason
+// if that is set first, and DEADLINE_EXCEEDED, naming `what`, after `limit`.
 template <typename Future>
 absl::Status AwaitReady(const Future& future, MonotonicDuration limit, const Interrupt& interrupt,
                         absl::string_view what) {
@@ -73,7 +78,8 @@ absl::Status AwaitReady(const Future& future, MonotonicDuration limit, const Int
   }
 }
 
-// The same, and then the result. REQUIRES: future.valid(); it is not afterwards if it was ready.
+// Waits in the same way and returns the result. REQUIRES: future.valid(). If it was ready, it is no
+// longer valid afterwards.
 inline absl::Status Await(std::future<absl::Status>& future, MonotonicDuration limit,
                           const Interrupt& interrupt, absl::string_view what) {
   const absl::Status ready = AwaitReady(future, limit, interrupt, what);

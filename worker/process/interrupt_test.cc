@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::chrono::hours kLong{1};
 
-TEST(InterruptTest, TheFirstReasonStays) {
+TEST(InterruptTest, FirstReasonStays) {
   Interrupt interrupt;
   EXPECT_TRUE(interrupt.reason().ok());
   interrupt.Set(absl::CancelledError("first"));
@@ -24,7 +24,7 @@ TEST(InterruptTest, EndsASleep) {
   setter.join();
 }
 
-TEST(InterruptTest, TheParentEndsItToo) {
+TEST(InterruptTest, ParentSetsTheChild) {
   Interrupt parent;
   Interrupt own(&parent);
   Interrupt other(&parent);
@@ -36,14 +36,14 @@ TEST(InterruptTest, TheParentEndsItToo) {
   EXPECT_EQ(own.reason(), absl::CancelledError("own"));
 }
 
-TEST(InterruptTest, ASleepEndsByItself) {
+TEST(InterruptTest, SleepEndsByItself) {
   Interrupt interrupt;
   const MonotonicTime begin = Clock::Real().Now();
   EXPECT_TRUE(interrupt.SleepFor(std::chrono::milliseconds(5)).ok());
   EXPECT_GE(Clock::Real().Now() - begin, std::chrono::milliseconds(5));
 }
 
-TEST(InterruptTest, AwaitGivesTheResult) {
+TEST(InterruptTest, AwaitReturnsTheResult) {
   Interrupt interrupt;
   std::promise<absl::StatusOr<int>> promise;
   std::future<absl::StatusOr<int>> future = promise.get_future();
@@ -51,7 +51,7 @@ TEST(InterruptTest, AwaitGivesTheResult) {
   EXPECT_EQ(*Await(future, kLong, interrupt, "seven"), 7);
 }
 
-TEST(InterruptTest, AnAnswerThatIsThereGoesBeforeTheInterrupt) {
+TEST(InterruptTest, ReadyAnswerWinsOverTheInterrupt) {
   Interrupt interrupt;
   interrupt.Set(absl::CancelledError("enough"));
   std::promise<absl::Status> promise;
@@ -69,7 +69,7 @@ TEST(InterruptTest, EndsAWaitForAnAnswer) {
   setter.join();
 }
 
-TEST(InterruptTest, AWaitHasADeadline) {
+TEST(InterruptTest, AwaitHasADeadline) {
   Interrupt interrupt;
   std::promise<absl::Status> promise;
   std::future<absl::Status> future = promise.get_future();

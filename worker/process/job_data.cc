@@ -15,8 +15,8 @@
 namespace pawl {
 namespace {
 
-// Labels that the loss cannot take are refused before the training begins. `field` is the job
-// file's.
+// Refuses labels that the loss does not accept, before training starts. `field` is the field of the
+// job file.
 absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view field,
                          const std::string& path) {
   PAWL_ASSIGN_OR_RETURN(

@@ -1,4 +1,4 @@
-// The data of a job, in a worker's memory.
+// A job's data in a worker's memory.
 #ifndef PAWL_WORKER_PROCESS_JOB_DATA_H_
 #define PAWL_WORKER_PROCESS_JOB_DATA_H_
 
@@ -17,11 +17,12 @@ struct JobData {
   std::unique_ptr<Dataset> eval;
 };
 
-// The memory of this machine.
+// Physical memory of this machine.
 uint64_t MachineMemoryBytes();
 
-// Reads the job's files, which may take `max_bytes` of memory together. Errors as Dataset::Load;
-// INVALID_ARGUMENT, naming the field, for labels that the model's loss cannot take.
+// Reads the job's files, which may take at most `max_bytes` of memory together. Returns the errors
+// of Dataset::Load, and INVALID_ARGUMENT, naming the field, for labels that the model's loss does
+// not accept.
 absl::StatusOr<JobData> LoadJobData(const Job& job, uint64_t max_bytes);
 
 }  // namespace pawl

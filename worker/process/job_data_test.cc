@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// 2,000 samples, whose label is `label` in every other one.
+// 2,000 samples; every other one has the label `label`.
 std::string Write(const std::string& name, const std::string& label) {
   std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream file(path);
@@ -27,9 +27,9 @@ Job JobWith(const std::string& train, const std::string& eval) {
   return job;
 }
 
-TEST(JobDataTest, TheEvaluationMayTakeWhatTheTrainingDataLeaves) {
+TEST(JobDataTest, EvaluationDataMayUseTheRemainingMemory) {
   const std::string train = Write("train", "0");
-  // What one file needs while it is read.
+  // The memory that one file needs while it is read.
   uint64_t needed = 1000;
   while (absl::IsResourceExhausted(LoadJobData(JobWith(train, ""), needed).status()))
     needed += needed / 10;
@@ -43,13 +43,13 @@ TEST(JobDataTest, TheEvaluationMayTakeWhatTheTrainingDataLeaves) {
   EXPECT_EQ(data->eval->size(), 2000u);
 }
 
-TEST(JobDataTest, WithoutAFileForItThereIsNoEvaluation) {
+TEST(JobDataTest, JobWithoutEvaluationFileHasNoEvaluationData) {
   const auto data = LoadJobData(JobWith(Write("train", "0"), ""), MachineMemoryBytes());
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->eval, nullptr);
 }
 
-TEST(JobDataTest, LabelsThatTheLossCannotTakeAreRefusedNamingTheField) {
+TEST(JobDataTest, LabelsThatTheLossRejectsAreRefused) {
   const std::string good = Write("good", "0"), bad = Write("bad", "7");
   for (const bool in_eval : {false, true}) {
     const auto data =

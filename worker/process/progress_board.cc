@@ -6,7 +6,8 @@
 namespace pawl {
 namespace {
 
-// What a step still counts for after one more: half of the mean loss comes from the last 14 steps.
+// The weight of a step relative to the next one: half of the mean loss comes from the last 14
+// steps.
 constexpr double kDecay = 0.95;
 
 }  // namespace
@@ -18,19 +19,19 @@ ProgressBoard::ProgressBoard(uint64_t steps_total,
   publish_(ProgressLocked());
 }
 
-void ProgressBoard::Begin(uint32_t rank, uint64_t steps, uint64_t samples) {
+void ProgressBoard::AddRank(uint32_t rank, uint64_t steps, uint64_t samples) {
   MutexLock lock(mu_);
   ranks_[rank] = {.hosted = true, .steps = steps, .samples = samples};
   publish_(ProgressLocked());
 }
 
-void ProgressBoard::End(uint32_t rank) {
+void ProgressBoard::RemoveRank(uint32_t rank) {
   MutexLock lock(mu_);
   ranks_.at(rank).hosted = false;
   publish_(ProgressLocked());
 }
 
-void ProgressBoard::StepEnded(uint32_t rank, uint64_t samples, double loss_sum) {
+void ProgressBoard::OnStepEnded(uint32_t rank, uint64_t samples, double loss_sum) {
   MutexLock lock(mu_);
   Rank& done = ranks_.at(rank);
   ++done.steps;
@@ -43,7 +44,7 @@ void ProgressBoard::StepEnded(uint32_t rank, uint64_t samples, double loss_sum) 
   publish_(ProgressLocked());
 }
 
-void ProgressBoard::Spent(double training_s, double waiting_s) {
+void ProgressBoard::AddTime(double training_s, double waiting_s) {
   MutexLock lock(mu_);
   training_s_ += training_s;
   waiting_s_ += waiting_s;

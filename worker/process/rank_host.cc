@@ -14,14 +14,14 @@
 namespace pawl {
 namespace {
 
-// How long the question for a newer assignment waits at the scheduler; then it is asked again.
+// How long the scheduler may hold a request for a newer assignment. The request is then repeated.
 constexpr std::chrono::seconds kAssignmentTimeout{10};
 constexpr std::chrono::milliseconds kRetryInterval{500};
 
 }  // namespace
 
 absl::Status RankHost::Run() {
-  AskForAssignment();
+  RequestAssignment();
   const auto& [leave, abandon] = options_.interrupts;
   while (leave.reason().ok()) {
     WaitForChange();
@@ -34,13 +34,12 @@ absl::Status RankHost::Run() {
     }
     if (status.ok() && answer.has_value()) {
       if (answer->ok()) status = Adopt(**answer);
-      // Whatever was wrong: if it is more than a matter of the moment, the client notices by
-      // itself.
+      // If the error is permanent, the client notices by itself.
       if (!answer->ok() && !absl::IsDeadlineExceeded(answer->status()))
         leave.SleepFor(kRetryInterval).IgnoreError();
-      AskForAssignment();
+      RequestAssignment();
     }
-    // A rank that ends because all are to end says nothing new.
+    // A rank that ends because all must end adds no information.
     if (!status.ok() && leave.reason().ok()) {
       leave.Set(status);
       abandon.Set(status);
@@ -52,7 +51,7 @@ absl::Status RankHost::Run() {
   return leave.reason();
 }
 
-void RankHost::AskForAssignment() {
+void RankHost::RequestAssignment() {
   GetAssignmentRequest request;
   request.set_newer_than_version(version_);
   request.set_ready(true);
@@ -89,22 +88,22 @@ absl::Status RankHost::Adopt(const GetAssignmentResponse& assignment) {
     if (stays) continue;
     lost.push_back(rank);
     hosted->is_lost = true;
-    hosted->leave.Set(absl::CancelledError("another worker is to have the rank"));
+    hosted->leave.Set(absl::CancelledError("the rank moves to another worker"));
   }
   std::vector<LogicalWorkerAssignment> new_ranks;
   for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
-    // One that has ended here since the scheduler wrote this.
-    if (const auto it = begun_.find(rank.rank());
-        it != begun_.end() && it->second >= rank.incarnation())
+    // The rank has ended here since the scheduler wrote this assignment.
+    if (const auto it = started_.find(rank.rank());
+        it != started_.end() && it->second >= rank.incarnation())
       continue;
     if (hosted_.contains(rank.rank())) {
       return absl::InternalError(absl::StrCat(
           "logical worker ", rank.rank(), " was assigned to this process as incarnation ",
-          rank.incarnation(), ", though it has not given up the one before"));
+          rank.incarnation(), ", but its earlier incarnation still runs here"));
     }
-    begun_[rank.rank()] = rank.incarnation();
+    started_[rank.rank()] = rank.incarnation();
     new_ranks.push_back(rank);
-    // All before the first one begins: a group is to be formed once for all of them.
+    // Announce all ranks before the first one starts, so that one group forms for all of them.
     if (options_.shared.replica != nullptr)
       options_.shared.replica->Expect(rank.rank(), rank.incarnation());
   }
@@ -122,12 +121,12 @@ absl::Status RankHost::Adopt(const GetAssignmentResponse& assignment) {
       changed_.NotifyAll();
     });
   }
-  if (!lost.empty()) spdlog::info("giving up logical workers {}", absl::StrJoin(lost, ", "));
+  if (!lost.empty()) spdlog::info("releasing logical workers {}", absl::StrJoin(lost, ", "));
   if (!gained.empty()) {
     spdlog::info("taking over logical workers {} of {}", absl::StrJoin(gained, ", "),
                  options_.shared.logical_workers);
   } else if (count == 0 && lost.empty()) {
-    spdlog::info("standing by: other workers have all logical workers");
+    spdlog::info("standing by: other workers host all logical workers");
   }
   return absl::OkStatus();
 }
@@ -140,17 +139,17 @@ absl::Status RankHost::Host(Hosted& hosted) {
       options_.shared.replica->End(rank, session == nullptr ? 0 : session->step());
   };
   auto taken_over = client_.TakeOver(hosted.assignment, {.timeout = options_.call_timeout});
-  // To its end also if the rank is to be given up: nobody else can have it before.
+  // Completes even if the rank must be released: no other worker can have it before.
   PAWL_ASSIGN_OR_RETURN(session, Await(taken_over, options_.call_timeout + kLibraryGrace,
-                                       options_.interrupts.leave, "taking a rank over"));
+                                       options_.interrupts.leave, "takeover of a rank"));
   const uint64_t step = session->step();
   if (options_.shared.replica != nullptr)
     PAWL_RETURN_IF_ERROR(options_.shared.replica->Begin(rank, step));
   const Sampler& sampler = options_.shared.sampler;
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
-  options_.shared.progress.Begin(
+  options_.shared.progress.AddRank(
       rank, step, sampler.SamplesBefore(step, rank) - sampler.SamplesBefore(counted_from, rank));
-  if (step > 0) spdlog::info("logical worker {} goes on from step {}", rank, step);
+  if (step > 0) spdlog::info("logical worker {} continues from step {}", rank, step);
   hosted.trainer = std::make_unique<RankTrainer>(
       options_.shared, Interrupts{hosted.leave, hosted.abandon}, *session, std::move(hosted.model));
   return hosted.trainer->Run();
@@ -166,25 +165,25 @@ absl::Status RankHost::HandleEnded() {
       continue;
     }
     absl::Status status = hosted.ended.get();
-    // Before it has begun: that servers were away for too long is its next host's matter; all else
-    // says what is wrong.
-    const bool cannot_begin = hosted.trainer == nullptr && !absl::IsDeadlineExceeded(status) &&
+    // The rank has not started. If servers were away for too long, its next host retries. Any other
+    // error is reported.
+    const bool cannot_start = hosted.trainer == nullptr && !absl::IsDeadlineExceeded(status) &&
                               !absl::IsUnavailable(status);
     if (status.ok()) {
       finished.push_back(it->first);
-    } else if (!options_.interrupts.leave.reason().ok() || !hosted.is_lost || cannot_begin) {
-      // All are to end, or it has failed.
+    } else if (!options_.interrupts.leave.reason().ok() || !hosted.is_lost || cannot_start) {
+      // All ranks must end, or this one has failed.
       ended_.push_back(std::move(it->second));
       hosted_.erase(it);
       return status;
     } else {
       if (!absl::IsCancelled(status)) {
-        spdlog::warn("logical worker {} is given up{}: {}", it->first,
-                     hosted.trainer == nullptr ? ", not begun" : " with a step that is not ended",
+        spdlog::warn("logical worker {} is released{}: {}", it->first,
+                     hosted.trainer == nullptr ? ", before its start" : " during a step",
                      status.ToString());
       }
       *given_up.add_logical_workers() = hosted.assignment;
-      if (hosted.trainer != nullptr) options_.shared.progress.End(it->first);
+      if (hosted.trainer != nullptr) options_.shared.progress.RemoveRank(it->first);
     }
     client_.CloseLogicalWorker(it->first);
     ended_.push_back(std::move(it->second));
@@ -193,24 +192,24 @@ absl::Status RankHost::HandleEnded() {
   const CallOptions options{.timeout = options_.call_timeout};
   if (given_up.logical_workers_size() > 0) {
     *given_up.mutable_progress() = options_.shared.progress.progress();
-    told_.push_back(client_.GiveUpRanks(std::move(given_up), options));
+    reports_.push_back(client_.GiveUpRanks(std::move(given_up), options));
   }
   if (!finished.empty())
-    told_.push_back(client_.FinishWork(options_.shared.progress.progress(), options, finished));
-  // Nobody waits for them: a rank that fails meanwhile is to be seen at once.
-  const auto answered = std::partition(told_.begin(), told_.end(),
+    reports_.push_back(client_.FinishWork(options_.shared.progress.progress(), options, finished));
+  // Do not wait for the answers: a rank that fails meanwhile must be noticed at once.
+  const auto answered = std::partition(reports_.begin(), reports_.end(),
                                        [](const auto& answer) { return !IsReady(answer); });
   absl::Status status;
-  std::for_each(answered, told_.end(),
+  std::for_each(answered, reports_.end(),
                 [&](std::future<absl::Status>& answer) { status.Update(answer.get()); });
-  told_.erase(answered, told_.end());
+  reports_.erase(answered, reports_.end());
   return status;
 }
 
 void RankHost::DropIdle() {
   ended_.erase(std::remove_if(ended_.begin(), ended_.end(),
                               [](const std::unique_ptr<Hosted>& hosted) {
-                                return hosted->trainer == nullptr || hosted->trainer->Idle();
+                                return hosted->trainer == nullptr || hosted->trainer->IsIdle();
                               }),
                ended_.end());
 }

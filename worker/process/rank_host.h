@@ -1,4 +1,4 @@
-// The ranks that a worker process hosts.
+// Hosts the ranks that the scheduler assigns to a worker process.
 #ifndef PAWL_WORKER_PROCESS_RANK_HOST_H_
 #define PAWL_WORKER_PROCESS_RANK_HOST_H_
 
@@ -28,32 +28,31 @@
 
 namespace pawl {
 
-// Follows the assignment of this process as it changes: takes over the ranks that are new in it,
-// each from the step that the servers say and on a thread of its own, ends those that are in it no
-// more with the step that they have begun, and gives them up. Says which have done all their steps.
-// Without any rank it stands by. A rank that fails, and is not one to give up, ends all.
+// Follows the process's assignment. Takes over each new rank, from the step that the servers report
+// and on a thread of its own. Ends each rank that has left the assignment after its current step,
+// and releases it. Reports the ranks that have done all their steps. Stands by without ranks. If a
+// rank fails that is not being released, all ranks end.
 //
-// Used by one thread. It must outlive the client, whose calls borrow memory of its ranks.
+// Used by one thread. Outlives the client, whose calls borrow memory of its ranks.
 class RankHost {
  public:
   struct Options {
     RankShared shared;
-    // All ranks are to end.
+    // Tell all ranks to end.
     Interrupts interrupts;
     std::function<absl::StatusOr<std::unique_ptr<TrainingModel>>()> make_model;
     // Samples count from this step on.
     uint64_t counted_from_step = 0;
-    // Deadline of what is done at once where nothing is wrong: longer than servers and scheduler
-    // may be away.
+    // Deadline of calls that are usually immediate; longer than servers and scheduler may be away.
     MonotonicDuration call_timeout = std::chrono::minutes(10);
   };
-  // Both outlive the use of the host; see above.
+  // `client` outlives the use of the host, and the host outlives the client.
   RankHost(Client& client, Options options) : client_(client), options_(std::move(options)) {}
   RankHost(const RankHost&) = delete;
   RankHost& operator=(const RankHost&) = delete;
 
-  // Until all are to leave: returns the reason when they have ended, or OK if that is the job's
-  // completion. Sets both interrupts if a rank has failed. To be called once.
+  // Runs until all ranks must leave. Returns the reason once they have ended, or OK when the job
+  // completes. Sets both interrupts if a rank fails. Called once.
   absl::Status Run();
 
  private:
@@ -65,27 +64,27 @@ class RankHost {
     }
 
     const LogicalWorkerAssignment assignment;
-    // The rank is to be given up, or has failed.
+    // Set to release the rank, and after a failure of it.
     Interrupt leave;
     Interrupt abandon;
-    // The rank is to be given up: the assignment has it no more. Of the host's thread.
+    // The assignment no longer has the rank. Used by the host's thread.
     bool is_lost = false;
     std::unique_ptr<TrainingModel> model;
-    // Made by its thread, and left to it until that has ended.
+    // Created by the rank's thread and used by it alone until the thread has ended.
     std::unique_ptr<RankTrainer> trainer;
     std::promise<absl::Status> end;
     std::future<absl::Status> ended = end.get_future();
     std::thread thread;
   };
 
-  void AskForAssignment();
+  void RequestAssignment();
   absl::Status Adopt(const GetAssignmentResponse& assignment);
-  // The incarnation of a rank; on its own thread.
+  // Runs a rank from its takeover to its end; on its own thread.
   absl::Status Host(Hosted& hosted);
-  // Takes note of ranks whose threads have ended, and tells the scheduler, whose answers it looks
-  // for at later times.
+  // Handles ranks whose threads have ended and reports them to the scheduler. Checks earlier
+  // reports for their answers.
   absl::Status HandleEnded();
-  // Frees the memory of ranks that have ended, as far as no call borrows it.
+  // Frees the memory of ended ranks that no call borrows any more.
   void DropIdle();
   void WaitForChange();
 
@@ -95,10 +94,10 @@ class RankHost {
   // By rank.
   std::map<uint32_t, std::unique_ptr<Hosted>> hosted_;
   std::vector<std::unique_ptr<Hosted>> ended_;
-  // What the scheduler was told of ranks that have ended, until it has answered.
-  std::vector<std::future<absl::Status>> told_;
-  // The newest incarnation of each rank that was begun here.
-  std::map<uint32_t, uint64_t> begun_;
+  // Reports of ended ranks that the scheduler has not answered yet.
+  std::vector<std::future<absl::Status>> reports_;
+  // The newest incarnation of each rank that was started here.
+  std::map<uint32_t, uint64_t> started_;
   uint64_t version_ = 0;
 
   Mutex mu_;

@@ -26,7 +26,7 @@ namespace {
 
 constexpr uint32_t kRanks = 2;
 
-// What the scheduler says of ranks, and is told of them. All else goes on to another one.
+// Serves assignments and records the reports about ranks. Forwards all other calls to `next`.
 class AssigningScheduler final : public ControlChannel {
  public:
   explicit AssigningScheduler(std::shared_ptr<ControlChannel> rest) : rest_(std::move(rest)) {}
@@ -43,7 +43,7 @@ class AssigningScheduler final : public ControlChannel {
       if (method == "/pawl.Scheduler/GiveUpRanks") {
         const auto ranks = Parse<GiveUpRanksRequest>(request).logical_workers();
         for (const LogicalWorkerAssignment& rank : ranks) given_up_.push_back(rank);
-        if (hears_and_says_nothing_) {
+        if (never_answers_) {
           unanswered_.push_back(std::move(done));
           return;
         }
@@ -70,7 +70,7 @@ class AssigningScheduler final : public ControlChannel {
     rest_->Shutdown();
   }
 
-  // Ranks and their incarnations.
+  // Pairs of a rank and its incarnation.
   void Assign(const std::vector<std::pair<uint32_t, uint64_t>>& ranks) {
     MutexLock lock(mu_);
     assignment_.set_version(assignment_.version() + 1);
@@ -83,15 +83,15 @@ class AssigningScheduler final : public ControlChannel {
     }
     AnswerLocked();
   }
-  // Whether whoever asks has done what the last assignment says, as far as that is done at once.
+  // Whether the client has done what the last assignment requires, as far as that is immediate.
   bool IsAdopted() const {
     MutexLock lock(mu_);
     return asked_newer_than_ > 0 && asked_newer_than_ == assignment_.version();
   }
-  // From now on it is told of ranks that are given up, and does not answer.
-  void SayNothing() {
+  // From now on the scheduler receives reports of released ranks and does not answer them.
+  void StopAnswering() {
     MutexLock lock(mu_);
-    hears_and_says_nothing_ = true;
+    never_answers_ = true;
   }
   std::vector<LogicalWorkerAssignment> given_up() const {
     MutexLock lock(mu_);
@@ -130,29 +130,29 @@ class AssigningScheduler final : public ControlChannel {
   uint64_t asked_newer_than_ PAWL_GUARDED_BY(mu_) = 0;
   Transport::Done pending_ PAWL_GUARDED_BY(mu_);
   std::vector<Transport::Done> unanswered_ PAWL_GUARDED_BY(mu_);
-  bool hears_and_says_nothing_ PAWL_GUARDED_BY(mu_) = false;
+  bool never_answers_ PAWL_GUARDED_BY(mu_) = false;
   std::vector<LogicalWorkerAssignment> given_up_ PAWL_GUARDED_BY(mu_);
   std::vector<uint32_t> finished_ PAWL_GUARDED_BY(mu_);
 };
 
-// A host whose client speaks to the fakes. Steps close without the other ranks.
+// A host whose client talks to the fakes. Steps close without the other ranks.
 class RankHostTest : public testing::Test {
  protected:
   RankHostTest() {
     cluster_.SetIntercept([this](const std::string&, Method method) {
       if (method == Method::kPush && refuses_push_.exchange(false))
         return absl::InvalidArgumentError("refused");
-      // The client asks again.
+      // The client retries.
       if (method == Method::kTakeOver && delays_take_over_)
-        return absl::UnavailableError("in a moment");
+        return absl::UnavailableError("try again");
       if (method == Method::kTakeOver && refuses_take_over_)
         return absl::DataLossError("contradictory clocks");
       return absl::OkStatus();
     });
   }
   ~RankHostTest() override {
-    leave_.Set(absl::CancelledError("the test is over"));
-    abandon_.Set(absl::CancelledError("the test is over"));
+    leave_.Set(absl::CancelledError("the test has ended"));
+    abandon_.Set(absl::CancelledError("the test has ended"));
     if (ended_.valid()) ended_.wait();
     client_.reset();
   }
@@ -201,7 +201,7 @@ class RankHostTest : public testing::Test {
     ended_ = std::async(std::launch::async, [this] { return host_->Run(); });
   }
 
-  // What Run returns; nothing: it goes on and on.
+  // The result of Run, or nothing if it does not return.
   std::optional<absl::Status> End() {
     if (ended_.wait_for(kTestPatience) != std::future_status::ready) return std::nullopt;
     return ended_.get();
@@ -213,12 +213,12 @@ class RankHostTest : public testing::Test {
     }
     return 0;
   }
-  // The rank goes on.
+  // The rank makes progress.
   bool DoesSteps(uint32_t rank) {
     const uint64_t steps = StepsOf(rank);
     return Eventually([&] { return StepsOf(rank) >= steps + 3; });
   }
-  // Of the requests of this kind for the rank that a server has taken.
+  // The requests of this kind for the rank that a server has accepted.
   std::vector<RequestHeader> Taken(Method method, uint32_t rank) const {
     std::vector<RequestHeader> headers;
     for (const FakeCluster::Event& event : cluster_.events()) {
@@ -234,7 +234,7 @@ class RankHostTest : public testing::Test {
   std::atomic<bool> refuses_push_{false};
   std::atomic<bool> delays_take_over_{false};
   std::atomic<bool> refuses_take_over_{false};
-  // To be set before Start.
+  // Set before Start.
   MonotonicDuration call_timeout_ = std::chrono::minutes(10);
   Job job_;
   CpuDevice device_;
@@ -252,7 +252,7 @@ class RankHostTest : public testing::Test {
   std::future<absl::Status> ended_;
 };
 
-TEST_F(RankHostTest, WithoutRanksItStandsByUntilTheInterrupt) {
+TEST_F(RankHostTest, StandsByWithoutRanksUntilInterrupted) {
   Start();
   scheduler_->Assign({});
   ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
@@ -261,7 +261,7 @@ TEST_F(RankHostTest, WithoutRanksItStandsByUntilTheInterrupt) {
   EXPECT_EQ(End(), absl::CancelledError("enough"));
 }
 
-TEST_F(RankHostTest, ARankThatAnotherIsToHaveIsGivenUpAfterItsStepAndTheOthersGoOn) {
+TEST_F(RankHostTest, MovedRankIsReleasedAfterItsStepAndOthersContinue) {
   Start();
   scheduler_->Assign({{0, 11}, {1, 12}});
   ASSERT_TRUE(DoesSteps(0));
@@ -276,7 +276,7 @@ TEST_F(RankHostTest, ARankThatAnotherIsToHaveIsGivenUpAfterItsStepAndTheOthersGo
   EXPECT_TRUE(abandon_.reason().ok());
 }
 
-TEST_F(RankHostTest, ARankThatComesBackGoesOnInItsNewIncarnation) {
+TEST_F(RankHostTest, ReturningRankContinuesInItsNewIncarnation) {
   Start();
   scheduler_->Assign({{0, 11}});
   ASSERT_TRUE(DoesSteps(0));
@@ -292,7 +292,7 @@ TEST_F(RankHostTest, ARankThatComesBackGoesOnInItsNewIncarnation) {
   EXPECT_EQ(first->step(), steps);
 }
 
-TEST_F(RankHostTest, AnAssignmentOlderThanTheEndOfARankDoesNotBeginItAgain) {
+TEST_F(RankHostTest, StaleAssignmentDoesNotRestartAnEndedRank) {
   Start();
   scheduler_->Assign({{0, 11}, {1, 12}});
   ASSERT_TRUE(DoesSteps(0));
@@ -305,7 +305,7 @@ TEST_F(RankHostTest, AnAssignmentOlderThanTheEndOfARankDoesNotBeginItAgain) {
   EXPECT_EQ(Taken(Method::kTakeOver, 0).size(), take_overs);
 }
 
-TEST_F(RankHostTest, ANewIncarnationOfARankThatIsStillHereIsRefused) {
+TEST_F(RankHostTest, NewIncarnationOfARunningRankIsRefused) {
   Start();
   scheduler_->Assign({{0, 11}});
   ASSERT_TRUE(DoesSteps(0));
@@ -315,7 +315,7 @@ TEST_F(RankHostTest, ANewIncarnationOfARankThatIsStillHereIsRefused) {
   EXPECT_EQ(end->code(), absl::StatusCode::kInternal) << *end;
 }
 
-TEST_F(RankHostTest, TheSchedulerIsToldOfRanksThatHaveDoneAllTheirSteps) {
+TEST_F(RankHostTest, FinishedRanksAreReportedToTheScheduler) {
   Start(/*epochs=*/2);
   scheduler_->Assign({{0, 11}, {1, 12}});
   ASSERT_TRUE(Eventually([&] { return scheduler_->finished().size() == kRanks; }));
@@ -325,7 +325,7 @@ TEST_F(RankHostTest, TheSchedulerIsToldOfRanksThatHaveDoneAllTheirSteps) {
   EXPECT_TRUE(leave_.reason().ok());
 }
 
-TEST_F(RankHostTest, ARankWhosePushIsRefusedEndsAllWithTheRefusalAndIsNotGivenUp) {
+TEST_F(RankHostTest, RefusedPushEndsAllRanksWithTheRefusal) {
   Start();
   scheduler_->Assign({{0, 11}, {1, 12}});
   ASSERT_TRUE(DoesSteps(0));
@@ -341,14 +341,14 @@ TEST_F(RankHostTest, ARankWhosePushIsRefusedEndsAllWithTheRefusalAndIsNotGivenUp
   EXPECT_EQ(abandon_.reason(), *end);
 }
 
-TEST_F(RankHostTest, ARankThatIsLostWhileItsTakeOverFailsEndsAllWithThatError) {
+TEST_F(RankHostTest, FailedTakeoverOfAMovedRankEndsAllRanks) {
   delays_take_over_ = true;
   refuses_take_over_ = true;
   Start();
   scheduler_->Assign({{0, 11}});
   ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
   scheduler_->Assign({});
-  // It is lost by now, and its TakeOver not answered yet.
+  // The rank has moved by now, and its TakeOver is not answered yet.
   ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
   delays_take_over_ = false;
   const std::optional<absl::Status> end = End();
@@ -357,7 +357,7 @@ TEST_F(RankHostTest, ARankThatIsLostWhileItsTakeOverFailsEndsAllWithThatError) {
   EXPECT_TRUE(scheduler_->given_up().empty());
 }
 
-TEST_F(RankHostTest, ARankThatIsLostWhileItsTakeOverIsNotAnsweredInTimeIsGivenUp) {
+TEST_F(RankHostTest, UnansweredTakeoverOfAMovedRankIsReleased) {
   delays_take_over_ = true;
   call_timeout_ = std::chrono::seconds(3);
   Start();
@@ -372,11 +372,11 @@ TEST_F(RankHostTest, ARankThatIsLostWhileItsTakeOverIsNotAnsweredInTimeIsGivenUp
   EXPECT_TRUE(abandon_.reason().ok());
 }
 
-TEST_F(RankHostTest, ARankThatFailsEndsAllThoughTheSchedulerDoesNotAnswer) {
+TEST_F(RankHostTest, FailedRankEndsAllWithoutAnAnswerFromTheScheduler) {
   Start();
   scheduler_->Assign({{0, 11}, {1, 12}});
   ASSERT_TRUE(DoesSteps(1));
-  scheduler_->SayNothing();
+  scheduler_->StopAnswering();
   scheduler_->Assign({{1, 12}});
   ASSERT_TRUE(Eventually([&] { return !scheduler_->given_up().empty(); }));
   refuses_push_ = true;

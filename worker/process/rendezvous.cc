@@ -8,8 +8,8 @@ absl::Status Meet(Rendezvous& rendezvous, absl::string_view place, uint32_t logi
                   uint32_t rank, const Interrupt& leave) {
   absl::Status status;
   for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
-    // One that dies while it waits fails the barrier for all. They, and its successor, meet again
-    // under the next name.
+    // If a rank dies while it waits, the barrier fails for all. The survivors and its successor
+    // meet again under the next name.
     auto all_there = rendezvous.Barrier(
         absl::StrCat(place, attempt == 0 ? "" : absl::StrCat("-again-", attempt)), logical_workers,
         rank);

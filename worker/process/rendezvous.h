@@ -1,4 +1,4 @@
-// Where the ranks of a job wait for each other.
+// How the ranks of a job wait for each other.
 #ifndef PAWL_WORKER_PROCESS_RENDEZVOUS_H_
 #define PAWL_WORKER_PROCESS_RENDEZVOUS_H_
 
@@ -15,27 +15,28 @@
 
 namespace pawl {
 
-// Deadline of what waits for all ranks to come to the same place, in ASYNC perhaps from far behind.
+// Deadline of a wait for all ranks to reach the same point; in ASYNC some may be far behind.
 inline constexpr std::chrono::hours kRendezvousTimeout{24};
-// How often ranks meet anew because one of them died there, and how often one reports anew because
-// the scheduler was restarted.
+// How often ranks repeat a barrier because one of them died in it, and how often a rank repeats its
+// report because the scheduler restarted.
 inline constexpr int kMaxRendezvousAttempts = 100;
 
-// Thread-safe. Implementations: the client library's, and fakes in tests.
+// The scheduler calls by which ranks wait for each other. Implemented by the client library's
+// adapter and by fakes in tests. Thread-safe.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
 
-  // Ready when all `parties` have called it with this name; `party` is which of them this is.
+  // Ready once all `parties` have called it with this name; `party` is the caller's number.
   virtual std::future<absl::Status> Barrier(const std::string& name, uint32_t parties,
                                             uint32_t party) = 0;
 
-  // The answer to a rank's last part comes when all ranks have reported.
+  // The answer to a rank's last part arrives when all ranks have reported.
   virtual std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(
       ReportEvaluationRequest request) = 0;
 };
 
-// Waits until all ranks have come to the place of this name.
+// Waits until all ranks have reached the barrier `place`.
 absl::Status Meet(Rendezvous& rendezvous, absl::string_view place, uint32_t logical_workers,
                   uint32_t rank, const Interrupt& leave);
 

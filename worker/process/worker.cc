@@ -31,6 +31,7 @@
 #include "worker/data/sampler.h"
 #include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
 #include "worker/device/open_device.h"
 #include "worker/model/training_model.h"
@@ -40,20 +41,18 @@
 #include "worker/process/rank_host.h"
 #include "worker/process/rendezvous.h"
 #include "worker/process/worker_identity.h"
-#include "worker/train/dense_snapshots.h"
-#include "worker/train/dense_source.h"
 #include "worker/train/rank_shared.h"
 #include "worker/train/step_plan.h"
 
 namespace pawl {
 namespace {
 
-// Deadline of what is done at once where nothing is wrong, at least: longer than servers and
-// scheduler may be away.
+// Minimum deadline of calls that are usually immediate; longer than servers and scheduler may be
+// away.
 constexpr std::chrono::minutes kCallTimeout{10};
-// By how much a deadline is longer than the scheduler's patience, which is to run out first.
+// A deadline exceeds the scheduler's patience by this much, so that the scheduler gives up first.
 constexpr std::chrono::minutes kPatienceMargin{1};
-// The last words of a worker that has to end soon.
+// A worker that has to end soon waits this long for its failure report.
 constexpr std::chrono::milliseconds kFailureReportTimeout{1000};
 
 MonotonicDuration AtLeastPatience(MonotonicDuration timeout, const Client& client) {
@@ -77,8 +76,7 @@ class ClientRendezvous final : public Rendezvous {
   Client& client_;
 };
 
-// Reads the data on a thread that nobody has to wait for: an interrupt must not wait for a large
-// file.
+// Reads the data on a detached thread, so that an interrupt does not wait for a large file.
 std::future<absl::StatusOr<JobData>> StartLoading(const Job& job, uint64_t max_bytes) {
   std::promise<absl::StatusOr<JobData>> promise;
   std::future<absl::StatusOr<JobData>> future = promise.get_future();
@@ -91,9 +89,8 @@ std::future<absl::StatusOr<JobData>> StartLoading(const Job& job, uint64_t max_b
 absl::Status CheckHasModel(const Job& job) {
   if (job.model().kind_case() != Model::KIND_NOT_SET) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "model: is not set. This job only serves tables; a pawl-worker has nothing to train in it. "
-      "Give the job data and "
-      "a model, or use its tables through client_lib");
+      "model: is not set. This job only serves tables, so a pawl-worker has nothing to train. "
+      "Give the job data and a model, or use its tables through client_lib");
 }
 
 absl::Status CheckJob(const Job& job) {
@@ -103,8 +100,7 @@ absl::Status CheckJob(const Job& job) {
   return absl::OkStatus();
 }
 
-// What the training of this process consists of. Calls of the client write into it, so
-// it must outlive the client.
+// The parts of this process's training. Outlives the client, whose calls write into it.
 struct Training {
   Training(Job j, std::unique_ptr<Device> d) : job(std::move(j)), device(std::move(d)) {}
 
@@ -115,19 +111,19 @@ struct Training {
   std::optional<StepPlan> plan;
   std::vector<Table> tables;
   std::unique_ptr<DenseSnapshots> dense;
-  // dense_path: ALLREDUCE, for a model with dense tables.
+  // For dense_path: ALLREDUCE and a model with dense tables.
   std::unique_ptr<GroupFormer> group_former;
   std::unique_ptr<DenseStore> dense_store;
   std::unique_ptr<DenseReplica> replica;
   std::unique_ptr<ClientRendezvous> rendezvous;
   std::unique_ptr<ProgressBoard> progress;
-  // Set when one rank has failed, the process is to end or the job is over.
+  // Set when a rank has failed, the process must end or the job has ended.
   Interrupt interrupt;
   std::unique_ptr<RankHost> host;
 };
 
-// Sets the training's interrupt when the process is to leave, and both interrupts when the job is
-// over, or is so for this client: then nobody answers any more what is waited for.
+// Sets the training's interrupt when the process must leave, and both interrupts when the job has
+// ended for this client, because no call is answered after that.
 class EndWatcher {
  public:
   EndWatcher(const Client& client, Interrupt& leave, Interrupt& interrupt, Interrupt& abandon)
@@ -143,7 +139,7 @@ class EndWatcher {
   void Watch() {
     while (!ending_) {
       if (client_.told_to_leave())
-        leave_.Set(absl::CancelledError("the scheduler has told it to leave"));
+        leave_.Set(absl::CancelledError("the scheduler told this worker to leave"));
       if (absl::Status reason = leave_.reason(); !reason.ok()) interrupt_.Set(std::move(reason));
       if (!client_.WaitForEnd(kInterruptInterval)) continue;
       absl::Status reason = client_.status();
@@ -162,7 +158,7 @@ class EndWatcher {
   std::thread thread_;
 };
 
-// Forms groups by every kind of collective that this process has.
+// Forms groups with every kind of collective that this process has.
 absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options,
                                                              Client& client, Device& device) {
   if (!options.collective_kinds.empty()) {
@@ -191,13 +187,13 @@ absl::StatusOr<Table> CreateTable(Client& client, const TableSpec& spec,
   return table;
 }
 
-// The tables of the model's order, whose dense ones are as `dense` has them, and the tables that
-// `dense` has besides.
+// Creates the model's tables in its order, with the specs in `dense` for the dense ones, then the
+// remaining tables of `dense`.
 absl::Status CreateTables(Client& client, const TrainingModel& model,
                           const std::vector<TableSpec>& dense, Training& training,
                           std::vector<Table>* dense_tables) {
-  // One after the other on every worker: ids are given in the order of creation and say which
-  // partition a key is in, so the order must not depend on which message arrives first.
+  // Every worker creates the tables one by one: ids are given in the order of creation and
+  // determine the partition of a key, so the order must not depend on message timing.
   auto next = dense.begin();
   for (const TableSpec& spec : model.tables()) {
     const bool replicated = spec.kind() == DENSE && next != dense.end();
@@ -213,7 +209,7 @@ absl::Status CreateTables(Client& client, const TrainingModel& model,
   return absl::OkStatus();
 }
 
-// The tables, and the copy of the dense ones where the workers train these.
+// Creates the tables, and the replica of the dense ones if the workers train these.
 absl::Status PrepareTables(const WorkerOptions& options, Client& client, const TrainingModel& model,
                            uint32_t logical_workers, Training& training) {
   const Job& job = training.job;
@@ -231,7 +227,7 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
     replica.bucket_bytes = job.all_reduce().bucket_bytes();
     replica.sharded = job.all_reduce().sharded_optimizer();
     if (DenseStaysOnDevice(job, *training.device)) replica.device = training.device.get();
-    // The plan is there before any rank begins.
+    // The plan exists before any rank starts.
     replica.is_write_back = [&training](uint64_t steps) {
       return training.plan->IsWriteBack(steps);
     };
@@ -248,7 +244,7 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
     PAWL_ASSIGN_OR_RETURN(training.group_former,
                           MakeGroupFormer(options, client, *training.device));
     if (!training.device->SharesHostMemory()) {
-      spdlog::info("dense parameters: in the memory of {}",
+      spdlog::info("dense parameters are in the memory of {}",
                    replica.device == nullptr ? "the host" : options.device);
     }
     PAWL_ASSIGN_OR_RETURN(training.replica,
@@ -257,7 +253,7 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
         training.replica->layout(), training.replica->rule(), std::move(dense_tables));
   }
 
-  // Evaluations pull the dense tables anyway.
+  // Evaluations always pull the dense tables.
   if (dense.empty() || (training.replica == nullptr && (!IsSync(job.consistency().mode()) ||
                                                         job.consistency().backup_workers() > 0))) {
     return absl::OkStatus();
@@ -270,12 +266,12 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
   return absl::OkStatus();
 }
 
-// Everything up to the first step.
+// Does everything that precedes the first step.
 absl::Status Prepare(const WorkerOptions& options, Client& client, Training& training,
                      Interrupt& abandon) {
   const Job& job = training.job;
   PAWL_RETURN_IF_ERROR(CheckJob(job));
-  // Decided when the job's first workers are there.
+  // The scheduler assigns ranks when the job's first workers have joined.
   const MonotonicDuration assignment_timeout = AtLeastPatience(options.assignment_timeout, client);
   auto assigned = client.Assignment({.timeout = assignment_timeout});
   auto loaded = StartLoading(
@@ -304,7 +300,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
   if (options.records_steps && !model->records_steps()) {
     spdlog::warn(
-        "--cuda_graphs does nothing here: it is for models without categorical fields, on a GPU");
+        "--cuda_graphs has no effect: it needs a GPU and a model without categorical fields");
   }
   PAWL_RETURN_IF_ERROR(PrepareTables(options, client, *model, logical_workers, training));
 
@@ -342,7 +338,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   return absl::OkStatus();
 }
 
-// Runs the ranks that this process has until the job's end; the first error, after all of them have
+// Runs this process's ranks until the job ends. Returns the first error after all ranks have
 // stopped.
 absl::Status Train(Training& training) {
   const MonotonicTime begin = Clock::Real().Now();
@@ -356,20 +352,20 @@ absl::Status Train(Training& training) {
   return absl::OkStatus();
 }
 
-// Why the job ends by this worker, for the scheduler and so for everybody. Returns the scheduler's
-// answer.
-absl::Status TellWhy(Client& client, const Training& training, absl::string_view why) {
+// Reports to the scheduler that this worker fails the job, and why. Returns the scheduler's answer.
+absl::Status ReportFailure(Client& client, const Training& training, absl::string_view why) {
   WorkerProgress progress =
       training.progress == nullptr ? WorkerProgress() : training.progress->progress();
   progress.set_failure(BoundedText(why, kMaxFailureReportBytes));
   absl::Status told = client.FinishWork(progress, {.timeout = kFailureReportTimeout}).get();
-  if (!told.ok()) spdlog::warn("the scheduler could not be told: {}", told.ToString());
+  if (!told.ok())
+    spdlog::warn("the failure report did not reach the scheduler: {}", told.ToString());
   return told;
 }
 
 WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& training,
                        absl::Status status) {
-  // Others take the ranks over.
+  // Other workers take over the ranks.
   if (absl::Status reason = leave.reason(); !reason.ok())
     return {WorkerEnd::kInterrupted, std::move(reason)};
   switch (client.job_state()) {
@@ -384,18 +380,19 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
       break;
   }
   if (!client.status().ok()) return {WorkerEnd::kFailed, client.status()};
-  // This incarnation of the worker is over; the ranks are another's, and its work is in no danger.
+  // This incarnation of the worker has ended and another one has its ranks; no work is lost.
   if (absl::IsAborted(status)) return {WorkerEnd::kFailed, std::move(status)};
   const auto job = client.GetStatus({.timeout = kFailureReportTimeout}).get();
-  // Whom no group takes has no part in what the others train, and its ranks are for somebody who
-  // has.
+  // A worker that no group accepts does not contribute to the others' training; its ranks go to a
+  // worker that does.
   const bool refused = training.replica != nullptr && training.replica->refused();
-  if (!FailsTheJob(status, training.progress != nullptr && !refused, !job.ok() || HasBegun(*job))) {
+  if (!ShouldFailJob(status, training.progress != nullptr && !refused,
+                     !job.ok() || HasStarted(*job))) {
     const bool others = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     return {others ? WorkerEnd::kFailed : WorkerEnd::kUnable, std::move(status)};
   }
-  const absl::Status told = TellWhy(client, training, status.message());
-  // The job had failed before, and this worker has only seen what came of it.
+  const absl::Status told = ReportFailure(client, training, status.message());
+  // The job had already failed; this worker only saw a consequence.
   if (absl::IsFailedPrecondition(told)) return {WorkerEnd::kFailed, told};
   return {WorkerEnd::kUnable, std::move(status)};
 }
@@ -406,7 +403,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   auto device = OpenDevice(options.device, options.cuda_math);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
   if (options.collectives == CollectivesChoice::kNccl) {
-    // What was asked for is missed at once, and not when others wait for this worker.
+    // Report missing prerequisites at once, not when others already wait for this worker.
     const auto nccl =
         OpenNcclKind(options.collectives, options.device, **device, NcclLibraryPaths());
     if (!nccl.ok()) return {WorkerEnd::kUnable, Annotate(nccl.status(), "--collectives=nccl")};
@@ -436,14 +433,14 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   }
   spdlog::info("joined job '{}' as {}", (*client)->job().name(), (*client)->node());
   training = std::make_unique<Training>((*client)->job(), *std::move(device));
-  // Leaves such a job as it was: others may be using its tables.
+  // Leaves such a job unchanged: others may be using its tables.
   if (absl::Status status = CheckHasModel(training->job); !status.ok())
     return {WorkerEnd::kUnable, std::move(status)};
   if (identity != nullptr) {
-    // Without it the next incarnation would only begin later.
-    const absl::Status kept = identity->Become((*client)->node(), (*client)->job_id());
+    // Without the identity a restarted worker only starts later.
+    const absl::Status kept = identity->Update((*client)->node(), (*client)->job_id());
     if (!kept.ok())
-      spdlog::warn("--data_dir does not keep who this worker is: {}", kept.ToString());
+      spdlog::warn("cannot store this worker's identity in --data_dir: {}", kept.ToString());
   }
   absl::Status status;
   {

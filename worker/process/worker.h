@@ -1,4 +1,4 @@
-// The worker process's part in a job, from joining to the job's end.
+// A worker process's part in a job, from joining to the job's end.
 #ifndef PAWL_WORKER_PROCESS_WORKER_H_
 #define PAWL_WORKER_PROCESS_WORKER_H_
 
@@ -12,73 +12,75 @@
 #include "client_lib/base/clock.h"
 #include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
-#include "worker/device/cuda_math.h"
+#include "worker/device/cuda/library.h"
 #include "worker/process/interrupt.h"
 
 namespace pawl {
 
 struct WorkerOptions {
-  // The scheduler's host:port.
+  // host:port of the scheduler.
   std::string scheduler;
-  // A name for OpenDevice.
+  // A device name for OpenDevice.
   std::string device = "cpu";
   CudaMath cuda_math = CudaMath::kFloat32;
   // See TrainingModel::Create.
   bool records_steps = false;
-  // How the dense parts of a job with dense_path: ALLREDUCE travel. kNccl without what it needs is
-  // an error for any job.
+  // The transport of dense gradients in a job with dense_path: ALLREDUCE. kNccl without its
+  // prerequisites is an error for any job.
   CollectivesChoice collectives = CollectivesChoice::kAuto;
-  // For tests: offered to the others' collectives in place of what `collectives` says.
+  // For tests: offered to the other workers in place of the collectives that `collectives` selects.
   std::vector<CollectiveKind> collective_kinds;
-  // At which other workers reach this one for collectives, an IP address or a name; empty: that of
-  // the way to the scheduler.
+  // The IP address or name at which other workers reach this one for collectives. Empty: this
+  // machine's address on the route to the scheduler.
   std::string collective_host;
-  // Where it keeps who it is, so that it is the same worker when it is started again; empty:
-  // nowhere.
+  // Where the worker keeps its identity across restarts. Empty: it does not.
   std::string data_dir;
-  // Of memory for the job's data; a job that needs more is refused. 0: what the machine has.
+  // Memory limit of the job's data; a job that needs more is refused. 0: the machine's memory.
   uint64_t max_data_bytes = 0;
   // How long to try to reach the scheduler, and to wait for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::minutes(5);
-  // How long to wait for the job's first workers before the ranks are given out, if that is longer
-  // than the scheduler waits.
+  // How long to wait for the first assignment of ranks, if the scheduler does not wait longer for
+  // the job's first workers.
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankShared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
-  // In each step, for each element of a dense table: so long before the forward pass reads it, and
-  // twice as long before its gradient is handed in. With dense_path: ALLREDUCE and without
+  // A delay for each element of a dense table in each step: once before the forward pass reads the
+  // table, twice before its gradient is handed in. Needs dense_path: ALLREDUCE without
   // micro-batches.
   MonotonicDuration element_delay = MonotonicDuration::zero();
-  // Called when everything is loaded and the training begins. May be null.
+  // Called when everything is loaded and training starts. May be null.
   std::function<void()> on_training;
 };
 
 enum class WorkerEnd {
   kCompleted,
-  // Somebody stopped the job, or it has completed without this worker.
+  // The job was stopped, or completed without this worker.
   kStopped,
   // The job has failed, or this worker is no longer a member of it.
   kFailed,
-  // This worker cannot do its part: the job, its data or the device is at fault. The job fails by
-  // that, unless others have trained in it before this one has begun (last_words.h).
+  // This worker cannot do its part: the job, its data or the device is at fault. That fails the
+  // job, unless others had trained in it before this worker started (failure_policy.h).
   kUnable,
-  // It was to leave.
+  // The worker was asked to leave.
   kInterrupted,
 };
 
 struct WorkerOutcome {
   WorkerEnd end = WorkerEnd::kFailed;
-  // Why, if not kCompleted.
+  // The reason, if not kCompleted.
   absl::Status status = absl::OkStatus();
 };
 
-// Joins the job as a worker and trains the ranks that the scheduler assigns, which may be others in
-// the course of the job or none at all, each from where the servers say that its last host had
-// come, until the job's end. After `leave` is set, as it does itself when the scheduler says so, it
-// ends the steps of which it has pushed something and leaves the job, whose ranks then go to
-// others; after `abandon`, which it may set itself too, it does not wait for those steps. Unless
-// the end is kCompleted, a thread that still reads data may be left behind, so the process should
-// end too.
+// Joins the job as a worker and trains the ranks that the scheduler assigns, until the job ends.
+// The assignment may change and may be empty. Each rank continues from the step that the servers
+// report.
+//
+// After `leave` is set, the worker ends the steps that it has pushed a part of, and leaves the job;
+// its ranks move to other workers. After `abandon` is set, it does not wait for those steps. The
+// worker sets both itself when the scheduler or an error requires it.
+//
+// Unless the end is kCompleted, a thread that still reads data may be left behind, so the process
+// should exit.
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon);
 
 }  // namespace pawl

@@ -18,29 +18,29 @@ absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env,
   PAWL_RETURN_IF_ERROR(env.MakeFolder(data_dir));
   PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(data_dir));
-  // Once more now that a scheduler would see the lock's file.
+  // Check again now that a scheduler would see the lock file.
   PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));
   std::unique_ptr<WorkerIdentity> identity(new WorkerIdentity(env, data_dir, std::move(lock)));
   absl::StatusOr<NodeIdentity> known = ReadNodeFile(env, data_dir, kWorkerDaemon);
   if (absl::IsNotFound(known.status())) return identity;
   if (absl::IsFailedPrecondition(known.status())) return known.status();
   if (known.ok() && known->start_count() == std::numeric_limits<uint32_t>::max()) {
-    known = absl::OutOfRangeError("its incarnations cannot be counted on");
+    known = absl::OutOfRangeError("its start_count has reached its maximum");
   }
   if (!known.ok()) {
-    spdlog::warn("this worker is a new one: {}", known.status().ToString());
+    spdlog::warn("this worker joins as a new one: {}", known.status().ToString());
     return identity;
   }
-  // A incarnation that is not written down would be taken for the one before.
+  // An incarnation that is not recorded would be taken for the one before.
   known->set_start_count(known->start_count() + 1);
   if (const absl::Status written = identity->Write(*std::move(known)); !written.ok()) {
-    spdlog::warn("this worker is a new one, since --data_dir cannot be written: {}",
+    spdlog::warn("this worker joins as a new one, because --data_dir cannot be written: {}",
                  written.ToString());
   }
   return identity;
 }
 
-absl::Status WorkerIdentity::Become(const std::string& node, uint64_t job_id) {
+absl::Status WorkerIdentity::Update(const std::string& node, uint64_t job_id) {
   if (node == known_.node() && job_id == known_.job_id()) return absl::OkStatus();
   NodeIdentity identity;
   identity.set_node(node);

@@ -1,4 +1,4 @@
-// Who a worker is, kept from one of its lives to the next.
+// A worker's identity, kept across its restarts.
 #ifndef PAWL_WORKER_PROCESS_WORKER_IDENTITY_H_
 #define PAWL_WORKER_PROCESS_WORKER_IDENTITY_H_
 
@@ -13,25 +13,25 @@
 
 namespace pawl {
 
-// What the file <data dir>/node (client_lib/daemon/node_file.h) says of it. Without the file, or if
-// it is damaged, the worker is a new one: its ranks are then given to it when the scheduler has
-// noticed that the old one died, so nothing is lost but time. For one thread; no other process uses
-// the folder meanwhile.
+// The identity in the file <data dir>/node (client_lib/daemon/node_file.h). If the file is missing
+// or damaged, the worker joins as a new one and gets its ranks when the scheduler has noticed the
+// old one's death; only time is lost. Used by one thread. No other process may use the folder
+// meanwhile.
 class WorkerIdentity {
  public:
-  // Begins the next incarnation of the worker. Makes the folder if it is missing; its parents must
-  // be there. UNAVAILABLE if another process uses it, FAILED_PRECONDITION if it is a server's.
-  // `env` outlives this.
+  // Starts the worker's next incarnation. Creates the folder if it is missing; its parents must
+  // exist. UNAVAILABLE if another process uses the folder, FAILED_PRECONDITION if it belongs to a
+  // server. `env` outlives this.
   static absl::StatusOr<std::unique_ptr<WorkerIdentity>> Open(Env& env,
                                                               const std::string& data_dir);
 
-  // Empty and 0, all three: a new worker.
+  // All three are empty or 0 for a new worker.
   const std::string& node() const { return known_.node(); }
   uint64_t job_id() const { return known_.job_id(); }
   uint32_t start_count() const { return known_.start_count(); }
 
-  // From now on, and in the next incarnation. Nothing changes if it is that already.
-  absl::Status Become(const std::string& node, uint64_t job_id);
+  // Stores the identity for this and later incarnations. Does nothing if it is unchanged.
+  absl::Status Update(const std::string& node, uint64_t job_id);
 
  private:
   WorkerIdentity(Env& env, std::string data_dir, std::unique_ptr<FolderLock> lock);

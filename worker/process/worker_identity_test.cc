@@ -12,14 +12,14 @@ namespace {
 
 constexpr char kFolder[] = "/worker";
 
-TEST(WorkerIdentityTest, AWorkerIsTheSameInItsNextLife) {
+TEST(WorkerIdentityTest, RestartKeepsTheIdentity) {
   FaultEnv env(1);
   {
     const auto identity = WorkerIdentity::Open(env, kFolder);
     ASSERT_TRUE(identity.ok()) << identity.status();
     EXPECT_EQ((*identity)->node(), "");
     EXPECT_EQ((*identity)->job_id(), 0u);
-    ASSERT_TRUE((*identity)->Become("worker-1", 0xfedcba9876543210).ok());
+    ASSERT_TRUE((*identity)->Update("worker-1", 0xfedcba9876543210).ok());
     EXPECT_EQ((*identity)->node(), "worker-1");
     EXPECT_EQ((*identity)->start_count(), 1u);
   }
@@ -29,24 +29,24 @@ TEST(WorkerIdentityTest, AWorkerIsTheSameInItsNextLife) {
     EXPECT_EQ((*identity)->node(), "worker-1");
     EXPECT_EQ((*identity)->job_id(), 0xfedcba9876543210);
     EXPECT_EQ((*identity)->start_count(), incarnation);
-    ASSERT_TRUE((*identity)->Become("worker-1", 0xfedcba9876543210).ok());
+    ASSERT_TRUE((*identity)->Update("worker-1", 0xfedcba9876543210).ok());
     EXPECT_EQ((*identity)->start_count(), incarnation);
   }
 }
 
-TEST(WorkerIdentityTest, ANewJobReplacesTheOldOne) {
+TEST(WorkerIdentityTest, NewJobReplacesTheOldOne) {
   FaultEnv env(1);
-  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Become("worker-1", 7).ok());
-  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Become("worker-0", 8).ok());
+  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Update("worker-1", 7).ok());
+  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Update("worker-0", 8).ok());
   const auto identity = WorkerIdentity::Open(env, kFolder);
   EXPECT_EQ((*identity)->node(), "worker-0");
   EXPECT_EQ((*identity)->job_id(), 8u);
-  EXPECT_EQ((*identity)->start_count(), 3u) << "of the folder's processes";
+  EXPECT_EQ((*identity)->start_count(), 3u) << "starts with this folder";
 }
 
-TEST(WorkerIdentityTest, WithADamagedFileItIsANewWorker) {
+TEST(WorkerIdentityTest, DamagedFileMakesANewWorker) {
   FaultEnv env(1);
-  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Become("worker-1", 7).ok());
+  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Update("worker-1", 7).ok());
   const std::string whole = env.Contents("/worker/node");
   for (const size_t kept : {size_t{0}, size_t{9}, whole.size() - 1}) {
     SCOPED_TRACE(kept);
@@ -59,7 +59,7 @@ TEST(WorkerIdentityTest, WithADamagedFileItIsANewWorker) {
   }
 }
 
-TEST(WorkerIdentityTest, WhoseLivesAreAllCountedIsANewWorker) {
+TEST(WorkerIdentityTest, ExhaustedStartCountMakesANewWorker) {
   FaultEnv env(1);
   ASSERT_TRUE(env.MakeFolder(kFolder).ok());
   NodeIdentity last;
@@ -71,7 +71,7 @@ TEST(WorkerIdentityTest, WhoseLivesAreAllCountedIsANewWorker) {
   EXPECT_EQ((*identity)->node(), "");
 }
 
-TEST(WorkerIdentityTest, TheFolderOfAServerIsLeftAsItIs) {
+TEST(WorkerIdentityTest, ServerFolderIsNotTouched) {
   FaultEnv env(1);
   ASSERT_TRUE(env.MakeFolder(kFolder).ok());
   ASSERT_TRUE(WriteNodeFile(env, kFolder, NodeIdentity(), kServerDaemon).ok());
@@ -80,7 +80,7 @@ TEST(WorkerIdentityTest, TheFolderOfAServerIsLeftAsItIs) {
   EXPECT_EQ(env.Contents("/worker/node"), before);
 }
 
-TEST(WorkerIdentityTest, TwoWorkersDoNotShareAFolder) {
+TEST(WorkerIdentityTest, TwoWorkersCannotShareAFolder) {
   FaultEnv env(1);
   const auto first = WorkerIdentity::Open(env, kFolder);
   ASSERT_TRUE(first.ok()) << first.status();

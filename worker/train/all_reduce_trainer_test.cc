@@ -1,5 +1,5 @@
-// Ranks whose dense part is trained by collectives: RankTrainer, DenseReplica and DenseStore
-// together.
+// Tests RankTrainer, DenseReplica and DenseStore together: ranks whose dense part is trained by
+// collectives.
 #include <atomic>
 #include <map>
 #include <memory>
@@ -14,11 +14,11 @@
 #include "worker/collective/testing/fake_group.h"
 #include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
-#include "worker/train/dense_snapshots.h"
 #include "worker/train/rank_trainer.h"
+#include "worker/train/testing/trainer_device.h"
 #include "worker/train/testing/trainer_fakes.h"
-#include "worker/train/trainer_device.h"
 
 namespace pawl {
 namespace {
@@ -36,19 +36,19 @@ struct Setting {
   uint64_t write_back_steps = 4;
   uint32_t micro_batches = 1;
   uint64_t bucket_bytes = 64;
-  // Adam in place of SGD, which has no slots.
+  // Adam instead of SGD, which has no slots.
   bool adam = false;
   bool sharded = false;
   ElementType gradients = FLOAT32;
   ElementType compute = FLOAT32;
   float loss_scale = 0;
-  // The dense parameters are in the host's memory though the device has its own.
+  // Keeps the dense parameters in the host's memory though the device has its own.
   bool on_host = false;
-  // The collectives take the device's memory, where it has its own.
+  // The collectives accept the device's memory, if it has its own.
   bool on_device = false;
 };
 
-// All processes of a job. The members that tests look at are public.
+// All processes of a job. Tests access its public members.
 class Cluster {
  public:
   explicit Cluster(const Setting& setting) : setting_(setting) {
@@ -139,7 +139,7 @@ class Cluster {
   std::optional<Sampler> sampler_;
   std::optional<StepPlan> plan_;
   std::vector<Table> tables_;
-  // Those of DenseStore::Specs.
+  // The tables of DenseStore::Specs.
   std::vector<Table> dense_tables_;
   std::unique_ptr<FakeServers> servers_;
   std::unique_ptr<FakeRendezvous> rendezvous_;
@@ -226,7 +226,7 @@ class Cluster {
                             .progress = *progress_};
     for (const uint32_t rank : ranks) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, 0));
-      progress_->Begin(rank, 0, 0);
+      progress_->AddRank(rank, 0, 0);
       trainers_[rank] = std::make_unique<RankTrainer>(
           shared, Interrupts{leave_, abandon_}, *sessions_.back(),
           TrainingModel::Create(job_, train_->shape(), *device_, false, StaysOnDevice()).value());
@@ -254,7 +254,7 @@ void ExpectNear(const Parameters& actual, const Parameters& expected, double bou
   }
 }
 
-TEST(AllReduceTrainerTest, TrainsAsTheServersDo) {
+TEST(AllReduceTrainerTest, MatchesTrainingOnTheServers) {
   Cluster servers({.all_reduce = false});
   servers.RunAllOk();
   for (const auto& processes : std::vector<std::vector<std::vector<uint32_t>>>{
@@ -277,7 +277,7 @@ TEST(AllReduceTrainerTest, TwoRunsGiveTheSameBits) {
   }
 }
 
-TEST(AllReduceTrainerTest, ShardedItWritesTheSameParametersAndSlots) {
+TEST(AllReduceTrainerTest, ShardingChangesNoParameterAndNoSlot) {
   for (const auto& processes : std::vector<std::vector<std::vector<uint32_t>>>{
            {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
     Cluster whole({.processes = processes, .write_back_steps = 3, .adam = true});
@@ -288,7 +288,7 @@ TEST(AllReduceTrainerTest, ShardedItWritesTheSameParametersAndSlots) {
   }
 }
 
-TEST(AllReduceTrainerTest, WhereTheDenseParametersLieChangesNoBit) {
+TEST(AllReduceTrainerTest, MemoryOfTheDenseParametersChangesNoBit) {
   for (const auto& processes : std::vector<std::vector<std::vector<uint32_t>>>{
            {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
     for (const ElementType compute : {FLOAT32, FLOAT16}) {
@@ -307,21 +307,21 @@ TEST(AllReduceTrainerTest, WhereTheDenseParametersLieChangesNoBit) {
         cluster.RunAllOk();
         EXPECT_EQ(cluster.servers_->parameters(), first.servers_->parameters())
             << processes.size() << other.on_device;
-        EXPECT_EQ(cluster.replica(0).is_of_host(), cluster.device_->SharesHostMemory());
+        EXPECT_EQ(cluster.replica(0).is_in_host_memory(), cluster.device_->SharesHostMemory());
       }
     }
   }
 }
 
-TEST(AllReduceTrainerTest, DenseParametersAreWrittenBackBeforeTheStepEnds) {
-  // 10 steps; written after 4, 8 and 10.
+TEST(AllReduceTrainerTest, WriteBackPrecedesTheEndOfTheStep) {
+  // 10 steps; written back after 4, 8 and 10.
   Cluster cluster({.processes = {{0, 1}, {2, 3}}});
   cluster.RunAllOk();
   ASSERT_EQ(cluster.plan_->total_steps(), 10u);
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     for (uint64_t step = 0; step < 10; ++step) {
       const bool written = step == 3 || step == 7 || step == 9;
-      // Six tensors, the numbers of steps among them.
+      // Six tensors, including the step counts.
       EXPECT_EQ(cluster.CountInLog(rank, absl::StrCat("push ", step)), written ? 2 : 1)
           << rank << " " << step;
     }
@@ -330,7 +330,7 @@ TEST(AllReduceTrainerTest, DenseParametersAreWrittenBackBeforeTheStepEnds) {
   EXPECT_EQ(parameters.at({"dense/steps", 0}), (std::vector<float>{0, 10, 0, 10}));
 }
 
-TEST(AllReduceTrainerTest, WhatIsWrittenBackIsNotRounded) {
+TEST(AllReduceTrainerTest, WriteBackIsNotRounded) {
   Cluster cluster({.gradients = BFLOAT16});
   cluster.RunAllOk();
   for (const auto& [table, types] : cluster.servers_->element_types()) {
@@ -363,14 +363,14 @@ TEST(AllReduceTrainerTest, MicroBatchesTakeTheSameSteps) {
   ExpectNear(parts.servers_->parameters(), whole.servers_->parameters());
 }
 
-// Gradients go to the collective once, when their scale is found, each part of a batch divided by
-// its own.
-TEST(AllReduceTrainerTest, LossesAreScaledWithWholeBatchesAndWithParts) {
+// Gradients go to the collective once, when their scale is known; each part of a batch is divided
+// by its own.
+TEST(AllReduceTrainerTest, LossScalingWorksForWholeBatchesAndParts) {
   Cluster exact({.processes = {{0, 1}, {2, 3}}});
   exact.RunAllOk();
   for (const uint32_t micro_batches : {1, 2}) {
     std::optional<Parameters> first;
-    // The larger one is too large for every step.
+    // The larger scale is too large for every step.
     for (const float loss_scale : {1024.0f, 16777216.0f, 16777216.0f}) {
       Cluster cluster({.processes = {{0, 1}, {2, 3}},
                        .micro_batches = micro_batches,
@@ -388,7 +388,7 @@ TEST(AllReduceTrainerTest, LossesAreScaledWithWholeBatchesAndWithParts) {
   }
 }
 
-TEST(AllReduceTrainerTest, ARankWithoutSamplesTakesPart) {
+TEST(AllReduceTrainerTest, RankWithoutSamplesTakesPart) {
   // The last step of an epoch has 2 samples for 4 ranks.
   Cluster servers({.all_reduce = false, .train_samples = 18});
   servers.RunAllOk();
@@ -406,13 +406,13 @@ TEST(AllReduceTrainerTest, NoRankLeavesBeforeAllHaveEndedTheirSteps) {
   }
 }
 
-TEST(AllReduceTrainerTest, NoGradientsFollowAWriteBackBeforeTheServersHaveItsEnd) {
-  // A successor that begins with the step of the write-back must find the dense parameters as they
-  // were after it.
+TEST(AllReduceTrainerTest, GradientsWaitForTheEndOfAWriteBack) {
+  // A successor that starts at the step of the write-back must find the dense parameters as of its
+  // end.
   Cluster cluster({.mode = ASYNC, .processes = {{0, 1}, {2, 3}}});
   int pushes = 0;
   std::atomic<bool> held = false;
-  // All have given their gradients of step 3 when a rank pushes the second time in it.
+  // When a rank pushes for the second time in step 3, all ranks have handed in its gradients.
   cluster.servers_->AtPush(0, 3, [&] {
     if (++pushes != 2) return;
     cluster.servers_->HoldEnds();

@@ -8,10 +8,9 @@
 namespace pawl {
 namespace {
 
-// Batches are made in milliseconds: a stream that is silent for so long hangs.
+// A batch takes milliseconds to make, so a stream that is silent for this long hangs.
 constexpr std::chrono::minutes kMaxWait{10};
-// The stream's thread is woken when it is needed; it looks by itself only to keep every wait
-// bounded.
+// The stream's thread is woken when it is needed. It wakes by itself only to bound every wait.
 constexpr std::chrono::seconds kIdleWait{1};
 
 }  // namespace

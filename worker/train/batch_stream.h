@@ -1,4 +1,4 @@
-// Batches made ahead of their use, in the background.
+// Prepares batches ahead of their use in the background.
 #ifndef PAWL_WORKER_TRAIN_BATCH_STREAM_H_
 #define PAWL_WORKER_TRAIN_BATCH_STREAM_H_
 
@@ -18,31 +18,30 @@
 
 namespace pawl {
 
-// Batches number `first` to `end` - 1 of one rank, in order. A thread of its own
-// makes them while the rank computes and waits. Memory is used again: there are
-// never more than kMaxBatches.
+// Produces batches `first` to `end` - 1 of one rank, in order. A thread of its own makes them while
+// the rank computes and waits. Memory is reused: there are never more than kMaxBatches.
 //
-// One thread calls Next and Release. The batches die with the stream: it must
-// outlive the calls that borrow their keys.
+// One thread calls Next and Release. The stream owns the batches and outlives the calls that borrow
+// their keys.
 class BatchStream {
  public:
-  // One being pushed, one being computed on, one being pulled for, and the one ahead.
+  // One being pushed, one being computed, one being pulled, and one prepared ahead.
   static constexpr size_t kMaxBatches = 4;
 
-  // Makes batch `number`, whose memory may hold an old one. Called by the stream's thread, for
-  // ascending numbers.
+  // Fills `batch`, which may hold an old one, with batch `number`. Called by the stream's thread
+  // with ascending numbers.
   using Assemble = std::function<absl::Status(uint64_t number, Batch* batch)>;
 
   BatchStream(uint64_t first, uint64_t end, Assemble assemble);
-  // Waits for the batch that is being made.
+  // Waits for the batch in progress.
   ~BatchStream();
   BatchStream(const BatchStream&) = delete;
   BatchStream& operator=(const BatchStream&) = delete;
 
-  // The next batch, or the error of making it, or the interrupt's reason.
-  // REQUIRES: fewer than kMaxBatches are out; there is a next one.
+  // The next batch, the error of making it, or the interrupt's reason. REQUIRES: fewer than
+  // kMaxBatches are unreleased, and there is a next batch.
   absl::StatusOr<Batch*> Next(const Interrupt& interrupt);
-  // The caller needs this batch no more.
+  // Returns a batch for reuse.
   void Release(Batch* batch);
 
  private:

@@ -13,7 +13,7 @@ absl::Status Fill(uint64_t number, Batch* batch) {
   return absl::OkStatus();
 }
 
-TEST(BatchStreamTest, GivesAllBatchesInOrder) {
+TEST(BatchStreamTest, ReturnsAllBatchesInOrder) {
   BatchStream stream(3, 40, Fill);
   Interrupt interrupt;
   for (uint32_t number = 3; number < 40; ++number) {
@@ -24,7 +24,7 @@ TEST(BatchStreamTest, GivesAllBatchesInOrder) {
   }
 }
 
-TEST(BatchStreamTest, UsesTheMemoryOfReleasedBatchesAgain) {
+TEST(BatchStreamTest, ReusesReleasedBatches) {
   BatchStream stream(0, 100, Fill);
   Interrupt interrupt;
   std::set<Batch*> seen;
@@ -36,7 +36,7 @@ TEST(BatchStreamTest, UsesTheMemoryOfReleasedBatchesAgain) {
   EXPECT_LE(seen.size(), BatchStream::kMaxBatches);
 }
 
-TEST(BatchStreamTest, NeverMakesMoreThanItsLimitAhead) {
+TEST(BatchStreamTest, NeverExceedsItsLimit) {
   std::atomic<int> made{0};
   BatchStream stream(0, 100, [&](uint64_t, Batch*) {
     ++made;
@@ -48,7 +48,7 @@ TEST(BatchStreamTest, NeverMakesMoreThanItsLimitAhead) {
   EXPECT_EQ(made, static_cast<int>(held));
 }
 
-TEST(BatchStreamTest, AnErrorComesAfterTheBatchesBeforeIt) {
+TEST(BatchStreamTest, ErrorFollowsTheBatchesBeforeIt) {
   BatchStream stream(0, 10, [](uint64_t number, Batch*) {
     return number < 2 ? absl::OkStatus() : absl::InvalidArgumentError("batch 2 is bad");
   });
@@ -58,7 +58,7 @@ TEST(BatchStreamTest, AnErrorComesAfterTheBatchesBeforeIt) {
   EXPECT_EQ(stream.Next(interrupt).status(), absl::InvalidArgumentError("batch 2 is bad"));
 }
 
-TEST(BatchStreamTest, AnInterruptEndsTheWait) {
+TEST(BatchStreamTest, InterruptEndsTheWait) {
   std::promise<void> go;
   BatchStream stream(0, 10, [&](uint64_t, Batch*) {
     go.get_future().wait();
@@ -70,7 +70,7 @@ TEST(BatchStreamTest, AnInterruptEndsTheWait) {
   go.set_value();
 }
 
-TEST(BatchStreamTest, CanBeLeftBeforeItsEnd) {
+TEST(BatchStreamTest, CanBeDestroyedBeforeItsEnd) {
   BatchStream stream(0, 1000000, Fill);
   Interrupt interrupt;
   ASSERT_TRUE(stream.Next(interrupt).ok());

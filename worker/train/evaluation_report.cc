@@ -15,7 +15,8 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr uint32_t kSignBit = uint32_t{1} << 31;
 
-// Ascending like the floats; both zeros give the same. REQUIRES: score is not NaN.
+// Maps a score to an integer that sorts like it; both zeros map to the same. REQUIRES: score is not
+// NaN.
 uint32_t OrderOf(float score) {
   const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
   return (bits & kSignBit) != 0 ? ~bits : bits | kSignBit;

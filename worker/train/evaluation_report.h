@@ -17,17 +17,17 @@ namespace pawl {
 // Keeps a message below 1 MiB: a score takes 4 bytes and its two counts at most 5 each.
 inline constexpr size_t kMaxScoresInPart = 65536;
 
-// Collects what a model says about the samples of a share. Not thread-safe.
+// Collects a model's predictions for the samples of a share. Not thread-safe.
 class EvaluationReport {
  public:
-  // with_scores: for the area under the ROC curve, which needs every score.
+  // `with_scores`: keeps every score, as the area under the ROC curve requires.
   explicit EvaluationReport(bool with_scores) : with_scores_(with_scores) {}
 
   // INTERNAL if a prediction is not finite.
   absl::Status Add(const Batch& batch, const Predictions& predictions);
 
-  // The parts in their order, at least one; `header` has the fields that are the same in
-  // all of them. The report is empty afterwards.
+  // Returns the parts in order, at least one, and empties the report. Every part copies the fields
+  // of `header`.
   std::vector<ReportEvaluationRequest> TakeParts(const ReportEvaluationRequest& header);
 
  private:

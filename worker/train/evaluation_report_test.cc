@@ -25,7 +25,7 @@ std::vector<float> ScoresOf(const ReportEvaluationRequest& part) {
   return scores;
 }
 
-TEST(EvaluationReportTest, CountsEachDistinctScoreInAscendingOrder) {
+TEST(EvaluationReportTest, CountsDistinctScoresInAscendingOrder) {
   EvaluationReport report(/*with_scores=*/true);
   Add(report, {1, 0, 1}, {2.5f, -1.0f, -3.0f});
   Add(report, {0, 1, -1}, {2.5f, 2.5f, 1e-20f});
@@ -45,7 +45,7 @@ TEST(EvaluationReportTest, BothZerosAreOneScore) {
   EXPECT_EQ(ScoresOf(parts[0]), std::vector<float>{0.0f});
 }
 
-TEST(EvaluationReportTest, HeaderIsInAllPartsAndSumsInTheFirstAlone) {
+TEST(EvaluationReportTest, HeaderIsInAllPartsAndSumsInTheFirst) {
   EvaluationReport report(true);
   std::vector<float> labels(kMaxScoresInPart + 1, 1.0f), scores;
   for (size_t i = 0; i < labels.size(); ++i) scores.push_back(static_cast<float>(i));
@@ -72,7 +72,7 @@ TEST(EvaluationReportTest, HeaderIsInAllPartsAndSumsInTheFirstAlone) {
   EXPECT_EQ(ScoresOf(parts[1]), std::vector<float>{static_cast<float>(kMaxScoresInPart)});
 }
 
-TEST(EvaluationReportTest, TheLargestCountsStayBelowTheLimitOfAMessage) {
+TEST(EvaluationReportTest, LargestPartFitsTheMessageLimit) {
   ReportEvaluationRequest part;
   part.mutable_scores()->resize(kMaxScoresInPart * sizeof(float));
   for (size_t i = 0; i < kMaxScoresInPart; ++i) {
@@ -91,7 +91,7 @@ TEST(EvaluationReportTest, WithoutScoresOnlySumsAreReported) {
   EXPECT_TRUE(parts[0].scores().empty());
 }
 
-TEST(EvaluationReportTest, AnEmptyShareIsReportedToo) {
+TEST(EvaluationReportTest, EmptyShareIsReported) {
   EvaluationReport report(true);
   const auto parts = report.TakeParts({});
   ASSERT_EQ(parts.size(), 1u);
@@ -99,7 +99,7 @@ TEST(EvaluationReportTest, AnEmptyShareIsReportedToo) {
   EXPECT_EQ(parts[0].samples(), 0u);
 }
 
-TEST(EvaluationReportTest, APredictionThatIsNotFiniteIsAnError) {
+TEST(EvaluationReportTest, NonFinitePredictionIsAnError) {
   EvaluationReport report(true);
   Batch batch;
   batch.samples = 1;

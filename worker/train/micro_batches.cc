@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "client_lib/base/status_macros.h"
-#include "worker/data/batch_slice.h"
+#include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 
 namespace pawl {

@@ -1,4 +1,4 @@
-// A batch that is computed with in parts.
+// Computes a batch in parts.
 #ifndef PAWL_WORKER_TRAIN_MICRO_BATCHES_H_
 #define PAWL_WORKER_TRAIN_MICRO_BATCHES_H_
 
@@ -12,17 +12,17 @@
 
 namespace pawl {
 
-// The gradients of a batch as the sum of those of its parts, added up in their order. Keeps memory
-// from call to call. Not thread-safe.
+// Computes the gradients of a batch as the sum of its parts' gradients, added in order. Keeps
+// memory between calls. Not thread-safe.
 class MicroBatches {
  public:
-  // `parts`: job.micro_batches, of which 0 is 1.
+  // `parts`: job.micro_batches; 0 means 1.
   explicit MicroBatches(uint32_t parts) : parts_(parts) {}
 
-  // As TrainingModel::ComputeGradients. A table goes to the sink when its sum is final, its
-  // parameters are let in for each part that there is: one for each sample at most. hooks.next is
-  // of use where there is one part alone. The loss scale of the result is the lowest. REQUIRES of
-  // more than one: no gradients stay in the memory of a device.
+  // As TrainingModel::ComputeGradients. A table goes to the sink when its sum is final. Its
+  // parameters pass the gate once per part; a batch has at most one part per sample. hooks.next is
+  // used only with a single part. The result's loss scale is the lowest of the parts. REQUIRES,
+  // with more than one part: no gradients stay in the memory of a device.
   absl::StatusOr<LossSum> ComputeGradients(TrainingModel& model, const Batch& batch,
                                            absl::Span<const absl::Span<const float>> parameters,
                                            float gradient_scale,
@@ -32,7 +32,7 @@ class MicroBatches {
  private:
   const uint32_t parts_;
   Batch part_;
-  // Of a part that is not the first.
+  // Gradients of the parts after the first.
   std::vector<std::vector<float>> values_;
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/data/batch_slice.h"
+#include "worker/data/batch.h"
 #include "worker/data/sampler.h"
 #include "worker/device/cpu/device.h"
 
@@ -41,8 +41,8 @@ class MicroBatchesTest : public testing::Test {
     for (float& value : values) value = std::normal_distribution<float>()(random_);
     return values;
   }
-  // Not a number where nothing was written.
-  Gradients Nothing() const {
+  // NaN wherever nothing is written.
+  Gradients Unwritten() const {
     Gradients gradients;
     for (const std::vector<float>& values : values_)
       gradients.emplace_back(values.size(), std::nanf(""));
@@ -62,7 +62,7 @@ class MicroBatchesTest : public testing::Test {
   std::vector<absl::Span<const float>> parameters_;
 };
 
-TEST_F(MicroBatchesTest, TheirGradientsAreThoseOfThePartsAddedUpInTheirOrder) {
+TEST_F(MicroBatchesTest, SumsThePartsGradientsInOrder) {
   for (const uint32_t parts : {0u, 1u, 2u, 3u, kSamples, kSamples + 2}) {
     SCOPED_TRACE(parts);
     const uint32_t real = std::min(std::max(parts, 1u), kSamples);
@@ -71,7 +71,7 @@ TEST_F(MicroBatchesTest, TheirGradientsAreThoseOfThePartsAddedUpInTheirOrder) {
     for (uint32_t part = 0; part < real; ++part) {
       Batch slice;
       SliceBatch(batch_, ShareOf(kSamples, part, real), &slice);
-      Gradients of_part = Nothing();
+      Gradients of_part = Unwritten();
       expected_loss +=
           model_->ComputeGradients(slice, parameters_, kScale, SpansOf(of_part))->loss_sum;
       if (part == 0) {
@@ -83,9 +83,9 @@ TEST_F(MicroBatchesTest, TheirGradientsAreThoseOfThePartsAddedUpInTheirOrder) {
       }
     }
     MicroBatches micro_batches(parts);
-    // The second time its memory has been used.
+    // The second pass reuses the memory.
     for (int time = 0; time < 2; ++time) {
-      Gradients gradients = Nothing(), sunk = Nothing();
+      Gradients gradients = Unwritten(), sunk = Unwritten();
       std::vector<int> sinks(gradients.size());
       const auto loss = micro_batches.ComputeGradients(
           *model_, batch_, parameters_, kScale, SpansOf(gradients), {.sink = [&](size_t table) {
@@ -102,11 +102,11 @@ TEST_F(MicroBatchesTest, TheirGradientsAreThoseOfThePartsAddedUpInTheirOrder) {
   }
 }
 
-TEST_F(MicroBatchesTest, AGateThatDoesNotOpenEndsThem) {
-  Gradients gradients = Nothing();
+TEST_F(MicroBatchesTest, FailingGateEndsTheComputation) {
+  Gradients gradients = Unwritten();
   int opened = 0;
   const size_t tables = values_.size();
-  // In the second part.
+  // Fails in the second part.
   const auto gate = [&](size_t) {
     return ++opened > static_cast<int>(tables) ? absl::CancelledError("enough") : absl::OkStatus();
   };

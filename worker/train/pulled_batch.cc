@@ -18,7 +18,7 @@ absl::Status PulledBatch::Start(BatchStream& stream, uint64_t step, DenseSource*
   PAWL_ASSIGN_OR_RETURN(batch_, stream.Next(context_.leave));
   stream_ = &stream;
   if (dense != nullptr) {
-    // Also for an empty share, since asking is what keeps a rank from running ahead.
+    // Also for an empty share, because asking keeps a rank from running ahead.
     PAWL_ASSIGN_OR_RETURN(dense_, dense->At(step, context_.session, context_.timeout));
   }
   if (batch_->samples == 0) return absl::OkStatus();
@@ -44,7 +44,7 @@ absl::Status PulledBatch::Start(BatchStream& stream, uint64_t step, DenseSource*
 }
 
 absl::Status PulledBatch::Await(std::vector<absl::Span<const float>>* parameters) {
-  PAWL_RETURN_IF_ERROR(context_.waiting.Of([&]() -> absl::Status {
+  PAWL_RETURN_IF_ERROR(context_.waiting.Measure([&]() -> absl::Status {
     if (dense_ != nullptr) PAWL_RETURN_IF_ERROR(dense_->Await(context_.leave));
     if (!pulled_.valid()) return absl::OkStatus();
     return pawl::Await(pulled_, context_.timeout + kLibraryGrace, context_.leave, "pull");
@@ -58,7 +58,7 @@ absl::Status PulledBatch::Await(std::vector<absl::Span<const float>>* parameters
 
 absl::Status PulledBatch::AwaitTable(size_t table) {
   if (!IsShared(table)) return absl::OkStatus();
-  return context_.waiting.Of(
+  return context_.waiting.Measure(
       [&] { return dense_->AwaitTable(context_.dense_places[table], context_.leave); });
 }
 
@@ -67,6 +67,6 @@ void PulledBatch::Release() {
   if (batch_ != nullptr) stream_->Release(std::exchange(batch_, nullptr));
 }
 
-bool PulledBatch::Idle() const { return !pulled_.valid() || IsReady(pulled_); }
+bool PulledBatch::IsIdle() const { return !pulled_.valid() || IsReady(pulled_); }
 
 }  // namespace pawl

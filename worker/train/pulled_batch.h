@@ -1,4 +1,4 @@
-// A batch and the parameters that it needs.
+// A batch together with the parameters that it needs.
 #ifndef PAWL_WORKER_TRAIN_PULLED_BATCH_H_
 #define PAWL_WORKER_TRAIN_PULLED_BATCH_H_
 
@@ -13,52 +13,67 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/client.h"
 #include "worker/data/batch.h"
+#include "worker/dense/dense_source.h"
 #include "worker/model/training_model.h"
 #include "worker/process/interrupt.h"
 #include "worker/train/batch_stream.h"
-#include "worker/train/dense_source.h"
-#include "worker/train/waiting_time.h"
 
 namespace pawl {
 
-// By table: of dense ones the place among these.
+// The time that a rank waits for others. Used by the rank's thread.
+struct WaitingTime {
+  double seconds = 0;
+
+  // Runs `call`, which waits for others, and adds its duration.
+  template <typename Call>
+  absl::Status Measure(Call call) {
+    const MonotonicTime begin = Clock::Real().Now();
+    absl::Status status = call();
+    seconds += Seconds(Clock::Real().Now() - begin);
+    return status;
+  }
+};
+
+// For each dense table of `tables`, its number among the dense tables; indexed by table.
 std::vector<size_t> DensePlaces(const std::vector<Table>& tables);
 
-// One batch after the other, with its parameters on their way or here. A rank has a few, in turn.
-// For the rank's thread.
+// Holds one batch after another while its parameters arrive. A rank cycles through a few of these.
+// Used by the rank's thread.
 class PulledBatch {
  public:
-  // Outlives it.
+  // Outlives the batch.
   struct Context {
-    // The model's, in its order.
+    // The model's tables, in the model's order.
     const std::vector<Table>& tables;
     const std::vector<size_t>& dense_places;
     const TrainingModel& model;
     LogicalWorker& session;
-    // Ends all waiting.
+    // Ends all waits.
     const Interrupt& leave;
-    // Of the pull.
+    // Timeout of a pull.
     MonotonicDuration timeout;
     WaitingTime& waiting;
   };
   explicit PulledBatch(const Context& context)
       : context_(context), values_(context.tables.size()) {}
 
-  // Takes the stream's next batch and sends off its pull for `step`, with the dense tables from
-  // `dense` or, if that is null, with the others. REQUIRES: Release since the last one.
+  // Takes the stream's next batch and starts its pull for `step`. The dense tables come from
+  // `dense`; if that is null, they are pulled with the others. REQUIRES: Release since the last
+  // Start.
   absl::Status Start(BatchStream& stream, uint64_t step, DenseSource* dense);
-  // Waits for the pull; *parameters are then the spans for the model. REQUIRES: Start was OK, once.
+  // Waits for the pull and sets *parameters to the spans for the model. REQUIRES: called once after
+  // a successful Start.
   absl::Status Await(std::vector<absl::Span<const float>>* parameters);
-  // Waits until the table's span may be read, which of a DenseSource may be later. REQUIRES: Await
-  // was OK.
+  // Waits until the table's span is readable, which may be later with a DenseSource. REQUIRES:
+  // Await returned OK.
   absl::Status AwaitTable(size_t table);
-  // REQUIRES: Start was OK.
+  // REQUIRES: Start returned OK.
   const Batch& batch() const { return *batch_; }
-  // Gives the batch back, if there is one, and lets the parameters go.
+  // Returns the batch to its stream, if there is one, and drops the parameters.
   void Release();
 
-  // No call borrows its memory.
-  bool Idle() const;
+  // Whether no call borrows its memory.
+  bool IsIdle() const;
 
  private:
   bool IsShared(size_t table) const { return dense_ != nullptr && context_.tables[table].dense(); }
@@ -66,11 +81,11 @@ class PulledBatch {
   const Context context_;
   BatchStream* stream_ = nullptr;
   Batch* batch_ = nullptr;
-  // Null: the dense tables are in values_ too.
+  // Null if values_ has the dense tables too.
   std::unique_ptr<DenseView> dense_;
   // By table.
   std::vector<std::vector<float>> values_;
-  // Not valid where nothing was called.
+  // Not valid unless a pull was started.
   std::future<absl::Status> pulled_;
 };
 

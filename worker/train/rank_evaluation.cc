@@ -14,7 +14,7 @@ namespace pawl {
 absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   const uint64_t number = shared_.plan.EvaluationNumber(step);
   if (!IsSync(shared_.job.consistency().mode())) {
-    // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
+    // Evaluates, and keeps the best checkpoint, only after all earlier pushes have been applied.
     PAWL_RETURN_IF_ERROR(Meet(shared_.rendezvous, absl::StrCat("evaluation-", number),
                               shared_.logical_workers, rank_, leave_));
   }
@@ -59,14 +59,14 @@ absl::StatusOr<ReportEvaluationResponse> RankEvaluation::Report(
   absl::StatusOr<ReportEvaluationResponse> response =
       absl::InternalError("an evaluation without parts");
   for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
-    // Only the last one waits for the other ranks.
+    // Only the last part waits for the other ranks.
     for (const ReportEvaluationRequest& part : parts) {
       auto answer = shared_.rendezvous.ReportEvaluation(part);
       response =
           Await(answer, kRendezvousTimeout + kLibraryGrace, leave_, "report of the evaluation");
       if (!response.ok()) break;
     }
-    // A scheduler that was restarted meanwhile lacks the parts before, and wants all of them again.
+    // A scheduler that restarted meanwhile lacks the earlier parts and asks for all of them again.
     if (!absl::IsFailedPrecondition(response.status()) || parts.size() == 1) break;
   }
   return response;

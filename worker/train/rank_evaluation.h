@@ -22,10 +22,10 @@ namespace pawl {
 // Samples that a rank evaluates at a time.
 inline constexpr uint64_t kEvaluationBatchSize = 8192;
 
-// For the rank's thread.
+// Used by the rank's thread.
 class RankEvaluation {
  public:
-  // All of it outlives it. `places`: two at least, released whenever Run is called. REQUIRES:
+  // All arguments outlive it. `places`: at least two, released whenever Run is called. REQUIRES:
   // shared.eval is not null.
   RankEvaluation(const RankShared& shared, uint32_t rank, TrainingModel& model,
                  absl::Span<PulledBatch> places, const Interrupt& leave)
@@ -36,8 +36,8 @@ class RankEvaluation {
         leave_(leave),
         assembler_(*shared.eval) {}
 
-  // The rank's share of the evaluation that comes after so many steps, its report and the job's
-  // answer. True: no step is to follow. An error leaves calls under way.
+  // Runs the rank's share of the evaluation after `step` steps, reports it and awaits the
+  // scheduler's answer. True: training stops here. An error leaves calls running.
   absl::StatusOr<bool> Run(uint64_t step);
 
  private:
@@ -52,7 +52,7 @@ class RankEvaluation {
 
   BatchAssembler assembler_;
   std::vector<absl::Span<const float>> parameters_;
-  // Its batches are borrowed by calls: it stays until the next evaluation.
+  // Kept until the next evaluation, because calls borrow its batches.
   std::unique_ptr<BatchStream> stream_;
 };
 

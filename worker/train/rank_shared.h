@@ -12,16 +12,16 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_source.h"
 #include "worker/dense/dense_store.h"
 #include "worker/process/progress_board.h"
 #include "worker/process/rendezvous.h"
-#include "worker/train/dense_source.h"
 #include "worker/train/step_plan.h"
 
 namespace pawl {
 
-// Deadline of the pulls, pushes and ends of steps, at least. A pull waits for the slowest peer's
-// step; a failure of the job ends it sooner.
+// Minimum deadline of pulls, pushes and ends of steps. A pull waits for the slowest peer's step; a
+// failure of the job ends the wait sooner.
 inline constexpr std::chrono::minutes kStepTimeout{10};
 
 // All of it outlives the ranks' trainers.
@@ -32,24 +32,24 @@ struct RankShared {
   const StepPlan& plan;
   const Dataset& train;
   const Dataset* eval = nullptr;  // null: no evaluation
-  // The model's, in its order, as created.
+  // The model's tables in the model's order, as created.
   const std::vector<Table>& tables;
-  // For training and for evaluations. Null: every rank pulls the dense tables for itself.
+  // Sources for training and for evaluations. Null: every rank pulls the dense tables itself.
   DenseSource* dense = nullptr;
   DenseSource* evaluation_dense = nullptr;
-  // dense_path: ALLREDUCE: `dense` is the replica, which takes the dense gradients too, and the
-  // store is where it is written back to. Both null otherwise. The replica lies in the memory that
-  // the models' dense spans are of (DenseStaysOnDevice).
+  // With dense_path: ALLREDUCE, `dense` is the replica, which also takes the dense gradients, and
+  // the store is where the replica is written back to. Otherwise both are null. The replica lies in
+  // the memory to which the models' dense spans refer (DenseStaysOnDevice).
   DenseReplica* replica = nullptr;
   const DenseStore* store = nullptr;
   Rendezvous& rendezvous;
   ProgressBoard& progress;
-  // Waited in each step before it is ended, to play a slow worker.
+  // A delay in each step before its end, to simulate a slow worker.
   MonotonicDuration step_delay = MonotonicDuration::zero();
-  // For each element of a dense table in the forward pass, twice as long in the backward pass: to
-  // play a slow model. With dense_path: ALLREDUCE and without micro-batches.
+  // A delay for each element of a dense table: once in the forward pass and twice in the backward
+  // pass, to simulate a slow model. Needs dense_path: ALLREDUCE without micro-batches.
   MonotonicDuration element_delay = MonotonicDuration::zero();
-  // Longer than the scheduler lets the job stand still: it is the scheduler that gives the job up.
+  // Longer than the scheduler lets the job stand still, so that the scheduler gives up first.
   MonotonicDuration step_timeout = kStepTimeout;
 };
 

@@ -15,12 +15,6 @@
 #include "worker/process/rendezvous.h"
 
 namespace pawl {
-float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples,
-                    uint64_t rank_samples) {
-  if (!IsSync(mode)) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
-  return static_cast<float>(static_cast<double>(logical_workers) /
-                            static_cast<double>(step_samples));
-}
 
 RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, LogicalWorker& session,
                          std::unique_ptr<TrainingModel> model)
@@ -55,13 +49,13 @@ PulledBatch::Context RankTrainer::PullContext() {
 
 absl::Status RankTrainer::Run() {
   absl::Status status = RunSteps();
-  if (!status.ok()) EndStepsUnderWay();
+  if (!status.ok()) EndPendingSteps();
   return status;
 }
 
-bool RankTrainer::Idle() const {
+bool RankTrainer::IsIdle() const {
   for (const PulledBatch& pulled : places_) {
-    if (!pulled.Idle()) return false;
+    if (!pulled.IsIdle()) return false;
   }
   for (const StepCalls& calls : calls_) {
     for (const std::future<absl::Status>* call :
@@ -80,14 +74,13 @@ absl::Status RankTrainer::RunSteps() {
     return assembler_.Assemble(indices_, batch);
   });
   while (true) {
-    // The first of them may have been done by a predecessor: the scheduler then has the result
-    // already.
+    // A predecessor may have done this evaluation already; the scheduler then has its result.
     if (evaluation_.has_value() && shared_.plan.IsPause(step)) {
       PAWL_ASSIGN_OR_RETURN(const bool stop, evaluation_->Run(step));
       if (stop) return absl::OkStatus();
     }
     if (step >= total) {
-      if (!dense_->MeetsAtTheEnd()) return absl::OkStatus();
+      if (!dense_->MeetsAtEnd()) return absl::OkStatus();
       return Meet(shared_.rendezvous, "end of the dense training", shared_.logical_workers, rank_,
                   interrupts_.leave);
     }
@@ -103,10 +96,10 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
   for (uint64_t step = begin; step < end; ++step) {
     PulledBatch& pulled = places_[step % kPlaces];
     const MonotonicTime began = Clock::Real().Now();
-    // What was waited for between steps is no time of training.
+    // Waiting between steps does not count as training time.
     waiting_.seconds = 0;
     PAWL_RETURN_IF_ERROR(pulled.Await(&parameters_));
-    // Where nothing is waited for nobody has looked.
+    // A step may pass without a wait, so check for an interrupt here.
     PAWL_RETURN_IF_ERROR(interrupts_.leave.reason());
     const Batch* next = nullptr;
     if (step + 1 < end) {
@@ -116,11 +109,11 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
       if (ahead.batch().samples > 0) next = &ahead.batch();
     }
     LossSum loss;
-    // A share may be empty: there is nothing to push then, but the step ends for this rank too.
+    // A share may be empty: nothing is pushed then, but the rank still ends the step.
     if (pulled.batch().samples > 0) {
       PAWL_RETURN_IF_ERROR(ComputeAndPush(step, next, &loss));
     } else {
-      PAWL_RETURN_IF_ERROR(dense_->GiveNothing(pulled, step));
+      PAWL_RETURN_IF_ERROR(dense_->SkipStep(pulled, step));
     }
     const bool is_write_back = dense_->IsWriteBack(step + 1);
     if (is_write_back) PAWL_RETURN_IF_ERROR(WriteBack(step));
@@ -128,10 +121,10 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     if (shared_.step_delay > MonotonicDuration::zero())
       interrupted = interrupts_.leave.SleepFor(shared_.step_delay);
     EndStep(step, loss);
-    // A successor that begins with this step must be able to write back the same. It cannot if this
-    // rank's gradients have taken the others further.
+    // A successor that starts at this step must be able to write back the same parameters. It could
+    // not if this rank's next gradients had advanced the others.
     if (is_write_back && interrupted.ok()) interrupted = Finish(step % kPlaces);
-    shared_.progress.Spent(Seconds(Clock::Real().Now() - began), waiting_.seconds);
+    shared_.progress.AddTime(Seconds(Clock::Real().Now() - began), waiting_.seconds);
     PAWL_RETURN_IF_ERROR(interrupted);
   }
   for (size_t place = 0; place < kPlaces; ++place) PAWL_RETURN_IF_ERROR(Finish(place));
@@ -141,7 +134,7 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
 absl::StatusOr<LossSum> RankTrainer::Compute(uint64_t step, float scale, const Batch* next) {
   PulledBatch& pulled = places_[step % kPlaces];
   const Batch& batch = pulled.batch();
-  // An interrupt is noticed by whoever waits next.
+  // The next wait notices an interrupt.
   const auto delay = [&](size_t table, int passes) {
     if (shared_.element_delay == MonotonicDuration::zero() || !shared_.tables[table].dense())
       return;
@@ -156,7 +149,7 @@ absl::StatusOr<LossSum> RankTrainer::Compute(uint64_t step, float scale, const B
   const auto try_gate = [&] { return interrupts_.leave.reason(); };
   const auto hand_in = [&](size_t table) {
     delay(table, /*passes=*/2);
-    if (IsTaken(table)) dense_->Give(step, dense_places_[table]);
+    if (IsTaken(table)) dense_->MarkReady(step, dense_places_[table]);
   };
   return micro_batches_.ComputeGradients(
       *model_, batch, parameters_, scale, gradients_,
@@ -169,7 +162,8 @@ absl::Status RankTrainer::WriteBack(uint64_t step) {
   if (!calls.part.has_value() || calls.part->items.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  session_.Push(calls.part->items, options, FulfilOrEnd(calls.written_back, "write-back", step));
+  session_.Push(calls.part->items, options,
+                FulfillOrInterrupt(calls.written_back, "write-back", step));
   return absl::OkStatus();
 }
 
@@ -206,7 +200,7 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
     if (!item.table.dense()) item.keys = batch.keys;
     item.gradients = gradients_[t];
     item.keys_are_distinct = true;
-    // What is written back is no gradient, and stays FLOAT32.
+    // A write-back is not a gradient and stays FLOAT32.
     if (shared_.job.precision().gradients() != ELEMENT_TYPE_UNSPECIFIED) {
       item.element_type = shared_.job.precision().gradients();
     }
@@ -214,12 +208,12 @@ absl::Status RankTrainer::ComputeAndPush(uint64_t step, const Batch* next, LossS
   if (push_items_.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  session_.Push(push_items_, options, FulfilOrEnd(calls.pushed, "push", step));
+  session_.Push(push_items_, options, FulfillOrInterrupt(calls.pushed, "push", step));
   return absl::OkStatus();
 }
 
-Callback RankTrainer::FulfilOrEnd(std::future<absl::Status>& future, absl::string_view what,
-                                  uint64_t step) {
+Callback RankTrainer::FulfillOrInterrupt(std::future<absl::Status>& future, absl::string_view what,
+                                         uint64_t step) {
   return [this, what, step, done = Fulfilling(future)](absl::Status status) mutable {
     if (!status.ok()) {
       status =
@@ -234,9 +228,9 @@ Callback RankTrainer::FulfilOrEnd(std::future<absl::Status>& future, absl::strin
 void RankTrainer::EndStep(uint64_t step, const LossSum& loss) {
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  auto done = FulfilOrEnd(calls_[step % kPlaces].ended, "end", step);
+  auto done = FulfillOrInterrupt(calls_[step % kPlaces].ended, "end", step);
   session_.EndStep(options, [this, loss, done = std::move(done)](absl::Status status) mutable {
-    if (status.ok()) shared_.progress.StepEnded(rank_, loss.samples, loss.loss_sum);
+    if (status.ok()) shared_.progress.OnStepEnded(rank_, loss.samples, loss.loss_sum);
     done(std::move(status));
   });
 }
@@ -249,7 +243,7 @@ absl::Status RankTrainer::Finish(size_t place) {
       {&calls.ended, "end of the step"}};
   for (const auto& [call, what] : awaited) {
     if (!call->valid()) continue;
-    PAWL_RETURN_IF_ERROR(waiting_.Of([&, call = call, what = what] {
+    PAWL_RETURN_IF_ERROR(waiting_.Measure([&, call = call, what = what] {
       return Await(*call, shared_.step_timeout + kLibraryGrace, interrupts_.leave, what);
     }));
   }
@@ -258,7 +252,7 @@ absl::Status RankTrainer::Finish(size_t place) {
   return absl::OkStatus();
 }
 
-void RankTrainer::EndStepsUnderWay() {
+void RankTrainer::EndPendingSteps() {
   for (StepCalls& calls : calls_) {
     for (std::future<absl::Status>* call : {&calls.pushed, &calls.written_back, &calls.ended}) {
       if (!call->valid()) continue;

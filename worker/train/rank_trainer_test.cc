@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
-#include "worker/train/dense_snapshots.h"
+#include "worker/dense/dense_source.h"
 #include "worker/train/evaluation_report.h"
+#include "worker/train/testing/trainer_device.h"
 #include "worker/train/testing/trainer_fakes.h"
-#include "worker/train/trainer_device.h"
 
 namespace pawl {
 namespace {
@@ -33,15 +33,15 @@ struct Setting {
   uint64_t stop_after = 0;
   bool share_dense = true;
   MonotonicDuration step_delay = MonotonicDuration::zero();
-  // By rank; empty: 0.
+  // By rank; empty means 0.
   std::vector<uint64_t> first_steps = {};
-  // Each evaluation sample has a score of its own.
+  // Gives each evaluation sample a score of its own.
   bool distinct_scores = false;
   uint32_t micro_batches = 1;
   Precision precision = {};
 };
 
-// All ranks of a job in this process, over the fakes. The members that tests look at are public.
+// All ranks of a job in this process, over the fakes. Tests access its public members.
 class Cluster {
  public:
   explicit Cluster(const Setting& setting) {
@@ -86,7 +86,7 @@ class Cluster {
     if (setting.share_dense) dense_ = std::make_unique<DenseSnapshots>(dense);
     for (uint32_t rank = 0; rank < setting.logical_workers; ++rank) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, first_steps[rank]));
-      progress_->Begin(rank, first_steps[rank], sampler_->SamplesBefore(first_steps[rank], rank));
+      progress_->AddRank(rank, first_steps[rank], sampler_->SamplesBefore(first_steps[rank], rank));
       trainers_.push_back(std::make_unique<RankTrainer>(
           SharedFor(setting), Interrupts{leave_, abandon_}, *sessions_.back(),
           TrainingModel::Create(job_, train_->shape(), *device_).value()));
@@ -147,18 +147,7 @@ class Cluster {
   std::vector<std::unique_ptr<RankTrainer>> trainers_;
 };
 
-TEST(GradientScaleTest, SyncDividesBySamplesOfTheStepAndUndoesTheMeanOverRanks) {
-  EXPECT_EQ(GradientScale(SYNC, 4, 4096, 1024), 4.0f / 4096.0f);
-  EXPECT_EQ(GradientScale(SYNC, 3, 100, 34), static_cast<float>(3.0 / 100.0));
-  EXPECT_EQ(GradientScale(SYNC, 3, 100, 33), GradientScale(SYNC, 3, 100, 34));
-}
-
-TEST(GradientScaleTest, OtherModesDivideByTheRanksOwnSamples) {
-  EXPECT_EQ(GradientScale(ASYNC, 4, 4096, 1000), 1.0f / 1000.0f);
-  EXPECT_EQ(GradientScale(BOUNDED, 4, 4096, 1000), 1.0f / 1000.0f);
-}
-
-TEST(RankTrainerTest, PullsTheNextStepBeforeItPushesThisOne) {
+TEST(RankTrainerTest, PullsTheNextStepBeforePushingThisOne) {
   Cluster cluster({.logical_workers = 1,
                    .batch_size = 10,
                    .train_samples = 30,
@@ -179,7 +168,7 @@ TEST(RankTrainerTest, RanksOfOneProcessPullTheDenseTablesOnce) {
   EXPECT_EQ(cluster.CountInLogs("linear"), 4 * steps);
 }
 
-TEST(RankTrainerTest, SharingTheDenseTablesChangesNoPushAndNoParameter) {
+TEST(RankTrainerTest, SharedDenseTablesGiveTheSameBits) {
   Cluster together({.logical_workers = 4, .epochs = 5});
   together.RunAllOk();
   Cluster apart({.logical_workers = 4, .epochs = 5, .share_dense = false});
@@ -205,12 +194,12 @@ TEST(RankTrainerTest, MicroBatchesGiveTheGradientsOfTheWholeBatch) {
     EXPECT_EQ(cluster.CountInLogs("push"), whole.CountInLogs("push"));
     EXPECT_EQ(cluster.servers_->pushed_keys(1), whole.servers_->pushed_keys(1));
     EXPECT_EQ(cluster.progress_->progress().samples(), whole.progress_->progress().samples());
-    // Which depends on who comes first.
+    // The loss depends on which rank reports first.
     EXPECT_NEAR(cluster.progress_->progress().loss(), whole.progress_->progress().loss(), 0.01);
   }
 }
 
-TEST(RankTrainerTest, GradientsArePushedAsTheTypeThatTheJobSays) {
+TEST(RankTrainerTest, GradientsArePushedInTheJobsType) {
   for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32, BFLOAT16, FLOAT16}) {
     Precision precision;
     precision.set_gradients(type);
@@ -222,9 +211,9 @@ TEST(RankTrainerTest, GradientsArePushedAsTheTypeThatTheJobSays) {
   }
 }
 
-TEST(RankTrainerTest, TimeOfTrainingAndOfWaitingIsCounted) {
+TEST(RankTrainerTest, CountsTrainingAndWaitingTime) {
   constexpr std::chrono::milliseconds kDelay{20};
-  // Rank 1 waits for rank 0, whose steps take longer: from when rank 1 has given what it has.
+  // Rank 1 waits for rank 0, whose steps take longer, as soon as it has handed in its part.
   Cluster cluster({.logical_workers = 2, .batch_size = 10, .train_samples = 30, .epochs = 1});
   std::atomic<uint64_t> given{0};
   for (const uint64_t step : {0, 1, 2}) {
@@ -237,13 +226,13 @@ TEST(RankTrainerTest, TimeOfTrainingAndOfWaitingIsCounted) {
   cluster.RunAllOk();
   const WorkerProgress progress = cluster.progress_->progress();
   EXPECT_GE(progress.training_s(), 5 * Seconds(kDelay));
-  // Of rank 1 before its second and third step, but for what the machine keeps it from.
+  // Rank 1 waits before its second and third step, up to the machine's own delays.
   EXPECT_GE(progress.waiting_s(), Seconds(kDelay));
   EXPECT_LE(progress.waiting_s(), progress.training_s() - 3 * Seconds(kDelay) + 1e-3);
 }
 
-TEST(RankTrainerTest, WhatIsWaitedForBetweenStepsIsNoTimeOfTraining) {
-  // Three ranks wait in the evaluation after step 2 for the fourth one's push, and go on then.
+TEST(RankTrainerTest, WaitsBetweenStepsAreNotTrainingTime) {
+  // In the evaluation after step 2, three ranks wait for the push of the fourth and then continue.
   Cluster cluster({.logical_workers = 4, .batch_size = 12, .train_samples = 36, .eval_samples = 8});
   cluster.servers_->AtPush(
       0, 2, [&] { cluster.abandon_.SleepFor(std::chrono::milliseconds(100)).IgnoreError(); });
@@ -252,8 +241,8 @@ TEST(RankTrainerTest, WhatIsWaitedForBetweenStepsIsNoTimeOfTraining) {
   EXPECT_LE(progress.waiting_s(), progress.training_s());
 }
 
-TEST(RankTrainerTest, ARankWithoutSamplesEndsItsStepsAndPushesNothing) {
-  // Steps of 3 samples for 4 ranks, the last one of 2.
+TEST(RankTrainerTest, RankWithoutSamplesEndsItsStepsWithoutPushes) {
+  // Steps of 3 samples for 4 ranks; the last step has 2.
   Cluster cluster({.logical_workers = 4, .batch_size = 3, .train_samples = 5, .epochs = 1});
   cluster.RunAllOk();
   EXPECT_EQ(cluster.CountInLogs("end"), 8);
@@ -262,7 +251,7 @@ TEST(RankTrainerTest, ARankWithoutSamplesEndsItsStepsAndPushesNothing) {
   EXPECT_EQ(cluster.progress_->progress().steps_min(), 2u);
 }
 
-TEST(RankTrainerTest, AllRanksReportEachEvaluationWithTheirShares) {
+TEST(RankTrainerTest, AllRanksReportTheirSharesOfEachEvaluation) {
   Cluster cluster({.logical_workers = 3, .eval_samples = 10});
   cluster.RunAllOk();
   const auto reports = cluster.rendezvous_->reports();
@@ -278,7 +267,7 @@ TEST(RankTrainerTest, AllRanksReportEachEvaluationWithTheirShares) {
   EXPECT_TRUE(cluster.rendezvous_->barrier_names().empty());
 }
 
-TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatSaysStop) {
+TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatStops) {
   Cluster cluster({.logical_workers = 2, .eval_samples = 10, .epochs = 5, .stop_after = 2});
   cluster.RunAllOk();
   EXPECT_EQ(cluster.progress_->progress().steps_max(), 2 * cluster.sampler_->steps_per_epoch());
@@ -287,11 +276,11 @@ TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatSaysStop) {
             0);
 }
 
-TEST(RankTrainerTest, AnEvaluationSeesEveryPushBeforeIt) {
+TEST(RankTrainerTest, EvaluationSeesEveryEarlierPush) {
   Cluster cluster({.logical_workers = 2, .eval_samples = 4, .epochs = 1});
   cluster.RunAllOk();
-  // What the ranks predicted is what the final parameters say: the sum of the row of each of the
-  // two features and the bias.
+  // The ranks' predictions follow from the final parameters: the sum of the rows of the two
+  // features and the bias.
   const auto parameters = cluster.servers_->parameters();
   std::map<uint32_t, ReportEvaluationRequest> by_rank;
   for (const auto& report : cluster.rendezvous_->reports()) by_rank[report.rank()] = report;
@@ -319,14 +308,14 @@ TEST(RankTrainerTest, AnEvaluationSeesEveryPushBeforeIt) {
   }
 }
 
-TEST(RankTrainerTest, OutsideSyncRanksMeetBeforeTheyEvaluate) {
+TEST(RankTrainerTest, RanksMeetBeforeEvaluationsOutsideSync) {
   Cluster cluster({.mode = ASYNC, .logical_workers = 2, .eval_samples = 10, .share_dense = false});
   cluster.RunAllOk();
   EXPECT_EQ(cluster.rendezvous_->barrier_names(),
             (std::set<std::string>{"evaluation-1", "evaluation-2"}));
 }
 
-TEST(RankTrainerTest, RanksMeetAgainWhereOneOfThemDied) {
+TEST(RankTrainerTest, RanksMeetAgainAfterADeath) {
   Cluster cluster(
       {.mode = ASYNC, .logical_workers = 2, .eval_samples = 10, .epochs = 1, .share_dense = false});
   cluster.rendezvous_->BreakBarrier("evaluation-1");
@@ -338,7 +327,7 @@ TEST(RankTrainerTest, RanksMeetAgainWhereOneOfThemDied) {
   EXPECT_EQ(cluster.rendezvous_->reports().size(), 2u);
 }
 
-TEST(RankTrainerTest, AnEvaluationIsReportedAgainToASchedulerThatLacksItsParts) {
+TEST(RankTrainerTest, ReportIsRepeatedForASchedulerThatLacksParts) {
   constexpr int kSamples = static_cast<int>(kMaxScoresInPart) + 1000;
   Cluster cluster(
       {.logical_workers = 1, .eval_samples = kSamples, .epochs = 1, .distinct_scores = true});
@@ -350,20 +339,20 @@ TEST(RankTrainerTest, AnEvaluationIsReportedAgainToASchedulerThatLacksItsParts) 
   EXPECT_EQ(parts, (std::vector<uint32_t>{0, 1, 0, 1, 0, 1}));
 }
 
-TEST(RankTrainerTest, SuccessorsBeginWhereTheirSessionsAreWithTheSameSamples) {
+TEST(RankTrainerTest, SuccessorsContinueAtTheirSessionsStep) {
   // 3 steps an epoch. Rank 0 has ended step 3, rank 1 has not.
   const Setting whole = {.logical_workers = 2, .epochs = 3};
   Setting rest = whole;
   rest.first_steps = {4, 3};
   Cluster cluster(rest);
   cluster.RunAllOk();
-  // Whichever of them asks first pulls the dense tables of step 4.
+  // Whichever rank asks first pulls the dense tables of step 4.
   EXPECT_EQ(cluster.servers_->LogOf(0).front().substr(0, 6), "pull 4");
   EXPECT_EQ(cluster.servers_->LogOf(0).back(), "end 8");
   EXPECT_EQ(cluster.servers_->LogOf(1).front(), "pull 3 bias");
   EXPECT_EQ(cluster.CountInLogs("end"), 11);
   EXPECT_EQ(cluster.progress_->progress().steps_max(), 9u);
-  // The keys of a step are those of its samples, whoever pushes them.
+  // The keys of a step are those of its samples, whichever process pushes them.
   Cluster undisturbed(whole);
   undisturbed.RunAllOk();
   for (const uint32_t rank : {0u, 1u}) {
@@ -375,7 +364,7 @@ TEST(RankTrainerTest, SuccessorsBeginWhereTheirSessionsAreWithTheSameSamples) {
   }
 }
 
-TEST(RankTrainerTest, ASuccessorDoesTheEvaluationThatIsDueWhereItBegins) {
+TEST(RankTrainerTest, SuccessorRunsTheEvaluationThatIsDue) {
   Cluster cluster({.logical_workers = 2, .eval_samples = 10, .first_steps = {3, 3}});
   cluster.RunAllOk();
   std::multiset<uint64_t> steps;
@@ -385,7 +374,7 @@ TEST(RankTrainerTest, ASuccessorDoesTheEvaluationThatIsDueWhereItBegins) {
   EXPECT_EQ(cluster.CountInLogs("end"), 6);
 }
 
-TEST(RankTrainerTest, ASuccessorOfARankThatHasDoneAllStepsOnlyEvaluates) {
+TEST(RankTrainerTest, SuccessorOfAFinishedRankOnlyEvaluates) {
   Cluster cluster({.logical_workers = 1, .eval_samples = 10, .first_steps = {6}});
   cluster.RunAllOk();
   ASSERT_EQ(cluster.rendezvous_->reports().size(), 1u);
@@ -394,7 +383,7 @@ TEST(RankTrainerTest, ASuccessorOfARankThatHasDoneAllStepsOnlyEvaluates) {
   EXPECT_EQ(cluster.CountInLogs("push") + cluster.CountInLogs("end"), 0);
 }
 
-TEST(RankTrainerTest, AnInterruptedRankEndsTheStepOfWhichItHasPushedSomething) {
+TEST(RankTrainerTest, InterruptedRankEndsAPartlyPushedStep) {
   Cluster cluster(
       {.logical_workers = 1, .share_dense = false, .step_delay = std::chrono::hours(1)});
   cluster.servers_->HoldEnds();
@@ -415,7 +404,7 @@ TEST(RankTrainerTest, AnInterruptedRankEndsTheStepOfWhichItHasPushedSomething) {
   EXPECT_EQ(cluster.progress_->progress().steps_min(), 1u);
 }
 
-TEST(RankTrainerTest, AnInterruptedRankThatNeverHasToWaitBeginsNoFurtherStep) {
+TEST(RankTrainerTest, InterruptedRankWithoutWaitsStopsAtTheNextStep) {
   Cluster cluster({.logical_workers = 1, .epochs = 100, .share_dense = false});
   cluster.servers_->AtPush(0, 7, [&] { cluster.leave_.Set(absl::CancelledError("enough")); });
   EXPECT_EQ(cluster.RunAll()[0], absl::CancelledError("enough"));
@@ -423,7 +412,7 @@ TEST(RankTrainerTest, AnInterruptedRankThatNeverHasToWaitBeginsNoFurtherStep) {
   EXPECT_EQ(cluster.CountInLogs("end"), 8);
 }
 
-TEST(RankTrainerTest, ARankThatIsToAbandonItsStepsDoesNotWaitForThem) {
+TEST(RankTrainerTest, AbandoningRankDoesNotWaitForItsSteps) {
   Cluster cluster(
       {.logical_workers = 1, .share_dense = false, .step_delay = std::chrono::hours(1)});
   cluster.servers_->HoldEnds();
@@ -437,8 +426,8 @@ TEST(RankTrainerTest, ARankThatIsToAbandonItsStepsDoesNotWaitForThem) {
   cluster.servers_->ReleaseEnds();
 }
 
-// It waits for the pull of step 1, which comes only after the step that cannot end.
-TEST(RankTrainerTest, AFailedPushEndsTheRankWithItsWords) {
+// The rank waits for the pull of step 1, which is answered only after the step that cannot end.
+TEST(RankTrainerTest, FailedPushEndsTheRankWithItsError) {
   for (const bool share_dense : {false, true}) {
     Cluster cluster({.logical_workers = 1, .share_dense = share_dense});
     cluster.servers_->FailPushes(absl::InvalidArgumentError("not finite"));
@@ -448,7 +437,7 @@ TEST(RankTrainerTest, AFailedPushEndsTheRankWithItsWords) {
   }
 }
 
-TEST(RankTrainerTest, ALossThatIsNotFiniteIsRefusedBeforeItIsPushed) {
+TEST(RankTrainerTest, NonFiniteLossIsRefusedBeforeThePush) {
   Cluster cluster({.logical_workers = 1, .share_dense = false});
   cluster.servers_->Poison("bias");
   const absl::Status status = cluster.RunAll()[0];
@@ -457,7 +446,7 @@ TEST(RankTrainerTest, ALossThatIsNotFiniteIsRefusedBeforeItIsPushed) {
   EXPECT_EQ(cluster.CountInLogs("push"), 0);
 }
 
-TEST(RankTrainerTest, WithFactorsOfFloat16ALossThatIsNotFiniteMayBeAnOverflow) {
+TEST(RankTrainerTest, NonFiniteLossWithFloat16MayBeAnOverflow) {
   for (const ElementType type : {BFLOAT16, FLOAT16}) {
     Precision precision;
     precision.set_compute(type);
@@ -470,7 +459,7 @@ TEST(RankTrainerTest, WithFactorsOfFloat16ALossThatIsNotFiniteMayBeAnOverflow) {
   }
 }
 
-TEST(RankTrainerTest, AnInterruptEndsARankThatWaitsForAPeer) {
+TEST(RankTrainerTest, InterruptEndsAWaitForAPeer) {
   // Rank 1 never runs, so step 0 never closes.
   Cluster cluster({.logical_workers = 2});
   absl::Status result;
@@ -480,7 +469,7 @@ TEST(RankTrainerTest, AnInterruptEndsARankThatWaitsForAPeer) {
   EXPECT_EQ(result, absl::CancelledError("enough"));
 }
 
-TEST(RankTrainerTest, AStepDelayIsWaitedInEachStep) {
+TEST(RankTrainerTest, StepDelayIsWaitedInEachStep) {
   constexpr std::chrono::milliseconds kDelay{5};
   Cluster cluster({.logical_workers = 1,
                    .batch_size = 10,

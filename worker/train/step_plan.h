@@ -1,4 +1,4 @@
-// How many steps a job has, and after which of them it is evaluated.
+// How many steps a job has, and after which steps it is evaluated.
 #ifndef PAWL_WORKER_TRAIN_STEP_PLAN_H_
 #define PAWL_WORKER_TRAIN_STEP_PLAN_H_
 
@@ -8,27 +8,26 @@
 
 namespace pawl {
 
-// The same for all ranks, and a function of the job and the data's size alone. Immutable.
+// The same for all ranks: a function of the job and the data size alone. Immutable.
 class StepPlan {
  public:
-  // REQUIRES: steps_per_epoch > 0. A job without epochs has one.
+  // REQUIRES: steps_per_epoch > 0. A job without `epochs` has one epoch.
   StepPlan(const Job& job, uint64_t steps_per_epoch);
 
   // Steps of the job, the same for every rank.
   uint64_t total_steps() const { return total_steps_; }
 
-  // The first number of steps done, greater than `steps_done`, at which training pauses for an
-  // evaluation; the last such number is total_steps(). Without evaluation data always
-  // total_steps(). REQUIRES: steps_done < total_steps().
+  // The first number of steps, greater than `steps_done`, at which training pauses for an
+  // evaluation. The last pause is total_steps(), which is also the only one without evaluation
+  // data. REQUIRES: steps_done < total_steps().
   uint64_t NextPause(uint64_t steps_done) const;
 
-  // Whether there is an evaluation after so many steps.
+  // Whether an evaluation follows this many steps.
   bool IsPause(uint64_t steps_done) const;
-  // Whether the dense parameters are written to the servers after so many steps. REQUIRES:
+  // Whether the dense parameters are written to the servers after this many steps. REQUIRES:
   // dense_path: ALLREDUCE.
   bool IsWriteBack(uint64_t steps_done) const;
-  // 1, 2, ...: the number of the evaluation that comes after so many steps. REQUIRES: steps_done is
-  // a pause.
+  // The number (1, 2, ...) of the evaluation after this many steps. REQUIRES: IsPause(steps_done).
   uint64_t EvaluationNumber(uint64_t steps_done) const;
 
  private:

@@ -37,13 +37,13 @@ TEST(StepPlanTest, EvaluatesAfterEachEpochByDefault) {
   EXPECT_EQ(Numbers(plan), (std::vector<uint64_t>{1, 2, 3}));
 }
 
-TEST(StepPlanTest, EvaluatesEverySoManyStepsAndAtTheEnd) {
+TEST(StepPlanTest, EvaluatesAtTheIntervalAndAtTheEnd) {
   const StepPlan plan(JobOf(2, 8, 0), 10);
   EXPECT_EQ(Pauses(plan), (std::vector<uint64_t>{8, 16, 20}));
   EXPECT_EQ(Numbers(plan), (std::vector<uint64_t>{1, 2, 3}));
 }
 
-TEST(StepPlanTest, TheLastEvaluationIsNotDoneTwice) {
+TEST(StepPlanTest, LastEvaluationIsNotRepeated) {
   const StepPlan plan(JobOf(2, 5, 0), 10);
   EXPECT_EQ(Pauses(plan), (std::vector<uint64_t>{5, 10, 15, 20}));
 }
@@ -54,18 +54,18 @@ TEST(StepPlanTest, MaxStepsEndsTheJobEarly) {
   EXPECT_EQ(Pauses(plan), (std::vector<uint64_t>{10, 13}));
 }
 
-TEST(StepPlanTest, AnIntervalBeyondTheEndLeavesTheLastEvaluation) {
+TEST(StepPlanTest, IntervalBeyondTheEndLeavesTheLastEvaluation) {
   const StepPlan plan(JobOf(1, uint64_t{1} << 63, 0), 10);
   EXPECT_EQ(Pauses(plan), (std::vector<uint64_t>{10}));
   EXPECT_EQ(Numbers(plan), (std::vector<uint64_t>{1}));
 }
 
-TEST(StepPlanTest, WithoutEvaluationDataThereIsNoPause) {
+TEST(StepPlanTest, NoPauseWithoutEvaluationData) {
   const StepPlan plan(JobOf(3, 4, 0, /*has_eval=*/false), 10);
   EXPECT_EQ(Pauses(plan), (std::vector<uint64_t>{30}));
 }
 
-TEST(StepPlanTest, ASuccessorInTheMiddleFindsTheSamePauses) {
+TEST(StepPlanTest, SuccessorFindsTheSamePauses) {
   const StepPlan plan(JobOf(2, 8, 0), 10);
   EXPECT_EQ(plan.NextPause(7), 8u);
   EXPECT_EQ(plan.NextPause(8), 16u);
@@ -78,7 +78,7 @@ TEST(StepPlanTest, ASuccessorInTheMiddleFindsTheSamePauses) {
   EXPECT_FALSE(StepPlan(JobOf(2, 8, 0, /*has_eval=*/false), 10).IsPause(20));
 }
 
-TEST(StepPlanTest, DenseParametersAreWrittenBackEverySoManyStepsAtPausesAndAtTheEnd) {
+TEST(StepPlanTest, WritesBackAtTheIntervalPausesAndEnd) {
   Job job;
   job.set_epochs(2);
   job.mutable_data()->set_eval("eval");

@@ -24,14 +24,15 @@
 namespace pawl {
 namespace {
 
-// Reduce-scatter goes in pieces, so that memory for what arrives is bounded and stays in the cache.
+// Reduce-scatter works in pieces, so that memory for received data is bounded and stays in the
+// cache.
 constexpr size_t kPieceBytes = size_t{1} << 20;
-// Gloo's own have lower ones (gloo/types.h).
+// Gloo's own prefixes are lower (gloo/types.h).
 constexpr uint8_t kReduceScatterSlotPrefix = 0x40;
-constexpr char kLate[] = "a member did not come in time";
+constexpr char kLate[] = "a member did not arrive in time";
 
-// Gloo writes to sockets without asking for no SIGPIPE. Blocked, it does not end the process;
-// threads that are started inherit that.
+// Gloo writes to sockets without suppressing SIGPIPE. Blocking the signal keeps it from ending the
+// process; threads started meanwhile inherit the mask.
 sigset_t BlockSigpipe() {
   sigset_t pipe, former;
   sigemptyset(&pipe);
@@ -40,7 +41,7 @@ sigset_t BlockSigpipe() {
   return former;
 }
 
-// Gloo's context is made for its own rendezvous, which asks a store for one key after the other;
+// Gloo's context is designed for its own rendezvous, which asks a store for one key after another;
 // here all introductions are known at once.
 class ConnectedContext final : public gloo::Context {
  public:
@@ -52,7 +53,8 @@ class ConnectedContext final : public gloo::Context {
   }
 };
 
-// What Gloo's calls throw, as a status. The time is up: whatever it was, it came of that.
+// Converts an exception of Gloo's to a status. After the deadline the deadline is taken as its
+// cause.
 absl::Status StatusOfException(MonotonicTime deadline) {
   const bool late = Clock::Real().Now() >= deadline;
   try {
@@ -61,14 +63,14 @@ absl::Status StatusOfException(MonotonicTime deadline) {
     if (late) return absl::DeadlineExceededError(kLate);
     return absl::UnavailableError(exception.what());
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("there is not enough memory");
+    return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& exception) {
     if (late) return absl::DeadlineExceededError(kLate);
     return absl::InternalError(exception.what());
   }
 }
 
-// Gloo's options take a C++ type for no more than its size.
+// Gloo's options use a C++ type only for its size.
 template <typename Options>
 void SetBuffers(Options& options, void* input, void* output, size_t count, size_t element_bytes) {
   const auto set = [&](auto* tag) {
@@ -88,10 +90,10 @@ void SetBuffers(Options& options, void* input, void* output, size_t count, size_
   }
 }
 
-// Gloo asks for memory that it could write to, also where it only reads.
+// Gloo asks for writable memory even where it only reads.
 void* Readable(const void* input) { return const_cast<void*>(input); }
 
-// The pairs' addresses, in the order of places, each after its length.
+// The pairs' addresses in the order of places, each after its length.
 std::string EncodeAddresses(const std::vector<std::vector<char>>& addresses) {
   std::string text;
   for (const std::vector<char>& address : addresses) {
@@ -114,7 +116,7 @@ absl::StatusOr<std::vector<std::vector<char>>> DecodeAddresses(const std::string
     at += length;
   }
   if (addresses.size() != count)
-    return absl::InvalidArgumentError("an introduction is not for as many members");
+    return absl::InvalidArgumentError("an introduction is for another number of members");
   return addresses;
 }
 
@@ -145,7 +147,7 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
   const auto interrupt = [transport = collective->transport_] {
     if (transport == nullptr) return;
     transport->Interrupt();
-    // The others hear of it at once, and Connect waits for a pair alone.
+    // Closing the pairs notifies the other members, and wakes Connect, which waits for one pair.
     for (int place = 0; place < transport->size; ++place) {
       if (place != transport->rank && transport->getPair(place) != nullptr)
         transport->getPair(place)->close();
@@ -156,7 +158,7 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
 }
 
 GlooCollective::~GlooCollective() {
-  // What a `done` calls still finds all of this, and nothing runs any more when it goes.
+  // A `done` may still use this object, so stop the thread before members are destroyed.
   if (thread_ != nullptr) thread_->Stop();
   if (watch_.joinable()) watch_.join();
 }
@@ -203,19 +205,20 @@ absl::Status GlooCollective::ConnectPairs(const std::vector<std::string>& introd
     if (Clock::Real().Now() >= deadline)
       return absl::DeadlineExceededError("the members have not connected in time");
     try {
-      // Where it keeps a place for everybody else, this one is before or after itself.
+      // The other member's list omits itself, so this member's index depends on which place is
+      // lower.
       transport_->getPair(static_cast<int>(other))
           ->connect(addresses[other < options_.place ? options_.place - 1 : options_.place]);
     } catch (...) {
       const absl::Status status = StatusOfException(deadline);
       return absl::Status(status.code(), absl::StrCat("member ", other, ": ", status.message()));
     }
-    // A pair that was closed meanwhile counts for Gloo as one that waits no more.
+    // Gloo reports a pair that was closed meanwhile as connected.
     if (transport_->interrupted()) return absl::UnavailableError("interrupted");
   }
   if (options_.size == 1) return absl::OkStatus();
-  // One that has not called Connect yet, or never will, has been connected with all the same: its
-  // system has done it.
+  // The kernel may connect a pair before, or without, the other member's call of Connect. The
+  // barrier waits for that call.
   transport_->SetDeadline(deadline);
   try {
     gloo::BarrierOptions options(context_);
@@ -230,11 +233,11 @@ absl::Status GlooCollective::ConnectPairs(const std::vector<std::string>& introd
 void GlooCollective::WatchFormerMember() {
   const size_t former = (options_.place + options_.size - 1) % options_.size;
   transport_->AwaitBreak(static_cast<int>(former));
-  // A wait that lasts too long makes Gloo break all connections, before that operation has ended.
+  // A wait that takes too long makes Gloo break all connections before that operation has ended.
   const bool late = Clock::Real().Now() >= transport_->deadline();
   thread_->Abort(late ? absl::DeadlineExceededError(kLate)
                       : absl::UnavailableError(
-                            absl::StrCat("the connection with member ", former, " is broken")));
+                            absl::StrCat("the connection to member ", former, " is broken")));
 }
 
 void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration timeout,
@@ -242,19 +245,17 @@ void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration ti
                          absl::Status invalid) {
   const size_t element_bytes = BytesOf(type);
   if (invalid.ok() && element_bytes == 0) {
-    invalid = absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
+    invalid = absl::InvalidArgumentError(absl::StrCat("unknown type ", static_cast<int>(type)));
   } else if (invalid.ok() &&
              count > std::numeric_limits<size_t>::max() / element_bytes / options_.size) {
-    invalid =
-        absl::InvalidArgumentError(absl::StrCat(count, " elements are more than there can be"));
+    invalid = absl::InvalidArgumentError(absl::StrCat(count, " elements exceed the address space"));
   }
   thread_->Add(
       timeout,
       [this, bytes = count * element_bytes, work = std::move(work),
        invalid](MonotonicTime deadline) mutable {
         PAWL_RETURN_IF_ERROR(invalid);
-        if (!connected_)
-          return absl::FailedPreconditionError("the members have not been connected");
+        if (!connected_) return absl::FailedPreconditionError("the members are not connected");
         const uint32_t tag = ++last_tag_;
         if (bytes == 0) return absl::OkStatus();
         if (transport_ != nullptr) transport_->SetDeadline(deadline);
@@ -278,8 +279,8 @@ namespace {
 
 absl::Status CheckReduction(CollectiveType type, Reduction reduction) {
   if (FindReductionFunction(type, reduction) != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "there is no reduction ", static_cast<int>(reduction), " of type ", static_cast<int>(type)));
+  return absl::InvalidArgumentError(absl::StrCat("unknown reduction ", static_cast<int>(reduction),
+                                                 " of type ", static_cast<int>(type)));
 }
 
 }  // namespace
@@ -311,7 +312,7 @@ void GlooCollective::Reduce(const void* input, void* output, size_t count, Colle
       if (input != output) std::memcpy(output, input, bytes);
       return;
     }
-    // Gloo computes in the output of everybody.
+    // Gloo computes in every member's output.
     const bool is_root = root == options_.place;
     const std::unique_ptr<char[]> scratch(is_root ? nullptr : new char[bytes]);
     gloo::ReduceOptions options(context_);
@@ -340,7 +341,7 @@ void GlooCollective::Broadcast(void* data, size_t count, CollectiveType type, si
 void GlooCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
                                MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t bytes, uint32_t tag) {
-    // In place is where it is to be already, or at the beginning.
+    // The input is either at its final position or at the start of the output.
     char* const own = static_cast<char*>(output) + options_.place * bytes;
     if (input != own) std::memmove(own, input, bytes);
     if (options_.size == 1) return;
@@ -370,9 +371,9 @@ void GlooCollective::ScatterReduced(const char* input, char* output, size_t byte
                                     size_t element_bytes,
                                     void (*reduce)(void*, const void*, const void*, size_t),
                                     uint32_t tag) {
-  // Gloo has none for any number of members. The sum of what is for member p begins with member p +
-  // 1 and goes round, each adding its own, until it is with p: in k - 1 steps, in each of which
-  // everybody sends what it added last.
+  // Gloo has no reduce-scatter for an arbitrary number of members. The sum for member p starts at
+  // member p + 1 and goes round, each member adding its own part, until it reaches p: k - 1 steps,
+  // in each of which every member sends its last result.
   const size_t size = options_.size;
   const size_t place = options_.place;
   const int next = static_cast<int>((place + 1) % size);
@@ -394,7 +395,8 @@ void GlooCollective::ScatterReduced(const char* input, char* output, size_t byte
       leaving.send(next, slot, step == 0 ? (place + size - 1) % size * bytes + begin : 0, length);
       const size_t whose = (place + 2 * size - 2 - step) % size;
       arriving.waitRecv(nullptr, gloo::transport::kUnsetTimeout);
-      // Before what leaves may be changed: in the last step the output may be part of the input.
+      // Wait before the sent memory may change: in the last step the output may be part of the
+      // input.
       leaving.waitSend(nullptr, gloo::transport::kUnsetTimeout);
       void* const sum = step + 2 == size ? output + begin : arriving.ptr;
       reduce(sum, arriving.ptr, input + whose * bytes + begin, length / element_bytes);
@@ -409,7 +411,7 @@ void GlooCollective::Barrier(MonotonicDuration timeout, Done done) {
     options.setTag(tag);
     gloo::barrier(options);
   };
-  // Of one element: there is something to do.
+  // One element, so that the operation is not skipped as empty.
   Add(1, CollectiveType::kUint8, timeout, work, std::move(done));
 }
 

@@ -19,43 +19,44 @@
 
 namespace pawl {
 
-// Every member is connected with every other one, by a socket and some 140 bytes of introduction
-// for each.
+// Every pair of members has a connection, and an introduction of about 140 bytes.
 inline constexpr size_t kMaxGlooMembers = 128;
 
-// Memory is the host's. All types and reductions that there are; FindReductionFunction says how
-// they are computed.
+// Takes host memory, with all types and reductions; FindReductionFunction says how they are
+// computed.
 //
-//   AllReduce       a ring: reduce-scatter, then all-gather, in pieces of 1 MiB. A member sends 2
-//   (k-1)/k of the bytes Reduce          a ring to the root; members that are not the root need as
-//   much memory again as they put in ReduceScatter   a ring; (k-1)/k of the bytes AllGather       a
-//   ring; Broadcast a tree; Barrier in log2(k) rounds
+//   AllReduce      a ring: reduce-scatter, then all-gather, in pieces of 1 MiB; each member sends
+//                  2 (k-1)/k of the bytes
+//   Reduce         a ring to the root; the other members need as much memory again as their input
+//   ReduceScatter  a ring; (k-1)/k of the bytes
+//   AllGather      a ring
+//   Broadcast      a tree
+//   Barrier        log2(k) rounds
 //
-// The order in which elements are added depends on the number of members and on where an element
-// lies, and on nothing else: the same members with the same input get the same bits, whatever is
-// slow or fast. It is not the order of places.
+// The order of addition depends only on the number of members and on an element's position, so the
+// same members with the same input get the same bits, independent of timing. It is not the order of
+// places.
 //
-// Each operation that fails, whatever the reason, and one more than kMaxQueuedOperations break the
-// group. An error closes the connections, and everybody watches the connection with the member
-// before: so all break at once, whatever they do. Abort wakes what runs at once, and then takes up
-// to 10 ms for each connection that it closes.
+// An operation that fails for any reason breaks the group, and so does one beyond
+// kMaxQueuedOperations. An error closes the connections. Every member watches its connection to the
+// member before it, so all members notice at once, whatever they do. Abort wakes the current
+// operation at once and then takes up to 10 ms for each connection that it closes.
 //
-// Absences: the connections are neither encrypted nor authenticated, and each pair of members
-// listens at a port of the system's choice until it is connected: the network between workers must
-// be one that can be trusted.
+// Limitations: the connections are neither encrypted nor authenticated, and each pair of members
+// listens at a port of the system's choice until it is connected. The network between workers must
+// be trusted.
 class GlooCollective final : public ConnectableCollective {
  public:
   struct Options {
     size_t size = 1;
     size_t place = 0;
-    // An address of this machine, as a name or a number, at which the others reach it.
+    // An address of this machine, a name or a number, at which the others reach it.
     std::string host = "127.0.0.1";
-    // How long one of the others may take to connect; also in Connect, which has its own timeout
-    // besides.
+    // How long each other member may take to connect; applies in addition to Connect's own timeout.
     std::chrono::milliseconds pair_timeout{10000};
   };
-  // INVALID_ARGUMENT for a place that there is not or too many members, UNAVAILABLE if the host is
-  // not this machine's.
+  // INVALID_ARGUMENT for an invalid place or too many members, UNAVAILABLE if the host is not this
+  // machine's.
   static absl::StatusOr<std::unique_ptr<GlooCollective>> Create(const Options& options);
   ~GlooCollective() override;
 
@@ -79,22 +80,22 @@ class GlooCollective final : public ConnectableCollective {
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override { return thread_->status(); }
 
-  // By this member since it was made, to all others: payload alone.
+  // Payload bytes sent by this member to all others so far.
   uint64_t bytes_sent() const { return transport_ == nullptr ? 0 : transport_->bytes_sent(); }
 
  private:
   explicit GlooCollective(const Options& options) : options_(options) {}
 
-  // May throw what Gloo throws.
+  // May throw Gloo's exceptions.
   void Listen();
-  // Until the group is broken.
+  // Runs until the group is broken.
   void WatchFormerMember();
   absl::Status ConnectPairs(const std::vector<std::string>& introductions, MonotonicTime deadline);
   void ScatterReduced(const char* input, char* output, size_t bytes, size_t element_bytes,
                       void (*reduce)(void*, const void*, const void*, size_t), uint32_t tag);
 
-  // Adds an operation of `count` elements of the type. `work`, which may throw, is not run where
-  // there is nothing to do.
+  // Adds an operation on `count` elements. `work`, which may throw, is skipped for an empty
+  // operation.
   void Add(size_t count, CollectiveType type, MonotonicDuration timeout,
            absl::AnyInvocable<void(size_t bytes, uint32_t tag)> work, Done done,
            absl::Status invalid = absl::OkStatus());
@@ -102,20 +103,20 @@ class GlooCollective final : public ConnectableCollective {
 
   const Options options_;
   std::string introduction_;
-  // Null where there is one member.
+  // Null with a single member.
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<WatchedTransport> transport_;
   std::shared_ptr<gloo::Context> context_;
-  // For thread_ alone. All members count the same operations: what belongs to different ones is
-  // never confused.
+  // Used by thread_ alone. All members count the same operations, so messages of different
+  // operations cannot be confused.
   uint32_t last_tag_ = 0;
   bool connected_ = false;
   std::unique_ptr<OperationThread> thread_;
-  // Made by thread_.
+  // Started by thread_.
   std::thread watch_;
 };
 
-// Members of this process, reached at `host` as in Options.
+// Creates members of this process, reached at `host` as in Options.
 CollectiveFactory GlooCollectives(const std::string& host);
 
 }  // namespace pawl

@@ -8,11 +8,11 @@ namespace {
 
 constexpr uint32_t kSign = 0x80000000u;
 
-// The tags say how an element is stored, `Value` in what it is computed.
+// The tags say how an element is stored; `Value` is the type of the computation.
 template <typename T>
 struct Plain {
   using Stored = T;
-  // Unsigned integers wrap around; small ones are computed as int, which is wide enough for them.
+  // Unsigned integers wrap around. Small integers are computed as int, which is wide enough.
   using Value = std::conditional_t<std::is_floating_point_v<T>, T,
                                    std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
   static T Load(Stored stored) { return stored; }
@@ -41,7 +41,7 @@ void Reduce(void* output, const void* a, const void* b, size_t count) {
   Stored* const to = static_cast<Stored*>(output);
   const Stored* const left = static_cast<const Stored*>(a);
   const Stored* const right = static_cast<const Stored*>(b);
-  // Same or apart, so that no element depends on another one's result.
+  // Input and output are identical or disjoint, so no element depends on another's result.
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
 #else
@@ -80,11 +80,11 @@ ReductionFunction Find(Reduction reduction) {
 }  // namespace
 
 float FloatOfFloat16(uint16_t bits) {
-  // Exponent and mantissa to their places; a multiplication moves the exponent, and makes subnormal
-  // numbers normal ones.
+  // Shift exponent and mantissa into place; a multiplication rebases the exponent and normalizes
+  // subnormal numbers.
   const uint32_t magnitude = (bits & 0x7fffu) << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-  // Infinity and what is no number have the highest exponent, in whatever format.
+  // Infinity and NaN have the highest exponent in every format.
   const uint32_t special = scaled >= 65536.0f ? 0x7f800000u : 0u;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special |
                               (uint32_t{bits & 0x8000u} << 16));
@@ -101,12 +101,11 @@ uint16_t Float16OfFloat(float value) {
     // 2^16 and more.
     result = 0x7c00u;
   } else if (magnitude < 0x38800000u) {
-    // Less than 2^-14: the addition rounds it to a multiple of 2^-24, which then are the lowest
-    // bits.
+    // Below 2^-14: the addition rounds to a multiple of 2^-24, which then is the lowest bit.
     result = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   } else {
-    // Half of the last place, and one less if that place is even: what carries over goes into the
-    // exponent, as it should.
+    // Add half of the last place, minus one if that place is even. A carry correctly increments the
+    // exponent.
     result = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   }
   return static_cast<uint16_t>(result | (sign >> 16));

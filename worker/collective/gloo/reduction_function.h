@@ -1,4 +1,4 @@
-// Reductions of elements in the host's memory.
+// Reductions of elements in host memory.
 #ifndef PAWL_WORKER_COLLECTIVE_GLOO_REDUCTION_FUNCTION_H_
 #define PAWL_WORKER_COLLECTIVE_GLOO_REDUCTION_FUNCTION_H_
 
@@ -9,19 +9,19 @@
 
 namespace pawl {
 
-// output[i] = a[i] (reduction) b[i] for `count` elements; any of them may be the same memory.
+// output[i] = a[i] (reduction) b[i] for `count` elements; the arguments may be the same memory.
 using ReductionFunction = void (*)(void* output, const void* a, const void* b, size_t count);
 
-// Null for a type or reduction that there is not.
+// Returns null for an unknown type or reduction.
 //
-// Gloo's own know neither bfloat16 nor what happens to an integer that overflows. Here integers
-// wrap around; float16 and bfloat16 are widened to float32 and rounded back, to the nearest, ties
-// to even, after each operation; minimum and maximum of floating-point numbers are a[i] where
-// either is no number.
+// Gloo's own functions lack bfloat16 and leave integer overflow undefined. Here integers wrap
+// around. float16 and bfloat16 are widened to float32 and rounded back, to nearest with ties to
+// even, after each operation. Minimum and maximum of floating-point numbers are a[i] if either
+// argument is NaN.
 ReductionFunction FindReductionFunction(CollectiveType type, Reduction reduction);
 
-// Every float16 has a float32 with its value; back it goes to the nearest, ties to even, beyond the
-// range to infinity. What is no number stays none.
+// Widening is exact. Narrowing rounds to nearest with ties to even, and to infinity beyond the
+// range. NaN stays NaN.
 float FloatOfFloat16(uint16_t bits);
 uint16_t Float16OfFloat(float value);
 float FloatOfBfloat16(uint16_t bits);

@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// By the formats' definitions: sign, exponent, mantissa.
+// The value by the formats' definitions: sign, exponent, mantissa.
 double ValueOf(uint16_t bits, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -42,7 +42,7 @@ void ExpectExactWidening(float (*widen)(uint16_t), uint16_t (*narrow)(float), in
   }
 }
 
-// Between two neighbours: to the nearer one, in the middle to the even one.
+// Checks rounding between two neighbours: to the nearer one, and midway to the even one.
 void ExpectRoundingToNearestEven(float (*widen)(uint16_t), uint16_t (*narrow)(float),
                                  uint16_t infinity) {
   for (uint32_t bits = 0; bits + 1 < infinity; ++bits) {
@@ -56,7 +56,7 @@ void ExpectRoundingToNearestEven(float (*widen)(uint16_t), uint16_t (*narrow)(fl
   }
 }
 
-TEST(ReductionFunctionTest, Float16IsConvertedExactlyAndRoundedToTheNearest) {
+TEST(ReductionFunctionTest, Float16RoundsToNearest) {
   ExpectExactWidening(FloatOfFloat16, Float16OfFloat, 5);
   ExpectRoundingToNearestEven(FloatOfFloat16, Float16OfFloat, 0x7c00);
   EXPECT_EQ(Float16OfFloat(65519.996f), 0x7bff);
@@ -65,7 +65,7 @@ TEST(ReductionFunctionTest, Float16IsConvertedExactlyAndRoundedToTheNearest) {
   EXPECT_EQ(Float16OfFloat(-1e-30f), 0x8000);
 }
 
-TEST(ReductionFunctionTest, Bfloat16IsConvertedExactlyAndRoundedToTheNearest) {
+TEST(ReductionFunctionTest, Bfloat16RoundsToNearest) {
   ExpectExactWidening(FloatOfBfloat16, Bfloat16OfFloat, 8);
   ExpectRoundingToNearestEven(FloatOfBfloat16, Bfloat16OfFloat, 0x7f80);
   EXPECT_EQ(Bfloat16OfFloat(std::numeric_limits<float>::max()), 0x7f80);
@@ -116,7 +116,7 @@ TEST(ReductionFunctionTest, OutputMayBeEitherInput) {
   EXPECT_EQ(b, std::vector<float>(67, 18));
 }
 
-TEST(ReductionFunctionTest, ThereIsNoneForATypeOrAReductionThatThereIsNot) {
+TEST(ReductionFunctionTest, UnknownTypeOrReductionHasNoFunction) {
   EXPECT_EQ(FindReductionFunction(static_cast<CollectiveType>(99), Reduction::kSum), nullptr);
   EXPECT_EQ(FindReductionFunction(CollectiveType::kFloat32, static_cast<Reduction>(99)), nullptr);
 }

@@ -10,15 +10,15 @@
 namespace pawl {
 namespace {
 
-// Nothing is ever sent there. Gloo's own prefixes are lower (gloo/types.h).
+// Nothing is ever sent in this slot. Gloo's own prefixes are lower (gloo/types.h).
 constexpr uint8_t kNothingSlotPrefix = 0x41;
-// Of a wait for something that need not come. The library adds it to the time of day.
+// The timeout of a wait for something that may never come. The library adds it to the time of day.
 constexpr std::chrono::hours kLongTime{24 * 365};
 
 }  // namespace
 
-// One of the transport's, with the watch around it. Gloo wants a buffer's own methods to be called,
-// so all are forwarded.
+// A buffer of the transport, with the watch around it. Gloo calls the buffer's own methods, so all
+// are forwarded.
 class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
  public:
   Buffer(WatchedTransport& transport, void* data, size_t bytes)
@@ -33,14 +33,14 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
     transport_.buffers_.erase(this);
   }
 
-  // For a buffer whose wait has no deadline.
+  // Waits without a deadline.
   void WaitForLong() {
     transport_.ThrowIfInterrupted();
     Waited(inner_->waitRecv(nullptr, kLongTime));
   }
 
-  // An interruption that comes between the look at it and the wait is found by the wait: it stays
-  // until one has taken it.
+  // An interrupt between the check and the wait is not lost: it stays pending until a wait takes
+  // it.
   bool waitRecv(int* place, std::chrono::milliseconds) override {
     return Waited(inner_->waitRecv(place, TimeLeft()));
   }
@@ -70,7 +70,8 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
     transport_.ThrowIfInterrupted();
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(transport_.deadline() - Clock::Real().Now());
-    if (left <= std::chrono::milliseconds::zero()) throw gloo::IoException("no time is left");
+    if (left <= std::chrono::milliseconds::zero())
+      throw gloo::IoException("the deadline has passed");
     return left;
   }
   static bool Waited(bool done) {
@@ -94,7 +95,7 @@ void WatchedTransport::AwaitBreak(int place) {
     buffer.recv(place, gloo::Slot::build(kNothingSlotPrefix, 0), 0, sizeof(nothing));
     buffer.WaitForLong();
   } catch (const std::exception&) {
-    // That is what was waited for.
+    // The break was the event to wait for.
   }
 }
 

@@ -1,4 +1,4 @@
-// What stands between Gloo's algorithms and its TCP transport.
+// Wraps Gloo's TCP transport to bound and interrupt its waits.
 #ifndef PAWL_WORKER_COLLECTIVE_GLOO_WATCHED_TRANSPORT_H_
 #define PAWL_WORKER_COLLECTIVE_GLOO_WATCHED_TRANSPORT_H_
 
@@ -13,32 +13,32 @@
 
 namespace pawl {
 
-// Gloo's algorithms give each single wait the whole timeout, and nothing that runs in them can be
-// told to end: to close a pair wakes nobody who waits for it. All their waits go through here
-// instead, where they have one deadline and can be interrupted, and what they send is counted.
+// Gloo's algorithms give each single wait the whole timeout and cannot be interrupted: closing a
+// pair does not wake a thread that waits for it. This class forwards all their waits, gives them
+// one deadline and makes them interruptible, and counts what they send.
 //
-// For one thread, apart from what is said to be thread-safe. Buffers that it has created must not
-// outlive it.
+// Used by one thread, except for methods marked thread-safe. Outlives the buffers that it creates.
 class WatchedTransport final : public gloo::transport::Context {
  public:
   explicit WatchedTransport(std::shared_ptr<gloo::transport::Context> inner);
   ~WatchedTransport() override;
 
-  // Of all waits from now on: later they throw gloo::IoException. Reading it is thread-safe.
+  // The deadline of all waits from now on; later they throw gloo::IoException. The getter is
+  // thread-safe.
   void SetDeadline(MonotonicTime deadline) { deadline_ = deadline; }
   MonotonicTime deadline() const { return deadline_; }
 
-  // Returns when the connection with this member is broken, or after Interrupt. Gloo tells only
-  // whoever waits for something from there. Thread-safe.
+  // Returns when the connection to this member is broken, or after Interrupt. Gloo reports a break
+  // only to threads that wait for data from there. Thread-safe.
   void AwaitBreak(int place) PAWL_EXCLUDES(mu_);
 
-  // Whoever waits, and all that is sent, received or waited for later, gets gloo::IoException.
+  // Makes current waits and all later sends, receives and waits throw gloo::IoException.
   // Thread-safe.
   void Interrupt() PAWL_EXCLUDES(mu_);
   bool interrupted() const PAWL_EXCLUDES(mu_);
 
-  // What was given to the connections to send, without their headers (some 50 bytes for each piece
-  // of up to 1 MiB). Thread-safe.
+  // Payload given to the connections, without headers (about 50 bytes per piece of up to 1 MiB).
+  // Thread-safe.
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
   std::unique_ptr<gloo::transport::Pair>& getPair(int place) override;

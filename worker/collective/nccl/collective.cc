@@ -53,21 +53,21 @@ std::optional<ncclRedOp_t> ReductionOf(Reduction reduction) {
   return std::nullopt;
 }
 
-// Between two looks at the GPU: short, and after a while less so, for the slowest member may take
-// long.
-class Looks {
+// Paces polling of the GPU: short intervals at first, longer ones later, because the slowest member
+// may take long.
+class PollPacer {
  public:
   void Wait() {
-    const bool is_long = ++looks_ > kShortLooks;
+    const bool is_long = ++polls_ > kShortPolls;
     std::this_thread::sleep_for(is_long ? kLongInterval : kShortInterval);
   }
 
  private:
   static constexpr std::chrono::microseconds kShortInterval{20};
   static constexpr std::chrono::microseconds kLongInterval{200};
-  static constexpr int kShortLooks = 100;
+  static constexpr int kShortPolls = 100;
 
-  int looks_ = 0;
+  int polls_ = 0;
 };
 
 }  // namespace
@@ -76,7 +76,7 @@ absl::Status NcclCollective::StatusOf(ncclResult_t result) const {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
   const char* const details = ncclGetLastError(nullptr);
   const std::string message = absl::StrCat(
-      "NCCL, GPU ", options_.device, ", ", doing_, ": ", ncclGetErrorString(result),
+      "NCCL, GPU ", options_.device, ", ", phase_, ": ", ncclGetErrorString(result),
       details != nullptr && *details != '\0' ? absl::StrCat("; ", details) : std::string());
   switch (result) {
     case ncclSystemError:
@@ -93,7 +93,7 @@ absl::Status NcclCollective::StatusOf(ncclResult_t result) const {
 absl::Status NcclCollective::StatusOf(cudaError_t error) const {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string message =
-      absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": ", cudaGetErrorString(error));
+      absl::StrCat("NCCL, GPU ", options_.device, ", ", phase_, ": ", cudaGetErrorString(error));
   if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
   return absl::InternalError(message);
 }
@@ -105,16 +105,16 @@ absl::StatusOr<std::unique_ptr<NcclCollective>> NcclCollective::Create(const Opt
   }
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
-    return absl::UnavailableError(absl::StrCat("no GPU: ", cudaGetErrorString(error)));
+    return absl::UnavailableError(absl::StrCat("no GPU available: ", cudaGetErrorString(error)));
   }
   if (options.device < 0 || options.device >= devices) {
     return absl::UnavailableError(
-        absl::StrCat("there is no GPU ", options.device, "; there are ", devices));
+        absl::StrCat("GPU ", options.device, " does not exist; the number of GPUs is ", devices));
   }
   std::unique_ptr<NcclCollective> collective(new NcclCollective(options));
   if (options.place == 0) {
     ncclUniqueId id;
-    collective->doing_ = "making an id";
+    collective->phase_ = "making an id";
     PAWL_RETURN_IF_ERROR(collective->StatusOf(ncclGetUniqueId(&id)));
     collective->introduction_.assign(id.internal, sizeof(id.internal));
   }
@@ -129,10 +129,10 @@ NcclCollective::~NcclCollective() {
   thread_->Stop();
   // Nothing runs any more.
   if (stream_ == nullptr && communicator_ == nullptr) return;
-  // It stays the thread's: a process has one GPU.
+  // Stays set for the thread: a process uses one GPU.
   static_cast<void>(cudaSetDevice(options_.device));
   EndCommunicator();
-  // Each of these would wait for it.
+  // Each of these calls would wait for the GPU.
   if (hangs_) return;
   if (element_ != nullptr) static_cast<void>(cudaFree(element_));
   if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
@@ -143,7 +143,7 @@ void NcclCollective::EndCommunicator() {
   ncclComm* const ended = std::exchange(communicator_, nullptr);
   if (ended == nullptr || hangs_) return;
   const MonotonicTime limit = Clock::Real().Now() + kNcclEndLimit;
-  // It waits for the GPU without a limit, so on a thread that nobody waits for.
+  // ncclCommAbort waits for the GPU without a limit, so it runs on a detached thread.
   auto aborted = std::make_shared<std::promise<void>>();
   std::future<void> end = aborted->get_future();
   std::thread([ended, aborted, device = options_.device] {
@@ -155,9 +155,9 @@ void NcclCollective::EndCommunicator() {
     hangs_ = true;
     return;
   }
-  // NCCL has waited for its own kernels, and not for copies behind them.
-  for (Looks looks; stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady;
-       looks.Wait()) {
+  // NCCL has waited for its own kernels but not for copies behind them.
+  for (PollPacer pacer; stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady;
+       pacer.Wait()) {
     if (Clock::Real().Now() < limit) continue;
     hangs_ = true;
     return;
@@ -173,7 +173,7 @@ void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDu
           return absl::InvalidArgumentError(absl::StrCat(
               introductions.size(), " introductions in a group of ", options_.size, " members"));
         }
-        doing_ = "connecting";
+        phase_ = "connecting";
         absl::Status status = ConnectAll(introductions[0], deadline);
         if (status.ok()) return status;
         EndCommunicator();
@@ -185,14 +185,14 @@ void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDu
 absl::Status NcclCollective::ConnectAll(const std::string& id_bytes, MonotonicTime deadline) {
   ncclUniqueId id;
   if (id_bytes.size() != sizeof(id.internal))
-    return absl::InvalidArgumentError("the introduction is no id of NCCL's");
+    return absl::InvalidArgumentError("the introduction is not an NCCL id");
   std::memcpy(id.internal, id_bytes.data(), sizeof(id.internal));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.device)));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaMalloc(&element_, sizeof(int64_t))));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(element_, 0, sizeof(int64_t), stream_)));
-  // Its calls return at once, and none waits for a peer: it is asked how it stands.
+  // Non-blocking: calls return at once, and the communicator is polled for its state.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   PAWL_RETURN_IF_ERROR(
@@ -201,33 +201,33 @@ absl::Status NcclCollective::ConnectAll(const std::string& id_bytes, MonotonicTi
   return AwaitCommunicator(deadline);
 }
 
-absl::Status NcclCollective::CheckStillWanted(MonotonicTime deadline) const {
+absl::Status NcclCollective::CheckNotInterrupted(MonotonicTime deadline) const {
   if (interrupted_) return absl::UnavailableError("interrupted");
   if (Clock::Real().Now() < deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(
-      absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": it did not end in time"));
+      absl::StrCat("NCCL, GPU ", options_.device, ", ", phase_, ": it did not end in time"));
 }
 
 absl::Status NcclCollective::AwaitCommunicator(MonotonicTime deadline) {
-  for (Looks looks;; looks.Wait()) {
+  for (PollPacer pacer;; pacer.Wait()) {
     ncclResult_t state = ncclSuccess;
     PAWL_RETURN_IF_ERROR(StatusOf(ncclCommGetAsyncError(communicator_, &state)));
     if (state == ncclSuccess) return absl::OkStatus();
     PAWL_RETURN_IF_ERROR(StatusOf(state));
-    PAWL_RETURN_IF_ERROR(CheckStillWanted(deadline));
+    PAWL_RETURN_IF_ERROR(CheckNotInterrupted(deadline));
   }
 }
 
 absl::Status NcclCollective::AwaitStream(MonotonicTime deadline) {
   PAWL_RETURN_IF_ERROR(StatusOf(cudaEventRecord(event_, stream_)));
-  for (Looks looks;; looks.Wait()) {
+  for (PollPacer pacer;; pacer.Wait()) {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return StatusOf(state);
     ncclResult_t error = ncclSuccess;
     PAWL_RETURN_IF_ERROR(StatusOf(ncclCommGetAsyncError(communicator_, &error)));
     PAWL_RETURN_IF_ERROR(StatusOf(error));
-    PAWL_RETURN_IF_ERROR(CheckStillWanted(deadline));
+    PAWL_RETURN_IF_ERROR(CheckNotInterrupted(deadline));
   }
 }
 
@@ -238,13 +238,13 @@ void NcclCollective::Add(const char* name, MonotonicDuration timeout,
       timeout,
       [this, name, enqueue = std::move(enqueue), invalid](MonotonicTime deadline) {
         PAWL_RETURN_IF_ERROR(invalid);
-        doing_ = name;
+        phase_ = name;
         if (communicator_ == nullptr)
-          return absl::FailedPreconditionError("the members have not been connected");
+          return absl::FailedPreconditionError("the members are not connected");
         absl::Status status = enqueue(deadline);
         if (status.ok()) status = AwaitCommunicator(deadline);
         if (status.ok()) status = AwaitStream(deadline);
-        // The memory is the caller's again when it hears of it: nothing may be writing there.
+        // `done` returns the memory to the caller, so nothing may still write to it.
         if (status.ok()) return status;
         EndCommunicator();
         return hangs_ ? Annotate(status, "the GPU hangs") : status;
@@ -255,11 +255,11 @@ void NcclCollective::Add(const char* name, MonotonicDuration timeout,
 absl::Status NcclCollective::CheckCall(CollectiveType type, Reduction reduction,
                                        size_t root) const {
   if (!TypeOf(type).has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
+    return absl::InvalidArgumentError(absl::StrCat("unknown type ", static_cast<int>(type)));
   }
   if (!ReductionOf(reduction).has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no reduction ", static_cast<int>(reduction)));
+        absl::StrCat("unknown reduction ", static_cast<int>(reduction)));
   }
   if (root >= options_.size) {
     return absl::InvalidArgumentError(
@@ -299,7 +299,7 @@ void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, si
 void NcclCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
                                MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
-    // NCCL's place for an input that is part of the output is this member's own.
+    // NCCL expects an in-place input at this member's own position.
     char* const own = static_cast<char*>(output) + options_.place * count * BytesOf(type);
     const bool moved = input == output && own != output && count > 0;
     if (moved) {
@@ -322,7 +322,7 @@ void NcclCollective::ReduceScatter(const void* input, void* output, size_t count
         StatusOf(ncclReduceScatter(input, moved ? own : output, count, *TypeOf(type),
                                    *ReductionOf(reduction), communicator_, stream_)));
     if (!moved) return absl::OkStatus();
-    // Only what the communicator has put on the stream is before the copy.
+    // The copy follows only what the communicator has already put on the stream.
     PAWL_RETURN_IF_ERROR(AwaitCommunicator(deadline));
     return StatusOf(
         cudaMemcpyAsync(output, own, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_));

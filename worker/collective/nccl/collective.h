@@ -1,7 +1,7 @@
 // The collective of processes on GPUs: NCCL.
 //
-// STATE: compiled and linked against NCCL 2.28 and CUDA 13, and run only as far as that goes on a
-// machine without a GPU (making one there is refused). No operation of it has ever run.
+// STATE: compiled and linked against NCCL 2.28 and CUDA 13. Without a GPU, creating one is refused,
+// and that is all that has run: no operation has ever run.
 #ifndef PAWL_WORKER_COLLECTIVE_NCCL_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_NCCL_COLLECTIVE_H_
 
@@ -21,34 +21,35 @@
 
 namespace pawl {
 
-// How long the end of a communicator may take.
+// Limit for ending a communicator.
 inline constexpr std::chrono::seconds kNcclEndLimit{60};
 
-// Memory is that of one GPU, and what lies in it when an operation is called is what it takes: work
-// that writes it must have ended. All types and reductions that there are. Only the member at place
-// 0 has something to introduce, NCCL's id.
+// Takes the memory of one GPU. Work that writes an operation's input must have ended before the
+// call. Supports all types and reductions. Only the member at place 0 has an introduction, NCCL's
+// id.
 //
-// Operations run on a stream of the collective's own. Its thread asks the communicator and the
-// stream how they stand until they are done, the deadline has passed or it is aborted; it then ends
-// the communicator (ncclCommAbort), which also ends kernels that wait for peers. Each operation
-// that fails breaks the group. In which order NCCL adds is NCCL's to say: it depends on the members
-// and how they are connected.
+// Operations run on a stream of the collective's own. Its thread polls the communicator and the
+// stream until they are done, the deadline has passed or the collective is aborted. It then ends
+// the communicator (ncclCommAbort), which also ends kernels that wait for peers. Every failed
+// operation breaks the group. The order of addition is NCCL's and depends on the members and their
+// connections.
 //
-// ncclCommAbort waits for the GPU. One that does not come to an end within kNcclEndLimit is left
-// alone with all that it may use: hangs() says so, the operations end with an error, and neither
-// the communicator nor the stream is freed.
+// ncclCommAbort waits for the GPU. If it does not return within kNcclEndLimit, the communicator,
+// the stream and everything that they may use are leaked: hangs() is true, and the operations end
+// with an error.
 //
-// Errors of NCCL's are never INVALID_ARGUMENT: what it calls an invalid usage is here a matter of
-// the machines (another version of NCCL, one GPU twice, no network), FAILED_PRECONDITION.
+// Errors of NCCL are never INVALID_ARGUMENT: what NCCL calls an invalid usage is a property of the
+// machines here (another NCCL version, a GPU used twice, no network), so it becomes
+// FAILED_PRECONDITION.
 class NcclCollective final : public ConnectableCollective {
  public:
   struct Options {
     size_t size = 1;
     size_t place = 0;
-    // Which of this machine's GPUs. Each member needs one of its own.
+    // Number of this machine's GPU. Each member needs one of its own.
     int device = 0;
   };
-  // INVALID_ARGUMENT for a place that there is not, UNAVAILABLE without such a GPU.
+  // INVALID_ARGUMENT for an invalid place, UNAVAILABLE without such a GPU.
   static absl::StatusOr<std::unique_ptr<NcclCollective>> Create(const Options& options);
   ~NcclCollective() override;
 
@@ -76,21 +77,22 @@ class NcclCollective final : public ConnectableCollective {
  private:
   explicit NcclCollective(const Options& options) : options_(options) {}
 
-  // With the GPU and what is being done there.
+  // Name the GPU and the current phase.
   absl::Status StatusOf(ncclResult_t result) const;
   absl::Status StatusOf(cudaError_t error) const;
 
-  // All of these on thread_.
+  // All of these run on thread_.
   absl::Status ConnectAll(const std::string& id, MonotonicTime deadline);
-  // Until the communicator has taken what it was given.
+  // Waits until the communicator has accepted its last call.
   absl::Status AwaitCommunicator(MonotonicTime deadline);
-  // Until the stream has done it.
+  // Waits until the stream has finished.
   absl::Status AwaitStream(MonotonicTime deadline);
-  absl::Status CheckStillWanted(MonotonicTime deadline) const;
-  // Whatever comes of it, nothing that was put on the stream runs on, or hangs() is true.
+  // Fails after the deadline or an abort.
+  absl::Status CheckNotInterrupted(MonotonicTime deadline) const;
+  // Afterwards nothing from the stream runs, or hangs() is true.
   void EndCommunicator();
 
-  // `name` is a message's word for it; `enqueue` puts it on the stream.
+  // `name` is the operation's name in messages; `enqueue` puts it on the stream.
   void Add(const char* name, MonotonicDuration timeout,
            std::function<absl::Status(MonotonicTime deadline)> enqueue, Done done,
            absl::Status invalid = absl::OkStatus());
@@ -100,8 +102,8 @@ class NcclCollective final : public ConnectableCollective {
   std::string introduction_;
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> hangs_{false};
-  // For thread_ alone.
-  const char* doing_ = "nothing";
+  // Used by thread_ alone.
+  const char* phase_ = "nothing";
   ncclComm_t communicator_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;

@@ -1,4 +1,4 @@
-// As much as can be tried without a GPU; with one, a group of one member.
+// What can be tested without a GPU; with one, also a group of one member.
 #include "worker/collective/nccl/collective.h"
 
 #include <future>
@@ -13,11 +13,11 @@ TEST(NcclCollectiveTest, PlaceOutsideTheGroupIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(NcclCollective::Create({.size = 2, .place = 2}).status()));
 }
 
-TEST(NcclCollectiveTest, GpuThatThereIsNotIsRefused) {
+TEST(NcclCollectiveTest, MissingGpuIsRefused) {
   EXPECT_TRUE(absl::IsUnavailable(NcclCollective::Create({.device = 1000}).status()));
 }
 
-TEST(NcclCollectiveTest, GroupOfOneSumsItsOwn) {
+TEST(NcclCollectiveTest, GroupOfOneSumsItsOwnInput) {
   auto collective = NcclCollective::Create({});
   if (absl::IsUnavailable(collective.status())) GTEST_SKIP() << collective.status();
   ASSERT_TRUE(collective.ok()) << collective.status();

@@ -19,12 +19,12 @@ absl::StatusOr<pawl::NcclBackEnd> Open(int gpu) {
   if (const cudaError_t error = cudaDeviceGetPCIBusId(bus_id, kBusIdBytes, gpu);
       error != cudaSuccess) {
     return absl::UnavailableError(
-        absl::StrCat("NCCL: there is no GPU ", gpu, ": ", cudaGetErrorString(error)));
+        absl::StrCat("NCCL: GPU ", gpu, " is not available: ", cudaGetErrorString(error)));
   }
   int version = 0;
   if (const ncclResult_t error = ncclGetVersion(&version); error != ncclSuccess) {
     return absl::UnavailableError(
-        absl::StrCat("NCCL does not say which version it is: ", ncclGetErrorString(error)));
+        absl::StrCat("NCCL does not report its version: ", ncclGetErrorString(error)));
   }
   pawl::NcclBackEnd opened;
   opened.version = absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);

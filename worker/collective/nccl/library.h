@@ -1,5 +1,4 @@
-// The one function of libpawl_nccl.so, which is loaded only where collectives by NCCL are asked
-// for.
+// The single function of libpawl_nccl.so, which is loaded only if NCCL is requested.
 #ifndef PAWL_WORKER_COLLECTIVE_NCCL_LIBRARY_H_
 #define PAWL_WORKER_COLLECTIVE_NCCL_LIBRARY_H_
 
@@ -15,18 +14,17 @@ inline constexpr char kNcclLibraryFunction[] = "PawlOpenNccl";
 
 // NCCL with one of this machine's GPUs.
 struct NcclBackEnd {
-  // Of NCCL, as its makers write it: 2.28.3.
+  // NCCL's version, such as 2.28.3.
   std::string version;
-  // Which of the machine's GPUs it is, whatever number it has for this process: its place on the
-  // bus.
+  // Identifies the GPU on the machine, independent of its number in this process: its bus address.
   std::string gpu;
-  // Members whose memory is the GPU's (NcclCollective).
+  // Creates members that take the GPU's memory (NcclCollective).
   CollectiveFactory make;
 };
 
-// Sets *opened, or its status to why there is none. `interface` is the caller's
-// kCollectiveInterface: with another one than the library's, what both mean by a Collective is not
-// the same, and nothing else is touched: returns the library's. Otherwise returns null.
+// Sets *opened to the back end or to an error. `interface` is the caller's kCollectiveInterface. If
+// it differs from the library's, both have different definitions of Collective: nothing else is
+// touched, and the library's is returned. Otherwise returns null.
 using NcclLibraryFunction = const char*(const char* interface, int gpu,
                                         absl::StatusOr<NcclBackEnd>* opened);
 

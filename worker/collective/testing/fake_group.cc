@@ -7,8 +7,8 @@
 namespace pawl {
 namespace {
 
-// One that shares nothing with `status`: ThreadSanitizer sees no order in how the system's Abseil
-// counts who shares it.
+// A copy that shares nothing with `status`: ThreadSanitizer does not see the synchronization in the
+// reference counts of the system's Abseil.
 absl::Status Own(const absl::Status& status) {
   return absl::Status(status.code(), status.message());
 }
@@ -51,7 +51,7 @@ std::vector<char> Reduced(const std::vector<const void*>& inputs, size_t count, 
       Reduce<int64_t>(inputs, count, reduction, result.data());
       break;
     default:
-      // What no caller uses.
+      // No caller uses it.
       std::abort();
   }
   return result;
@@ -59,10 +59,10 @@ std::vector<char> Reduced(const std::vector<const void*>& inputs, size_t count, 
 
 }  // namespace
 
-// Shares nothing with the former; the group's record is the groups'.
+// Owns nothing in common with its former; the group's record belongs to FakeGroups.
 class FakeCollective final : public Collective {
  public:
-  FakeCollective(FakeGroups& groups, std::shared_ptr<FakeGroups::Live> live, size_t place,
+  FakeCollective(FakeGroups& groups, std::shared_ptr<FakeGroups::LiveGroup> live, size_t place,
                  std::function<void*(void*, size_t)> device_memory)
       : groups_(groups),
         live_(std::move(live)),
@@ -112,7 +112,7 @@ class FakeCollective final : public Collective {
   void Abort(const absl::Status& reason) override { groups_.End(*live_, reason); }
   absl::Status status() const override {
     MutexLock lock(groups_.mu_);
-    return Own(live_->over);
+    return Own(live_->end_reason);
   }
   bool hangs() const override { return groups_.hangs_; }
 
@@ -133,9 +133,9 @@ class FakeCollective final : public Collective {
   }
 
   FakeGroups& groups_;
-  const std::shared_ptr<FakeGroups::Live> live_;
+  const std::shared_ptr<FakeGroups::LiveGroup> live_;
   const size_t place_;
-  // Null unless it takes a device's memory.
+  // Null unless it accepts device memory.
   const std::function<void*(void*, size_t)> device_memory_;
   Mutex mu_;
   CondVar none_left_;
@@ -175,7 +175,7 @@ std::unique_ptr<GroupFormer> FakeGroups::Join(const std::string& node) {
 void FakeGroups::Kill(const std::string& node) {
   MutexLock lock(mu_);
   dead_.insert(node);
-  for (const std::shared_ptr<Live>& live : groups_) {
+  for (const std::shared_ptr<LiveGroup>& live : groups_) {
     if (std::find(live->nodes.begin(), live->nodes.end(), node) != live->nodes.end()) {
       EndLocked(*live, absl::UnavailableError(node + " is dead"));
     }
@@ -201,7 +201,7 @@ void FakeGroups::HoldEnds(const std::string& node) {
 void FakeGroups::ReleaseEnds() {
   MutexLock lock(mu_);
   held_node_.clear();
-  for (const std::shared_ptr<Live>& live : groups_) {
+  for (const std::shared_ptr<LiveGroup>& live : groups_) {
     for (Collective::Done& done : live->held)
       ended_.emplace_back(std::move(done), absl::OkStatus());
     live->held.clear();
@@ -221,13 +221,13 @@ absl::StatusOr<Group> FakeGroups::Form(const std::string& node, const std::vecto
   waiting.ranks = ranks;
   waiting.dense_steps = dense_steps;
   MutexLock lock(mu_);
-  for (const std::shared_ptr<Live>& live : groups_) {
+  for (const std::shared_ptr<LiveGroup>& live : groups_) {
     if (std::find(live->nodes.begin(), live->nodes.end(), node) != live->nodes.end()) {
       EndLocked(*live, absl::UnavailableError(node + " joins anew"));
     }
   }
   waiting_[node] = &waiting;
-  FormIfAllAreThere();
+  MaybeForm();
   while (!waiting.group.has_value()) {
     absl::Status reason = interrupt.reason();
     if (reason.ok() && dead_.contains(node)) reason = absl::AbortedError(node + " is dead");
@@ -240,15 +240,15 @@ absl::StatusOr<Group> FakeGroups::Form(const std::string& node, const std::vecto
   return std::move(*waiting.group);
 }
 
-void FakeGroups::FormIfAllAreThere() {
+void FakeGroups::MaybeForm() {
   std::map<uint32_t, std::string> hosts;
   for (const auto& [node, waiting] : waiting_) {
-    // It may not have noticed yet.
+    // A dead process may not have noticed yet.
     if (dead_.contains(node)) continue;
     for (const GroupRank& rank : waiting->ranks) hosts[rank.rank()] = node;
   }
   if (hosts.size() != ranks_) return;
-  auto live = std::make_shared<Live>();
+  auto live = std::make_shared<LiveGroup>();
   live->generation = groups_.size() + 1;
   std::vector<GroupMember> members;
   // In the order of their lowest ranks.
@@ -276,24 +276,24 @@ void FakeGroups::FormIfAllAreThere() {
   changed_.NotifyAll();
 }
 
-void FakeGroups::Start(Live& live, size_t place, Call call) {
+void FakeGroups::Start(LiveGroup& live, size_t place, Call call) {
   MutexLock lock(mu_);
-  if (!live.over.ok()) {
-    ended_.emplace_back(std::move(call.done), Own(live.over));
+  if (!live.end_reason.ok()) {
+    ended_.emplace_back(std::move(call.done), Own(live.end_reason));
   } else {
     live.calls[place].push_back(std::move(call));
   }
   changed_.NotifyAll();
 }
 
-void FakeGroups::End(Live& live, const absl::Status& reason) {
+void FakeGroups::End(LiveGroup& live, const absl::Status& reason) {
   MutexLock lock(mu_);
   EndLocked(live, reason);
 }
 
-void FakeGroups::EndLocked(Live& live, const absl::Status& reason) {
-  if (!live.over.ok()) return;
-  live.over = Own(reason);
+void FakeGroups::EndLocked(LiveGroup& live, const absl::Status& reason) {
+  if (!live.end_reason.ok()) return;
+  live.end_reason = Own(reason);
   for (std::deque<Call>& calls : live.calls) {
     for (Call& call : calls) ended_.emplace_back(std::move(call.done), Own(reason));
     calls.clear();
@@ -303,12 +303,12 @@ void FakeGroups::EndLocked(Live& live, const absl::Status& reason) {
   changed_.NotifyAll();
 }
 
-void FakeGroups::CarryOut(std::vector<Call>& calls) {
+void FakeGroups::Execute(std::vector<Call>& calls) {
   const Call& first = calls.front();
   const size_t size = BytesOf(first.type);
   std::vector<const void*> inputs;
   for (const Call& call : calls) {
-    // Members that disagree would wait for each other for ever, or worse.
+    // Members that disagree would deadlock, or worse.
     if (call.kind != first.kind || call.count != first.count || call.type != first.type ||
         call.root != first.root) {
       std::abort();
@@ -353,11 +353,11 @@ void FakeGroups::Run() {
       mu_.Lock();
       continue;
     }
-    Live* ready = nullptr;
-    for (const std::shared_ptr<Live>& live : groups_) {
+    LiveGroup* ready = nullptr;
+    for (const std::shared_ptr<LiveGroup>& live : groups_) {
       const bool all = std::all_of(live->calls.begin(), live->calls.end(),
                                    [](const auto& calls) { return !calls.empty(); });
-      if (all && live->over.ok()) ready = live.get();
+      if (all && live->end_reason.ok()) ready = live.get();
     }
     if (ready == nullptr) {
       changed_.WaitUntil(mu_, Clock::Real().Now() + kInterruptInterval);
@@ -374,10 +374,10 @@ void FakeGroups::Run() {
     mu_.Unlock();
     std::set<std::string> failing;
     if (hook != nullptr) failing = hook(operation);
-    CarryOut(calls);
+    Execute(calls);
     mu_.Lock();
     for (size_t p = 0; p < calls.size(); ++p) {
-      if (ready->nodes[p] == held_node_ && ready->over.ok()) {
+      if (ready->nodes[p] == held_node_ && ready->end_reason.ok()) {
         ready->held.push_back(std::move(calls[p].done));
         continue;
       }

@@ -1,5 +1,5 @@
-// Groups within one process, for tests: members are threads, and sums are made in the order of the
-// members' places.
+// Groups within one process, for tests: members are threads, and sums are computed in the order of
+// places.
 #ifndef PAWL_WORKER_COLLECTIVE_TESTING_FAKE_GROUP_H_
 #define PAWL_WORKER_COLLECTIVE_TESTING_FAKE_GROUP_H_
 
@@ -24,20 +24,20 @@
 
 namespace pawl {
 
-// What the scheduler and the network are to the members. Thread-safe; outlives formers and
+// Acts as the scheduler and the network between members. Thread-safe. Outlives its formers and
 // collectives.
 class FakeGroups {
  public:
-  // A group is formed when members with all ranks 0 to `ranks` - 1, each once, wait for one.
+  // A group forms when waiting members have all ranks 0 to `ranks` - 1, each once.
   explicit FakeGroups(uint32_t ranks);
   ~FakeGroups();
 
-  // Of the process `node`. Lives as long as its process.
+  // The former of process `node`. Lives as long as that process.
   std::unique_ptr<GroupFormer> Join(const std::string& node);
-  // The process is dead: its group is over, and it forms none any more.
+  // Marks the process as dead: its group ends, and it joins no other.
   void Kill(const std::string& node);
 
-  // A collective operation that all members have begun. `number` counts those of the group.
+  // A collective operation that all members have called. `number` counts those of the group.
   struct Operation {
     uint64_t generation = 0;
     uint64_t number = 0;
@@ -45,22 +45,22 @@ class FakeGroups {
     size_t count = 0;
     std::vector<std::string> nodes;
   };
-  // Called before each operation is carried out. Whoever is in the result gets an error in place of
-  // its end, and the group is over afterwards.
+  // Called before each operation is executed. Members in the result get an error instead of the
+  // operation's end, and the group ends afterwards.
   void BeforeEach(std::function<std::set<std::string>(const Operation&)> hook);
 
-  // From the operation under way on this node gets to know their ends when they are released, or
-  // when the group is over: then as an error. For the hook of BeforeEach.
+  // From the current operation on, ends for this node are held until they are released, or until
+  // the group ends, which turns them into errors. For the hook of BeforeEach.
   void HoldEnds(const std::string& node);
   void ReleaseEnds();
 
   uint64_t groups_formed() const;
 
-  // From now on the collectives of new groups take memory of a device too, of which this says what
-  // lies behind an address. Set before Form.
+  // Makes the collectives of new groups accept device memory too; `real` maps an address to the
+  // host memory behind it. Set before Form.
   void SetDeviceMemory(std::function<void*(void* address, size_t bytes)> real);
 
-  // What Collective::hangs() says from now on.
+  // The result of Collective::hangs() from now on.
   void SetHangs(bool hangs) { hangs_ = hangs; }
 
  private:
@@ -69,8 +69,8 @@ class FakeGroups {
 
   // One call of one member.
   struct Call {
-    // That of an operation on a device is that of the operation, and its memory is what lies
-    // behind.
+    // An operation on device memory has the kind of the plain operation and the memory behind its
+    // addresses.
     std::string kind;
     const void* input = nullptr;
     void* output = nullptr;
@@ -80,15 +80,15 @@ class FakeGroups {
     size_t root = 0;
     Collective::Done done;
   };
-  struct Live {
+  struct LiveGroup {
     uint64_t generation = 0;
     std::vector<std::string> nodes;
-    // By place; those that have not ended.
+    // Calls that have not ended, by place.
     std::vector<std::deque<Call>> calls;
-    // What has ended, but was not told.
+    // Ends that are held.
     std::vector<Collective::Done> held;
     uint64_t operations = 0;
-    absl::Status over;
+    absl::Status end_reason;
   };
   struct Waiting {
     std::vector<GroupRank> ranks;
@@ -98,13 +98,13 @@ class FakeGroups {
 
   absl::StatusOr<Group> Form(const std::string& node, const std::vector<GroupRank>& ranks,
                              std::optional<uint64_t> dense_steps, const Interrupt& interrupt);
-  void FormIfAllAreThere() PAWL_REQUIRES(mu_);
-  void Start(Live& live, size_t place, Call call);
-  void End(Live& live, const absl::Status& reason);
-  void EndLocked(Live& live, const absl::Status& reason) PAWL_REQUIRES(mu_);
+  void MaybeForm() PAWL_REQUIRES(mu_);
+  void Start(LiveGroup& live, size_t place, Call call);
+  void End(LiveGroup& live, const absl::Status& reason);
+  void EndLocked(LiveGroup& live, const absl::Status& reason) PAWL_REQUIRES(mu_);
   void Run();
-  // Carries out what all members have begun.
-  static void CarryOut(std::vector<Call>& calls);
+  // Executes an operation that all members have called.
+  static void Execute(std::vector<Call>& calls);
 
   const uint32_t ranks_;
   std::atomic<bool> hangs_ = false;
@@ -112,15 +112,15 @@ class FakeGroups {
   CondVar changed_;
   std::map<std::string, Waiting*> waiting_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> dead_ PAWL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<Live>> groups_ PAWL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<LiveGroup>> groups_ PAWL_GUARDED_BY(mu_);
   std::function<std::set<std::string>(const Operation&)> hook_ PAWL_GUARDED_BY(mu_);
   std::function<void*(void*, size_t)> device_memory_ PAWL_GUARDED_BY(mu_);
-  // Its ends are held.
+  // The node whose ends are held.
   std::string held_node_ PAWL_GUARDED_BY(mu_);
-  // Ends to be told to members, in order.
+  // Ends to report to members, in order.
   std::deque<std::pair<Collective::Done, absl::Status>> ended_ PAWL_GUARDED_BY(mu_);
   bool ending_ PAWL_GUARDED_BY(mu_) = false;
-  // Carries out operations and tells their ends.
+  // Executes operations and reports their ends.
   std::thread thread_;
 };
 

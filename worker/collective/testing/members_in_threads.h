@@ -24,7 +24,7 @@ inline constexpr std::chrono::seconds kTestTimeout{30};
 // Operations have ended by then.
 inline constexpr std::chrono::seconds kEndLimit{2 * kTestTimeout};
 
-// The status of the operation that `call` begins, with the Done that it is given.
+// Waits for the operation that `call` starts with the given Done.
 inline absl::Status Wait(const std::function<void(Collective::Done)>& call) {
   std::future<absl::Status> ended;
   call(Fulfilling(ended));
@@ -38,7 +38,7 @@ class MembersOf {
   using Make =
       std::function<absl::StatusOr<std::unique_ptr<Member>>(const GlooCollective::Options&)>;
 
-  // Connected, unless `connect` is false.
+  // Connects the members unless `connect` is false.
   MembersOf(const Make& make, size_t size, bool connect, std::chrono::milliseconds pair_timeout) {
     for (size_t place = 0; place < size; ++place) {
       auto member = make({.size = size, .place = place, .pair_timeout = pair_timeout});
@@ -58,10 +58,10 @@ class MembersOf {
   size_t size() const { return members_.size(); }
   Member& member(size_t place) { return *members_[place]; }
   const std::vector<std::string>& introductions() const { return introductions_; }
-  // As if the process had died, as far as the others see.
+  // Simulates the death of a member's process, as seen by the others.
   void Drop(size_t place) { members_[place].reset(); }
 
-  // At the same time; returns when all have.
+  // Runs `action` for all members concurrently; returns when all are done.
   void ForEach(const std::function<void(Member&)>& action) {
     std::vector<std::thread> threads;
     for (const auto& member : members_) {
@@ -75,7 +75,7 @@ class MembersOf {
   std::vector<std::string> introductions_;
 };
 
-// Gloo's.
+// Members of Gloo's back end.
 class MembersInThreads : public MembersOf<GlooCollective> {
  public:
   explicit MembersInThreads(size_t size, bool connect = true,

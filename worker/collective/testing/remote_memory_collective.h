@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// Does what `inner`, which is for memory of the host, does with what lies behind the device's
-// addresses. Memory of the host is refused by the device, which crashes.
+// Applies `inner`, which takes host memory, to the memory behind the device's addresses. The device
+// crashes on host addresses.
 class RemoteMemoryCollective final : public ConnectableCollective {
  public:
   // `device` outlives it.

@@ -1,4 +1,4 @@
-// The members of collective_test, which is built for several kinds of them.
+// The members of collective_test, which is built for several kinds of members.
 #ifndef PAWL_WORKER_COLLECTIVE_TESTING_TESTED_MEMBERS_H_
 #define PAWL_WORKER_COLLECTIVE_TESTING_TESTED_MEMBERS_H_
 
@@ -20,11 +20,11 @@ namespace pawl {
 
 #if defined(PAWL_TEST_STAGED) || defined(PAWL_TEST_STAGED_ON_CUDA)
 
-// No multiple of any type; larger operations of the test are cut into several pieces.
+// Not a multiple of any type's size; larger operations of the test are split into pieces.
 inline constexpr size_t kTestedPieceBytes = 100003;
 
 #if defined(PAWL_TEST_STAGED)
-// Memory that Gloo cannot reach but through a translation.
+// Memory that Gloo can reach only through a translation.
 class TestedDevice {
  public:
   Device& device() { return device_; }
@@ -49,7 +49,7 @@ class TestedDevice {
 };
 #endif
 
-// On one device.
+// Members on one device.
 class TestedMembers : private TestedDevice, public MembersOf<ConnectableCollective> {
  public:
   explicit TestedMembers(size_t size, bool connect = true,

@@ -20,7 +20,7 @@ namespace {
 
 class FileSource final : public ByteSource {
  public:
-  // Takes over the open file.
+  // Takes ownership of the open file.
   FileSource(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
   ~FileSource() override { close(descriptor_); }
   FileSource(const FileSource&) = delete;
@@ -45,7 +45,7 @@ class FileSource final : public ByteSource {
 };
 
 absl::StatusOr<std::unique_ptr<FileSource>> Open(const std::string& path) {
-  // Without O_NONBLOCK the open of a pipe waits for its writer.
+  // Without O_NONBLOCK, opening a pipe waits for its writer.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   auto source = std::make_unique<FileSource>(descriptor, path);

@@ -8,13 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/malformed.h"
-#include "worker/data/readers/number.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 namespace {
 
-// Above it neighbouring integers are the same double, and so the same bucket.
+// Above it adjacent integers are the same double, and so the same bucket.
 constexpr double kMaxBucket = 9007199254740992.0;  // 2^53
 
 absl::Status BadSpec(absl::string_view path, absl::string_view what) {
@@ -61,7 +60,7 @@ absl::Status CheckNumbers(const CsvColumn& column, const std::string& path) {
   return absl::OkStatus();
 }
 
-// False if x has no bucket.
+// Returns false if x has no bucket.
 bool BucketOf(const CsvColumn::Bucketized& bucketized, double x, int64_t* bucket) {
   if (bucketized.boundaries().empty()) {
     const double quotient = std::floor(x / bucketized.width());
@@ -81,7 +80,7 @@ absl::StatusOr<CsvFeatures> CsvFeatures::Create(const CsvSpec& spec) {
     return BadSpec("data.csv.columns", "is empty; CSV data needs a column spec");
   if (spec.columns_size() > kMaxFeatures) {
     return BadSpec("data.csv.columns",
-                   absl::StrCat("has ", spec.columns_size(), ", the limit is ", kMaxFeatures));
+                   absl::StrCat("has ", spec.columns_size(), "; the limit is ", kMaxFeatures));
   }
   CsvFeatures features;
   absl::flat_hash_set<std::string> names;
@@ -139,7 +138,7 @@ absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path
   if (crossed.columns_size() < 2) return BadSpec(path, "crossed needs at least two columns");
   if (crossed.columns_size() > kMaxFeatures) {
     return BadSpec(path, absl::StrCat("crossed.columns has ", crossed.columns_size(),
-                                      ", the limit is ", kMaxFeatures));
+                                      "; the limit is ", kMaxFeatures));
   }
   if (!feature->column.source().empty())
     return BadSpec(path, "source is set; a crossed feature has no column");
@@ -149,8 +148,9 @@ absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path
     });
     if (found == features_.end() || found->column.has_label() || found->column.has_numeric()) {
       return BadSpec(
-          path, absl::StrCat("crossed.columns has ", Quoted(name),
-                             ", which is no bucketized, categorical or hashed column of the spec"));
+          path,
+          absl::StrCat("crossed.columns has ", Quoted(name),
+                       ", which is not a bucketized, categorical or hashed column of the spec"));
     }
     feature->crossed.push_back(found->field);
   }
@@ -168,7 +168,7 @@ absl::Status CsvFeatures::Bind(const CsvRecordReader& header) {
       constexpr size_t kMaxShownNames = 20;
       const size_t shown = std::min(names.size(), kMaxShownNames);
       return header.MalformedRecord(absl::StrCat(
-          "there is no column ", Quoted(source), " in the header; it has ",
+          "column ", Quoted(source), " is not in the header, which has ",
           absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", ",
                         [](std::string* out, absl::string_view name) { *out += Quoted(name); }),
           shown < names.size() ? ", ..." : ""));
@@ -187,7 +187,7 @@ absl::Status CsvFeatures::Bind(const CsvRecordReader& header) {
 absl::Status CsvFeatures::Apply(const CsvRecordReader& record, CsvSample* sample) const {
   if (record.fields().size() != header_columns_) {
     return record.MalformedRecord(absl::StrCat("the line has ", record.fields().size(),
-                                               " fields, the header has ", header_columns_));
+                                               " fields, but the header has ", header_columns_));
   }
   sample->numerics.resize(shape_.numeric_count);
   sample->keys.resize(shape_.field_count);

@@ -1,4 +1,4 @@
-// What the columns of a CSV file mean, checked and ready to be applied to records.
+// The meaning of the columns of a CSV file, checked and ready to apply to records.
 #ifndef PAWL_WORKER_DATA_READERS_CSV_FEATURES_H_
 #define PAWL_WORKER_DATA_READERS_CSV_FEATURES_H_
 
@@ -25,28 +25,26 @@ struct CsvSample {
   std::vector<uint64_t> keys;  // one for each categorical field
 };
 
-// Numeric columns become numerics, bucketized, categorical, hashed and crossed
-// ones fields, each in the order of the spec.
+// Numeric columns become numerics; bucketized, categorical, hashed and crossed ones become fields;
+// each in the order of the spec.
 //
 // Not thread-safe.
 class CsvFeatures {
  public:
   static constexpr int kMaxFeatures = kMaxCsvColumns;
 
-  // INVALID_ARGUMENT naming the field of the job file for a spec that has no or
-  // two labels, no features, a name twice, no kind, a bad number or a cross of
-  // what is not there.
+  // INVALID_ARGUMENT, naming the field of the job file, for a spec with no label or several, no
+  // features, a duplicate name, no kind, a bad number or a cross of missing columns.
   static absl::StatusOr<CsvFeatures> Create(const CsvSpec& spec);
 
   DataShape shape() const { return shape_; }
 
-  // Finds the columns in the header line, which is `header`'s current record.
-  // INVALID_ARGUMENT for one that is missing or there twice.
+  // Finds the columns in the header line, which is `header`'s current record. INVALID_ARGUMENT for
+  // a missing or duplicate column.
   absl::Status Bind(const CsvRecordReader& header);
 
-  // Overwrites *sample by what the current record of `record` says.
-  // INVALID_ARGUMENT naming file, line and column.
-  // REQUIRES: Bind has succeeded.
+  // Overwrites *sample from the current record of `record`. INVALID_ARGUMENT naming file, line and
+  // column. REQUIRES: Bind has succeeded.
   absl::Status Apply(const CsvRecordReader& record, CsvSample* sample) const;
 
  private:
@@ -55,9 +53,9 @@ class CsvFeatures {
 
     CsvColumn column;
     FeatureKey key;
-    // Index in the record; of no use in a crossed feature.
+    // Index in the record; unused in a crossed feature.
     size_t source = 0;
-    // Index in keys; crossed features: of what they combine.
+    // Index in keys; for crossed features, of the combined columns.
     size_t field = 0;
     std::vector<size_t> crossed;
   };

@@ -1,4 +1,4 @@
-// Samples of a comma-separated file.
+// Reads samples from a comma-separated file.
 #ifndef PAWL_WORKER_DATA_READERS_CSV_READER_H_
 #define PAWL_WORKER_DATA_READERS_CSV_READER_H_
 
@@ -11,8 +11,8 @@
 
 namespace pawl {
 
-// Appends the samples to *store. The first line is the header. INVALID_ARGUMENT
-// naming the spec's field for a bad spec, or file, line and column for what is malformed.
+// Appends the samples to *store. The first line is the header. INVALID_ARGUMENT naming the spec's
+// field for a bad spec, or file, line and column of malformed data.
 absl::Status ReadCsv(ByteSource& source, const std::string& name, const CsvSpec& spec,
                      SampleStore* store);
 

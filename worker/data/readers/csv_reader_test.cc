@@ -47,7 +47,7 @@ std::string Error(const std::string& spec, const std::string& text) {
   return std::string(status.message());
 }
 
-// The keys of the only feature, of this kind, for each text in a column of its own line.
+// Reads the texts, one line each, as a feature of this kind, and returns its keys.
 std::vector<uint64_t> Keys(const std::string& kind, const std::string& lines) {
   SampleStore store(kNoLimit);
   const absl::Status status = Read(
@@ -58,7 +58,7 @@ std::vector<uint64_t> Keys(const std::string& kind, const std::string& lines) {
   return keys;
 }
 
-TEST(CsvReaderTest, EveryKindOfColumnIsRead) {
+TEST(CsvReaderTest, ReadsEveryKindOfColumn) {
   SampleStore store(kNoLimit);
   ASSERT_TRUE(
       Read(kFlights, std::string(kHeader) + "2176,33,x,LAS,PHL\n215,15,y,ATL,LAS\n", &store).ok());
@@ -94,7 +94,7 @@ TEST(CsvReaderTest, BucketsByWidthAreFloors) {
               ElementsAre(x.OfBucket(0), x.OfBucket(0), x.OfBucket(1), x.OfBucket(-1)));
 }
 
-TEST(CsvReaderTest, BucketsByBoundariesCountThoseReached) {
+TEST(CsvReaderTest, BucketsByBoundariesCountReachedBoundaries) {
   const FeatureKey x("x");
   EXPECT_THAT(
       Keys("bucketized { boundaries: 1 boundaries: 10 }", "0,0\n0,1\n0,9.9\n0,10\n0,99\n"),
@@ -144,9 +144,9 @@ TEST(CsvReaderTest, MalformedLinesNameFileLineAndColumn) {
   EXPECT_EQ(Error(kFlights, good + "\n\"1\",\"nan\",x,A,B\n"),
             "t.csv:4:5: column 'delay': 'nan' is not a number");
   EXPECT_EQ(Error(kFlights, good + "1,2,x,A\n"),
-            "t.csv:3:1: the line has 4 fields, the header has 5");
+            "t.csv:3:1: the line has 4 fields, but the header has 5");
   EXPECT_EQ(Error(kFlights, good + "1,2,x,A,B,C\n"),
-            "t.csv:3:1: the line has 6 fields, the header has 5");
+            "t.csv:3:1: the line has 6 fields, but the header has 5");
   EXPECT_EQ(Error(kFlights, good + "1e300,2,x,A,B\n"),
             "t.csv:3:1: column 'distance': '1e300' is too large for its buckets");
 }
@@ -160,9 +160,9 @@ TEST(CsvReaderTest, ValuesBeyondFloat32AreRefused) {
             "t.csv:2:3: column 'y': '1e39' is out of float32's range");
 }
 
-TEST(CsvReaderTest, HeaderMustHaveTheColumnsOnce) {
+TEST(CsvReaderTest, HeaderMustHaveEachColumnOnce) {
   EXPECT_EQ(Error(kFlights, "distance,delay,origin\n"),
-            "t.csv:1:1: there is no column 'destination' in the header; it has 'distance', "
+            "t.csv:1:1: column 'destination' is not in the header, which has 'distance', "
             "'delay', 'origin'");
   EXPECT_EQ(Error(kFlights, "distance,delay,origin,destination,delay\n"),
             "t.csv:1:35: column 'delay' is in the header twice");
@@ -208,7 +208,7 @@ TEST(CsvReaderTest, BadSpecsNameTheField) {
     EXPECT_THAT(Error(spec, "y,x,z\n"), HasSubstr(expected)) << spec;
 }
 
-TEST(CsvReaderTest, MemoryLimitIsKept) {
+TEST(CsvReaderTest, MemoryLimitIsRespected) {
   std::string text = kHeader;
   for (int i = 0; i < 10000; ++i) text += "1,2,x,A,B\n";
   SampleStore store(100000);

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/malformed.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 
@@ -47,11 +47,11 @@ absl::Status CsvRecordReader::SplitQuoted(absl::string_view line) {
   const auto malformed = [&](size_t column, absl::string_view what) {
     return MalformedAt(lines_.name(), lines_.line_number(), column + 1, what);
   };
-  for (;;) {  // a field each
+  for (;;) {  // once per field
     places_.push_back({lines_.line_number(), at + 1});
     if (at < line.size() && line[at] == '"') {
       ++at;
-      for (;;) {  // a character or the line's end each
+      for (;;) {  // once per character or line end
         if (at == line.size()) {
           PAWL_ASSIGN_OR_RETURN(const bool more, lines_.Next(&line));
           if (!more) {
@@ -61,7 +61,7 @@ absl::Status CsvRecordReader::SplitQuoted(absl::string_view line) {
           unquoted_.push_back('\n');
           at = 0;
           if (unquoted_.size() + line.size() > LineReader::kMaxLineBytes) {
-            return MalformedRecord(absl::StrCat("the record that begins here is longer than ",
+            return MalformedRecord(absl::StrCat("the record that starts here is longer than ",
                                                 LineReader::kMaxLineBytes, " bytes"));
           }
           continue;
@@ -76,12 +76,10 @@ absl::Status CsvRecordReader::SplitQuoted(absl::string_view line) {
           break;
         }
       }
-      if (at < line.size() && line[at] != ',')
-        return malformed(at, "there is text after the closing quote");
+      if (at < line.size() && line[at] != ',') return malformed(at, "text after the closing quote");
     } else {
       for (; at < line.size() && line[at] != ','; ++at) {
-        if (line[at] == '"')
-          return malformed(at, "there is a quote in a field that is not in quotes");
+        if (line[at] == '"') return malformed(at, "a quote in an unquoted field");
         unquoted_.push_back(line[at]);
       }
     }

@@ -26,7 +26,7 @@ std::vector<Record> Records(const std::string& text) {
   }
 }
 
-// Of the first record that is refused.
+// The error of the first refused record.
 std::string Error(const std::string& text) {
   MemorySource source(text);
   CsvRecordReader reader(source, "t.csv");
@@ -60,9 +60,9 @@ TEST(CsvRecordReaderTest, ByteOrderMarkIsSkipped) {
                                                    "d"}));
 }
 
-TEST(CsvRecordReaderTest, QuotesOutOfPlaceAreRefused) {
-  EXPECT_EQ(Error("a\nx,y\"z\n"), "t.csv:2:4: there is a quote in a field that is not in quotes");
-  EXPECT_EQ(Error("x,\"y\"z\n"), "t.csv:1:6: there is text after the closing quote");
+TEST(CsvRecordReaderTest, MisplacedQuotesAreRefused) {
+  EXPECT_EQ(Error("a\nx,y\"z\n"), "t.csv:2:4: a quote in an unquoted field");
+  EXPECT_EQ(Error("x,\"y\"z\n"), "t.csv:1:6: text after the closing quote");
   EXPECT_EQ(Error("a\nx,\"y\nz\n"), "t.csv:2:3: the quote is never closed");
 }
 
@@ -71,10 +71,10 @@ TEST(CsvRecordReaderTest, RecordOfManyLinesHasALimit) {
   const std::string line(1000, 'x');
   for (size_t size = 0; size <= LineReader::kMaxLineBytes; size += line.size()) text += line + "\n";
   EXPECT_THAT(Error(text + "\"\n"),
-              HasSubstr("t.csv:2:1: the record that begins here is longer than"));
+              HasSubstr("t.csv:2:1: the record that starts here is longer than"));
 }
 
-TEST(CsvRecordReaderTest, PlacesAreThoseOfTheFile) {
+TEST(CsvRecordReaderTest, ErrorsNamePlacesInTheFile) {
   const std::string text = "plain,x,y\n\"q\"\"q\",\"two\nlines\",last,\"end\"\n";
   MemorySource source(text);
   CsvRecordReader reader(source, "t.csv");

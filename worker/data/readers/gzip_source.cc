@@ -12,7 +12,7 @@ namespace pawl {
 
 GzipSource::GzipSource(std::unique_ptr<ByteSource> compressed, std::string name)
     : compressed_(std::move(compressed)), name_(std::move(name)), buffer_(kBufferBytes) {
-  // 15: the largest window; 16: gzip and nothing else.
+  // 15: the largest window; 16: gzip only.
   initialized_ = inflateInit2(&stream_, 15 + 16) == Z_OK;
 }
 

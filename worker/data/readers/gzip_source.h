@@ -1,4 +1,4 @@
-// Decompression of gzip (RFC 1952), by zlib.
+// Decompression of gzip (RFC 1952) by zlib.
 #ifndef PAWL_WORKER_DATA_READERS_GZIP_SOURCE_H_
 #define PAWL_WORKER_DATA_READERS_GZIP_SOURCE_H_
 
@@ -14,12 +14,12 @@
 
 namespace pawl {
 
-// Reads what `compressed` holds as gzip; several members one after the other
-// read as one. INVALID_ARGUMENT for what is not gzip, is damaged (checksums are
-// verified) or ends early, naming `name` and the offset in the compressed bytes.
+// Decompresses `compressed`; several gzip members read as one stream. INVALID_ARGUMENT for data
+// that is not gzip, is damaged (checksums are verified) or ends early, naming `name` and the offset
+// in the compressed bytes.
 //
-// Holds one buffer of kBufferBytes whatever the data expands to; how much of it
-// is kept is its reader's to limit.
+// Holds one buffer of kBufferBytes, whatever the data expands to; the reader limits how much it
+// keeps.
 class GzipSource final : public ByteSource {
  public:
   static constexpr size_t kBufferBytes = 64 * 1024;
@@ -32,7 +32,7 @@ class GzipSource final : public ByteSource {
   absl::StatusOr<size_t> Read(char* out, size_t size) override;
 
  private:
-  // Gets more input where there is none. False at the end of it.
+  // Reads more input if there is none. False at its end.
   absl::StatusOr<bool> Fill();
   absl::Status Malformed(absl::string_view what) const;
 
@@ -41,7 +41,7 @@ class GzipSource final : public ByteSource {
   std::vector<char> buffer_;
   z_stream stream_ = {};
   bool initialized_ = false;
-  // In a member, or before the first: the input must not end here.
+  // Inside a member or before the first one: the input must not end here.
   bool in_member_ = true;
   uint64_t filled_bytes_ = 0;
 };

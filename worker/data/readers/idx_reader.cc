@@ -23,7 +23,7 @@ absl::Status Malformed(const std::string& name, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(name, ": ", what));
 }
 
-// Reads until `out` is full or the source ends; returns how much.
+// Reads until `out` is full or the source ends; returns the number of bytes.
 absl::StatusOr<size_t> ReadFully(ByteSource& source, uint8_t* out, size_t size) {
   size_t filled = 0;
   while (filled < size) {
@@ -73,12 +73,12 @@ absl::StatusOr<IdxHeader> ReadHeader(ByteSource& source, const std::string& name
   return header;
 }
 
-// Calls add(const uint8_t* bytes, size_t count) for pieces that together are the
-// file's elements, which must be as many as the header says.
+// Calls add(const uint8_t* bytes, size_t count) for consecutive pieces of the file's elements,
+// whose number must match the header.
 template <typename Add>
 absl::Status ReadElements(ByteSource& source, const std::string& name, const IdxHeader& header,
                           Add add) {
-  // The header may lie: memory grows with what is really there.
+  // The header may be wrong, so memory grows only with the actual data.
   std::vector<uint8_t> chunk(kChunkBytes);
   const uint64_t expected = header.count * header.item_bytes;
   uint64_t total = 0;
@@ -93,9 +93,9 @@ absl::Status ReadElements(ByteSource& source, const std::string& name, const Idx
     PAWL_RETURN_IF_ERROR(add(chunk.data(), count));
   }
   if (total < expected) {
-    return Malformed(name,
-                     absl::StrCat("ends after ", total, " elements; its header says ", expected,
-                                  ", that is ", header.count, " samples of ", header.item_bytes));
+    return Malformed(
+        name, absl::StrCat("ends after ", total, " elements; its header says ", expected, ", i.e. ",
+                           header.count, " samples of ", header.item_bytes));
   }
   return absl::OkStatus();
 }

@@ -11,15 +11,14 @@
 
 namespace pawl {
 
-// The name of the file with the labels of `image_path`: "labels-idx1" for
-// "images-idx3" in the file's name. INVALID_ARGUMENT if that is not in it.
+// The name of the label file of `image_path`, with "labels-idx1" instead of "images-idx3".
+// INVALID_ARGUMENT if the file's name lacks "images-idx3".
 absl::StatusOr<std::string> IdxLabelPath(const std::string& image_path);
 
-// Appends the images and labels to *store: pixels as numerics, classes as labels.
-// Both files hold unsigned bytes, images in 2 to 4 dimensions of which the first
-// counts them, labels in one. INVALID_ARGUMENT naming the file and what is wrong
-// for another type, a length that is not what the header says, or files that do
-// not belong together.
+// Appends the images and labels to *store: pixels as numerics, classes as labels. Both files hold
+// unsigned bytes. Images have 2 to 4 dimensions, the first of which is their number; labels have
+// one. INVALID_ARGUMENT, naming the file and the problem, for another type, a length that
+// contradicts the header, or files that do not match.
 absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSource& labels,
                      const std::string& label_name, SampleStore* store);
 

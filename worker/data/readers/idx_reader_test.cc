@@ -35,7 +35,7 @@ std::string Error(const std::string& images, const std::string& labels) {
   return std::string(status.message());
 }
 
-TEST(IdxReaderTest, ImagesAndLabelsAreRead) {
+TEST(IdxReaderTest, ReadsImagesAndLabels) {
   SampleStore store(1 << 30);
   ASSERT_TRUE(Read(kImages, kLabels, &store).ok());
   EXPECT_EQ(store.shape.numeric_count, 3u);
@@ -52,7 +52,7 @@ TEST(IdxReaderTest, EveryTruncationIsRefused) {
     EXPECT_THAT(Error(kImages, kLabels.substr(0, length)), HasSubstr("labels: ")) << length;
   }
   EXPECT_EQ(Error(kImages.substr(0, kImages.size() - 1), kLabels),
-            "images: ends after 5 elements; its header says 6, that is 2 samples of 3");
+            "images: ends after 5 elements; its header says 6, i.e. 2 samples of 3");
 }
 
 TEST(IdxReaderTest, WrongHeadersAreRefused) {
@@ -68,7 +68,7 @@ TEST(IdxReaderTest, WrongHeadersAreRefused) {
               HasSubstr("no elements"));
 }
 
-TEST(IdxReaderTest, LyingHeaderTakesNoMemory) {
+TEST(IdxReaderTest, WrongHeaderTakesNoMemory) {
   const std::string huge = Bytes({0, 0, 8, 3, 255, 255, 255, 255, 0, 0, 4, 0, 0, 0, 4, 0});
   SampleStore store(1 << 20);
   EXPECT_EQ(Read(huge + "abc", Bytes({0, 0, 8, 1, 255, 255, 255, 255}), &store).code(),
@@ -79,12 +79,12 @@ TEST(IdxReaderTest, LyingHeaderTakesNoMemory) {
   EXPECT_THAT(Error(vast, kLabels), HasSubstr("too many elements"));
 }
 
-TEST(IdxReaderTest, MemoryLimitIsKept) {
+TEST(IdxReaderTest, MemoryLimitIsRespected) {
   SampleStore store(2);
   EXPECT_EQ(Read(kImages, kLabels, &store).code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(IdxReaderTest, LabelFileLiesBesideTheImages) {
+TEST(IdxReaderTest, LabelFileIsBesideTheImages) {
   EXPECT_EQ(*IdxLabelPath("/a/images-idx3/train-images-idx3-ubyte.gz"),
             "/a/images-idx3/train-labels-idx1-ubyte.gz");
   EXPECT_EQ(*IdxLabelPath("images-idx3"), "labels-idx1");

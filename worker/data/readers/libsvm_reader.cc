@@ -7,13 +7,12 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/readers/line_reader.h"
-#include "worker/data/readers/malformed.h"
-#include "worker/data/readers/number.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 namespace {
 
-// Takes the next word off the front of *rest; empty if there is none.
+// Removes and returns the next word of *rest; empty if there is none.
 absl::string_view NextWord(absl::string_view* rest) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
   const char* begin = std::find_if_not(rest->begin(), rest->end(), is_blank);
@@ -66,7 +65,7 @@ absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fi
         return malformed(word, absl::StrCat("the line has more than ", kMaxLibsvmPairs, " pairs"));
       }
       store->entries.push_back(store->Intern(index));
-      // Weights are only stored from the first on that is not 1.
+      // Weights are stored only from the first one on that is not 1.
       if (all_ones && value != 1) {
         store->weights.assign(store->entries.size() - 1, 1);
         all_ones = false;
@@ -80,7 +79,7 @@ absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fi
   if (fields == 0 && longest > SampleStore::kMaxFields) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": a line has ", longest,
-                     " pairs, too many to be a field each (the limit is ", SampleStore::kMaxFields,
+                     " pairs, too many for one field each (the limit is ", SampleStore::kMaxFields,
                      "); set data.libsvm_fields: with 1 all pairs of a line are one field"));
   }
   store->shape.field_count =

@@ -1,4 +1,4 @@
-// The LIBSVM format: one sample a line, "label index:value index:value ...".
+// The LIBSVM format: one sample per line, "label index:value index:value ...".
 #ifndef PAWL_WORKER_DATA_READERS_LIBSVM_READER_H_
 #define PAWL_WORKER_DATA_READERS_LIBSVM_READER_H_
 
@@ -11,16 +11,16 @@
 
 namespace pawl {
 
-// A line may have this many pairs.
+// Limit of pairs per line.
 inline constexpr uint32_t kMaxLibsvmPairs = 1 << 16;
 
-// Appends the samples to *store. Blanks and tabs separate; '#' begins a comment;
-// empty lines are skipped. The index (0 to 2^64 - 1, in any order) is the key,
-// the value the entry's weight. Labels are taken as they are.
+// Appends the samples to *store. Blanks and tabs separate; '#' starts a comment; empty lines are
+// skipped. The index (0 to 2^64 - 1, in any order) is the key and the value is the entry's weight.
+// Labels are stored unchanged.
 //
-// `fields` is the number of categorical fields of a sample; pairs beyond it
-// belong to the last. 0: as many as the longest line has pairs, at least 1.
-// INVALID_ARGUMENT naming file, line and column for what is malformed.
+// `fields` is the number of categorical fields of a sample; pairs beyond it belong to the last
+// field. 0: as many as the longest line has pairs, at least 1. INVALID_ARGUMENT naming file, line
+// and column of malformed data.
 absl::Status ReadLibsvm(ByteSource& source, const std::string& name, uint32_t fields,
                         SampleStore* store);
 

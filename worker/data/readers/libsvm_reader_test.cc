@@ -26,13 +26,13 @@ std::string Error(const std::string& text) {
   return std::string(status.message());
 }
 
-TEST(LibsvmReaderTest, SamplesAreRead) {
+TEST(LibsvmReaderTest, ReadsSamples) {
   SampleStore store(kNoLimit);
   ASSERT_TRUE(Read("+1 3:0.5 7:1\n"
                    "\n"
                    "# a comment\n"
                    "-1\t7:2  3:1 \r\n"
-                   "0.25 # nothing but a label\n"
+                   "0.25 # only a label\n"
                    "2 18446744073709551615:1 # the largest index",
                    &store)
                   .ok());
@@ -45,7 +45,7 @@ TEST(LibsvmReaderTest, SamplesAreRead) {
   EXPECT_EQ(store.shape.numeric_count, 0u);
 }
 
-TEST(LibsvmReaderTest, WeightsAreOnlyStoredWhereTheyDiffer) {
+TEST(LibsvmReaderTest, WeightsAreStoredOnlyIfTheyDiffer) {
   SampleStore plain(kNoLimit);
   ASSERT_TRUE(Read("1 3:1 4:1.0\n0 5:1\n", &plain).ok());
   EXPECT_THAT(plain.weights, IsEmpty());
@@ -54,7 +54,7 @@ TEST(LibsvmReaderTest, WeightsAreOnlyStoredWhereTheyDiffer) {
   EXPECT_THAT(late.weights, ElementsAre(1, 1, 1, 3, 1));
 }
 
-TEST(LibsvmReaderTest, FieldsAreAsAskedOrTheLongestLines) {
+TEST(LibsvmReaderTest, FieldsAreAsGivenOrTheLongestLines) {
   SampleStore automatic(kNoLimit);
   ASSERT_TRUE(Read("1 1:1\n1 1:1 2:1 3:1\n", &automatic).ok());
   EXPECT_EQ(automatic.shape.field_count, 3u);
@@ -88,7 +88,7 @@ TEST(LibsvmReaderTest, TooManyPairsAreRefused) {
   EXPECT_THAT(Error(line), HasSubstr("more than 65536 pairs"));
 }
 
-TEST(LibsvmReaderTest, AutomaticFieldsBeyondTheirLimitAreRefusedWithTheWayOut) {
+TEST(LibsvmReaderTest, TooManyAutomaticFieldsAreRefusedWithAdvice) {
   std::string line = "1";
   for (uint32_t i = 0; i <= SampleStore::kMaxFields; ++i) line += " 1:1";
   EXPECT_THAT(Error(line), HasSubstr("set data.libsvm_fields"));
@@ -96,7 +96,7 @@ TEST(LibsvmReaderTest, AutomaticFieldsBeyondTheirLimitAreRefusedWithTheWayOut) {
   EXPECT_TRUE(Read(line, &store, 1).ok());
 }
 
-TEST(LibsvmReaderTest, MemoryLimitIsKept) {
+TEST(LibsvmReaderTest, MemoryLimitIsRespected) {
   std::string text;
   for (int i = 0; i < 10000; ++i) text += "1 " + std::to_string(i) + ":1\n";
   SampleStore store(100000);

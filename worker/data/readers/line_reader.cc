@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/data/readers/malformed.h"
+#include "worker/data/readers/text_input.h"
 
 namespace pawl {
 
@@ -38,7 +38,7 @@ absl::StatusOr<bool> LineReader::Next(absl::string_view* line) {
       if (unread == 0) return false;
       newline = begin + unread;
     }
-    // The line's end counts two bytes at most.
+    // The end of a line takes at most two bytes.
     if (newline == nullptr && unread < kMaxLineBytes + 2) {
       searched = unread;
       PAWL_RETURN_IF_ERROR(Refill());

@@ -1,4 +1,4 @@
-// The lines of a text, one after the other, without copying them.
+// Reads a text line by line without copying.
 #ifndef PAWL_WORKER_DATA_READERS_LINE_READER_H_
 #define PAWL_WORKER_DATA_READERS_LINE_READER_H_
 
@@ -13,29 +13,29 @@
 
 namespace pawl {
 
-// Lines end in "\n" or "\r\n", the last one possibly in nothing.
+// Lines end in "\n" or "\r\n"; the last one may have no end.
 //
 // Not thread-safe.
 class LineReader {
  public:
-  // Room for tens of thousands of features in a line; a longer one is hardly a line.
+  // Room for tens of thousands of features; a longer line is probably not a line.
   static constexpr size_t kMaxLineBytes = 1 << 20;
-  // What is read at once; the buffer only grows beyond it for a long line.
+  // Read at once; the buffer grows beyond it only for a long line.
   static constexpr size_t kBufferBytes = 64 * 1024;
 
-  // `source` must outlive the reader; `name` is what errors call it.
+  // `source` must outlive the reader. Errors name the file `name`.
   LineReader(ByteSource& source, std::string name);
 
-  // Sets *line to the next line without its end, valid until the next call.
-  // False after the last. INVALID_ARGUMENT for a line above kMaxLineBytes.
+  // Sets *line to the next line without its end, valid until the next call. False after the last.
+  // INVALID_ARGUMENT for a line above kMaxLineBytes.
   absl::StatusOr<bool> Next(absl::string_view* line);
 
-  // Of the line that Next returned last; the first is 1.
+  // The number of the last line that Next returned; the first is 1.
   uint64_t line_number() const { return line_number_; }
   const std::string& name() const { return name_; }
 
  private:
-  // Moves what is unread to the front and reads more behind it, with a larger buffer if that is
+  // Moves the unread part to the front and reads more behind it, into a larger buffer if it is
   // full.
   absl::Status Refill();
 

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Gives a few bytes at a time, as a file or a decompressor may.
+// Returns a few bytes at a time, as a file or a decompressor may.
 class TrickleSource final : public ByteSource {
  public:
   TrickleSource(absl::string_view bytes, size_t piece) : memory_(bytes), piece_(piece) {}
@@ -42,7 +42,7 @@ std::vector<std::string> Lines(absl::string_view text, size_t piece = 1 << 30) {
   }
 }
 
-TEST(LineReaderTest, BothLineEndsAndNoneAtTheEndAreRead) {
+TEST(LineReaderTest, ReadsBothLineEndsAndAnUnterminatedLine) {
   EXPECT_THAT(Lines(""), IsEmpty());
   EXPECT_THAT(Lines("\n"), ElementsAre(""));
   EXPECT_THAT(Lines("a"), ElementsAre("a"));
@@ -60,7 +60,7 @@ TEST(LineReaderTest, PieceSizeDoesNotMatter) {
   for (const size_t piece : {1, 2, 100, 4096}) EXPECT_EQ(Lines(text, piece), expected) << piece;
 }
 
-TEST(LineReaderTest, TheLongestLineIsReadAndALongerOneRefused) {
+TEST(LineReaderTest, LongestLineIsReadAndALongerOneRefused) {
   const std::string longest(LineReader::kMaxLineBytes, 'x');
   EXPECT_THAT(Lines(absl::StrCat(longest, "\r\n", longest, "\nb")),
               ElementsAre(longest, longest, "b"));

@@ -11,12 +11,13 @@
 namespace pawl {
 namespace {
 
-// Of a cache line, and of the widest vector register.
+// The size of a cache line and of the widest vector register.
 constexpr size_t kAlignment = 64;
 
 }  // namespace
 
-// With more threads OpenBLAS would cut matrices, and so order its sums, by their number.
+// With several threads OpenBLAS would split matrices, and so order its sums, by the number of
+// threads.
 CpuDevice::CpuDevice() { openblas_set_num_threads(1); }
 
 absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
@@ -24,7 +25,8 @@ absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
       bytes < kAlignment ? kAlignment : (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
   if (data == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("no ", bytes, " bytes of memory"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot allocate ", bytes, " bytes of memory"));
   return data;
 }
 

@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// Its streams work in the calling thread: parallelism is one stream for each
-// logical worker. Makes OpenBLAS single-threaded in the whole process. Thread-safe.
+// Its streams run in the calling thread; for parallelism each logical worker has a stream. Makes
+// OpenBLAS single-threaded in the whole process. Thread-safe.
 class CpuDevice final : public Device {
  public:
   CpuDevice();

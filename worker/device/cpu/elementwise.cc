@@ -24,7 +24,7 @@ void CpuStream::Sigmoid(size_t count, const float* x, float* y) {
 void CpuStream::Relu(Matrix x) {
   for (size_t r = 0; r < x.rows; ++r) {
     float* row = x.data + r * x.stride;
-    // NaN stays NaN, for the loss to show it.
+    // NaN stays NaN, so that the loss shows it.
     for (size_t c = 0; c < x.columns; ++c) row[c] = row[c] < 0.0f ? 0.0f : row[c];
   }
 }

@@ -19,8 +19,8 @@ void ForEachSum(const Entries& entries, PoolOver over, Visit visit) {
   }
 }
 
-// kWidth 0: any width. The common ones are constants, which is what lets the
-// compiler unroll the inner loops.
+// kWidth 0: any width. The common widths are constants, so that the compiler can unroll the inner
+// loops.
 template <size_t kWidth>
 void Pool(const Entries& entries, PoolOver over, const float* rows, size_t any_width,
           Matrix pooled) {

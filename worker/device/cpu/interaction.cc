@@ -5,8 +5,8 @@
 namespace pawl {
 namespace {
 
-// Sums in this many interleaved parts, which the compiler may keep in vector
-// registers of any width without changing the result.
+// Sums are split into this many interleaved parts, which the compiler may keep in vector registers
+// of any width without changing the result.
 constexpr size_t kLanes = 8;
 
 float AddLanes(const float* lanes) {

@@ -11,7 +11,7 @@ void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* l
   for (size_t s = 0; s < samples; ++s) {
     const double z = logits[s];
     const bool positive = labels[s] > 0;
-    // exp of what is not positive never overflows.
+    // exp of a non-positive number does not overflow.
     const double e = std::exp(-std::abs(z));
     const double probability = (z < 0 ? e : 1.0) / (1.0 + e);
     sum += std::log1p(e) + std::max(positive ? -z : z, 0.0);

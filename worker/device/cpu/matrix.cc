@@ -9,10 +9,10 @@
 namespace pawl {
 namespace {
 
-// OpenBLAS refuses a leading dimension of 0, even of a matrix without elements.
+// OpenBLAS refuses a leading dimension of 0, even for an empty matrix.
 int LeadingDimension(size_t stride) { return static_cast<int>(std::max<size_t>(stride, 1)); }
 
-// The matrix as numbers of 16 bits, which are floats again, in `memory`.
+// Returns the matrix rounded to the 16-bit type, as floats in `memory`.
 ConstMatrix Rounded(Factors factors, ConstMatrix x, std::vector<float>& memory) {
   const ElementType type = factors == Factors::kBfloat16 ? BFLOAT16 : FLOAT16;
   if (memory.size() < x.rows * x.columns) memory.resize(x.rows * x.columns);

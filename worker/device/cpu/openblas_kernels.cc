@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kVariable[] = "OPENBLAS_CORETYPE";
 
-// All other names have AVX2 at least: an OpenBLAS newer than this list adds only such.
+// All other kernels have at least AVX2: newer versions of OpenBLAS add only such kernels.
 const absl::flat_hash_set<std::string>& KernelsWithoutAvx2() {
   static const auto* names = new absl::flat_hash_set<std::string>{
       "Unknown",   "Katmai", "Coppermine",  "Northwood", "Prescott",  "Banias",     "Atom",
@@ -56,15 +56,13 @@ void RestartWithBetterOpenBlasKernels(char** argv) {
   if (std::getenv(kVariable) != nullptr) return;
   const std::string better = BetterCoreType(OpenBlasKernels(), DetectVectorFeatures());
   if (better.empty()) return;
-  // The program's own path and not /proc/self/exe, which would become the name that ps shows.
+  // Use the program's own path: ps would show /proc/self/exe as the name.
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   setenv(kVariable, better.c_str(), 1);
   if (!error) execv(program.c_str(), argv);
-  std::fprintf(
-      stderr,
-      "OpenBLAS computes with its slow %s kernels: executing this program again failed: %s\n",
-      OpenBlasKernels().c_str(), error ? error.message().c_str() : std::strerror(errno));
+  std::fprintf(stderr, "OpenBLAS uses its slow %s kernels: re-executing this program failed: %s\n",
+               OpenBlasKernels().c_str(), error ? error.message().c_str() : std::strerror(errno));
 }
 
 std::string OpenBlasKernels() { return openblas_get_corename(); }

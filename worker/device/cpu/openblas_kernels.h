@@ -1,9 +1,9 @@
-// Which kernels OpenBLAS computes with.
+// Chooses the kernels of OpenBLAS.
 //
-// OpenBLAS picks its kernels by a list of processor models when it is loaded, and takes its SSE3
+// OpenBLAS picks its kernels by a list of processor models when it is loaded, and uses its SSE3
 // kernels on a model that is newer than the list. The environment variable OPENBLAS_CORETYPE
-// overrides the list, and is read before main runs: a process that wants other kernels sets the
-// variable and executes itself again.
+// overrides the list, but is read before main runs. A process that needs other kernels therefore
+// sets the variable and executes itself again.
 #ifndef PAWL_WORKER_DEVICE_CPU_OPENBLAS_KERNELS_H_
 #define PAWL_WORKER_DEVICE_CPU_OPENBLAS_KERNELS_H_
 
@@ -11,7 +11,7 @@
 
 namespace pawl {
 
-// What a processor has, and what the operating system saves of it.
+// Features that the processor has and the operating system supports.
 struct VectorFeatures {
   bool avx2 = false;    // and FMA
   bool avx512 = false;  // F, BW, DQ, VL and CD
@@ -19,16 +19,16 @@ struct VectorFeatures {
 
 VectorFeatures DetectVectorFeatures();
 
-// The value of OPENBLAS_CORETYPE that suits a processor with `features` for which OpenBLAS has
-// chosen the kernels `chosen` (a name from openblas_get_corename). Empty if they suit it already.
+// The value of OPENBLAS_CORETYPE for a processor with `features` on which OpenBLAS has chosen the
+// kernels `chosen` (a name from openblas_get_corename). Empty if the choice is good.
 std::string BetterCoreType(const std::string& chosen, const VectorFeatures& features);
 
-// Executes the process again with better kernels if there are any and the user has not set
+// Re-executes the process with better kernels if there are any and the user has not set
 // OPENBLAS_CORETYPE; returns otherwise. The process keeps its id, open files and arguments.
-// REQUIRES: main has done nothing yet.
+// REQUIRES: called first in main.
 void RestartWithBetterOpenBlasKernels(char** argv);
 
-// For the log: the name of the kernels in use.
+// The name of the kernels in use, for the log.
 std::string OpenBlasKernels();
 
 }  // namespace pawl

@@ -18,7 +18,7 @@ TEST(OpenBlasKernelsTest, UnknownModelGetsTheKernelsOfItsFeatures) {
   EXPECT_EQ(BetterCoreType("Sandybridge", kAvx2), "HASWELL");
 }
 
-TEST(OpenBlasKernelsTest, KernelsThatSuitTheProcessorStay) {
+TEST(OpenBlasKernelsTest, SuitableKernelsAreKept) {
   EXPECT_EQ(BetterCoreType("Prescott", kNone), "");
   EXPECT_EQ(BetterCoreType("Sandybridge", kNone), "");
   for (const char* name : {"Haswell", "Zen", "Excavator"})

@@ -8,7 +8,7 @@
 
 namespace pawl {
 
-// Everything is done when the call returns, and nothing fails. It keeps no state but scratch
+// Every operation is complete when its call returns, and none fails. Has no state but scratch
 // memory.
 class CpuStream final : public Stream {
  public:
@@ -66,7 +66,7 @@ class CpuStream final : public Stream {
               float* slots) override;
 
  private:
-  // The factors of products of 16 bits, as large as the largest so far.
+  // The rounded factors of 16-bit products; as large as the largest so far.
   std::vector<float> rounded_a_;
   std::vector<float> rounded_b_;
 };

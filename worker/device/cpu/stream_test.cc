@@ -1,5 +1,5 @@
-// What the CPU's operations promise beyond what every device's do
-// (worker/device/testing/stream_contract.h): which bits.
+// Tests the bits of the CPU's operations, which are specified beyond the contract of every device
+// (worker/device/testing/stream_contract.h).
 #include "worker/device/cpu/stream.h"
 
 #include <cstring>
@@ -33,7 +33,7 @@ class CpuStreamTest : public ::testing::Test {
   std::mt19937 random_{20240607};
 };
 
-// Heap addresses differ from run to run; results must not.
+// Heap addresses differ from run to run, but results must not.
 TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
   const size_t sizes[][3] = {
       {512, 128, 128}, {513, 1, 64}, {128, 64, 4096}, {10, 128, 600}, {31, 17, 9}};
@@ -58,7 +58,7 @@ TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
   }
 }
 
-TEST_F(CpuStreamTest, ColumnsAreSummedFromTheFirstRowToTheLast) {
+TEST_F(CpuStreamTest, ColumnsAreSummedFromFirstToLastRow) {
   constexpr size_t kRows = 4096, kColumns = 5;
   const std::vector<float> x = RandomVector(kRows * kColumns);
   std::vector<float> sums(kColumns), expected(kColumns);

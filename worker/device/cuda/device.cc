@@ -5,14 +5,13 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/device/cuda/patience.h"
 #include "worker/device/cuda/status.h"
 #include "worker/device/cuda/stream.h"
 
 namespace pawl {
 namespace {
 
-// For which there is code: sm_80.
+// The oldest architecture with code: sm_80.
 constexpr int kMinCapability = 8;
 
 std::string Gpu(int number) { return absl::StrCat("GPU ", number); }
@@ -49,7 +48,7 @@ absl::Status CudaDevice::Initialize() {
       cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, options_.number), gpu));
   if (has_pools == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        gpu, " has no memory pools (a virtual GPU without unified memory?), which are needed"));
+        gpu, " has no memory pools (a virtual GPU without unified memory?), which Pawl needs"));
   }
   PAWL_RETURN_IF_ERROR(StatusOf(
       cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options_.number), gpu));
@@ -82,11 +81,11 @@ absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
   if (const cudaError_t error =
           cudaMallocFromPoolAsync(&data, bytes == 0 ? 1 : bytes, pool_, stream_);
       error != cudaSuccess) {
-    // Not to be taken for an error of what comes next.
+    // Clear the error, so that the next call does not report it.
     static_cast<void>(cudaGetLastError());
     return StatusOf(error, what);
   }
-  // It belongs to this stream until the stream has come to it.
+  // The memory belongs to this stream until the stream has reached the allocation.
   PAWL_RETURN_IF_ERROR(
       Await([this] { return cudaStreamQuery(stream_); }, options_.hang_limit, what));
   return data;

@@ -1,7 +1,7 @@
 // A GPU as a device.
 //
-// STATE: the kernels and all that is around them have run on the emulator (emulator/), against the
-// CPU's operations; nothing has run on a GPU yet.
+// STATE: the kernels and the code around them have run on the emulator (emulator/) and match the
+// CPU's operations. Nothing has run on a GPU yet.
 #ifndef PAWL_WORKER_DEVICE_CUDA_DEVICE_H_
 #define PAWL_WORKER_DEVICE_CUDA_DEVICE_H_
 
@@ -11,17 +11,17 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "cuda_runtime_api.h"
-#include "worker/device/cuda_math.h"
+#include "worker/device/cuda/library.h"
 #include "worker/device/device.h"
 
 namespace pawl {
 
-// How long a stream may take to do what it was given. A step takes milliseconds.
+// Limit of a wait for a stream. A step takes milliseconds.
 inline constexpr std::chrono::seconds kHangLimit{60};
-// Memory that was freed is kept for later, up to so much, so that scratch memory costs nothing.
+// The pool retains this much freed memory, so that scratch memory is cheap.
 inline constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
 
-// Memory comes from a pool of the CUDA runtime's. Thread-safe.
+// Allocates from a memory pool of the CUDA runtime. Thread-safe.
 class CudaDevice final : public Device {
  public:
   struct Options {
@@ -30,7 +30,7 @@ class CudaDevice final : public Device {
     MonotonicDuration hang_limit = kHangLimit;
   };
 
-  // UNAVAILABLE without a driver or a GPU that works, NOT_FOUND without one of this number,
+  // UNAVAILABLE without a driver or a working GPU, NOT_FOUND without a GPU of this number,
   // FAILED_PRECONDITION for one that is too old.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const Options& options);
   ~CudaDevice() override;
@@ -50,7 +50,7 @@ class CudaDevice final : public Device {
   // Constant after Open.
   int processors_ = 1;
   cudaMemPool_t pool_ = nullptr;
-  // In which memory is taken and given back. Synchronises itself.
+  // The stream in which memory is allocated and freed. Synchronizes itself.
   cudaStream_t stream_ = nullptr;
 };
 

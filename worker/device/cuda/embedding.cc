@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/stream.h"
 
 namespace pawl {
@@ -18,16 +18,16 @@ bool AreSame(const Entries& a, const Entries& b) {
          a.entry_value == b.entry_value;
 }
 
-// Of what is cut from one piece of memory.
+// The alignment of the parts of one allocation.
 constexpr size_t kAlignment = 256;
 
 }  // namespace
 
 bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
   if (records_) {
-    // A recording would play with the order of today's entries, and with memory that the stream
-    // keeps.
-    Fail(absl::InternalError(absl::StrCat(Where(), ": entries are not ordered in a recording")));
+    // A recording would replay with the order of the current entries, and with memory that the
+    // stream keeps.
+    Fail(absl::InternalError(absl::StrCat(Where(), ": operations on entries cannot be recorded")));
     return false;
   }
   if (is_ordered_ && AreSame(ordered_, entries)) {

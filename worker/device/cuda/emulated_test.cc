@@ -1,5 +1,5 @@
-// The CUDA back end on the emulator: its kernels against the CPU's, and what it does when CUDA says
-// no.
+// Tests the CUDA back end on the emulator: its kernels against the CPU's, and its handling of CUDA
+// errors.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker/device/cuda/device.h"
 #include "worker/device/cuda/emulator/runtime.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/stream.h"
 #include "worker/device/testing/kernel_checks.h"
 #include "worker/device/testing/stream_contract.h"
@@ -43,7 +43,7 @@ class EmulatedCudaTest : public ::testing::Test {
   void Open(MonotonicDuration hang_limit) {
     stream_.reset();
     CudaDevice::Options options;
-    // Not the one that threads begin with.
+    // Not the default GPU of a thread.
     options.number = 1;
     options.hang_limit = hang_limit;
     auto device = CudaDevice::Open(options);
@@ -62,19 +62,19 @@ class EmulatedCudaTest : public ::testing::Test {
   std::unique_ptr<Stream> stream_;
 };
 
-TEST_F(EmulatedCudaTest, EveryOperationIsTheCpus) {
+TEST_F(EmulatedCudaTest, OperationsMatchTheCpu) {
   constexpr size_t kLargest = 1500;
   constexpr uint32_t kSeed = 20240607;
   for (const KernelCheck& check : CheckKernels(*device_, kLargest, kSeed)) {
     EXPECT_TRUE(check.status.ok()) << check.operation << ": " << check.status;
     EXPECT_LE(check.worst, 1) << check.operation;
     EXPECT_GT(check.cases, 0);
-    // The promise of cuda/stream.h; most of the entries here are of few keys.
+    // As cuda/stream.h specifies; most keys here have few entries.
     EXPECT_TRUE((check.operation != "PoolRows" && check.operation != "Update") || check.worst == 0);
   }
 }
 
-TEST_F(EmulatedCudaTest, WhatIsCopiedThereAndBackInManyPiecesArrives) {
+TEST_F(EmulatedCudaTest, CopiesInManyPiecesArrive) {
   // More than Staging holds, in both directions.
   constexpr size_t kCount = (Staging::kMaxChunks + 3) * Staging::kChunkBytes / sizeof(float) + 5;
   std::vector<float> there(kCount), back(kCount);
@@ -91,7 +91,7 @@ TEST_F(EmulatedCudaTest, WhatIsCopiedThereAndBackInManyPiecesArrives) {
   device_->Free(data);
 }
 
-TEST_F(EmulatedCudaTest, AwaitDeliversWhatIsBeforeItsMarkAlone) {
+TEST_F(EmulatedCudaTest, AwaitDeliversOnlyWhatPrecedesItsMark) {
   float* const x = Floats(1);
   stream_->Zero(x, sizeof(float));
   float values[4] = {-1, -1, -1, -1};
@@ -123,7 +123,7 @@ TEST_F(EmulatedCudaTest, HostMemoryIsReadInTheCall) {
   device_->Free(x);
 }
 
-TEST_F(EmulatedCudaTest, AStreamDoesWhatItWasGivenAfterWhatItWaitsFor) {
+TEST_F(EmulatedCudaTest, StreamRunsAfterTheStreamItWaitsFor) {
   auto other = device_->CreateStream().value();
   float* const x = Floats(1);
   float result = 0;
@@ -140,9 +140,9 @@ TEST_F(EmulatedCudaTest, AStreamDoesWhatItWasGivenAfterWhatItWaitsFor) {
   device_->Free(x);
 }
 
-// The entries of one batch are ordered once for several tables, and anew when they may have
+// The entries of one batch are ordered once for several tables, and again when they may have
 // changed.
-TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
+TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAgainAreReordered) {
   std::vector<uint32_t> begin = {0, 1, 2, 3, 4}, key = {0, 1, 0, 1};
   const std::vector<float> value(4, 1), gradient = {1, 10, 100, 1000};
   auto* const d_begin = static_cast<uint32_t*>(device_->Allocate(5 * 4).value());
@@ -167,7 +167,7 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
   key = {1, 1, 0, 0};
   stream_->CopyToDevice(key.data(), 16, d_key);
   EXPECT_EQ(rows(), (std::vector<float>{1100, 11}));
-  // Without a Synchronize between, by this stream and by one that it waits for.
+  // Without a Synchronize in between, by this stream and by one that it waits for.
   for (Stream* stream : {stream_.get(), other.get()}) {
     stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1}, 1, d_rows);
     key = {0, 0, 0, stream == other.get() ? 0u : 1u};
@@ -184,8 +184,8 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
   }
 }
 
-TEST_F(EmulatedCudaTest, ARecordingIsPlayedWithWhatIsInItsMemoryThen) {
-  // So many that their sum takes scratch memory.
+TEST_F(EmulatedCudaTest, RecordingReplaysWithCurrentMemory) {
+  // Enough rows for their sum to need scratch memory.
   constexpr size_t kRows = 300;
   ASSERT_GT(cuda::SumColumnsScratch(kRows, 1), 0u);
   float* const x = Floats(kRows);
@@ -204,7 +204,7 @@ TEST_F(EmulatedCudaTest, ARecordingIsPlayedWithWhatIsInItsMemoryThen) {
   stream_->SumColumns({x, kRows, 1, 1}, sum);
   const std::unique_ptr<Recording> recording = stream_->EndRecording();
   ASSERT_NE(recording, nullptr);
-  EXPECT_EQ(sum_now(), 0) << "recording does nothing";
+  EXPECT_EQ(sum_now(), 0) << "recording executes nothing";
   stream_->Play(*recording);
   EXPECT_EQ(sum_now(), 2 * kRows);
   stream_->CopyToDevice(fours.data(), 4 * kRows, x);
@@ -215,7 +215,7 @@ TEST_F(EmulatedCudaTest, ARecordingIsPlayedWithWhatIsInItsMemoryThen) {
   device_->Free(sum);
 }
 
-TEST_F(EmulatedCudaTest, ARecordingThatFailsIsToldAndTheStreamGoesOn) {
+TEST_F(EmulatedCudaTest, FailedRecordingIsReportedAndTheStreamContinues) {
   float* const x = Floats(4);
   emulator::FailNext("cudaStreamBeginCapture", cudaErrorInvalidValue);
   EXPECT_FALSE(stream_->BeginRecording());
@@ -244,7 +244,7 @@ TEST_F(EmulatedCudaTest, ARecordingThatFailsIsToldAndTheStreamGoesOn) {
   device_->Free(x);
 }
 
-TEST_F(EmulatedCudaTest, AnErrorIsToldOnceAndByTheOperationsName) {
+TEST_F(EmulatedCudaTest, ErrorIsReportedOnceWithTheOperation) {
   float* const x = Floats(8);
   emulator::FailNext("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
   stream_->Zero(x, 32);
@@ -269,7 +269,7 @@ TEST_F(EmulatedCudaTest, AnErrorIsToldOnceAndByTheOperationsName) {
   device_->Free(x);
 }
 
-TEST_F(EmulatedCudaTest, AFailedCopyWritesNothingToTheHost) {
+TEST_F(EmulatedCudaTest, FailedCopyWritesNothingToTheHost) {
   float* const x = Floats(1);
   float host = 7;
   stream_->CopyToHost(x, 4, &host);
@@ -282,7 +282,7 @@ TEST_F(EmulatedCudaTest, AFailedCopyWritesNothingToTheHost) {
   device_->Free(x);
 }
 
-TEST_F(EmulatedCudaTest, AGpuThatHangsIsNotWaitedForAgain) {
+TEST_F(EmulatedCudaTest, HangingGpuIsNotAwaitedAgain) {
   Open(std::chrono::milliseconds(30));
   float* const x = Floats(1);
   float host = 7;
@@ -298,12 +298,12 @@ TEST_F(EmulatedCudaTest, AGpuThatHangsIsNotWaitedForAgain) {
   }
   stream_->Zero(x, 4);
   EXPECT_FALSE(stream_->Synchronize().ok());
-  // Does not wait either.
+  // Destruction does not wait either.
   stream_.reset();
   EXPECT_EQ(host, 7);
 }
 
-TEST_F(EmulatedCudaTest, MemoryIsGivenBack) {
+TEST_F(EmulatedCudaTest, MemoryIsReleased) {
   for (int i = 0; i < 3; ++i) {
     float* const x = Floats(100);
     auto stream = device_->CreateStream().value();
@@ -319,7 +319,7 @@ TEST_F(EmulatedCudaTest, MemoryIsGivenBack) {
   EXPECT_EQ(emulator::AllocatedBytes(), allocated_before_);
 }
 
-TEST_F(EmulatedCudaTest, MoreMemoryThanThereIsIsRefusedAndTheDeviceGoesOn) {
+TEST_F(EmulatedCudaTest, DeviceContinuesAfterOutOfMemory) {
   EXPECT_EQ(device_->Allocate(emulator::kMemoryBytes + 1).status().code(),
             absl::StatusCode::kResourceExhausted);
   float* const x = Floats(10);
@@ -346,7 +346,7 @@ TEST_F(EmulatedCudaTest, MarksHaveALimit) {
   EXPECT_EQ(stream_->Synchronize().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(EmulatedCudaOpenTest, SaysWhatIsWrongWithAGpu) {
+TEST(EmulatedCudaOpenTest, OpenErrorsSayWhatIsWrongWithAGpu) {
   EXPECT_TRUE(OpenGpu(0).ok());
   const absl::Status absent = OpenGpu(emulator::kGpus).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);

@@ -1,4 +1,4 @@
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/stream.h"
 
 namespace pawl {

@@ -3,14 +3,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/status.h"
 #include "worker/device/cuda/stream.h"
 
 namespace pawl {
 namespace {
 
-// By row-major matrices: to cuBLAS, whose are column-major, they look transposed.
+// For row-major matrices, which look transposed to cuBLAS, whose matrices are column-major.
 cublasOperation_t OperationOf(Transpose transpose) {
   return transpose == Transpose::kNo ? CUBLAS_OP_N : CUBLAS_OP_T;
 }
@@ -19,8 +19,8 @@ cublasOperation_t OperationOf(Transpose transpose) {
 
 absl::Status CudaStream::InitializeGemm() {
   PAWL_RETURN_IF_ERROR(StatusOf(cublasCreate(&gemm_), Where()));
-  // Setting the stream takes the workspace away again: in this order. With a workspace of its own
-  // the bits do not depend on what other streams do.
+  // Setting the stream resets the workspace, so it comes first. With a workspace of its own the
+  // bits do not depend on other streams.
   PAWL_RETURN_IF_ERROR(StatusOf(cublasSetStream(gemm_, stream_), Where()));
   PAWL_RETURN_IF_ERROR(StatusOf(
       cudaMallocFromPoolAsync(&gemm_workspace_, kGemmWorkspaceBytes, options_.pool, stream_),
@@ -43,7 +43,7 @@ void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpos
     cuda::ScaleRows(queue(), beta, c);
     return Launched();
   }
-  // Of 16 bits the strides are those of rounded rows.
+  // For 16-bit factors the strides are those of rounded rows.
   const size_t largest = std::max({inner, c.rows, c.columns, a.stride, b.stride, c.stride,
                                    cuda::HalfStride(a.columns), cuda::HalfStride(b.columns)});
   if (largest > static_cast<size_t>(std::numeric_limits<int>::max())) {
@@ -53,7 +53,7 @@ void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpos
   if (gemm_ == nullptr && !Check(InitializeGemm())) return;
   if (factors != Factors::kFloat32)
     return GemmOf16Bits(factors, transpose_a, transpose_b, alpha, a, b, beta, c, inner);
-  // The transposed of c is that of b times that of a.
+  // The transpose of c is the product of the transposes of b and a.
   Check(cublasSgemm(gemm_, OperationOf(transpose_b), OperationOf(transpose_a),
                     static_cast<int>(c.columns), static_cast<int>(c.rows), static_cast<int>(inner),
                     &alpha, b.data, static_cast<int>(b.stride), a.data, static_cast<int>(a.stride),
@@ -63,7 +63,7 @@ void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpos
 void CudaStream::GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b,
                               float alpha, ConstMatrix a, ConstMatrix b, float beta, Matrix c,
                               size_t inner) {
-  // Rows that begin at multiples of 16 bytes, which the tensor cores want.
+  // Rows start at multiples of 16 bytes, as the tensor cores require.
   const size_t a_stride = cuda::HalfStride(a.columns), b_stride = cuda::HalfStride(b.columns);
   const size_t a_halves = a.rows * a_stride;
   const Scratch scratch(*this, (a_halves + b.rows * b_stride) * sizeof(uint16_t));

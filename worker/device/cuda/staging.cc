@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-// Of pieces: a cache line.
+// The alignment of pieces: a cache line.
 constexpr size_t kAlignment = 64;
 static_assert(Staging::kChunkBytes % kAlignment == 0);
 
@@ -29,9 +29,9 @@ absl::StatusOr<Staging::Piece> Staging::Take(size_t bytes) {
     absl::Status status = StatusOf(cudaHostAlloc(&chunk, kChunkBytes, cudaHostAllocPortable),
                                    "page-locked host memory");
     if (!status.ok()) {
-      // Not to be taken for an error of what comes next.
+      // Clear the error, so that the next call does not report it.
       static_cast<void>(cudaGetLastError());
-      // The chunks that there are will be free again.
+      // The existing chunks will become free again.
       if (current_ > 0) return Piece{};
       return status;
     }

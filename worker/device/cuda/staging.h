@@ -1,4 +1,4 @@
-// Host memory that a GPU copies from and to by itself.
+// Host memory that a GPU accesses directly.
 #ifndef PAWL_WORKER_DEVICE_CUDA_STAGING_H_
 #define PAWL_WORKER_DEVICE_CUDA_STAGING_H_
 
@@ -9,8 +9,8 @@
 
 namespace pawl {
 
-// Page-locked memory, handed out piece by piece and taken back all at once. A copy from or to other
-// host memory would stop the calling thread until the stream has come so far. Not thread-safe.
+// Page-locked memory, handed out piece by piece and reclaimed all at once. A copy from or to other
+// host memory would block the calling thread until the stream has reached it. Not thread-safe.
 class Staging {
  public:
   static constexpr size_t kChunkBytes = size_t{4} << 20;
@@ -27,18 +27,18 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // The next piece, of at most `bytes`, perhaps of less. Of no bytes: all are handed out.
-  // RESOURCE_EXHAUSTED: the machine gives no more such memory, and none was handed out. REQUIRES:
-  // bytes > 0
+  // Returns the next piece, of at most `bytes`, possibly fewer. An empty piece: everything is
+  // handed out. RESOURCE_EXHAUSTED: the machine provides no more such memory, and none is handed
+  // out. REQUIRES: bytes > 0
   absl::StatusOr<Piece> Take(size_t bytes);
-  // REQUIRES: the GPU is done with all pieces, and what it has copied there has been taken.
+  // REQUIRES: the GPU is done with all pieces, and the data that it copied there has been read.
   void TakeBack();
-  // A GPU that hangs may still write there: never frees it.
+  // Leaks the memory, because a hanging GPU may still write to it.
   void Abandon() { chunks_.clear(); }
 
  private:
   std::vector<char*> chunks_;
-  // The chunk that pieces come from, and how much of it is handed out.
+  // The current chunk, and how much of it is handed out.
   size_t current_ = 0;
   size_t used_ = 0;
 };

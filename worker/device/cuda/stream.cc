@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "worker/device/cuda/patience.h"
 #include "worker/device/cuda/status.h"
 
 namespace pawl {
@@ -17,7 +16,7 @@ class CudaGraph final : public Recording {
   CudaGraph(int number, cudaGraphExec_t graph) : number_(number), graph_(graph) {}
   ~CudaGraph() override {
     static_cast<void>(cudaSetDevice(number_));
-    // Waits for nothing: a graph that is under way is freed when it has ended.
+    // Does not wait: a running graph is freed when it has ended.
     static_cast<void>(cudaGraphExecDestroy(graph_));
     static_cast<void>(cudaGetLastError());
   }
@@ -40,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Stream>> CudaStream::Create(const Options& option
 absl::Status CudaStream::Initialize() {
   operation_ = "creating a stream";
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.number), Where()));
-  // Work of others on the default stream does not stop it.
+  // Work on the default stream does not block it.
   PAWL_RETURN_IF_ERROR(
       StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), Where()));
   return StatusOf(cudaEventCreateWithFlags(&order_event_, cudaEventDisableTiming), Where());
@@ -79,7 +78,7 @@ void CudaStream::Fail(absl::Status status) {
 bool CudaStream::Check(cudaError_t error) {
   if (error == cudaSuccess) return true;
   Fail(StatusOf(error, Where()));
-  // What is not the context's end is told once.
+  // Errors that leave the context usable are reported once.
   static_cast<void>(cudaGetLastError());
   return false;
 }
@@ -115,7 +114,7 @@ void CudaStream::Deliver(uint64_t until) {
 
 bool CudaStream::Drain() {
   if (hangs_) return false;
-  // Also after an error: what was given to the stream before still uses its memory.
+  // Also after an error: earlier operations of the stream still use its memory.
   if (!Check(AwaitQuery([this] { return cudaStreamQuery(stream_); }))) return false;
   if (!status_.ok()) return false;
   Deliver(delivered_ + downloads_.size());
@@ -126,7 +125,7 @@ bool CudaStream::Drain() {
 absl::Status CudaStream::Synchronize() {
   if (!hangs_) static_cast<void>(Check(cudaSetDevice(options_.number)));
   static_cast<void>(Drain());
-  // It is never waited for again.
+  // A hanging GPU is not awaited again.
   if (hangs_) return status_;
   downloads_.clear();
   delivered_ = 0;
@@ -155,7 +154,7 @@ Stream::Mark CudaStream::PlaceMark() {
 
 absl::Status CudaStream::Await(Mark mark) {
   if (!status_.ok()) return status_;
-  if (mark >= marks_) return absl::InternalError(absl::StrCat("there is no mark ", mark));
+  if (mark >= marks_) return absl::InternalError(absl::StrCat("invalid mark ", mark));
   const MarkRecord& record = mark_records_[mark];
   if (!Check(cudaSetDevice(options_.number))) return status_;
   if (!Check(AwaitQuery([&record] { return cudaEventQuery(record.event); }))) return status_;
@@ -165,10 +164,10 @@ absl::Status CudaStream::Await(Mark mark) {
 
 void CudaStream::WaitFor(Stream& other) {
   CudaStream& before = static_cast<CudaStream&>(other);
-  // What the other one did may have changed them.
+  // The other stream may have changed the entries.
   is_ordered_ = false;
   if (!Begin("WaitFor")) return;
-  // Without what it was to do, this stream's work has no meaning either.
+  // Without the other stream's results, this stream's results are undefined too.
   if (!Check(before.status_)) return;
   if (!Check(cudaEventRecord(before.order_event_, before.stream_))) return;
   Check(cudaStreamWaitEvent(stream_, before.order_event_, 0));
@@ -176,14 +175,14 @@ void CudaStream::WaitFor(Stream& other) {
 
 bool CudaStream::BeginRecording() {
   if (!Begin("BeginRecording")) return false;
-  // Its memory is not to be the graph's.
+  // The workspace must not belong to the graph.
   if (gemm_ == nullptr && !Check(InitializeGemm())) return false;
   records_ = Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   return records_;
 }
 
 std::unique_ptr<Recording> CudaStream::EndRecording() {
-  // Also after an error: the stream does nothing before it has ended.
+  // Also after an error: the stream executes nothing until the capture has ended.
   records_ = false;
   if (status_.ok()) operation_ = "EndRecording";
   cudaGraph_t graph = nullptr;

@@ -12,40 +12,39 @@
 #include "client_lib/base/clock.h"
 #include "cublas_v2.h"
 #include "cuda_runtime_api.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
+#include "worker/device/cuda/library.h"
 #include "worker/device/cuda/staging.h"
-#include "worker/device/cuda_math.h"
 #include "worker/device/device.h"
 
 namespace pawl {
 
-// Calls put work into a stream of CUDA's and return. Host memory is read in the call, into
-// page-locked memory, and written in Await and Synchronize; copies of more than Staging holds wait
-// for the stream in between.
+// Calls enqueue work on a CUDA stream and return. Host memory is read in the call, into page-locked
+// memory, and written in Await and Synchronize. Copies larger than Staging wait for the stream in
+// between.
 //
-// The first error is kept, and nothing is done until Synchronize has told it. What fails on the GPU
-// itself shows in a later call, and the CUDA context is then lost: all that comes later fails too.
-// A GPU that hangs (DEADLINE_EXCEEDED) is never waited for again, and what the stream holds is
-// never freed.
+// The first error is kept, and nothing is executed until Synchronize has reported it. An error on
+// the GPU itself shows in a later call; the CUDA context is then lost, and all later calls fail
+// too. A hanging GPU (DEADLINE_EXCEEDED) is never awaited again, and the stream's memory is leaked.
 //
-// A recording is a CUDA graph. Scratch memory of operations in it is the graph's own.
+// A recording is a CUDA graph, which owns the scratch memory of its operations.
 //
-// Bits: kernels sum in the orders that kernels.h says; cuBLAS has a handle and a workspace for each
-// stream and no atomics, and chooses its algorithm by the shapes and the operands' alignment to 16
-// bytes. PoolRows, and PoolRowsBackward for keys of up to 64 entries, give the CPU's bits.
+// Bits: kernels sum in the orders that kernels.h specifies. cuBLAS has a handle and a workspace for
+// each stream and no atomics, and chooses its algorithm by the shapes and the operands' alignment
+// to 16 bytes. PoolRows, and PoolRowsBackward for keys of up to 64 entries, give the CPU's bits.
 class CudaStream final : public Stream {
  public:
   struct Options {
     int number = 0;
     int processors = 1;
-    // Must outlive the stream.
+    // Outlives the stream.
     cudaMemPool_t pool = nullptr;
     CudaMath math = CudaMath::kFloat32;
     MonotonicDuration hang_limit = {};
   };
-  // Marks between two calls of Synchronize.
+  // Limit of marks between two calls of Synchronize.
   static constexpr size_t kMaxMarks = 4096;
-  // cuBLAS wants so much on Hopper, less elsewhere.
+  // cuBLAS recommends this much for Hopper, less for others.
   static constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
 
   static absl::StatusOr<std::unique_ptr<Stream>> Create(const Options& options);
@@ -110,7 +109,7 @@ class CudaStream final : public Stream {
               float* slots) override;
 
  private:
-  // What was copied from the GPU, and where it is wanted.
+  // Data copied from the GPU, and its destination.
   struct Download {
     const char* from;
     char* host;
@@ -118,10 +117,10 @@ class CudaStream final : public Stream {
   };
   struct MarkRecord {
     cudaEvent_t event = nullptr;
-    // Downloads before it, counted from the last Synchronize.
+    // Number of downloads before it since the last Synchronize.
     uint64_t downloads = 0;
   };
-  // Memory for one operation: taken and given back in the order of the stream.
+  // Memory for one operation, allocated and freed in stream order.
   class Scratch {
    public:
     Scratch(CudaStream& stream, size_t bytes);
@@ -130,7 +129,7 @@ class CudaStream final : public Stream {
     Scratch& operator=(const Scratch&) = delete;
 
     void* data() const { return data_; }
-    // False, and the stream has the error, without the memory. Of no bytes it needs none.
+    // False if the allocation failed; the stream then has the error. An empty one always succeeds.
     bool ok() const { return ok_; }
 
    private:
@@ -142,30 +141,30 @@ class CudaStream final : public Stream {
   explicit CudaStream(const Options& options) : options_(options) {}
   absl::Status Initialize();
   absl::Status InitializeGemm();
-  // Gemm of factors that are not float32, and of no empty matrix. `inner`: the elements that are
-  // summed for each of c's.
+  // Gemm for 16-bit factors and matrices that are not empty. `inner`: the number of products summed
+  // for each element of c.
   void GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
                     ConstMatrix a, ConstMatrix b, float beta, Matrix c, size_t inner);
 
-  // To be asked before an operation: whether it is to be done. Its name is what errors are told by.
+  // Called before an operation: returns whether to execute it. Errors name `operation`.
   bool Begin(const char* operation);
-  // Keeps the first error. True without one.
+  // Keep the first error. True without one.
   bool Check(cudaError_t error);
   bool Check(cublasStatus_t error);
   bool Check(absl::Status status);
-  // To be called after kernels were launched.
+  // Called after kernel launches.
   void Launched() { Check(cudaGetLastError()); }
   void Fail(absl::Status status);
   std::string Where() const;
   absl::Status AwaitQuery(const std::function<cudaError_t()>& query);
-  // Waits until all is done and copied, so that Staging is empty. False with an error.
+  // Waits until everything is done and copied, so that Staging is empty. False on an error.
   bool Drain();
-  // Takes the downloads up to this one to where they are wanted.
+  // Copies the downloads up to number `until` to their destinations.
   void Deliver(uint64_t until);
   Staging::Piece TakePiece(size_t bytes);
 
-  // The batch's entries by key. They are ordered once for all tables of a batch: until entries may
-  // have been changed by a copy, which no kernel does.
+  // Orders the batch's entries by key. Ordered once for all tables of a batch, until a copy may
+  // have changed the entries; no kernel changes them.
   bool OrderEntries(const Entries& entries, cuda::EntryOrder* order);
 
   cuda::Queue queue() const { return {stream_, static_cast<unsigned>(options_.processors)}; }
@@ -173,7 +172,7 @@ class CudaStream final : public Stream {
   const Options options_;
   // Constant after Create.
   cudaStream_t stream_ = nullptr;
-  // Reused: whoever waits for it waits for what it was recorded for then.
+  // Reused: a waiting stream waits for the state recorded at the time of its call.
   cudaEvent_t order_event_ = nullptr;
 
   absl::Status status_;
@@ -182,7 +181,7 @@ class CudaStream final : public Stream {
   const char* operation_ = "nothing";
 
   Staging staging_;
-  // Those not yet delivered, the first of which has this number.
+  // Downloads that are not delivered yet; the first one has number delivered_.
   std::deque<Download> downloads_;
   uint64_t delivered_ = 0;
   // The first marks_ of them are placed.

@@ -1,5 +1,4 @@
-// The operations on a GPU. All is skipped where there is none, or where this is built without
-// NVIDIA's toolkit.
+// Tests the operations on a GPU. Skipped without a GPU, and in builds without NVIDIA's toolkit.
 #include <memory>
 #include <vector>
 
@@ -18,14 +17,14 @@ class CudaStreamTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto device = OpenDevice("cuda:0");
-    if (!device.ok()) GTEST_SKIP() << "no GPU here: " << device.status();
+    if (!device.ok()) GTEST_SKIP() << "no GPU: " << device.status();
     device_ = *std::move(device);
   }
 
   std::unique_ptr<Device> device_;
 };
 
-TEST_F(CudaStreamTest, EveryOperationIsTheCpus) {
+TEST_F(CudaStreamTest, OperationsMatchTheCpu) {
   constexpr size_t kLargest = 100000;
   constexpr uint32_t kSeed = 20240607;
   for (const KernelCheck& check : CheckKernels(*device_, kLargest, kSeed)) {
@@ -49,7 +48,7 @@ TEST_F(CudaStreamTest, CopiesLargerThanTheStagingMemoryArrive) {
   device_->Free(*memory);
 }
 
-TEST_F(CudaStreamTest, MoreMemoryThanThereIsIsRefusedAndTheDeviceGoesOn) {
+TEST_F(CudaStreamTest, DeviceContinuesAfterOutOfMemory) {
   EXPECT_EQ(device_->Allocate(size_t{1} << 45).status().code(),
             absl::StatusCode::kResourceExhausted);
   const auto memory = device_->Allocate(1000);
@@ -57,7 +56,7 @@ TEST_F(CudaStreamTest, MoreMemoryThanThereIsIsRefusedAndTheDeviceGoesOn) {
   device_->Free(*memory);
 }
 
-TEST_F(CudaStreamTest, AStreamDoesWhatItWasGivenAfterWhatItWaitsFor) {
+TEST_F(CudaStreamTest, StreamRunsAfterTheStreamItWaitsFor) {
   auto first = device_->CreateStream(), second = device_->CreateStream();
   ASSERT_TRUE(first.ok() && second.ok());
   constexpr size_t kCount = 1 << 20;

@@ -13,12 +13,12 @@
 #include "proto/types.pb.h"
 #include "server/optimizer/update_rule.h"
 #include "worker/device/cpu/device.h"
-#include "worker/device/host_stream.h"
+#include "worker/device/testing/host_stream.h"
 
 namespace pawl {
 namespace {
 
-// Operands of one case, and the memory behind them.
+// The operands of one case and their memory.
 class Operands {
  public:
   explicit Operands(uint32_t seed) : random_(seed) {}
@@ -28,7 +28,7 @@ class Operands {
     return std::uniform_int_distribution<size_t>(0, limit - 1)(random_);
   }
 
-  // `shift` floats behind an aligned address.
+  // The address is `shift` floats behind an aligned one.
   float* Floats(size_t count, size_t shift = 0) {
     floats_.push_back(std::make_unique<std::vector<float>>(count + shift + kAlignment));
     float* const memory = floats_.back()->data();
@@ -42,7 +42,7 @@ class Operands {
     return {Floats(rows * (columns + padding), shift), rows, columns, columns + padding};
   }
 
-  // Most of the entries are of few keys. most_in_field 1: one in each.
+  // A few keys have most of the entries. most_in_field 1: exactly one entry per field.
   Entries EntriesOf(size_t samples, size_t fields, size_t keys, size_t most_in_field) {
     begins_.push_back(std::make_unique<std::vector<uint32_t>>(1, 0));
     keys_.push_back(std::make_unique<std::vector<uint32_t>>());
@@ -69,13 +69,13 @@ class Operands {
   std::vector<std::unique_ptr<std::vector<uint32_t>>> keys_;
 };
 
-// What an operation has made, and how far from the CPU's it may be.
+// An operation's results, and their tolerance relative to the CPU's.
 struct Outcome {
   std::vector<double> values;
   double tolerance = 0;
 
   void Add(const float* data, size_t count) { values.insert(values.end(), data, data + count); }
-  // The bits, all NaNs being one.
+  // Adds the bits; all NaNs are equal.
   void AddBits(const float* data, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       uint32_t bits = 0x7fc00000;
@@ -83,12 +83,11 @@ struct Outcome {
       values.push_back(bits);
     }
   }
-  // With the padding: it must stay as it was.
+  // Includes the padding, which must not change.
   void Add(Matrix x) { Add(x.data, x.rows * x.stride); }
 };
 
-// Makes the same operands each time that it is called, does the operation on them and returns what
-// came of it.
+// Creates the same operands on each call, executes the operation on them and returns its results.
 using Case = std::function<Outcome(Stream& stream, Operands& operands)>;
 
 class Checker {
@@ -115,7 +114,7 @@ class Checker {
     for (size_t i = 0; i < expected.values.size(); ++i) {
       const double difference = std::abs(outcome.values[i] - expected.values[i]);
       if (difference == 0) continue;
-      // Also of what is no number.
+      // Also true if it is NaN.
       const double share = difference / expected.tolerance;
       if (!(share <= 1)) {
         Fail(*check, absl::InternalError(absl::StrCat("case ", check->cases, " of ", operation,
@@ -139,7 +138,7 @@ class Checker {
   std::vector<KernelCheck> checks_;
 };
 
-// Of a sum of so many products of numbers between -1 and 1, in any order.
+// The tolerance of a sum of this many products of numbers between -1 and 1, in any order.
 double SumTolerance(size_t terms) {
   return 4e-7 * std::sqrt(static_cast<double>(terms) + 1) + 1e-7 * terms;
 }
@@ -149,7 +148,7 @@ void CheckEmbedding(Checker& checker, size_t largest) {
     size_t samples;
     size_t fields;
     size_t keys;
-    // Entries in a field.
+    // Maximum number of entries in a field.
     size_t most;
   };
   const Shape shapes[] = {{0, 2, 3, 1},
@@ -385,7 +384,7 @@ void CheckLosses(Checker& checker, size_t largest) {
         double loss = 0;
         (stream.*member)(samples, outputs, labels, 0.25f, gradients, &loss);
         Outcome outcome;
-        // Of the gradients; the sums are in double.
+        // Tolerance of the gradients; the sums are in double.
         outcome.tolerance = 1e-6;
         outcome.Add(gradients, samples);
         outcome.values.push_back(loss / (samples + 1));
@@ -414,7 +413,7 @@ void CheckLosses(Checker& checker, size_t largest) {
   }
 }
 
-// Every optimizer with what may be done to its gradients, and with hyper-parameters at their ends.
+// Every optimizer with every treatment of gradients, and with extreme hyper-parameters.
 std::vector<Optimizer> Optimizers() {
   std::vector<Optimizer> kinds(10);
   kinds[0].mutable_sgd()->set_learning_rate(0.1f);
@@ -463,9 +462,9 @@ std::vector<Optimizer> Optimizers() {
   return all;
 }
 
-// Bits, not numbers: the smallest difference is an error.
+// Compares bits: the smallest difference is an error.
 void CheckUpdates(Checker& checker, size_t largest) {
-  // What gradients and weights may be besides small.
+  // Gradients and weights besides small ones.
   constexpr float kSpecial[] = {
       0.0f,  -0.0f, std::numeric_limits<float>::infinity(), -1e30f, 1e-42f,
       1e38f, 1.0f,  std::numeric_limits<float>::quiet_NaN()};
@@ -473,15 +472,15 @@ void CheckUpdates(Checker& checker, size_t largest) {
   for (size_t o = 0; o < optimizers.size(); ++o) {
     const Optimizer& spec = optimizers[o];
     for (const bool special : {false, true}) {
-      // The rows of one call: without any, too.
+      // The rows of one call, including none.
       std::vector<std::vector<size_t>> sizes = {{}, {0, 1, 15, 17}, {largest, 3, 256}};
-      // More than go into one launch, of which the emulator takes long: not with all.
+      // More rows than fit into one launch. The emulator takes long for that, so only for some.
       if (o % 8 == 4 && !special) sizes.emplace_back(130, 33);
       for (const std::vector<size_t>& counts : sizes) {
         checker.Add("Update", [=](Stream& stream, Operands& operands) {
           const auto rule = UpdateRule::Create(spec).value();
           std::vector<UpdatedRow> rows;
-          // Between them lies what is no row's.
+          // Gaps between the rows.
           size_t elements = 1, slot_count = 2;
           for (const size_t count : counts) {
             rows.push_back({.begin = elements, .count = count, .slots_begin = slot_count});

@@ -1,5 +1,4 @@
-// Compares a device's operations with the CPU's: for tests, and for a check on a machine with a
-// GPU.
+// Compares a device's operations with the CPU's, in tests and in a check on machines with a GPU.
 #ifndef PAWL_WORKER_DEVICE_TESTING_KERNEL_CHECKS_H_
 #define PAWL_WORKER_DEVICE_TESTING_KERNEL_CHECKS_H_
 
@@ -13,19 +12,19 @@
 namespace pawl {
 
 struct KernelCheck {
-  // "PoolRowsBackward"
+  // Such as "PoolRowsBackward".
   std::string operation;
-  // Comparisons made, of a size and shape each.
+  // Number of comparisons, each of one size and shape.
   int cases = 0;
-  // The largest difference of an element from the CPU's, in units of what float32 arithmetic lets
-  // one expect: above 1 is an error. 0: the same bits.
+  // The largest difference from the CPU's result, in units of the expected float32 error: above 1
+  // is an error. 0: the same bits.
   double worst = 0;
   absl::Status status;
 };
 
-// Every operation of Stream on random operands of sizes that are odd, empty and worst (one key for
-// all entries), with and without alignment and padding. `largest` bounds the sizes: entries, rows.
-// The same seed makes the same operands.
+// Runs every operation of Stream on random operands, including odd, empty and worst-case sizes (one
+// key for all entries), with and without alignment and padding. `largest` bounds the sizes:
+// entries, rows. The operands are determined by the seed.
 std::vector<KernelCheck> CheckKernels(Device& device, size_t largest, uint32_t seed);
 
 }  // namespace pawl

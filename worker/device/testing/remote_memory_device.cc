@@ -68,7 +68,7 @@ class RemoteStream final : public Stream {
 
   void CopyToDevice(const void* host, size_t bytes, void* to) override {
     CheckIsNotRecording();
-    const char* const from = device_.OfHost(static_cast<const char*>(host), bytes);
+    const char* const from = device_.Host(static_cast<const char*>(host), bytes);
     char* const address = static_cast<char*>(to);
     if (device_.reads() == RemoteMemoryDevice::Reads::kInTheCall) {
       return Do([copy = std::vector<char>(from, from + bytes), address](auto real) {
@@ -80,7 +80,7 @@ class RemoteStream final : public Stream {
   void CopyToHost(const void* from, size_t bytes, void* host) override {
     CheckIsNotRecording();
     const char* const address = static_cast<const char*>(from);
-    char* const to = device_.OfHost(static_cast<char*>(host), bytes);
+    char* const to = device_.Host(static_cast<char*>(host), bytes);
     Do([=](auto real) { std::copy_n(real(address, bytes), bytes, to); });
   }
   void Zero(void* data, size_t bytes) override {
@@ -183,7 +183,7 @@ class RemoteStream final : public Stream {
   void Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
               absl::Span<const UpdatedRow> rows, const float* gradients, float* weights,
               float* slots) override {
-    // Row by row: each must be the device's memory, what lies between them need not.
+    // Checked row by row: the gaps between them need not be device memory.
     for (const UpdatedRow& row : rows) {
       Do([=, this, &rule](auto real) {
         const UpdatedRow whole = {.begin = 0, .count = row.count, .slots_begin = 0};
@@ -195,7 +195,7 @@ class RemoteStream final : public Stream {
   }
 
  private:
-  // Of what a stream was given; streams that wait for it hold it too.
+  // The work that a stream was given; shared by streams that wait for it.
   struct State {
     std::deque<std::function<void()>> work;
     uint64_t given = 0;
@@ -206,7 +206,7 @@ class RemoteStream final : public Stream {
     std::vector<std::function<void()>> work;
   };
 
-  // Device addresses of an operation, as what lies behind them.
+  // Translates device addresses of an operation to the memory behind them.
   struct Translation {
     template <typename T>
     T* operator()(T* address, size_t count) const {
@@ -238,7 +238,8 @@ class RemoteStream final : public Stream {
   }
 
   void CheckIsNotRecording() const {
-    if (recording_ != nullptr) Misuse("what cannot be recorded was called while a stream records");
+    if (recording_ != nullptr)
+      Misuse("an operation that cannot be recorded was called during a recording");
   }
 
   void Give(std::function<void()> work) {
@@ -261,7 +262,7 @@ class RemoteStream final : public Stream {
 
 size_t Pages(size_t bytes) {
   static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  // One page more, which is nobody's, and memory of no bytes has an address too.
+  // One more inaccessible page; empty allocations have an address too.
   return (bytes / page + 2) * page;
 }
 
@@ -290,7 +291,7 @@ absl::StatusOr<void*> RemoteMemoryDevice::Allocate(size_t bytes) {
 void RemoteMemoryDevice::Free(void* data) {
   const MutexLock lock(mu_);
   const auto at = memories_.find(static_cast<char*>(data));
-  if (at == memories_.end()) Misuse("what is freed was not allocated");
+  if (at == memories_.end()) Misuse("freed memory that was not allocated");
   cpu_.Free(at->second.behind);
   munmap(data, at->second.reserved);
   memories_.erase(at);
@@ -302,7 +303,7 @@ absl::StatusOr<std::unique_ptr<Stream>> RemoteMemoryDevice::CreateStream() {
 
 void* RemoteMemoryDevice::Behind(const void* address, size_t bytes) {
   const MutexLock lock(mu_);
-  // Of nothing the address is nothing.
+  // Nothing is behind an empty range.
   if (bytes == 0) return nullptr;
   const char* const begin = static_cast<const char*>(address);
   auto at = memories_.upper_bound(begin);
@@ -314,14 +315,14 @@ void* RemoteMemoryDevice::Behind(const void* address, size_t bytes) {
   Misuse(absl::StrCat("an operation was given ", bytes, " bytes that are not the device's memory"));
 }
 
-void RemoteMemoryDevice::CheckIsOfHost(const void* address, size_t bytes) {
+void RemoteMemoryDevice::CheckIsHostMemory(const void* address, size_t bytes) {
   const MutexLock lock(mu_);
   const char* const begin = static_cast<const char*>(address);
   const auto after = memories_.lower_bound(begin + bytes);
   if (bytes == 0 || after == memories_.begin()) return;
   const auto before = std::prev(after);
   if (before->first + before->second.reserved > begin)
-    Misuse("the device's memory was given as the host's");
+    Misuse("device memory was passed as host memory");
 }
 
 }  // namespace pawl

@@ -1,5 +1,5 @@
-// For tests: the CPU as a device as different from the host as can be, so that what moves between
-// the two is tested where there is no GPU.
+// For tests: the CPU as a device that is as different from the host as possible, which tests data
+// movement without a GPU.
 #ifndef PAWL_WORKER_DEVICE_TESTING_REMOTE_MEMORY_DEVICE_H_
 #define PAWL_WORKER_DEVICE_TESTING_REMOTE_MEMORY_DEVICE_H_
 
@@ -13,16 +13,16 @@
 
 namespace pawl {
 
-// Its addresses are of memory that the host can neither read nor write: whoever tries crashes. So
-// does who gives the host's memory where the device's is wanted or the other way round, uses memory
-// after it was freed or beyond its end, or does not free it. What was allocated is full of NaN.
+// The host can neither read nor write memory at the device's addresses: an attempt crashes. So does
+// passing host memory as device memory or vice versa, use after free or beyond the end, and a leak.
+// Allocations are filled with NaN.
 //
-// A stream does nothing before Await or Synchronize is called, of itself or of one that waits for
-// it; and then only what must have been done by then. An order that is nowhere asked for is not
-// kept. The bits are the CPU's. Thread-safe.
+// A stream does nothing before Await or Synchronize is called on it or on a stream that waits for
+// it, and then only what must be done by then. It keeps no order that was not requested. The bits
+// are the CPU's. Thread-safe.
 class RemoteMemoryDevice final : public Device {
  public:
-  // When CopyToDevice reads the host's memory: both are allowed, and each finds another mistake.
+  // When CopyToDevice reads the host's memory. Both are allowed, and each reveals other mistakes.
   enum class Reads { kInTheCall, kLate };
 
   explicit RemoteMemoryDevice(Reads reads) : reads_(reads) {}
@@ -34,21 +34,21 @@ class RemoteMemoryDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
 
   Reads reads() const { return reads_; }
-  // For streams. The memory behind a device address, all of it in one allocation.
+  // For streams: the memory behind a device range within one allocation.
   template <typename T>
   T* Real(T* address, size_t bytes) {
     return static_cast<T*>(Behind(address, bytes));
   }
-  // For streams. Host memory.
+  // For streams: checks that the range is host memory.
   template <typename T>
-  T* OfHost(T* address, size_t bytes) {
-    CheckIsOfHost(address, bytes);
+  T* Host(T* address, size_t bytes) {
+    CheckIsHostMemory(address, bytes);
     return address;
   }
 
  private:
   void* Behind(const void* address, size_t bytes);
-  void CheckIsOfHost(const void* address, size_t bytes);
+  void CheckIsHostMemory(const void* address, size_t bytes);
 
   struct Memory {
     size_t reserved;

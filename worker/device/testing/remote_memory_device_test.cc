@@ -42,7 +42,7 @@ TEST_P(RemoteMemoryDeviceTest, NothingIsDoneBeforeItIsAwaited) {
   EXPECT_EQ(back, GetParam() == Reads::kLate ? 2 : 1);
 }
 
-TEST_P(RemoteMemoryDeviceTest, AnOrderThatNobodyAskedForIsNotKept) {
+TEST_P(RemoteMemoryDeviceTest, UnrequestedOrderIsNotKept) {
   const auto other = device_.CreateStream().value();
   float result = 0;
   other->Zero(x_, sizeof(float));
@@ -58,7 +58,7 @@ TEST_P(RemoteMemoryDeviceTest, AnOrderThatNobodyAskedForIsNotKept) {
 using RemoteMemoryDeviceDeathTest = RemoteMemoryDeviceTest;
 INSTANTIATE_TEST_SUITE_P(All, RemoteMemoryDeviceDeathTest, ::testing::Values(Reads::kLate));
 
-TEST_P(RemoteMemoryDeviceDeathTest, WhoeverMixesUpMemoryCrashes) {
+TEST_P(RemoteMemoryDeviceDeathTest, MixedUpMemoryCrashes) {
   float host[4] = {};
   EXPECT_DEATH(*x_ = 1, "");
   EXPECT_DEATH(
@@ -73,8 +73,8 @@ TEST_P(RemoteMemoryDeviceDeathTest, WhoeverMixesUpMemoryCrashes) {
         static_cast<void>(stream_->Synchronize());
       },
       "20 bytes that are not the device's memory");
-  EXPECT_DEATH(stream_->CopyToDevice(x_, 4, x_), "given as the host's");
-  EXPECT_DEATH(stream_->CopyToHost(x_, 4, x_), "given as the host's");
+  EXPECT_DEATH(stream_->CopyToDevice(x_, 4, x_), "passed as host memory");
+  EXPECT_DEATH(stream_->CopyToHost(x_, 4, x_), "passed as host memory");
 }
 
 }  // namespace

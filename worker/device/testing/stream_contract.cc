@@ -1,4 +1,4 @@
-// Each operation against a plain loop written here, in double where it sums.
+// Checks each operation against a plain loop, which sums in double.
 #include "worker/device/testing/stream_contract.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace pawl {
 void StreamContractTest::SetUp() {
   absl::StatusOr<std::unique_ptr<Device>> device = GetParam()();
   if (absl::IsUnavailable(device.status()) || absl::IsUnimplemented(device.status())) {
-    GTEST_SKIP() << "no such device here: " << device.status();
+    GTEST_SKIP() << "no such device: " << device.status();
   }
   ASSERT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
@@ -33,7 +33,7 @@ void StreamContractTest::TearDown() {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-// Marks memory between the rows of a matrix, which no kernel may touch.
+// Marks the memory between the rows of a matrix, which no kernel may touch.
 constexpr float kPadding = 12345.0f;
 
 // A matrix with its memory and `padding` floats after each row.
@@ -92,7 +92,7 @@ struct OwnedEntries {
   }
 };
 
-TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
+TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndSizes) {
   const size_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},      {17, 1, 33},   {1, 19, 4},
                              {64, 64, 64}, {65, 130, 129}, {300, 10, 257}};
   const float factors[][2] = {{1, 0}, {1, 1}, {-0.5f, 2}, {0, 1}};
@@ -125,9 +125,9 @@ TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
   }
 }
 
-// The factors are those that the definition of rounding gives, and nothing else is rounded: sums of
-// products that no number of 16 bits holds are exact.
-TEST_P(StreamContractTest, GemmOf16BitsRoundsTheFactorsAndNothingElse) {
+// The factors are rounded as defined, and nothing else is: sums of products that no 16-bit number
+// represents are exact.
+TEST_P(StreamContractTest, GemmOf16BitsRoundsOnlyTheFactors) {
   const size_t sizes[][3] = {{1, 1, 1},  {3, 5, 7},    {17, 1, 33},
                              {1, 19, 4}, {64, 64, 64}, {65, 30, 129}};
   const float factors_of_sums[][2] = {{1, 0}, {-0.5f, 2}};
@@ -186,7 +186,7 @@ TEST_P(StreamContractTest, GemmOf16BitsRoundsTheFactorsAndNothingElse) {
   }
 }
 
-TEST_P(StreamContractTest, GemmWithBetaZeroIgnoresWhatTheOutputHeld) {
+TEST_P(StreamContractTest, GemmWithBetaZeroIgnoresTheOldOutput) {
   for (const size_t inner : {0, 1, 40}) {
     Buffer a = RandomBuffer(random_, 30, inner), b = RandomBuffer(random_, inner, 20);
     Buffer c(30, 20);
@@ -228,7 +228,7 @@ TEST_P(StreamContractTest, CopyReplacesOrAddsColumns) {
   }
 }
 
-TEST_P(StreamContractTest, BiasIsAddedToEveryRowAndSummedFromEveryRow) {
+TEST_P(StreamContractTest, BiasIsAddedToAndSummedFromEveryRow) {
   for (const size_t rows : {0, 1, 9, 128, 129, 4096, 5000}) {
     for (const size_t columns : {0, 1, 5, 33, 64}) {
       Buffer x = RandomBuffer(random_, rows, columns, 3);
@@ -279,7 +279,7 @@ TEST_P(StreamContractTest, SigmoidSaturatesWithoutNan) {
   EXPECT_EQ(x[4], 1);
 }
 
-TEST_P(StreamContractTest, ReluPassesWhatIsPositiveForwardAndBackward) {
+TEST_P(StreamContractTest, ReluPassesPositiveValuesAndGradients) {
   for (const auto& [rows, columns, padding] : std::vector<std::array<size_t, 3>>{{0, 37, 2},
                                                                                  {1, 37, 2},
                                                                                  {11, 37, 2},
@@ -306,7 +306,7 @@ TEST_P(StreamContractTest, ReluPassesWhatIsPositiveForwardAndBackward) {
   }
 }
 
-TEST_P(StreamContractTest, ReluShowsNan) {
+TEST_P(StreamContractTest, ReluPropagatesNan) {
   float x[] = {kNan, -1, 2, kNan};
   stream_->Relu({x, 1, 4, 4});
   EXPECT_TRUE(std::isnan(x[0]));
@@ -314,7 +314,7 @@ TEST_P(StreamContractTest, ReluShowsNan) {
 }
 
 TEST_P(StreamContractTest, PoolingMatchesReference) {
-  // {samples, fields, keys, most entries in a field}; one key: all entries collide.
+  // {samples, fields, keys, most entries in a field}; with one key all entries collide.
   const size_t shapes[][4] = {{0, 3, 0, 1},    {1, 1, 1, 1},   {50, 3, 7, 1},  {33, 4, 100, 3},
                               {200, 2, 1, 2},  {5, 2, 3, 0},   {64, 1, 1, 1},  {65, 1, 1, 1},
                               {128, 1, 1, 1},  {700, 3, 4, 2}, {300, 4, 9, 3}, {400, 1, 2, 1},
@@ -420,7 +420,7 @@ TEST_P(StreamContractTest, SumOfDotsMatchesThePairs) {
 }
 
 TEST_P(StreamContractTest, PairwiseDotsMatchReference) {
-  // Of the last ones a vector, or all, are more than a group of a GPU's threads keeps.
+  // In the last ones, a vector, or all of them, exceed what a group of a GPU's threads keeps.
   const size_t shapes[][3] = {{0, 3, 4},   {1, 1, 5},    {20, 9, 16}, {9, 5, 7},   {3, 12, 1},
                               {4, 2, 19},  {9, 27, 16},  {2, 28, 40}, {3, 29, 33}, {2, 70, 20},
                               {2, 95, 64}, {1, 130, 32}, {1, 380, 2}};
@@ -550,7 +550,8 @@ TEST_P(StreamContractTest, SoftmaxLossMatchesTheFormula) {
   }
 }
 
-// What is not aligned, and what begins in the middle of a row, goes other ways through a device.
+// Unaligned operands, and those that start in the middle of a row, use other code paths of a
+// device.
 TEST_P(StreamContractTest, OperandsMayBeginAnywhere) {
   constexpr size_t kRows = 21, kColumns = 24, kStride = 40;
   for (const size_t x_shift : {0, 1, 4, 7}) {
@@ -591,7 +592,7 @@ TEST_P(StreamContractTest, OperandsMayBeginAnywhere) {
   }
 }
 
-TEST_P(StreamContractTest, TheSameInputsGiveTheSameBits) {
+TEST_P(StreamContractTest, SameInputsGiveTheSameBits) {
   OwnedEntries owned;
   owned.samples = 500;
   owned.fields = 3;

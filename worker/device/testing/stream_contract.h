@@ -1,8 +1,8 @@
-// What every device's operations must do, as tests: a test of a device says how it is opened.
+// The contract of every device's operations, as tests. A device's own test says how to open it:
 //
-//   INSTANTIATE_TEST_SUITE_P(Cpu, StreamContractTest,
-//                            ::testing::Values(DeviceOpener([] { return
-//                            std::make_unique<CpuDevice>(); })));
+//   INSTANTIATE_TEST_SUITE_P(
+//       Cpu, StreamContractTest,
+//       ::testing::Values(DeviceOpener([] { return std::make_unique<CpuDevice>(); })));
 #ifndef PAWL_WORKER_DEVICE_TESTING_STREAM_CONTRACT_H_
 #define PAWL_WORKER_DEVICE_TESTING_STREAM_CONTRACT_H_
 
@@ -13,11 +13,11 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "worker/device/device.h"
-#include "worker/device/host_stream.h"
+#include "worker/device/testing/host_stream.h"
 
 namespace pawl {
 
-// The tests are skipped where there is no such device: UNAVAILABLE, UNIMPLEMENTED.
+// The tests are skipped if the device is missing: UNAVAILABLE, UNIMPLEMENTED.
 using DeviceOpener = std::function<absl::StatusOr<std::unique_ptr<Device>>()>;
 
 class StreamContractTest : public ::testing::TestWithParam<DeviceOpener> {

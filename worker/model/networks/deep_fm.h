@@ -1,5 +1,5 @@
-// DeepFM (Guo et al. 2017): a factorization machine plus an MLP over the same vectors
-// and the numeric inputs.
+// DeepFM (Guo et al. 2017): a factorization machine plus an MLP over the same vectors and the
+// numeric inputs.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_DEEP_FM_H_
 #define PAWL_WORKER_MODEL_NETWORKS_DEEP_FM_H_
 
@@ -32,7 +32,7 @@ class DeepFmNetwork final : public Network {
   LinearPart linear_;
   EmbeddingPart embedding_;
   MlpLayers mlp_;
-  // Of the last Forward.
+  // From the last Forward.
   Matrix inputs_;
   Matrix sums_;
 };

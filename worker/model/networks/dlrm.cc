@@ -12,7 +12,7 @@ uint64_t VectorCount(const DataShape& shape) {
   return uint64_t{shape.field_count} + (shape.numeric_count > 0 ? 1 : 0);
 }
 
-// Of the top MLP: the bottom MLP's vector, if there is one, and the dot products.
+// Inputs of the top MLP: the bottom MLP's vector, if any, and the dot products.
 uint64_t TopInputs(const Model::Dlrm& spec, const DataShape& shape) {
   const uint64_t vectors = VectorCount(shape);
   return (shape.numeric_count > 0 ? spec.dim() : 0) + vectors * (vectors - 1) / 2;
@@ -30,13 +30,13 @@ absl::StatusOr<std::unique_ptr<Network>> DlrmNetwork::Create(const Model::Dlrm& 
   PAWL_RETURN_IF_ERROR(CheckHasFields("model.dlrm", shape.field_count));
   if (!spec.top().empty() && *spec.top().rbegin() == 1) {
     return absl::InvalidArgumentError(
-        "model.dlrm.top: ends with 1, but lists the hidden layers alone; leave out the 1, the "
+        "model.dlrm.top: ends with 1, but lists only the hidden layers; remove the 1, the "
         "output is added");
   }
   if (shape.numeric_count == 0) {
     if (!spec.bottom().empty()) {
       return absl::InvalidArgumentError(
-          "model.dlrm.bottom: must be empty, the data has no numeric inputs");
+          "model.dlrm.bottom: must be empty, because the data has no numeric inputs");
     }
     if (shape.field_count < 2) {
       return absl::InvalidArgumentError(

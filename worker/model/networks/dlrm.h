@@ -1,6 +1,5 @@
-// DLRM (Naumov et al. 2019): a bottom MLP turns the numeric inputs into one more
-// vector beside those of the fields; a top MLP works on that vector and the dot
-// products of all pairs.
+// DLRM (Naumov et al. 2019): a bottom MLP turns the numeric inputs into one more vector beside
+// those of the fields. A top MLP takes that vector and the dot products of all pairs.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_DLRM_H_
 #define PAWL_WORKER_MODEL_NETWORKS_DLRM_H_
 
@@ -33,7 +32,7 @@ class DlrmNetwork final : public Network {
   EmbeddingPart embedding_;
   std::optional<MlpLayers> bottom_;
   MlpLayers top_;
-  // Of the last Forward: the bottom MLP's vector, if there is one, and those of the fields.
+  // From the last Forward: the bottom MLP's vector, if any, and those of the fields.
   Matrix vectors_;
 };
 

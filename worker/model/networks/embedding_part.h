@@ -11,8 +11,8 @@
 
 namespace pawl {
 
-// The table "embedding" (sparse, normal): a field's vector is the sum of value *
-// row over its entries.
+// The table "embedding" (sparse, normal). A field's vector is the sum of value * row over its
+// entries.
 class EmbeddingPart {
  public:
   EmbeddingPart(uint32_t field_count, uint32_t dim, float init_stddev, TableList& tables)
@@ -21,7 +21,7 @@ class EmbeddingPart {
         table_(tables.AddSparse("embedding", dim, NormalInitializer(init_stddev))) {}
 
   uint32_t dim() const { return dim_; }
-  // Columns of all the vectors of a sample.
+  // Columns of all vectors of a sample.
   size_t width() const { return size_t{field_count_} * dim_; }
 
   // Sets vectors[samples, width()].

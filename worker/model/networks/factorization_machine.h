@@ -1,5 +1,5 @@
-// Factorization machine (Rendle 2010): a linear part plus the dot products of the
-// vectors of all pairs of fields. Numeric inputs are in the linear part alone.
+// Factorization machine (Rendle 2010): a linear part plus the dot products of the vectors of all
+// pairs of fields. Numeric inputs are only in the linear part.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_FACTORIZATION_MACHINE_H_
 #define PAWL_WORKER_MODEL_NETWORKS_FACTORIZATION_MACHINE_H_
 
@@ -31,7 +31,7 @@ class FactorizationMachineNetwork final : public Network {
 
   LinearPart linear_;
   EmbeddingPart embedding_;
-  // Of the last Forward.
+  // From the last Forward.
   Matrix vectors_;
   Matrix sums_;
 };

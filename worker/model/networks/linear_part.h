@@ -1,4 +1,4 @@
-// A weighted sum of all inputs: the linear part that most models have.
+// A weighted sum of all inputs, which most models have.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_LINEAR_PART_H_
 #define PAWL_WORKER_MODEL_NETWORKS_LINEAR_PART_H_
 
@@ -13,9 +13,9 @@
 
 namespace pawl {
 
-// bias + sum over entries of value * weight[key] + numerics . weights. Tables,
-// all zero at first: "linear" (sparse, width 1) if there are fields,
-// "linear/numeric" [numeric_count] if there are numeric inputs, and "bias" [1] if wanted.
+// bias + sum over entries of value * weight[key] + numerics . weights. Tables, initially zero:
+// "linear" (sparse, width 1) if there are fields, "linear/numeric" [numeric_count] if there are
+// numeric inputs, and "bias" [1] if requested.
 class LinearPart {
  public:
   enum class Bias { kNo, kYes };

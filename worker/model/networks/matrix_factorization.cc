@@ -21,13 +21,13 @@ absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(
   if (shape.field_count != 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.matrix_factorization: needs two categorical fields, the user and the "
-                     "item; the data has ",
+                     "item, but the data has ",
                      shape.field_count));
   }
   if (shape.numeric_count != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model.matrix_factorization: takes no numeric inputs, the data has ",
-                     shape.numeric_count, "; leave them out or use fm"));
+        absl::StrCat("model.matrix_factorization: takes no numeric inputs, but the data has ",
+                     shape.numeric_count, "; remove them or use fm"));
   }
   return absl::WrapUnique(new MatrixFactorizationNetwork(spec, shape, tables));
 }

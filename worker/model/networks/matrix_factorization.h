@@ -32,7 +32,7 @@ class MatrixFactorizationNetwork final : public Network {
   LinearPart linear_;
   EmbeddingPart embedding_;
   const float mean_;
-  // Of the last Forward.
+  // From the last Forward.
   Matrix vectors_;
 };
 

@@ -19,12 +19,12 @@ absl::StatusOr<std::unique_ptr<Network>> MlpClassifierNetwork::Create(const Mode
         absl::StrCat("model.mlp.classes: must be at most ", kMaxClasses, ", is ", spec.classes()));
   }
   if (shape.numeric_count == 0) {
-    return absl::InvalidArgumentError("model.mlp: needs numeric inputs, the data has none");
+    return absl::InvalidArgumentError("model.mlp: needs numeric inputs, but the data has none");
   }
   if (shape.field_count > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model.mlp: takes numeric inputs alone, the data has ", shape.field_count,
-                     " categorical fields; leave them out or use wide_deep"));
+        absl::StrCat("model.mlp: takes only numeric inputs, but the data has ", shape.field_count,
+                     " categorical fields; remove them or use wide_deep"));
   }
   PAWL_RETURN_IF_ERROR(CheckInputWidth("model.mlp", shape.numeric_count));
   return absl::WrapUnique(new MlpClassifierNetwork(spec, shape, tables));

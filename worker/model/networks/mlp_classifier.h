@@ -1,4 +1,4 @@
-// Fully connected layers over the numeric inputs, with one output for each class, or one output.
+// Fully connected layers over the numeric inputs, with a single output or one for each class.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_MLP_CLASSIFIER_H_
 #define PAWL_WORKER_MODEL_NETWORKS_MLP_CLASSIFIER_H_
 

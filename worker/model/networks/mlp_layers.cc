@@ -32,7 +32,7 @@ void MlpLayers::Compute(ModelStep& step, size_t i, ConstMatrix input, float beta
 
 absl::Status MlpLayers::Forward(ModelStep& step, ConstMatrix input, Write write, Matrix output) {
   input_ = input;
-  // The input of the layer at hand, if nobody needs it after that.
+  // The input of the current layer, if nothing needs it afterwards.
   std::optional<Matrix> passing;
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
@@ -60,7 +60,7 @@ absl::Status MlpLayers::Forward(ModelStep& step, ConstMatrix input, Write write,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Matrix> MlpLayers::ComputeAgain(ModelStep& step, size_t i) const {
+absl::StatusOr<Matrix> MlpLayers::Recompute(ModelStep& step, size_t i) const {
   size_t from = i;
   while (from > 0 && !layers_[from - 1].output.has_value()) --from;
   ConstMatrix input = from == 0 ? input_ : *layers_[from - 1].output;
@@ -78,7 +78,7 @@ absl::StatusOr<Matrix> MlpLayers::ComputeAgain(ModelStep& step, size_t i) const 
 absl::Status MlpLayers::Backward(ModelStep& step, Matrix output_gradient,
                                  std::optional<Matrix> input_gradient) {
   ConstMatrix output = *layers_.back().output;
-  // Those of the layer at hand that are the pool's.
+  // Those of the current layer's matrices that belong to the pool.
   std::optional<Matrix> passing_output, passing_gradient;
   for (size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
@@ -89,7 +89,7 @@ absl::Status MlpLayers::Backward(ModelStep& step, Matrix output_gradient,
     if (i > 0 && layers_[i - 1].output.has_value()) {
       input = *layers_[i - 1].output;
     } else if (i > 0) {
-      PAWL_ASSIGN_OR_RETURN(passing_output, ComputeAgain(step, i - 1));
+      PAWL_ASSIGN_OR_RETURN(passing_output, Recompute(step, i - 1));
       input = *passing_output;
     }
     const Matrix weight_gradient{step.gradients[layer.weight_table], layer.inputs, layer.outputs,

@@ -19,12 +19,12 @@ namespace pawl {
 
 // Layer i has the tables "<name>/i/weight" [in, out] (Xavier) and "<name>/i/bias" [out] (zero).
 //
-// Outputs of hidden layers are kept from Forward to Backward, unless the step recomputes them: then
-// two of them at a time are in memory, and n such layers in a row cost n (n + 1) / 2 computations
-// of a layer. The last layer's is the caller's.
+// Outputs of hidden layers are kept from Forward to Backward unless the step recomputes them. Then
+// at most two of them are in memory at a time, and n such layers in a row cost n (n + 1) / 2
+// computations of a layer. The caller owns the output of the last layer.
 class MlpLayers {
  public:
-  // The widths of hidden layers and of the output.
+  // The widths of the hidden layers and the output.
   static std::vector<uint32_t> Widths(const google::protobuf::RepeatedField<uint32_t>& hidden,
                                       uint32_t outputs) {
     std::vector<uint32_t> widths(hidden.begin(), hidden.end());
@@ -41,9 +41,9 @@ class MlpLayers {
   // output (+)= the last layer's result. REQUIRES: write is kReplace if the last layer has ReLU.
   absl::Status Forward(ModelStep& step, ConstMatrix input, Write write, Matrix output);
 
-  // Sets the gradients of all layers, last layer first, and that of the input if
-  // wanted. Changes output_gradient if the last layer has ReLU.
-  // REQUIRES: the last Forward was of the same step; its input and output are unchanged.
+  // Sets the gradients of all layers, last layer first, and of the input if requested. Changes
+  // output_gradient if the last layer has ReLU. REQUIRES: the last Forward was of the same step;
+  // its input and output are unchanged.
   absl::Status Backward(ModelStep& step, Matrix output_gradient,
                         std::optional<Matrix> input_gradient);
 
@@ -53,20 +53,20 @@ class MlpLayers {
     uint32_t outputs;
     size_t weight_table;
     size_t bias_table;
-    // Of the last Forward; not set where it is to be computed again.
+    // From the last Forward; not set if it is recomputed.
     std::optional<ConstMatrix> output;
   };
 
-  // Layer i's result; `beta` is by what `result` is multiplied before it is added, 0 or 1.
+  // Computes layer i: result = layer(input) + beta * result. beta is 0 or 1.
   void Compute(ModelStep& step, size_t i, ConstMatrix input, float beta, Matrix result) const;
-  // The output of layer i, which is not the last one, in a matrix of step.pool, from the nearest
-  // below it that was kept.
-  absl::StatusOr<Matrix> ComputeAgain(ModelStep& step, size_t i) const;
+  // Recomputes the output of layer i, which is not the last one, from the nearest kept output below
+  // it, into a matrix of step.pool.
+  absl::StatusOr<Matrix> Recompute(ModelStep& step, size_t i) const;
   bool HasRelu(size_t i) const { return i + 1 < layers_.size() || last_layer_ == LastLayer::kRelu; }
 
   const LastLayer last_layer_;
   std::vector<Layer> layers_;
-  // Of the last Forward.
+  // From the last Forward.
   ConstMatrix input_;
 };
 

@@ -1,4 +1,4 @@
-// The differentiable function inside a model: from a batch to one or more outputs for each sample.
+// The differentiable function of a model, from a batch to one or more outputs per sample.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_NETWORK_H_
 #define PAWL_WORKER_MODEL_NETWORKS_NETWORK_H_
 
@@ -10,9 +10,8 @@
 
 namespace pawl {
 
-// Knows neither loss nor labels. Its parameters are tables that it has put on a
-// TableList when it was created. Not thread-safe: it keeps intermediate results
-// between Forward and Backward of the same step.
+// Knows neither loss nor labels. Its parameters are the tables that it added to a TableList on
+// creation. Not thread-safe: it keeps intermediate results between Forward and Backward of a step.
 class Network {
  public:
   virtual ~Network() = default;
@@ -23,8 +22,8 @@ class Network {
   // Sets outputs[samples, output_count()], which has stride output_count().
   virtual absl::Status Forward(ModelStep& step, Matrix outputs) = 0;
 
-  // Sets step.gradients from output_gradients[samples, output_count()], and finishes
-  // each table as soon as it can; of layers, the last one first.
+  // Sets step.gradients from output_gradients[samples, output_count()], and finishes each table as
+  // soon as possible; the last layer comes first.
   virtual absl::Status Backward(ModelStep& step, Matrix output_gradients) = 0;
 };
 

@@ -1,4 +1,4 @@
-// The networks that a job file can name.
+// Creates the networks that a job file can name.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_NETWORKS_H_
 #define PAWL_WORKER_MODEL_NETWORKS_NETWORKS_H_
 
@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// The model's network, whose tables it adds to `tables`. INVALID_ARGUMENT, naming the field, for a
-// model that is impossible or does not fit the data.
+// Creates the model's network and adds its tables to `tables`. INVALID_ARGUMENT, naming the field,
+// for a model that is impossible or does not fit the data.
 absl::StatusOr<std::unique_ptr<Network>> CreateNetwork(const Model& spec, const DataShape& shape,
                                                        TableList& tables);
 

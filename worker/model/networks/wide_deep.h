@@ -1,5 +1,5 @@
-// Wide & Deep (Cheng et al. 2016): a linear part plus an MLP over the vectors of the
-// fields and the numeric inputs.
+// Wide & Deep (Cheng et al. 2016): a linear part plus an MLP over the vectors of the fields and the
+// numeric inputs.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_WIDE_DEEP_H_
 #define PAWL_WORKER_MODEL_NETWORKS_WIDE_DEEP_H_
 

@@ -1,4 +1,4 @@
-// The models that tests go through, and batches for them.
+// The models of the tests, and batches for them.
 #ifndef PAWL_WORKER_MODEL_TESTING_MODEL_CASES_H_
 #define PAWL_WORKER_MODEL_TESTING_MODEL_CASES_H_
 
@@ -13,7 +13,7 @@
 
 namespace pawl {
 
-// A model, the data that it is for, and its loss.
+// A model, the shape of its data, and its loss.
 struct ModelCase {
   std::string name;
   std::string model;
@@ -21,7 +21,7 @@ struct ModelCase {
   Loss loss;
 };
 
-// Every kind of model with all that it can have and lack.
+// Every kind of model, with and without its optional parts.
 inline std::vector<ModelCase> ModelCases() {
   return {
       {"LogisticRegression", "logistic_regression {}", {3, 4}, LOGISTIC},
@@ -62,7 +62,7 @@ inline float RandomLabel(const ModelCase& test_case, uint32_t classes, std::mt19
   }
 }
 
-// Fields of 0, 1 or 2 entries with values; keys that come more than once.
+// Fields of 0, 1 or 2 entries with values; some keys repeat.
 inline Batch RandomBatch(const ModelCase& test_case, uint32_t samples, uint32_t keys,
                          std::mt19937& random) {
   std::normal_distribution<float> normal(0, 1);

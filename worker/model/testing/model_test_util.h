@@ -1,4 +1,4 @@
-// Jobs and parameters for the tests of models.
+// Jobs and parameters for tests of models.
 #ifndef PAWL_WORKER_MODEL_TESTING_MODEL_TEST_UTIL_H_
 #define PAWL_WORKER_MODEL_TESTING_MODEL_TEST_UTIL_H_
 
@@ -25,7 +25,7 @@ inline Job JobOf(const std::string& model) {
   return job;
 }
 
-// One value for each table, and spans of them.
+// A vector of values for each table, and spans of them.
 class TableValues {
  public:
   TableValues(const TrainingModel& model, size_t keys, float value) {

@@ -65,7 +65,7 @@ class ReferenceSample {
     return x;
   }
 
-  // The vectors of all fields and the numeric inputs in one.
+  // The vectors of all fields and the numeric inputs, concatenated.
   Vector DeepInputs(uint32_t dim) const {
     Vector inputs;
     for (const Vector& v : Embeddings(dim)) inputs.insert(inputs.end(), v.begin(), v.end());

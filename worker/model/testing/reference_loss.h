@@ -1,5 +1,5 @@
-// The loss of every model in double precision, as the papers write it: for tests,
-// independent of the networks and kernels.
+// The loss of every model in double precision, as the papers define it: for tests, independent of
+// the networks and kernels.
 #ifndef PAWL_WORKER_MODEL_TESTING_REFERENCE_LOSS_H_
 #define PAWL_WORKER_MODEL_TESTING_REFERENCE_LOSS_H_
 
@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// By the table's name, laid out as TrainingModel takes them.
+// By the table's name, in TrainingModel's layout.
 using ReferenceParameters = absl::flat_hash_map<std::string, std::vector<double>>;
 
 // The outputs for sample s: logits, or the prediction.

@@ -1,4 +1,4 @@
-// The devices that models are tested on.
+// The devices on which models are tested.
 #ifndef PAWL_WORKER_MODEL_TESTING_TEST_DEVICES_H_
 #define PAWL_WORKER_MODEL_TESTING_TEST_DEVICES_H_
 
@@ -12,15 +12,15 @@
 namespace pawl {
 
 struct TestDevice {
-  // For the names of tests.
+  // Used in test names.
   std::string name;
   std::function<std::unique_ptr<Device>()> open;
-  // Its results are the CPU's, bit for bit.
+  // Whether its results are bit-identical to the CPU's.
   bool has_cpu_bits = true;
 };
 
-// The CPU; the CPU with memory of its own; where this is built with NVIDIA's toolkit, the CUDA back
-// end on its emulator; and the first GPU, where there is one.
+// The CPU; the CPU with separate memory; in builds with NVIDIA's toolkit, the CUDA back end on its
+// emulator; and the first GPU, if there is one.
 std::vector<TestDevice> TestDevices();
 
 }  // namespace pawl

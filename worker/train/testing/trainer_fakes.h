@@ -1,4 +1,4 @@
-// What a rank is trained against, without processes: for tests.
+// Fakes of everything outside a rank, so that tests train it without processes.
 #ifndef PAWL_WORKER_TRAIN_TESTING_TRAINER_FAKES_H_
 #define PAWL_WORKER_TRAIN_TESTING_TRAINER_FAKES_H_
 
@@ -24,11 +24,11 @@ namespace pawl {
 
 inline constexpr float kLearningRate = 0.25f;
 
-// The servers of a job in one object: SGD on all tables, calls answered on the thread that makes
-// them ready, SYNC as in the design (a step closes when all ranks have ended it).
+// The servers of a job in one object: SGD on all tables. Answers calls on the thread that makes
+// them ready. SYNC follows the design: a step closes when all ranks have ended it.
 class FakeServers {
  public:
-  // `clocks`: the step that each rank begins with.
+  // `clocks`: the step that each rank starts with.
   FakeServers(ConsistencyMode mode, std::vector<uint64_t> clocks)
       : mode_(mode), clocks_(std::move(clocks)) {}
 
@@ -88,7 +88,7 @@ class FakeServers {
       Log(rank, absl::StrCat("end ", step));
       broken = push_failure_;
     }
-    // As the client library does it.
+    // As the client library does.
     if (!broken.ok()) return done(broken);
     {
       MutexLock lock(mu_);
@@ -117,7 +117,7 @@ class FakeServers {
     MutexLock lock(mu_);
     at_push_[{rank, step}] = std::move(action);
   }
-  // Ends of steps are taken, but nothing comes of them until they are released.
+  // Accepts ends of steps but does not process them until ReleaseEnds.
   void HoldEnds() {
     MutexLock lock(mu_);
     hold_ends_ = true;
@@ -140,13 +140,13 @@ class FakeServers {
     MutexLock lock(mu_);
     push_failure_ = std::move(status);
   }
-  // What an element is before its first push; unset: 0.
+  // The value of an element before its first push; 0 if unset.
   void SetInitial(
       std::function<float(const std::string& table, uint64_t key, size_t element)> initial) {
     MutexLock lock(mu_);
     initial_ = std::move(initial);
   }
-  // The dense table `name` has a value that is not a number.
+  // Gives the dense table `name` a NaN.
   void Poison(const std::string& name) {
     MutexLock lock(mu_);
     parameters_[{name, 0}] = {std::numeric_limits<float>::quiet_NaN()};
@@ -155,7 +155,7 @@ class FakeServers {
     MutexLock lock(mu_);
     return logs_[rank];
   }
-  // As what a table's gradients were pushed.
+  // The element types in which each table's gradients were pushed.
   std::map<std::string, std::set<ElementType>> element_types() {
     MutexLock lock(mu_);
     return element_types_;
@@ -188,13 +188,13 @@ class FakeServers {
   }
 
   void Apply(uint64_t step, float scale) PAWL_REQUIRES(mu_) {
-    // Ranks ascending: the map's order.
+    // The map iterates over ranks in ascending order.
     std::map<std::pair<std::string, uint64_t>, std::vector<float>> sums;
     std::set<std::string> assigned;
     for (const auto& [rank, gradients] : waiting_[step]) {
       for (const Gradient& gradient : gradients) {
         if (gradient.is_assigned) {
-          // One rank alone pushes a tensor, which is one block here.
+          // Exactly one rank pushes a tensor, which is one block here.
           EXPECT_TRUE(assigned.insert(gradient.table).second) << gradient.table;
           parameters_[{gradient.table, 0}] = gradient.values;
           continue;
@@ -297,7 +297,7 @@ class FakeLogicalWorker final : public LogicalWorker {
   uint64_t step_;
 };
 
-// Answers when all ranks are there.
+// Answers once all ranks have called.
 class FakeRendezvous final : public Rendezvous {
  public:
   FakeRendezvous(uint32_t ranks, uint64_t stop_after) : ranks_(ranks), stop_after_(stop_after) {}
@@ -348,12 +348,12 @@ class FakeRendezvous final : public Rendezvous {
     return future;
   }
 
-  // Barriers of this name have failed.
+  // Makes barriers of this name fail.
   void BreakBarrier(const std::string& name) {
     MutexLock lock(mu_);
     broken_barriers_.insert(name);
   }
-  // So often the last part finds a scheduler that does not know the parts before it.
+  // Makes this many last parts reach a scheduler that lacks the earlier parts.
   void RestartScheduler(int times) {
     MutexLock lock(mu_);
     restarts_ = times;
@@ -380,7 +380,7 @@ class FakeRendezvous final : public Rendezvous {
   int restarts_ PAWL_GUARDED_BY(mu_) = 0;
 };
 
-// Lines of two pairs, with labels that depend on the first one's key.
+// Writes `samples` lines of two pairs each; the label depends on the line number.
 inline std::string WriteFile(const std::string& name, int samples, bool distinct = false) {
   std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream file(path);

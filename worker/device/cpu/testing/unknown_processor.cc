@@ -1,6 +1,6 @@
-// LD_PRELOADed: answers OpenBLAS's question for OPENBLAS_CORETYPE, which it asks before main, with
-// the kernels that it takes on a processor model that it does not know. Everything else, and a
-// variable that is set, is answered truly.
+// Used with LD_PRELOAD: answers OpenBLAS's query of OPENBLAS_CORETYPE, before main, with the
+// kernels that it uses on an unknown processor model. All other queries, and a variable that is
+// set, get the true answer.
 #include <cstring>
 
 extern "C" char** environ;

@@ -24,7 +24,7 @@ struct Fiber {
   uint3 index;
 };
 
-// What runs; the runtime lets one launch run at a time.
+// The running threads; the runtime runs one launch at a time.
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<double> slots;
 std::vector<float> shared;
@@ -45,8 +45,8 @@ void Wait(State state) {
   swapcontext(&fiber.context, &scheduler);
 }
 
-// Threads of [begin, end) that wait like this may go on if none of the others is to come there
-// still.
+// Threads of [begin, end) that wait in this way may continue once none of the others can still
+// arrive.
 bool Release(size_t begin, size_t end, State waiting) {
   bool any = false;
   for (size_t t = begin; t < end; ++t) {
@@ -60,7 +60,7 @@ bool Release(size_t begin, size_t end, State waiting) {
   return any;
 }
 
-// By itself, since to the compiler getcontext may return twice.
+// A separate function, because getcontext returns twice.
 __attribute__((noinline)) void Prepare(Fiber& fiber) {
   fiber.state = State::kReady;
   getcontext(&fiber.context);
@@ -71,7 +71,7 @@ __attribute__((noinline)) void Prepare(Fiber& fiber) {
 }
 
 void RunBlock(size_t threads) {
-  // Memory that a kernel reads before it has written it.
+  // Catches kernels that read memory before they have written it.
   std::fill(shared.begin(), shared.end(), std::numeric_limits<float>::quiet_NaN());
   std::vector<size_t> order(threads);
   for (size_t t = 0; t < threads; ++t) {
@@ -102,7 +102,7 @@ void RunBlock(size_t threads) {
     any |= Release(0, threads, State::kWaitsForBlock);
     if (!any) {
       std::fprintf(stderr,
-                   "emulator: the threads of a block wait for each other at different places\n");
+                   "emulator: threads of a block wait at different synchronization points\n");
       std::abort();
     }
   }
@@ -129,7 +129,7 @@ void Run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 }
 
 float* SharedFloats() {
-  // As CUDA aligns it.
+  // Aligned as CUDA does.
   const auto address = reinterpret_cast<uintptr_t>(shared.data());
   return shared.data() + (16 - address % 16) % 16 / sizeof(float);
 }

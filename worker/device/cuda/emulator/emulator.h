@@ -1,11 +1,10 @@
-// Runs the kernels of worker/device/cuda on the processor, so that tests need no GPU: what their
-// files say of CUDA, as plain C++. Included before everything else in a file of kernels that is
-// compiled for the emulator (see BUILD).
+// Runs the kernels of worker/device/cuda on the host's processor, so that tests need no GPU:
+// defines the CUDA extensions in plain C++. Included before everything else in a file of kernels
+// that is compiled for the emulator (see BUILD).
 //
-// The threads of a block are fibers. Between two places where they wait for each other they run one
-// after the other, in a random order that the seed decides: a place where they ought to wait and do
-// not shows as a wrong result. What depends on a GPU's timing, on its memory's ordering between
-// blocks or on nvcc does not show.
+// The threads of a block are fibers. Between synchronization points they run one after another in a
+// random order determined by the seed, so a missing synchronization shows as a wrong result.
+// Effects of a GPU's timing, of memory ordering between blocks and of nvcc do not show.
 #ifndef PAWL_WORKER_DEVICE_CUDA_EMULATOR_EMULATOR_H_
 #define PAWL_WORKER_DEVICE_CUDA_EMULATOR_EMULATOR_H_
 
@@ -15,7 +14,7 @@
 
 #include "vector_functions.h"
 #include "vector_types.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 
 #undef __shared__
 #undef __launch_bounds__
@@ -24,7 +23,7 @@
 #define __launch_bounds__(...)
 #define PAWL_DYNAMIC_SHARED(name) float* const name = ::pawl::cuda::emulator::SharedFloats()
 
-// Set for the thread that runs.
+// The values for the running thread.
 inline uint3 threadIdx;
 inline uint3 blockIdx;
 inline dim3 blockDim;
@@ -35,18 +34,18 @@ namespace emulator {
 
 inline constexpr unsigned kWarpThreads = 32;
 
-// Puts a kernel's launch into the stream. An impossible one becomes the last error, as CUDA's do.
+// Enqueues a kernel launch. An impossible launch sets the last error, as in CUDA.
 void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
              std::function<void()> kernel);
 
 // Runs `kernel` for every thread of the grid.
 void Run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
-// For the thread that runs.
+// For the running thread.
 float* SharedFloats();
 void WaitForBlock();
 void WaitForWarp();
-// Where the thread of this number in the warp leaves what the others read.
+// Where the thread `lane` of the warp leaves a value for the others.
 double* WarpSlot(unsigned lane);
 unsigned Lane();
 

@@ -1,11 +1,11 @@
-// order.cu for the emulator: instead of CUB's sort, the standard library's.
+// order.cu for the emulator: uses the standard library's sort instead of CUB's.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
 #include "worker/device/cuda/emulator/emulator.h"
-#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/kernels/kernels.h"
 
 namespace pawl::cuda {
 namespace {

@@ -27,7 +27,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
   std::deque<std::function<void()>> work;
-  // What is captured; null while nothing is.
+  // The graph that is captured; null if none is.
   CUgraph_st* capture = nullptr;
   uint64_t given = 0;
   uint64_t done = 0;
@@ -56,13 +56,13 @@ struct Memory {
 
 constexpr size_t kAlignment = 256;
 
-// Everything below, and the emulator, is one thread's at a time.
+// One thread at a time uses everything below and the emulator.
 std::recursive_mutex mutex;
-// Never destroyed, so that a sanitizer does not take for leaked what graphs still have at the end.
+// Never destroyed, so that a sanitizer does not report memory that graphs still hold as leaked.
 auto& device_memory = *new std::map<const char*, Memory>;
 std::map<const char*, size_t> locked_memory;
 size_t allocated = 0;
-// Of graphs.
+// Memory of graphs.
 std::set<void*> captured_memory;
 std::map<std::string, cudaError_t> failures;
 bool hangs = false;
@@ -73,7 +73,7 @@ thread_local int current_gpu = 0;
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// Of this function: remembers the error, as the runtime does.
+// Records the error, as the runtime does.
 cudaError_t Result(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
@@ -109,7 +109,7 @@ bool IsLocked(const void* data, size_t bytes) {
          locked_memory.end();
 }
 
-void Give(CUstream_st* stream, std::function<void()> work) {
+void Put(CUstream_st* stream, std::function<void()> work) {
   if (stream->capture != nullptr) return stream->capture->work.push_back(std::move(work));
   stream->work.push_back(std::move(work));
   ++stream->given;
@@ -164,12 +164,12 @@ void Enqueue(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
     Result(is_possible ? cudaErrorInvalidResourceHandle : cudaErrorInvalidConfiguration);
     return;
   }
-  Give(stream, [=] { Run(grid, block, shared_bytes, kernel); });
+  Put(stream, [=] { Run(grid, block, shared_bytes, kernel); });
 }
 
 }  // namespace pawl::cuda::emulator
 
-using namespace pawl::cuda::emulator;  // NOLINT: the functions below belong to it, but for their
+using namespace pawl::cuda::emulator;  // NOLINT: the functions below belong to it, except for their
                                        // names.
 
 extern "C" {
@@ -219,7 +219,7 @@ cudaError_t cudaSetDevice(int gpu) {
 }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
-  // Which GPU's it is.
+  // Encodes the GPU.
   *pool = reinterpret_cast<cudaMemPool_t>(uintptr_t{1} + properties->location.id);
   return cudaSuccess;
 }
@@ -236,13 +236,12 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t poo
     return Result(cudaErrorInvalidValue);
   if (bytes > kMemoryBytes - std::min(allocated, kMemoryBytes))
     return Result(cudaErrorMemoryAllocation);
-  // Not a byte more: beyond its end a sanitizer sees.
+  // Exact size, so that a sanitizer detects accesses beyond the end.
   if (posix_memalign(data, kAlignment, bytes) != 0) return Result(cudaErrorMemoryAllocation);
   Fill(*data, bytes);
   device_memory[static_cast<char*>(*data)] = {bytes, gpu};
   allocated += bytes;
-  // A graph has its memory for as long as it is there; here the capture's is simply never given
-  // back.
+  // A graph owns its memory for its lifetime; here the memory of a capture is never released.
   if (stream->capture != nullptr) captured_memory.insert(*data);
   return cudaSuccess;
 }
@@ -252,10 +251,10 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   if (device_memory.count(static_cast<char*>(data)) == 0) return Result(cudaErrorInvalidValue);
   if (captured_memory.count(data) > 0) {
     const size_t bytes = device_memory[static_cast<char*>(data)].bytes;
-    Give(stream, [data, bytes] { Fill(data, bytes); });
+    Put(stream, [data, bytes] { Fill(data, bytes); });
     return cudaSuccess;
   }
-  Give(stream, [data] {
+  Put(stream, [data] {
     const auto at = device_memory.find(static_cast<char*>(data));
     Fill(data, at->second.bytes);
     allocated -= at->second.bytes;
@@ -337,7 +336,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const Lock lock(mutex);
   cudaError_t error;
   if (Fails("cudaGraphLaunch", &error)) return error;
-  for (const std::function<void()>& work : executable->work) Give(stream, work);
+  for (const std::function<void()>& work : executable->work) Put(stream, work);
   return cudaSuccess;
 }
 
@@ -358,13 +357,13 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const Lock lock(mutex);
-  // CUDA could record this too, where the other stream is captured with it; nobody here does.
+  // CUDA could record this if the other stream is captured too; the back end never does that.
   if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureIsolation);
-  // As it stands now: the event may be recorded again before this stream comes so far.
+  // The current state: the event may be recorded again before this stream reaches the wait.
   CUstream_st* const before = event->stream;
   const uint64_t place = event->place;
   if (before != nullptr && before != stream) {
-    Give(stream, [before, place] { RunUntil(before, place); });
+    Put(stream, [before, place] { RunUntil(before, place); });
   }
   return cudaSuccess;
 }
@@ -408,14 +407,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                                      : IsDevice(from, bytes) && IsLocked(to, bytes);
   if (!is_possible || stream->gpu != current_gpu) return Result(cudaErrorInvalidValue);
   if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureUnsupported);
-  Give(stream, [=] { std::memcpy(to, from, bytes); });
+  Put(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
   const Lock lock(mutex);
   if (!IsDevice(data, bytes) || stream->gpu != current_gpu) return Result(cudaErrorInvalidValue);
-  Give(stream, [=] { std::memset(data, value, bytes); });
+  Put(stream, [=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 
@@ -467,7 +466,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transpose
   const auto of = [](cublasOperation_t operation) {
     return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans;
   };
-  Give(handle->stream, [=, alpha = *alpha, beta = *beta] {
+  Put(handle->stream, [=, alpha = *alpha, beta = *beta] {
     cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a, a_stride, b,
                 b_stride, beta, c, c_stride);
   });
@@ -484,7 +483,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a
   const bool is_possible =
       m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
       b_stride >= std::max(1, transpose_b == CUBLAS_OP_N ? k : n) && c_stride >= std::max(1, m);
-  // Of what cuBLAS can do, what is used.
+  // The subset of cuBLAS that is used.
   const bool is_known = (a_type == CUDA_R_16BF || a_type == CUDA_R_16F) && b_type == a_type &&
                         c_type == CUDA_R_32F && compute == CUBLAS_COMPUTE_32F;
   if (!is_possible || !is_known || !handle->has_workspace || handle->stream->gpu != current_gpu) {
@@ -493,7 +492,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a
   const auto of = [](cublasOperation_t operation) {
     return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans;
   };
-  // Column-major: a column after the other. What lies between them may be anything.
+  // Column-major. The memory between columns may hold anything.
   const auto floats = [a_type](const void* halves, int stride, int rows, int columns) {
     std::vector<float> values(static_cast<size_t>(rows) * columns);
     for (int column = 0; column < columns; ++column) {
@@ -506,8 +505,8 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a
     }
     return values;
   };
-  Give(handle->stream, [=, alpha = *static_cast<const float*>(alpha),
-                        beta = *static_cast<const float*>(beta)] {
+  Put(handle->stream, [=, alpha = *static_cast<const float*>(alpha),
+                       beta = *static_cast<const float*>(beta)] {
     const int a_rows = transpose_a == CUBLAS_OP_N ? m : k,
               b_rows = transpose_b == CUBLAS_OP_N ? k : n;
     const std::vector<float> a_floats = floats(a, a_stride, a_rows, m + k - a_rows);
