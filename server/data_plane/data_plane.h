@@ -23,7 +23,7 @@
 #include "proto/server_control.pb.h"
 #include "server/data_plane/byte_reservation.h"
 #include "server/disk_watch.h"
-#include "server/replication/change_log.h"
+#include "server/replication/durable_log.h"
 #include "server/replication/log_entry.h"
 #include "server/replication/replica_map.h"
 #include "server/replication/replica_receiver.h"
@@ -90,7 +90,7 @@ class DataPlane final : public RequestHandler {
 
   // Where changes are written down; without it durability is MEMORY. REQUIRES: not after Begin; as
   // for `peers`.
-  void SetLog(ChangeLog& log);
+  void SetLog(DurableLog& log);
 
   // Tells what job this is (with its defaults resolved, as registration gives it) and who this
   // server is. Before it, and before the first routing table, every call gets UNAVAILABLE. Again:
@@ -172,7 +172,8 @@ class DataPlane final : public RequestHandler {
   // Puts a partition in place that nobody has changed yet, and writes it to the log.
   // FAILED_PRECONDITION: somebody has.
   absl::Status PutInPlace(std::unique_ptr<Partition> partition);
-  // Waits until the log, if there is one, is durable up to that change; as ChangeLog::AwaitDurable.
+  // Waits until the log, if there is one, is durable up to that change; as
+  // DurableLog::AwaitDurable.
   absl::Status AwaitDurable(uint32_t partition, uint64_t log_index) const;
 
   // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never
@@ -305,7 +306,7 @@ class DataPlane final : public RequestHandler {
   const DataPlaneOptions options_;
   const Clock& clock_;
   // Not changed once there is a routing table.
-  ChangeLog* log_ = nullptr;
+  DurableLog* log_ = nullptr;
   const std::function<MonotonicTime()> lease_until_;
   const std::function<bool()> has_begun_;
   mutable std::atomic<bool> begun_{false};

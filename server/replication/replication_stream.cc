@@ -57,8 +57,8 @@ void ReplicationStream::Pump() {
     MutexLock lock(mu_);
     if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
   }
-  // Before the entries: none of them may travel under an epoch in which it would be of another
-  // order.
+  // Read before the entries are taken, so that no entry is sent under an epoch in which it would be
+  // of another history.
   const ReplicationHeader header = events_.header();
   std::vector<Entry> entries;
   std::vector<uint32_t> asks;
@@ -106,7 +106,7 @@ void ReplicationStream::Close() {
 std::optional<MonotonicTime> ReplicationStream::FailingSince() const {
   MutexLock lock(mu_);
   const bool wanted = !queue_.empty() || !asks_.empty() || !asked_.empty();
-  return wanted && failed_tries_ >= kTriesOfTheSilent ? first_try_ : std::nullopt;
+  return wanted && failed_tries_ >= kFailedTriesOfSilent ? first_try_ : std::nullopt;
 }
 
 std::optional<MonotonicTime> ReplicationStream::SlowSince() const {
@@ -125,7 +125,7 @@ void ReplicationStream::Send(const ReplicationHeader& header, std::vector<Entry>
   }
   auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
   const MonotonicDuration timeout = kStreamDeadline + TransferTime(bytes);
-  // By the clock of leases: the answer may bring a promise.
+  // LeaseNow, because the answer may bring a promise.
   const MonotonicTime sent = clock_.LeaseNow();
   {
     MutexLock lock(mu_);
@@ -172,7 +172,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
     }
   }
   if (status.ok()) {
-    // Before the next request leaves, so that answers are dealt with in order.
+    // Before the next request is sent, so that answers are handled in order.
     events_.answered(response, asked, sent);
     {
       MutexLock lock(mu_);
@@ -181,7 +181,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
     return Pump();
   }
   events_.failed(status);
-  // Stays "under way" while it waits, so that nobody sends in between.
+  // The request counts as in flight during the pause, so that no other one is sent.
   transport_.After(pause, [self = shared_from_this()] {
     {
       MutexLock lock(self->mu_);
@@ -190,7 +190,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
       self->asked_.clear();
       self->under_way_ = false;
       if (self->queue_.empty() && self->asks_.empty()) {
-        // Nobody waits for it any more.
+        // No caller waits for an answer any more.
         self->first_try_.reset();
         self->failed_tries_ = 0;
         self->refusals_ = 0;

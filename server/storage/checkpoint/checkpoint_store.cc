@@ -38,7 +38,7 @@ constexpr absl::string_view kPartEnd = ".part";
 
 std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, kPartEnd); }
 
-// Where in the course of a job a checkpoint was made: the end comes after the last step.
+// When in the course of a job a checkpoint was made: the end comes after the last step.
 struct Place {
   uint64_t step = 0;
   bool of_end = false;
@@ -54,7 +54,7 @@ struct ParsedName {
   Place place;
 };
 
-// The parts of a folder's name; nothing if it is no checkpoint's.
+// Parses the name of a checkpoint's folder; nullopt for any other name.
 std::optional<ParsedName> ParseName(absl::string_view name) {
   absl::string_view before = name;
   ParsedName parsed;
@@ -73,7 +73,7 @@ absl::Status Damaged(absl::string_view path, uint64_t offset, absl::string_view 
   return absl::DataLossError(absl::StrCat(path, " is damaged at offset ", offset, ": ", what));
 }
 
-// Why a manifest cannot be one; OK if it can.
+// Why the manifest is invalid; OK if it is valid.
 absl::Status CheckManifest(const CheckpointManifest& manifest) {
   if (manifest.job_name().empty() || absl::StrContains(manifest.job_name(), '/')) {
     return absl::InvalidArgumentError(absl::StrCat("job_name is '", manifest.job_name(),
@@ -96,13 +96,12 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
   return absl::OkStatus();
 }
 
-absl::Status DeleteIfThere(Env& env, const std::string& path) {
+absl::Status DeleteIfExists(Env& env, const std::string& path) {
   const absl::Status status = env.Delete(path);
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// So that two writers of one part, also on two machines, are not in each other's way: whoever
-// commits last is the part.
+// Keeps two writers of one part, even on two machines, apart: the last to commit provides the part.
 std::string TemporaryName(const std::string& path) {
   static const uint32_t process = std::random_device()();
   static std::atomic<uint64_t> count{0};
@@ -119,7 +118,7 @@ std::string AbsolutePath(const std::string& path) {
 }
 
 CheckpointPartWriter::~CheckpointPartWriter() {
-  // What cannot be deleted now goes with its folder.
+  // If it cannot be deleted now, it is deleted with its folder.
   if (!committed_) env_.Delete(temporary_).IgnoreError();
 }
 
@@ -146,7 +145,7 @@ std::string CheckpointStore::NameOf(const CheckpointManifest& manifest) {
   return NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
 }
 
-bool CheckpointStore::IsOfEnd(absl::string_view name) {
+bool CheckpointStore::IsEndCheckpoint(absl::string_view name) {
   const std::optional<ParsedName> parsed = ParseName(name);
   return parsed.has_value() && parsed->place.of_end;
 }
@@ -159,19 +158,19 @@ absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::str
     if (ParseName(place.name).has_value()) return place;
     return absl::FailedPreconditionError(
         absl::StrCat(absolute,
-                     " is a checkpoint under another name than its own, as one that was set aside "
-                     "is; give it its name back"));
+                     " is a checkpoint whose folder was renamed, for example when it was set "
+                     "aside; restore its name"));
   }
   const CheckpointStore store(env, absolute);
   std::string job(job_name);
   if (job.empty()) {
     PAWL_ASSIGN_OR_RETURN(job, store.OnlyJob());
   }
-  // Good or not: what was trained last is not passed over without a word.
+  // Good or not: the latest training result is not skipped silently.
   PAWL_ASSIGN_OR_RETURN(std::string newest, store.Newest(job));
   if (!newest.empty()) return CheckpointPlace{absolute, std::move(newest)};
-  return absl::NotFoundError(absl::StrCat(
-      absolute, " is no complete checkpoint, and holds none of a job called '", job, "'"));
+  return absl::NotFoundError(
+      absl::StrCat(absolute, " is no complete checkpoint, and contains none of job '", job, "'"));
 }
 
 absl::StatusOr<std::string> CheckpointStore::OnlyJob() const {
@@ -186,7 +185,8 @@ absl::StatusOr<std::string> CheckpointStore::OnlyJob() const {
                                                    "); name the folder of one checkpoint"));
   }
   if (!listing.damaged.empty()) return listing.damaged.front();
-  return absl::NotFoundError(absl::StrCat(folder_, " is no complete checkpoint, and holds none"));
+  return absl::NotFoundError(
+      absl::StrCat(folder_, " is no complete checkpoint, and contains none"));
 }
 
 std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view file) const {
@@ -228,16 +228,16 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   const absl::Status parts = CheckParts(manifest, unread);
   if (absl::IsNotFound(parts)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a part of ", name, " cannot go into the manifest: ", parts.ToString(),
+        absl::StrCat("a part of ", name, " cannot be put into the manifest: ", parts.ToString(),
                      "; do all servers and the scheduler see the same folder under this path?"));
   }
   PAWL_RETURN_IF_ERROR(parts);
   if (unread > 0) {
-    spdlog::warn("of {} parts of {} the sizes alone were compared: this process may not read them",
+    spdlog::warn("only the sizes of {} parts of {} were compared: this process may not read them",
                  unread, name);
   }
-  // The parts and their names are durable before the manifest says that they are there; whoever
-  // wrote them synced their names too, on a machine of its own.
+  // The parts and their names must be durable before the manifest refers to them. Their writers
+  // have also synced the names, on their own machines.
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(JoinPath(folder_, name)));
   std::string bytes(kManifestHeaderBytes, '\0');
   const std::string body = manifest.SerializeAsString();
@@ -264,7 +264,7 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
 absl::Status CheckpointStore::CheckComplete(const CheckpointManifest& manifest) {
   size_t unread = 0;
   const absl::Status parts = CheckParts(manifest, unread);
-  return parts.ok() ? parts : TakeBack(NameOf(manifest), parts);
+  return parts.ok() ? parts : WithdrawManifest(NameOf(manifest), parts);
 }
 
 absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, size_t& unread) const {
@@ -281,8 +281,8 @@ absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, siz
   return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::TakeBack(const std::string& name, const absl::Status& why) {
-  absl::Status deleted = DeleteIfThere(env_, PathOf(name, kManifestFile));
+absl::Status CheckpointStore::WithdrawManifest(const std::string& name, const absl::Status& why) {
+  absl::Status deleted = DeleteIfExists(env_, PathOf(name, kManifestFile));
   if (deleted.ok()) deleted = env_.SyncFolder(JoinPath(folder_, name));
   return absl::Status(
       absl::IsNotFound(why) ? absl::StatusCode::kAborted : why.code(),
@@ -333,7 +333,7 @@ absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::stri
   if (bytes.size() < kManifestHeaderBytes + kManifestCrcBytes)
     return Damaged(path, bytes.size(), "the file ends here");
   if (!absl::StartsWith(bytes, kMagic))
-    return Damaged(path, 0, "this is no manifest: its magic is wrong");
+    return Damaged(path, 0, "not a manifest: its magic is wrong");
   const char* in = bytes.data() + kMagic.size();
   const auto version = TakeNumber<uint32_t>(in);
   if (version != kManifestVersion) {
@@ -416,17 +416,17 @@ absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) 
     if (!parsed.has_value() || parsed->job_name != job_name ||
         !env_.FileSize(PathOf(name, kManifestFile)).ok())
       continue;
-    // Steps have leading zeros, and what marks the end comes after them.
+    // Steps have leading zeros, and the mark of the end comes after them.
     newest = std::max(newest, name);
   }
   return newest;
 }
 
-absl::StatusOr<bool> CheckpointStore::IsOfAnotherRun(const std::string& name,
-                                                     uint64_t job_id) const {
+absl::StatusOr<bool> CheckpointStore::BelongsToAnotherRun(const std::string& name,
+                                                          uint64_t job_id) const {
   const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(name);
   if (manifest.ok()) return manifest->job_id() != job_id;
-  // A damaged one hides what is before it.
+  // A damaged manifest hides the parts' run.
   bool is = absl::IsDataLoss(manifest.status());
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files, env_.List(JoinPath(folder_, name)));
   for (const std::string& file : files) {
@@ -448,8 +448,8 @@ absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const Ch
     const auto parsed = ParseName(name);
     if (!parsed.has_value() || parsed->job_name != last.job_name) continue;
     if (!(Place{last.step, last.of_end} < parsed->place)) continue;
-    PAWL_ASSIGN_OR_RETURN(const bool of_another_run, IsOfAnotherRun(name, last.job_id));
-    if (!of_another_run) continue;
+    PAWL_ASSIGN_OR_RETURN(const bool is_other_run, BelongsToAnotherRun(name, last.job_id));
+    if (!is_other_run) continue;
     std::string to = absl::StrCat(name, ".aside");
     for (int i = 2; std::find(names->begin(), names->end(), to) != names->end(); ++i) {
       to = absl::StrCat(name, ".aside-", i);
@@ -469,7 +469,7 @@ absl::Status CheckpointStore::Verify(const std::string& name, VerifyProgress* pr
   for (const CheckpointListing::Entry& entry : listing.complete) {
     if (PlaceOf(entry.manifest) < parsed->place && VerifyOne(entry.name, progress).ok()) {
       return absl::DataLossError(absl::StrCat(status.message(), "; the checkpoint before it, ",
-                                              entry.name, ", is whole: take that one"));
+                                              entry.name, ", is whole: use that one"));
     }
   }
   return absl::DataLossError(
@@ -486,7 +486,7 @@ absl::Status CheckpointStore::VerifyOne(const std::string& name, VerifyProgress*
   uint64_t bytes = 0;
   for (const CheckpointPart& part : manifest.parts()) bytes += part.bytes();
   progress->bytes = bytes;
-  // By part, so that the error is the same whichever thread comes first.
+  // By part, so that the error does not depend on which thread finishes first.
   std::vector<absl::Status> statuses(static_cast<size_t>(manifest.parts_size()));
   std::atomic<int> next = 0;
   std::atomic<bool> failed = false;
@@ -510,7 +510,7 @@ absl::Status CheckpointStore::VerifyOne(const std::string& name, VerifyProgress*
 
 absl::Status CheckpointStore::VerifyPart(const CheckpointManifest& manifest,
                                          const CheckpointPart& part,
-                                         absl::FunctionRef<bool()> may_go_on) const {
+                                         absl::FunctionRef<bool()> should_continue) const {
   const std::string path = PathOf(NameOf(manifest), part.file());
   const auto reader = BlockFileReader::Open(env_, path,
                                             {BlockFileKind::kCheckpointPart, manifest.job_id(),
@@ -518,7 +518,7 @@ absl::Status CheckpointStore::VerifyPart(const CheckpointManifest& manifest,
   if (absl::IsNotFound(reader.status())) return Damaged(path, 0, "the file is missing");
   PAWL_RETURN_IF_ERROR(reader.status());
   while (true) {
-    if (!may_go_on())
+    if (!should_continue())
       return absl::CancelledError(absl::StrCat("reading ", path, " was interrupted"));
     PAWL_ASSIGN_OR_RETURN(const absl::string_view block, (*reader)->NextBlock());
     if (block.empty()) break;
@@ -580,12 +580,12 @@ absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t kee
 
 absl::Status CheckpointStore::DeleteCheckpoint(const std::string& name) {
   const std::string folder = JoinPath(folder_, name);
-  // The manifest first: what a crash leaves is an unfinished checkpoint, not a damaged one.
-  PAWL_RETURN_IF_ERROR(DeleteIfThere(env_, JoinPath(folder, kManifestFile)));
+  // The manifest first, so that a crash leaves an unfinished checkpoint, not a damaged one.
+  PAWL_RETURN_IF_ERROR(DeleteIfExists(env_, JoinPath(folder, kManifestFile)));
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder));
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files, env_.List(folder));
   for (const std::string& file : files)
-    PAWL_RETURN_IF_ERROR(DeleteIfThere(env_, JoinPath(folder, file)));
+    PAWL_RETURN_IF_ERROR(DeleteIfExists(env_, JoinPath(folder, file)));
   PAWL_RETURN_IF_ERROR(env_.DeleteFolder(folder));
   return env_.SyncFolder(folder_);
 }

@@ -40,12 +40,12 @@ absl::Status LogCompactor::RunRound() {
   bool any_held = false;
   for (bool more = true; more;) {
     more = false;
-    for (const uint32_t partition : log_.HoldersOfOldestSegment()) {
+    for (const uint32_t partition : log_.PartitionsOfOldestSegment()) {
       if (!done.insert(partition).second) continue;
       more = true;
       const absl::StatusOr<bool> held = Compact(partition);
       any_held = any_held || !held.ok() || *held;
-      // ABORTED: its log was cut meanwhile, and the old one needs no snapshot.
+      // ABORTED: the log was reset meanwhile, and the old one needs no snapshot.
       if (!held.ok() && !absl::IsAborted(held.status())) result = held.status();
     }
   }
@@ -54,7 +54,7 @@ absl::Status LogCompactor::RunRound() {
 }
 
 absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
-  // Before the state is looked at: a cut that comes later voids the snapshot.
+  // Read before the state is held: a later reset voids the snapshot.
   const LogPosition begun = log_.DurablePosition();
   std::optional<HeldSnapshot> held = hold_(partition);
   if (!held.has_value()) {
@@ -82,7 +82,7 @@ absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t inde
   }
   if (!newest.has_value() || newest->index != index) return false;
   const absl::Status status = snapshots_.Verify(*newest);
-  // It is written anew.
+  // It is written again.
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
   PAWL_RETURN_IF_ERROR(status);
   PAWL_RETURN_IF_ERROR(log_.Release(partition, index, begun));
