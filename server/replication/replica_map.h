@@ -126,6 +126,13 @@ class ReplicaMap {
  private:
   using Server = std::pair<std::string, uint64_t>;
 
+  struct Adoption;
+  // False, with a line in the log where it is an error, if the routing must not be adopted.
+  bool IsAdoptable(const RoutingTable& routing, const View& before) PAWL_REQUIRES(adoption_mu_);
+  // Gives the partition's replica its role.
+  void AdoptPartition(uint32_t partition, Adoption& adoption) PAWL_REQUIRES(adoption_mu_);
+  void ReportTakeover(Replica& replica, MonotonicTime without_primary_since)
+      PAWL_REQUIRES(replica.mu);
   // From now on no sender of a routing older than `epoch` gets a promise. Returns until when, by
   // LeaseNow, the given promises bind.
   MonotonicTime EndPromises(uint64_t epoch);

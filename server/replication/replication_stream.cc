@@ -55,7 +55,7 @@ size_t ReplicationStream::Bytes() const {
 void ReplicationStream::Pump() {
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
+    if (closed_ || in_flight_ || (queue_.empty() && asks_.empty())) return;
   }
   // Read before the entries are taken, so that no entry is sent under an epoch in which it would be
   // of another history.
@@ -64,7 +64,7 @@ void ReplicationStream::Pump() {
   std::vector<uint32_t> asks;
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
+    if (closed_ || in_flight_ || (queue_.empty() && asks_.empty())) return;
     size_t bytes = 0;
     for (const Entry& entry : queue_) {
       if (entries.size() == kMaxEntriesInRequest) break;
@@ -76,7 +76,7 @@ void ReplicationStream::Pump() {
     while (!asks_.empty() && asked_.size() < kMaxAsksInRequest)
       asked_.insert(asks_.extract(asks_.begin()));
     asks.assign(asked_.begin(), asked_.end());
-    under_way_ = true;
+    in_flight_ = true;
   }
   Send(header, std::move(entries), std::move(asks));
 }
@@ -85,9 +85,9 @@ void ReplicationStream::Ping() {
   const ReplicationHeader header = events_.header();
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_) return;
+    if (closed_ || in_flight_) return;
     sent_ = 0;
-    under_way_ = true;
+    in_flight_ = true;
   }
   Send(header, {}, {});
 }
@@ -146,7 +146,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
   {
     MutexLock lock(mu_);
     if (closed_) {
-      under_way_ = false;
+      in_flight_ = false;
       return;
     }
     if (status.ok()) {
@@ -176,7 +176,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
     events_.answered(response, asked, sent);
     {
       MutexLock lock(mu_);
-      under_way_ = false;
+      in_flight_ = false;
     }
     return Pump();
   }
@@ -188,7 +188,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
       self->sent_ = 0;
       self->asks_.merge(self->asked_);
       self->asked_.clear();
-      self->under_way_ = false;
+      self->in_flight_ = false;
       if (self->queue_.empty() && self->asks_.empty()) {
         // No caller waits for an answer any more.
         self->first_try_.reset();

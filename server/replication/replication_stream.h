@@ -116,7 +116,7 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
 
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
-  bool under_way_ PAWL_GUARDED_BY(mu_) = false;
+  bool in_flight_ PAWL_GUARDED_BY(mu_) = false;
   // When the first try of the request in flight began, and how many tries have failed.
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
   uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;

@@ -18,14 +18,8 @@ namespace {
 constexpr std::chrono::milliseconds kStartInterval{10};
 // How soon a report is retried for a partition that was busy.
 constexpr std::chrono::milliseconds kBusyInterval{1};
-// The longest uninterrupted wait of the threads for reports and reads; work wakes them.
+// The longest uninterrupted wait for reports; each one wakes the thread.
 constexpr std::chrono::seconds kReportInterval{60};
-// How long a segment stays in memory for the next read.
-constexpr std::chrono::seconds kSegmentRetained{10};
-
-std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
-  return std::chrono::steady_clock::now() + interval;
-}
 
 absl::Status DeleteFilesIn(Env& env, const std::string& folder) {
   const absl::StatusOr<std::vector<std::string>> names = env.List(folder);
@@ -217,7 +211,7 @@ absl::Status ServerLog::AwaitSettled() {
     if (status.ok()) status = absl::UnavailableError("the disk does not answer");
     status = absl::Status(status.code(), absl::StrCat("the log in ", options_.data_folder,
                                                       " cannot be written: ", status.message()));
-    // Log it now: Stop waits until the disk has finished what it has begun.
+    // Log it now: Stop waits until the disk has finished what it has started.
     spdlog::error("{}", std::string(status.message()));
     return status;
   }
@@ -304,14 +298,14 @@ absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_
   stored->reset.index = snapshot.log_index();
   // The state before the first change needs no file.
   if (stored->reset.index == 0) return stored;
-  LogPosition begun;
+  LogPosition start_position;
   {
     MutexLock lock(mu_);
     if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-    begun = log_->DurablePosition();
+    start_position = log_->DurablePosition();
   }
   PAWL_ASSIGN_OR_RETURN(stored->writer,
-                        snapshots_->BeginStored(partition, stored->reset.index, begun));
+                        snapshots_->BeginStored(partition, stored->reset.index, start_position));
   PAWL_RETURN_IF_ERROR(WritePartition(std::move(snapshot), *stored->writer));
   PAWL_RETURN_IF_ERROR(stored->writer->Store());
   stored->reset.mark = stored->writer->mark();
@@ -336,143 +330,6 @@ void ServerLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snap
   log_->AppendReset(partition, stored.reset);
   // From here on the file may be needed, even if the log ends before it reports the record.
   if (stored.writer != nullptr) stored.writer->Keep();
-}
-
-LogHistory ServerLog::History() const {
-  return LogHistory(*snapshots_, JoinPath(options_.data_folder, kLogFolder), log_->Segments());
-}
-
-absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partition, uint64_t index) {
-  const auto deadline = After(options_.disk_timeout);
-  std::optional<LogHistory> history;
-  {
-    MutexLock lock(mu_);
-    states_[partition].retained_until = std::chrono::steady_clock::time_point::max();
-    const auto is_busy = [&]() PAWL_REQUIRES(mu_) {
-      const PartitionState& state = states_[partition];
-      return state.resets_queued > 0 || state.durable < std::min(index, state.last) ||
-             compacting_ == partition;
-    };
-    while (log_ != nullptr && is_busy() && settled_.WaitUntil(mu_, deadline)) {
-    }
-    PartitionState& state = states_[partition];
-    absl::Status status;
-    if (log_ == nullptr || is_busy()) {
-      status = absl::UnavailableError(absl::StrCat("the log of partition ", partition, " is busy"));
-    } else if (state.last < index || log_->Released(partition) > index) {
-      status = absl::NotFoundError(
-          absl::StrCat("the log of partition ", partition, " does not reach change ", index));
-    }
-    if (!status.ok()) {
-      state.retained_until.reset();
-      return status;
-    }
-    history.emplace(History());
-  }
-  absl::StatusOr<std::unique_ptr<Partition>> read =
-      history->ReadBack(partition, index, partition_options_);
-  MutexLock lock(mu_);
-  PartitionState& state = states_[partition];
-  if (read.ok() && state.retained_until.has_value()) {
-    state.retained_until = After(options_.retained_after_read_back);
-  } else {
-    state.retained_until.reset();
-  }
-  return read;
-}
-
-absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {
-  MutexLock lock(mu_);
-  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-  // Hold clears it when the time is over: from then on the files that the log would continue from
-  // may be deleted.
-  if (!states_[partition].retained_until.has_value()) {
-    return absl::AbortedError(
-        absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));
-  }
-  NoteReset(partition, index);
-  log_->AppendReset(partition, {index, std::nullopt});
-  return absl::OkStatus();
-}
-
-void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
-                            EntriesRead done) {
-  {
-    MutexLock lock(mu_);
-    if (log_ != nullptr && !stopping_) {
-      reads_.push_back({{partition, first, last, max_bytes},
-                        std::move(done),
-                        states_[partition].resets,
-                        After(options_.disk_timeout)});
-      read_work_.NotifyAll();
-      return;
-    }
-  }
-  done(absl::AbortedError("the log has stopped"));
-}
-
-std::vector<ServerLog::Read> ServerLog::TakeReads() {
-  std::vector<Read> taken;
-  std::deque<Read> waiting;
-  const auto now = std::chrono::steady_clock::now();
-  for (Read& read : reads_) {
-    const PartitionState& state = states_[read.wanted.partition];
-    if (stopping_ || state.resets != read.resets) {
-      read.wanted.Fail(absl::AbortedError("the log was reset or has stopped"));
-    } else if (state.last < read.wanted.last) {
-      read.wanted.Fail(absl::NotFoundError(absl::StrCat("the log ends at ", state.last)));
-    } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last &&
-               now >= read.deadline) {
-      read.wanted.Fail(absl::UnavailableError(absl::StrCat(
-          "change ", read.wanted.last, " is not written yet: ", log_->status().message())));
-    } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last) {
-      waiting.push_back(std::move(read));
-      continue;
-    }
-    taken.push_back(std::move(read));
-  }
-  reads_.swap(waiting);
-  return taken;
-}
-
-WriteAheadLog& ServerLog::StartedLog() {
-  MutexLock lock(mu_);
-  return *log_;
-}
-
-void ServerLog::RunReads() {
-  // The next request starts in the segment where the last one ended.
-  std::optional<LogSegment> segment;
-  while (true) {
-    std::vector<Read> reads;
-    std::optional<LogHistory> history;
-    {
-      MutexLock lock(mu_);
-      while ((reads = TakeReads()).empty()) {
-        if (stopping_) return;
-        auto until =
-            After(segment.has_value() ? std::chrono::seconds(kSegmentRetained) : kReportInterval);
-        for (const Read& read : reads_) until = std::min(until, read.deadline);
-        if (!read_work_.WaitUntil(mu_, until)) segment.reset();
-      }
-      history.emplace(History());
-    }
-    std::vector<WantedEntries> wanted;
-    for (Read& read : reads) wanted.push_back(std::move(read.wanted));
-    history->ReadEntries(absl::MakeSpan(wanted), segment);
-    for (size_t i = 0; i < reads.size(); ++i) {
-      {
-        MutexLock lock(mu_);
-        if (states_[wanted[i].partition].resets != reads[i].resets)
-          wanted[i].Fail(absl::AbortedError("the log was reset"));
-      }
-      if (wanted[i].status.ok()) {
-        reads[i].done(std::move(wanted[i].entries));
-      } else {
-        reads[i].done(wanted[i].status);
-      }
-    }
-  }
 }
 
 void ServerLog::Drop(uint32_t partition) {
@@ -520,121 +377,6 @@ void ServerLog::RunReports() {
       if (!events_.durable(partition)) busy.push_back(partition);
     }
   }
-}
-
-void ServerLog::EndCompaction() {
-  compacting_.reset();
-  settled_.NotifyAll();
-}
-
-std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
-  uint64_t resets = 0;
-  {
-    MutexLock lock(mu_);
-    EndCompaction();
-    PartitionState& state = states_[partition];
-    if (std::chrono::steady_clock::now() < state.retained_until) return std::nullopt;
-    state.retained_until.reset();
-    // A snapshot of a later state, written before the reset, could be mistaken for one of the log
-    // before it.
-    if (state.last == 0 || state.resets_queued > 0) return std::nullopt;
-    resets = state.resets;
-    compacting_ = partition;
-  }
-  std::optional<HeldSnapshot> held = events_.hold(partition);
-  MutexLock lock(mu_);
-  if (!held.has_value() || held->log_index() == 0 || states_[partition].resets != resets)
-    return std::nullopt;
-  return held;
-}
-
-void ServerLog::NoteDamage(const std::string& path, const absl::Status& damage,
-                           std::optional<SnapshotStore::Snapshot> snapshot) {
-  MutexLock lock(mu_);
-  if (!damaged_.try_emplace(path, std::move(snapshot)).second) return;
-  ++scrub_figures_.damaged;
-  spdlog::error("{}; its contents are in memory and are written again",
-                std::string(damage.message()));
-}
-
-std::chrono::milliseconds ServerLog::RepairDamaged() {
-  absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged;
-  {
-    MutexLock lock(mu_);
-    damaged = damaged_;
-  }
-  std::vector<std::string> repaired;
-  absl::Status result;
-  bool segments = false;
-  for (const auto& [path, snapshot] : damaged) {
-    if (!snapshot.has_value()) {
-      // The segment becomes superfluous with the new snapshots, and is deleted.
-      segments = true;
-      if (absl::IsNotFound(env_.FileSize(path).status())) repaired.push_back(path);
-      continue;
-    }
-    // First write the new one: until then the damaged one may be the only one.
-    const absl::StatusOr<bool> written = compactor_->Compact(snapshot->partition);
-    if (written.ok() && !*written && env_.FileSize(path).ok()) continue;
-    absl::Status status = written.status();
-    if (status.ok() || absl::IsAborted(status)) status = snapshots_->DeleteIfDamaged(*snapshot);
-    if (status.ok()) repaired.push_back(path);
-    if (!status.ok()) result = status;
-  }
-  if (segments && repaired.size() < damaged.size()) {
-    StartedLog().EndSegment();
-    if (const absl::Status status = compactor_->RunRound(); !status.ok()) result = status;
-  }
-  if (!result.ok())
-    spdlog::warn("damaged files in {} are not replaced yet: {}", options_.data_folder,
-                 result.ToString());
-  MutexLock lock(mu_);
-  for (const std::string& path : repaired) {
-    damaged_.erase(path);
-    ++scrub_figures_.repaired;
-    spdlog::info("{} was replaced", path);
-  }
-  return damaged_.empty() ? options_.compaction_interval : options_.compaction_retry_interval;
-}
-
-DurableLog::ScrubFigures ServerLog::scrub_figures() const {
-  MutexLock lock(mu_);
-  return scrub_figures_;
-}
-
-void ServerLog::RunBackground() {
-  auto next_round = std::chrono::steady_clock::now();
-  auto next_repair = next_round;
-  while (true) {
-    {
-      MutexLock lock(mu_);
-      const auto next_look = After(options_.compaction_interval);
-      while (!stopping_ && background_work_.WaitUntil(mu_, next_look)) {
-      }
-      if (stopping_) return;
-    }
-    if (std::chrono::steady_clock::now() >= next_repair) next_repair = After(RepairDamaged());
-    const bool is_due = std::chrono::steady_clock::now() >= next_round && compactor_->IsDue();
-    const absl::Status status = is_due ? compactor_->RunRound() : absl::OkStatus();
-    if (!status.ok()) {
-      spdlog::warn("the log in {} grows, because a snapshot cannot be written: {}",
-                   options_.data_folder, status.ToString());
-      next_round = After(options_.compaction_retry_interval);
-    }
-    MutexLock lock(mu_);
-    EndCompaction();
-    rounds_ = compactor_->rounds();
-  }
-}
-
-WriteAheadLogFigures ServerLog::figures() const {
-  MutexLock lock(mu_);
-  return log_ == nullptr ? WriteAheadLogFigures() : log_->figures();
-}
-
-uint64_t ServerLog::compaction_rounds() const {
-  MutexLock lock(mu_);
-  return rounds_;
 }
 
 }  // namespace pawl

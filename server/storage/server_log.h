@@ -50,7 +50,7 @@ struct ServerLogOptions {
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   std::chrono::milliseconds scrub_pause{1000};
   // How long Start, AwaitDurable, ReadBack and ReadEntries wait for a disk that fails or does not
-  // answer. Start also waits for the system to return from writes that are under way, and logs that
+  // answer. Start also waits for the system to return from writes in progress, and logs that
   // it does.
   std::chrono::milliseconds disk_timeout{30000};
   // How long the files that ReadBack has read are retained for Truncate.
@@ -65,8 +65,8 @@ struct ServerLogOptions {
 //   if (the registration is for another job or node) log->Initialize(new identity);
 //   log->Start({.durable = ..., .hold = ...}, options);   // before the first routing
 //   ...
-//   log->Stop();                                          // before the event handlers are
-//   destroyed log->MarkJobEnded();                                  // if the job has ended
+//   log->Stop();                                          // before the events' targets die
+//   log->MarkJobEnded();                                  // if the job has ended
 //
 // Open to Start are for one thread, and so is Stop; all other functions are thread-safe. No event
 // is called with a lock held.
@@ -78,6 +78,9 @@ struct ServerLogOptions {
 //    committed.
 // 3. The thread that writes the log calls no event. Reports have their own thread, which waits for
 //    no partition.
+//
+// server_log.cc opens and writes the log, server_log_history.cc reads it back, and
+// server_log_background.cc compacts it and repairs damaged files.
 class ServerLog final : public DurableLog {
  public:
   // Opens the folder and counts the start of the process, durably. UNAVAILABLE: another process has
@@ -146,6 +149,9 @@ class ServerLog final : public DurableLog {
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
       : env_(env), options_(std::move(options)), lock_(std::move(lock)) {}
 
+  static std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
+    return std::chrono::steady_clock::now() + interval;
+  }
   absl::Status CountStart();
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(
       const PartitionOptions& options);

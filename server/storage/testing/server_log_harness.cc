@@ -187,11 +187,11 @@ absl::Status ServerLogHarness::Open(const std::string& node, uint64_t job_id) {
       replica.partition = std::move(partition);
     }
   } else {
-    NodeIdentity begun;
-    begun.set_node(node);
-    begun.set_job_id(job_id);
-    *begun.mutable_job() = HarnessJob(durability_);
-    PAWL_RETURN_IF_ERROR(log_->Initialize(begun));
+    NodeIdentity new_identity;
+    new_identity.set_node(node);
+    new_identity.set_job_id(job_id);
+    *new_identity.mutable_job() = HarnessJob(durability_);
+    PAWL_RETURN_IF_ERROR(log_->Initialize(new_identity));
   }
   return log_->Start({.durable = [this](uint32_t partition) { return OnDurable(partition); },
                       .hold = [this](uint32_t partition) -> std::optional<HeldSnapshot> {
@@ -292,7 +292,7 @@ uint64_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
 bool ServerLogHarness::OnDurable(uint32_t partition) {
   Replica& replica = replicas_[partition];
   if (!replica.mu.TryLock()) return false;
-  // Without a partition: the report was under way when the replica was dropped.
+  // Without a partition: the report was in progress when the replica was dropped.
   if (replica.partition != nullptr) {
     replica.durable = log_->DurableIndex(partition);
     if (replica.partition->log_index() < replica.durable) ++wrong_reports_;

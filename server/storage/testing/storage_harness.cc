@@ -155,16 +155,16 @@ bool StorageHarness::Drop(uint32_t partition, bool give_up) {
 
 absl::Status StorageHarness::Snapshot(uint32_t partition) {
   const ToyPartition state = partitions_.at(partition);
-  const LogPosition begun = log_->DurablePosition();
+  const LogPosition start_position = log_->DurablePosition();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_->Begin(partition, state.index, begun));
+                        snapshots_->Begin(partition, state.index, start_position));
   PAWL_RETURN_IF_ERROR(writer->Append(SnapshotOf(state)));
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
   {
     MutexLock lock(mu_);
     durable_[partition] = std::max(durable_[partition], state.index);
   }
-  return log_->Release(partition, releasable, begun);
+  return log_->Release(partition, releasable, start_position);
 }
 
 std::string StorageHarness::SnapshotOf(const ToyPartition& state) {

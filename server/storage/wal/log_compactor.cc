@@ -55,7 +55,7 @@ absl::Status LogCompactor::RunRound() {
 
 absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   // Read before the state is held: a later reset voids the snapshot.
-  const LogPosition begun = log_.DurablePosition();
+  const LogPosition start_position = log_.DurablePosition();
   std::optional<HeldSnapshot> held = hold_(partition);
   if (!held.has_value()) {
     snapshot_bytes_.erase(partition);
@@ -63,19 +63,19 @@ absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   }
   const uint64_t log_index = held->log_index();
   const uint64_t bytes = held->approximate_bytes();
-  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index, begun));
+  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index, start_position));
   if (released) return true;
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_.Begin(partition, log_index, begun));
+                        snapshots_.Begin(partition, log_index, start_position));
   PAWL_RETURN_IF_ERROR(WritePartition(*std::move(held), *writer));
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
   snapshot_bytes_[partition] = bytes;
-  PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, begun));
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, start_position));
   return true;
 }
 
 absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index,
-                                               LogPosition begun) {
+                                               LogPosition start_position) {
   std::optional<SnapshotStore::Snapshot> newest;
   for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
     if (snapshot.partition == partition) newest = std::move(snapshot);
@@ -85,7 +85,7 @@ absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t inde
   // It is written again.
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
   PAWL_RETURN_IF_ERROR(status);
-  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, begun));
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, start_position));
   return true;
 }
 

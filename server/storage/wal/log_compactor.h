@@ -48,7 +48,7 @@ class LogCompactor {
   uint64_t WrittenBytes() const;
   // Releases the log if the partition's newest snapshot has `index` and is whole. One snapshot
   // suffices then: there can be no second one while the partition does not change.
-  absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index, LogPosition begun);
+  absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index, LogPosition start_position);
 
   WriteAheadLog& log_;
   SnapshotStore& snapshots_;

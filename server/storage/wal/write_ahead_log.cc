@@ -240,11 +240,13 @@ void WriteAheadLog::EndSegment() {
   changed_.NotifyAll();
 }
 
-absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index, LogPosition begun) {
+absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index,
+                                    LogPosition start_position) {
   {
     MutexLock lock(mu_);
     const auto reset = last_reset_.find(partition);
-    if (reset != last_reset_.end() && begun.Pack() <= reset->second) return absl::OkStatus();
+    if (reset != last_reset_.end() && start_position.Pack() <= reset->second)
+      return absl::OkStatus();
     uint64_t& released = released_[partition];
     released = std::max(released, index);
   }

@@ -99,9 +99,9 @@ class WriteAheadLog {
   void AppendReset(uint32_t partition, const LogReset& reset);
 
   // The partition's records up to `index` are no longer needed (SnapshotWriter::Commit returns that
-  // index). `begun` is any position before that was known: if the log was reset since, nothing
-  // happens. Deletes segments that no partition needs, oldest first, on the caller's thread.
-  absl::Status Release(uint32_t partition, uint64_t index, LogPosition begun);
+  // index). `start_position` is any position before that was known: if the log was reset since,
+  // nothing happens. Deletes segments that no partition needs, oldest first, on the calling thread.
+  absl::Status Release(uint32_t partition, uint64_t index, LogPosition start_position);
   // Deletes the segments that no partition needs since logs were reset.
   absl::Status DeleteUnneeded();
 

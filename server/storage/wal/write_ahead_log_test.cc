@@ -294,14 +294,14 @@ TEST_F(WriteAheadLogTest, ReleaseBeforeADropDoesNotAffectTheNewPartition) {
   Restart(options);
   ASSERT_TRUE(server_->Append(1, std::string(400, 'x')));
   ASSERT_TRUE(server_->WaitDurable(1));
-  const LogPosition begun = server_->log().DurablePosition();
+  const LogPosition start_position = server_->log().DurablePosition();
   ASSERT_TRUE(server_->Drop(1));
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(server_->Append(1, std::string(400, 'y')));
     ASSERT_TRUE(server_->WaitDurable(1));
   }
   // By a snapshot that was committed before the drop; the caller comes late.
-  ASSERT_TRUE(server_->log().Release(1, 100, begun).ok());
+  ASSERT_TRUE(server_->log().Release(1, 100, start_position).ok());
   const auto expected = server_->partitions();
   Restart(options);
   EXPECT_EQ(server_->partitions(), expected);
