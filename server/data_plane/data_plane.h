@@ -107,7 +107,7 @@ class DataPlane final : public RequestHandler {
   // The roles are those of a routing that this incarnation has adopted.
   bool IsRouted() const;
   uint64_t epoch() const { return replica_map_.view()->epoch; }
-  // For the sake of learners (push_brake.h).
+  // For the sake of learners (backpressure.h).
   uint64_t pushes_delayed() const { return pushes_delayed_; }
   uint64_t pushes_refused() const { return pushes_refused_; }
   // See ReplicaMap.
@@ -244,7 +244,7 @@ class DataPlane final : public RequestHandler {
   absl::Status TooManyBytesWait() const;
   // OK if the log takes a change with so many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
-  // How long the push is to wait for the sake of learners (push_brake.h). RESOURCE_EXHAUSTED: it is
+  // How long the push is to wait for the sake of learners (backpressure.h). RESOURCE_EXHAUSTED: it is
   // to come again.
   absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request);
   // Applies the push by `act` when its step has come.
