@@ -204,7 +204,7 @@ bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
   Adoption adoption{routing, *before, *view, self, promised_until, confirmed, ready, stale};
   for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p)
     AdoptPartition(p, adoption);
-  if (replicator_ != nullptr) replicator_->ForgetServersNotIn(routing);
+  if (replicator_ != nullptr) replicator_->PruneServers(routing);
   {
     MutexLock lock(mu_);
     // Tables may have been learned meanwhile.

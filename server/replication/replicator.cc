@@ -122,7 +122,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   if (needs_snapshot) QueueSnapshot(replica.index);
 }
 
-void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
+void Replicator::PruneServers(const RoutingTable& routing) {
   absl::btree_set<std::string> gone;
   {
     MutexLock lock(mu_);

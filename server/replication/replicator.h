@@ -118,7 +118,7 @@ class Replicator {
       PAWL_REQUIRES(replica.mu);
   // Closes the streams to server incarnations that the routing does not name, and releases what the
   // transport keeps for addresses that it does not name.
-  void ForgetServersNotIn(const RoutingTable& routing);
+  void PruneServers(const RoutingTable& routing);
 
   // Sends what is queued on the streams. Call it without locks after appending entries.
   void PumpStreams();
