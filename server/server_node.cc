@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kLongestConfirmationPause{1};
 }  // namespace
 
 ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane,
-                       std::unique_ptr<NodeLog> log, ControlChannel& channel, Transport& peers,
+                       std::unique_ptr<DurableLog> log, ControlChannel& channel, Transport& peers,
                        const Clock& clock, ControlChannel* routing_channel)
     : options_(std::move(options)),
       data_plane_options_(data_plane),
@@ -41,7 +41,7 @@ NodeLink::Events ServerNode::Events() {
   events.fill_heartbeat = [this](HeartbeatRequest& request) {
     data_plane_.FillHeartbeat(request);
     if (log_ != nullptr) {
-      const NodeLog::ScrubFigures figures = log_->scrub_figures();
+      const DurableLog::ScrubFigures figures = log_->scrub_figures();
       request.mutable_server()->set_files_damaged(figures.damaged);
       request.mutable_server()->set_files_repaired(figures.repaired);
     }
@@ -221,7 +221,7 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
     identity.set_node(registration.node());
     identity.set_job_id(registration.job_id());
     *identity.mutable_job() = registration.job();
-    PAWL_RETURN_IF_ERROR(log_->StartAnew(std::move(identity)));
+    PAWL_RETURN_IF_ERROR(log_->Initialize(std::move(identity)));
   }
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
@@ -342,7 +342,7 @@ void ServerNode::Close() {
   log_->Stop();
   if (!job_is_over_) return;
   // Without it another job would have to be told to discard what is here.
-  if (const absl::Status status = log_->JobIsOver(); !status.ok()) {
+  if (const absl::Status status = log_->MarkJobEnded(); !status.ok()) {
     spdlog::warn("--data_dir does not say that its job is over: {}", status.ToString());
   }
 }

@@ -19,7 +19,7 @@
 #include "client_lib/rpc/transport.h"
 #include "proto/scheduler.pb.h"
 #include "server/data_plane/data_plane.h"
-#include "server/storage/node_log.h"
+#include "server/replication/durable_log.h"
 
 namespace pawl {
 
@@ -52,7 +52,7 @@ class ServerNode {
   // node. The owner shuts `peers` down, and everything that calls the data plane, before the
   // destruction.
   ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane,
-             std::unique_ptr<NodeLog> log, ControlChannel& channel, Transport& peers,
+             std::unique_ptr<DurableLog> log, ControlChannel& channel, Transport& peers,
              const Clock& clock, ControlChannel* routing_channel = nullptr);
   // Close.
   ~ServerNode();
@@ -107,7 +107,7 @@ class ServerNode {
   // The data directory is another job's than that of a scheduler who does not know this server's,
   // or may be.
   bool KeepsToItsJob() const {
-    return log_ != nullptr && HoldsUnfinished(*log_) && !options_.discard_other_job;
+    return log_ != nullptr && HoldsUnfinishedJob(*log_) && !options_.discard_other_job;
   }
   // How the job has ended, if it has.
   std::optional<absl::Status> JobEnd(const News& news) const;
@@ -129,7 +129,7 @@ class ServerNode {
   std::atomic<bool> routed_{false};
   NodeLink link_;
   DataPlane data_plane_;
-  const std::unique_ptr<NodeLog> log_;
+  const std::unique_ptr<DurableLog> log_;
   // Until the first registration.
   std::vector<std::unique_ptr<Partition>> recovered_;
   std::string address_;

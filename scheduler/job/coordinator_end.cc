@@ -132,7 +132,7 @@ void Coordinator::CheckpointEndIfWanted(DeferredActions& actions) {
 void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
   const std::string& dir = options_.job.checkpoint().dir();
   if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step &&
-      CheckpointStore::IsOfEnd(restore_->name())) {
+      CheckpointStore::IsEndCheckpoint(restore_->name())) {
     // There was nothing left to train.
     checkpoints_.EndIsIn(absl::StrCat(dir, "/", restore_->name()));
     EndCheckpointIsDecided(actions);

@@ -16,7 +16,7 @@
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"
-#include "server/replication/change_log.h"
+#include "server/replication/testing/fake_durable_log.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "server/testing/two_servers.h"
 
@@ -94,36 +94,11 @@ class WatchedEnv final : public Env {
   const std::function<void(const std::string& to)> renamed_;
 };
 
-// Says that nothing is durable until the disk is back.
-class AwayLog final : public ChangeLog {
- public:
-  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
-  uint64_t DurableIndex(uint32_t) const override { return 0; }
-  absl::Status AwaitDurable(uint32_t, uint64_t) const override {
-    return is_away ? absl::UnavailableError("the disk is away") : absl::OkStatus();
-  }
-  void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {
-  }
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override {
-    return nullptr;
-  }
-  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override { ++replaced; }
-  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override {
-    return absl::NotFoundError("");
-  }
-  absl::Status Truncate(uint32_t, uint64_t) override { return absl::OkStatus(); }
-  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
-  void Drop(uint32_t) override {}
-
-  std::atomic<bool> is_away{true};
-  std::atomic<uint32_t> replaced{0};
-};
-
 // A server that is primary of all partitions.
 class CheckpointerTest : public testing::Test {
  protected:
   struct Server {
-    explicit Server(Env& env, uint64_t job_id = kJobId, ChangeLog* log = nullptr)
+    explicit Server(Env& env, uint64_t job_id = kJobId, DurableLog* log = nullptr)
         : checkpointer(env, plane, Clock::Real()) {
       if (log != nullptr) plane.SetLog(*log);
       RegisterResponse registration;
@@ -445,15 +420,16 @@ TEST_F(CheckpointerTest, WhatIsNotDurableIsNotLoadedHoweverOftenItIsAskedFor) {
   const auto parts = Ask(1);
   Train(0);
   const std::string name = WriteManifest(1, *parts->Wait());
-  AwayLog log;
+  FakeDurableLog log;
+  log.durable = 0;
   Server other(env_, kJobId + 1, &log);
   for (uint32_t tries = 1; tries <= 3; ++tries) {
     EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kUnavailable);
-    EXPECT_EQ(log.replaced, 1u);
+    EXPECT_EQ(log.replaced().size(), 1u);
   }
-  log.is_away = false;
+  log.durable = ~uint64_t{0};
   EXPECT_TRUE(Load(other, name, kJobId + 1).ok());
-  EXPECT_EQ(log.replaced, kPartitions);
+  EXPECT_EQ(log.replaced().size(), kPartitions);
 }
 
 TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {

@@ -27,7 +27,7 @@ absl::Status ControlService::CheckJob(uint64_t job_id) const {
   // The scheduler may be quicker than its own answer to this server's registration.
   if (own == 0) return absl::UnavailableError("this server does not know its job yet");
   if (job_id == own) return absl::OkStatus();
-  return OfAnotherJob(job_id);
+  return WrongJob(job_id);
 }
 
 grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContext* context,

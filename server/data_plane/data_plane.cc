@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "server/replication/backpressure.h"
 #include "server/replication/change.h"
-#include "server/replication/pushback.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "server/threads/shared_work.h"
@@ -62,7 +62,10 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       lease_until_(std::move(lease_until)),
       has_begun_(std::move(has_begun)),
       replica_map_(clock, options.replication.learners),
-      waiting_(options.max_waiting_calls, clock, replica_map_),
+      waiting_(options.max_waiting_calls, clock,
+               [this](absl::string_view message) {
+                 return StaleRouting(*replica_map_.view(), message);
+               }),
       tail_(options.max_tail_bytes),
       receiver_(replica_map_, waiting_, tail_, clock, options.max_bytes_arriving, options.helpers) {
   if (peers == nullptr) return;
@@ -84,7 +87,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
   replica_map_.SetReplicator(replicator_.get());
 }
 
-void DataPlane::SetLog(ChangeLog& log) {
+void DataPlane::SetLog(DurableLog& log) {
   log_ = &log;
   replica_map_.SetLog(&log);
   receiver_.SetLog(&log);
@@ -111,15 +114,15 @@ void DataPlane::AdoptRouting(const RoutingTable& routing) {
   std::vector<std::shared_ptr<WaitingCall>> ready;
   std::vector<std::shared_ptr<WaitingCall>> stale;
   if (!replica_map_.AdoptRouting(routing, ready, stale)) return;
-  WaitingCalls::GoOn(ready);
-  waiting_.TellStale(stale);
+  WaitingCalls::ResumeReady(ready);
+  waiting_.FailStale(stale);
   if (replicator_ != nullptr) replicator_->Pump();
 }
 
 void DataPlane::OnConfirmed(uint64_t epoch) {
   std::vector<std::shared_ptr<WaitingCall>> ready;
   replica_map_.OnConfirmed(epoch, ready);
-  WaitingCalls::GoOn(ready);
+  WaitingCalls::ResumeReady(ready);
 }
 
 bool DataPlane::IsRouted() const {
@@ -136,7 +139,7 @@ bool DataPlane::OnDurable(uint32_t partition) {
   replica.durable_index = log_->DurableIndex(partition);
   replica.TakeReady(ready);
   replica.mu.Unlock();
-  WaitingCalls::GoOn(ready);
+  WaitingCalls::ResumeReady(ready);
   return true;
 }
 
@@ -155,7 +158,7 @@ void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
     MutexLock lock(replica->mu);
     replica->TakeReady(ready);
   }
-  WaitingCalls::GoOn(ready);
+  WaitingCalls::ResumeReady(ready);
 }
 
 std::vector<uint32_t> DataPlane::Served() const {
@@ -186,7 +189,7 @@ bool DataPlane::HostsNothing() const {
                                 view->routing.primary(partition) != kNoPrimary &&
                                 view->routing.replicas(partition).confirm_since() == 0;
     MutexLock lock(replica->mu);
-    return replica->role == ReplicaRole::kHeld && others_have_it;
+    return replica->role == ReplicaRole::kRetained && others_have_it;
   });
 }
 
@@ -198,8 +201,8 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const Re
   }
   auto view = replica_map_.view();
   if (view->epoch == 0) return absl::UnavailableError("this server has no routing table yet");
-  if (header.job_id() != view->job_id) return OfAnotherJob(header.job_id());
-  if (header.epoch() > view->epoch) return RoutingNotReached(*view, header.epoch());
+  if (header.job_id() != view->job_id) return WrongJob(header.job_id());
+  if (header.epoch() > view->epoch) return RoutingNotArrived(*view, header.epoch());
   sender = SenderOf(header);
   if (sender.kind == Sender::Kind::kLogicalWorker &&
       sender.number >= view->options.logical_workers) {
@@ -409,7 +412,7 @@ void DataPlane::Refuse(Method method, const RequestHeader* header, absl::Status 
 }
 
 void DataPlane::Tick() {
-  waiting_.Expire();
+  waiting_.Expire(replica_map_.view()->replicas);
   receiver_.Tick();
   PrepareReport();
   if (replicator_ == nullptr) return;

@@ -23,7 +23,7 @@
 #include "proto/server_control.pb.h"
 #include "server/data_plane/byte_reservation.h"
 #include "server/disk_watch.h"
-#include "server/replication/change_log.h"
+#include "server/replication/durable_log.h"
 #include "server/replication/log_entry.h"
 #include "server/replication/replica_map.h"
 #include "server/replication/replica_receiver.h"
@@ -90,7 +90,7 @@ class DataPlane final : public RequestHandler {
 
   // Where changes are written down; without it durability is MEMORY. REQUIRES: not after Begin; as
   // for `peers`.
-  void SetLog(ChangeLog& log);
+  void SetLog(DurableLog& log);
 
   // Tells what job this is (with its defaults resolved, as registration gives it) and who this
   // server is. Before it, and before the first routing table, every call gets UNAVAILABLE. Again:
@@ -107,7 +107,7 @@ class DataPlane final : public RequestHandler {
   // The roles are those of a routing that this incarnation has adopted.
   bool IsRouted() const;
   uint64_t epoch() const { return replica_map_.view()->epoch; }
-  // For the sake of learners (push_brake.h).
+  // For the sake of learners (backpressure.h).
   uint64_t pushes_delayed() const { return pushes_delayed_; }
   uint64_t pushes_refused() const { return pushes_refused_; }
   // See ReplicaMap.
@@ -172,7 +172,8 @@ class DataPlane final : public RequestHandler {
   // Puts a partition in place that nobody has changed yet, and writes it to the log.
   // FAILED_PRECONDITION: somebody has.
   absl::Status PutInPlace(std::unique_ptr<Partition> partition);
-  // Waits until the log, if there is one, is durable up to that change; as ChangeLog::AwaitDurable.
+  // Waits until the log, if there is one, is durable up to that change; as
+  // DurableLog::AwaitDurable.
   absl::Status AwaitDurable(uint32_t partition, uint64_t log_index) const;
 
   // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never
@@ -243,7 +244,7 @@ class DataPlane final : public RequestHandler {
   absl::Status TooManyBytesWait() const;
   // OK if the log takes a change with so many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
-  // How long the push is to wait for the sake of learners (push_brake.h). RESOURCE_EXHAUSTED: it is
+  // How long the push is to wait for the sake of learners (backpressure.h). RESOURCE_EXHAUSTED: it is
   // to come again.
   absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request);
   // Applies the push by `act` when its step has come.
@@ -305,7 +306,7 @@ class DataPlane final : public RequestHandler {
   const DataPlaneOptions options_;
   const Clock& clock_;
   // Not changed once there is a routing table.
-  ChangeLog* log_ = nullptr;
+  DurableLog* log_ = nullptr;
   const std::function<MonotonicTime()> lease_until_;
   const std::function<bool()> has_begun_;
   mutable std::atomic<bool> begun_{false};

@@ -78,7 +78,7 @@ void DataPlane::PrepareReport() {
       MutexLock lock(closed_mu_);
       patience = std::max<MonotonicDuration>(patience, 2 * lease_);
     }
-    for (SilentServer& server : replicator_->SilentFor(patience))
+    for (SilentServer& server : replicator_->SilentServers(patience))
       *report.add_silent() = std::move(server);
   }
   for (Takeover& takeover : replica_map_.Takeovers()) *report.add_takeovers() = std::move(takeover);
@@ -147,7 +147,7 @@ std::optional<HeldJob> DataPlane::Held() const {
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_t epoch) const {
   auto view = replica_map_.view();
   if (view->epoch >= epoch) return view;
-  return RoutingNotReached(*view, epoch);
+  return RoutingNotArrived(*view, epoch);
 }
 
 void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
@@ -237,8 +237,8 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
       MutexLock lock(replica->last_figures_mu);
       figures = replica->last_figures;
     }
-    sum.set_kept_replicas(sum.kept_replicas() + figures.is_kept);
-    sum.set_kept_bytes(sum.kept_bytes() + figures.kept_bytes);
+    sum.set_kept_replicas(sum.kept_replicas() + figures.is_retained);
+    sum.set_kept_bytes(sum.kept_bytes() + figures.retained_bytes);
     const PartitionCounters& counters = figures.counters;
     sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
     sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);

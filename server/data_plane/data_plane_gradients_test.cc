@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/data_plane/data_plane.h"
 #include "server/data_plane/testing/data_plane_fixture.h"
-#include "server/replication/change_log.h"
+#include "server/replication/testing/fake_durable_log.h"
 
 namespace pawl {
 namespace {
@@ -92,21 +92,21 @@ TEST_F(DataPlaneTest, AMessageOf16BitsIsInFlightWithTheFloatsThatItBecomes) {
 }
 
 TEST_F(DataPlaneTest, TheLogIsAskedForRoomForTheFloats) {
-  AskedLog log;
+  FakeDurableLog log;
   Start(ASYNC, 1);
   CreateBlocks();
   // Replicas that began without a log do not wait for it.
   plane_->SetLog(log);
   const PushRequest floats = BlockPush(1);
   for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
-    log.written = 0;
     PushRequest request = As(type, floats);
     request.mutable_segments(0)->set_ordinal(next_ordinal_++);
     const size_t values = kBlockFloats * ElementBytes(type);
     EXPECT_TRUE(Push(request).ok());
-    EXPECT_EQ(log.asked, request.ByteSizeLong() - values + kBlockFloats * sizeof(float));
-    EXPECT_GT(log.written, kBlockFloats * sizeof(float));
-    EXPECT_LT(log.written, log.asked + 100);
+    EXPECT_EQ(log.asked_bytes, request.ByteSizeLong() - values + kBlockFloats * sizeof(float));
+    const size_t written = log.entries().back().size();
+    EXPECT_GT(written, kBlockFloats * sizeof(float));
+    EXPECT_LT(written, log.asked_bytes + 100);
   }
   plane_->Close(absl::UnavailableError("the end"));
 }

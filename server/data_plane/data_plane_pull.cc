@@ -9,7 +9,7 @@
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane/byte_reservation.h"
 #include "server/data_plane/data_plane.h"
-#include "server/replication/pushback.h"
+#include "server/replication/backpressure.h"
 
 namespace pawl {
 

@@ -11,8 +11,8 @@
 #include "server/data_plane/byte_reservation.h"
 #include "server/data_plane/data_plane.h"
 #include "server/data_plane/gradient_decoder.h"
+#include "server/replication/backpressure.h"
 #include "server/replication/change.h"
-#include "server/replication/pushback.h"
 
 namespace pawl {
 namespace {
@@ -91,7 +91,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     auto response = ApplyPush(*view, sender, *request, owner, message_bytes, reservation, changes);
     PAWL_FAILPOINT("push.applied");
     PumpStreams();
-    WaitingCalls::GoOn(changes.ready);
+    WaitingCalls::ResumeReady(changes.ready);
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
     waiting_.ForCommit(changes.marks, std::move(context),
                        [this, request, reservation, response = *std::move(response),

@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
 #include "server/data_plane/data_plane.h"
-#include "server/replication/change_log.h"
+#include "server/replication/testing/fake_durable_log.h"
 #include "server/testing/two_servers.h"
 #include "server/threads/helper_threads.h"
 
@@ -35,51 +35,12 @@ constexpr uint32_t kWidth = 4;
 constexpr uint64_t kKeys = 4000;
 constexpr uint64_t kSteps = 4;
 
-// Keeps what it is given, and calls `appended` for it.
-class KeptLog final : public ChangeLog {
- public:
-  explicit KeptLog(std::function<void()> appended) : appended_(std::move(appended)) {}
-
-  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
-  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry,
-              std::shared_ptr<const void>) override {
-    std::string bytes(entry.size(), '\0');
-    entry.CopyTo(bytes.data());
-    {
-      MutexLock lock(mu_);
-      entries_.push_back(std::move(bytes));
-    }
-    if (appended_ != nullptr) appended_();
-  }
-  uint64_t DurableIndex(uint32_t) const override { return ~uint64_t{0}; }
-  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override {
-    return nullptr;
-  }
-  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override {}
-  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override {
-    return absl::NotFoundError("");
-  }
-  absl::Status Truncate(uint32_t, uint64_t) override { return absl::OkStatus(); }
-  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
-  void Drop(uint32_t) override {}
-
-  std::vector<std::string> entries() const {
-    MutexLock lock(mu_);
-    return entries_;
-  }
-
- private:
-  const std::function<void()> appended_;
-  mutable Mutex mu_;
-  std::vector<std::string> entries_ PAWL_GUARDED_BY(mu_);
-};
-
 // A server with all partitions, primary or backup of each.
 struct Server {
   explicit Server(size_t threads, bool is_primary = true, std::function<void()> appended = nullptr,
                   const Clock& clock = Clock::Real(), bool is_durable = true)
-      : log(std::move(appended)), plane(WithHelp(&helpers), clock), helpers(threads) {
+      : plane(WithHelp(&helpers), clock), helpers(threads) {
+    log.on_append = std::move(appended);
     plane.SetLog(log);
     RegisterResponse registration;
     registration.set_job_id(kJobId);
@@ -236,7 +197,7 @@ struct Server {
     return fingerprint.SerializeAsString();
   }
 
-  KeptLog log;
+  FakeDurableLog log;
   DataPlane plane;
   // Destroyed first: what they help with is in the data plane.
   HelperThreads helpers;

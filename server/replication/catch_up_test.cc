@@ -1,4 +1,5 @@
-// How a replica that was away gets what it lacks, and goes back to what it shares with its primary.
+// How a returning replica gets what it lacks, and goes back to the last change that it shares with
+// its primary.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -13,12 +14,12 @@
 namespace pawl {
 namespace {
 
-// This server has a log, and has followed server-1, whose changes 1 to 4 it has. Now it follows
+// This server has a log and has followed server-1, whose changes 1 to 4 it has. Now it follows
 // server-2.
 class GoBackTest : public ReplicaTest {
  protected:
   GoBackTest() {
-    log_ = std::make_unique<HeldLog>();
+    log_ = std::make_unique<FakeDurableLog>();
     log_->on_read_back = [](uint64_t index) { return PartitionAfter(index); };
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}, {.primary = 1}}));
@@ -28,7 +29,7 @@ class GoBackTest : public ReplicaTest {
     plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 1}}));
   }
 
-  // The answer, once what has changed is durable.
+  // The answer once the change is durable.
   absl::Status Answer(Method method, const google::protobuf::MessageLite& request) {
     const auto answer = Send(method, request);
     plane_->OnDurable(0);
@@ -46,7 +47,7 @@ class GoBackTest : public ReplicaTest {
   uint64_t LogIndex() const { return plane_->ReplicasWithData()[0].log_index(); }
 };
 
-TEST_F(GoBackTest, AReplicaGoesBackAndTakesItsPrimarysChangesFromThere) {
+TEST_F(GoBackTest, ReplicaGoesBackAndContinuesWithItsPrimary) {
   const absl::Status gone = Answer(Method::kGoBack, BackTo(2));
   EXPECT_TRUE(gone.ok()) << gone;
   EXPECT_EQ(LogIndex(), 2u);
@@ -55,18 +56,17 @@ TEST_F(GoBackTest, AReplicaGoesBackAndTakesItsPrimarysChangesFromThere) {
   EXPECT_EQ(LogIndex(), 3u);
 }
 
-// What has followed may have been acknowledged.
-TEST_F(GoBackTest, ARequestThatComesLateIsRefused) {
+// Later changes may have been acknowledged.
+TEST_F(GoBackTest, LateRequestIsRefused) {
   ASSERT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
   EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2))));
   for (const uint64_t index : {3, 4})
     ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
-  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2))))
-      << "the index is the same, the term is not";
+  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "same index, another term";
   EXPECT_EQ(LogIndex(), 4u);
 }
 
-TEST_F(GoBackTest, ARequestOfAFormerTermIsRefused) {
+TEST_F(GoBackTest, RequestOfEarlierTermIsRefused) {
   plane_->AdoptRouting(Routing(3, {{.primary = 1, .backups = {0}, .since = 3}, {.primary = 1}}));
   plane_->AdoptRouting(Routing(4, {{.primary = 2, .backups = {0}, .since = 4}, {.primary = 1}}));
   EXPECT_TRUE(absl::IsFailedPrecondition(Answer(Method::kGoBack, BackTo(2))));
@@ -76,7 +76,7 @@ TEST_F(GoBackTest, ARequestOfAFormerTermIsRefused) {
   EXPECT_EQ(LogIndex(), 4u);
 }
 
-TEST_F(GoBackTest, AReplicaStaysWhatItIsIfTheRoutingChangesMeanwhile) {
+TEST_F(GoBackTest, RoutingChangeCancelsGoingBack) {
   log_->on_read_back = [&](uint64_t index) {
     plane_->AdoptRouting(Routing(3, {{.primary = 0, .since = 3}, {.primary = 1}}));
     return PartitionAfter(index);
@@ -86,15 +86,16 @@ TEST_F(GoBackTest, AReplicaStaysWhatItIsIfTheRoutingChangesMeanwhile) {
   EXPECT_TRUE(log_->truncated.empty());
 }
 
-TEST_F(GoBackTest, AReplicaStaysWhatItIsIfItsLogDoesNotReachBack) {
-  log_->on_read_back = [](uint64_t) { return absl::NotFoundError("it begins later"); };
+TEST_F(GoBackTest, ShortLogLeavesReplicaUnchanged) {
+  log_->on_read_back = [](uint64_t) { return absl::NotFoundError("the log starts later"); };
   EXPECT_TRUE(absl::IsNotFound(Answer(Method::kGoBack, BackTo(2))));
   EXPECT_EQ(LogIndex(), 4u);
-  EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 5, 15)).ok()) << "and takes changes again";
+  EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 5, 15)).ok())
+      << "and accepts changes again";
   EXPECT_EQ(LogIndex(), 5u);
 }
 
-TEST_F(GoBackTest, MeanwhileNothingElseChangesTheReplica) {
+TEST_F(GoBackTest, ReplicaIsUnchangedWhileItIsReadBack) {
   log_->on_read_back = [&](uint64_t index) {
     EXPECT_TRUE(absl::IsUnavailable(Answer(Method::kGoBack, BackTo(1))));
     EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 5, 15)).ok());
@@ -105,27 +106,27 @@ TEST_F(GoBackTest, MeanwhileNothingElseChangesTheReplica) {
   EXPECT_EQ(LogIndex(), 2u);
 }
 
-TEST_F(GoBackTest, AnEntryOfAnotherTermUnderAnIndexThatIsThereIsAnError) {
+TEST_F(GoBackTest, EntryOfAnotherTermAtKnownIndexIsAnError) {
   EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 4, 4, /*term=*/1)).ok()) << "the same";
   EXPECT_TRUE(absl::IsDataLoss(Answer(Method::kReplicate, BestKept(2, 2, 4, 4, /*term=*/2))));
   EXPECT_EQ(LogIndex(), 4u);
 }
 
-TEST_F(GoBackTest, ASnapshotReplacesWhatIsAheadAndNothingThatFollowedIt) {
-  // It has the snapshot's last entry, and void ones after it.
+TEST_F(GoBackTest, SnapshotReplacesOnlyAReplicaThatDiverged) {
+  // It has the snapshot's last entry, followed by void ones.
   const InstallSnapshotRequest snapshot = WholeSnapshot(2, 2, *PartitionAfter(2));
   ASSERT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok());
   EXPECT_EQ(LogIndex(), 2u);
   for (const uint64_t index : {3, 4})
     ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
-  EXPECT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok()) << "it has that";
+  EXPECT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok()) << "it has that state";
   EXPECT_EQ(LogIndex(), 4u);
 }
 
-// The primary has given up waiting, is at change 3 of its own, and concludes from an empty position
-// that a snapshot is needed. What is acknowledged here counts as stored: the replica that is about
-// to go back must not confirm it.
-TEST_F(GoBackTest, ASnapshotIsNotConfirmedByAReplicaThatGoesBackAtThatMoment) {
+// The primary has given up waiting, is at change 3 of its own term, and concludes from an empty
+// position that a snapshot is needed. An acknowledgement counts as stored, so the replica that is
+// about to go back must not confirm the snapshot.
+TEST_F(GoBackTest, ReplicaGoingBackDoesNotConfirmASnapshot) {
   auto primarys = PartitionAfter(2);
   ASSERT_TRUE(primarys->SetTerm(2).ok());
   primarys->KeepBest(13);
@@ -144,7 +145,7 @@ TEST_F(GoBackTest, ASnapshotIsNotConfirmedByAReplicaThatGoesBackAtThatMoment) {
   EXPECT_EQ(LogIndex(), 3u);
 }
 
-TEST_F(GoBackTest, ASnapshotReplacesALongerReplicaThatHasAnotherEntryAtItsEnd) {
+TEST_F(GoBackTest, SnapshotReplacesLongerReplicaWithAnotherLastEntry) {
   auto primarys = PartitionAfter(2);
   ASSERT_TRUE(primarys->SetTerm(2).ok());
   primarys->KeepBest(13);
@@ -164,15 +165,15 @@ TEST_F(GoBackTest, OneReplicaIsReadBackAtATime) {
   };
   EXPECT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
   log_->on_read_back = nullptr;
-  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "the next one is looked at";
+  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "the next one is checked";
 }
 
-// This server has a log and comes back as the primary, with the changes 1 to 4 of partition 0;
+// This server has a log and returns as the primary, with the changes 1 to 4 of partition 0;
 // server-2 follows.
 class CatchUpTest : public ReplicaTest {
  protected:
   CatchUpTest() {
-    log_ = std::make_unique<HeldLog>();
+    log_ = std::make_unique<FakeDurableLog>();
     Begin();
     plane_->AddRecovered(PartitionAfter(4));
     plane_->AdoptRouting(Routing(5, {{.primary = 0, .backups = {2}, .since = 5}, {.primary = 1}}));
@@ -195,12 +196,12 @@ class CatchUpTest : public ReplicaTest {
   }
 };
 
-TEST_F(CatchUpTest, WhatTheTailHasNotComesFromTheLog) {
+TEST_F(CatchUpTest, EntriesMissingInTheTailComeFromTheLog) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   ASSERT_EQ(log_->reads.size(), 1u);
   EXPECT_EQ(log_->reads[0].first, 2u);
   EXPECT_EQ(log_->reads[0].last, 4u);
-  // One of the new term, meanwhile.
+  // A change of the new term, meanwhile.
   Create().IgnoreError();
   EXPECT_TRUE(EntriesSent().empty());
   AnswerRead(std::vector<StoredEntry>{Entry(2), Entry(3)});
@@ -214,14 +215,14 @@ TEST_F(CatchUpTest, WhatTheTailHasNotComesFromTheLog) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
-TEST_F(CatchUpTest, ALogThatDoesNotReachBackMakesASnapshot) {
+TEST_F(CatchUpTest, ShortLogLeadsToASnapshot) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
-  AnswerRead(absl::NotFoundError("it begins later"));
+  AnswerRead(absl::NotFoundError("the log starts later"));
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-// A disk that fails never writes the others, and they are in memory.
-TEST_F(CatchUpTest, OnlyWhatIsDurableIsReadFromTheLog) {
+// A failing disk never writes the other entries, and these are in memory.
+TEST_F(CatchUpTest, OnlyDurableEntriesAreReadFromTheLog) {
   Create().IgnoreError();
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .backups = {1}, .since = 5}, {.primary = 1}}));
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
@@ -232,9 +233,9 @@ TEST_F(CatchUpTest, OnlyWhatIsDurableIsReadFromTheLog) {
   EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4, 5}));
 }
 
-// The follower may be the only one that this server can hand over to, and a snapshot needs no disk
-// here.
-TEST_F(CatchUpTest, AReadThatTakesTooLongMakesASnapshot) {
+// The follower may be the only replica that this server can hand over to, and a snapshot needs no
+// disk here.
+TEST_F(CatchUpTest, SlowReadLeadsToASnapshot) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   ASSERT_EQ(log_->reads.size(), 1u);
   clock_.Advance(kLogReadTimeout - std::chrono::seconds(1));
@@ -249,7 +250,7 @@ TEST_F(CatchUpTest, AReadThatTakesTooLongMakesASnapshot) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-TEST_F(CatchUpTest, AReadFromADiskThatFailsIsGivenUpEarlier) {
+TEST_F(CatchUpTest, ReadFromFailingDiskIsAbandonedEarlier) {
   log_->room = absl::ResourceExhaustedError("full");
   Heartbeat();
   clock_.Advance(kDiskFailureTold);
@@ -263,22 +264,22 @@ TEST_F(CatchUpTest, AReadFromADiskThatFailsIsGivenUpEarlier) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-// Otherwise a snapshot of the log's own takes the place of what is to be read next, again and
-// again.
-TEST_F(CatchUpTest, TheLogKeepsWhatAFollowerIsAboutToGet) {
+// Otherwise a snapshot by the log's own compaction would replace the entries that are to be read
+// next, again and again.
+TEST_F(CatchUpTest, LogIsNotCompactedWhileAFollowerCatchesUp) {
   EXPECT_TRUE(plane_->Hold(0).has_value());
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   ASSERT_EQ(log_->reads.size(), 1u);
   EXPECT_FALSE(plane_->Hold(0).has_value()) << "it catches up";
-  AnswerRead(absl::NotFoundError("it begins later"));
+  AnswerRead(absl::NotFoundError("the log starts later"));
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_FALSE(plane_->Hold(0).has_value())
-      << "it gets a snapshot, and then what was held behind it";
+      << "it gets a snapshot, and then the entries held behind it";
   transport_.EndCalls(absl::OkStatus());
-  EXPECT_TRUE(plane_->Hold(0).has_value()) << "all of it is on its way";
+  EXPECT_TRUE(plane_->Hold(0).has_value()) << "everything is in flight";
 }
 
-TEST_F(CatchUpTest, WhatIsReadForAFormerTermIsOfNoInterest) {
+TEST_F(CatchUpTest, EntriesReadForAnEarlierTermAreIgnored) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .backups = {2}, .since = 6}, {.primary = 1}}));
   AnswerRead(std::vector<StoredEntry>{Entry(2), Entry(3), Entry(4)});
@@ -298,15 +299,15 @@ TEST_F(CatchUpTest, ReadsMoreWhenTheStreamRunsLow) {
   EXPECT_EQ(log_->reads[0].first, 4u);
 }
 
-// Two more chunks of that size are more than the partition.
-TEST_F(CatchUpTest, WhatIsLargerThanASnapshotIsNotReadToItsEnd) {
+// Two more chunks of that size exceed the partition.
+TEST_F(CatchUpTest, SnapshotReplacesLargerCatchUp) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   AnswerRead(std::vector<StoredEntry>{Entry(2, kCatchUpChunkBytes)});
   EXPECT_TRUE(log_->reads.empty());
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-// An answer with the terms of all of them would be too large to be read.
+// An answer with the terms of all positions would be too large.
 TEST_F(CatchUpTest, PositionsAreAskedForInSeveralRequests) {
   const auto answered = [](const ReplicateResponse&, const std::vector<uint32_t>&, MonotonicTime) {
   };
@@ -332,7 +333,7 @@ TEST_F(CatchUpTest, PositionsAreAskedForInSeveralRequests) {
   EXPECT_TRUE(transport_.calls.empty());
 }
 
-TEST_F(CatchUpTest, WhatIsHeldBeyondItsLimitIsReadFromTheLog) {
+TEST_F(CatchUpTest, EntriesBeyondTheHeldLimitAreReadFromTheLog) {
   constexpr size_t kEntryBytes = kMaxHeldBytes / 4;
   const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
   Replica replica(0, /*logs=*/true);
@@ -347,7 +348,7 @@ TEST_F(CatchUpTest, WhatIsHeldBeyondItsLimitIsReadFromTheLog) {
   EXPECT_EQ(follower.held.front().index, 9u);
   EXPECT_EQ(follower.held_bytes, kMaxHeldBytes);
   EXPECT_EQ(follower.unread_from, 7u);
-  EXPECT_EQ(replica.BacklogOf(follower), 6 * kEntryBytes) << "what it lacks is as much as before";
+  EXPECT_EQ(replica.BacklogOf(follower), 6 * kEntryBytes) << "it lacks as much as before";
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
       const TablePart* const part = partition.FindTable(segment.table);
       if (part == nullptr)
         return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));
-      // Its primary has decoded it.
+      // The primary has decoded the gradient.
       if (segment.element_type != FLOAT32)
-        return absl::InvalidArgumentError("a change with a gradient that is not FLOAT32");
+        return absl::InvalidArgumentError("the gradient of a logged change must be FLOAT32");
       absl::Status status = part->table().CheckGradient(
           segment.element_type, segment.exponent, segment.keys, segment.values, partition.index(),
           partition.options().partitions);
@@ -43,7 +43,7 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
     case ChangeView::Kind::kReleased:
       return partition.Release(sender.number, sender.incarnation);
   }
-  return absl::InternalError("a change of no known kind");
+  return absl::InternalError("the change has an unknown kind");
 }
 
 }  // namespace
@@ -77,14 +77,15 @@ RequestHeader HeaderOf(const Sender& sender) {
 absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const void>& owner,
                          std::shared_ptr<const TableSchema> table, Partition& partition) {
   const uint64_t before = partition.log_index();
-  // Entries of before there were terms have none.
+  // Entries written before terms were recorded have none.
   const bool has_term = change.term != 0 || partition.terms().last_term() != 0;
   absl::Status status = has_term ? partition.SetTerm(change.term) : absl::OkStatus();
   if (status.ok()) status = Apply(change, owner, std::move(table), partition);
   if (status.ok() && partition.log_index() == before + 1) return status;
-  return absl::DataLossError(absl::StrCat(
-      "change ", change.index, " of partition ", change.partition, " does not fit the replica at ",
-      before, ": ", status.ok() ? "it changes nothing" : status.ToString()));
+  return absl::DataLossError(absl::StrCat("change ", change.index, " of partition ",
+                                          change.partition, " does not apply to the replica at ",
+                                          before, ": ",
+                                          status.ok() ? "it has no effect" : status.ToString()));
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// Between changes on the wire or in the log and the calls of a partition.
+// Converts log entries to calls of a partition.
 #ifndef PAWL_SERVER_REPLICATION_CHANGE_H_
 #define PAWL_SERVER_REPLICATION_CHANGE_H_
 
@@ -14,9 +14,9 @@ Sender SenderOf(const RequestHeader& header);
 // Without job and epoch.
 RequestHeader HeaderOf(const Sender& sender);
 
-// Applies the change number partition.log_index() + 1 to a replica. `owner` keeps the change's
-// memory alive. `table` is the schema for kTableCreated. An error means that the replica is not
-// what its primary's was: it has not been changed, and nothing more can be applied to it.
+// Applies change number partition.log_index() + 1 to a replica. `owner` keeps the change's memory
+// alive. `table` is the schema for kTableCreated. An error means that the replica differs from its
+// primary's: it was not changed, and nothing more can be applied to it.
 absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const void>& owner,
                          std::shared_ptr<const TableSchema> table, Partition& partition);
 

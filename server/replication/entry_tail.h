@@ -1,4 +1,4 @@
-// The last entries of the logs of this server's replicas, in memory.
+// The entry tail: the latest log entries of this server's replicas, in memory.
 #ifndef PAWL_SERVER_REPLICATION_ENTRY_TAIL_H_
 #define PAWL_SERVER_REPLICATION_ENTRY_TAIL_H_
 
@@ -15,30 +15,30 @@
 
 namespace pawl {
 
-// Of one server: of messages that entries refer to.
+// The limit for a server: the messages that entries refer to.
 inline constexpr size_t kMaxTailBytes = size_t{64} << 20;
-// What an entry takes besides its message: most entries of small changes are smaller than that.
+// What an entry costs besides its message; most entries of small changes are smaller than that.
 inline constexpr size_t kTailEntryBytes = 512;
 
-// Keeps the last entries that were applied, of all partitions together, for followers that lack a
-// few: after a failover, or after a moment in which they were not reached. Copies nothing.
-// Thread-safe; its lock is taken after a replica's.
+// Keeps the latest applied entries of all partitions for followers that lack a few: after a
+// failover, or after a moment in which they were not reached. Copies nothing. Thread-safe; its lock
+// is acquired after a replica's.
 //
-// Invariant: the entries of a partition follow each other. Forget is called, under the replica's
-// lock, when a snapshot or an earlier state takes the replica's place. It is not called when the
-// partition is dropped or begins anew: then its entries are void until the next Add, which drops
-// them unless it follows them. A caller asks only for entries up to its replica's last, which is
-// that of an Add, or of a snapshot.
+// Invariant: the entries of a partition are consecutive. Forget is called, under the replica's
+// lock, when a snapshot or an earlier state replaces the replica. It is not called when the
+// partition is dropped or starts again: then its entries are void until the next Add, which drops
+// them unless it continues them. Callers ask only for entries up to their replica's last one, which
+// came with an Add or a snapshot.
 class EntryTail {
  public:
   explicit EntryTail(size_t max_bytes = kMaxTailBytes, size_t entry_bytes = kTailEntryBytes)
       : max_bytes_(max_bytes), entry_bytes_(entry_bytes) {}
 
-  // The entry lies in `memory`, of so many bytes, which count once for all entries in it.
+  // The entry lies in `memory`, whose `memory_bytes` count once for all entries in it.
   void Add(const void* memory, size_t memory_bytes, ReplicationStream::Entry entry);
   void Forget(uint32_t partition);
 
-  // The entries `first` to `last`, in order; nullopt unless all are there. Empty if first > last.
+  // The entries `first` to `last`, in order; nullopt if any is missing. Empty if first > last.
   std::optional<std::vector<ReplicationStream::Entry>> Find(uint32_t partition, uint64_t first,
                                                             uint64_t last) const;
 

@@ -14,7 +14,8 @@ namespace {
 
 using Entries = std::vector<ReplicationStream::Entry>;
 
-// A message of 100 bytes with one entry a pair (partition, index), whose bytes are `text`.
+// A message of 100 bytes with one entry for each pair (partition, index); the entries' bytes are
+// `text`.
 struct Message {
   explicit Message(std::string t) : text(std::make_shared<const std::string>(std::move(t))) {}
 
@@ -47,10 +48,10 @@ TEST(EntryTailTest, FindsARunOfOnePartitionInOrder) {
   EXPECT_EQ(Texts(tail.Find(1, 3, 4)), "none");
   EXPECT_EQ(Texts(tail.Find(1, 6, 7)), "none");
   EXPECT_EQ(Texts(tail.Find(3, 1, 1)), "none");
-  EXPECT_EQ(Texts(tail.Find(3, 5, 4)), "") << "nothing is wanted";
+  EXPECT_EQ(Texts(tail.Find(3, 5, 4)), "") << "nothing is asked for";
 }
 
-TEST(EntryTailTest, BeforeAGapNothingIsKept) {
+TEST(EntryTailTest, GapDropsEarlierEntries) {
   EntryTail tail;
   Message("a").AddTo(tail, {{1, 4}, {2, 1}, {1, 6}});
   EXPECT_EQ(Texts(tail.Find(1, 4, 4)), "none");
@@ -60,7 +61,7 @@ TEST(EntryTailTest, BeforeAGapNothingIsKept) {
   EXPECT_EQ(Texts(tail.Find(2, 1, 1)), "1a ");
 }
 
-TEST(EntryTailTest, WhatIsForgottenIsNotFoundAndTakesNoRoom) {
+TEST(EntryTailTest, ForgottenEntriesAreGoneAndFreeTheirRoom) {
   EntryTail tail(/*max_bytes=*/250, /*entry_bytes=*/0);
   std::weak_ptr<const std::string> first;
   {
@@ -73,7 +74,7 @@ TEST(EntryTailTest, WhatIsForgottenIsNotFoundAndTakesNoRoom) {
   EXPECT_TRUE(first.expired());
   EXPECT_EQ(Texts(tail.Find(1, 5, 5)), "none");
   Message("c").AddTo(tail, {{2, 2}});
-  // It follows what was forgotten.
+  // It continues the forgotten entries.
   Message("d").AddTo(tail, {{1, 6}});
   EXPECT_EQ(Texts(tail.Find(1, 5, 6)), "none");
   EXPECT_EQ(Texts(tail.Find(1, 6, 6)), "6d ");
@@ -81,7 +82,7 @@ TEST(EntryTailTest, WhatIsForgottenIsNotFoundAndTakesNoRoom) {
   EXPECT_EQ(Texts(tail.Find(2, 2, 2)), "2c ");
 }
 
-TEST(EntryTailTest, BeyondTheLimitTheOldestEntriesGo) {
+TEST(EntryTailTest, OldestEntriesAreDroppedBeyondTheLimit) {
   EntryTail tail(/*max_bytes=*/250, /*entry_bytes=*/0);
   std::weak_ptr<const std::string> first;
   {
@@ -100,7 +101,7 @@ TEST(EntryTailTest, BeyondTheLimitTheOldestEntriesGo) {
 }
 
 // Their primaries send at the same time, and each partition is added by itself.
-TEST(EntryTailTest, MessagesThatComeInTurnTakeTheirRoomOnce) {
+TEST(EntryTailTest, InterleavedMessagesAreCountedOnce) {
   EntryTail tail(/*max_bytes=*/250, /*entry_bytes=*/0);
   std::weak_ptr<const std::string> first;
   {
@@ -114,7 +115,7 @@ TEST(EntryTailTest, MessagesThatComeInTurnTakeTheirRoomOnce) {
   }
   EXPECT_TRUE(tail.Find(1, 1, 100).has_value());
   EXPECT_TRUE(tail.Find(2, 1, 100).has_value());
-  // They go with the last of their entries.
+  // Messages are dropped with the last of their entries.
   Message("c").AddTo(tail, {{3, 1}});
   EXPECT_EQ(Texts(tail.Find(3, 1, 1)), "1c ");
   EXPECT_FALSE(tail.Find(1, 100, 100).has_value());
@@ -122,7 +123,7 @@ TEST(EntryTailTest, MessagesThatComeInTurnTakeTheirRoomOnce) {
   EXPECT_TRUE(first.expired());
 }
 
-TEST(EntryTailTest, AnEntryTakesRoomOfItsOwn) {
+TEST(EntryTailTest, EntryCountsBesidesItsMessage) {
   EntryTail tail(/*max_bytes=*/100 + 3 * 50, /*entry_bytes=*/50);
   const Message message("a");
   message.AddTo(tail, {{1, 1}, {1, 2}, {1, 3}, {1, 4}});
@@ -130,7 +131,7 @@ TEST(EntryTailTest, AnEntryTakesRoomOfItsOwn) {
   EXPECT_TRUE(tail.Find(1, 2, 4).has_value());
   tail.Forget(1);
   message.AddTo(tail, {{2, 1}, {2, 2}, {2, 3}});
-  EXPECT_TRUE(tail.Find(2, 1, 3).has_value()) << "what was forgotten takes none";
+  EXPECT_TRUE(tail.Find(2, 1, 3).has_value()) << "forgotten entries take no room";
 }
 
 }  // namespace

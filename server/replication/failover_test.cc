@@ -1,4 +1,4 @@
-// After a failover: what the new primary knows of the backups, and what they get.
+// After a failover: what the new primary learns about the backups, and what they get.
 #include <cstdint>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 using FailoverTest = ReplicaTest;
 
-TEST_F(FailoverTest, ABackupGetsTheChangesThatItLacks) {
+TEST_F(FailoverTest, BackupGetsTheChangesThatItLacks) {
   BecomePrimaryAfter(3);
   ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
   ReplicateRequest question;
@@ -25,22 +25,22 @@ TEST_F(FailoverTest, ABackupGetsTheChangesThatItLacks) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
-TEST_F(FailoverTest, ABackupThatHasEverythingGetsNothing) {
+TEST_F(FailoverTest, CompleteBackupGetsNothing) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
   EXPECT_TRUE(transport_.calls.empty());
 }
 
-// Changes that only it has were never acknowledged, and the new primary gives their indices to
-// others.
-TEST_F(FailoverTest, ABackupThatIsAheadAndHasNoLogGetsASnapshot) {
+// Changes that only this backup has were never acknowledged, and the new primary assigns their
+// indices to other changes.
+TEST_F(FailoverTest, BackupAheadWithoutLogGetsASnapshot) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-TEST_F(FailoverTest, ABackupThatIsAheadGoesBackAndGoesOnFromThere) {
+TEST_F(FailoverTest, BackupAheadGoesBackAndContinues) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/5, /*follows_since=*/2, {{1, 1}, {3, 7}}, /*can_go_back=*/true);
   ASSERT_EQ(transport_.CallsOf(Method::kGoBack), 1u);
@@ -50,7 +50,7 @@ TEST_F(FailoverTest, ABackupThatIsAheadGoesBackAndGoesOnFromThere) {
   EXPECT_EQ(request.index(), 2u);
   EXPECT_EQ(request.last_index(), 5u);
   EXPECT_EQ(request.last_term(), 7u);
-  // One of the new term, meanwhile.
+  // A change of the new term, meanwhile.
   Create().IgnoreError();
   EXPECT_TRUE(EntriesSent().empty());
   transport_.EndCalls(absl::OkStatus());
@@ -58,10 +58,10 @@ TEST_F(FailoverTest, ABackupThatIsAheadGoesBackAndGoesOnFromThere) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
-TEST_F(FailoverTest, ABackupThatCannotGoBackIsAskedAgainAndGetsASnapshotInTheEnd) {
+TEST_F(FailoverTest, BackupThatCannotGoBackGetsASnapshotEventually) {
   BecomePrimaryAfter(3);
   for (uint32_t i = 0; i < kMaxGoBacks; ++i) {
-    ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u) << "it is asked where it is";
+    ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u) << "it is asked for its position";
     AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
     ASSERT_EQ(transport_.CallsOf(Method::kGoBack), 1u);
     transport_.EndCalls(absl::DeadlineExceededError("its disk is slow"));
@@ -75,15 +75,15 @@ TEST_F(FailoverTest, ABackupThatCannotGoBackIsAskedAgainAndGetsASnapshotInTheEnd
   EXPECT_EQ(snapshot.log_term(), 1u);
 }
 
-TEST_F(FailoverTest, ABackupWhoseLogDoesNotReachBackGetsASnapshotAtOnce) {
+TEST_F(FailoverTest, BackupWithShortLogGetsASnapshotAtOnce) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
-  transport_.EndCalls(absl::NotFoundError("it begins later"));
+  transport_.EndCalls(absl::NotFoundError("the log starts later"));
   EXPECT_EQ(transport_.CallsOf(Method::kReplicate), 0u);
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-TEST_F(FailoverTest, ABackupThatReadsItselfBackIsAskedAgain) {
+TEST_F(FailoverTest, BackupThatIsReadingBackIsAskedAgain) {
   BecomePrimaryAfter(3);
   for (int i = 0; i < 5; ++i) {
     AnswerPosition(/*log_index=*/4, /*follows_since=*/0);
@@ -95,7 +95,7 @@ TEST_F(FailoverTest, ABackupThatReadsItselfBackIsAskedAgain) {
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
 }
 
-// Each costs it the memory of a second replica and a pass over its log.
+// Each one costs the memory of a second replica and a pass over the log.
 TEST_F(FailoverTest, PartitionsOfABackupGoBackOneAtATime) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}}));
@@ -124,7 +124,7 @@ TEST_F(FailoverTest, PartitionsOfABackupGoBackOneAtATime) {
 }
 
 // The answer to the request to go back was lost.
-TEST_F(FailoverTest, ABackupThatHasGoneBackAlreadyGoesOnFromThere) {
+TEST_F(FailoverTest, BackupThatAlreadyWentBackContinues) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
   transport_.EndCalls(absl::UnavailableError("lost"));
@@ -135,15 +135,15 @@ TEST_F(FailoverTest, ABackupThatHasGoneBackAlreadyGoesOnFromThere) {
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
 }
 
-TEST_F(FailoverTest, ABackupWithTheChangesOfAnotherTermGetsASnapshot) {
+TEST_F(FailoverTest, BackupWithoutASharedTermGetsASnapshot) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 7}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// Its entries are of the replica that was there before the snapshot.
-TEST_F(FailoverTest, WhatWasSentBeforeASnapshotIsNotSentOn) {
+// The entries belong to the replica before the snapshot.
+TEST_F(FailoverTest, SnapshotDiscardsQueuedEntries) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
   for (const uint64_t index : {1, 2})
@@ -158,41 +158,40 @@ TEST_F(FailoverTest, WhatWasSentBeforeASnapshotIsNotSentOn) {
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// It may have another primary in between, whose changes it takes.
-TEST_F(FailoverTest, WhoFollowsAnotherTermsPrimaryHasNoPosition) {
+// It may have had another primary in between and accepted that one's changes.
+TEST_F(FailoverTest, FollowerOfAnotherPrimaryHasNoPosition) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/1, /*follows_since=*/1, {{1, 1}});
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// It may have had another one in between, by routings that it has not seen.
-TEST_F(FailoverTest, WhoIsThePrimaryOnceMoreAsksItsBackupsAgain) {
+// By routings that it has not seen, another server may have been primary in between.
+TEST_F(FailoverTest, ReinstatedPrimaryAsksItsBackupsAgain) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
   plane_->AdoptRouting(Routing(5, {{.primary = 0, .backups = {2}, .since = 5}, {.primary = 1}}));
   ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
   int done = 0;
   plane_->KeepBest(5, 9, [&](const absl::Status& status) { done += status.ok(); });
-  // Entries of another primary's.
+  // Entries of another primary.
   AnswerPosition(/*log_index=*/5, /*follows_since=*/5, {{1, 1}, {4, 4}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_EQ(done, 0);
 }
 
-// What a stream carried when its server stopped being the primary is answered in the server's next
-// term.
-TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
+// A request sent before its server stopped being primary is answered in the server's next term.
+TEST_F(FailoverTest, UnrequestedAnswerIsNotAPosition) {
   BecomePrimaryAfter(3);
-  // The question is asked again in another term while this answer is on its way.
+  // The position is asked again in another term while this answer is in flight.
   plane_->AdoptRouting(Routing(3, {{.primary = 2, .backups = {0}, .since = 3}, {.primary = 1}}));
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .backups = {2}, .since = 4}, {.primary = 1}}));
   AnswerPosition(/*log_index=*/1, /*follows_since=*/4, {{1, 1}});
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// Late, on a stream where it was a learner, say: the index alone does not say that it has these
-// changes.
-TEST_F(FailoverTest, APositionOfAnotherTermIsNotBelieved) {
+// A late answer, for example on a stream from the time as a learner: the index alone does not prove
+// that the backup has these changes.
+TEST_F(FailoverTest, PositionOfAnotherTermIsIgnored) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
   int done = 0;
@@ -212,9 +211,9 @@ TEST_F(FailoverTest, APositionOfAnotherTermIsNotBelieved) {
   EXPECT_EQ(done, 2);
 }
 
-// A learner that were in sync could be handed the partition, and has promised nothing: it would
-// take writes while the server that was promised still answers pulls.
-TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {
+// An in-sync learner could be handed the partition although it has given no promise: it would
+// accept writes while the server with the promise still answers pulls.
+TEST_F(FailoverTest, LearnerIsNotCaughtUpBeforePromisesExpire) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
   ReplicateRequest asks;
@@ -223,7 +222,7 @@ TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {
   ASSERT_TRUE((*Send(Method::kReplicate, asks))->ok());
   plane_->AdoptRouting(
       Routing(2, {{.primary = 0, .learners = {2}, .since = 2, .learners_since = 2}}));
-  AnswerThatNothingIsThere();
+  AnswerEmptyPositions();
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(Heartbeat().caught_up_size(), 0);

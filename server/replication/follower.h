@@ -1,4 +1,4 @@
-// Another replica of a partition, as its primary sees it.
+// A follower of a partition: another replica, as the primary sees it.
 #ifndef PAWL_SERVER_REPLICATION_FOLLOWER_H_
 #define PAWL_SERVER_REPLICATION_FOLLOWER_H_
 
@@ -10,26 +10,26 @@
 #include <string>
 
 #include "client_lib/base/clock.h"
-#include "server/replication/push_brake.h"
+#include "server/replication/backpressure.h"
 #include "server/replication/replication_stream.h"
 
 namespace pawl {
 
-// Entries that are kept for a follower while its snapshot is on the way, and those on the way to a
-// learner. Pushes to the partition are slowed before they reach it (push_brake.h), unless the
-// follower does not move: then it gets another snapshot.
+// The bound on the entries held for a follower while its snapshot travels, and on those in flight
+// to a learner. Pushes to the partition are slowed before it is reached (backpressure.h), unless
+// the follower makes no progress: then it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// Of a large partition it is the size of its parameters instead, up to this. The slabs that a
-// snapshot holds are given back while it travels and the backlog grows, so both together take no
+// For a large partition the bound is the size of its parameters instead, up to this. The slabs that
+// a snapshot holds are released while it travels and the backlog grows, so both together take no
 // more than the partition.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
-// Of these in memory, where there is a log; the log has the others.
+// The part of these that is held in memory when there is a log; the log has the others.
 inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
-// With so little on its stream, what one request carries, a learner has nearly caught up: a
-// partition that is pushed to without a pause has no moment with nothing on the way.
+// A learner has nearly caught up when its stream holds no more than this, the size of one request:
+// a partition that is pushed to without a pause never has an empty stream.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxStreamRequestBytes;
 
-// The simulation makes them small, so that they are reached.
+// The simulation makes these small, so that they are reached.
 struct LearnerLimits {
   size_t max_backlog_bytes = kMaxLearnerBacklogBytes;
   size_t max_large_backlog_bytes = kMaxLargeLearnerBacklogBytes;
@@ -37,25 +37,24 @@ struct LearnerLimits {
   double least_push_bytes_per_s = kLeastPushBytesPerS;
 };
 
-// A part of Replica, and guarded by its lock.
+// Part of Replica and guarded by its lock.
 struct Follower {
   enum class State {
-    // It has been asked what it has.
+    // It was asked for its position.
     kAsked,
-    // It has entries that this primary has not, and has been told to go back to the last one that
-    // both have.
+    // It has entries that this primary lacks, and was told to return to the last shared one.
     kGoingBack,
-    // It has nothing, or the entries that it lacks are not known any more: it needs a snapshot.
+    // It has nothing, or the entries that it lacks are gone: it needs a snapshot.
     kNeedsSnapshot,
     kInstalling,
-    // It has everything up to `acked`, the entries before `next` are on the stream, and the others
-    // in the log or held.
+    // It has everything up to `acked`. The entries before `next` are on the stream, the others in
+    // the log or held.
     kCatchingUp,
     // It has everything up to `acked`, and all later entries are on the stream.
     kStreaming,
-    // A learner that counts: its stream has the entries up to `counts_after`, and when these have
-    // arrived it gets the later
-    // ones on another, where they are not behind what other learners lack.
+    // A learner that counts. Its stream has the entries up to `counts_after`. Once these have
+    // arrived it gets the later ones on another stream, where they do not queue behind what other
+    // learners lack.
     kChangingStreams,
   };
   // A process in one incarnation.
@@ -65,47 +64,47 @@ struct Follower {
   // It shares its stream with learners that lack more.
   bool on_catch_up_stream = false;
   State state = State::kNeedsSnapshot;
-  // Nothing is acknowledged that it does not have: a backup, or a learner that has nearly caught
-  // up.
+  // Nothing is acknowledged without it: it is a backup, or a learner that has nearly caught up.
   bool counts = false;
-  // Of a learner that counts: the last change before it did. Once it has this too, it has caught
-  // up.
+  // For a learner that counts: the last change before it did. It has caught up once it has this
+  // change.
   uint64_t counts_after = 0;
-  // By the routing: still a learner.
+  // The routing still names it as a learner.
   bool is_learner = false;
-  // By the routing: since which epoch it learns, or learned before it became a backup.
+  // The routing epoch since which it learns, or learned before it became a backup.
   uint64_t learner_since = 0;
   uint64_t acked = 0;
-  // Snapshots that did not arrive, or were not enough, since the last one that was; the next is not
-  // sent before `install_from`, which is set when it is looked at.
+  // Snapshots since the last successful one that did not arrive or were not enough. The next one is
+  // not sent before `install_from`, which is set when the follower's turn comes.
   uint32_t failed_installs = 0;
   std::optional<MonotonicTime> install_from;
-  // Where it was when it was asked.
+  // Its position when it was asked.
   uint64_t found_index = 0;
   uint32_t failed_go_backs = 0;
-  // kAsked, kGoingBack, kCatchingUp: the last change when it was asked, or that of its snapshot.
+  // kAsked, kGoingBack, kCatchingUp: the primary's last change when the follower was asked, or the
+  // last change of its snapshot.
   uint64_t asked_at = 0;
-  // kCatchingUp: the first entry that is not on the stream, and if it is being read, since when.
+  // kCatchingUp: the first entry that is not on the stream, and since when it is being read, if it
+  // is.
   uint64_t next = 0;
   std::optional<MonotonicTime> reads_since;
-  // kGoingBack, kInstalling, kCatchingUp: which attempt.
+  // kGoingBack, kInstalling, kCatchingUp: the number of the attempt.
   uint64_t attempt = 0;
-  // kInstalling: when all of the snapshot will have arrived, by its rate so far; and whether the
-  // last try of a piece has failed.
+  // kInstalling: when the whole snapshot will have arrived at its rate so far, and whether the last
+  // try of a piece failed.
   MonotonicTime install_end = MonotonicTime::max();
   bool install_fails = false;
-  // kCatchingUp, and kStreaming of a learner that does not count: how fast what is on its stream
-  // goes.
+  // kCatchingUp, and kStreaming for a learner that does not count: how fast its stream drains.
   DrainRate drain;
-  // kInstalling: the entries behind the snapshot. kChangingStreams: those after `counts_after`.
-  // kAsked, kGoingBack, kCatchingUp: those after `asked_at`. With a log the oldest may have been
-  // given up, which is read from there: those from `unread_from` on, of `unread_bytes`.
+  // kInstalling: the entries after the snapshot. kChangingStreams: those after `counts_after`.
+  // kAsked, kGoingBack, kCatchingUp: those after `asked_at`. With a log the oldest ones may have
+  // been dropped: the `unread_bytes` of entries from `unread_from` on are read from the log.
   std::deque<ReplicationStream::Entry> held;
   size_t held_bytes = 0;
   uint64_t unread_from = 0;
   size_t unread_bytes = 0;
 
-  // Everything that has been acknowledged is here, and will be. REQUIRES: is_learner
+  // It has everything that is acknowledged, now and from now on. REQUIRES: is_learner
   bool HasCaughtUp() const { return counts && state == State::kStreaming && acked >= counts_after; }
 };
 

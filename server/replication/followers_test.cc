@@ -1,4 +1,4 @@
-// What a primary sends to those that follow it, and what it tells of them.
+// What a primary sends to its followers, and what it reports about them.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,8 @@ namespace {
 
 using FollowersTest = ReplicaTest;
 
-TEST_F(FollowersTest, AFollowerThatNeedsASnapshotHasNotCaughtUp) {
-  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner(/*of_all=*/true));
+TEST_F(FollowersTest, FollowerThatNeedsASnapshotHasNotCaughtUp) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithLearner(/*all_partitions=*/true));
   transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   Create(2).IgnoreError();
@@ -29,9 +29,9 @@ TEST_F(FollowersTest, AFollowerThatNeedsASnapshotHasNotCaughtUp) {
   EXPECT_EQ(CaughtUp(), 0);
 }
 
-// Whatever arrives, something else is on its way already.
-TEST_F(FollowersTest, ALearnerOfAPartitionThatIsPushedWithoutAPauseCatchesUp) {
-  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
+// Whenever something arrives, more is already in flight.
+TEST_F(FollowersTest, LearnerCatchesUpUnderContinuousPushes) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithLearner());
   // While the snapshot travels.
   const auto before = Send(Method::kPush, EmptyPush(0, 2, 0));
   EXPECT_TRUE(before->has_value()) << "acknowledged without the learner";
@@ -48,8 +48,8 @@ TEST_F(FollowersTest, ALearnerOfAPartitionThatIsPushedWithoutAPauseCatchesUp) {
   }
 }
 
-TEST_F(FollowersTest, ALearnerThatNearlyCaughtUpAndTakesNothingIsToldOf) {
-  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
+TEST_F(FollowersTest, SilentLearnerThatCountsIsReported) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithLearner());
   ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
   transport_.EndCalls(absl::OkStatus());
   EXPECT_FALSE(Send(Method::kPush, EmptyPush(0, 2, 1))->has_value())
@@ -62,87 +62,87 @@ TEST_F(FollowersTest, ALearnerThatNearlyCaughtUpAndTakesNothingIsToldOf) {
   EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
 }
 
-// Whoever waits for it does not wait for what another learner lacks.
-TEST_F(FollowersTest, ALearnerThatCountsGetsWhatIsNewOnALaneOfItsOwn) {
-  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
+// A call that waits for it does not wait for what another learner lacks.
+TEST_F(FollowersTest, LearnerThatCountsMovesToAnotherStream) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithLearner());
   ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
   transport_.EndCalls(absl::OkStatus());
   ASSERT_EQ(EntriesSent().size(), 1u);
   const uint64_t lacked = EntriesSent().front();
   Send(Method::kPush, EmptyPush(0, 2, 1));
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked})
-      << "it is kept until the others have arrived";
+      << "it is held until the others have arrived";
   AnswerPosition(lacked);
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked + 1});
 }
 
-// It was dropped, with what it had, and has come again, by routings that did not reach its primary.
-TEST_F(FollowersTest, ABackupThatIsALearnerAgainIsAskedWhatItHas) {
+// By routings that did not reach its primary, it was dropped with its data and added again.
+TEST_F(FollowersTest, BackupThatBecomesLearnerIsAskedAgain) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
   EXPECT_EQ(CaughtUp(), 0);
-  AnswerThatNothingIsThere();
+  AnswerEmptyPositions();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
   transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
-  // Once more, as a learner.
+  // Once more a learner.
   plane_->AdoptRouting(Routing(7, {{.primary = 0, .learners = {1}, .learners_since = 7}}));
   EXPECT_EQ(CaughtUp(), 0);
-  AnswerThatNothingIsThere();
+  AnswerEmptyPositions();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
   transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
-  // What has caught up and becomes a backup goes on.
+  // A learner that has caught up continues when it becomes a backup.
   plane_->AdoptRouting(Routing(8, {{.primary = 0, .backups = {1}}}));
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
-TEST_F(FollowersTest, AFollowerThatTakesNothingForTooLongIsToldOf) {
+TEST_F(FollowersTest, SilentFollowerIsReported) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
   Create().IgnoreError();
-  const auto told = [&] {
+  const auto reported = [&] {
     clock_.Advance(std::chrono::seconds(1));
     const std::vector<std::string> silent = Silent();
     return silent.empty() ? "" : silent.front();
   };
-  EXPECT_EQ(told(), "");
+  EXPECT_EQ(reported(), "");
   clock_.Advance(std::chrono::seconds(1));
-  EXPECT_EQ(told(), "") << "no try has failed yet";
-  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
-  EXPECT_EQ(told(), "") << "it may only have been slow";
+  EXPECT_EQ(reported(), "") << "no try has failed yet";
+  transport_.EndCalls(absl::DeadlineExceededError("no answer"));
+  EXPECT_EQ(reported(), "") << "it may only have been slow";
   transport_.RunActions();
-  EXPECT_EQ(told(), "");
-  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
-  EXPECT_EQ(told(), "server-1");
+  EXPECT_EQ(reported(), "");
+  transport_.EndCalls(absl::DeadlineExceededError("no answer"));
+  EXPECT_EQ(reported(), "server-1");
   transport_.RunActions();
-  EXPECT_EQ(told(), "server-1");
+  EXPECT_EQ(reported(), "server-1");
   transport_.EndCalls(absl::OkStatus());
-  EXPECT_EQ(told(), "");
+  EXPECT_EQ(reported(), "");
 }
 
-TEST_F(FollowersTest, NobodyIsToldOfWhoIsToTakeNothingMore) {
+TEST_F(FollowersTest, DroppedFollowerIsNotReportedAsSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
   Create().IgnoreError();
   clock_.Advance(std::chrono::seconds(3));
-  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  transport_.EndCalls(absl::DeadlineExceededError("no answer"));
   transport_.RunActions();
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}}}));
-  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  transport_.EndCalls(absl::DeadlineExceededError("no answer"));
   EXPECT_EQ(Silent(), std::vector<std::string>{"server-2"});
   transport_.RunActions();
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_EQ(Silent(), std::vector<std::string>{"server-2"});
 }
 
-TEST_F(FollowersTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) {
+TEST_F(FollowersTest, FailedSnapshotIsRetriedWithGrowingPauses) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .learners = {1}}, {.primary = 0}}));
-  AnswerThatNothingIsThere();
+  AnswerEmptyPositions();
   const auto fails_and_comes_after = [&](MonotonicDuration pause) {
     ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
     transport_.EndCalls(absl::UnavailableError("no"));
@@ -166,9 +166,9 @@ TEST_F(FollowersTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) 
   fails_and_comes_after(kMaxSnapshotRetryInterval);
 }
 
-// The first push that would not fit is refused, those before it are slowed; without an answer from
-// the follower none is.
-TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravelsAndNothingIsThrownAway) {
+// The first push that would not fit is refused, and those before it are slowed. If the follower
+// does not answer, no push is slowed.
+TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
   constexpr size_t kEntryBytes = kMaxLearnerBacklogBytes / 4;
   const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
   Replica replica(0, /*logs=*/false);
@@ -188,12 +188,12 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravelsAndNothingIsThrownAway
   ASSERT_TRUE(replica.BrakePush(kEntryBytes / 1024, clock_.Now()).has_value());
   const auto delay = replica.BrakePush(kEntryBytes / 1024, clock_.Now());
   ASSERT_TRUE(delay.has_value());
-  // What is left of the backlog has to do for ten seconds.
+  // The rest of the backlog must last for ten seconds.
   EXPECT_NEAR(Seconds(*delay), 10 * (1.0 / 1024) / (4 * kSnapshotShare - 2), 0.001);
   push(3);
   push(4);
   EXPECT_FALSE(replica.BrakePush(1, clock_.Now()).has_value());
-  // What was under way when the bound was reached.
+  // What was in flight when the bound was reached.
   push(5);
   EXPECT_EQ(follower.state, Follower::State::kInstalling);
   EXPECT_EQ(follower.held.size(), 5u);
@@ -206,24 +206,24 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravelsAndNothingIsThrownAway
   EXPECT_EQ(follower.failed_installs, 1u);
 }
 
-TEST_F(FollowersTest, TheAddressOfAServerThatTheRoutingDoesNotNameAnyMoreIsForgotten) {
+TEST_F(FollowersTest, AddressOfUnlistedServerIsForgotten) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
-  // Another incarnation at the same address, and one at another.
+  // Another incarnation at the same address, and one at another address.
   RoutingTable routing = Routing(2, {{.primary = 0}});
   routing.mutable_servers(1)->set_incarnation(2);
   routing.mutable_servers(2)->set_incarnation(2);
   routing.mutable_servers(2)->set_address("9");
   plane_->AdoptRouting(routing);
   EXPECT_EQ(transport_.forgotten, std::vector<std::string>{"2"});
-  // Once.
+  // Only once.
   routing.set_epoch(3);
   plane_->AdoptRouting(routing);
   EXPECT_EQ(transport_.forgotten.size(), 1u);
 }
 
-// This server is the primary, and server-1 learns partition 0 from it, by a snapshot of two pieces,
-// of which the second waits for its turn once the first has been answered.
+// This server is the primary, and server-1 learns partition 0 from it by a snapshot of two pieces.
+// The second piece waits for its turn once the first has been answered.
 class LargeSnapshotTest : public ReplicaTest {
  protected:
   LargeSnapshotTest() {
@@ -249,7 +249,7 @@ class LargeSnapshotTest : public ReplicaTest {
     EXPECT_TRUE(Send(Method::kPush, push)->value().ok());
     plane_->AdoptRouting(
         Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
-    AnswerThatNothingIsThere();
+    AnswerEmptyPositions();
     EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   }
 
@@ -260,31 +260,31 @@ class LargeSnapshotTest : public ReplicaTest {
   }
 };
 
-// It would make another connection to it.
-TEST_F(LargeSnapshotTest, NoMorePiecesGoToAServerThatIsGone) {
+// Another piece would open another connection to it.
+TEST_F(LargeSnapshotTest, DroppedServerGetsNoMorePieces) {
   ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
   plane_->AdoptRouting(Routing(3, {{.primary = 0}}, /*incarnation=*/1));
   transport_.RunActions();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
-TEST_F(LargeSnapshotTest, OnePieceOfALongTransferThatFailsIsNoSilence) {
+TEST_F(LargeSnapshotTest, OneFailedPieceIsNotSilence) {
   ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
   clock_.Advance(std::chrono::seconds(3));
   transport_.RunActions();
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   transport_.EndCalls(absl::UnavailableError("for a moment"));
   EXPECT_EQ(Silent(), std::vector<std::string>());
-  // Nor does it take anything from then on.
+  // It accepts nothing from then on either.
   clock_.Advance(std::chrono::seconds(3));
   transport_.RunActions();
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
-  transport_.EndCalls(absl::UnavailableError("nobody answers"));
+  transport_.EndCalls(absl::UnavailableError("no answer"));
   EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
 }
 
-// It is loaded and written down before the last piece is answered.
-TEST_F(LargeSnapshotTest, TheLastPieceHasTimeForTheWhole) {
+// The snapshot is loaded and written before the last piece is answered.
+TEST_F(LargeSnapshotTest, LastPieceHasTimeForTheWholeSnapshot) {
   EXPECT_EQ(transport_.calls.front().timeout, kSnapshotPieceDeadline);
   ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
   transport_.RunActions();
@@ -297,7 +297,7 @@ TEST_F(LargeSnapshotTest, TheLastPieceHasTimeForTheWhole) {
   EXPECT_EQ(transport_.calls.front().timeout, kSnapshotPieceDeadline + whole);
 }
 
-TEST_F(FollowersTest, WhoRefusesIsAskedMoreAndMoreSeldomAndOneWhoIsAwayIsNot) {
+TEST_F(FollowersTest, OnlyRefusalsGrowTheRetryPause) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}, {.primary = 0}}));
   Create().IgnoreError();
@@ -318,8 +318,8 @@ TEST_F(FollowersTest, WhoRefusesIsAskedMoreAndMoreSeldomAndOneWhoIsAwayIsNot) {
   EXPECT_EQ(pause_after(full), kStreamRetryInterval);
 }
 
-// A full disk must not become fuller by being told of.
-TEST_F(FollowersTest, WhatAFollowerRefusesIsLoggedOnceASecond) {
+// A full disk must not become fuller by log lines about it.
+TEST_F(FollowersTest, RefusalsAreLoggedOnceASecond) {
   const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(1000);
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
@@ -346,10 +346,10 @@ TEST_F(FollowersTest, WhatAFollowerRefusesIsLoggedOnceASecond) {
   spdlog::set_default_logger(before);
 }
 
-// Whoever gives up waiting leaves its push behind: a backup that takes nothing for long must not
-// cost all of the memory.
-TEST_F(FollowersTest, APushThatABackupHasNotTakenIsInFlightWhoeverWaitsForIt) {
-  // Two of them.
+// A caller that gives up leaves its push behind: a backup that accepts nothing for long must not
+// use up the memory.
+TEST_F(FollowersTest, UnreplicatedPushStaysInFlightAfterItsDeadline) {
+  // Two of them fit.
   options_.max_bytes_in_flight = 2 * EmptyPush(0, 1, 9).ByteSizeLong();
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}, {.primary = 0}}));
@@ -369,20 +369,20 @@ TEST_F(FollowersTest, APushThatABackupHasNotTakenIsInFlightWhoeverWaitsForIt) {
   plane_->Tick();
   for (const auto& pushed : given_up) EXPECT_TRUE(absl::IsDeadlineExceeded(**pushed));
   EXPECT_TRUE(is_refused(3));
-  // It takes the one that was under way; the other one follows.
+  // The backup accepts the push in flight; the other one follows.
   AnswerPosition(2);
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
   EXPECT_FALSE(is_refused(3));
   EXPECT_TRUE(is_refused(4));
-  // It is dropped, with what it has not taken.
+  // The backup is dropped, and with it what it has not accepted.
   plane_->AdoptRouting(Routing(2, {{.primary = 0}}));
   const auto pushed = Send(Method::kPush, EmptyPush(0, 2, 4));
   ASSERT_TRUE(pushed->has_value());
   EXPECT_TRUE((*pushed)->ok()) << **pushed;
 }
 
-// What the backup gets of it is no part of the message.
-TEST_F(FollowersTest, SoIsAPushThatCameIn16Bits) {
+// The backup's entry shares no memory with the message.
+TEST_F(FollowersTest, Unreplicated16BitPushStaysInFlight) {
   options_.max_bytes_in_flight = 1;
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
@@ -405,9 +405,9 @@ TEST_F(FollowersTest, SoIsAPushThatCameIn16Bits) {
   EXPECT_TRUE(absl::IsResourceExhausted(**next)) << **next;
 }
 
-// The message that brought an entry has those of other partitions too, and may be a hundred times
+// The message that brought an entry also has those of other partitions, and may be a hundred times
 // as large.
-TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
+TEST_F(FollowersTest, EntryHeldForALearnerReleasesItsMessage) {
   const auto message_is_kept_for = [&](Follower::State state, bool counts) {
     Replica replica(0, /*logs=*/false);
     MutexLock lock(replica.mu);
@@ -419,9 +419,9 @@ TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
     auto message = std::make_shared<const std::string>("entry, and those of others");
     const std::weak_ptr<const std::string> watched = message;
     replica.SendToFollowers({0, 1, ByteView(message->data(), 5), message});
-    const bool is_kept = message.use_count() > 1;
+    const bool is_retained = message.use_count() > 1;
     message = nullptr;
-    EXPECT_EQ(watched.expired(), !is_kept);
+    EXPECT_EQ(watched.expired(), !is_retained);
     for (const ReplicationStream::Entry& held : follower.held) {
       std::string bytes(held.bytes.size(), '\0');
       held.bytes.CopyTo(bytes.data());
@@ -429,7 +429,7 @@ TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
       EXPECT_EQ(held.index, 1u);
     }
     EXPECT_EQ(follower.held.size() * 5 + follower.stream->BytesOf(0), 5u);
-    return is_kept;
+    return is_retained;
   };
   for (const auto state :
        {Follower::State::kAsked, Follower::State::kInstalling, Follower::State::kStreaming}) {

@@ -11,11 +11,11 @@
 namespace pawl {
 namespace {
 
-// The numbers of proto/replication.proto.
+// The field numbers of proto/replication.proto.
 enum EntryField : uint32_t { kIndex = 1, kPartition = 2, kTerm = 10 };
 enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 
-// Of an entry's tags, lengths and numbers.
+// The most bytes of an entry's tags, lengths and numbers.
 constexpr size_t kMaxOwnBytes = 64;
 
 absl::Status Malformed(absl::string_view what) {
@@ -23,7 +23,7 @@ absl::Status Malformed(absl::string_view what) {
       absl::StrCat(what, " is malformed; see proto/replication.proto"));
 }
 
-// The small changes, as protobuf has them.
+// Serializes the changes other than pushes.
 std::string SmallChange(const ChangeView& change) {
   switch (change.kind) {
     case ChangeView::Kind::kPush:
@@ -78,7 +78,7 @@ absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& p
   return absl::OkStatus();
 }
 
-// Client numbers go further than ranks do.
+// Client numbers are larger than ranks may be.
 absl::Status RequireRank(const RequestHeader& sender, absl::string_view field) {
   return sender.sender_case() == RequestHeader::kLogicalWorker ? absl::OkStatus()
                                                                : Malformed(field);
@@ -149,7 +149,7 @@ OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const v
   encoder.PutVarintField(kIndex, change.index);
   encoder.PutVarintField(kPartition, change.partition);
   if (change.term != 0) encoder.PutVarintField(kTerm, change.term);
-  // An empty change must be there too.
+  // An empty change must be present too.
   if (body.bytes.empty()) {
     encoder.PutLength(static_cast<uint32_t>(change.kind), 0);
   } else {
@@ -181,7 +181,7 @@ absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {
       change.kind = static_cast<ChangeView::Kind>(field);
       decoder.ReadView(size, &body);
     } else {
-      // A change that this version does not know must not be left out.
+      // A change that this version does not know must not be skipped.
       return Malformed(absl::StrCat("LogEntry field ", tag >> 3));
     }
   }

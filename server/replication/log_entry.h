@@ -1,6 +1,6 @@
-// Changes of partitions as they travel to other replicas and into the log file
-// (proto/replication.proto, LogEntry and ReplicateRequest), written and read without copying keys
-// or values.
+// Log entries: the changes of partitions as they are sent to other replicas and written to the log
+// (LogEntry and ReplicateRequest in proto/replication.proto). Encoding and decoding copy no keys or
+// values.
 #ifndef PAWL_SERVER_REPLICATION_LOG_ENTRY_H_
 #define PAWL_SERVER_REPLICATION_LOG_ENTRY_H_
 
@@ -18,13 +18,13 @@
 
 namespace pawl {
 
-// Of a ReplicateRequest; more are sent in another one.
+// The limit of a ReplicateRequest; further entries go into the next one.
 inline constexpr size_t kMaxEntriesInRequest = 16384;
 inline constexpr size_t kMaxPositionsAsked = 65536;
 
-// One change. Which fields count depends on the kind.
+// One change. The kind decides which fields are used.
 struct ChangeView {
-  // The field's number in LogEntry.change.
+  // The field number in LogEntry.change.
   enum class Kind : uint32_t {
     kPush = 3,
     kEndStep = 4,
@@ -36,12 +36,12 @@ struct ChangeView {
   };
   Kind kind = Kind::kPush;
   uint64_t index = 0;
-  // PartitionReplicas.primary_since of the primary that made it; 0: an entry of before terms were
-  // written.
+  // PartitionReplicas.primary_since of the primary that made it; 0 in entries written before terms
+  // were recorded.
   uint64_t term = 0;
   uint32_t partition = 0;
-  // kPush, kEndStep, kTakeOver, kReleased: who, in which incarnation and step. The job and the
-  // epoch are not set.
+  // kPush, kEndStep, kTakeOver, kReleased: the sender, its incarnation and step. Job and epoch are
+  // not set.
   RequestHeader sender;
   // kPush.
   PushSegmentView segment;
@@ -53,10 +53,10 @@ struct ChangeView {
   uint64_t step = 0;
 };
 
-// A serialized LogEntry. It refers to the memory of a push's keys and values; `owner` is kept alive
-// with it.
+// Serializes a LogEntry, which refers to the memory of a push's keys and values and keeps `owner`
+// alive.
 OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const void> owner);
-// INVALID_ARGUMENT for anything that is not exactly one change of one partition.
+// INVALID_ARGUMENT unless the bytes are exactly one change of one partition.
 absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes);
 
 struct ReplicateRequestView {

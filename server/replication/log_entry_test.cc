@@ -1,11 +1,14 @@
 #include "server/replication/log_entry.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "client_lib/base/elements.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "server/replication/change.h"
 
 namespace pawl {
 namespace {
@@ -32,7 +35,7 @@ ChangeView Push(const std::string& keys, const std::string& values) {
   return change;
 }
 
-TEST(LogEntryTest, APushIsWhatProtobufWrites) {
+TEST(LogEntryTest, EncodedPushEqualsProtobufs) {
   const std::string keys(8 * 100, 'k');
   const std::string values(4 * 1600, 'v');
   const ChangeView change = Push(keys, values);
@@ -48,7 +51,7 @@ TEST(LogEntryTest, APushIsWhatProtobufWrites) {
   EXPECT_EQ(entry.SerializeAsString(), Bytes(message.bytes));
 }
 
-TEST(LogEntryTest, EveryChangeComesBack) {
+TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
   const std::string keys(8, 'k');
   const std::string values(16, 'v');
   std::vector<ChangeView> changes;
@@ -89,14 +92,14 @@ TEST(LogEntryTest, DamagedEntriesAreRefused) {
   const std::string values(64, 'v');
   const std::string bytes = Bytes(EncodeLogEntry(Push(keys, values), nullptr).bytes);
   for (size_t size = 0; size < bytes.size(); ++size) {
-    const std::string cut = bytes.substr(0, size);
-    EXPECT_FALSE(DecodeLogEntry(ByteView(cut.data(), cut.size())).ok()) << size;
+    const std::string truncated = bytes.substr(0, size);
+    EXPECT_FALSE(DecodeLogEntry(ByteView(truncated.data(), truncated.size())).ok()) << size;
   }
   const std::string twice = bytes + bytes;
   EXPECT_FALSE(DecodeLogEntry(ByteView(twice.data(), twice.size())).ok());
 }
 
-TEST(LogEntryTest, ARequestCarriesEntriesInOrder) {
+TEST(LogEntryTest, RequestCarriesEntriesInOrder) {
   const std::string keys(8 * 64, 'k');
   const std::string values(4096, 'v');
   ChangeView change = Push(keys, values);
@@ -121,6 +124,49 @@ TEST(LogEntryTest, ARequestCarriesEntriesInOrder) {
   EXPECT_EQ(back->asks_position, (std::vector<uint32_t>{7, 300}));
   ASSERT_EQ(back->entries.size(), 3);
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(DecodeLogEntry(back->entries[i])->index, 301 + i);
+}
+
+TEST(ChangeTest, LoggedGradientMustBeFloat32) {
+  PartitionOptions options;
+  options.partitions = 1;
+  options.logical_workers = 1;
+  options.consistency.set_mode(ASYNC);
+  Partition partition(0, options);
+  TableSpec spec;
+  spec.set_id(1);
+  spec.set_name("rows");
+  spec.set_kind(SPARSE);
+  spec.set_element_type(FLOAT32);
+  spec.set_row_width(2);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  ASSERT_TRUE(partition.CreateTable(TableSchema::Create(spec, 1).value()).ok());
+  const uint64_t index = partition.log_index();
+
+  const uint64_t key = 3;
+  const float values[] = {1, 2};
+  for (const ElementType type : {BFLOAT16, FLOAT16, FLOAT32}) {
+    for (const int32_t exponent : {0, 1}) {
+      uint16_t halves[4];
+      EncodeElements(type, values, 2, halves);
+      ChangeView change;
+      change.kind = ChangeView::Kind::kPush;
+      change.index = index + 1;
+      change.sender.set_client(0);
+      change.sender.set_incarnation(1);
+      change.segment.table = 1;
+      change.segment.element_type = type;
+      change.segment.keys = ByteView(&key, sizeof(key));
+      change.segment.values = ByteView(halves, 2 * ElementBytes(type));
+      change.segment.exponent = exponent;
+      const absl::Status status = ApplyChange(change, nullptr, nullptr, partition);
+      const bool is_right = type == FLOAT32 && exponent == 0;
+      EXPECT_EQ(status.code(), is_right ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss)
+          << status;
+      EXPECT_EQ(partition.log_index(), index + is_right);
+      EXPECT_EQ(partition.row_count(), is_right ? 1u : 0u);
+      if (is_right) return;
+    }
+  }
 }
 
 }  // namespace

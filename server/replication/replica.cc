@@ -10,9 +10,9 @@
 namespace pawl {
 namespace {
 
-// What is kept for somebody for whom nobody waits must not keep the message that brought it, which
-// may be far larger. Not inlined: gcc 12 then takes parts of the moved InlinedVector for
-// uninitialized.
+// An entry that is held for a follower that does not count must not keep the message that brought
+// it, which may be far larger. Not inlined: gcc 12 would warn that parts of the moved InlinedVector
+// are uninitialized.
 ABSL_ATTRIBUTE_NOINLINE ReplicationStream::Entry CopyOf(const ReplicationStream::Entry& entry) {
   const auto memory = std::make_shared_for_overwrite<char[]>(entry.bytes.size());
   entry.bytes.CopyTo(memory.get());
@@ -35,10 +35,10 @@ uint64_t Replica::CommitIndex() const {
 }
 
 void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
-  // One for all that do not count, made when the first of them needs it.
+  // One copy for all followers that do not count, made when the first of them needs it.
   std::optional<ReplicationStream::Entry> copy;
   const auto entry_for = [&](const Follower& follower) -> const ReplicationStream::Entry& {
-    // It counts among the bytes in flight.
+    // Its memory is counted among the bytes in flight.
     if (follower.counts) return entry;
     if (!copy.has_value()) copy = CopyOf(entry);
     return *copy;
@@ -65,7 +65,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
     const size_t backlog = BacklogOf(follower);
     const size_t bound = MaxLearnerBacklog();
     if (static_cast<double>(backlog) > kUnbrakedShare * static_cast<double>(bound)) brakes = true;
-    if (backlog > bound && !IsBraked(follower)) StartAnew(follower);
+    if (backlog > bound && !IsBraked(follower)) RestartSnapshot(follower);
   }
 }
 
@@ -99,7 +99,7 @@ size_t Replica::BacklogOf(const Follower& follower) const {
          (is_fed ? follower.stream->BytesOf(index) : 0);
 }
 
-// A follower that does not answer stops no push: it gets another snapshot when it does.
+// A follower that does not answer slows no push: it gets another snapshot when it answers again.
 bool Replica::IsBraked(const Follower& follower) const {
   if (follower.counts) return false;
   if (follower.state == Follower::State::kInstalling) return !follower.install_fails;
@@ -136,7 +136,7 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
   return delay;
 }
 
-void Replica::NeedsSnapshot(Follower& follower) {
+void Replica::RequireSnapshot(Follower& follower) {
   follower.stream->Discard(index);
   follower.state = Follower::State::kNeedsSnapshot;
   follower.held.clear();
@@ -150,8 +150,8 @@ void Replica::NeedsSnapshot(Follower& follower) {
   follower.drain = DrainRate();
 }
 
-void Replica::StartAnew(Follower& follower) {
-  NeedsSnapshot(follower);
+void Replica::RestartSnapshot(Follower& follower) {
+  RequireSnapshot(follower);
   ++follower.failed_installs;
 }
 
@@ -166,12 +166,12 @@ ReplicaFigures Replica::Figures() {
   ReplicaFigures figures;
   figures.durable_index = durable_index;
   figures.waits_for_log = logs && partition != nullptr && durable_index < partition->log_index();
-  if (role == ReplicaRole::kHeld && partition != nullptr) {
-    figures.is_kept = true;
-    figures.kept_bytes = partition->parameter_bytes();
+  if (role == ReplicaRole::kRetained && partition != nullptr) {
+    figures.is_retained = true;
+    figures.retained_bytes = partition->parameter_bytes();
     return figures;
   }
-  // A backup's are its primary's.
+  // A backup's figures are reported by its primary.
   if (!HasDataAsPrimary()) return figures;
   figures.counters = partition->counters();
   figures.pushes_deduplicated = pushes_deduplicated;

@@ -12,16 +12,16 @@
 namespace pawl {
 namespace {
 
-// A routing table larger than this does not fit the metadata of an error: its epoch alone travels
-// then, and whoever gets that has the table from the scheduler.
+// A larger routing table does not fit the metadata of an error. Then only its epoch is attached,
+// and the receiver gets the table from the scheduler.
 constexpr size_t kMaxAttachedRoutingBytes = 256 << 10;
 
 bool Contains(const google::protobuf::RepeatedField<uint32_t>& servers, uint32_t server) {
   return std::find(servers.begin(), servers.end(), server) != servers.end();
 }
 
-// Of a partition by this routing. A routing that says nothing of replicas gives every partition to
-// its primary alone, anew.
+// The replicas of a partition by this routing. A routing without replicas gives every partition to
+// its primary alone, as a new partition.
 PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
   if (partition < static_cast<uint32_t>(routing.replicas_size()))
     return routing.replicas(static_cast<int>(partition));
@@ -31,8 +31,8 @@ PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
   return alone;
 }
 
-// Whether each primary and each follower that is named is one of its servers.
-bool NamesOnlyItsServers(const RoutingTable& routing) {
+// Whether the routing lists all servers that it refers to.
+bool RefersOnlyToListedServers(const RoutingTable& routing) {
   const auto is_known = [&](uint32_t server) {
     return server < static_cast<uint32_t>(routing.servers_size());
   };
@@ -51,6 +51,29 @@ bool NamesOnlyItsServers(const RoutingTable& routing) {
 
 }  // namespace
 
+// A routing while it is being adopted.
+struct ReplicaMap::Adoption {
+  const RoutingTable& routing;
+  const View& before;
+  View& view;
+  // This server's place in the routing.
+  const uint32_t self;
+  // Until when the promises of this server bind.
+  const MonotonicTime promised_until;
+  // The last epoch that the scheduler has confirmed.
+  const uint64_t confirmed;
+  std::vector<std::shared_ptr<WaitingCall>>& ready;
+  std::vector<std::shared_ptr<WaitingCall>>& stale;
+  size_t primaries = 0;
+  size_t backups = 0;
+  // Replicas that are retained because newer routings have them.
+  size_t retained = 0;
+
+  // The scheduler takes this server for dead and does not say which replicas to retain. The server
+  // retains all, and reports them when it registers again.
+  bool is_unlisted() const { return self == static_cast<uint32_t>(routing.servers_size()); }
+};
+
 absl::Status StaleRouting(const ReplicaMap::View& view, absl::string_view what) {
   absl::Status status = absl::FailedPreconditionError(
       absl::StrCat(what, "; this server is at routing epoch ", view.epoch));
@@ -65,14 +88,13 @@ absl::Status StaleRouting(const ReplicaMap::View& view, absl::string_view what) 
   return status;
 }
 
-absl::Status RoutingNotReached(const ReplicaMap::View& view, uint64_t epoch) {
+absl::Status RoutingNotArrived(const ReplicaMap::View& view, uint64_t epoch) {
   return absl::UnavailableError(absl::StrCat(
-      "routing epoch ", epoch, " has not reached this server, which is at ", view.epoch));
+      "routing epoch ", epoch, " has not arrived at this server, which is at ", view.epoch));
 }
 
-absl::Status OfAnotherJob(uint64_t job_id) {
-  return absl::NotFoundError(
-      absl::StrCat("job_id ", job_id, " is not that of the job of this server"));
+absl::Status WrongJob(uint64_t job_id) {
+  return absl::NotFoundError(absl::StrCat("job_id ", job_id, " is not the job of this server"));
 }
 
 void ReplicaMap::Begin(uint64_t job_id, const PartitionOptions& options, uint32_t min_in_sync,
@@ -106,10 +128,10 @@ void ReplicaMap::AddRecovered(std::unique_ptr<Partition> partition) {
       std::make_shared<Replica>(partition->index(), view->logs, view->min_in_sync, learner_limits_);
   {
     MutexLock replica_lock(replica->mu);
-    replica->role = ReplicaRole::kHeld;
+    replica->role = ReplicaRole::kRetained;
     replica->durable_index = partition->log_index();
     replica->partition = std::move(partition);
-    // What this server promised before it died is forgotten, and binds all the same.
+    // The promises of the previous process are unknown, and still bind.
     replica->serves_from = former_promises_until;
   }
   MutexLock lock(mu_);
@@ -119,39 +141,43 @@ void ReplicaMap::AddRecovered(std::unique_ptr<Partition> partition) {
   view_ = std::move(view);
 }
 
-bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
-                              std::vector<std::shared_ptr<WaitingCall>>& ready,
-                              std::vector<std::shared_ptr<WaitingCall>>& stale) {
+bool ReplicaMap::IsAdoptable(const RoutingTable& routing, const View& before) {
   if (routing.since_epoch() != 0) {
-    spdlog::error("routing epoch {} is not whole, and is not adopted", routing.epoch());
+    spdlog::error("routing epoch {} is incomplete and is not adopted", routing.epoch());
     return false;
   }
-  MutexLock adoption(adoption_mu_);
-  const std::shared_ptr<const View> present = this->view();
-  const View& before = *present;
   if (routing.epoch() <= before.epoch) return false;
-  // A peer says by it that there is a newer one, which comes from the scheduler.
+  // A peer announces a newer routing this way; the routing itself comes from the scheduler.
   if (routing.primary_size() == 0) return false;
+  // A peer sends a refused routing again and again: log it once.
   if (routing.job_id() != before.job_id ||
       static_cast<uint32_t>(routing.primary_size()) != before.options.partitions) {
-    // A peer sends it again and again.
     if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
       spdlog::error(
-          "routing epoch {} is of job {:x} with {} partitions, not of {:x} with {}, and is not "
+          "routing epoch {} is for job {:x} with {} partitions, not for {:x} with {}, and is not "
           "adopted",
           routing.epoch(), routing.job_id(), routing.primary_size(), before.job_id,
           before.options.partitions);
     }
     return false;
   }
-  if (!NamesOnlyItsServers(routing)) {
+  if (!RefersOnlyToListedServers(routing)) {
     if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
-      spdlog::error("routing epoch {} names a server that there is not, and is not adopted",
+      spdlog::error("routing epoch {} refers to an unlisted server and is not adopted",
                     routing.epoch());
     }
     return false;
   }
-  auto view = std::make_shared<View>(before);
+  return true;
+}
+
+bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
+                              std::vector<std::shared_ptr<WaitingCall>>& ready,
+                              std::vector<std::shared_ptr<WaitingCall>>& stale) {
+  MutexLock adoption_lock(adoption_mu_);
+  const std::shared_ptr<const View> before = this->view();
+  if (!IsAdoptable(routing, *before)) return false;
+  auto view = std::make_shared<View>(*before);
   view->epoch = routing.epoch();
   view->adopted_in = view->incarnation;
   view->routing = routing;
@@ -161,16 +187,13 @@ bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
   while (self < static_cast<uint32_t>(routing.servers_size()) &&
          routing.servers(self).node() != view->node)
     ++self;
-  // A later incarnation is this process's next one, which has not begun here yet: it gets the
-  // routing then. A routing of a former incarnation does not know what this one has, which may be
-  // the last there is.
+  // A later incarnation is this process's next one, which has not begun here yet and gets the
+  // routing then. A routing that names an earlier incarnation does not know what this one has,
+  // which may be the last copy.
   if (self < static_cast<uint32_t>(routing.servers_size()) &&
       routing.servers(self).incarnation() != view->incarnation) {
     return false;
   }
-  // The scheduler takes this server for dead, and does not tell it which replicas to keep. It keeps
-  // all, and says so when it registers again.
-  const bool is_unnamed = self == static_cast<uint32_t>(routing.servers_size());
   const MonotonicTime promised_until = EndPromises(routing.epoch());
   uint64_t confirmed;
   {
@@ -178,125 +201,131 @@ bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
     confirmed = confirmed_;
   }
   view->confirm_since = 0;
-  size_t primaries = 0;
-  size_t backups = 0;
-  size_t kept = 0;
-  for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p) {
-    const PartitionReplicas wanted = ReplicasOf(routing, p);
-    ReplicaRole role = ReplicaRole::kDropped;
-    if (routing.primary(p) == self) role = ReplicaRole::kPrimary;
-    if (Contains(wanted.backups(), self)) role = ReplicaRole::kBackup;
-    if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
-    std::shared_ptr<Replica>& replica = view->replicas[p];
-    if (role == ReplicaRole::kDropped && replica == nullptr) continue;
-    // The primary is the first one since the partition began: it may have none yet.
-    const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.began(), 1);
-    if (replica == nullptr) {
-      // Who has been a backup since the partition began, and hears of it only now, has what was
-      // acknowledged: nothing.
-      if (role == ReplicaRole::kPrimary && !is_first && before.epoch != 0) {
-        spdlog::error(
-            "routing epoch {} makes this server the primary of partition {}, which it does not "
-            "have",
-            routing.epoch(), p);
-        continue;
-      }
-      replica = std::make_shared<Replica>(p, view->logs, view->min_in_sync, learner_limits_);
-      MutexLock replica_lock(replica->mu);
-      if (role != ReplicaRole::kLearner) {
-        replica->partition = std::make_unique<Partition>(p, view->options);
-      }
-    }
-    MutexLock replica_lock(replica->mu);
-    // A learner that nothing had reached. What it had before is of no use to a partition that
-    // begins anew.
-    if (role == ReplicaRole::kPrimary && is_first && replica->partition == nullptr) {
-      if (log_ != nullptr) log_->Drop(p);
-      replica->partition = std::make_unique<Partition>(p, view->options);
-      replica->durable_index = 0;
-    }
-    const bool is_kept =
-        is_unnamed || routing.primary(p) == kNoPrimary || Contains(wanted.keepers(), self);
-    if (role == ReplicaRole::kDropped && is_kept && replica->partition != nullptr)
-      role = ReplicaRole::kHeld;
-    // Its primary follows a newer routing, which is on its way here, and counts on what it has sent
-    // by that.
-    if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
-      ++kept;
-      continue;
-    }
-    const ReplicaRole was = std::exchange(replica->role, role);
-    if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
-    if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) replica->TakeAll(stale);
-    // Also if it is the primary once more: another one may have been it in between, by routings
-    // that it has not seen.
-    if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
-      for (Follower& follower : replica->followers) replica->NeedsSnapshot(follower);
-      replica->followers.clear();
-    }
-    if (role == ReplicaRole::kDropped) {
-      replica->TakeAll(stale);
-      if (log_ != nullptr) log_->Drop(p);
-      replica->partition = nullptr;
-      replica = nullptr;
-      continue;
-    }
-    replica->primary_since = wanted.primary_since();
-    if (role == ReplicaRole::kBackup) ++backups;
-    std::optional<MonotonicTime> since =
-        std::exchange(replica->without_primary_since, std::nullopt);
-    if (role == ReplicaRole::kBackup && routing.primary(p) == kNoPrimary) {
-      replica->without_primary_since = since.has_value() ? since : clock_.Now();
-    }
-    replica->unconfirmed_since = 0;
-    if (role != ReplicaRole::kPrimary) continue;
-    ++primaries;
-    view->confirm_since = std::max<uint64_t>(view->confirm_since, wanted.confirm_since());
-    if (wanted.confirm_since() > confirmed) replica->unconfirmed_since = wanted.confirm_since();
-    if (was != ReplicaRole::kPrimary) {
-      // Whoever was the last primary that served: between it and this one there may have been
-      // routings with none.
-      replica->serves_from = std::max(replica->serves_from, promised_until);
-      if (since.has_value()) {
-        const MonotonicTime now = clock_.Now();
-        const MonotonicDuration still_waits =
-            std::max(replica->serves_from, clock_.LeaseNow()) - clock_.LeaseNow();
-        Takeover takeover;
-        takeover.set_partition(p);
-        takeover.set_primary_since(wanted.primary_since());
-        takeover.set_pause_ms(static_cast<uint32_t>(
-            std::chrono::duration_cast<std::chrono::milliseconds>(now + still_waits - *since)
-                .count()));
-        MutexLock lock(mu_);
-        takeovers_.emplace_back(now + kTakeoverTold, std::move(takeover));
-        if (takeovers_.size() > kMaxTakeoversTold) takeovers_.pop_front();
-      }
-    }
-    if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
-      // The partition's first primary has not changed it yet: so nobody has, and empty backups have
-      // everything.
-      const bool is_new =
-          is_first && replica->partition != nullptr && replica->partition->log_index() == 0;
-      replicator_->SetFollowers(*replica, routing, is_new);
-    }
-    replica->TakeReady(ready);
-  }
-  if (replicator_ != nullptr) replicator_->ForgetServersNotIn(routing);
+  Adoption adoption{routing, *before, *view, self, promised_until, confirmed, ready, stale};
+  for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p)
+    AdoptPartition(p, adoption);
+  if (replicator_ != nullptr) replicator_->PruneServers(routing);
   {
     MutexLock lock(mu_);
-    // Some may have been learned meanwhile.
+    // Tables may have been learned meanwhile.
     view->tables = view_->tables;
     view_ = std::move(view);
   }
   spdlog::info("routing epoch {}: primary of {}, backup of {} of {} partitions", routing.epoch(),
-               primaries, backups, routing.primary_size());
-  if (kept > 0) {
+               adoption.primaries, adoption.backups, routing.primary_size());
+  if (adoption.retained > 0) {
     spdlog::info(
-        "routing epoch {} comes late: {} replicas that it takes away are kept, as newer ones have "
-        "it",
-        routing.epoch(), kept);
+        "routing epoch {} arrived late: {} replicas that it removes are retained, because newer "
+        "routings have them",
+        routing.epoch(), adoption.retained);
   }
   return true;
+}
+
+void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
+  const RoutingTable& routing = adoption.routing;
+  const uint32_t self = adoption.self;
+  View& view = adoption.view;
+  const PartitionReplicas wanted = ReplicasOf(routing, p);
+  ReplicaRole role = ReplicaRole::kDropped;
+  if (routing.primary(p) == self) role = ReplicaRole::kPrimary;
+  if (Contains(wanted.backups(), self)) role = ReplicaRole::kBackup;
+  if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
+  std::shared_ptr<Replica>& replica = view.replicas[p];
+  if (role == ReplicaRole::kDropped && replica == nullptr) return;
+  // Whether the primary is the first one since the partition began. It may have no replica yet.
+  const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.began(), 1);
+  if (replica == nullptr) {
+    // A backup since the partition began that hears of it only now has everything that was
+    // acknowledged: nothing.
+    if (role == ReplicaRole::kPrimary && !is_first && adoption.before.epoch != 0) {
+      spdlog::error(
+          "routing epoch {} makes this server the primary of partition {}, whose data it does "
+          "not have",
+          routing.epoch(), p);
+      return;
+    }
+    replica = std::make_shared<Replica>(p, view.logs, view.min_in_sync, learner_limits_);
+    MutexLock replica_lock(replica->mu);
+    if (role != ReplicaRole::kLearner) {
+      replica->partition = std::make_unique<Partition>(p, view.options);
+    }
+  }
+  MutexLock replica_lock(replica->mu);
+  // A learner that nothing had reached. Its earlier data is void in a partition that starts
+  // again.
+  if (role == ReplicaRole::kPrimary && is_first && replica->partition == nullptr) {
+    if (log_ != nullptr) log_->Drop(p);
+    replica->partition = std::make_unique<Partition>(p, view.options);
+    replica->durable_index = 0;
+  }
+  const bool is_retained = adoption.is_unlisted() || routing.primary(p) == kNoPrimary ||
+                           Contains(wanted.keepers(), self);
+  if (role == ReplicaRole::kDropped && is_retained && replica->partition != nullptr)
+    role = ReplicaRole::kRetained;
+  // Its primary follows a newer routing that is on its way here, and relies on what it has sent
+  // by that routing.
+  if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
+    ++adoption.retained;
+    return;
+  }
+  const ReplicaRole was = std::exchange(replica->role, role);
+  if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
+  if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary)
+    replica->TakeAll(adoption.stale);
+  // Also if it is primary again: by routings that it has not seen, another server may have been
+  // primary in between.
+  if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
+    for (Follower& follower : replica->followers) replica->RequireSnapshot(follower);
+    replica->followers.clear();
+  }
+  if (role == ReplicaRole::kDropped) {
+    replica->TakeAll(adoption.stale);
+    if (log_ != nullptr) log_->Drop(p);
+    replica->partition = nullptr;
+    replica = nullptr;
+    return;
+  }
+  replica->primary_since = wanted.primary_since();
+  if (role == ReplicaRole::kBackup) ++adoption.backups;
+  std::optional<MonotonicTime> since = std::exchange(replica->without_primary_since, std::nullopt);
+  if (role == ReplicaRole::kBackup && routing.primary(p) == kNoPrimary) {
+    replica->without_primary_since = since.has_value() ? since : clock_.Now();
+  }
+  replica->unconfirmed_since = 0;
+  if (role != ReplicaRole::kPrimary) return;
+  ++adoption.primaries;
+  view.confirm_since = std::max<uint64_t>(view.confirm_since, wanted.confirm_since());
+  if (wanted.confirm_since() > adoption.confirmed)
+    replica->unconfirmed_since = wanted.confirm_since();
+  if (was != ReplicaRole::kPrimary) {
+    // Applies to any earlier primary: there may have been routings without a primary in between.
+    replica->serves_from = std::max(replica->serves_from, adoption.promised_until);
+    if (since.has_value()) ReportTakeover(*replica, *since);
+  }
+  if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
+    // The partition's first primary has not changed it, so no other server has, and empty backups
+    // have everything.
+    const bool is_new =
+        is_first && replica->partition != nullptr && replica->partition->log_index() == 0;
+    replicator_->SetFollowers(*replica, routing, is_new);
+  }
+  replica->TakeReady(adoption.ready);
+}
+
+void ReplicaMap::ReportTakeover(Replica& replica, MonotonicTime without_primary_since) {
+  const MonotonicTime now = clock_.Now();
+  const MonotonicDuration still_waits =
+      std::max(replica.serves_from, clock_.LeaseNow()) - clock_.LeaseNow();
+  Takeover takeover;
+  takeover.set_partition(replica.index);
+  takeover.set_primary_since(replica.primary_since);
+  takeover.set_pause_ms(static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                  now + still_waits - without_primary_since)
+                                                  .count()));
+  MutexLock lock(mu_);
+  takeovers_.emplace_back(now + kTakeoverReportTime, std::move(takeover));
+  if (takeovers_.size() > kMaxTakeoversReported) takeovers_.pop_front();
 }
 
 uint64_t ReplicaMap::EpochToConfirm() const {
@@ -306,7 +335,7 @@ uint64_t ReplicaMap::EpochToConfirm() const {
 }
 
 void ReplicaMap::OnConfirmed(uint64_t epoch, std::vector<std::shared_ptr<WaitingCall>>& ready) {
-  // No routing is adopted meanwhile: it would not know of it.
+  // A routing adopted meanwhile would miss the confirmation.
   MutexLock adoption(adoption_mu_);
   std::shared_ptr<const View> view;
   {
@@ -343,12 +372,12 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> ReplicaMap::LearnTable(const 
 
 std::vector<Takeover> ReplicaMap::Takeovers() const {
   const MonotonicTime now = clock_.Now();
-  std::vector<Takeover> told;
+  std::vector<Takeover> reported;
   MutexLock lock(mu_);
   for (const auto& [until, takeover] : takeovers_) {
-    if (now < until) told.push_back(takeover);
+    if (now < until) reported.push_back(takeover);
   }
-  return told;
+  return reported;
 }
 
 ReplicationHeader ReplicaMap::Header() const {

@@ -1,4 +1,4 @@
-// The other side of replication: applies what primaries send.
+// The followers' side of replication: applies what primaries send.
 #ifndef PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_
 #define PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_
 
@@ -17,7 +17,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
 #include "proto/replication.pb.h"
-#include "server/replication/change_log.h"
+#include "server/replication/durable_log.h"
 #include "server/replication/entry_tail.h"
 #include "server/replication/log_entry.h"
 #include "server/replication/replica_map.h"
@@ -27,21 +27,24 @@
 
 namespace pawl {
 
-// Of one partition of 8 GiB of parameters, with the keys of narrow rows; larger ones cannot be
-// moved.
+// The snapshot of a partition with 8 GiB of parameters, including the keys of narrow rows; larger
+// partitions cannot be moved.
 inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
 inline constexpr size_t kMaxSnapshotsArriving = 64;
-// Of all of them together; one is always taken. They become partitions as they arrive.
+// The bytes of all of them; one snapshot is always accepted. They become partitions as they arrive.
 inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
-// Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and
-// then begins anew.
+// A partial snapshot is discarded after this long without another piece. A primary abandons a piece
+// far sooner, and then starts again.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
-// The rpcs of proto/replication.proto. Thread-safe; owns no thread.
+// Serves the rpcs of proto/replication.proto. Thread-safe; owns no thread.
+//
+// replica_receiver.cc applies entries, replica_receiver_state.cc replaces a replica's state by a
+// snapshot or an earlier one.
 class ReplicaReceiver {
  public:
-  // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet. `helpers`: see
+  // All outlive this. `max_bytes_arriving`: the limit for incomplete snapshots. `helpers`: see
   // DataPlaneOptions.
   ReplicaReceiver(ReplicaMap& replica_map, WaitingCalls& waiting, EntryTail& tail,
                   const Clock& clock, size_t max_bytes_arriving, HelperThreads* helpers)
@@ -52,22 +55,22 @@ class ReplicaReceiver {
         max_bytes_arriving_(max_bytes_arriving),
         helpers_(helpers) {}
 
-  // Before the first routing; without it nothing is written down.
-  void SetLog(ChangeLog* log) { log_ = log; }
+  // Call before the first routing; without a log nothing is made durable.
+  void SetLog(DurableLog* log) { log_ = log; }
 
-  // How long a primary that asks is promised that this server will not take its place; zero, at
-  // first: not at all.
+  // How long this server promises a primary that asks not to take its place; zero, the default: no
+  // promise.
   void SetPromise(MonotonicDuration promise);
 
   void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
   void InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
   void GoBack(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
 
-  // Forgets what has arrived of snapshots of which no more will come.
+  // Discards partial snapshots whose remaining pieces will not arrive.
   void Tick();
 
  private:
-  // A snapshot of which pieces have arrived.
+  // A snapshot that has arrived in part.
   struct Arriving {
     Arriving(const InstallSnapshotRequest& request, const PartitionOptions& options);
     bool IsOf(const InstallSnapshotRequest& request) const;
@@ -83,46 +86,45 @@ class ReplicaReceiver {
     size_t counted_bytes = 0;
     bool forgotten = false;
 
-    // Held while a piece is read, which takes long for a piece; taken before the receiver's mu_.
+    // Held while a piece is decoded, which takes long; acquired before the receiver's mu_.
     Mutex mu;
     PartitionLoader loader PAWL_GUARDED_BY(mu);
     uint64_t bytes PAWL_GUARDED_BY(mu) = 0;
-    // Of the last piece: a piece whose answer was lost comes again.
+    // The offset of the last piece: a piece whose answer was lost is sent again.
     uint64_t last_offset PAWL_GUARDED_BY(mu) = 0;
     uint32_t crc PAWL_GUARDED_BY(mu) = 0;
-    // After the last piece, until it is being put in place.
+    // Set after the last piece, until it is installed.
     std::unique_ptr<Partition> whole PAWL_GUARDED_BY(mu);
     bool is_whole PAWL_GUARDED_BY(mu) = false;
   };
   using ArrivingSnapshots = absl::btree_map<uint32_t, std::shared_ptr<Arriving>>;  // by partition
 
   absl::Status CheckJob(const ReplicaMap::View& view, const ReplicationHeader& header) const;
-  // OK if the sender is, by this server's routing, the primary of a partition of which this server
-  // has another replica. What changes between this and the lock of the replica is found by
-  // CheckTerm.
+  // OK if this server's routing names the sender as the primary of a partition that this server
+  // follows. CheckTerm detects a change between this and the replica's lock.
   absl::Status CheckSender(const ReplicaMap::View& view, const ReplicationHeader& header,
                            uint32_t partition) const;
-  // OK if the replica follows, and follows the primary that became it at `primary_since`, who has
-  // sent `header`.
+  // OK if the replica is a follower of the primary of the term `primary_since`, the sender of
+  // `header`.
   absl::Status CheckFollows(const ReplicationHeader& header, uint64_t primary_since,
                             Replica& replica) const PAWL_REQUIRES(replica.mu);
-  // OK if the replica follows the primary that became it at `primary_since`.
+  // OK if the replica follows the primary of the term `primary_since`.
   absl::Status CheckTerm(const Replica& replica, uint64_t primary_since) const
       PAWL_REQUIRES(replica.mu);
-  // The changes of one partition in a request, and what comes of them.
+  // The changes of one partition in a request, and their result.
   struct Share {
     uint32_t partition = 0;
-    // In their order.
+    // In order.
     std::vector<size_t> changes;
     bool is_asked = false;
     absl::Status status;
     ReplicaPosition position;
-    // Of the last change, to be waited for; nothing if the replica takes none.
+    // The last change, which the answer waits for; nullopt if the replica accepts none.
     std::optional<ChangeMark> mark;
   };
   struct Received;
-  // Whether it is worth while to tell others of it: the best parameters are copied, or all
-  // gradients of a step applied.
+  // Whether the work is worth sharing with helpers: the best parameters are copied, or all
+  // gradients of a step are applied.
   bool MayTouchAllRows(const Received& received) const;
   absl::Status Take(const Received& received, Share& share);
   // Answers with the first error, or once all changes are durable.
@@ -130,22 +132,22 @@ class ReplicaReceiver {
   absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes,
                           const std::shared_ptr<const void>& owner, Replica& replica)
       PAWL_REQUIRES(replica.mu);
-  // What is refused is sent again and again: of all of it some is logged
-  // (kStreamRefusalLogInterval).
-  bool MayLogRefusal();
-  // Forgets it and returns the one after it.
+  // A refused request is sent again and again, so refusals are logged at most once per
+  // kStreamRefusalLogInterval.
+  bool ShouldLogRefusal();
+  // Discards it and returns the next one.
   ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
   void Forget(const std::shared_ptr<Arriving>& snapshot);
-  // The snapshot that the piece is of, which it begins or goes on with.
+  // Finds the snapshot that the piece continues, or starts it.
   absl::StatusOr<std::shared_ptr<Arriving>> Find(const InstallSnapshotRequest& request,
                                                  const PartitionOptions& options);
-  // Reads the piece, unless it has come before.
+  // Decodes the piece, unless it is a repetition.
   absl::Status TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot);
   absl::Status CountBytes(Arriving& snapshot, size_t size);
   // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
   absl::Status TakeSnapshot(const ReplicaMap::View& view, const InstallSnapshotRequest& request);
-  // What to answer if the replica need not, or must not, become what the snapshot says.
+  // The answer if the replica need not, or must not, become the snapshot's state.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);
   static absl::Status CheckNotInstalling(const Replica& replica) PAWL_REQUIRES(replica.mu);
@@ -157,7 +159,7 @@ class ReplicaReceiver {
                   CallContext context, RequestHandler::Reply reply);
   absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const
       PAWL_REQUIRES(replica.mu);
-  // Takes the partition only if it returns OK.
+  // Moves from `partition` only if it returns OK.
   absl::Status Install(const ReplicaMap::View& view, const InstallSnapshotRequest& request,
                        std::unique_ptr<Partition>& partition);
 
@@ -167,14 +169,15 @@ class ReplicaReceiver {
   const Clock& clock_;
   const size_t max_bytes_arriving_;
   HelperThreads* const helpers_;
-  ChangeLog* log_ = nullptr;
+  DurableLog* log_ = nullptr;
 
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
   ArrivingSnapshots arriving_ PAWL_GUARDED_BY(mu_);
-  // Of these, and of those that are being put in place.
+  // Includes the snapshots that are being installed.
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
-  // One partition at a time is: it takes the memory of a second replica, and reads the log.
+  // One partition at a time is read back: it takes the memory of a second replica and reads the
+  // log.
   bool reads_back_ PAWL_GUARDED_BY(mu_) = false;
   MonotonicTime next_refusal_logged_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };

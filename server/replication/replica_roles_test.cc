@@ -1,4 +1,4 @@
-// What a server has and does as its part changes from routing to routing.
+// What a server hosts and does as its role changes from routing to routing.
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -18,10 +18,10 @@ namespace {
 
 using ReplicaRolesTest = ReplicaTest;
 
-// A routing that takes its time (it waits for whoever has a replica) holds up nobody who only looks
-// where things are.
-TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore) {
-  log_ = std::make_unique<HeldLog>();
+// Adopting a routing may take long (it waits for replica locks) and must not block callers that
+// only read the routing.
+TEST_F(ReplicaRolesTest, RequestsUseThePreviousRoutingDuringAdoption) {
+  log_ = std::make_unique<FakeDurableLog>();
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   Create().IgnoreError();
@@ -41,7 +41,7 @@ TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore
   EXPECT_EQ(plane_->epoch(), 3u);
 }
 
-TEST_F(ReplicaRolesTest, ARoutingOfAFormerLifeTakesNothingAway) {
+TEST_F(ReplicaRolesTest, RoutingOfAnEarlierIncarnationRemovesNothing) {
   Begin(/*incarnation=*/2);
   for (uint32_t p = 0; p < kPartitions; ++p) plane_->AddRecovered(EmptyPartition(p));
   plane_->AdoptRouting(Routing(5, {{.primary = 1, .since = 3}}, /*incarnation=*/1));
@@ -52,17 +52,16 @@ TEST_F(ReplicaRolesTest, ARoutingOfAFormerLifeTakesNothingAway) {
   EXPECT_TRUE(plane_->IsRouted());
 }
 
-TEST_F(ReplicaRolesTest, WhatWasPromisedBeforeARestartBindsAfterIt) {
+TEST_F(ReplicaRolesTest, PromiseBindsAfterARestart) {
   Begin(/*incarnation=*/2);
   plane_->AddRecovered(EmptyPartition(0));
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .since = 6}}, /*incarnation=*/2));
-  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{1})
-      << "nobody has promised anything of one that is new";
+  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{1}) << "no promise concerns a new replica";
   clock_.Advance(kLease);
   EXPECT_EQ(plane_->Served(), (std::vector<uint32_t>{0, 1}));
 }
 
-TEST_F(ReplicaRolesTest, ASnapshotThatAReplacedPrimaryBeganIsNotItsNextReigns) {
+TEST_F(ReplicaRolesTest, SnapshotOfAnEarlierTermIsNotContinued) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   const std::string snapshot = SnapshotOf(*EmptyPartition(0));
@@ -80,9 +79,9 @@ TEST_F(ReplicaRolesTest, ASnapshotThatAReplacedPrimaryBeganIsNotItsNextReigns) {
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
 }
 
-// It was on the way while another server was the primary in between, and its index says nothing any
-// more.
-TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
+// The change was in flight while another server was primary in between, so its index proves
+// nothing.
+TEST_F(ReplicaRolesTest, ChangeOfAnEarlierTermIsRefused) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
   plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}}));
@@ -94,9 +93,9 @@ TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// A routing that let it go came late: its primary had one by then in which it learns again, and
-// counted it.
-TEST_F(ReplicaRolesTest, WhatWasTakenByANewerRoutingIsNotDroppedForAnOlderOne) {
+// A routing that drops the replica came late: its primary already had a newer one in which the
+// replica learns again, and relied on it.
+TEST_F(ReplicaRolesTest, LateRoutingDoesNotDropAcceptedChanges) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}, {.primary = 1}}));
   InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *EmptyPartition(0));
@@ -111,8 +110,8 @@ TEST_F(ReplicaRolesTest, WhatWasTakenByANewerRoutingIsNotDroppedForAnOlderOne) {
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
 }
 
-// Until then it may be told to follow another primary in between, or to drop what it has.
-TEST_F(ReplicaRolesTest, WhoIsAskedByANewerRoutingAnswersOnceItHasThat) {
+// Until then it may be told to follow another primary in between, or to drop its data.
+TEST_F(ReplicaRolesTest, PositionIsAnsweredOnlyAfterAdoptingTheRouting) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}, {.primary = 1}}));
   ReplicateRequest question;
@@ -124,10 +123,10 @@ TEST_F(ReplicaRolesTest, WhoIsAskedByANewerRoutingAnswersOnceItHasThat) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// By a routing that its primary had and this server had not it learns again. What the primary
-// hears, it counts on.
-TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
-  log_ = std::make_unique<HeldLog>();
+// By a routing that its primary has and this server lacks, it learns again. The primary relies on
+// the position that it reports.
+TEST_F(ReplicaRolesTest, SnapshotOfUndurableStateIsNotConfirmed) {
+  log_ = std::make_unique<FakeDurableLog>();
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
   const auto change = Send(Method::kReplicate, BestKept(1, 1, 1, 1));
@@ -142,10 +141,10 @@ TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
   EXPECT_TRUE((*installed)->ok()) << **installed;
 }
 
-// Another error would make the primary send all of the snapshot again.
-TEST_F(ReplicaRolesTest, WhereTooManyCallsWaitTheLastPieceComesAgain) {
+// After another error the primary would send the whole snapshot again.
+TEST_F(ReplicaRolesTest, LastPieceIsRetriedWhenTooManyCallsWait) {
   options_.max_waiting_calls = 1;
-  log_ = std::make_unique<HeldLog>();
+  log_ = std::make_unique<FakeDurableLog>();
   log_->durable = 0;
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
@@ -157,14 +156,14 @@ TEST_F(ReplicaRolesTest, WhereTooManyCallsWaitTheLastPieceComesAgain) {
   const InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *primarys);
   EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));
   EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));
-  EXPECT_EQ(log_->replaced.size(), 1u);
+  EXPECT_EQ(log_->replaced().size(), 1u);
   log_->durable = 2;
   plane_->OnDurable(0);
   const absl::Status status = **Send(Method::kInstallSnapshot, snapshot);
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
+TEST_F(ReplicaRolesTest, PartialSnapshotIsDiscardedWithItsPrimary) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   const std::string snapshot = SnapshotOf(*EmptyPartition(0));
@@ -191,7 +190,7 @@ TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsRep
   EXPECT_TRUE(absl::IsOutOfRange(**Send(Method::kInstallSnapshot, second)));
 }
 
-TEST_F(ReplicaRolesTest, SnapshotsThatArriveHaveABudgetTogether) {
+TEST_F(ReplicaRolesTest, ArrivingSnapshotsShareABudget) {
   options_.max_bytes_arriving = 15;
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
@@ -201,19 +200,19 @@ TEST_F(ReplicaRolesTest, SnapshotsThatArriveHaveABudgetTogether) {
   InstallSnapshotRequest other = first;
   other.set_partition(1);
   EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, other)));
-  // The one that is there may be as large as it likes.
+  // A single snapshot may be of any size.
   InstallSnapshotRequest second = first;
   second.set_offset(10);
   second.set_data(snapshot.substr(10, 10));
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, second))->ok());
-  // A piece whose answer was lost comes again.
+  // A piece whose answer was lost is sent again.
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, second))->ok());
-  // Begun anew, it does not count twice.
+  // A restarted snapshot is not counted twice.
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
 }
 
-// It may come from a peer.
-TEST_F(ReplicaRolesTest, ARoutingThatNamesServersThatThereAreNotIsNotAdopted) {
+// The routing may come from a peer.
+TEST_F(ReplicaRolesTest, RoutingWithUnlistedServersIsNotAdopted) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {3}}}));
@@ -224,9 +223,9 @@ TEST_F(ReplicaRolesTest, ARoutingThatNamesServersThatThereAreNotIsNotAdopted) {
   EXPECT_EQ(plane_->epoch(), 5u);
 }
 
-// All that had the partition are gone, and it had no change: it began anew here, where nothing of
-// it had arrived.
-TEST_F(ReplicaRolesTest, ALearnerWithNothingIsThePrimaryOfAPartitionThatBeginsAnew) {
+// All servers with the partition are gone, and it had no change: it started again here, where none
+// of its data had arrived.
+TEST_F(ReplicaRolesTest, LearnerWithoutDataBecomesPrimaryOfNewPartition) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   ASSERT_TRUE(plane_->ReplicasWithData().empty());
@@ -239,9 +238,8 @@ TEST_F(ReplicaRolesTest, ALearnerWithNothingIsThePrimaryOfAPartitionThatBeginsAn
   EXPECT_TRUE((*pushed)->ok()) << **pushed;
 }
 
-// What was acknowledged may be with others.
-TEST_F(ReplicaRolesTest,
-       ALearnerWithNothingThatIsMadeThePrimaryOfAPartitionThatGoesOnServesNothing) {
+// Other servers may have what was acknowledged.
+TEST_F(ReplicaRolesTest, LearnerWithoutDataServesNothingAsPrimary) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 1}}));
@@ -249,8 +247,8 @@ TEST_F(ReplicaRolesTest,
   EXPECT_TRUE(plane_->Served().empty());
 }
 
-// It may be as large as all the memory that there is for those that arrive.
-TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAsItsPiecesComeAndCountsUntilItIsWrittenDown) {
+// It may take all the memory that arriving snapshots have.
+TEST_F(ReplicaRolesTest, SnapshotIsLoadedWhileItsPiecesArrive) {
   TableSpec spec;
   spec.set_id(kTable);
   spec.set_name("blocks");
@@ -271,7 +269,7 @@ TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAsItsPiecesComeAndCountsUntilItIsWritt
   ASSERT_TRUE(pushed.ok()) << pushed.status();
 
   const std::string snapshot = SnapshotOf(*primarys);
-  log_ = std::make_unique<HeldLog>();
+  log_ = std::make_unique<FakeDurableLog>();
   options_.max_bytes_arriving = snapshot.size();
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
@@ -295,8 +293,8 @@ TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAsItsPiecesComeAndCountsUntilItIsWritt
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, other))->ok());
 }
 
-TEST_F(ReplicaRolesTest, AKeeperKeepsWhatItHasUntilTheRoutingNamesItNoMore) {
-  log_ = std::make_unique<HeldLog>();
+TEST_F(ReplicaRolesTest, RetainedReplicaStaysUntilTheRoutingReleasesIt) {
+  log_ = std::make_unique<FakeDurableLog>();
   std::vector<uint32_t> dropped;
   log_->on_drop = [&](uint32_t partition) { dropped.push_back(partition); };
   Begin();
@@ -311,14 +309,14 @@ TEST_F(ReplicaRolesTest, AKeeperKeepsWhatItHasUntilTheRoutingNamesItNoMore) {
   EXPECT_EQ(Heartbeat().server().kept_replicas(), 2u);
   plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 2, .keepers = {0}}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
-  EXPECT_TRUE(plane_->HostsNothing()) << "it may end, and leaves its files where they are";
+  EXPECT_TRUE(plane_->HostsNothing()) << "it may end, and its files stay";
   EXPECT_TRUE(dropped.empty());
   plane_->AdoptRouting(Routing(4, {{.primary = 1, .since = 2}}));
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
   EXPECT_EQ(dropped, (std::vector<uint32_t>{0, 1}));
 }
 
-TEST_F(ReplicaRolesTest, AKeeperThatIsMadeThePrimaryAgainHasWhatItHad) {
+TEST_F(ReplicaRolesTest, RetainedReplicaKeepsItsDataAsPrimary) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   ASSERT_TRUE(Create().ok());
@@ -329,8 +327,8 @@ TEST_F(ReplicaRolesTest, AKeeperThatIsMadeThePrimaryAgainHasWhatItHad) {
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
 }
 
-TEST_F(ReplicaRolesTest, ALearnerKeepsTheFilesThatItHadUntilItsSnapshotHasCome) {
-  log_ = std::make_unique<HeldLog>();
+TEST_F(ReplicaRolesTest, LearnerRetainsItsFilesUntilItsSnapshotArrives) {
+  log_ = std::make_unique<FakeDurableLog>();
   log_->on_drop = [](uint32_t partition) {
     ADD_FAILURE() << "partition " << partition << " is deleted";
   };
@@ -355,7 +353,7 @@ TEST_F(ReplicaRolesTest, ALearnerKeepsTheFilesThatItHadUntilItsSnapshotHasCome) 
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 3u);
 }
 
-TEST_F(ReplicaRolesTest, ALearnerWithoutItsSnapshotThatIsMadeThePrimaryHasWhatItHad) {
+TEST_F(ReplicaRolesTest, LearnerPromotedBeforeItsSnapshotKeepsItsData) {
   Begin();
   auto former = EmptyPartition(0);
   former->KeepBest(1);
@@ -368,7 +366,7 @@ TEST_F(ReplicaRolesTest, ALearnerWithoutItsSnapshotThatIsMadeThePrimaryHasWhatIt
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
 }
 
-TEST_F(ReplicaRolesTest, APrimaryAcknowledgesNothingBeforeTheRoutingIsConfirmed) {
+TEST_F(ReplicaRolesTest, PrimaryWaitsForConfirmedRouting) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   ASSERT_TRUE(Create().ok());
@@ -381,21 +379,21 @@ TEST_F(ReplicaRolesTest, APrimaryAcknowledgesNothingBeforeTheRoutingIsConfirmed)
   ASSERT_TRUE(other->has_value());
   EXPECT_TRUE((*other)->ok()) << **other;
   plane_->OnConfirmed(3);
-  EXPECT_FALSE(waits->has_value()) << "that was a former routing";
+  EXPECT_FALSE(waits->has_value()) << "that was an earlier routing";
   plane_->OnConfirmed(5);
   ASSERT_TRUE(waits->has_value());
   EXPECT_TRUE((*waits)->ok()) << **waits;
   EXPECT_EQ(plane_->EpochToConfirm(), 0u);
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}));
   EXPECT_EQ(plane_->EpochToConfirm(), 0u) << "it is confirmed already";
-  // What was confirmed of this incarnation says nothing of the next one.
+  // A confirmation of this incarnation says nothing about the next one.
   Begin(/*incarnation=*/2);
   plane_->AdoptRouting(
       Routing(7, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}, /*incarnation=*/2));
   EXPECT_EQ(plane_->EpochToConfirm(), 7u);
 }
 
-TEST_F(ReplicaRolesTest, ALossOfAFollowerThatIsNotConfirmedHoldsBackWhatWaitedForIt) {
+TEST_F(ReplicaRolesTest, UnconfirmedLossOfAFollowerDelaysPushes) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
   auto done = std::make_shared<bool>(false);
@@ -429,10 +427,10 @@ TEST_F(ReplicaRolesTest, NothingIsAcknowledgedWhileTooFewAreInSync) {
   EXPECT_EQ(*done, 1) << "this server alone has it";
 }
 
-TEST_F(ReplicaRolesTest, AfterCloseNothingIsSentAnyMore) {
+TEST_F(ReplicaRolesTest, NothingIsSentAfterClose) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}, .learners = {2}}}));
-  AnswerThatNothingIsThere();
+  AnswerEmptyPositions();
   Create().IgnoreError();
   ASSERT_GT(transport_.CallsOf(Method::kReplicate), 0u);
   ASSERT_GT(transport_.CallsOf(Method::kInstallSnapshot), 0u);

@@ -55,16 +55,16 @@ size_t ReplicationStream::Bytes() const {
 void ReplicationStream::Pump() {
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
+    if (closed_ || in_flight_ || (queue_.empty() && asks_.empty())) return;
   }
-  // Before the entries: none of them may travel under an epoch in which it would be of another
-  // order.
+  // Read before the entries are taken, so that no entry is sent under an epoch in which it would be
+  // of another history.
   const ReplicationHeader header = events_.header();
   std::vector<Entry> entries;
   std::vector<uint32_t> asks;
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
+    if (closed_ || in_flight_ || (queue_.empty() && asks_.empty())) return;
     size_t bytes = 0;
     for (const Entry& entry : queue_) {
       if (entries.size() == kMaxEntriesInRequest) break;
@@ -76,7 +76,7 @@ void ReplicationStream::Pump() {
     while (!asks_.empty() && asked_.size() < kMaxAsksInRequest)
       asked_.insert(asks_.extract(asks_.begin()));
     asks.assign(asked_.begin(), asked_.end());
-    under_way_ = true;
+    in_flight_ = true;
   }
   Send(header, std::move(entries), std::move(asks));
 }
@@ -85,9 +85,9 @@ void ReplicationStream::Ping() {
   const ReplicationHeader header = events_.header();
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_) return;
+    if (closed_ || in_flight_) return;
     sent_ = 0;
-    under_way_ = true;
+    in_flight_ = true;
   }
   Send(header, {}, {});
 }
@@ -106,7 +106,7 @@ void ReplicationStream::Close() {
 std::optional<MonotonicTime> ReplicationStream::FailingSince() const {
   MutexLock lock(mu_);
   const bool wanted = !queue_.empty() || !asks_.empty() || !asked_.empty();
-  return wanted && failed_tries_ >= kTriesOfTheSilent ? first_try_ : std::nullopt;
+  return wanted && failed_tries_ >= kFailedTriesOfSilent ? first_try_ : std::nullopt;
 }
 
 std::optional<MonotonicTime> ReplicationStream::SlowSince() const {
@@ -125,7 +125,7 @@ void ReplicationStream::Send(const ReplicationHeader& header, std::vector<Entry>
   }
   auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
   const MonotonicDuration timeout = kStreamDeadline + TransferTime(bytes);
-  // By the clock of leases: the answer may bring a promise.
+  // LeaseNow, because the answer may bring a promise.
   const MonotonicTime sent = clock_.LeaseNow();
   {
     MutexLock lock(mu_);
@@ -146,7 +146,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
   {
     MutexLock lock(mu_);
     if (closed_) {
-      under_way_ = false;
+      in_flight_ = false;
       return;
     }
     if (status.ok()) {
@@ -172,25 +172,25 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
     }
   }
   if (status.ok()) {
-    // Before the next request leaves, so that answers are dealt with in order.
+    // Before the next request is sent, so that answers are handled in order.
     events_.answered(response, asked, sent);
     {
       MutexLock lock(mu_);
-      under_way_ = false;
+      in_flight_ = false;
     }
     return Pump();
   }
   events_.failed(status);
-  // Stays "under way" while it waits, so that nobody sends in between.
+  // The request counts as in flight during the pause, so that no other one is sent.
   transport_.After(pause, [self = shared_from_this()] {
     {
       MutexLock lock(self->mu_);
       self->sent_ = 0;
       self->asks_.merge(self->asked_);
       self->asked_.clear();
-      self->under_way_ = false;
+      self->in_flight_ = false;
       if (self->queue_.empty() && self->asks_.empty()) {
-        // Nobody waits for it any more.
+        // No caller waits for an answer any more.
         self->first_try_.reset();
         self->failed_tries_ = 0;
         self->refusals_ = 0;

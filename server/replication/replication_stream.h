@@ -1,4 +1,4 @@
-// The way from this server to another one on which the entries of some partitions travel in order.
+// A stream from this server to another, on which the entries of some partitions travel in order.
 #ifndef PAWL_SERVER_REPLICATION_REPLICATION_STREAM_H_
 #define PAWL_SERVER_REPLICATION_REPLICATION_STREAM_H_
 
@@ -23,33 +23,34 @@
 
 namespace pawl {
 
-// Of entries in one request; a single larger entry travels alone.
+// The most bytes of entries in one request; a single larger entry travels alone.
 inline constexpr size_t kMaxStreamRequestBytes = size_t{16} << 20;
-// Of positions asked for in one request. An answer holds up to kMaxTermRuns runs for each, and must
-// be a small message (DecodeSmall).
+// The most positions asked for in one request. An answer holds up to kMaxTermRuns runs for each,
+// and must be a small message (DecodeSmall).
 inline constexpr size_t kMaxAsksInRequest = 512;
-// What applying and syncing may take besides TransferTime.
+// The time allowed for applying and syncing, in addition to TransferTime.
 inline constexpr std::chrono::milliseconds kStreamDeadline{1250};
-// Between the tries of a request; with each refusal in a row twice as long, up to the second, since
-// whoever refuses has got all of it and goes on refusing for a while, as with a full disk.
+// The pause between the tries of a request. It doubles with each consecutive refusal, up to the
+// second value: a refusing receiver gets the whole request each time and tends to keep refusing, as
+// with a full disk.
 inline constexpr std::chrono::milliseconds kStreamRetryInterval{20};
 inline constexpr std::chrono::milliseconds kMaxStreamRetryInterval{320};
-// A receiver that takes nothing for so long, for two leases and in so many tries is not waited for
-// any more: writes stand still meanwhile.
+// A receiver that accepts nothing for this long, for two leases and for that many tries is no
+// longer waited for: writes stand still meanwhile.
 inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
-inline constexpr uint32_t kTriesOfTheSilent = 2;
-// A receiver all of whose answers have taken longer than the first, for as long as the second,
-// holds up what it must acknowledge: it is not waited for any more either.
+inline constexpr uint32_t kFailedTriesOfSilent = 2;
+// A receiver is also no longer waited for when all of its answers have taken longer than the first
+// value for as long as the second: it delays every acknowledgement that needs it.
 inline constexpr std::chrono::milliseconds kSlowAnswer{1000};
 inline constexpr std::chrono::milliseconds kSlowTooLong{10000};
 
-// One request at a time: whatever was appended while it was under way goes into the next one, so
-// that order costs nothing and the load makes the batches. A request that fails is sent again until
-// it succeeds, or until the entries are discarded. Thread-safe; owned by shared_ptr, which a
-// request under way shares. Its lock is taken after a replica's.
+// Sends one request at a time: what is appended while it is in flight goes into the next one, so
+// ordering is free and load forms the batches. A failed request is sent again until it succeeds or
+// its entries are discarded. Thread-safe. Owned by shared_ptr, which a request in flight shares.
+// Its lock is acquired after a replica's.
 //
-// What is queued is not bounded here: entries are held for callers that wait or have given up
-// waiting, whose pushes are in flight until they are taken (DataPlaneOptions::max_bytes_in_flight),
+// The queue is not bounded here. Entries are held for callers that wait or have given up waiting,
+// whose pushes count as in flight until they are accepted (DataPlaneOptions::max_bytes_in_flight),
 // and for learners, whose backlog the replica watches (BytesOf).
 class ReplicationStream : public std::enable_shared_from_this<ReplicationStream> {
  public:
@@ -61,10 +62,10 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
     std::shared_ptr<const void> owner;
   };
   struct Events {
-    // Fills in who sends, by which epoch.
+    // Returns the sender and its epoch.
     std::function<ReplicationHeader()> header;
     // The receiver has answered a request that was sent at `sent`, by LeaseNow. `asked`: the
-    // partitions of AskPosition, ascending, whose answer this is.
+    // partitions of AskPosition, ascending, that this answers.
     std::function<void(const ReplicateResponse&, const std::vector<uint32_t>& asked,
                        MonotonicTime sent)>
         answered;
@@ -80,26 +81,27 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
 
   const std::string& address() const { return address_; }
 
-  // Cheap: encodes and sends nothing. The caller calls Pump, without locks, soon.
+  // Cheap: neither encodes nor sends. The caller calls Pump soon, without locks.
   void Append(Entry entry);
-  // Asks where the receiver's replica of the partition is, after what is under way. Likewise.
+  // Asks for the position of the receiver's replica after the request in flight. The caller calls
+  // Pump soon, without locks.
   void AskPosition(uint32_t partition);
-  // Forgets what is queued for a partition, and that its position was asked. A request under way
-  // may still arrive.
+  // Removes the queued entries of a partition and the question for its position. A request in
+  // flight may still arrive.
   void Discard(uint32_t partition);
-  // Bytes queued for a partition.
+  // The bytes queued for a partition.
   size_t BytesOf(uint32_t partition) const;
-  // For all.
+  // The bytes queued for all partitions.
   size_t Bytes() const;
-  // Sends what is queued, if nothing is under way. Not under a replica's lock.
+  // Sends what is queued, if no request is in flight. REQUIRES: no replica's lock.
   void Pump();
-  // Since when what has been sent was not taken, if kTriesOfTheSilent have failed.
+  // Since when requests have failed, once kFailedTriesOfSilent tries have.
   std::optional<MonotonicTime> FailingSince() const;
-  // Since when all answers have been slow, if something is under way.
+  // Since when all answers have been slow, if anything is queued.
   std::optional<MonotonicTime> SlowSince() const;
-  // Sends a request without entries, for the promise alone, if nothing is under way.
+  // Sends a request without entries, to get a promise, if no request is in flight.
   void Ping();
-  // Nothing is sent from now on.
+  // Sends nothing from now on.
   void Close();
 
  private:
@@ -114,19 +116,19 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
 
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
-  bool under_way_ PAWL_GUARDED_BY(mu_) = false;
-  // When the first try of what is under way began, and how many have failed.
+  bool in_flight_ PAWL_GUARDED_BY(mu_) = false;
+  // When the first try of the request in flight began, and how many tries have failed.
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
   uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;
   std::optional<MonotonicTime> slow_since_ PAWL_GUARDED_BY(mu_);
-  // The last of them that were refusals.
+  // How many of the latest failed tries were refusals.
   uint32_t refusals_ PAWL_GUARDED_BY(mu_) = 0;
-  // In order; the first `sent_` of them are in the request under way.
+  // In order; the first `sent_` entries are in the request in flight.
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint32_t, size_t> bytes_ PAWL_GUARDED_BY(mu_);
   size_t all_bytes_ PAWL_GUARDED_BY(mu_) = 0;
-  // Partitions whose position is to be asked for, and those whose was in the request under way.
+  // Partitions whose position is to be asked for, and those asked for by the request in flight.
   absl::btree_set<uint32_t> asks_ PAWL_GUARDED_BY(mu_);
   absl::btree_set<uint32_t> asked_ PAWL_GUARDED_BY(mu_);
 };

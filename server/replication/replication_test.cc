@@ -23,12 +23,12 @@ constexpr uint32_t kPartitions = 8;
 constexpr uint32_t kTable = 1;
 constexpr uint32_t kKeys = 64;
 
-// A backup that takes nothing.
+// A backup that accepts nothing.
 class RefusingHandler final : public RequestHandler {
  public:
   void Handle(Method, IncomingMessage, CallContext, Reply reply) override {
     ++calls;
-    reply(absl::UnavailableError("takes nothing"), OutgoingMessage());
+    reply(absl::UnavailableError("accepts nothing"), OutgoingMessage());
   }
 
   std::atomic<int> calls{0};
@@ -64,7 +64,7 @@ class ReplicationTest : public testing::Test {
   }
   void Disconnect(int server) { transport_->SetHandler(std::to_string(server), nullptr); }
 
-  // `since`: the epoch at which the primary became it.
+  // `since`: the epoch at which the primary became primary.
   static RoutingTable Routing(uint64_t epoch, uint32_t primary, std::vector<uint32_t> backups,
                               std::vector<uint32_t> learners = {}, uint64_t since = 1) {
     RoutingTable routing;
@@ -90,7 +90,7 @@ class ReplicationTest : public testing::Test {
     for (const auto& plane : planes_) plane->AdoptRouting(routing);
   }
 
-  // Runs Tick, as a server's main thread does, until `holds`.
+  // Runs Tick, like a server's main thread, until `holds`.
   bool WaitFor(const std::function<bool()>& holds) {
     return Eventually([&] {
       const bool they_do = holds();
@@ -101,7 +101,7 @@ class ReplicationTest : public testing::Test {
     });
   }
 
-  // An answer that may come on another thread.
+  // An answer that may arrive on another thread.
   struct Answer {
     Mutex mu;
     bool done PAWL_GUARDED_BY(mu) = false;
@@ -187,7 +187,7 @@ class ReplicationTest : public testing::Test {
     return StatusOf(Send(server, Method::kPush, PushOf(epoch, ordinal)));
   }
 
-  // Of one key.
+  // To one key.
   float Value(int server, uint64_t epoch, uint64_t key) {
     PullRequest request;
     request.mutable_header()->set_job_id(kJobId);
@@ -223,7 +223,7 @@ class ReplicationTest : public testing::Test {
   std::vector<std::unique_ptr<DataPlane>> planes_;
 };
 
-TEST_F(ReplicationTest, APushIsAcknowledgedOnlyWhenTheBackupHasIt) {
+TEST_F(ReplicationTest, PushIsAcknowledgedOnceTheBackupHasIt) {
   AdoptAll(Routing(1, 0, {1}));
   ASSERT_TRUE(CreateTable(0).ok());
   RefusingHandler refusing;
@@ -231,7 +231,7 @@ TEST_F(ReplicationTest, APushIsAcknowledgedOnlyWhenTheBackupHasIt) {
   const auto answer = Send(0, Method::kPush, PushOf(1, 0));
   // Sent again meanwhile, it is a duplicate, and must not be acknowledged either.
   const auto again = Send(0, Method::kPush, PushOf(1, 0));
-  // The second try says that the primary has heard of the end of the first.
+  // The second try proves that the primary has handled the end of the first.
   ASSERT_TRUE(Eventually([&] { return refusing.calls >= 2; }));
   EXPECT_FALSE(answer->Done());
   EXPECT_FALSE(again->Done());
@@ -241,7 +241,7 @@ TEST_F(ReplicationTest, APushIsAcknowledgedOnlyWhenTheBackupHasIt) {
   EXPECT_EQ(Fingerprints(0), Fingerprints(1));
 }
 
-TEST_F(ReplicationTest, ReplicasAreEqualToTheBit) {
+TEST_F(ReplicationTest, ReplicasAreBitIdentical) {
   AdoptAll(Routing(1, 0, {1}));
   ASSERT_TRUE(CreateTable(0).ok());
   for (uint64_t i = 0; i < 50; ++i) ASSERT_TRUE(Push(0, 1, i).ok());
@@ -250,7 +250,7 @@ TEST_F(ReplicationTest, ReplicasAreEqualToTheBit) {
   EXPECT_EQ(Value(0, 1, 5), 50);
 }
 
-TEST_F(ReplicationTest, ABackupThatIsPromotedHasEverythingAndKnowsDuplicates) {
+TEST_F(ReplicationTest, PromotedBackupHasAllPushesAndRecognizesDuplicates) {
   AdoptAll(Routing(1, 0, {1}));
   ASSERT_TRUE(CreateTable(0).ok());
   for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(Push(0, 1, i).ok());
@@ -263,7 +263,7 @@ TEST_F(ReplicationTest, ABackupThatIsPromotedHasEverythingAndKnowsDuplicates) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Push(1, 1, 21))) << "an epoch before the primary's";
 }
 
-TEST_F(ReplicationTest, APrimaryThatWasReplacedAcknowledgesNothing) {
+TEST_F(ReplicationTest, ReplacedPrimaryAcknowledgesNothing) {
   AdoptAll(Routing(1, 0, {1}));
   ASSERT_TRUE(CreateTable(0).ok());
   ASSERT_TRUE(Push(0, 1, 0).ok());
@@ -275,7 +275,7 @@ TEST_F(ReplicationTest, APrimaryThatWasReplacedAcknowledgesNothing) {
   EXPECT_EQ(Value(1, 2, 5), 1);
 }
 
-TEST_F(ReplicationTest, ALearnerCatchesUpUnderPushesAndBecomesABackup) {
+TEST_F(ReplicationTest, LearnerCatchesUpAndBecomesABackup) {
   AdoptAll(Routing(1, 0, {}));
   ASSERT_TRUE(CreateTable(0).ok());
   uint64_t ordinal = 0;

@@ -3,18 +3,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/replication/pushback.h"
+#include "server/replication/backpressure.h"
+#include "server/replication/replica.h"
 
 namespace pawl {
 
-bool WaitingCalls::Keep(const std::shared_ptr<WaitingCall>& call) {
+bool WaitingCalls::Register(const std::shared_ptr<WaitingCall>& call) {
   absl::Status refused;
   {
     MutexLock lock(mu_);
     refused = closed_;
     if (refused.ok() && calls_.size() >= max_calls_) {
-      refused = WithPushback(absl::ResourceExhaustedError(absl::StrCat(
-          "more than ", max_calls_, " calls wait on this server; try again in a moment")));
+      refused = WithPushback(absl::ResourceExhaustedError(
+          absl::StrCat("more than ", max_calls_, " calls wait on this server; retry in a moment")));
     }
     if (refused.ok()) calls_.push_back(call);
   }
@@ -28,12 +29,12 @@ void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas
   bool waits = false;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
-    // What has moved away is found by `resume` itself.
+    // `resume` itself finds out that a partition has moved away.
     waits = waits || (replica->HasDataAsPrimary() && !replica->partition->CanPull(step));
   }
   if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
-  if (!Keep(call)) return;
+  if (!Register(call)) return;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
     if (!replica->HasDataAsPrimary() || replica->partition->CanPull(step)) continue;
@@ -57,11 +58,10 @@ void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext
     }
   }
   if (stale)
-    return resume(StaleRouting(*replica_map_.view(),
-                               "the partition has moved before the change was everywhere"));
+    return resume(stale_routing_("the partition moved before the change was on all replicas"));
   if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
-  if (!Keep(call)) return;
+  if (!Register(call)) return;
   for (const ChangeMark& change : changes) {
     MutexLock lock(change.replica->mu);
     if (!change.replica->HasDataAsPrimary() ||
@@ -73,23 +73,23 @@ void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext
     call->Add();
     change.replica->waiting_for_commit.emplace(change.index, call);
   }
-  if (stale) return TellStale({call});
+  if (stale) return FailStale({call});
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
 void WaitingCalls::ForDurable(const std::vector<ChangeMark>& changes, CallContext context,
                               Resume resume) {
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
-  bool kept = false;
+  bool registered = false;
   for (const ChangeMark& change : changes) {
-    // What has been durable for long needs no place among those that wait.
+    // A change that is already durable needs no place among the waiting calls.
     {
       MutexLock lock(change.replica->mu);
       if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index)
         continue;
     }
-    if (!kept && !Keep(call)) return;
-    kept = true;
+    if (!registered && !Register(call)) return;
+    registered = true;
     MutexLock lock(change.replica->mu);
     if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index)
       continue;
@@ -99,22 +99,21 @@ void WaitingCalls::ForDurable(const std::vector<ChangeMark>& changes, CallContex
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
-void WaitingCalls::GoOn(const std::vector<std::shared_ptr<WaitingCall>>& ready) {
+void WaitingCalls::ResumeReady(const std::vector<std::shared_ptr<WaitingCall>>& ready) {
   for (const auto& call : ready) {
     if (call->Release()) call->Resume(absl::OkStatus());
   }
 }
 
-void WaitingCalls::TellStale(const std::vector<std::shared_ptr<WaitingCall>>& stale) const {
-  // Each has a status of its own: ThreadSanitizer does not see how the system's Abseil counts
+void WaitingCalls::FailStale(const std::vector<std::shared_ptr<WaitingCall>>& stale) const {
+  // Each call gets its own status: ThreadSanitizer does not see how the system's Abseil counts
   // references.
   for (const auto& call : stale) {
-    call->Resume(
-        StaleRouting(*replica_map_.view(), "the partition has moved while the call waited"));
+    call->Resume(stale_routing_("the partition moved while the call waited"));
   }
 }
 
-void WaitingCalls::Expire() {
+void WaitingCalls::Expire(const std::vector<std::shared_ptr<Replica>>& replicas) {
   std::vector<std::shared_ptr<WaitingCall>> expired;
   const MonotonicTime now = clock_.Now();
   {
@@ -132,13 +131,12 @@ void WaitingCalls::Expire() {
   if (!expired.empty()) finished_left_ = true;
   for (const auto& call : expired) {
     call->Resume(absl::DeadlineExceededError(
-        "what the call waits for (the step, or the change on all replicas) was not there in time"));
+        "the step, or the change on all replicas, that the call waits for did not come in time"));
   }
   if (!finished_left_.exchange(false)) return;
-  const auto view = replica_map_.view();
-  for (const auto& replica : view->replicas) {
+  for (const auto& replica : replicas) {
     if (replica == nullptr) continue;
-    // Whoever has it may have it for long.
+    // Another thread may hold the lock for long.
     if (!replica->mu.TryLock()) {
       finished_left_ = true;
       continue;

@@ -14,7 +14,7 @@
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
-#include "server/replication/pushback.h"
+#include "server/replication/backpressure.h"
 #include "server/replication/replica_map.h"
 #include "server/testing/two_servers.h"
 
@@ -42,7 +42,7 @@ class WaitingCallsTest : public testing::Test {
     Adopt(1, 0);
   }
 
-  // All partitions are at that server from now on.
+  // Moves all partitions to that server.
   void Adopt(uint64_t epoch, uint32_t primary) {
     RoutingTable routing = TwoServers(kJobId, epoch);
     for (uint32_t p = 0; p < kPartitions; ++p) {
@@ -52,8 +52,8 @@ class WaitingCallsTest : public testing::Test {
     std::vector<std::shared_ptr<WaitingCall>> ready;
     std::vector<std::shared_ptr<WaitingCall>> stale;
     ASSERT_TRUE(replica_map_.AdoptRouting(routing, ready, stale));
-    WaitingCalls::GoOn(ready);
-    calls_.TellStale(stale);
+    WaitingCalls::ResumeReady(ready);
+    calls_.FailStale(stale);
   }
 
   std::vector<std::shared_ptr<Replica>> Replicas() const { return replica_map_.view()->replicas; }
@@ -61,7 +61,7 @@ class WaitingCallsTest : public testing::Test {
   static std::pair<Answer, WaitingCalls::Resume> NewAnswer() {
     auto answer = std::make_shared<std::optional<absl::Status>>();
     return {answer, [answer](absl::Status status) {
-              EXPECT_FALSE(answer->has_value()) << "a call goes on once";
+              EXPECT_FALSE(answer->has_value()) << "a call resumes once";
               *answer = std::move(status);
             }};
   }
@@ -103,7 +103,7 @@ class WaitingCallsTest : public testing::Test {
                 .ok());
         replica->TakeReady(ready);
       }
-      WaitingCalls::GoOn(ready);
+      WaitingCalls::ResumeReady(ready);
     }
   }
   size_t KeptByReplicas() const {
@@ -117,10 +117,12 @@ class WaitingCallsTest : public testing::Test {
 
   SimulatedClock clock_;
   ReplicaMap replica_map_{clock_};
-  WaitingCalls calls_{kMaxCalls, clock_, replica_map_};
+  WaitingCalls calls_{kMaxCalls, clock_, [this](absl::string_view message) {
+                        return StaleRouting(*replica_map_.view(), message);
+                      }};
 };
 
-TEST_F(WaitingCallsTest, ACallGoesOnWhenAllItsPartitionsHaveReachedItsStep) {
+TEST_F(WaitingCallsTest, CallResumesWhenAllPartitionsReachTheStep) {
   const Answer now = ForStep(0);
   ASSERT_TRUE(now->has_value());
   EXPECT_TRUE((*now)->ok());
@@ -134,7 +136,7 @@ TEST_F(WaitingCallsTest, ACallGoesOnWhenAllItsPartitionsHaveReachedItsStep) {
   EXPECT_EQ(KeptByReplicas(), 0u);
 }
 
-TEST_F(WaitingCallsTest, BeyondTheLimitACallIsToldToComeBack) {
+TEST_F(WaitingCallsTest, CallBeyondTheLimitIsPushedBack) {
   const Answer first = ForStep(1);
   const Answer second = ForCommit(NextChange());
   for (const Answer& refused : {ForStep(1), ForCommit(NextChange()), ForDurable(NextChange())}) {
@@ -145,66 +147,66 @@ TEST_F(WaitingCallsTest, BeyondTheLimitACallIsToldToComeBack) {
     EXPECT_EQ(status.GetPayload(kPushbackPayloadUrl), absl::Cord(absl::StrCat(kPushbackMs)));
   }
   EXPECT_EQ(calls_.Count(), kMaxCalls);
-  EXPECT_EQ(KeptByReplicas(), kPartitions + 1) << "what was refused left nothing behind";
+  EXPECT_EQ(KeptByReplicas(), kPartitions + 1) << "refused calls leave nothing behind";
   const Answer at_once = ForStep(0);
-  ASSERT_TRUE(at_once->has_value()) << "what need not wait needs no place";
+  ASSERT_TRUE(at_once->has_value()) << "a call that need not wait needs no place";
   EXPECT_TRUE((*at_once)->ok());
   EndStep(0);
   EXPECT_TRUE(first->has_value() && (*first)->ok());
   EXPECT_TRUE(second->has_value() && (*second)->ok());
 }
 
-TEST_F(WaitingCallsTest, ACallThatIsOverHasItsPlaceUntilTheNextSweep) {
+TEST_F(WaitingCallsTest, FinishedCallKeepsItsPlaceUntilTheNextSweep) {
   for (size_t i = 0; i < kMaxCalls; ++i) ForStep(1);
   EndStep(0);
   EXPECT_EQ(calls_.Count(), 0u);
   const Answer refused = ForStep(2);
   ASSERT_TRUE(refused->has_value());
   EXPECT_EQ((*refused)->code(), absl::StatusCode::kResourceExhausted) << **refused;
-  calls_.Expire();
+  calls_.Expire(Replicas());
   const Answer kept = ForStep(2);
   EXPECT_FALSE(kept->has_value());
   EndStep(1);
   EXPECT_TRUE(kept->has_value() && (*kept)->ok());
 }
 
-TEST_F(WaitingCallsTest, ACallWaitsUntilItsDeadlineOrUntilItsCallerIsGone) {
+TEST_F(WaitingCallsTest, CallEndsAtItsDeadlineOrWithItsCaller) {
   const Answer short_one = ForStep(1, Context(milliseconds(10)));
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   const Answer long_one = ForStep(1, {clock_.Now() + milliseconds(1000), cancelled});
   clock_.Advance(milliseconds(9));
-  calls_.Expire();
+  calls_.Expire(Replicas());
   EXPECT_FALSE(short_one->has_value());
   clock_.Advance(milliseconds(1));
-  calls_.Expire();
+  calls_.Expire(Replicas());
   ASSERT_TRUE(short_one->has_value());
   EXPECT_EQ((*short_one)->code(), absl::StatusCode::kDeadlineExceeded) << **short_one;
   EXPECT_FALSE(long_one->has_value());
   EXPECT_EQ(KeptByReplicas(), kPartitions);
   *cancelled = true;
-  calls_.Expire();
+  calls_.Expire(Replicas());
   EXPECT_TRUE(long_one->has_value());
   EXPECT_EQ(calls_.Count(), 0u);
-  EXPECT_EQ(KeptByReplicas(), 0u) << "those that were given up are forgotten";
+  EXPECT_EQ(KeptByReplicas(), 0u) << "abandoned calls are removed";
   EndStep(0);
 }
 
-// Whoever has it may have it for long.
-TEST_F(WaitingCallsTest, ASweepWaitsForNoReplicaAndForgetsItsCallsLater) {
+// Another thread may hold a replica's lock for long.
+TEST_F(WaitingCallsTest, SweepSkipsLockedReplicas) {
   const Answer answer = ForStep(1, Context(milliseconds(10)));
   clock_.Advance(milliseconds(10));
   {
     const std::shared_ptr<Replica> replica = Replicas()[0];
     MutexLock lock(replica->mu);
-    std::thread([&] { calls_.Expire(); }).join();
+    std::thread([&] { calls_.Expire(Replicas()); }).join();
     EXPECT_TRUE(answer->has_value());
   }
   EXPECT_EQ(KeptByReplicas(), 1u);
-  calls_.Expire();
+  calls_.Expire(Replicas());
   EXPECT_EQ(KeptByReplicas(), 0u);
 }
 
-TEST_F(WaitingCallsTest, WhoWaitsForAPartitionThatMovesIsToldWhereItIs) {
+TEST_F(WaitingCallsTest, CallForMovedPartitionGetsTheRouting) {
   const ChangeMark change = NextChange();
   const Answer for_step = ForStep(1);
   const Answer for_commit = ForCommit(change);
@@ -220,7 +222,7 @@ TEST_F(WaitingCallsTest, WhoWaitsForAPartitionThatMovesIsToldWhereItIs) {
   }
 }
 
-TEST_F(WaitingCallsTest, AChangeOfAFormerReignIsNotWaitedFor) {
+TEST_F(WaitingCallsTest, ChangeOfAnEarlierTermIsNotWaitedFor) {
   ChangeMark change = NextChange();
   ++change.primary_since;
   const Answer answer = ForCommit(change);
@@ -229,7 +231,7 @@ TEST_F(WaitingCallsTest, AChangeOfAFormerReignIsNotWaitedFor) {
   EXPECT_EQ(calls_.Count(), 0u);
 }
 
-TEST_F(WaitingCallsTest, CloseEndsAllAndWhateverComesAfter) {
+TEST_F(WaitingCallsTest, CloseFailsPresentAndLaterCalls) {
   const Answer before = ForStep(1);
   calls_.Close(absl::UnavailableError("the server is ending"));
   calls_.Close(absl::InternalError("closed twice"));

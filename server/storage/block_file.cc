@@ -14,8 +14,8 @@ namespace pawl {
 namespace {
 
 constexpr absl::string_view kMagic = "PAWLBLK\n";
-// Synced every so often while it is written, so that the sync at the end is short and does not hold
-// up the log's on the same disk.
+// The file is synced regularly while it is written, so that the final sync is short and does not
+// delay the log's syncs on the same disk.
 constexpr uint64_t kSyncEveryBytes = 32u << 20;
 
 std::string EncodeHeader(const BlockFileId& id) {
@@ -34,8 +34,8 @@ std::string EncodeHeader(const BlockFileId& id) {
   return header;
 }
 
-// What a block's checksum begins with: the file that it belongs to and its place in it, so that a
-// block of another file or place is not taken for it.
+// The seed of a block's checksum: the file and the block's place in it, so that a block of another
+// file or place is not accepted.
 uint32_t BlockSeed(uint32_t id_crc, uint64_t block, uint32_t length) {
   char seed[16];
   PutNumber(PutNumber(PutNumber(seed, id_crc), block), length);
@@ -49,12 +49,12 @@ absl::string_view KindName(BlockFileKind kind) {
     case BlockFileKind::kSnapshot:
       return "snapshot";
     case BlockFileKind::kCheckpointPart:
-      return "part of a checkpoint";
+      return "checkpoint part";
   }
   return "file of unknown kind";
 }
 
-// What is at the end of a file, after the length 0 that no block has.
+// The end of a file, after a length of 0, which no block has.
 struct Footer {
   uint64_t payload_bytes = 0;
   uint64_t blocks = 0;
@@ -174,9 +174,9 @@ absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::OpenAny(Env& e
 absl::Status BlockFileReader::ReadHeader() {
   char header[kBlockFileHeaderBytes];
   PAWL_RETURN_IF_ERROR(Read(header, sizeof(header), "the header"));
-  offset_ = 0;  // What errors name.
+  offset_ = 0;  // for error messages
   if (absl::string_view(header, kMagic.size()) != kMagic)
-    return Damaged("this is no block file: its magic is wrong");
+    return Damaged("not a block file: its magic is wrong");
   const char* in = header + kMagic.size();
   const auto version = TakeNumber<uint32_t>(in);
   id_.kind = static_cast<BlockFileKind>(TakeNumber<uint32_t>(in));
@@ -233,7 +233,7 @@ absl::StatusOr<absl::string_view> BlockFileReader::NextBlock() {
   }
   if (payload_bytes_ != blocks_ * kBlockBytes) {
     return Damaged(
-        absl::StrCat("block ", blocks_, " follows a shorter one than ", kBlockBytes, " bytes"));
+        absl::StrCat("block ", blocks_, " follows a block shorter than ", kBlockBytes, " bytes"));
   }
   const uint64_t block_offset = offset_;
   offset_ += 4;
@@ -267,7 +267,7 @@ absl::Status BlockFileReader::ReadFooter(const char* length_field) {
     return Damaged("the footer does not agree with the blocks before it");
   }
   offset_ += kBlockFileFooterBytes;
-  if (offset_ != file_bytes_) return Damaged("there is something after the footer");
+  if (offset_ != file_bytes_) return Damaged("data follows the footer");
   info_ = {payload_bytes_, file_bytes_, file_crc_};
   return absl::OkStatus();
 }
@@ -279,7 +279,7 @@ absl::StatusOr<BlockFileInfo> BlockFileReader::PeekInfo() {
   PAWL_RETURN_IF_ERROR(ReadAt(file_bytes_ - sizeof(footer), footer, sizeof(footer), "the footer"));
   const Footer says = TakeFooter(footer);
   if (says.footer_crc != Crc32c(says.file_crc, footer, kBlockFileFooterBytes - 4)) {
-    return Damaged("its end is no footer");
+    return Damaged("the file does not end with a footer");
   }
   return BlockFileInfo{says.payload_bytes, file_bytes_, says.file_crc};
 }

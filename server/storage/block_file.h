@@ -1,5 +1,5 @@
-// A file of checked blocks: what snapshots and the parts of checkpoints are. block_file_format.md
-// has the bytes.
+// A file of checksummed blocks, the format of snapshots and of checkpoint parts.
+// block_file_format.md has the bytes.
 #ifndef PAWL_SERVER_STORAGE_BLOCK_FILE_H_
 #define PAWL_SERVER_STORAGE_BLOCK_FILE_H_
 
@@ -16,7 +16,7 @@
 
 namespace pawl {
 
-// Payload of all blocks but the last: large enough that headers and calls cost nothing, small
+// The payload of every block but the last: large enough that headers and calls cost nothing, small
 // enough that a reader's buffer does not matter.
 inline constexpr uint32_t kBlockBytes = 1u << 20;
 inline constexpr uint32_t kBlockFileVersion = 1;
@@ -29,22 +29,22 @@ enum class BlockFileKind : uint32_t {
   kCheckpointPart = 2,
 };
 
-// What a file says it is. Every block's checksum covers it.
+// The identity of a file, which the checksum of every block covers.
 struct BlockFileId {
   BlockFileKind kind = BlockFileKind::kSnapshot;
   uint64_t job_id = 0;
   uint32_t partition = 0;
-  // The log index of the state that the file holds.
+  // The log index of the state in the file.
   uint64_t index = 0;
-  // kCheckpointPart: the checkpoint's step. kSnapshot: where the log was when the snapshot was
-  // begun (log_format.md).
+  // kCheckpointPart: the checkpoint's step. kSnapshot: the log's position when the snapshot was
+  // started (log_format.md).
   uint64_t mark = 0;
 };
 
 struct BlockFileInfo {
   uint64_t payload_bytes = 0;
   uint64_t file_bytes = 0;
-  // Of all of the file before the footer.
+  // Of the file up to the footer.
   uint32_t crc32c = 0;
 };
 
@@ -54,9 +54,9 @@ class BlockFileWriter {
   static absl::StatusOr<std::unique_ptr<BlockFileWriter>> Create(Env& env, const std::string& path,
                                                                  const BlockFileId& id);
 
-  // After an error the file is of no use.
+  // After an error the file is unusable.
   absl::Status Append(absl::string_view bytes);
-  // Writes the footer, syncs and closes. Nothing may be called after it. The name is durable once
+  // Writes the footer, syncs and closes; call nothing afterwards. The file's name is durable once
   // its folder is synced.
   absl::StatusOr<BlockFileInfo> Finish();
 
@@ -67,7 +67,7 @@ class BlockFileWriter {
 
   const std::unique_ptr<WritableFile> file_;
   std::string header_;
-  // The beginning of the next block.
+  // The start of the next block.
   std::string buffer_;
   uint64_t blocks_ = 0;
   uint64_t payload_bytes_ = 0;
@@ -75,25 +75,24 @@ class BlockFileWriter {
   uint32_t file_crc_ = 0;
 };
 
-// Reads the blocks in order and believes none of them before it is checked. Not thread-safe.
-// Every error of the file's contents is DATA_LOSS and names the file and the offset.
+// Reads the blocks in order and verifies each before it returns it. Not thread-safe. Every error in
+// the file's contents is DATA_LOSS and names the file and the offset.
 class BlockFileReader {
  public:
-  // Opens a file that must be `expected`; the mark of a snapshot may be any.
+  // Opens a file whose identity must be `expected`; the mark of a snapshot may be any.
   static absl::StatusOr<std::unique_ptr<BlockFileReader>> Open(Env& env, const std::string& path,
                                                                const BlockFileId& expected);
-  // What a file says it is, of which nothing else is read.
+  // Reads only the identity of a file.
   static absl::StatusOr<BlockFileId> ReadId(Env& env, const std::string& path);
 
-  // What the footer says, without reading what is before it: which file it is, not whether it is
-  // whole.
+  // Reads only the footer: it tells which file this is, not whether the file is whole.
   absl::StatusOr<BlockFileInfo> PeekInfo();
 
   const BlockFileId& id() const { return id_; }
   const std::string& path() const { return path_; }
 
-  // The next block's payload, which lives until the next call. Empty at the end of the file: only
-  // then is it known that the file is whole.
+  // The next block's payload, valid until the next call. Empty at the end of the file; only then is
+  // the file known to be whole.
   absl::StatusOr<absl::string_view> NextBlock();
   // REQUIRES: NextBlock has returned the end.
   const BlockFileInfo& info() const { return info_; }
@@ -125,7 +124,7 @@ class BlockFileReader {
   BlockFileInfo info_;
 };
 
-// Reads all of a file, for its checks alone.
+// Reads and verifies the whole file.
 absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path,
                                               const BlockFileId& expected);
 

@@ -73,7 +73,7 @@ TEST(BlockFileTest, AnySizeInAnyPiecesIsReadBack) {
   }
 }
 
-TEST(BlockFileTest, AFinishedFileIsDurable) {
+TEST(BlockFileTest, FinishedFileIsDurable) {
   FaultEnv env(1);
   WriteFile(env, kPath, kId, Payload(5000));
   ASSERT_TRUE(env.SyncFolder("/").ok());
@@ -96,7 +96,7 @@ TEST(BlockFileTest, EveryFlippedByteIsDetected) {
   }
 }
 
-TEST(BlockFileTest, EveryCutAndEveryAdditionIsDetected) {
+TEST(BlockFileTest, EveryTruncationAndExtensionIsDetected) {
   FaultEnv env(1);
   WriteFile(env, kPath, kId, Payload(300));
   const std::string contents = env.Contents(kPath);
@@ -108,7 +108,7 @@ TEST(BlockFileTest, EveryCutAndEveryAdditionIsDetected) {
   ExpectDamaged(env, kId, "one byte more");
 }
 
-TEST(BlockFileTest, AFileThatWasNotFinishedIsDetected) {
+TEST(BlockFileTest, UnfinishedFileIsDetected) {
   FaultEnv env(1);
   std::unique_ptr<BlockFileWriter> writer = BlockFileWriter::Create(env, kPath, kId).value();
   ASSERT_TRUE(writer->Append(Payload(2 * kBlockBytes)).ok());
@@ -116,7 +116,7 @@ TEST(BlockFileTest, AFileThatWasNotFinishedIsDetected) {
   ExpectDamaged(env, kId, "no footer");
 }
 
-TEST(BlockFileTest, AnotherFileUnderThisNameIsDetected) {
+TEST(BlockFileTest, FileUnderAWrongNameIsDetected) {
   FaultEnv env(1);
   for (const BlockFileId& other : {BlockFileId{BlockFileKind::kSnapshot, 77, 5, 123, 9},
                                    BlockFileId{BlockFileKind::kCheckpointPart, 78, 5, 123, 9},
@@ -128,7 +128,7 @@ TEST(BlockFileTest, AnotherFileUnderThisNameIsDetected) {
   }
 }
 
-TEST(BlockFileTest, BlocksOfAnotherPlaceOrFileAreDetected) {
+TEST(BlockFileTest, MisplacedBlocksAreDetected) {
   FaultEnv env(1);
   WriteFile(env, kPath, kId, Payload(3 * kBlockBytes));
   const std::string contents = env.Contents(kPath);
@@ -139,7 +139,7 @@ TEST(BlockFileTest, BlocksOfAnotherPlaceOrFileAreDetected) {
   env.SetContents(kPath, swapped);
   ExpectDamaged(env, kId, "swapped blocks");
 
-  // The same payload as another partition: only the header of the file differs.
+  // The same payload as another partition: only the file's header differs.
   BlockFileId other = kId;
   other.partition = 6;
   WriteFile(env, "/other", other, Payload(3 * kBlockBytes));
@@ -153,14 +153,14 @@ TEST(BlockFileTest, BlocksOfAnotherPlaceOrFileAreDetected) {
   ExpectDamaged(env, kId, "a block is missing");
 }
 
-TEST(BlockFileTest, AFullDiskIsReported) {
+TEST(BlockFileTest, FullDiskIsReported) {
   FaultEnv env(1);
   env.SetCapacity(kBlockBytes);
   std::unique_ptr<BlockFileWriter> writer = BlockFileWriter::Create(env, kPath, kId).value();
   EXPECT_EQ(writer->Append(Payload(kBlockBytes)).code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(BlockFileTest, TheDocumentShowsTheBytes) {
+TEST(BlockFileTest, DocumentShowsTheBytes) {
   FaultEnv env(1);
   WriteFile(env, kPath, kId, "Pawl");
   EXPECT_EQ(ReadWorkedBytes("server/storage/block_file_format.md"), env.Contents(kPath))

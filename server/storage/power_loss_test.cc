@@ -1,6 +1,6 @@
-// Kills and power losses at random moments, also of cuts. With syncs, nothing that was reported
-// durable is ever missing, and the server always starts. Without, a loss of power may take the end
-// of the log, but never joins the log before a cut to the one after it.
+// Kills and power losses at random moments, also during resets. With syncs, nothing that was
+// reported durable is ever lost, and the server always starts. Without syncs, a power loss may take
+// the end of the log, but never joins the log before a reset to the one after it.
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -22,13 +22,14 @@ namespace {
 constexpr int kLives = 8;
 constexpr uint32_t kPartitions = 4;
 
-// What the test knows of a partition's log since its last cut: the states that it may be found in.
+// What the test knows of a partition's log since its last reset: the states in which it may be
+// found.
 struct Era {
-  // By index, the states that it has been in. Empty: it is not there.
+  // The states it has been in, by index. Empty: it does not exist.
   std::map<uint64_t, ToyPartition> states;
-  // It must be found, and with at least this index, if it is found in this era.
+  // If the partition is found in this era, it must be found with at least this index.
   std::optional<uint64_t> durable;
-  // The same after a loss of power.
+  // The same after a power loss.
   std::optional<uint64_t> synced;
 
   void NoteDurable(uint64_t index) { durable = std::max(index, durable.value_or(0)); }
@@ -38,7 +39,7 @@ struct Era {
   }
 };
 
-// The eras that it may be found in, oldest first: of each cut it is not known whether it is
+// The eras in which the partition may be found, oldest first: it is unknown which resets are
 // durable.
 using Expected = std::vector<Era>;
 
@@ -82,8 +83,8 @@ class Torture {
     options.max_group_bytes = 1 + Random(5000);
     server_ = std::make_unique<StorageHarness>(env_, options);
     const absl::Status status = server_->Open();
-    if (absl::IsUnavailable(status)) return false;  // The power went while it started.
-    // Without syncs a part of the log may be on the disk and an earlier one not.
+    if (absl::IsUnavailable(status)) return false;  // The power failed during the start.
+    // Without syncs a part of the log may be on the disk and an earlier part not.
     is_damaged_ = !sync_ && lost_power_ && absl::IsDataLoss(status) &&
                   absl::StrContains(status.message(), ".log is damaged at offset ");
     EXPECT_TRUE(status.ok() || is_damaged_) << status;
@@ -105,7 +106,7 @@ class Torture {
     };
     const auto era = std::find_if(expected.rbegin(), expected.rend(), is_it);
     if (era == expected.rend()) {
-      ADD_FAILURE() << "partition " << p << " is in no state that it may be in, "
+      ADD_FAILURE() << "partition " << p << " is in none of its possible states, "
                     << (found == server_->partitions().end()
                             ? "but gone"
                             : absl::StrCat("at ", found->second.index));
@@ -114,13 +115,13 @@ class Torture {
     Era present = found == server_->partitions().end() ? Era() : *era;
     if (found != server_->partitions().end()) {
       present.states.erase(present.states.upper_bound(found->second.index), present.states.end());
-      // It may as well be the same state of an era before, of which less is known to be durable.
+      // It may equally be the same state of an earlier era, of which less is known to be durable.
       for (const Era& other : expected) {
         if (!is_it(other)) continue;
         present.durable = std::min(present.durable, other.durable);
         present.synced = std::min(present.synced, other.synced);
       }
-      // A snapshot may be ahead of what is left of the log: then it is no way back.
+      // A snapshot may be ahead of the rest of the log; then there is no way back.
       for (const RecoveredPartition& recovered : server_->recovered().partitions) {
         if (recovered.partition != p) continue;
         present.states.erase(present.states.begin(),
@@ -130,8 +131,7 @@ class Torture {
     expected = {std::move(present)};
   }
 
-  // One incarnation, which ends at some moment with a loss of power, or when the test has had
-  // enough.
+  // One incarnation, which ends with a power loss at some moment, or when the test stops it.
   void Live() {
     if (Random(3) != 0) env_.CutPowerAfter(static_cast<int64_t>(Random(150)));
     if (!Open()) return;
@@ -178,8 +178,8 @@ class Torture {
     env_.CutPowerAfter(static_cast<int64_t>(Random(5)));
   }
 
-  // What the log has reported so far; also what it reports when it is closed counts, but need not
-  // be checked.
+  // What the log has reported so far. What it reports while it closes counts too, but need not be
+  // checked.
   void Note(uint32_t p) {
     if (const uint64_t durable = server_->durable(p); durable > 0) {
       expected_[p] = {expected_[p].back()};
@@ -198,7 +198,7 @@ class Torture {
 
   void Snapshot(uint32_t p) {
     Wait(p);
-    // No snapshot while a cut is queued.
+    // No snapshot while a reset is queued.
     if (server_->durable(p) == 0) return;
     const uint64_t index = server_->partitions().at(p).index;
     if (server_->Snapshot(p).ok()) expected_[p].back().NoteSynced(index);
@@ -210,7 +210,7 @@ class Torture {
     if (server_->Drop(p, true)) expected_[p] = {Era()};
   }
 
-  // The partition comes with a snapshot from elsewhere.
+  // The partition arrives as a snapshot from elsewhere.
   void Replace(uint32_t p) {
     Note(p);
     const ToyPartition state = {1 + Random(50), static_cast<uint32_t>(random_())};
@@ -233,7 +233,7 @@ class Torture {
     if (snapshots.size() > 1) first = std::max(first, snapshots.front());
     const uint64_t last = era.states.rbegin()->first;
     if (first > last) return;
-    // Nor is it there if a truncation takes the newer one.
+    // It is gone as well if a truncation takes the newer one.
     era.states.erase(era.states.begin(), era.states.lower_bound(first));
     const auto state = era.states.lower_bound(first + Random(last - first + 1));
     era.states.erase(std::next(state), era.states.end());
@@ -275,13 +275,9 @@ void RunSeeds(bool sync) {
   }
 }
 
-TEST(PowerLossTest, NothingReportedDurableIsEverMissingAndItAlwaysStarts) {
-  RunSeeds(/*sync=*/true);
-}
+TEST(PowerLossTest, DurableRecordsSurviveAndTheServerStarts) { RunSeeds(/*sync=*/true); }
 
-TEST(PowerLossTest, WithoutSyncsALogIsNeverAMixOfTheOnesBeforeAndAfterACut) {
-  RunSeeds(/*sync=*/false);
-}
+TEST(PowerLossTest, UnsyncedLogNeverMixesStatesAcrossAReset) { RunSeeds(/*sync=*/false); }
 
 }  // namespace
 }  // namespace pawl

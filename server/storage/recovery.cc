@@ -14,55 +14,55 @@
 namespace pawl {
 namespace {
 
-// Records without a gap.
+// Consecutive records.
 struct RecordRun {
   uint64_t first = 0;
   uint64_t last = 0;
-  // Where the first one is.
+  // Where the first record is.
   std::string path;
   uint64_t offset = 0;
 };
 
-// A cut, and where it is, packed.
-struct PlacedCut {
+// A reset and its packed position.
+struct PlacedReset {
   uint64_t position = 0;
-  LogCut cut;
+  LogReset reset;
 };
 
 // What the log says of a partition.
 struct PartitionLog {
   std::vector<RecordRun> runs;
-  // Those that count, in their order.
-  std::vector<PlacedCut> cuts;
-  // A cut that was not settled: nothing was reported that depends on it, so it does not count, and
+  // The settled resets, in order.
+  std::vector<PlacedReset> resets;
+  // There is an unsettled reset. Nothing that depends on it was reported, so it does not count, and
   // neither do the records after it.
   bool ignored = false;
-  // What the newest kReached record claims, and which file says so.
+  // The index claimed by the newest kReached record, and the file with the claim.
   uint64_t claimed = 0;
   std::string claimed_by;
-  // What is recovered.
+  // The index of the snapshot that is recovered.
   uint64_t snapshot_index = 0;
 
-  void Cut(const PlacedCut& placed) {
-    cuts.push_back(placed);
-    const LogCut& cut = placed.cut;
-    while (!runs.empty() && cut.Voids(runs.back().first)) runs.pop_back();
-    if (!runs.empty()) runs.back().last = std::min(runs.back().last, cut.index);
+  void Reset(const PlacedReset& placed) {
+    resets.push_back(placed);
+    const LogReset& reset = placed.reset;
+    while (!runs.empty() && reset.Voids(runs.back().first)) runs.pop_back();
+    if (!runs.empty()) runs.back().last = std::min(runs.back().last, reset.index);
   }
   bool VoidsRecord(uint64_t position, uint64_t index) const {
-    return std::any_of(cuts.begin(), cuts.end(), [&](const PlacedCut& placed) {
-      return position < placed.position && placed.cut.Voids(index);
+    return std::any_of(resets.begin(), resets.end(), [&](const PlacedReset& placed) {
+      return position < placed.position && placed.reset.Voids(index);
     });
   }
-  // A snapshot that was stored to replace the log counts once a cut names its mark; any other
-  // counts at once.
+  // A snapshot that was stored to replace the log is valid once a reset names its mark; any other
+  // is valid at once.
   bool VoidsSnapshot(const SnapshotStore::Snapshot& snapshot, uint64_t mark) const {
     bool counts = !snapshot.stored_mark.has_value();
-    for (const auto& [position, cut] : cuts) {
+    for (const auto& [position, reset] : resets) {
       if (mark > position) continue;
-      if (cut.mark == mark && cut.index == snapshot.index) {
+      if (reset.mark == mark && reset.index == snapshot.index) {
         counts = true;
-      } else if (cut.Voids(snapshot.index)) {
+      } else if (reset.Voids(snapshot.index)) {
         counts = false;
       }
     }
@@ -95,7 +95,7 @@ class Recovery {
   // A segment of the chain.
   struct ChainLink {
     SegmentHeader header;
-    // How many of its bytes count, by the next one's header. Nothing for the last.
+    // How many of its bytes count, by the next segment's header; nullopt for the last segment.
     std::optional<uint64_t> bytes;
   };
 
@@ -103,8 +103,8 @@ class Recovery {
     return JoinPath(log_folder_, SegmentFileName(segment));
   }
 
-  // From the newest segment back, as each names the one before. What is not in the chain does not
-  // count.
+  // Follows the chain from the newest segment back, as each names the previous one. Segments
+  // outside the chain do not count.
   absl::Status FindSegments() {
     PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(log_folder_));
     std::vector<uint64_t> found;
@@ -124,7 +124,7 @@ class Recovery {
       if (header.previous_segment >= segment) {
         return absl::DataLossError(absl::StrCat(PathOf(segment),
                                                 " is damaged at offset 0: it names segment ",
-                                                header.previous_segment, " as the one before"));
+                                                header.previous_segment, " as the previous one"));
       }
       if (!std::binary_search(found.begin(), found.end(), header.previous_segment)) break;
       segment = header.previous_segment;
@@ -137,8 +137,8 @@ class Recovery {
       if (in_chain.contains(segment)) continue;
       void_files_.push_back(PathOf(segment));
       if (segment > chain_.front().header.segment) continue;
-      // Segments are deleted from the front. So this one was abandoned before it held anything, or
-      // one behind it is missing.
+      // Segments are deleted from the front. So this one was abandoned while it was empty, or a
+      // later one is missing.
       PAWL_ASSIGN_OR_RETURN(const LogSegment contents,
                             ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
       for (const LogRecord& record : contents.records) {
@@ -146,7 +146,7 @@ class Recovery {
         return absl::DataLossError(absl::StrCat(
             PathOf(chain_.front().header.previous_segment),
             " is missing: ", PathOf(chain_.front().header.segment), " follows it at offset 0, and ",
-            PathOf(segment), " of before is still there"));
+            PathOf(segment), ", an older one, still exists"));
       }
     }
     return absl::OkStatus();
@@ -170,9 +170,9 @@ class Recovery {
       result_.end.next_segment = segment.header.segment + 1;
       last_end_ = segment.end;
       if (segment.torn_bytes > 0) {
-        result_.notes.push_back(absl::StrCat(segment.path, ": cut ", segment.torn_bytes,
+        result_.notes.push_back(absl::StrCat(segment.path, ": truncated ", segment.torn_bytes,
                                              " bytes at offset ", segment.end,
-                                             ", a record that was never acknowledged in whole"));
+                                             ", an incomplete record that was never acknowledged"));
       }
     }
     return absl::OkStatus();
@@ -185,7 +185,7 @@ class Recovery {
         if (record.index == 0) {
           return absl::DataLossError(absl::StrCat(
               segment.path, " is damaged at offset ", record.offset, ": a record of partition ",
-              record.partition, " has index 0; they begin at 1"));
+              record.partition, " has index 0; indices start at 1"));
         }
         PartitionLog& log = logs_[record.partition];
         if (log.ignored) return absl::OkStatus();
@@ -212,20 +212,21 @@ class Recovery {
           log.ignored = true;
           return absl::OkStatus();
         }
-        const std::optional<LogCut> cut = DecodeCut(record.type, record.index, record.payload);
-        if (!cut.has_value()) {
+        const std::optional<LogReset> reset =
+            DecodeReset(record.type, record.index, record.payload);
+        if (!reset.has_value()) {
           return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ",
-                                                  record.offset, ": a cut has a payload of ",
+                                                  record.offset, ": a reset has a payload of ",
                                                   record.payload.size(), " bytes"));
         }
-        log.Cut({LogPosition{segment.header.segment, record.offset}.Pack(), *cut});
-        log.claimed = cut->index;
+        log.Reset({LogPosition{segment.header.segment, record.offset}.Pack(), *reset});
+        log.claimed = reset->index;
         log.claimed_by = segment.path;
-        for (SegmentUse& use : result_.segments) use.Cut(record.partition, *cut);
+        for (SegmentUse& use : result_.segments) use.Reset(record.partition, *reset);
         result_.end.reached.erase(record.partition);
-        if (cut->index > 0) {
-          result_.segments.back().last_index[record.partition] = cut->index;
-          result_.end.reached[record.partition] = cut->index;
+        if (reset->index > 0) {
+          result_.segments.back().last_index[record.partition] = reset->index;
+          result_.end.reached[record.partition] = reset->index;
         }
         return absl::OkStatus();
       }
@@ -264,16 +265,17 @@ class Recovery {
   absl::Status ChooseSnapshot(uint32_t partition, PartitionLog& log,
                               const std::vector<SnapshotStore::Snapshot>& candidates) {
     uint64_t newest =
-        0;  // Of all snapshots, also damaged ones: so far the partition has once been.
+        0;  // Of all snapshots, damaged ones too: the partition was once at this index.
     std::string damage;
     std::vector<uint64_t> whole;
-    // A stored snapshot that replaces the log: it comes before another one of the same index.
+    // A stored snapshot that replaces the log; it takes precedence over another one of the same
+    // index.
     std::optional<SnapshotStore::Snapshot> replacement;
     bool replacement_is_damaged = false;
     for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
       PAWL_ASSIGN_OR_RETURN(const Check check, CheckSnapshot(*it, log, whole.empty()));
-      // Another one of its index counts if the stored one is damaged and it was begun later: behind
-      // the cut.
+      // If the stored one is damaged, another one of its index is valid if it was started later,
+      // after the reset.
       const bool is_replaced = replacement.has_value() && it->index == replacement->index &&
                                !(replacement_is_damaged && check.mark > replacement->stored_mark);
       if (check.is_void || is_replaced) {
@@ -293,7 +295,7 @@ class Recovery {
       } else {
         damage = absl::StrCat("; ", check.damage.message());
         result_.notes.push_back(
-            absl::StrCat("passed over and deleted a snapshot: ", check.damage.message()));
+            absl::StrCat("skipped and deleted a snapshot: ", check.damage.message()));
         void_snapshots_.push_back(*it);
       }
     }
@@ -312,8 +314,8 @@ class Recovery {
     }
     if (reached < newest || reached < log.claimed) {
       return absl::DataLossError(absl::StrCat(
-          "partition ", partition, " is found only up to record ", reached, " and was once at ",
-          std::max(newest, log.claimed), ", by ",
+          "partition ", partition, " is found only up to record ", reached, " but was once at ",
+          std::max(newest, log.claimed), ", according to ",
           newest > log.claimed ? "a snapshot"
                                : absl::StrCat(log.claimed_by, " at offset ", kSegmentHeaderBytes),
           "; a file is missing or damaged", damage));
@@ -325,14 +327,14 @@ class Recovery {
 
   struct Check {
     bool is_void = false;
-    // Nothing if its header cannot be read.
+    // Nullopt if its header cannot be read.
     std::optional<uint64_t> mark;
-    // Where the log was when the snapshot was begun.
+    // The segment at which the log was when the snapshot was started.
     uint64_t segment = 0;
     absl::Status damage;
   };
 
-  // Reads all of the snapshot if `fully`.
+  // Reads the whole snapshot if `fully`.
   absl::StatusOr<Check> CheckSnapshot(const SnapshotStore::Snapshot& snapshot,
                                       const PartitionLog& log, bool fully) const {
     Check check;
@@ -355,12 +357,12 @@ class Recovery {
     return check;
   }
 
-  // All checks have passed; nothing was changed before.
+  // Runs after all checks have passed; nothing was changed before.
   absl::Status CleanUp() {
     for (const std::string& path : void_files_) PAWL_RETURN_IF_ERROR(env_.Delete(path));
-    // An earlier incarnation may have written and renamed without syncing, and from now on all that
-    // is settled counts as durable. First of all for the snapshots: a cut that is read here and not
-    // on the disk could be lost after what it makes of them.
+    // An earlier incarnation may have written and renamed without syncing, and from now on
+    // everything settled counts as durable. Sync the log before the snapshots change: a reset that
+    // can be read but is not on the disk could otherwise be lost after its effect on the snapshots.
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     for (const ChainLink& link : chain_) {
       PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
@@ -375,7 +377,7 @@ class Recovery {
     for (const SnapshotStore::Snapshot& snapshot : adopted_) {
       PAWL_RETURN_IF_ERROR(snapshots_.Adopt(snapshot));
     }
-    // Positions only grow, also after the loss of segments that nobody had synced.
+    // Positions only grow, even after unsynced segments were lost.
     result_.end.next_segment = std::max(result_.end.next_segment, next_segment_);
     return absl::OkStatus();
   }
@@ -400,7 +402,7 @@ class Recovery {
         const PartitionLog& log = logs_[record.partition];
         const uint64_t position = LogPosition{segment.header.segment, record.offset}.Pack();
         const bool settled = record.offset < segment.settled;
-        if (DecodeCut(record.type, record.index, record.payload).has_value() && !settled)
+        if (DecodeReset(record.type, record.index, record.payload).has_value() && !settled)
           ignored.insert(record.partition);
         if (record.type != RecordType::kData || ignored.contains(record.partition)) continue;
         if (log.VoidsRecord(position, record.index)) continue;
@@ -433,7 +435,7 @@ class Recovery {
   std::vector<std::string> void_files_;
   std::vector<SnapshotStore::Snapshot> void_snapshots_;
   absl::btree_map<uint32_t, PartitionLog> logs_;
-  // Stored ones that replace a log.
+  // Stored snapshots that replace a log.
   std::vector<SnapshotStore::Snapshot> adopted_;
   absl::btree_map<uint32_t, uint64_t> chosen_;
   uint64_t last_end_ = 0;
@@ -442,13 +444,13 @@ class Recovery {
 
 }  // namespace
 
-void SegmentUse::Cut(uint32_t partition, const LogCut& cut) {
+void SegmentUse::Reset(uint32_t partition, const LogReset& reset) {
   const auto use = last_index.find(partition);
   if (use == last_index.end()) return;
-  if (cut.Voids(1)) {
+  if (reset.Voids(1)) {
     last_index.erase(use);
   } else {
-    use->second = std::min(use->second, cut.index);
+    use->second = std::min(use->second, reset.index);
   }
 }
 

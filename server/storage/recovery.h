@@ -1,4 +1,4 @@
-// Reads a data directory back: the newest snapshots, and the log's records after them.
+// Recovers a data directory: the newest snapshots, and the log's records after them.
 #ifndef PAWL_SERVER_STORAGE_RECOVERY_H_
 #define PAWL_SERVER_STORAGE_RECOVERY_H_
 
@@ -18,17 +18,17 @@
 
 namespace pawl {
 
-// Takes what is recovered, in this order: the snapshots, then the records in the order of the log.
-// An error ends the recovery and becomes its result.
+// Receives the recovered data: first the snapshots, then the records in log order. An error ends
+// the recovery and becomes its result.
 class RecoverySink {
  public:
   virtual ~RecoverySink() = default;
 
-  // All of the file has been checked. It is to be read to its end.
+  // The whole file was verified. The sink must read it to its end.
   virtual absl::Status LoadSnapshot(uint32_t partition, uint64_t index,
                                     BlockFileReader& snapshot) = 0;
-  // The indices of a partition come without gaps, from its snapshot's index + 1 on, or from 1 on
-  // without a snapshot. `owner` keeps the payload (with the rest of its segment).
+  // The indices of a partition have no gaps: they start at its snapshot's index + 1, or at 1
+  // without a snapshot. `owner` keeps the payload (with the rest of its segment) alive.
   virtual absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
                               const std::shared_ptr<const void>& owner) = 0;
 };
@@ -40,45 +40,43 @@ struct RecoveredPartition {
   uint64_t last_index = 0;
 };
 
-// A segment of the log, as far as it matters to what can be read from it and when it can be
-// deleted.
+// What must be known of a log segment to read it and to decide when to delete it.
 struct SegmentUse {
   uint64_t segment = 0;
   uint64_t bytes = 0;
-  // The last record that it holds of each partition; what it has behind that is void.
+  // The last valid record of each partition in the segment; later ones are void.
   absl::btree_map<uint32_t, uint64_t> last_index;
-  // It holds a cut whose snapshots could not be deleted or renamed: not to go before that.
-  bool kept = false;
+  // The snapshots of a reset in it could not be deleted or renamed yet: the segment stays until
+  // then.
+  bool has_pending_resets = false;
 
-  // A later record cuts the partition's log.
-  void Cut(uint32_t partition, const LogCut& cut);
+  // A later record resets the partition's log.
+  void Reset(uint32_t partition, const LogReset& reset);
 };
 
-// What a WriteAheadLog goes on from.
+// The state from which a WriteAheadLog continues.
 struct RecoveredLog {
   std::vector<RecoveredPartition> partitions;
-  // What the caller should log: a tail that was cut, a snapshot that was passed over, with file and
-  // offset.
+  // Messages for the caller to log, with file and offset: a truncated tail, a skipped snapshot.
   std::vector<std::string> notes;
 
   // In order; empty for a new log.
   std::vector<SegmentUse> segments;
   LogWriter::End end;
-  // The records at the end that may never have been acknowledged. They have been replayed, and are
-  // written again first thing, because what can be read of them need not be on the disk.
+  // The records at the end that may never have been acknowledged. They were replayed, and are
+  // written again first, because readable data is not necessarily on the disk.
   std::vector<QueuedRecord> unsettled;
-  // Up to which index each partition's log is not needed any more.
+  // Up to which index each partition's log is no longer needed.
   absl::btree_map<uint32_t, uint64_t> released;
 };
 
-// Reads everything there is in the data directory, gives it to the sink, cuts a torn tail, and
-// deletes files that are void. REQUIRES: the directory is locked, snapshots.Open() has succeeded,
-// no log is open. A new directory gives an empty result.
+// Reads the data directory, passes its contents to the sink, truncates a torn tail, and deletes
+// void files. A new directory gives an empty result. REQUIRES: the directory is locked,
+// snapshots.Open() has succeeded, no log is open.
 //
-//   DATA_LOSS            a damaged middle, a segment that is missing, records that are missing
-//   between a partition's
-//                        snapshot and its log; names the file and the offset. Nothing was changed.
-//   FAILED_PRECONDITION  the log is another job's.
+// DATA_LOSS, naming the file and the offset: data in the middle is damaged, a segment is missing,
+// or records between a partition's snapshot and its log are missing. Nothing was changed.
+// FAILED_PRECONDITION: the log is another job's.
 absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots,
                                      RecoverySink& sink);
 

@@ -60,18 +60,18 @@ class RecoveryTest : public testing::Test {
   std::unique_ptr<StorageHarness> server_;
 };
 
-TEST_F(RecoveryTest, ANewDirectoryIsEmpty) {
+TEST_F(RecoveryTest, NewDirectoryIsEmpty) {
   ASSERT_TRUE(Start().ok());
   EXPECT_TRUE(server_->partitions().empty());
   EXPECT_TRUE(server_->recovered().notes.empty());
 }
 
-TEST_F(RecoveryTest, TwoServersCannotHaveOneDirectory) {
+TEST_F(RecoveryTest, DirectoryIsLocked) {
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(StorageHarness(env_).Open().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(RecoveryTest, TheNewestSnapshotAndTheRecordsAfterItAreTaken) {
+TEST_F(RecoveryTest, NewestSnapshotAndLaterRecordsAreRecovered) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 7; ++i) Append(3);
   ASSERT_TRUE(server_->Snapshot(3).ok());
@@ -86,7 +86,7 @@ TEST_F(RecoveryTest, TheNewestSnapshotAndTheRecordsAfterItAreTaken) {
   EXPECT_EQ(server_->recovered().partitions[0].last_index, 15u);
 }
 
-TEST_F(RecoveryTest, ADamagedSnapshotIsPassedOverForTheOneBefore) {
+TEST_F(RecoveryTest, DamagedSnapshotIsSkippedForThePreviousOne) {
   ASSERT_TRUE(Start().ok());
   for (int round = 0; round < 4; ++round) {
     for (int i = 0; i < 7; ++i) Append(3);
@@ -112,7 +112,7 @@ TEST_F(RecoveryTest, ADamagedSnapshotIsPassedOverForTheOneBefore) {
   }
 }
 
-TEST_F(RecoveryTest, WhenAllSnapshotsAreDamagedAndTheLogDoesNotReachItIsDataLoss) {
+TEST_F(RecoveryTest, DamagedSnapshotsWithAShortLogAreDataLoss) {
   ASSERT_TRUE(Start().ok());
   for (int round = 0; round < 4; ++round) {
     for (int i = 0; i < 7; ++i) Append(3);
@@ -125,7 +125,7 @@ TEST_F(RecoveryTest, WhenAllSnapshotsAreDamagedAndTheLogDoesNotReachItIsDataLoss
   EXPECT_EQ(Files(kSnapshots), before) << "nothing was changed";
 }
 
-TEST_F(RecoveryTest, ASnapshotOfAnotherPartitionOrJobIsNotTaken) {
+TEST_F(RecoveryTest, SnapshotOfAnotherPartitionOrJobIsIgnored) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 3; ++i) {
     Append(3);
@@ -156,7 +156,7 @@ TEST_F(RecoveryTest, MissingSegmentsAndSnapshotsAreDataLoss) {
     contents[segment] = env_.Contents(absl::StrCat(kLog, segment));
   for (size_t i = 0; i + 1 < segments.size(); ++i) {
     ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, segments[i])).ok());
-    // Partition 1 has no snapshot: every segment but the last matters to it.
+    // Partition 1 has no snapshot, so it needs every segment but the last.
     ExpectDataLoss(kLog);
     Stop();
     env_.SetContents(absl::StrCat(kLog, segments[i]), contents[segments[i]]);
@@ -164,7 +164,7 @@ TEST_F(RecoveryTest, MissingSegmentsAndSnapshotsAreDataLoss) {
   ASSERT_TRUE(Start().ok());
 }
 
-TEST_F(RecoveryTest, APartitionWhoseLastRecordsWereInAMissingSegmentIsNoticed) {
+TEST_F(RecoveryTest, MissingSegmentWithLastRecordsIsDataLoss) {
   ASSERT_TRUE(Start().ok());
   Append(7, 600);
   Append(8, 600);
@@ -175,11 +175,11 @@ TEST_F(RecoveryTest, APartitionWhoseLastRecordsWereInAMissingSegmentIsNoticed) {
   const absl::Status status = Start();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StrContains(status.message(),
-                                "partition 7 is found only up to record 0 and was once at 1"))
+                                "partition 7 is found only up to record 0 but was once at 1"))
       << status;
 }
 
-TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
+TEST_F(RecoveryTest, FlippedByteOfTheLogIsRefusedOrHarmless) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 9; ++i) Append(i % 3, 50);
   const auto expected = server_->partitions();
@@ -209,10 +209,10 @@ TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
     }
   }
   EXPECT_GT(refused, 800);
-  EXPECT_LT(harmless, 100) << "marks, and what lies behind the end of a closed segment";
+  EXPECT_LT(harmless, 100) << "marks, and bytes after the end of a closed segment";
 }
 
-TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
+TEST_F(RecoveryTest, TornTailIsTruncatedAndReported) {
   options_.segment_bytes = 1 << 20;
   ASSERT_TRUE(Start().ok());
   Append(3);
@@ -225,8 +225,9 @@ TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(server_->partitions(), expected);
   ASSERT_EQ(server_->recovered().notes.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0],
-                                absl::StrCat(path, ": cut 1000 bytes at offset ", end.offset)))
+  EXPECT_TRUE(
+      absl::StrContains(server_->recovered().notes[0],
+                        absl::StrCat(path, ": truncated 1000 bytes at offset ", end.offset)))
       << server_->recovered().notes[0];
   Stop();
   EXPECT_EQ(env_.FileSize(path).value(), end.offset);
@@ -234,8 +235,8 @@ TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
   EXPECT_TRUE(server_->recovered().notes.empty());
 }
 
-// The bytes of a segment as version 1 has them. `offsets`: where the records of the segment before
-// went, by where they were; then those of this one.
+// The bytes of a segment in version 1. `offsets`: maps the previous segment's record offsets to the
+// new ones, and then receives those of this segment.
 std::string AsVersion1(const LogSegment& segment, std::map<uint64_t, uint64_t>& offsets) {
   constexpr size_t kHeaderBytes = 36;
   std::string bytes = EncodeSegmentHeader(segment.header);
@@ -269,7 +270,7 @@ std::string AsVersion1(const LogSegment& segment, std::map<uint64_t, uint64_t>& 
   return bytes;
 }
 
-TEST_F(RecoveryTest, ALogOfVersion1IsRecoveredAndGoneOnWith) {
+TEST_F(RecoveryTest, LogOfVersion1IsRecoveredAndContinued) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 30; ++i) Append(i % 3);
   ASSERT_TRUE(server_->Drop(2));
@@ -313,7 +314,7 @@ TEST_F(RecoveryTest, ALogOfVersion1IsRecoveredAndGoneOnWith) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(RecoveryTest, ALogOfAnotherJobIsRefusedWithTheWayOut) {
+TEST_F(RecoveryTest, LogOfAnotherJobIsRefusedWithAdvice) {
   ASSERT_TRUE(Start().ok());
   Append(3);
   Stop();
@@ -333,7 +334,7 @@ TEST_F(RecoveryTest, ALogOfAnotherJobIsRefusedWithTheWayOut) {
   EXPECT_TRUE(absl::StrContains(status.message(), "name another data directory")) << status;
 }
 
-TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
+TEST_F(RecoveryTest, ErrorOfTheSinkNamesTheRecord) {
   ASSERT_TRUE(Start().ok());
   Append(3);
   Stop();
@@ -353,9 +354,9 @@ TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
   EXPECT_TRUE(absl::StrContains(status.message(), "record 1 of partition 3: not a push")) << status;
 }
 
-// A partition with a log of two lives, of which all is durable, that is to be cut to one of `news`.
-struct CutServer {
-  CutServer(FaultEnv& env, const WriteAheadLogOptions& options, bool replaces)
+// A partition with a log of two incarnations, all of it durable, that is reset to one of `news`.
+struct ResetServer {
+  ResetServer(FaultEnv& env, const WriteAheadLogOptions& options, bool replaces)
       : env(env), options(options) {
     Start();
     std::map<uint64_t, ToyPartition> states;
@@ -367,7 +368,7 @@ struct CutServer {
         EXPECT_TRUE(server->Snapshot(3).ok());
       }
     }
-    // Recovery syncs the log, whatever its mode.
+    // Recovery syncs the log in either mode.
     Start();
     old = server->partition(3);
     news = {replaces ? ToyPartition{10, 0x1234} : states.at(12)};
@@ -378,12 +379,12 @@ struct CutServer {
     const absl::Status status = server->Open();
     ASSERT_TRUE(status.ok()) << status;
   }
-  bool Cut(bool replaces) {
+  bool Reset(bool replaces) {
     if (replaces) return server->Replace(3, news[0]).ok();
     server->Truncate(3, news[0]);
     return true;
   }
-  // Whether it is found behind the cut; it must be there or as it was.
+  // Whether the partition is found after the reset. Otherwise it must be as it was before.
   bool IsAfter() {
     const ToyPartition& found = server->partition(3);
     const bool is_after = std::find(news.begin(), news.end(), found) != news.end();
@@ -398,39 +399,39 @@ struct CutServer {
   std::vector<ToyPartition> news;
 };
 
-// At every write of a cut the power goes.
-TEST_F(RecoveryTest, ALossOfPowerDuringACutLeavesTheLogBeforeOrTheOneAfter) {
+// The power fails at every write of a reset.
+TEST_F(RecoveryTest, PowerLossDuringAResetLeavesOldOrNewLog) {
   for (const auto& [replaces, sync] :
        {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
     options_.sync = sync;
-    // The cut does not end a segment that is full anyway.
+    // The reset does not end a segment that is full anyway.
     options_.segment_bytes = sync ? 500 : 100'000;
     int before = 0, after = 0;
     for (int operations = 0; operations < 40; ++operations) {
       SCOPED_TRACE(
           absl::StrCat(replaces ? "Replace " : "Truncate ", sync ? "FSYNC " : "LOG ", operations));
       FaultEnv env(static_cast<uint64_t>(operations));
-      CutServer cut(env, options_, replaces);
+      ResetServer reset(env, options_, replaces);
       // The segment of this incarnation.
-      ASSERT_TRUE(cut.server->Append(4, "other"));
-      ASSERT_TRUE(cut.server->WaitDurable(4));
+      ASSERT_TRUE(reset.server->Append(4, "other"));
+      ASSERT_TRUE(reset.server->WaitDurable(4));
       env.CutPowerAfter(operations);
-      const bool queued = cut.Cut(replaces);
+      const bool queued = reset.Reset(replaces);
       for (int i = 0; i < 3 && queued; ++i) {
-        ASSERT_TRUE(cut.server->Append(3, absl::StrCat("new ", i)));
-        cut.news.push_back(cut.server->partition(3));
-        if (!cut.server->WaitDurable(3, true)) break;
+        ASSERT_TRUE(reset.server->Append(3, absl::StrCat("new ", i)));
+        reset.news.push_back(reset.server->partition(3));
+        if (!reset.server->WaitDurable(3, true)) break;
       }
-      const uint64_t durable = queued ? cut.server->durable(3) : 0;
+      const uint64_t durable = queued ? reset.server->durable(3) : 0;
       env.CutPower();
-      cut.server = nullptr;
+      reset.server = nullptr;
       env.RestorePower();
-      cut.Start();
+      reset.Start();
       ASSERT_FALSE(HasFailure());
-      const bool is_after = cut.IsAfter();
+      const bool is_after = reset.IsAfter();
       if (durable > 0) {
         EXPECT_TRUE(is_after);
-        EXPECT_TRUE(!sync || cut.server->partition(3).index >= durable);
+        EXPECT_TRUE(!sync || reset.server->partition(3).index >= durable);
       }
       ++(is_after ? after : before);
     }
@@ -439,9 +440,9 @@ TEST_F(RecoveryTest, ALossOfPowerDuringACutLeavesTheLogBeforeOrTheOneAfter) {
   }
 }
 
-// The process is killed when the cut can be read and is not on the disk, and the power goes while
-// the next one recovers.
-TEST_F(RecoveryTest, ALossOfPowerDuringTheRecoveryOfACutLeavesTheLogBeforeOrTheOneAfter) {
+// The process is killed when the reset can be read but is not on the disk, and the power fails
+// during the next recovery.
+TEST_F(RecoveryTest, PowerLossDuringRecoveryOfAResetLeavesOldOrNewLog) {
   options_.retry_interval = std::chrono::hours(1);
   for (const bool replaces : {true, false}) {
     int before = 0, after = 0;
@@ -449,39 +450,39 @@ TEST_F(RecoveryTest, ALossOfPowerDuringTheRecoveryOfACutLeavesTheLogBeforeOrTheO
       const uint64_t operations = seed % 20;
       SCOPED_TRACE(absl::StrCat(replaces ? "Replace " : "Truncate ", seed));
       FaultEnv env(seed);
-      CutServer cut(env, options_, replaces);
+      ResetServer reset(env, options_, replaces);
       std::unique_ptr<SnapshotWriter> stored;
-      if (replaces) stored = *cut.server->Store(3, cut.news[0]);
+      if (replaces) stored = *reset.server->Store(3, reset.news[0]);
       env.FailFolderSyncs(1 << 20);
       env.FailDeletions(1 << 20);
       if (replaces) {
-        cut.server->QueueReplace(3, cut.news[0], *stored);
+        reset.server->QueueReplace(3, reset.news[0], *stored);
       } else {
-        cut.server->Truncate(3, cut.news[0]);
+        reset.server->Truncate(3, reset.news[0]);
       }
-      ASSERT_TRUE(Eventually([&] { return cut.server->log().figures().failures == 2; }));
+      ASSERT_TRUE(Eventually([&] { return reset.server->log().figures().failures == 2; }));
       stored = nullptr;
-      cut.server = nullptr;
+      reset.server = nullptr;
       env.KillProcesses();
       env.FailFolderSyncs(0);
       env.FailDeletions(0);
       env.CutPowerAfter(static_cast<int64_t>(operations));
-      cut.server = std::make_unique<StorageHarness>(env, options_);
-      cut.server->Open().IgnoreError();
+      reset.server = std::make_unique<StorageHarness>(env, options_);
+      reset.server->Open().IgnoreError();
       env.CutPower();
-      cut.server = nullptr;
+      reset.server = nullptr;
       env.RestorePower();
-      cut.Start();
+      reset.Start();
       ASSERT_FALSE(HasFailure());
-      ++(cut.IsAfter() ? after : before);
+      ++(reset.IsAfter() ? after : before);
     }
     EXPECT_GT(before, 0);
     EXPECT_GT(after, 0);
   }
 }
 
-// The stored one could not be renamed, and one of the same index was written since.
-TEST_F(RecoveryTest, ALaterSnapshotCountsInPlaceOfADamagedStoredOne) {
+// The stored snapshot could not be renamed, and another one of the same index was written since.
+TEST_F(RecoveryTest, LaterSnapshotReplacesDamagedStoredOne) {
   ASSERT_TRUE(Start().ok());
   for (int i = 0; i < 20; ++i) Append(3);
   auto stored = server_->Store(3, {10, 0x1234});
@@ -501,9 +502,9 @@ TEST_F(RecoveryTest, ALaterSnapshotCountsInPlaceOfADamagedStoredOne) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-// The acknowledged end of the log, that nothing settled follows, is carried into the next segment
+// The acknowledged end of the log, which nothing settled follows, is carried into the next segment
 // together with the segment.
-TEST_F(RecoveryTest, AKillAtAnyMomentOfTheNextStartLosesNothing) {
+TEST_F(RecoveryTest, KillDuringTheNextStartLosesNothing) {
   options_.idle_interval = std::chrono::hours(1);
   options_.segment_bytes = 1 << 20;
   for (int operations = 0; operations < 40; ++operations) {

@@ -33,7 +33,7 @@ absl::Status Scrubber::Check(uint64_t bytes, const std::function<absl::Status()>
   const std::chrono::duration<double> price(static_cast<double>(bytes) /
                                             static_cast<double>(options_.bytes_per_s));
   absl::Status status = check();
-  // Once more: it may have been replaced while it was read.
+  // Read again: the file may have been replaced while it was read.
   if (absl::IsDataLoss(status)) status = check();
   Sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(price));
   return absl::IsDataLoss(status) ? status : absl::OkStatus();

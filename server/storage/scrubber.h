@@ -1,5 +1,4 @@
-// Reads what lies on the disk again, to find bits that have rotted while there is still a good copy
-// in memory.
+// The scrubber rereads the files at rest, to find bit rot while memory still has a good copy.
 #ifndef PAWL_SERVER_STORAGE_SCRUBBER_H_
 #define PAWL_SERVER_STORAGE_SCRUBBER_H_
 
@@ -18,15 +17,15 @@ namespace pawl {
 
 struct ScrubberOptions {
   std::string log_folder;
-  // How fast files are read, on average. A file is read at once, and then paid for.
+  // The average read rate. A whole file is read at once, and then paid for.
   uint64_t bytes_per_s = uint64_t{8} << 20;
-  // Between the end of one pass over all files and the next one.
+  // The pause between two passes over all files.
   std::chrono::milliseconds pause{1000};
 };
 
-// Reads the snapshots and the durable part of the log, over and over, on a thread of its own. A
-// file that is found damaged is read once more before it is told; one that was deleted meanwhile is
-// none. The same file is told again by each pass until it is good or gone.
+// Reads the snapshots and the durable part of the log again and again, on its own thread. A file
+// that seems damaged is read once more before it is reported; a file deleted meanwhile is not
+// damaged. Each pass reports a file again until it is good or gone.
 class Scrubber {
  public:
   struct Events {
@@ -37,17 +36,17 @@ class Scrubber {
     std::function<void(uint64_t segment, const absl::Status& damage)> segment_damaged;
   };
 
-  // All outlive it.
+  // All outlive this.
   Scrubber(SnapshotStore& snapshots, const WriteAheadLog& log, ScrubberOptions options,
            Events events);
-  // Returns when the file that is being read has been read.
+  // Waits until the file that is being read has been read.
   ~Scrubber();
 
  private:
   void Run();
   // Runs `check`, twice if it fails, and pays for `bytes`. OK unless the file is damaged.
   absl::Status Check(uint64_t bytes, const std::function<absl::Status()>& check);
-  // False: it is over.
+  // False: the scrubber is stopping.
   bool Sleep(std::chrono::nanoseconds duration);
 
   SnapshotStore& snapshots_;

@@ -1,5 +1,4 @@
-// The data directory of a server: who it was, what its partitions were, and the log of what becomes
-// of them.
+// The data directory of a server: its identity, its partitions, and the log of their changes.
 #ifndef PAWL_SERVER_STORAGE_SERVER_LOG_H_
 #define PAWL_SERVER_STORAGE_SERVER_LOG_H_
 
@@ -23,9 +22,9 @@
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/daemon/node_identity.pb.h"
+#include "server/replication/durable_log.h"
 #include "server/shard/partition.h"
 #include "server/shard/snapshot/partition_snapshot.h"
-#include "server/storage/node_log.h"
 #include "server/storage/recovery.h"
 #include "server/storage/scrubber.h"
 #include "server/storage/snapshot/snapshot_store.h"
@@ -36,74 +35,76 @@
 namespace pawl {
 
 struct ServerLogOptions {
-  // Made if it is missing.
+  // Created if it is missing.
   std::string data_folder;
-  // See LogCompactor. What a start has to replay; beside it lie two snapshots of each partition.
+  // See LogCompactor. A start replays up to this much; two snapshots of each partition lie beside
+  // it.
   uint64_t log_bytes = uint64_t{1} << 30;
-  // The folder and the durability are set by ServerLog.
+  // ServerLog sets the folder and the durability.
   WriteAheadLogOptions log;
-  // How often it is looked whether snapshots are due.
+  // How often to check whether snapshots are due.
   std::chrono::milliseconds compaction_interval{200};
-  // After a failed round of snapshots.
+  // The pause after a failed round of snapshots.
   std::chrono::milliseconds compaction_retry_interval{5000};
-  // How fast files at rest are read again (Scrubber); 0: never.
+  // The rate at which files at rest are reread (Scrubber); 0: never.
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   std::chrono::milliseconds scrub_pause{1000};
   // How long Start, AwaitDurable, ReadBack and ReadEntries wait for a disk that fails or does not
-  // answer. What it has begun to write by then has to come back from the system before Start
-  // returns; that it waits for it is in the log.
+  // answer. Start also waits for the system to return from writes in progress, and logs that
+  // it does.
   std::chrono::milliseconds disk_timeout{30000};
-  // How long the files that ReadBack has read stay for Truncate.
-  std::chrono::milliseconds kept_after_read_back{600000};
+  // How long the files that ReadBack has read are retained for Truncate.
+  std::chrono::milliseconds retained_after_read_back{600000};
 };
 
-// A server's incarnation with it:
+// The life cycle in one process:
 //
-//   auto log = ServerLog::Open(Env::Real(), options);           // locks the folder
-//   if (log->identity()) partitions = log->Recover(...);        // then register as this node, in
-//   this job if (the registration's job or node is another) log->StartAnew(identity of the
-//   registration); log->Start({.durable = ..., .hold = ...}, options);         // before the first
-//   routing
+//   auto log = ServerLog::Open(Env::Real(), options);     // locks the folder
+//   if (log->identity()) partitions = log->Recover(...);
+//   register, as identity() if there is one
+//   if (the registration is for another job or node) log->Initialize(new identity);
+//   log->Start({.durable = ..., .hold = ...}, options);   // before the first routing
 //   ...
-//   log->Stop();                                                // before what the events call is
-//   destroyed log->JobIsOver();                                           // if that is why it
-//   stops
+//   log->Stop();                                          // before the events' targets die
+//   log->MarkJobEnded();                                  // if the job has ended
 //
-// Open to Start are for one thread, as is Stop; all others are thread-safe. No event is called with
-// a lock held.
+// Open to Start are for one thread, and so is Stop; all other functions are thread-safe. No event
+// is called with a lock held.
 //
 // Invariants:
-// 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot
-// on.
-// 2. While a cut of a partition's log is queued, nothing of the partition counts as durable, so
-// that the replica is never
-//    taken for as far as the one before was; and no snapshot of it is committed.
-// 3. The thread that writes the log calls no event: reports have a thread of their own, which waits
-// for no partition.
-class ServerLog final : public NodeLog {
+// 1. The log holds one run of a partition's changes, from the first or after a snapshot.
+// 2. While a reset of a partition's log is queued, nothing of the partition counts as durable, so
+//    the replica never inherits the durable index of the previous one; and no snapshot of it is
+//    committed.
+// 3. The thread that writes the log calls no event. Reports have their own thread, which waits for
+//    no partition.
+//
+// server_log.cc opens and writes the log, server_log_history.cc reads it back, and
+// server_log_background.cc compacts it and repairs damaged files.
+class ServerLog final : public DurableLog {
  public:
-  // The next incarnation of whoever the folder is of; that is durable when it returns. UNAVAILABLE:
-  // another process has the folder. DATA_LOSS: the node file is damaged, or missing beside a log.
-  // RESOURCE_EXHAUSTED: the disk is full.
+  // Opens the folder and counts the start of the process, durably. UNAVAILABLE: another process has
+  // the folder. DATA_LOSS: the node file is damaged, or missing beside a log. RESOURCE_EXHAUSTED:
+  // the disk is full.
   static absl::StatusOr<std::unique_ptr<ServerLog>> Open(Env& env, ServerLogOptions options);
   ~ServerLog() override;
 
-  // NodeLog.
+  // DurableLog.
   const std::optional<NodeIdentity>& identity() const override { return identity_; }
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
       const PartitionOptions& options) override;
-  absl::Status JobIsOver() override;
-  absl::Status StartAnew(NodeIdentity identity) override;
+  absl::Status MarkJobEnded() override;
+  absl::Status Initialize(NodeIdentity identity) override;
   absl::Status Start(Events events, const PartitionOptions& options) override;
   void Stop() override;
-  // Whether that job writes a log at all.
+  // Whether the job writes a log at all.
   bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
 
-  // OK if changes with so many bytes are to be taken now: to be asked before a change is applied.
-  // RESOURCE_EXHAUSTED, with the reason, while the disk is full or fails or too much waits.
+  // OK if changes of that many bytes can be accepted now; call it before a change is applied.
+  // RESOURCE_EXHAUSTED, with the reason, while the disk is full or fails or too much is queued.
   absl::Status CheckRoom(uint64_t bytes) const override;
 
-  // ChangeLog.
+  // DurableLog.
   uint64_t DurableIndex(uint32_t partition) const override;
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
@@ -122,70 +123,73 @@ class ServerLog final : public NodeLog {
   ScrubFigures scrub_figures() const override;
 
  private:
-  // What the log has of a partition.
+  // The state of a partition's log.
   struct PartitionState {
-    // The last change in it, queued or in a snapshot; 0: nothing.
+    // The last change in the log, queued or in a snapshot; 0: nothing.
     uint64_t last = 0;
     uint64_t durable = 0;
-    // Cuts that are queued and not durable yet.
-    uint32_t cuts_queued = 0;
-    // All that were ever queued.
-    uint64_t cuts = 0;
-    // After ReadBack, until a Truncate is queued or cannot come: the compactor leaves the partition
-    // alone until then, so that its files go on to reach back.
-    std::optional<std::chrono::steady_clock::time_point> kept_until;
+    // Resets that are queued and not durable yet.
+    uint32_t resets_queued = 0;
+    // All resets that were ever queued.
+    uint64_t resets = 0;
+    // Set by ReadBack until a Truncate is queued or can no longer come. Until then the compactor
+    // leaves the partition alone, so that its files continue to reach back.
+    std::optional<std::chrono::steady_clock::time_point> retained_until;
   };
   // A call of ReadEntries.
   struct Read {
     WantedEntries wanted;
     EntriesRead done;
-    // PartitionState::cuts when it came.
-    uint64_t cuts = 0;
-    // Entries that are queued are waited for until then.
+    // PartitionState::resets at the time of the call.
+    uint64_t resets = 0;
+    // How long the read waits for queued entries.
     std::chrono::steady_clock::time_point deadline;
   };
 
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
       : env_(env), options_(std::move(options)), lock_(std::move(lock)) {}
 
+  static std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
+    return std::chrono::steady_clock::now() + interval;
+  }
   absl::Status CountStart();
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(
       const PartitionOptions& options);
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableRecord> durable);
   void RunReports();
-  // Until what was recovered and is written again is durable. An error after disk_timeout.
+  // Waits until what was recovered and is written again is durable. An error after disk_timeout.
   absl::Status AwaitSettled();
-  // From here on the partition's log ends at `index`.
-  void NoteCut(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
+  // Records that the partition's log is reset to end at `index`.
+  void NoteReset(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
   uint64_t DurableIndexLocked(uint32_t partition) const PAWL_REQUIRES(mu_);
-  // For the compactor, which writes one snapshot after the other.
+  // Called by the compactor, which writes one snapshot after the other.
   std::optional<HeldSnapshot> Hold(uint32_t partition);
   void EndCompaction() PAWL_REQUIRES(mu_);
   LogHistory History() const PAWL_REQUIRES(mu_);
-  // Those that can be answered now, from the log or, without one, with an error.
+  // The reads that can be answered now, from the log or with an error.
   std::vector<Read> TakeReads() PAWL_REQUIRES(mu_);
-  // Of the threads that Stop ends before it deletes the log.
+  // For threads that Stop ends before it deletes the log.
   WriteAheadLog& StartedLog() PAWL_EXCLUDES(mu_);
   void RunReads();
   void RunBackground();
   void NoteDamage(const std::string& path, const absl::Status& damage,
                   std::optional<SnapshotStore::Snapshot> snapshot);
-  // Makes damaged files superfluous: what is in memory is good. How long to wait before the next
+  // Replaces damaged files from memory, which is good. Returns how long to wait before the next
   // try.
   std::chrono::milliseconds RepairDamaged();
 
   Env& env_;
   const ServerLogOptions options_;
   const std::unique_ptr<FolderLock> lock_;
-  // Until Start, of the one thread; then constant.
+  // Used by one thread until Start; then constant.
   std::optional<NodeIdentity> identity_;
   uint32_t start_count_ = 1;
   std::unique_ptr<SnapshotStore> snapshots_;
   std::optional<RecoveredLog> recovered_;
   Events events_;
   std::unique_ptr<LogCompactor> compactor_;
-  // Null: files are not read again.
+  // Null: files are not reread.
   std::unique_ptr<Scrubber> scrubber_;
   std::thread background_;
   std::thread reporter_;
@@ -200,18 +204,18 @@ class ServerLog final : public NodeLog {
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   std::unique_ptr<WriteAheadLog> log_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, PartitionState> states_ PAWL_GUARDED_BY(mu_);
-  // Of what was recovered and is written again: up to where.
+  // Up to where the records that were recovered and are written again go, by partition.
   absl::btree_map<uint32_t, uint64_t> unsettled_ PAWL_GUARDED_BY(mu_);
   CondVar report_work_;
   bool reports_end_ PAWL_GUARDED_BY(mu_) = false;
-  // Partitions of which more is durable than was reported.
+  // Partitions whose durable index has risen since the last report.
   absl::btree_set<uint32_t> to_report_ PAWL_GUARDED_BY(mu_);
-  // What the compactor has begun to write.
+  // The partition whose snapshot the compactor is writing.
   std::optional<uint32_t> compacting_ PAWL_GUARDED_BY(mu_);
   std::deque<Read> reads_ PAWL_GUARDED_BY(mu_);
   CondVar read_work_;
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
-  // Files that are damaged now, by path; null: segments of the log.
+  // The files that are damaged now, by path; nullopt: a segment of the log.
   absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_
       PAWL_GUARDED_BY(mu_);
   ScrubFigures scrub_figures_ PAWL_GUARDED_BY(mu_);

@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-TEST_F(ServerLogTest, ARecordThatDoesNotFitIsNamed) {
+TEST_F(ServerLogTest, RecordThatDoesNotApplyIsNamed) {
   Restart();
   server_->Change(1, 30);
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -27,7 +27,7 @@ TEST_F(ServerLogTest, ARecordThatDoesNotFitIsNamed) {
   EXPECT_TRUE(absl::StrContains(status.message(), "of partition 1")) << status;
 }
 
-// Files of a few lives with snapshots, and what they hold.
+// The files of a few incarnations with snapshots, and their contents.
 class DamagedFilesTest : public ServerLogTest {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ class DamagedFilesTest : public ServerLogTest {
     options.log_bytes = 8000;
     options.log.segment_bytes = 3000;
     Restart(options);
-    // Until the beginning of the log is gone, and there is something after the snapshots.
+    // Until the start of the log is deleted, and records follow the snapshots.
     while (server_->log().compaction_rounds() < 3 || env_.FileSize("/data/log/0000000001.log").ok())
       Step();
     Restart();
@@ -63,7 +63,7 @@ class DamagedFilesTest : public ServerLogTest {
     absl::Status status;
     std::vector<uint64_t> indices = {0, 0};
   };
-  // Starts with one file that has other contents, or is not there.
+  // Starts with one file changed or missing.
   Outcome RecoverWith(const std::string& path, const std::optional<std::string>& contents) {
     FaultEnv env(1);
     for (const char* folder : {"/data", "/data/log", "/data/snapshots"})
@@ -103,11 +103,11 @@ class DamagedFilesTest : public ServerLogTest {
   std::map<std::string, std::string> files_;
 };
 
-TEST_F(DamagedFilesTest, EveryFlippedByteIsRefusedByNameOrHarmless) {
+TEST_F(DamagedFilesTest, FlippedByteIsRefusedByNameOrHarmless) {
   EXPECT_EQ(RecoverWith("", std::nullopt).indices, indices_);
   int refused = 0, harmless = 0;
   for (const auto& [path, contents] : files_) {
-    // All of the log; of the snapshots, whose format has tests of its own, some.
+    // Every byte of the log; some bytes of the snapshots, whose format has its own tests.
     const size_t stride = absl::StrContains(path, "/snapshots/") ? 61 : 1;
     for (size_t i = 0; i < contents.size() && !HasFailure(); i += stride) {
       SCOPED_TRACE(absl::StrCat(path, " at ", i, " of ", contents.size()));
@@ -127,7 +127,7 @@ TEST_F(DamagedFilesTest, EveryFlippedByteIsRefusedByNameOrHarmless) {
   EXPECT_GT(harmless, 10);
 }
 
-TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsTheEndOfTheLog) {
+TEST_F(DamagedFilesTest, TruncatedOrMissingFileIsRefusedByName) {
   const std::string end_of_log = std::prev(files_.lower_bound("/data/node"))->first;
   ASSERT_TRUE(absl::StrContains(end_of_log, "/data/log/")) << end_of_log;
   for (const auto& [path, contents] : files_) {
@@ -139,8 +139,8 @@ TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsThe
       if (!outcome.status.ok()) {
         ExpectNamed(outcome.status);
       } else if (path == end_of_log) {
-        // What is left is a whole beginning: nobody can tell it from records that were never
-        // written.
+        // The rest is a whole prefix: it cannot be distinguished from a log whose later records
+        // were never written.
         EXPECT_GE(outcome.indices, before);
         before = outcome.indices;
       } else {
@@ -158,7 +158,7 @@ TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsThe
 
 class RottingFilesTest : public ServerLogTest {
  protected:
-  // Flips a bit of the oldest file that is whole and not written to any more.
+  // Flips a bit of the oldest file that is whole and no longer written to.
   void Damage(const std::string& folder) {
     std::vector<std::string> names = *env_.List(folder);
     std::sort(names.begin(), names.end());
@@ -172,7 +172,7 @@ class RottingFilesTest : public ServerLogTest {
 };
 
 // Snapshots and segments that rot while the server runs.
-TEST_F(RottingFilesTest, AFileThatRotsIsFoundAndReplacedFromMemory) {
+TEST_F(RottingFilesTest, RottenFileIsFoundAndReplacedFromMemory) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 8000;
   options.log.segment_bytes = 3000;
@@ -191,15 +191,16 @@ TEST_F(RottingFilesTest, AFileThatRotsIsFoundAndReplacedFromMemory) {
        {"/data/snapshots", "/data/log", "/data/snapshots", "/data/log"}) {
     SCOPED_TRACE(folder);
     const uint64_t before = server_->log().scrub_figures().damaged;
-    // What is damaged may be superfluous at the same moment, and then nobody reads it: another one.
+    // The damaged file may have become superfluous at the same moment, and is not read then: damage
+    // another one.
     ASSERT_TRUE(Eventually([&] {
       step();
-      const NodeLog::ScrubFigures figures = server_->log().scrub_figures();
+      const DurableLog::ScrubFigures figures = server_->log().scrub_figures();
       if (figures.damaged == before) Damage(folder);
       return figures.damaged > before && figures.repaired == figures.damaged;
     }));
   }
-  // The disk has all of it again.
+  // The disk has everything again.
   const std::vector<uint64_t> indices = {server_->index(0), server_->index(1)};
   Restart(options);
   for (uint32_t p = 0; p < 2; ++p) {

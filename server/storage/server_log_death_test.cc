@@ -1,4 +1,4 @@
-// What is durable survives the deaths of real processes.
+// Durable data survives the deaths of real processes.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -20,7 +20,7 @@ class KilledServerTest : public testing::TestWithParam<Durability> {};
 INSTANTIATE_TEST_SUITE_P(Durabilities, KilledServerTest, testing::Values(LOG, FSYNC),
                          [](const auto& info) { return Durability_Name(info.param); });
 
-// Opens, checks what is there, changes, notes what is durable, and dies without a word.
+// Opens, checks the recovered data, makes changes, records what is durable, and dies abruptly.
 [[noreturn]] void LiveAndDie(const ServerLogOptions& options, Durability durability,
                              uint64_t incarnation, uint64_t rounds) {
   ServerLogHarness server(Env::Real(), options, durability);
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Durabilities, KilledServerTest, testing::Values(LOG, FS
   }
   for (int i = 0; i < 300 || server.log().compaction_rounds() < rounds; ++i) {
     server.Change(i % kHarnessPartitions, 1 + i % 3);
-    // No faster than the log, or it is one long group.
+    // No faster than the log, or everything becomes one long group.
     if (i % 50 == 0 && !server.WaitAllDurable()) std::exit(2);
   }
   if (!server.WaitAllDurable()) std::exit(2);
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Durabilities, KilledServerTest, testing::Values(LOG, FS
   std::abort();
 }
 
-// Each incarnation lasts until so many rounds of snapshots.
+// The number of snapshot rounds in each incarnation.
 void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durability,
                               uint64_t rounds) {
   std::map<uint32_t, uint64_t> indices;
@@ -62,7 +62,7 @@ void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durabi
       uint64_t fingerprint = 0;
       notes >> index >> fingerprint;
       ASSERT_TRUE(server.Has(p));
-      ASSERT_GT(index, indices[p]) << "what was recovered was gone on with";
+      ASSERT_GT(index, indices[p]) << "the recovered state was continued";
       indices[p] = index;
       EXPECT_GE(server.index(p), index);
       if (p > 0) {
@@ -71,26 +71,27 @@ void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durabi
       }
       EXPECT_EQ(server.fingerprint(p), ServerLogHarness::FingerprintAt(p, server.index(p)));
     }
-    // Ends in an orderly way, so that the next incarnation sees that too.
+    // Stops in an orderly way, so that the next incarnation sees that too.
   }
 }
 
-TEST_P(KilledServerTest, ComesBackWithEverythingThatWasDurable) {
+TEST_P(KilledServerTest, RestartsWithEverythingDurable) {
   ServerLogOptions options = ServerLogHarness::QuickOptions(NewFolder("killed"));
   options.log_bytes = 1 << 30;
   ExpectNothingLostInLives(options, GetParam(), 0);
   EXPECT_TRUE(Env::Real().List(JoinPath(options.data_folder, "snapshots"))->empty());
 }
 
-TEST_P(KilledServerTest, ComesBackFromSnapshotsAndTheLogAfterThem) {
+TEST_P(KilledServerTest, RestartsFromSnapshotsAndTheLog) {
   ServerLogOptions options = ServerLogHarness::QuickOptions(NewFolder("killed"));
   options.log_bytes = 50'000;
   ExpectNothingLostInLives(options, GetParam(), 2);
   EXPECT_FALSE(Env::Real().FileSize(JoinPath(options.data_folder, "log/0000000001.log")).ok());
 }
 
-// What a process does until it dies at a failpoint: changes, rounds of snapshots, a replica that
-// goes and comes back. Notes after each wait up to where the first three partitions are durable.
+// What a process does until it dies at a failpoint: changes, rounds of snapshots, a replica that is
+// dropped and returns. After each wait it records up to where the first three partitions are
+// durable.
 [[noreturn]] void LiveUntilFailpoint(const ServerLogOptions& options, const std::string& notes) {
   ServerLogHarness server(Env::Real(), options, FSYNC);
   if (!server.Open().ok()) std::exit(1);
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Failpoints, FailpointDeathTest,
                            return name;
                          });
 
-TEST_P(FailpointDeathTest, NothingDurableIsMissingAfterDeathsThere) {
+TEST_P(FailpointDeathTest, NothingDurableIsLostByDeathsThere) {
   ServerLogOptions options = ServerLogHarness::QuickOptions(NewFolder("failpoint"));
   options.log_bytes = 30'000;
   options.log.segment_bytes = 5000;

@@ -1,5 +1,5 @@
 // A server's log as the past of its partitions: going back to an earlier state, and reading entries
-// for others.
+// for other replicas.
 #include <future>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@ class ServerLogHistoryTest : public ServerLogTest {
  protected:
   using Entries = absl::StatusOr<std::vector<StoredEntry>>;
 
-  // Segments of a few records; the compactor writes snapshots as the log grows by half of
+  // Segments of a few records; the compactor writes snapshots when the log has grown by half of
   // `log_bytes`.
   void RestartWith(uint64_t log_bytes) {
     ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
@@ -51,7 +51,7 @@ class ServerLogHistoryTest : public ServerLogTest {
   Entries Read(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes = kUnlimited) {
     return BeginRead(partition, first, last, max_bytes).get();
   }
-  // Whole, in order, and each of the term that `term_of` gives.
+  // The entries are whole, in order, and have the terms of `term_of`.
   template <typename TermOf>
   void ExpectEntries(const Entries& entries, uint32_t partition, uint64_t first, uint64_t last,
                      TermOf term_of) {
@@ -78,18 +78,18 @@ class ServerLogHistoryTest : public ServerLogTest {
   }
 };
 
-TEST_F(ServerLogHistoryTest, WhatIsReadBackIsThePartitionAsItWas) {
+TEST_F(ServerLogHistoryTest, ReadBackReturnsTheEarlierPartition) {
   RestartWith(1 << 30);
   Change(2, 50);
   Change(1, 200);
   for (const uint64_t index : {0, 1, 57, 199, 200}) ExpectReadBack(1, index);
   ExpectNotFound(server_->log().ReadBack(1, 201).status());
-  // A part of the last group is read as well as one that is queued.
+  // A part of the last group can be read as well as one that is queued.
   server_->Change(1, 3);
   ExpectReadBack(1, 203);
 }
 
-TEST_F(ServerLogHistoryTest, SnapshotsAreAPlaceToBeginAndTheOlderOneIsTheEndOfThePast) {
+TEST_F(ServerLogHistoryTest, ReadBackReachesTheOlderSnapshot) {
   RestartWith(20'000);
   ChangeUntilTheBeginningIsGone();
   const uint64_t last = server_->index(1);
@@ -98,7 +98,7 @@ TEST_F(ServerLogHistoryTest, SnapshotsAreAPlaceToBeginAndTheOlderOneIsTheEndOfTh
     const auto read = server_->log().ReadBack(1, index);
     if (!read.ok()) {
       ExpectNotFound(read.status());
-      EXPECT_FALSE(reached) << index << " is missing, and one before it is not";
+      EXPECT_FALSE(reached) << index << " is missing, but an earlier one is not";
       continue;
     }
     reached = true;
@@ -108,7 +108,7 @@ TEST_F(ServerLogHistoryTest, SnapshotsAreAPlaceToBeginAndTheOlderOneIsTheEndOfTh
   ExpectNotFound(server_->log().ReadBack(1, 1).status());
 }
 
-TEST_F(ServerLogHistoryTest, ALogThatWasCutIsReadBackAsItWentOn) {
+TEST_F(ServerLogHistoryTest, TruncatedLogIsReadBackWithItsContinuation) {
   RestartWith(1 << 30);
   Change(1, 60);
   ASSERT_TRUE(server_->GoBack(1, 33).ok());
@@ -141,12 +141,12 @@ TEST_F(ServerLogHistoryTest, ALogThatWasCutIsReadBackAsItWentOn) {
   ExpectAt(1, 5);
 }
 
-TEST_F(ServerLogHistoryTest, TheCompactorLeavesAPartitionAloneThatMayBeCut) {
+TEST_F(ServerLogHistoryTest, CompactorSkipsPartitionThatMayBeTruncated) {
   RestartWith(20'000);
   for (int i = 0; i < 10; ++i) Change(i % 2, 20);
   const uint64_t index = server_->index(1);
   ExpectReadBack(1, index);
-  // Rounds of snapshots, which would make what was read unreachable.
+  // Rounds of snapshots, which would make the read entries unreachable.
   const uint64_t rounds = server_->log().compaction_rounds();
   while (server_->log().compaction_rounds() < rounds + 3) Change(0, 20);
   const auto holds = [&] {
@@ -195,7 +195,7 @@ TEST_F(ServerLogHistoryTest, EntriesOfSeveralPartitionsAreReadFromManySegments) 
   EXPECT_GT(count, 0u);
 }
 
-TEST_F(ServerLogHistoryTest, EntriesThatAreQueuedAreWaitedForAndVoidOnesAreNotRead) {
+TEST_F(ServerLogHistoryTest, ReadWaitsForQueuedEntriesAndSkipsVoidOnes) {
   RestartWith(1 << 30);
   Change(1, 40);
   ASSERT_TRUE(server_->GoBack(1, 21).ok());
@@ -217,7 +217,7 @@ TEST_F(ServerLogHistoryTest, EntriesThatAreQueuedAreWaitedForAndVoidOnesAreNotRe
   ExpectEntries(Read(1, 10, 53), 1, 10, 53, term_of);
 }
 
-TEST_F(ServerLogHistoryTest, EntriesThatWereReleasedOrReplacedAreNotFound) {
+TEST_F(ServerLogHistoryTest, ReleasedOrReplacedEntriesAreNotFound) {
   RestartWith(20'000);
   ChangeUntilTheBeginningIsGone();
   ExpectNotFound(Read(1, 1, server_->index(1)).status());
@@ -227,15 +227,15 @@ TEST_F(ServerLogHistoryTest, EntriesThatWereReleasedOrReplacedAreNotFound) {
   ExpectEntries(Read(1, 501, 510), 1, 501, 510, [](uint64_t) { return 1; });
 }
 
-TEST_F(ServerLogHistoryTest, ATruncationThatComesTooLateIsRefusedAndChangesNothing) {
+TEST_F(ServerLogHistoryTest, LateTruncationIsRefusedAndChangesNothing) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 20'000;
   options.log.segment_bytes = 3000;
-  options.kept_after_read_back = std::chrono::milliseconds(0);
+  options.retained_after_read_back = std::chrono::milliseconds(0);
   Restart(options);
   Change(1, 50);
   ASSERT_TRUE(server_->log().ReadBack(1, 30).ok());
-  // Two rounds: the compactor has looked at partition 1.
+  // Two rounds: the compactor has considered partition 1.
   const uint64_t rounds = server_->log().compaction_rounds();
   while (server_->log().compaction_rounds() < rounds + 2) Change(0, 20);
   EXPECT_EQ(server_->log().Truncate(1, 30).code(), absl::StatusCode::kAborted);
@@ -246,7 +246,7 @@ TEST_F(ServerLogHistoryTest, ATruncationThatComesTooLateIsRefusedAndChangesNothi
   ExpectAt(1, 55);
 }
 
-TEST_F(ServerLogHistoryTest, TheSegmentThatWasReadLastIsNotReadAgain) {
+TEST_F(ServerLogHistoryTest, LastSegmentReadIsCached) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 1 << 30;
   options.log.segment_bytes = 10'000;
@@ -266,14 +266,14 @@ TEST_F(ServerLogHistoryTest, TheSegmentThatWasReadLastIsNotReadAgain) {
   ASSERT_EQ(read(1), absl::StatusCode::kOk);
   ASSERT_EQ(read(1), absl::StatusCode::kOk);
   ASSERT_EQ(next, 4u);
-  // One segment is kept.
+  // One segment is cached.
   ASSERT_TRUE(Read(1, 400, 400).ok());
   EXPECT_EQ(read(1), absl::StatusCode::kDataLoss);
   env_.SetContents(first, contents);
   ASSERT_EQ(read(1), absl::StatusCode::kOk);
 }
 
-TEST_F(ServerLogHistoryTest, AReadDoesNotWaitForeverForAFullDisk) {
+TEST_F(ServerLogHistoryTest, ReadFromFullDiskTimesOut) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.disk_timeout = std::chrono::milliseconds(100);
   Restart(options);
@@ -285,15 +285,15 @@ TEST_F(ServerLogHistoryTest, AReadDoesNotWaitForeverForAFullDisk) {
   env_.SetUnlimited();
 }
 
-TEST_F(ServerLogHistoryTest, AReadEndsWithTheLogOrItsCut) {
+TEST_F(ServerLogHistoryTest, ReadIsAbortedByAResetOrTheEndOfTheLog) {
   RestartWith(1 << 30);
   Change(1, 20);
   env_.SetCapacity(env_.UsedBytes());
   server_->Change(1, 1);
-  auto cut = BeginRead(1, 10, 21);
+  auto reset = BeginRead(1, 10, 21);
   server_->Drop(1);
   env_.SetUnlimited();
-  EXPECT_EQ(cut.get().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(reset.get().status().code(), absl::StatusCode::kAborted);
   env_.SetCapacity(env_.UsedBytes());
   server_->Change(1, 5);
   auto ended = BeginRead(1, 1, 5);

@@ -1,4 +1,4 @@
-// What is durable survives the loss of power, full disks and disks that fail.
+// Durable data survives power losses, full disks and failing disks.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -14,7 +14,7 @@
 namespace pawl {
 namespace {
 
-TEST_F(ServerLogTest, ALossOfPowerWhileAnotherJobsFilesAreDeletedLeavesOneOfTheTwo) {
+TEST_F(ServerLogTest, PowerLossDuringDeletionLeavesOldOrNewJob) {
   int old_ones = 0, new_ones = 0;
   for (int64_t operations = 0; operations < 60; ++operations) {
     FaultEnv env(static_cast<uint64_t>(operations) + 1);
@@ -49,7 +49,7 @@ TEST_F(ServerLogTest, ALossOfPowerWhileAnotherJobsFilesAreDeletedLeavesOneOfTheT
   EXPECT_GT(new_ones, 10);
 }
 
-TEST_F(ServerLogTest, AFullDiskAcknowledgesNothingAndTakesNothingNewUntilSpaceIsBack) {
+TEST_F(ServerLogTest, FullDiskRefusesChangesUntilSpaceIsBack) {
   Restart();
   server_->Change(1, 10);
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -70,7 +70,7 @@ TEST_F(ServerLogTest, AFullDiskAcknowledgesNothingAndTakesNothingNewUntilSpaceIs
   ExpectAt(1, 11);
 }
 
-TEST_F(ServerLogTest, ASnapshotInPlaceOfAReplicaReplacesItWhateverItsIndex) {
+TEST_F(ServerLogTest, SnapshotOfAnyIndexReplacesAReplica) {
   for (const uint64_t index : {5, 20, 40}) {
     env_.KillProcesses();
     Restart();
@@ -85,7 +85,7 @@ TEST_F(ServerLogTest, ASnapshotInPlaceOfAReplicaReplacesItWhateverItsIndex) {
   }
 }
 
-TEST_F(ServerLogTest, ASnapshotThatCannotBeStoredLeavesTheLogAsItWas) {
+TEST_F(ServerLogTest, FailedSnapshotLeavesTheLogUnchanged) {
   Restart();
   server_->Change(1, 20);
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -93,21 +93,21 @@ TEST_F(ServerLogTest, ASnapshotThatCannotBeStoredLeavesTheLogAsItWas) {
     env_.SetCapacity(env_.UsedBytes());
     EXPECT_FALSE(server_->Install(1, index).ok());
     env_.SetUnlimited();
-    // Also if it may be on the disk all the same.
+    // Even if it may be on the disk.
     env_.FailFolderSyncs(1);
     env_.FailDeletions(1);
     EXPECT_FALSE(server_->Install(1, index).ok());
   }
   EXPECT_FALSE(env_.List("/data/snapshots")->empty());
   server_->Change(1, 1);
-  ASSERT_TRUE(server_->WaitDurable(1)) << "the log goes on where it was";
+  ASSERT_TRUE(server_->WaitDurable(1)) << "the log continues where it was";
   Kill();
   Restart();
   ExpectAt(1, 21);
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
 }
 
-TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
+TEST_F(ServerLogTest, DurableChangesSurvivePowerLosses) {
   const char* const one = std::getenv("PAWL_SEED");
   const char* const many = std::getenv("PAWL_SEEDS");
   const uint64_t first = one == nullptr ? 1 : std::strtoull(one, nullptr, 10);
@@ -147,7 +147,7 @@ TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
             server.Drop(p);
           }
           if (random() % 10 == 0) {
-            // Until it is durable either may be there.
+            // Until it is durable either one may be recovered.
             if (server.Install(p, random() % 300).ok()) durable[p] = 0;
           }
           if (random() % 10 == 0 && server.Has(p)) {

@@ -15,7 +15,7 @@
 namespace pawl {
 namespace {
 
-TEST(ServerLogFolderTest, TwoServersCannotHaveOneDirectory) {
+TEST(ServerLogFolderTest, DirectoryIsLocked) {
   const ServerLogOptions options = ServerLogHarness::QuickOptions(NewFolder("locked"));
   auto first = ServerLog::Open(Env::Real(), options);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -27,7 +27,7 @@ TEST(ServerLogFolderTest, TwoServersCannotHaveOneDirectory) {
   EXPECT_TRUE(ServerLog::Open(Env::Real(), options).ok());
 }
 
-TEST_F(ServerLogTest, ANewDirectoryHasNoIdentityAndThenThatOfItsServer) {
+TEST_F(ServerLogTest, NewDirectoryGetsTheIdentityOfItsServer) {
   {
     const auto log = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value();
     EXPECT_FALSE(log->identity().has_value());
@@ -41,7 +41,7 @@ TEST_F(ServerLogTest, ANewDirectoryHasNoIdentityAndThenThatOfItsServer) {
   EXPECT_EQ(log->identity()->job().seed(), 7u);
 }
 
-TEST_F(ServerLogTest, EachProcessOfADirectoryIsAnotherLifeAlsoIfThePowerFails) {
+TEST_F(ServerLogTest, EachStartIsCountedDespitePowerLoss) {
   Restart();
   EXPECT_EQ(server_->log().identity()->start_count(), 1u);
   server_ = nullptr;
@@ -56,14 +56,14 @@ TEST_F(ServerLogTest, EachProcessOfADirectoryIsAnotherLifeAlsoIfThePowerFails) {
   }
 }
 
-TEST_F(ServerLogTest, LivesAreCountedOnInAnotherJob) {
+TEST_F(ServerLogTest, StartCountContinuesInAnotherJob) {
   Restart();
   Restart();
   server_ = nullptr;
   server_ =
       std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
   ASSERT_TRUE(server_->Open("server-2", 78).ok());
-  EXPECT_EQ(server_->log().identity()->start_count(), 3u) << "as which it has registered";
+  EXPECT_EQ(server_->log().identity()->start_count(), 3u) << "under which it has registered";
   server_ = nullptr;
   EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
                 .value()
@@ -72,7 +72,7 @@ TEST_F(ServerLogTest, LivesAreCountedOnInAnotherJob) {
             4u);
 }
 
-TEST_F(ServerLogTest, WithoutRoomNoLifeBeginsAndLaterOneDoes) {
+TEST_F(ServerLogTest, OpenFailsOnFullDiskAndSucceedsLater) {
   Restart();
   server_ = nullptr;
   env_.SetCapacity(env_.UsedBytes());
@@ -87,7 +87,7 @@ TEST_F(ServerLogTest, WithoutRoomNoLifeBeginsAndLaterOneDoes) {
             2u);
 }
 
-TEST_F(ServerLogTest, WhatIsOfAnotherJobIsDeletedAndTheNewOneBeginsAtNothing) {
+TEST_F(ServerLogTest, AnotherJobsFilesAreDeleted) {
   Restart();
   server_->Change(1, 50);
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -107,7 +107,7 @@ TEST_F(ServerLogTest, WhatIsOfAnotherJobIsDeletedAndTheNewOneBeginsAtNothing) {
   ExpectAt(2, 20);
 }
 
-TEST_F(ServerLogTest, ALogWithoutItsNodeFileIsNotTakenForNew) {
+TEST_F(ServerLogTest, LogWithoutItsNodeFileIsRefused) {
   Restart();
   server_->Change(1, 5);
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -119,13 +119,13 @@ TEST_F(ServerLogTest, ALogWithoutItsNodeFileIsNotTakenForNew) {
   EXPECT_TRUE(absl::StrContains(status.message(), "/data/node is missing")) << status;
 }
 
-TEST_F(ServerLogTest, AJobThatWritesNoLogLeavesOnlyItsIdentity) {
+TEST_F(ServerLogTest, JobWithoutALogLeavesOnlyItsIdentity) {
   auto log = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value();
   NodeIdentity identity;
   identity.set_node("server-1");
   identity.set_job_id(5);
   *identity.mutable_job() = HarnessJob(MEMORY);
-  ASSERT_TRUE(log->StartAnew(identity).ok());
+  ASSERT_TRUE(log->Initialize(identity).ok());
   EXPECT_FALSE(log->Logs());
   log.reset();
   log = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value();
@@ -133,7 +133,7 @@ TEST_F(ServerLogTest, AJobThatWritesNoLogLeavesOnlyItsIdentity) {
   EXPECT_TRUE(log->Recover(HarnessPartitionOptions())->empty());
 }
 
-TEST_F(ServerLogTest, TheLogStaysShortWhileChangesCome) {
+TEST_F(ServerLogTest, LogStaysShortUnderChanges) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 50'000;
   Restart(options);
@@ -149,7 +149,7 @@ TEST_F(ServerLogTest, TheLogStaysShortWhileChangesCome) {
   for (uint32_t p = 0; p < kHarnessPartitions; ++p) ExpectAt(p, 2000);
 }
 
-TEST_F(ServerLogTest, AnIdlePartitionDoesNotHoldUpTheLog) {
+TEST_F(ServerLogTest, IdlePartitionDoesNotRetainTheLog) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 50'000;
   Restart(options);
@@ -167,7 +167,7 @@ TEST_F(ServerLogTest, AnIdlePartitionDoesNotHoldUpTheLog) {
   ExpectAt(3, 7);
 }
 
-TEST_F(ServerLogTest, ASnapshotThatCannotBeWrittenIsTriedAgain) {
+TEST_F(ServerLogTest, FailedSnapshotIsRetried) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 1 << 30;
   Restart(options);
@@ -178,11 +178,11 @@ TEST_F(ServerLogTest, ASnapshotThatCannotBeWrittenIsTriedAgain) {
   }
   options.log_bytes = 30'000;
   server_ = nullptr;
-  // Nothing fits besides what the start itself writes.
+  // Nothing fits except what the start itself writes.
   env_.SetCapacity(env_.UsedBytes() + 1000);
   server_ = std::make_unique<ServerLogHarness>(env_, options, FSYNC);
   ASSERT_TRUE(server_->Open().ok());
-  // Without what a try that is under way has begun.
+  // Without the effects of a try that is in progress.
   const auto has_snapshots = [&] {
     const std::vector<std::string> files = *env_.List("/data/snapshots");
     return std::any_of(files.begin(), files.end(),
@@ -194,7 +194,7 @@ TEST_F(ServerLogTest, ASnapshotThatCannotBeWrittenIsTriedAgain) {
   EXPECT_TRUE(Eventually(has_snapshots));
 }
 
-TEST_F(ServerLogTest, TooMuchThatWaitsIsNoRoom) {
+TEST_F(ServerLogTest, FullQueueHasNoRoom) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log.max_queued_bytes = 1000;
   Restart(options);
@@ -202,7 +202,7 @@ TEST_F(ServerLogTest, TooMuchThatWaitsIsNoRoom) {
   EXPECT_EQ(server_->log().CheckRoom(1000).code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
+TEST_F(ServerLogTest, StartOnFullDiskFails) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   Restart(options);
   KillWithAnUnsettledEnd();
@@ -218,9 +218,9 @@ TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
   ExpectAt(1, 11);
 }
 
-// Its thread cannot be left in the system's call, so Start returns when that does; but says before
-// what it waits for.
-TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
+// The thread cannot be interrupted in the system call, so Start returns when the call does; but it
+// logs beforehand what it waits for.
+TEST_F(ServerLogTest, StartOnHungDiskFailsInTime) {
   Restart();
   KillWithAnUnsettledEnd();
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
@@ -236,7 +236,7 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
     return log->Start({.durable = [](uint32_t) { return true; }, .hold = nullptr},
                       HarnessPartitionOptions());
   });
-  const bool told = Eventually([&] {
+  const bool logged = Eventually([&] {
     const std::vector<std::string> all = lines->last_formatted();
     return std::any_of(all.begin(), all.end(), [](const std::string& line) {
       return absl::StrContains(line,
@@ -246,12 +246,12 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   env_.LetSyncsGo();
   const absl::Status status = started.get();
   spdlog::set_default_logger(before);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(logged);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "/data")) << status;
 }
 
-TEST_F(ServerLogTest, ADroppedPartitionIsGone) {
+TEST_F(ServerLogTest, DroppedPartitionIsGone) {
   Restart();
   server_->Change(1, 20);
   server_->Change(2, 20);
@@ -264,7 +264,7 @@ TEST_F(ServerLogTest, ADroppedPartitionIsGone) {
   ExpectAt(2, 21);
 }
 
-TEST_F(ServerLogTest, ADroppedPartitionComesBackFromASnapshotOfAnyIndex) {
+TEST_F(ServerLogTest, DroppedPartitionReturnsFromASnapshotOfAnyIndex) {
   for (const uint64_t index : {0, 1, 19, 20, 21, 300}) {
     env_.KillProcesses();
     Restart();
@@ -280,11 +280,11 @@ TEST_F(ServerLogTest, ADroppedPartitionComesBackFromASnapshotOfAnyIndex) {
   }
 }
 
-TEST_F(ServerLogTest, ADroppedPartitionMayBeginAgainAtOnceAndIsNotTakenForTheOneBefore) {
+TEST_F(ServerLogTest, DroppedPartitionRestartsAtOnceAsANewOne) {
   Restart();
   server_->Change(2, 1);
   ASSERT_TRUE(server_->WaitDurable(2));
-  // All of it is written in one group.
+  // Everything is written in one group.
   env_.SetCapacity(env_.UsedBytes());
   server_->Change(1, 20);
   server_->Drop(1);
@@ -300,7 +300,7 @@ TEST_F(ServerLogTest, ADroppedPartitionMayBeginAgainAtOnceAndIsNotTakenForTheOne
   ExpectAt(1, 2);
 }
 
-TEST_F(ServerLogTest, NothingIsDurableAfterACutThatComesWhenTheLogHasStopped) {
+TEST_F(ServerLogTest, NothingIsDurableAfterAResetOfAStoppedLog) {
   Restart();
   for (const uint32_t p : {1, 2}) {
     server_->Change(p, 20);
@@ -320,7 +320,7 @@ TEST_F(ServerLogTest, NothingIsDurableAfterACutThatComesWhenTheLogHasStopped) {
   ExpectAt(2, 20);
 }
 
-TEST_F(ServerLogTest, NothingIsDurableWhileACutIsQueued) {
+TEST_F(ServerLogTest, NothingIsDurableWhileAResetIsQueued) {
   Restart();
   server_->Change(1, 20);
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -337,21 +337,21 @@ TEST_F(ServerLogTest, NothingIsDurableWhileACutIsQueued) {
   EXPECT_EQ(server_->log().DurableIndex(1), 5u);
 }
 
-TEST_F(ServerLogTest, ABusyPartitionHoldsUpNeitherTheLogNorAnotherPartition) {
+TEST_F(ServerLogTest, BusyPartitionDelaysOnlyItsOwnReports) {
   Restart();
   server_->Change(1, 20);
   ASSERT_TRUE(server_->WaitDurable(1));
   {
     MutexLock lock(server_->lock_of(1));
     const auto records = server_->log().figures().records;
-    // A report of it cannot be made.
+    // The partition is busy, so it cannot be reported.
     server_->log().Append(1, 21, /*term=*/1, ByteView("x", 1), nullptr);
     ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
     server_->Change(2, 5);
     EXPECT_TRUE(server_->WaitDurable(2));
   }
   EXPECT_TRUE(Eventually([&] { return server_->wrong_reports() > 0; }))
-      << "change 21, which the replica has not, is reported";
+      << "change 21, which the replica lacks, is reported";
 }
 
 }  // namespace

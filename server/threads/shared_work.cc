@@ -24,7 +24,7 @@ struct SharedWork {
         // Help that nobody has taken up yet keeps this object, and must not keep a message.
         work = nullptr;
       }
-      WaitingCalls::GoOn(ready);
+      WaitingCalls::ResumeReady(ready);
     }
   }
 };

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "server/replication/waiting_call.h"
+#include "server/replication/waiting_calls.h"
 #include "server/threads/helper_threads.h"
 
 namespace pawl {

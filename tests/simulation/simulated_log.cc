@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(
   return partition;
 }
 
-absl::Status SimulatedLog::StartAnew(NodeIdentity identity) {
+absl::Status SimulatedLog::Initialize(NodeIdentity identity) {
   disk_.partitions.clear();
   identity.set_start_count(disk_.starts);
   disk_.identity = std::move(identity);
@@ -162,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t parti
   return Load(partition, stored, index, options_);
 }
 
-void SimulatedLog::ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) {
+void SimulatedLog::ReadBackAsync(uint32_t partition, uint64_t index, ReadBackDone done) {
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.2) ? 15000 : 50);
   loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), incarnation_, "read back",
                  [this, partition, index, done = std::move(done)]() mutable {

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/byte_view.h"
+#include "server/replication/durable_log.h"
 #include "server/shard/partition.h"
-#include "server/storage/node_log.h"
 #include "tests/simulation/event_loop.h"
 
 namespace pawl {
@@ -41,7 +41,7 @@ struct SimulatedDisk {
 
 // Keeps the rules of ServerLog with durability LOG: written changes survive the process. Not
 // thread-safe.
-class SimulatedLog final : public NodeLog {
+class SimulatedLog final : public DurableLog {
  public:
   // `incarnation` is the process's. The arguments outlive this object. forgets: the next
   // incarnation lacks the last changes of each partition, even durable ones.
@@ -53,8 +53,8 @@ class SimulatedLog final : public NodeLog {
   const std::optional<NodeIdentity>& identity() const override { return disk_.identity; }
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(
       const PartitionOptions& options) override;
-  absl::Status JobIsOver() override { return absl::OkStatus(); }
-  absl::Status StartAnew(NodeIdentity identity) override;
+  absl::Status MarkJobEnded() override { return absl::OkStatus(); }
+  absl::Status Initialize(NodeIdentity identity) override;
   absl::Status Start(Events events, const PartitionOptions& options) override;
   void Stop() override {}
 
@@ -68,7 +68,7 @@ class SimulatedLog final : public NodeLog {
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
   // Reads after a delay, sometimes longer than a caller waits.
-  void ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) override;
+  void ReadBackAsync(uint32_t partition, uint64_t index, ReadBackDone done) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes,
                    EntriesRead done) override;

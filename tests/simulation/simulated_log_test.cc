@@ -23,7 +23,7 @@ class SimulatedLogTest : public testing::Test {
     EXPECT_FALSE(log_->identity().has_value());
     NodeIdentity identity;
     identity.set_node("server-0");
-    EXPECT_TRUE(log_->StartAnew(identity).ok());
+    EXPECT_TRUE(log_->Initialize(identity).ok());
     Start();
   }
 
@@ -108,7 +108,7 @@ TEST_F(SimulatedLogTest, DurableChangesSurviveARestart) {
 TEST_F(SimulatedLogTest, DeathKeepsAPrefixOfTheQueue) {
   std::set<uint64_t> kept;
   for (int incarnation = 0; incarnation < 50; ++incarnation) {
-    ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
+    ASSERT_TRUE(log_->Initialize(NodeIdentity()).ok());
     index_.clear();
     for (int i = 0; i < 4; ++i) Change(0);
     durable_.clear();
@@ -145,7 +145,7 @@ TEST_F(SimulatedLogTest, SnapshotRestoresADroppedPartition) {
 TEST_F(SimulatedLogTest, ReplacementIsAtomic) {
   std::set<uint64_t> kept;
   for (int incarnation = 0; incarnation < 50; ++incarnation) {
-    ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
+    ASSERT_TRUE(log_->Initialize(NodeIdentity()).ok());
     index_.clear();
     Change(1);
     Settle();

@@ -14,7 +14,6 @@
 #include "client_lib/rpc/codec.h"
 #include "gtest/gtest.h"
 #include "server/data_plane/data_plane.h"
-#include "server/replication/change_log.h"
 
 namespace pawl {
 
@@ -24,34 +23,6 @@ inline constexpr uint32_t kTable = 1;
 inline constexpr uint32_t kWidth = 2;
 inline constexpr uint32_t kBlocks = 2;
 inline constexpr size_t kBlockFloats = 1000;
-
-// Has room for what it was asked for, and remembers how much that was.
-class AskedLog final : public ChangeLog {
- public:
-  absl::Status CheckRoom(uint64_t bytes) const override {
-    asked = bytes;
-    return absl::OkStatus();
-  }
-  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry,
-              std::shared_ptr<const void>) override {
-    written += entry.size();
-  }
-  uint64_t DurableIndex(uint32_t) const override { return ~uint64_t{0}; }
-  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override {
-    return nullptr;
-  }
-  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override {}
-  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override {
-    return absl::NotFoundError("");
-  }
-  absl::Status Truncate(uint32_t, uint64_t) override { return absl::OkStatus(); }
-  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
-  void Drop(uint32_t) override {}
-
-  mutable uint64_t asked = 0;
-  uint64_t written = 0;
-};
 
 // A server with all partitions and one table, and what its callers do.
 class DataPlaneTest : public testing::Test {

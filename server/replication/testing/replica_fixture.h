@@ -1,10 +1,9 @@
-// One server, whose peers are the test: it sends what they would send, and holds what is sent to
-// them.
+// The fixture of a server whose peers are the test: the test sends what peers would send, and holds
+// what is sent to them.
 #ifndef PAWL_SERVER_REPLICATION_TESTING_REPLICA_FIXTURE_H_
 #define PAWL_SERVER_REPLICATION_TESTING_REPLICA_FIXTURE_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
 #include "server/data_plane/data_plane.h"
-#include "server/replication/change_log.h"
+#include "server/replication/testing/fake_durable_log.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 
@@ -57,7 +56,7 @@ class HeldTransport final : public Transport {
   void Forget(const std::string& address) override { forgotten.push_back(address); }
   void Shutdown() override {}
 
-  // Ends what is there now.
+  // Ends the calls that are held now.
   void EndCalls(const absl::Status& status, const std::string& answer = "") {
     for (HeldCall& call : std::exchange(calls, {})) {
       const auto bytes = std::make_shared<std::string>(answer);
@@ -78,55 +77,9 @@ class HeldTransport final : public Transport {
   MonotonicDuration last_delay = MonotonicDuration::zero();
 };
 
-// A disk on which everything is durable at once, and that is told what to do meanwhile.
-class HeldLog final : public ChangeLog {
- public:
-  absl::Status CheckRoom(uint64_t) const override { return room; }
-  void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {
-  }
-  uint64_t DurableIndex(uint32_t) const override { return durable; }
-  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t,
-                                                                HeldSnapshot snapshot) override {
-    if (on_store != nullptr) on_store(std::move(snapshot));
-    return nullptr;
-  }
-  void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override {
-    replaced.push_back(partition);
-  }
-  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t index) override {
-    return on_read_back(index);
-  }
-  absl::Status Truncate(uint32_t, uint64_t index) override {
-    truncated.push_back(index);
-    return absl::OkStatus();
-  }
-  void ReadEntries(uint32_t, uint64_t first, uint64_t last, size_t, EntriesRead done) override {
-    reads.push_back({first, last, std::move(done)});
-  }
-  void Drop(uint32_t partition) override {
-    if (on_drop != nullptr) on_drop(partition);
-  }
-
-  struct Read {
-    uint64_t first;
-    uint64_t last;
-    EntriesRead done;
-  };
-
-  std::function<absl::StatusOr<std::unique_ptr<Partition>>(uint64_t index)> on_read_back;
-  std::vector<uint64_t> truncated;
-  std::deque<Read> reads;
-  std::function<void(uint32_t)> on_drop;
-  std::function<void(HeldSnapshot)> on_store;
-  std::vector<uint32_t> replaced;
-  absl::Status room;
-  std::atomic<uint64_t> durable{~uint64_t{0}};
-};
-
 class ReplicaTest : public testing::Test {
  protected:
-  // This server is server-0; it comes back as another incarnation with another incarnation.
+  // This server is server-0. Another `incarnation` is a restart of it.
   void Begin(uint64_t incarnation = 1) {
     if (plane_ == nullptr) {
       plane_ = std::make_unique<DataPlane>(options_, clock_, &transport_);
@@ -162,7 +115,7 @@ class ReplicaTest : public testing::Test {
     std::vector<uint32_t> keepers = {};
     uint64_t confirm_since = 0;
   };
-  // All servers are in the incarnation of `incarnation`.
+  // All servers have that incarnation.
   static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles,
                               uint64_t incarnation = 1) {
     RoutingTable routing;
@@ -195,7 +148,7 @@ class ReplicaTest : public testing::Test {
     return std::make_unique<Partition>(
         index, PartitionOptionsOf(TheJob(), DataPlaneOptions().max_rows_per_partition));
   }
-  // After the changes 1 to `changes` of that term.
+  // The partition after the changes 1 to `changes` of that term.
   static std::unique_ptr<Partition> PartitionAfter(uint64_t changes, uint64_t term = 1,
                                                    uint32_t index = 0) {
     auto partition = EmptyPartition(index);
@@ -251,12 +204,12 @@ class ReplicaTest : public testing::Test {
     plane_->FillHeartbeat(heartbeat);
     return heartbeat;
   }
-  // Learners that a heartbeat tells of.
+  // The number of learners that a heartbeat reports as caught up.
   int CaughtUp() {
     clock_.Advance(std::chrono::seconds(1));
     return Heartbeat().caught_up_size();
   }
-  // Followers that a heartbeat says are silent.
+  // The followers that a heartbeat reports as silent.
   std::vector<std::string> Silent() {
     std::vector<std::string> nodes;
     const HeartbeatRequest heartbeat = Heartbeat();
@@ -278,7 +231,7 @@ class ReplicaTest : public testing::Test {
     return request;
   }
 
-  // A change of partition 0 as its primary sends it. `term`: 0 is the epoch.
+  // A change of partition 0 as its primary sends it. `term`: 0 means the epoch.
   static ReplicateRequest BestKept(uint32_t primary, uint64_t epoch, uint64_t index, uint64_t step,
                                    uint64_t term = 0) {
     ReplicateRequest request;
@@ -290,7 +243,7 @@ class ReplicaTest : public testing::Test {
     return request;
   }
 
-  // The first piece of a snapshot of partition 0, from a primary since `epoch`.
+  // The first piece of a snapshot of partition 0, from the primary of term `epoch`.
   static InstallSnapshotRequest FirstPiece(uint32_t primary, uint64_t epoch,
                                            const std::string& data) {
     InstallSnapshotRequest piece;
@@ -299,7 +252,7 @@ class ReplicaTest : public testing::Test {
     piece.set_data(data);
     return piece;
   }
-  // The whole of one.
+  // A whole snapshot in one piece.
   static InstallSnapshotRequest WholeSnapshot(uint32_t primary, uint64_t epoch,
                                               const Partition& partition) {
     const std::string snapshot = SnapshotOf(partition);
@@ -311,19 +264,19 @@ class ReplicaTest : public testing::Test {
     return piece;
   }
 
-  // This server is the primary; server-1 learns partition 0 from it (or all), and needs a snapshot.
-  void BecomePrimaryWithALearner(bool of_all = false) {
+  // This server is the primary; server-1 learns partition 0 (or all) from it, and needs a snapshot.
+  void BecomePrimaryWithLearner(bool all_partitions = false) {
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
     ASSERT_TRUE(Create().ok());
     const Roles learns = {.primary = 0, .learners = {1}, .learners_since = 2};
-    plane_->AdoptRouting(Routing(2, {learns, of_all ? learns : Roles{.primary = 0}}));
-    AnswerThatNothingIsThere();
-    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), of_all ? kPartitions : 1u);
+    plane_->AdoptRouting(Routing(2, {learns, all_partitions ? learns : Roles{.primary = 0}}));
+    AnswerEmptyPositions();
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), all_partitions ? kPartitions : 1u);
   }
 
   // This server and server-2 follow server-1, whose changes 1 to `changes` of partition 0 reach
-  // this one. Then server-1 is gone.
+  // this server. Then server-1 is gone.
   void BecomePrimaryAfter(uint64_t changes) {
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
@@ -333,16 +286,16 @@ class ReplicaTest : public testing::Test {
     plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
   }
 
-  // The answer of those who are asked where they are, and have nothing.
-  void AnswerThatNothingIsThere() {
+  // Answers the positions of followers that have nothing.
+  void AnswerEmptyPositions() {
     ReplicateResponse response;
     for (uint32_t partition = 0; partition < kPartitions; ++partition)
       response.add_positions()->set_partition(partition);
     transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
   }
 
-  // The follower's answer to what is on its way: where it is in partition 0, whose primary is this
-  // server since `follows_since`, and if it was asked, of which terms its entries are.
+  // Answers the request in flight with the follower's position in partition 0, whose primary this
+  // server is in term `follows_since`, and, if it was asked, with the terms of its entries.
   void AnswerPosition(uint64_t log_index, uint64_t follows_since = 1,
                       const std::vector<TermRun>& terms = {}, bool can_go_back = false) {
     ReplicateResponse response;
@@ -357,7 +310,7 @@ class ReplicaTest : public testing::Test {
     transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
   }
 
-  // The indices of the entries that are on their way.
+  // The indices of the entries in flight.
   std::vector<uint64_t> EntriesSent() const {
     std::vector<uint64_t> indices;
     for (const HeldTransport::HeldCall& call : transport_.calls) {
@@ -373,7 +326,7 @@ class ReplicaTest : public testing::Test {
   HeldTransport transport_;
   DataPlaneOptions options_;
   uint32_t min_in_sync_ = 1;
-  std::unique_ptr<HeldLog> log_;
+  std::unique_ptr<FakeDurableLog> log_;
   std::unique_ptr<DataPlane> plane_;
 };
 

@@ -3,23 +3,18 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <optional>
 #include <random>
 #include <set>
-#include <thread>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/little_endian.h"
 #include "client_lib/base/status_macros.h"
+#include "server/storage/checkpoint/checkpoint_layout.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -30,50 +25,8 @@ constexpr uint32_t kManifestVersion = 1;
 // Magic, version, length.
 constexpr size_t kManifestHeaderBytes = 16;
 constexpr size_t kManifestCrcBytes = 4;
-constexpr char kManifestFile[] = "MANIFEST";
-constexpr absl::string_view kStepMark = "-step-";
-constexpr size_t kStepDigits = 20;
-constexpr absl::string_view kEndMark = "-end";
-constexpr absl::string_view kPartEnd = ".part";
 
-std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, kPartEnd); }
-
-// Where in the course of a job a checkpoint was made: the end comes after the last step.
-struct Place {
-  uint64_t step = 0;
-  bool of_end = false;
-};
-bool operator<(const Place& left, const Place& right) {
-  return std::tie(left.step, left.of_end) < std::tie(right.step, right.of_end);
-}
-
-Place PlaceOf(const CheckpointManifest& manifest) { return {manifest.step(), manifest.of_end()}; }
-
-struct ParsedName {
-  std::string job_name;
-  Place place;
-};
-
-// The parts of a folder's name; nothing if it is no checkpoint's.
-std::optional<ParsedName> ParseName(absl::string_view name) {
-  absl::string_view before = name;
-  ParsedName parsed;
-  parsed.place.of_end = absl::ConsumeSuffix(&before, kEndMark);
-  const size_t tail = kStepMark.size() + kStepDigits;
-  if (before.size() <= tail) return std::nullopt;
-  parsed.job_name = std::string(before.substr(0, before.size() - tail));
-  if (!absl::SimpleAtoi(before.substr(before.size() - kStepDigits), &parsed.place.step) ||
-      name != CheckpointStore::NameOf(parsed.job_name, parsed.place.step, parsed.place.of_end)) {
-    return std::nullopt;
-  }
-  return parsed;
-}
-
-absl::Status Damaged(absl::string_view path, uint64_t offset, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(path, " is damaged at offset ", offset, ": ", what));
-}
-
-// Why a manifest cannot be one; OK if it can.
+// Why the manifest is invalid; OK if it is valid.
 absl::Status CheckManifest(const CheckpointManifest& manifest) {
   if (manifest.job_name().empty() || absl::StrContains(manifest.job_name(), '/')) {
     return absl::InvalidArgumentError(absl::StrCat("job_name is '", manifest.job_name(),
@@ -88,21 +41,15 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
                                                      part.partition(),
                                                      "; name every partition once, in order"));
     }
-    if (part.file() != PartFile(i)) {
+    if (part.file() != PartFileName(i)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("parts[", i, "].file is '", part.file(), "'; it must be ", PartFile(i)));
+          absl::StrCat("parts[", i, "].file is '", part.file(), "'; it must be ", PartFileName(i)));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status DeleteIfThere(Env& env, const std::string& path) {
-  const absl::Status status = env.Delete(path);
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
-}
-
-// So that two writers of one part, also on two machines, are not in each other's way: whoever
-// commits last is the part.
+// Keeps two writers of one part, even on two machines, apart: the last to commit provides the part.
 std::string TemporaryName(const std::string& path) {
   static const uint32_t process = std::random_device()();
   static std::atomic<uint64_t> count{0};
@@ -119,7 +66,7 @@ std::string AbsolutePath(const std::string& path) {
 }
 
 CheckpointPartWriter::~CheckpointPartWriter() {
-  // What cannot be deleted now goes with its folder.
+  // If it cannot be deleted now, it is deleted with its folder.
   if (!committed_) env_.Delete(temporary_).IgnoreError();
 }
 
@@ -139,16 +86,16 @@ absl::StatusOr<CheckpointPart> CheckpointPartWriter::Commit() {
 }
 
 std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step, bool of_end) {
-  return absl::StrFormat("%s%s%020d%s", job_name, kStepMark, step, of_end ? kEndMark : "");
+  return FormatCheckpointName(job_name, {step, of_end});
 }
 
 std::string CheckpointStore::NameOf(const CheckpointManifest& manifest) {
   return NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
 }
 
-bool CheckpointStore::IsOfEnd(absl::string_view name) {
-  const std::optional<ParsedName> parsed = ParseName(name);
-  return parsed.has_value() && parsed->place.of_end;
+bool CheckpointStore::IsEndCheckpoint(absl::string_view name) {
+  const std::optional<CheckpointName> parsed = ParseCheckpointName(name);
+  return parsed.has_value() && parsed->time.of_end;
 }
 
 absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::string& path,
@@ -156,22 +103,22 @@ absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::str
   const std::string absolute = AbsolutePath(path);
   if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
     CheckpointPlace place{FolderOf(absolute), std::filesystem::path(absolute).filename().string()};
-    if (ParseName(place.name).has_value()) return place;
+    if (ParseCheckpointName(place.name).has_value()) return place;
     return absl::FailedPreconditionError(
         absl::StrCat(absolute,
-                     " is a checkpoint under another name than its own, as one that was set aside "
-                     "is; give it its name back"));
+                     " is a checkpoint whose folder was renamed, for example when it was set "
+                     "aside; restore its name"));
   }
   const CheckpointStore store(env, absolute);
   std::string job(job_name);
   if (job.empty()) {
     PAWL_ASSIGN_OR_RETURN(job, store.OnlyJob());
   }
-  // Good or not: what was trained last is not passed over without a word.
+  // Good or not: the latest training result is not skipped silently.
   PAWL_ASSIGN_OR_RETURN(std::string newest, store.Newest(job));
   if (!newest.empty()) return CheckpointPlace{absolute, std::move(newest)};
-  return absl::NotFoundError(absl::StrCat(
-      absolute, " is no complete checkpoint, and holds none of a job called '", job, "'"));
+  return absl::NotFoundError(
+      absl::StrCat(absolute, " is no complete checkpoint, and contains none of job '", job, "'"));
 }
 
 absl::StatusOr<std::string> CheckpointStore::OnlyJob() const {
@@ -186,7 +133,8 @@ absl::StatusOr<std::string> CheckpointStore::OnlyJob() const {
                                                    "); name the folder of one checkpoint"));
   }
   if (!listing.damaged.empty()) return listing.damaged.front();
-  return absl::NotFoundError(absl::StrCat(folder_, " is no complete checkpoint, and holds none"));
+  return absl::NotFoundError(
+      absl::StrCat(folder_, " is no complete checkpoint, and contains none"));
 }
 
 std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view file) const {
@@ -206,7 +154,7 @@ absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
   CheckpointPart part;
   part.set_partition(partition);
-  part.set_file(PartFile(partition));
+  part.set_file(PartFileName(partition));
   part.set_log_index(log_index);
   std::string temporary = TemporaryName(JoinPath(folder, part.file()));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<BlockFileWriter> file,
@@ -228,16 +176,16 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   const absl::Status parts = CheckParts(manifest, unread);
   if (absl::IsNotFound(parts)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a part of ", name, " cannot go into the manifest: ", parts.ToString(),
+        absl::StrCat("a part of ", name, " cannot be put into the manifest: ", parts.ToString(),
                      "; do all servers and the scheduler see the same folder under this path?"));
   }
   PAWL_RETURN_IF_ERROR(parts);
   if (unread > 0) {
-    spdlog::warn("of {} parts of {} the sizes alone were compared: this process may not read them",
+    spdlog::warn("only the sizes of {} parts of {} were compared: this process may not read them",
                  unread, name);
   }
-  // The parts and their names are durable before the manifest says that they are there; whoever
-  // wrote them synced their names too, on a machine of its own.
+  // The parts and their names must be durable before the manifest refers to them. Their writers
+  // have also synced the names, on their own machines.
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(JoinPath(folder_, name)));
   std::string bytes(kManifestHeaderBytes, '\0');
   const std::string body = manifest.SerializeAsString();
@@ -264,7 +212,7 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
 absl::Status CheckpointStore::CheckComplete(const CheckpointManifest& manifest) {
   size_t unread = 0;
   const absl::Status parts = CheckParts(manifest, unread);
-  return parts.ok() ? parts : TakeBack(NameOf(manifest), parts);
+  return parts.ok() ? parts : WithdrawManifest(NameOf(manifest), parts);
 }
 
 absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, size_t& unread) const {
@@ -281,8 +229,8 @@ absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, siz
   return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::TakeBack(const std::string& name, const absl::Status& why) {
-  absl::Status deleted = DeleteIfThere(env_, PathOf(name, kManifestFile));
+absl::Status CheckpointStore::WithdrawManifest(const std::string& name, const absl::Status& why) {
+  absl::Status deleted = DeleteIfExists(env_, PathOf(name, kManifestFile));
   if (deleted.ok()) deleted = env_.SyncFolder(JoinPath(folder_, name));
   return absl::Status(
       absl::IsNotFound(why) ? absl::StatusCode::kAborted : why.code(),
@@ -327,205 +275,42 @@ absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::stri
   const std::string path = PathOf(name, kManifestFile);
   const absl::StatusOr<std::string> contents = ReadWholeFile(env_, path, kMaxManifestBytes);
   if (absl::IsResourceExhausted(contents.status()))
-    return Damaged(path, kMaxManifestBytes, "it is too long");
+    return DamagedAt(path, kMaxManifestBytes, "it is too long");
   if (!contents.ok()) return contents.status();
   const absl::string_view bytes = *contents;
   if (bytes.size() < kManifestHeaderBytes + kManifestCrcBytes)
-    return Damaged(path, bytes.size(), "the file ends here");
+    return DamagedAt(path, bytes.size(), "the file ends here");
   if (!absl::StartsWith(bytes, kMagic))
-    return Damaged(path, 0, "this is no manifest: its magic is wrong");
+    return DamagedAt(path, 0, "not a manifest: its magic is wrong");
   const char* in = bytes.data() + kMagic.size();
   const auto version = TakeNumber<uint32_t>(in);
   if (version != kManifestVersion) {
-    return Damaged(path, kMagic.size(),
-                   absl::StrCat("the format's version is ", version, "; this program reads ",
-                                kManifestVersion));
+    return DamagedAt(path, kMagic.size(),
+                     absl::StrCat("the format's version is ", version, "; this program reads ",
+                                  kManifestVersion));
   }
   const uint64_t body = TakeNumber<uint32_t>(in);
   if (kManifestHeaderBytes + body + kManifestCrcBytes != bytes.size()) {
-    return Damaged(
+    return DamagedAt(
         path, kMagic.size() + 4,
         absl::StrCat("a length of ", body, " does not fit a file of ", bytes.size(), " bytes"));
   }
   const char* crc = bytes.data() + kManifestHeaderBytes + body;
   if (TakeNumber<uint32_t>(crc) != Crc32c(0, bytes.data(), kManifestHeaderBytes + body)) {
-    return Damaged(path, kManifestHeaderBytes + body, "the checksum is wrong");
+    return DamagedAt(path, kManifestHeaderBytes + body, "the checksum is wrong");
   }
   CheckpointManifest manifest;
   if (!manifest.ParseFromArray(bytes.data() + kManifestHeaderBytes, static_cast<int>(body))) {
-    return Damaged(path, kManifestHeaderBytes, "it does not hold a CheckpointManifest");
+    return DamagedAt(path, kManifestHeaderBytes, "it does not hold a CheckpointManifest");
   }
   if (const absl::Status status = CheckManifest(manifest); !status.ok()) {
-    return Damaged(path, kManifestHeaderBytes, status.message());
+    return DamagedAt(path, kManifestHeaderBytes, status.message());
   }
   if (NameOf(manifest) != name) {
-    return Damaged(path, kManifestHeaderBytes,
-                   absl::StrCat("it is the manifest of ", NameOf(manifest)));
+    return DamagedAt(path, kManifestHeaderBytes,
+                     absl::StrCat("it is the manifest of ", NameOf(manifest)));
   }
   return manifest;
-}
-
-absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_name) const {
-  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
-  CheckpointListing listing;
-  if (absl::IsNotFound(names.status())) return listing;
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
-    const auto parsed = ParseName(name);
-    if (!parsed.has_value() || (!job_name.empty() && parsed->job_name != job_name)) continue;
-    absl::StatusOr<CheckpointManifest> manifest = ReadManifest(name);
-    if (manifest.ok()) {
-      listing.complete.push_back({name, *std::move(manifest)});
-    } else if (absl::IsDataLoss(manifest.status())) {
-      listing.damaged.push_back(manifest.status());
-    } else if (!absl::IsNotFound(manifest.status())) {
-      return manifest.status();
-    }
-  }
-  std::stable_sort(listing.complete.begin(), listing.complete.end(),
-                   [](const auto& left, const auto& right) {
-                     return PlaceOf(right.manifest) < PlaceOf(left.manifest);
-                   });
-  return listing;
-}
-
-absl::StatusOr<std::vector<CheckpointId>> CheckpointStore::ListIds(
-    absl::string_view job_name) const {
-  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
-  std::vector<CheckpointId> ids;
-  if (absl::IsNotFound(names.status())) return ids;
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
-    const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != job_name) continue;
-    ids.push_back({0, parsed->job_name, parsed->place.step, parsed->place.of_end});
-  }
-  std::sort(ids.begin(), ids.end(), [](const CheckpointId& left, const CheckpointId& right) {
-    return Place{right.step, right.of_end} < Place{left.step, left.of_end};
-  });
-  return ids;
-}
-
-absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) const {
-  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
-  if (absl::IsNotFound(names.status())) return std::string();
-  if (!names.ok()) return names.status();
-  std::string newest;
-  for (const std::string& name : *names) {
-    const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != job_name ||
-        !env_.FileSize(PathOf(name, kManifestFile)).ok())
-      continue;
-    // Steps have leading zeros, and what marks the end comes after them.
-    newest = std::max(newest, name);
-  }
-  return newest;
-}
-
-absl::StatusOr<bool> CheckpointStore::IsOfAnotherRun(const std::string& name,
-                                                     uint64_t job_id) const {
-  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(name);
-  if (manifest.ok()) return manifest->job_id() != job_id;
-  // A damaged one hides what is before it.
-  bool is = absl::IsDataLoss(manifest.status());
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files, env_.List(JoinPath(folder_, name)));
-  for (const std::string& file : files) {
-    if (!absl::EndsWith(file, kPartEnd)) continue;
-    const absl::StatusOr<BlockFileId> part = BlockFileReader::ReadId(env_, PathOf(name, file));
-    if (!part.ok()) continue;
-    if (part->job_id == job_id) return false;
-    is = true;
-  }
-  return is;
-}
-
-absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const CheckpointId& last) {
-  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
-  std::vector<std::string> set_aside;
-  if (absl::IsNotFound(names.status())) return set_aside;
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
-    const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != last.job_name) continue;
-    if (!(Place{last.step, last.of_end} < parsed->place)) continue;
-    PAWL_ASSIGN_OR_RETURN(const bool of_another_run, IsOfAnotherRun(name, last.job_id));
-    if (!of_another_run) continue;
-    std::string to = absl::StrCat(name, ".aside");
-    for (int i = 2; std::find(names->begin(), names->end(), to) != names->end(); ++i) {
-      to = absl::StrCat(name, ".aside-", i);
-    }
-    PAWL_RETURN_IF_ERROR(env_.Rename(JoinPath(folder_, name), JoinPath(folder_, to)));
-    set_aside.push_back(name);
-  }
-  if (!set_aside.empty()) PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
-  return set_aside;
-}
-
-absl::Status CheckpointStore::Verify(const std::string& name, VerifyProgress* progress) const {
-  absl::Status status = VerifyOne(name, progress);
-  const auto parsed = ParseName(name);
-  if (!absl::IsDataLoss(status) || !parsed.has_value()) return status;
-  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->job_name));
-  for (const CheckpointListing::Entry& entry : listing.complete) {
-    if (PlaceOf(entry.manifest) < parsed->place && VerifyOne(entry.name, progress).ok()) {
-      return absl::DataLossError(absl::StrCat(status.message(), "; the checkpoint before it, ",
-                                              entry.name, ", is whole: take that one"));
-    }
-  }
-  return absl::DataLossError(
-      absl::StrCat(status.message(), "; no checkpoint before it in ", folder_, " is whole"));
-}
-
-absl::Status CheckpointStore::VerifyOne(const std::string& name, VerifyProgress* progress) const {
-  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(name));
-  VerifyProgress own;
-  if (progress == nullptr) progress = &own;
-  progress->parts_done = 0;
-  progress->bytes_done = 0;
-  progress->parts = static_cast<uint64_t>(manifest.parts_size());
-  uint64_t bytes = 0;
-  for (const CheckpointPart& part : manifest.parts()) bytes += part.bytes();
-  progress->bytes = bytes;
-  // By part, so that the error is the same whichever thread comes first.
-  std::vector<absl::Status> statuses(static_cast<size_t>(manifest.parts_size()));
-  std::atomic<int> next = 0;
-  std::atomic<bool> failed = false;
-  const auto verify = [&] {
-    for (int i = next++; i < manifest.parts_size() && !failed; i = next++) {
-      statuses[static_cast<size_t>(i)] =
-          VerifyPart(manifest, manifest.parts(i), [] { return true; });
-      if (!statuses[static_cast<size_t>(i)].ok()) failed = true;
-      ++progress->parts_done;
-      progress->bytes_done += manifest.parts(i).bytes();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < std::min(kVerifyThreads, manifest.parts_size()); ++i)
-    threads.emplace_back(verify);
-  verify();
-  for (std::thread& thread : threads) thread.join();
-  for (absl::Status& status : statuses) PAWL_RETURN_IF_ERROR(std::move(status));
-  return absl::OkStatus();
-}
-
-absl::Status CheckpointStore::VerifyPart(const CheckpointManifest& manifest,
-                                         const CheckpointPart& part,
-                                         absl::FunctionRef<bool()> may_go_on) const {
-  const std::string path = PathOf(NameOf(manifest), part.file());
-  const auto reader = BlockFileReader::Open(env_, path,
-                                            {BlockFileKind::kCheckpointPart, manifest.job_id(),
-                                             part.partition(), part.log_index(), manifest.step()});
-  if (absl::IsNotFound(reader.status())) return Damaged(path, 0, "the file is missing");
-  PAWL_RETURN_IF_ERROR(reader.status());
-  while (true) {
-    if (!may_go_on())
-      return absl::CancelledError(absl::StrCat("reading ", path, " was interrupted"));
-    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, (*reader)->NextBlock());
-    if (block.empty()) break;
-  }
-  const BlockFileInfo& info = (*reader)->info();
-  if (info.file_bytes == part.bytes() && info.crc32c == part.crc32c()) return absl::OkStatus();
-  return Damaged(path, 0, "it is whole, but not the file that the manifest names");
 }
 
 absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(
@@ -546,7 +331,7 @@ std::string CheckpointStore::ManifestPath(absl::string_view name) const {
 
 std::string CheckpointStore::PartPath(const CheckpointManifest& manifest,
                                       uint32_t partition) const {
-  return PathOf(NameOf(manifest), PartFile(partition));
+  return PathOf(NameOf(manifest), PartFileName(partition));
 }
 
 absl::StatusOr<std::string> CheckpointStore::ReadPart(const CheckpointManifest& manifest,
@@ -558,36 +343,6 @@ absl::StatusOr<std::string> CheckpointStore::ReadPart(const CheckpointManifest& 
     if (block.empty()) return bytes;
     bytes.append(block.data(), block.size());
   }
-}
-
-absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t keep) {
-  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(job_name));
-  if (job_name.empty() || listing.complete.empty()) return absl::OkStatus();
-  keep = std::max(keep, 1u);
-  const Place newest = PlaceOf(listing.complete.front().manifest);
-  std::vector<std::string> kept;
-  for (size_t i = 0; i < listing.complete.size() && i < keep; ++i)
-    kept.push_back(listing.complete[i].name);
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(folder_));
-  for (const std::string& name : names) {
-    const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != job_name || !(parsed->place < newest)) continue;
-    if (std::find(kept.begin(), kept.end(), name) != kept.end()) continue;
-    PAWL_RETURN_IF_ERROR(DeleteCheckpoint(name));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckpointStore::DeleteCheckpoint(const std::string& name) {
-  const std::string folder = JoinPath(folder_, name);
-  // The manifest first: what a crash leaves is an unfinished checkpoint, not a damaged one.
-  PAWL_RETURN_IF_ERROR(DeleteIfThere(env_, JoinPath(folder, kManifestFile)));
-  PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder));
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files, env_.List(folder));
-  for (const std::string& file : files)
-    PAWL_RETURN_IF_ERROR(DeleteIfThere(env_, JoinPath(folder, file)));
-  PAWL_RETURN_IF_ERROR(env_.DeleteFolder(folder));
-  return env_.SyncFolder(folder_);
 }
 
 }  // namespace pawl

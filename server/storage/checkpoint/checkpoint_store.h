@@ -19,26 +19,26 @@
 
 namespace pawl {
 
-// A manifest has some 50 bytes a partition, the job and the scheduler's state.
+// A manifest has about 50 bytes per partition, the job, and the scheduler's state.
 inline constexpr uint64_t kMaxManifestBytes = 64u << 20;
 
-// Which checkpoint of which job.
+// Identifies a checkpoint of a job.
 struct CheckpointId {
   uint64_t job_id = 0;
   std::string job_name;
   uint64_t step = 0;
-  // The job's end, which has a checkpoint of its own beside one that was made when that step was
-  // reached: the best parameters may have been restored since.
+  // The checkpoint of the job's end. It exists beside one made when that step was reached, because
+  // the best parameters may have been restored since.
   bool of_end = false;
 };
 
-// A part while it is written. Not thread-safe. Leaves nothing behind unless Commit succeeds.
+// Writes a part. Not thread-safe. Leaves nothing behind unless Commit succeeds.
 class CheckpointPartWriter {
  public:
   ~CheckpointPartWriter();
 
   absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }
-  // Makes the part durable. What it returns goes into the manifest.
+  // Makes the part durable. The result goes into the manifest.
   absl::StatusOr<CheckpointPart> Commit();
 
  private:
@@ -59,25 +59,25 @@ class CheckpointPartWriter {
   bool committed_ = false;
 };
 
-// What a folder holds.
+// The contents of a folder of checkpoints.
 struct CheckpointListing {
   struct Entry {
-    // The folder's name.
+    // The name of the checkpoint's folder.
     std::string name;
     CheckpointManifest manifest;
   };
-  // Those with a good manifest, newest step first, and of one step that of the job's end first.
+  // Checkpoints with a good manifest, newest step first; at one step the end's checkpoint first.
   std::vector<Entry> complete;
-  // Folders whose manifest is damaged: why.
+  // One error for each folder with a damaged manifest.
   std::vector<absl::Status> damaged;
 };
 
-// Parts that Verify reads at the same time. One thread checks some 2 GB/s, more than a disk reads
-// and less than a shared storage can give to several.
+// Parts that Verify reads at the same time. One thread checks about 2 GB/s, more than a disk
+// delivers and less than shared storage can deliver to several.
 inline constexpr int kVerifyThreads = 4;
 
-// How far Verify is, for others to look at meanwhile. Of the present checkpoint, if it goes on to
-// an earlier one.
+// The progress of Verify, which other threads may read. It covers the present checkpoint if Verify
+// continues with an earlier one.
 struct VerifyProgress {
   std::atomic<uint64_t> parts{0};
   std::atomic<uint64_t> parts_done{0};
@@ -86,116 +86,117 @@ struct VerifyProgress {
 };
 
 struct CheckpointPlace {
-  // The folder of checkpoints; absolute, without a slash at its end.
+  // The folder of checkpoints; absolute, without a trailing slash.
   std::string dir;
-  // The checkpoint's own in it.
+  // The name of the checkpoint's own folder in it.
   std::string name;
 };
 
-// Without a slash at its end.
+// Without a trailing slash.
 std::string AbsolutePath(const std::string& path);
 
-// Thread-safe: has no state but the files. All errors of contents are DATA_LOSS and name the file
+// Thread-safe: it has no state but the files. Errors in contents are DATA_LOSS and name the file
 // and the offset.
 class CheckpointStore {
  public:
-  // `folder` holds the checkpoints, one folder each; it is made when the first part is written.
+  // `folder` holds the checkpoints, one folder each. It is created for the first part.
   CheckpointStore(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
 
   static std::string NameOf(absl::string_view job_name, uint64_t step, bool of_end = false);
   static std::string NameOf(const CheckpointManifest& manifest);
-  // Whether that is the name of a checkpoint of a job's end.
-  static bool IsOfEnd(absl::string_view name);
-  // The checkpoint at `path`: its own folder, or a folder of checkpoints, of which it is the newest
-  // one, good or not, of the job called `job_name`; if that is empty, of the one job that has any
-  // there. NOT_FOUND. FAILED_PRECONDITION: it has not its own name. INVALID_ARGUMENT: there are
-  // checkpoints of several jobs. DATA_LOSS: the job is not known.
+  // Whether this is the name of a checkpoint of a job's end.
+  static bool IsEndCheckpoint(absl::string_view name);
+  // Finds the checkpoint at `path`, which is its own folder or a folder of checkpoints. In the
+  // latter, the newest one, good or not, of the job `job_name`, or, if that is empty, of the only
+  // job with checkpoints there. NOT_FOUND. FAILED_PRECONDITION: its folder was renamed.
+  // INVALID_ARGUMENT: several jobs have checkpoints there. DATA_LOSS: the job cannot be determined.
   static absl::StatusOr<CheckpointPlace> Locate(Env& env, const std::string& path,
                                                 absl::string_view job_name = "");
   const std::string& folder() const { return folder_; }
 
-  // Begins the part of one partition. ALREADY_EXISTS if the checkpoint has its manifest: it is
-  // complete and stays as it is.
+  // Starts the part of one partition. ALREADY_EXISTS: the checkpoint has its manifest, so it is
+  // complete and does not change.
   absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> BeginPart(const CheckpointId& id,
                                                                   uint32_t partition,
                                                                   uint64_t log_index);
 
-  // Completes a checkpoint: from now on it is there, before it was not. INVALID_ARGUMENT if the
-  // manifest does not name every partition once; FAILED_PRECONDITION if a part is not there;
-  // ABORTED if it is not the file that it says, which a server that has lost the partition
-  // meanwhile may have put in its place; ALREADY_EXISTS. Of parts that this process may not read
-  // (another user's) the size alone is compared, with a line in the log; PERMISSION_DENIED: nor can
-  // that be seen.
+  // Completes a checkpoint: it exists once its manifest does. INVALID_ARGUMENT: the manifest does
+  // not name every partition once. FAILED_PRECONDITION: a part does not exist. ABORTED: a part is
+  // not the file in the manifest; a server that has lost the partition may have replaced it.
+  // ALREADY_EXISTS. If this process may not read a part (another user's), only its size is
+  // compared, and that is logged. PERMISSION_DENIED: not even the size can be read.
   //
-  // Ends with CheckComplete. Nothing older may be deleted before that has returned OK, by this
-  // process or, if this one dies in between, by another one: until then the checkpoint may be there
-  // with a wrong part, which Verify finds.
+  // Ends with CheckComplete. Delete nothing older before CheckComplete has returned OK, in this
+  // process or, if it dies, in another one: until then the checkpoint may have a wrong part, which
+  // Verify finds.
   absl::Status WriteManifest(const CheckpointManifest& manifest);
 
-  // Looks at the parts of a checkpoint that has this manifest: a server that had looked for a
-  // manifest before there was one may have put its part in the place of another one's; whoever
-  // comes now finds it. If a part is another file, the manifest is deleted again: ABORTED.
+  // Checks the parts of a checkpoint that has this manifest. A server that checked for a manifest
+  // before it existed may have replaced a part after that; this finds it. ABORTED: a part is
+  // another file, and the manifest was deleted again.
   absl::Status CheckComplete(const CheckpointManifest& manifest);
 
-  // Whether the part that a server has told of is the one that is there, by its beginning and its
-  // end: its blocks are not read. NOT_FOUND; ABORTED: another one is.
+  // Checks by header and footer, without reading the blocks, that the part is the one a server has
+  // reported. NOT_FOUND. ABORTED: it is another one.
   absl::Status CheckPart(const CheckpointId& id, const CheckpointPart& part) const;
 
-  // Of one job, or of all jobs if the name is empty. A folder that is not there holds nothing.
+  // Lists the checkpoints of one job, or of all jobs if the name is empty. A missing folder is
+  // empty.
   absl::StatusOr<CheckpointListing> List(absl::string_view job_name) const;
 
-  // The job's checkpoints by the names of their folders, newest first, with or without a manifest;
-  // job_id is 0. Reads no file. A folder that does not exist holds none.
+  // The job's checkpoints by folder name, newest first, with or without a manifest; job_id is 0.
+  // Reads no file. A missing folder is empty.
   absl::StatusOr<std::vector<CheckpointId>> ListIds(absl::string_view job_name) const;
 
   // The job's checkpoint with the highest step that has a manifest, good or not; empty if there is
   // none.
   absl::StatusOr<std::string> Newest(absl::string_view job_name) const;
 
-  // Renames what is after `last`, and of another run than last.job_id, to NAME.aside[-n], which
-  // nothing here looks at: a job that was restored from it makes others in their place. What no
-  // file says the run of, is not complete and stays. To be done again after any interruption, also
-  // by a job that has made some itself. Returns the names.
+  // Renames the checkpoints after `last` that belong to another run than last.job_id to
+  // NAME.aside[-n], a name that this class ignores: a job restored from `last` makes its own ones
+  // in their place. A checkpoint whose run no file tells is incomplete and stays. Repeat it after
+  // any interruption; it does not touch checkpoints that the job itself has made since. Returns the
+  // names.
   absl::StatusOr<std::vector<std::string>> SetAsideAfter(const CheckpointId& last);
 
   // NOT_FOUND; DATA_LOSS.
   absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& name) const;
 
-  // Reads all of a checkpoint, by kVerifyThreads. DATA_LOSS names the file and the offset, and the
-  // newest checkpoint before it that is whole. `progress` may be null.
+  // Reads the whole checkpoint with kVerifyThreads. DATA_LOSS names the file, the offset, and the
+  // newest earlier checkpoint that is whole. `progress` may be null.
   absl::Status Verify(const std::string& name, VerifyProgress* progress = nullptr) const;
 
-  // Reads all of one part. DATA_LOSS, also for a part that is missing. CANCELLED: `may_go_on`,
-  // which is asked before each block, has returned false.
+  // Reads one whole part. DATA_LOSS, also for a missing part. CANCELLED: `should_continue`, called
+  // before each block, returned false.
   absl::Status VerifyPart(const CheckpointManifest& manifest, const CheckpointPart& part,
-                          absl::FunctionRef<bool()> may_go_on) const;
+                          absl::FunctionRef<bool()> should_continue) const;
 
-  // The reader checks the part's blocks as they are read, and knows only at the end that all of it
-  // is well: Verify first.
+  // The reader checks the blocks as they are read, and the part is known to be whole only at its
+  // end: call Verify first.
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenPart(const CheckpointManifest& manifest,
                                                             uint32_t partition) const;
 
   std::string ManifestPath(absl::string_view name) const;
   std::string PartPath(const CheckpointManifest& manifest, uint32_t partition) const;
-  // All of a part: a snapshot of the partition (server/shard/snapshot/partition_snapshot.h).
+  // A whole part: a snapshot of the partition (server/shard/snapshot/partition_snapshot.h).
   absl::StatusOr<std::string> ReadPart(const CheckpointManifest& manifest,
                                        uint32_t partition) const;
 
-  // Deletes the job's complete checkpoints but the newest `keep` (at least 1), and folders without
-  // a good manifest of steps before the newest complete one.
+  // Deletes the job's complete checkpoints except the newest `keep` (at least 1), and folders
+  // without a good manifest for steps before the newest complete one.
   absl::Status DeleteOld(absl::string_view job_name, uint32_t keep);
 
  private:
   absl::StatusOr<std::string> OnlyJob() const;
   absl::Status VerifyOne(const std::string& name, VerifyProgress* progress) const;
-  // For WriteManifest: all parts, of which `unread` are of another user. NOT_FOUND.
+  // For WriteManifest: checks all parts; `unread` of them belong to another user. NOT_FOUND.
   absl::Status CheckParts(const CheckpointManifest& manifest, size_t& unread) const;
-  // The checkpoint is not there any more, because of `why`, which it returns in more words.
-  absl::Status TakeBack(const std::string& name, const absl::Status& why);
+  // Deletes the manifest because of `why`, and returns `why` with more context.
+  absl::Status WithdrawManifest(const std::string& name, const absl::Status& why);
   // For CheckParts, where CheckPart is `denied`.
   absl::Status CheckSize(const std::string& path, const CheckpointPart& part,
                          const absl::Status& denied) const;
-  absl::StatusOr<bool> IsOfAnotherRun(const std::string& name, uint64_t job_id) const;
+  absl::StatusOr<bool> BelongsToAnotherRun(const std::string& name, uint64_t job_id) const;
   absl::Status DeleteCheckpoint(const std::string& name);
   std::string PathOf(absl::string_view name, absl::string_view file) const;
 

@@ -19,8 +19,8 @@ namespace {
 
 constexpr uint32_t kPartitions = 3;
 
-// Files that others have to do with: with `denies` the parts may not be read, and with
-// `hides_sizes` not even be seen; `renamed` is called after each renaming.
+// Files that other processes use too. With `denies` the parts cannot be read, and with
+// `hides_sizes` not even their sizes; `renamed` is called after each renaming.
 class SharedEnv final : public Env {
  public:
   explicit SharedEnv(Env& env) : env_(env) {}
@@ -111,8 +111,8 @@ class CheckpointStoreTest : public testing::Test {
   CheckpointStore store_{env_, "/checkpoints"};
 };
 
-TEST_F(CheckpointStoreTest, WhatIsWrittenIsListedVerifiedAndReadBack) {
-  EXPECT_TRUE(store_.List("")->complete.empty()) << "the folder is not there yet";
+TEST_F(CheckpointStoreTest, CheckpointIsListedVerifiedAndReadBack) {
+  EXPECT_TRUE(store_.List("")->complete.empty()) << "the folder does not exist yet";
   for (const uint64_t step : {5, 100, 30}) Write(step);
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{100, 30, 5}));
   EXPECT_TRUE(store_.List("another")->complete.empty());
@@ -130,7 +130,7 @@ TEST_F(CheckpointStoreTest, WhatIsWrittenIsListedVerifiedAndReadBack) {
   EXPECT_EQ(store_.Verify(Name(31)).code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CheckpointStoreTest, VerificationTellsHowFarItIs) {
+TEST_F(CheckpointStoreTest, VerificationReportsProgress) {
   Write(5);
   VerifyProgress progress;
   ASSERT_TRUE(store_.Verify(Name(5), &progress).ok());
@@ -165,7 +165,7 @@ TEST_F(CheckpointStoreTest, VerificationOfAPartCanBeInterrupted) {
             absl::StatusCode::kCancelled);
 }
 
-TEST_F(CheckpointStoreTest, ItIsThereWhenTheManifestIsAndThenForGood) {
+TEST_F(CheckpointStoreTest, ManifestMakesTheCheckpointDurable) {
   const CheckpointManifest manifest = WriteParts(5);
   EXPECT_TRUE(Steps().empty());
   ASSERT_TRUE(store_.WriteManifest(manifest).ok());
@@ -175,7 +175,7 @@ TEST_F(CheckpointStoreTest, ItIsThereWhenTheManifestIsAndThenForGood) {
   EXPECT_TRUE(store_.Verify(Name(5)).ok());
 }
 
-TEST_F(CheckpointStoreTest, APowerLossAtAnyMomentLeavesAWholeCheckpointOrNone) {
+TEST_F(CheckpointStoreTest, PowerLossLeavesAWholeCheckpointOrNone) {
   for (int64_t operations = 0; operations < 60; ++operations) {
     SCOPED_TRACE(operations);
     FaultEnv env(static_cast<uint64_t>(operations));
@@ -204,7 +204,7 @@ TEST_F(CheckpointStoreTest, APowerLossAtAnyMomentLeavesAWholeCheckpointOrNone) {
   }
 }
 
-TEST_F(CheckpointStoreTest, EveryFlippedByteIsDetectedAndTheOneBeforeIsOffered) {
+TEST_F(CheckpointStoreTest, FlippedByteIsDetectedAndPreviousCheckpointOffered) {
   Write(5);
   Write(9);
   for (const char* file : {"MANIFEST", "p1.part"}) {
@@ -225,7 +225,7 @@ TEST_F(CheckpointStoreTest, EveryFlippedByteIsDetectedAndTheOneBeforeIsOffered) 
   EXPECT_TRUE(store_.Verify(Name(9)).ok());
 }
 
-TEST_F(CheckpointStoreTest, ADamagedManifestIsNotListedButNamed) {
+TEST_F(CheckpointStoreTest, DamagedManifestIsReportedSeparately) {
   Write(5);
   Write(9);
   std::string contents = env_.Contents(Path(9, "MANIFEST"));
@@ -236,7 +236,7 @@ TEST_F(CheckpointStoreTest, ADamagedManifestIsNotListedButNamed) {
   EXPECT_TRUE(absl::StrContains(store_.List("job")->damaged[0].message(), Path(9, "MANIFEST")));
 }
 
-TEST_F(CheckpointStoreTest, TheOneOfferedIsWholeItself) {
+TEST_F(CheckpointStoreTest, OfferedCheckpointIsWhole) {
   for (const uint64_t step : {1, 2, 3}) Write(step);
   for (const uint64_t step : {2, 3}) {
     std::string contents = env_.Contents(Path(step, "p0.part"));
@@ -264,7 +264,7 @@ TEST_F(CheckpointStoreTest, PartsOfAnotherStepPartitionOrJobAreDetected) {
   ASSERT_TRUE(writer->Commit().ok());
   env_.SetContents(Path(9, "p1.part"), other_env.Contents(Path(9, "p1.part")));
   ExpectDamaged(9, Path(9, "p1.part"), "it belongs to job 78, not to job 77");
-  // Whole, of the right name and identity, but not the one that the manifest means.
+  // A whole file with the right name and identity, but not the one in the manifest.
   auto twin = other.BeginPart(Id(9), 1, 101).value();
   ASSERT_TRUE(twin->Append("Partition 1 at step 9").ok());
   ASSERT_TRUE(twin->Commit().ok());
@@ -275,7 +275,7 @@ TEST_F(CheckpointStoreTest, PartsOfAnotherStepPartitionOrJobAreDetected) {
   ExpectDamaged(9, Path(9, "MANIFEST"), absl::StrCat("it is the manifest of ", Name(5)));
 }
 
-TEST_F(CheckpointStoreTest, AManifestMustNameEveryPartThatIsThere) {
+TEST_F(CheckpointStoreTest, ManifestMustNameEveryPart) {
   const CheckpointManifest good = WriteParts(5);
   CheckpointManifest manifest = good;
   manifest.mutable_parts()->DeleteSubrange(1, 1);
@@ -294,9 +294,9 @@ TEST_F(CheckpointStoreTest, AManifestMustNameEveryPartThatIsThere) {
   EXPECT_TRUE(Steps().empty());
 }
 
-// A server that is cut off from the scheduler may still write what its successor has written
-// otherwise.
-TEST_F(CheckpointStoreTest, APartOfAnotherHistoryDoesNotGoIntoTheManifest) {
+// A server that is partitioned from the scheduler may still write a part that its successor has
+// written differently.
+TEST_F(CheckpointStoreTest, PartOfAnotherHistoryIsRefused) {
   const CheckpointManifest manifest = WriteParts(5);
   struct Other {
     uint64_t job_id;
@@ -318,7 +318,7 @@ TEST_F(CheckpointStoreTest, APartOfAnotherHistoryDoesNotGoIntoTheManifest) {
   EXPECT_TRUE(store_.WriteManifest(WriteParts(5)).ok());
 }
 
-TEST_F(CheckpointStoreTest, OfPartsThatMayNotBeReadTheSizesAreCompared) {
+TEST_F(CheckpointStoreTest, UnreadablePartsAreComparedBySize) {
   SharedEnv denied(env_);
   denied.denies = true;
   CheckpointStore store(denied, "/checkpoints");
@@ -339,15 +339,15 @@ TEST_F(CheckpointStoreTest, OfPartsThatMayNotBeReadTheSizesAreCompared) {
   spdlog::set_default_logger(before);
   EXPECT_TRUE(written.ok()) << written;
   EXPECT_EQ(Steps(), std::vector<uint64_t>{5});
-  const std::vector<std::string> told = lines->last_formatted();
-  ASSERT_EQ(told.size(), 1u) << "once for all parts";
+  const std::vector<std::string> logged = lines->last_formatted();
+  ASSERT_EQ(logged.size(), 1u) << "once for all parts";
   EXPECT_TRUE(absl::StrContains(
-      told[0], absl::StrCat("of 3 parts of ", Name(5), " the sizes alone were compared")))
-      << told[0];
+      logged[0], absl::StrCat("only the sizes of 3 parts of ", Name(5), " were compared")))
+      << logged[0];
 }
 
-// It has seen no manifest, and renames its part when there is one.
-TEST_F(CheckpointStoreTest, APartThatIsReplacedWhileTheManifestIsWrittenTakesItBack) {
+// The server has seen no manifest, and renames its part when there is one.
+TEST_F(CheckpointStoreTest, ReplacedPartWithdrawsTheManifest) {
   Write(3);
   const CheckpointManifest manifest = WriteParts(5);
   SharedEnv shared(env_);
@@ -371,10 +371,10 @@ TEST_F(CheckpointStoreTest, APartThatIsReplacedWhileTheManifestIsWrittenTakesItB
   EXPECT_EQ(Steps(), std::vector<uint64_t>{3});
   EXPECT_TRUE(store_.Verify(Name(3)).ok());
   shared.renamed = nullptr;
-  EXPECT_TRUE(store.WriteManifest(WriteParts(5)).ok()) << "it can be tried again";
+  EXPECT_TRUE(store.WriteManifest(WriteParts(5)).ok()) << "it can be retried";
 }
 
-TEST_F(CheckpointStoreTest, APartThatIsGoneOnceTheManifestIsThereTakesItBack) {
+TEST_F(CheckpointStoreTest, MissingPartWithdrawsTheManifest) {
   const CheckpointManifest manifest = WriteParts(5);
   SharedEnv shared(env_);
   CheckpointStore store(shared, "/checkpoints");
@@ -386,9 +386,8 @@ TEST_F(CheckpointStoreTest, APartThatIsGoneOnceTheManifestIsThereTakesItBack) {
   EXPECT_TRUE(Steps().empty());
 }
 
-// Whether the manifest could be taken back or not, nobody may go on as if the checkpoint were
-// whole.
-TEST_F(CheckpointStoreTest, AManifestThatCannotBeTakenBackIsAnErrorAllTheSame) {
+// Whether or not the manifest was withdrawn, the checkpoint must not be taken for whole.
+TEST_F(CheckpointStoreTest, FailedWithdrawalOfAManifestIsAnError) {
   const CheckpointManifest manifest = WriteParts(5);
   SharedEnv shared(env_);
   CheckpointStore store(shared, "/checkpoints");
@@ -403,7 +402,7 @@ TEST_F(CheckpointStoreTest, AManifestThatCannotBeTakenBackIsAnErrorAllTheSame) {
   EXPECT_EQ(store_.Verify(Name(5)).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(CheckpointStoreTest, ACompleteCheckpointIsNeverWrittenToAgain) {
+TEST_F(CheckpointStoreTest, CompleteCheckpointIsNeverWrittenAgain) {
   auto late = store_.BeginPart(Id(5), 1, 999).value();
   const CheckpointManifest manifest = WriteParts(5);
   ASSERT_TRUE(store_.WriteManifest(manifest).ok());
@@ -413,7 +412,7 @@ TEST_F(CheckpointStoreTest, ACompleteCheckpointIsNeverWrittenToAgain) {
   EXPECT_TRUE(store_.Verify(Name(5)).ok());
 }
 
-TEST_F(CheckpointStoreTest, AFullDiskLeavesNoPart) {
+TEST_F(CheckpointStoreTest, FullDiskLeavesNoPart) {
   ASSERT_TRUE(env_.MakeFolder("/checkpoints").ok());
   env_.SetCapacity(1000);
   {
@@ -424,10 +423,10 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesNoPart) {
   EXPECT_EQ(env_.UsedBytes(), 0u);
 }
 
-TEST_F(CheckpointStoreTest, TheLastOnesAreKeptAndUnfinishedOlderOnesGo) {
+TEST_F(CheckpointStoreTest, NewestCheckpointsAreKept) {
   for (const uint64_t step : {1, 2, 3, 4}) Write(step);
-  WriteParts(2000);  // Under way.
-  WriteParts(0);     // Never finished.
+  WriteParts(2000);  // in progress
+  WriteParts(0);     // never finished
   std::string contents = env_.Contents(Path(3, "MANIFEST"));
   contents[20] ^= 1;
   env_.SetContents(Path(3, "MANIFEST"), contents);
@@ -442,8 +441,8 @@ TEST_F(CheckpointStoreTest, TheLastOnesAreKeptAndUnfinishedOlderOnesGo) {
   EXPECT_TRUE(store_.Verify(Name(4)).ok());
 }
 
-// Beside that of the step of the end, and after it.
-TEST_F(CheckpointStoreTest, TheJobsEndHasOneOfItsOwn) {
+// It lies beside the checkpoint of the same step, and after it.
+TEST_F(CheckpointStoreTest, EndOfTheJobHasItsOwnCheckpoint) {
   for (const uint64_t step : {1, 4}) Write(step);
   CheckpointManifest manifest;
   manifest.set_job_id(77);
@@ -456,13 +455,13 @@ TEST_F(CheckpointStoreTest, TheJobsEndHasOneOfItsOwn) {
   ASSERT_TRUE(store_.WriteManifest(manifest).ok());
   const std::string end = Name(4) + "-end";
   EXPECT_EQ(CheckpointStore::NameOf("job", 4, true), end);
-  EXPECT_TRUE(CheckpointStore::IsOfEnd(end));
-  EXPECT_FALSE(CheckpointStore::IsOfEnd(Name(4)));
+  EXPECT_TRUE(CheckpointStore::IsEndCheckpoint(end));
+  EXPECT_FALSE(CheckpointStore::IsEndCheckpoint(Name(4)));
   EXPECT_TRUE(store_.Verify(end).ok());
   EXPECT_EQ(store_.ReadPart(*store_.ReadManifest(end), 0).value(), "the end");
   EXPECT_EQ(store_.Newest("job").value(), end);
   EXPECT_EQ(store_.List("job")->complete[0].name, end);
-  // The one before it is that of the same step.
+  // The previous one is that of the same step.
   env_.SetContents(absl::StrCat("/checkpoints/", end, "/p0.part"), "damaged");
   EXPECT_NE(store_.Verify(end).message().find(Name(4) + ", is whole"), absl::string_view::npos)
       << store_.Verify(end);
@@ -471,7 +470,7 @@ TEST_F(CheckpointStoreTest, TheJobsEndHasOneOfItsOwn) {
   EXPECT_EQ(env_.List("/checkpoints").value(), std::vector<std::string>{end});
 }
 
-TEST_F(CheckpointStoreTest, TheDocumentShowsTheBytes) {
+TEST_F(CheckpointStoreTest, DocumentShowsTheBytes) {
   auto writer = store_.BeginPart(Id(9), 0, 123).value();
   ASSERT_TRUE(writer->Append("Pawl").ok());
   const CheckpointPart part = writer->Commit().value();

@@ -1,4 +1,4 @@
-// Snapshots of partitions in block files.
+// Reads and writes snapshots of partitions in block files.
 #ifndef PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_FILE_H_
 #define PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_FILE_H_
 
@@ -23,7 +23,7 @@ inline absl::StatusOr<Partition> LoadPartitionFile(BlockFileReader& file, Partit
   }
 }
 
-// Appends all of the snapshot to `writer`, which has Append(absl::string_view), in pieces.
+// Appends the whole snapshot in pieces to `writer`, which has Append(absl::string_view).
 template <typename Writer>
 absl::Status WritePartition(HeldSnapshot snapshot, Writer& writer) {
   std::string piece;

@@ -26,10 +26,11 @@ absl::Status PartitionSink::Replay(uint32_t partition, uint64_t index, const Byt
                                    const std::shared_ptr<const void>& owner) {
   const absl::StatusOr<ChangeView> change = DecodeLogEntry(payload);
   if (!change.ok())
-    return absl::DataLossError(absl::StrCat("it is no change: ", change.status().message()));
+    return absl::DataLossError(
+        absl::StrCat("the record is not a change: ", change.status().message()));
   if (change->partition != partition || change->index != index) {
     return absl::DataLossError(
-        absl::StrCat("it is change ", change->index, " of partition ", change->partition));
+        absl::StrCat("the record is change ", change->index, " of partition ", change->partition));
   }
   if (partition >= options_.partitions) {
     return absl::DataLossError(absl::StrCat("the job has ", options_.partitions, " partitions"));

@@ -1,4 +1,4 @@
-// Builds partitions from what a data directory gives back.
+// Builds partitions from a recovered data directory.
 #ifndef PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_SINK_H_
 #define PAWL_SERVER_STORAGE_SNAPSHOT_PARTITION_SINK_H_
 
@@ -25,7 +25,7 @@ class PartitionSink final : public RecoverySink {
   absl::Status Replay(uint32_t partition, uint64_t index, const ByteView& payload,
                       const std::shared_ptr<const void>& owner) override;
 
-  // Those recovered, ascending. To be called once, at the end.
+  // The recovered partitions, ascending. Call it once, at the end.
   std::vector<std::unique_ptr<Partition>> TakePartitions();
 
  private:

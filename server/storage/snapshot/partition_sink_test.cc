@@ -53,7 +53,7 @@ LogEntry Second() {
   return entry;
 }
 
-// One row of partition 0, of nobody yet.
+// One row of partition 0, without a sender.
 LogEntry PushEntry(uint32_t table = kTable, uint32_t of_partition = 0) {
   uint64_t key = 0;
   while (PartitionOf(table, key, kPartitions) != of_partition) ++key;
@@ -66,7 +66,7 @@ LogEntry PushEntry(uint32_t table = kTable, uint32_t of_partition = 0) {
   return entry;
 }
 
-// Why that is refused as the second change of a partition; "" if it is not.
+// The error when that is the second change of a partition; "" if it is accepted.
 std::string WhyRefused(const LogEntry& entry, ConsistencyMode mode = SYNC) {
   PartitionSink sink(Options(mode));
   const absl::Status created = Replay(sink, TableEntry());
@@ -77,8 +77,9 @@ std::string WhyRefused(const LogEntry& entry, ConsistencyMode mode = SYNC) {
   return std::string(status.message());
 }
 
-// No primary makes such a change; a damaged or foreign log may have it, with good checksums.
-TEST(PartitionSinkTest, AStepThatNoLogicalWorkerEndsOrTakesOverIsRefused) {
+// No primary makes such a change; a damaged log or another job's may contain it, with good
+// checksums.
+TEST(PartitionSinkTest, StepWithoutALogicalWorkerIsRefused) {
   for (const uint32_t client : {0u, 1u, kRanks, kMaxClients - 1, kMaxClients, UINT32_MAX}) {
     LogEntry entry = Second();
     entry.mutable_end_step()->mutable_header()->set_client(client);
@@ -88,13 +89,13 @@ TEST(PartitionSinkTest, AStepThatNoLogicalWorkerEndsOrTakesOverIsRefused) {
     EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "LogEntry.take_over.header"))
         << client << WhyRefused(entry);
   }
-  LogEntry of_nobody = Second();
-  of_nobody.mutable_end_step();
-  EXPECT_TRUE(absl::StrContains(WhyRefused(of_nobody), "LogEntry.end_step.header"))
-      << WhyRefused(of_nobody);
+  LogEntry without_sender = Second();
+  without_sender.mutable_end_step();
+  EXPECT_TRUE(absl::StrContains(WhyRefused(without_sender), "LogEntry.end_step.header"))
+      << WhyRefused(without_sender);
 }
 
-TEST(PartitionSinkTest, ARankThatTheJobDoesNotHaveIsRefused) {
+TEST(PartitionSinkTest, UnknownRankIsRefused) {
   for (const uint32_t rank : {kRanks, kMaxClients - 1, UINT32_MAX}) {
     const std::string why = absl::StrCat("logical worker ", rank, ": the job has 2");
     LogEntry entry = PushEntry();
@@ -112,7 +113,7 @@ TEST(PartitionSinkTest, ARankThatTheJobDoesNotHaveIsRefused) {
   }
 }
 
-TEST(PartitionSinkTest, AClientTableOrPartitionThatThereIsNotIsRefused) {
+TEST(PartitionSinkTest, UnknownClientTableOrPartitionIsRefused) {
   LogEntry good = PushEntry();
   good.mutable_push()->mutable_header()->set_client(kMaxClients - 1);
   EXPECT_EQ(WhyRefused(good), "");

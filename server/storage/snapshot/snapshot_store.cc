@@ -23,7 +23,7 @@ std::string FileName(uint32_t partition, uint64_t index) {
   return absl::StrFormat("p%06d-%020d%s", partition, index, kSuffix);
 }
 
-// Of a snapshot, or of one that is stored. Sets all but the path.
+// Parses the name of a snapshot, stored or not. Sets everything but the path.
 bool ParseFileName(absl::string_view name, SnapshotStore::Snapshot& snapshot) {
   if (absl::ConsumeSuffix(&name, kStoredSuffix)) {
     const size_t dot = name.rfind('.');
@@ -45,7 +45,7 @@ bool ParseFileName(absl::string_view name, SnapshotStore::Snapshot& snapshot) {
 }  // namespace
 
 SnapshotWriter::~SnapshotWriter() {
-  // What cannot be deleted now is deleted at the next start.
+  // If it cannot be deleted now, the next start deletes it.
   if (!kept_) store_.env_.Delete(temporary_).IgnoreError();
   if (!kept_) store_.Forget(*this);
 }
@@ -87,7 +87,7 @@ absl::Status SnapshotStore::Open() {
       PAWL_RETURN_IF_ERROR(env_.Delete(snapshot.path));
     }
   }
-  // A process that died may have renamed a snapshot and not synced its name.
+  // A process that died may have renamed a snapshot without syncing its name.
   return SyncNames();
 }
 
@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotStore::Begin(const Block
   absl::StatusOr<std::unique_ptr<BlockFileWriter>> file =
       BlockFileWriter::Create(env_, temporary, id);
   if (!file.ok()) {
-    // On a full disk the file may be there without its header.
+    // On a full disk the file may exist without its header.
     env_.Delete(temporary).IgnoreError();
     return file.status();
   }
@@ -179,11 +179,12 @@ absl::StatusOr<std::unique_ptr<BlockFileReader>> SnapshotStore::OpenToRead(
 
 absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   const BlockFileId& id = writer.id_;
-  // Held during the renaming: a cut either sees the file or prevents it.
+  // Held while renaming: a reset either sees the file or prevents the renaming.
   MutexLock lock(mu_);
-  if (const auto it = cut_.find(id.partition); it != cut_.end() && id.mark <= it->second) {
+  if (const auto it = last_reset_.find(id.partition);
+      it != last_reset_.end() && id.mark <= it->second) {
     return absl::AbortedError(absl::StrCat("the log of partition ", id.partition,
-                                           " was cut while its snapshot was being written"));
+                                           " was reset while its snapshot was being written"));
   }
   if (PAWL_FAILPOINT("snapshot.rename")) return absl::DataLossError("failpoint snapshot.rename");
   const std::string path = PathOf(id.partition, id.index);
@@ -193,19 +194,18 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   const bool is_new = file.path.empty();
   if (!is_new && file.path != path) void_.insert(file.path);
   file = {id.mark, path};
-  // Only now may an older one go.
+  // Only now may an older one be deleted.
   if (absl::Status status = SyncNames(); !status.ok()) {
-    // One of the same index that was there before is needed, and is there again if this one is not.
+    // A previous snapshot of the same index is needed, and reappears if this one is lost.
     if (is_new && env_.Delete(path).ok()) snapshots_.erase({id.partition, id.index});
-    return absl::UnknownError(
-        absl::StrCat("it is not known whether ", path, " is durable: ", status.message()));
+    return absl::UnknownError(absl::StrCat(path, " may not be durable: ", status.message()));
   }
   PAWL_FAILPOINT("snapshot.renamed");
   auto begin = snapshots_.lower_bound({id.partition, 0});
   auto end = snapshots_.upper_bound({id.partition, std::numeric_limits<uint64_t>::max()});
   size_t count = std::distance(begin, end);
   while (count > kSnapshotsKept) {
-    // One that cannot be deleted is tried again with the next snapshot: this one is there.
+    // A snapshot that cannot be deleted is retried with the next one; this one exists.
     const absl::Status deleted = env_.Delete(begin->second.path);
     if (!deleted.ok() && !absl::IsNotFound(deleted)) break;
     begin = snapshots_.erase(begin);
@@ -214,33 +214,33 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   return count < kSnapshotsKept ? 0 : begin->first.second;
 }
 
-void SnapshotStore::Cut(uint32_t partition, const LogCut& cut, LogPosition position) {
+void SnapshotStore::Reset(uint32_t partition, const LogReset& reset, LogPosition position) {
   MutexLock lock(mu_);
-  cut_[partition] = position.Pack();
+  last_reset_[partition] = position.Pack();
   for (auto it = snapshots_.lower_bound({partition, 0});
        it != snapshots_.end() && it->first.first == partition;) {
     const auto& [mark, path] = it->second;
-    // Those of an earlier incarnation of this process are older than anything that it writes.
-    if ((mark.has_value() && *mark > position.Pack()) || !cut.Voids(it->first.second)) {
+    // Snapshots of an earlier incarnation of this process are older than anything it writes.
+    if ((mark.has_value() && *mark > position.Pack()) || !reset.Voids(it->first.second)) {
       ++it;
       continue;
     }
     void_.insert(path);
     it = snapshots_.erase(it);
   }
-  if (cut.mark.has_value()) {
-    const std::string stored = StoredPathOf(partition, cut.index, *cut.mark);
-    snapshots_[{partition, cut.index}] = {cut.mark, stored};
+  if (reset.mark.has_value()) {
+    const std::string stored = StoredPathOf(partition, reset.index, *reset.mark);
+    snapshots_[{partition, reset.index}] = {reset.mark, stored};
     storing_.erase(stored);
   }
 }
 
-absl::Status SnapshotStore::ApplyCuts() {
+absl::Status SnapshotStore::ApplyResets() {
   MutexLock lock(mu_);
-  return FinishCuts();
+  return FinishResets();
 }
 
-absl::Status SnapshotStore::FinishCuts() {
+absl::Status SnapshotStore::FinishResets() {
   for (auto& [key, file] : snapshots_) {
     const std::string path = PathOf(key.first, key.second);
     if (file.path == path) continue;
@@ -255,15 +255,15 @@ absl::Status SnapshotStore::FinishCuts() {
     unsynced_ = true;
     void_.erase(void_.begin());
   }
-  // Also a name that could not be made durable, and was taken back, must not outlive the record of
-  // a cut.
+  // A name that could not be made durable and was withdrawn must not outlive the record of a reset
+  // either.
   return unsynced_ ? SyncNames() : absl::OkStatus();
 }
 
 absl::Status SnapshotStore::Adopt(const Snapshot& stored) {
   MutexLock lock(mu_);
   snapshots_[{stored.partition, stored.index}] = {std::nullopt, stored.path};
-  return FinishCuts();
+  return FinishResets();
 }
 
 absl::Status SnapshotStore::Delete(const Snapshot& snapshot) {

@@ -1,4 +1,4 @@
-// The snapshots of a server's partitions: what the log need not hold any more.
+// The snapshots of a server's partitions, which replace the older part of the log.
 #ifndef PAWL_SERVER_STORAGE_SNAPSHOT_SNAPSHOT_STORE_H_
 #define PAWL_SERVER_STORAGE_SNAPSHOT_SNAPSHOT_STORE_H_
 
@@ -24,31 +24,30 @@ namespace pawl {
 
 // The snapshots' folder within the data directory.
 inline constexpr char kSnapshotFolder[] = "snapshots";
-// Snapshots of a partition that are kept: the second one is there in case the newest is found
-// damaged.
+// How many snapshots of a partition are kept. The second one serves when the newest is damaged.
 inline constexpr size_t kSnapshotsKept = 2;
 
 class SnapshotStore;
 
-// A snapshot while it is written. Not thread-safe. Leaves nothing behind unless Commit succeeds or
-// Keep is called.
+// Writes a snapshot. Not thread-safe. Leaves nothing behind unless Commit succeeds or Keep is
+// called.
 class SnapshotWriter {
  public:
   ~SnapshotWriter();
 
   absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }
-  // Makes it durable and the partition's newest; deletes the ones too many. Returns the index up to
-  // which the partition's log is not needed any more, for WriteAheadLog::Release: that of the
-  // oldest snapshot kept; 0 while there is one alone. ABORTED if the partition's log was cut since
-  // Begin. UNKNOWN: it may be there, or come back after a loss of power. REQUIRES:
+  // Makes the snapshot durable and the partition's newest; deletes surplus ones. Returns the index
+  // up to which the partition's log is no longer needed, for WriteAheadLog::Release: the index of
+  // the oldest snapshot kept, or 0 while there is only one. ABORTED: the partition's log was reset
+  // since Begin. UNKNOWN: the snapshot may exist, or reappear after a power loss. REQUIRES:
   // SnapshotStore::Begin.
   absl::StatusOr<uint64_t> Commit();
 
-  // Makes it durable under a name that recovery deletes, unless the log has a cut with this mark.
-  // REQUIRES: SnapshotStore::BeginStored.
+  // Makes the snapshot durable under a name that recovery deletes unless the log has a reset with
+  // this mark. REQUIRES: SnapshotStore::BeginStored.
   absl::Status Store();
   uint64_t mark() const { return id_.mark; }
-  // Call it when the cut is queued. The destructor then keeps the file.
+  // Call it when the reset is queued. The destructor then keeps the file.
   void Keep() { kept_ = true; }
 
  private:
@@ -64,16 +63,16 @@ class SnapshotWriter {
   bool kept_ = false;
 };
 
-// Files <data dir>/snapshots/p<partition>-<index>.snap, each durable before it has this name. One
-// that is to replace a partition's log has the ending .<mark>.stored until the log has the cut.
-// Thread-safe.
+// Manages the files <data dir>/snapshots/p<partition>-<index>.snap, each durable before it gets
+// this name. A snapshot that is to replace a partition's log has the suffix .<mark>.stored until
+// the log has the reset. Thread-safe.
 class SnapshotStore {
  public:
   struct Snapshot {
     uint32_t partition = 0;
     uint64_t index = 0;
     std::string path;
-    // Of a file with the ending .stored.
+    // Of a file with the suffix .stored.
     std::optional<uint64_t> stored_mark = std::nullopt;
   };
 
@@ -82,40 +81,40 @@ class SnapshotStore {
   Env& env() const { return env_; }
   uint64_t job_id() const { return job_id_; }
 
-  // Makes the folder and reads which snapshots there are; deletes what was not finished. Before all
-  // others.
+  // Creates the folder, lists the snapshots, and deletes unfinished ones. Call it first.
   absl::Status Open();
-  // The snapshots that count, oldest first for each partition. Only their names were looked at.
+  // The valid snapshots, by partition, oldest first. Only their names were checked.
   std::vector<Snapshot> List() const;
-  // For recovery: also the stored ones that Open has found, each after one of the same index.
+  // For recovery: also the stored snapshots that Open found, each after any other one of the same
+  // index.
   std::vector<Snapshot> ListAll() const;
   // REQUIRES: List has it.
   Snapshot Of(uint32_t partition, uint64_t index) const;
 
-  // Begins a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any
-  // time after a cut of the partition was reported durable and before now.
+  // Starts a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any
+  // time since the partition's last reset was reported durable.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> Begin(uint32_t partition, uint64_t index,
                                                         LogPosition position);
-  // Begins a snapshot that Replace may put in place of the log. UNAVAILABLE while one of that index
-  // and position is pending.
+  // Starts a snapshot that may replace the log. UNAVAILABLE while one with that index and position
+  // is pending.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> BeginStored(uint32_t partition, uint64_t index,
                                                               LogPosition position);
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenToRead(const Snapshot& snapshot) const;
 
-  // The partition's log was cut at `position`: its snapshots that this voids are not listed any
-  // more, the one that replaces its log is, and one that is being written cannot be committed. The
-  // files stay as they are until ApplyCuts.
-  void Cut(uint32_t partition, const LogCut& cut, LogPosition position);
-  // Deletes and renames, durably, what the cuts so far require. After an error the next call does
-  // the rest.
-  absl::Status ApplyCuts();
+  // The partition's log was reset at `position`. The snapshots that this voids are no longer
+  // listed, the one that replaces the log is, and a snapshot that is being written cannot be
+  // committed. The files do not change until ApplyResets.
+  void Reset(uint32_t partition, const LogReset& reset, LogPosition position);
+  // Durably deletes and renames files as the resets so far require. After an error the next call
+  // does the rest.
+  absl::Status ApplyResets();
   // For recovery: a stored snapshot replaces its partition's log.
   absl::Status Adopt(const Snapshot& stored);
-  // Deletes one file, durably.
+  // Durably deletes one file.
   absl::Status Delete(const Snapshot& snapshot);
-  // Reads all of the file. DATA_LOSS names it and the offset; NOT_FOUND.
+  // Reads the whole file. DATA_LOSS names the file and the offset; NOT_FOUND.
   absl::Status Verify(const Snapshot& snapshot) const;
-  // OK: the file is whole, or is not there (any more).
+  // OK: the file is whole, or does not exist.
   absl::Status DeleteIfDamaged(const Snapshot& snapshot);
 
  private:
@@ -128,7 +127,7 @@ class SnapshotStore {
   absl::StatusOr<uint64_t> Commit(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
   absl::Status Store(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
   void Forget(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
-  absl::Status FinishCuts() PAWL_REQUIRES(mu_);
+  absl::Status FinishResets() PAWL_REQUIRES(mu_);
   absl::Status SyncNames() PAWL_REQUIRES(mu_);
 
   Env& env_;
@@ -137,23 +136,23 @@ class SnapshotStore {
 
   mutable Mutex mu_;
   struct File {
-    // The packed position at which it was begun, if known.
+    // The packed position at which it was started, if known.
     std::optional<uint64_t> mark;
     // PathOf, unless it has not been renamed yet.
     std::string path;
   };
   // By partition and index.
   absl::btree_map<std::pair<uint32_t, uint64_t>, File> snapshots_ PAWL_GUARDED_BY(mu_);
-  // What Open has found under names of stored ones.
+  // The stored snapshots that Open found.
   std::vector<Snapshot> found_stored_ PAWL_GUARDED_BY(mu_);
-  // Names of stored snapshots whose writer lives, or whose cut is not durable yet.
+  // Names of stored snapshots that have a writer, or whose reset is not durable yet.
   absl::flat_hash_set<std::string> storing_ PAWL_GUARDED_BY(mu_);
-  // Files that cuts have made void and that are not deleted yet.
+  // Files that resets have voided and that are not deleted yet.
   absl::btree_set<std::string> void_ PAWL_GUARDED_BY(mu_);
-  // By partition: where its last cut is, packed.
-  absl::btree_map<uint32_t, uint64_t> cut_ PAWL_GUARDED_BY(mu_);
+  // By partition: the packed position of its last reset.
+  absl::btree_map<uint32_t, uint64_t> last_reset_ PAWL_GUARDED_BY(mu_);
   uint64_t temporaries_ PAWL_GUARDED_BY(mu_) = 0;
-  // Names have changed since the last sync that succeeded.
+  // Names have changed since the last successful sync.
   bool unsynced_ PAWL_GUARDED_BY(mu_) = false;
 };
 

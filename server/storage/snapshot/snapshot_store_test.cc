@@ -40,7 +40,7 @@ class SnapshotStoreTest : public testing::Test {
   std::unique_ptr<SnapshotStore> store_;
 };
 
-TEST_F(SnapshotStoreTest, TheTwoNewestAreKeptAndTheOlderOneSaysWhatTheLogMayForget) {
+TEST_F(SnapshotStoreTest, TwoNewestAreKeptAndTheOlderReleasesTheLog) {
   EXPECT_EQ(Write(3, 10).value(), 0u);
   EXPECT_EQ(Write(3, 20).value(), 10u);
   EXPECT_EQ(Write(3, 30).value(), 20u);
@@ -52,7 +52,7 @@ TEST_F(SnapshotStoreTest, TheTwoNewestAreKeptAndTheOlderOneSaysWhatTheLogMayForg
                                       "p000004-00000000000000000007.snap"}));
 }
 
-TEST_F(SnapshotStoreTest, ACommittedSnapshotSurvivesPowerLoss) {
+TEST_F(SnapshotStoreTest, CommittedSnapshotSurvivesPowerLoss) {
   ASSERT_TRUE(Write(3, 10).ok());
   env_.CutPower();
   env_.RestorePower();
@@ -63,7 +63,7 @@ TEST_F(SnapshotStoreTest, ACommittedSnapshotSurvivesPowerLoss) {
   EXPECT_EQ(reader->NextBlock().value(), "");
 }
 
-TEST_F(SnapshotStoreTest, WhatIsNotCommittedLeavesNothingBehind) {
+TEST_F(SnapshotStoreTest, UncommittedSnapshotLeavesNothingBehind) {
   {
     std::unique_ptr<SnapshotWriter> writer = store_->Begin(3, 10, {1, 100}).value();
     ASSERT_TRUE(writer->Append("x").ok());
@@ -73,27 +73,27 @@ TEST_F(SnapshotStoreTest, WhatIsNotCommittedLeavesNothingBehind) {
                    "of a process that died");
   Restart();
   EXPECT_TRUE(env_.List("/data/snapshots")->empty())
-      << "what a crash has left goes at the next start";
+      << "the next start deletes what a crash has left";
 }
 
-TEST_F(SnapshotStoreTest, ADropDeletesOlderSnapshotsAndPreventsThoseBeingWritten) {
+TEST_F(SnapshotStoreTest, DropVoidsOlderAndPendingSnapshots) {
   ASSERT_TRUE(Write(3, 10).ok());
   Restart();
   ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
   auto under_way = store_->Begin(3, 30, {1, 300}).value();
-  store_->Cut(3, LogCut(), {1, 300});
-  ASSERT_TRUE(store_->ApplyCuts().ok());
+  store_->Reset(3, LogReset(), {1, 300});
+  ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_TRUE(Indices(3).empty());
   EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
   under_way.reset();
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
-  EXPECT_EQ(Write(3, 5, {1, 336}).value(), 0u) << "the partition is back";
-  store_->Cut(3, LogCut(), {1, 300});
-  ASSERT_TRUE(store_->ApplyCuts().ok());
+  EXPECT_EQ(Write(3, 5, {1, 336}).value(), 0u) << "the partition has returned";
+  store_->Reset(3, LogReset(), {1, 300});
+  ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{5}));
 }
 
-TEST_F(SnapshotStoreTest, OneThatMayNotBeDurableIsTakenBackUnlessItReplacesOne) {
+TEST_F(SnapshotStoreTest, UndurableSnapshotIsWithdrawnUnlessItReplacesOne) {
   env_.FailFolderSyncs(1);
   EXPECT_EQ(Write(3, 10).status().code(), absl::StatusCode::kUnknown);
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
@@ -107,7 +107,7 @@ TEST_F(SnapshotStoreTest, OneThatMayNotBeDurableIsTakenBackUnlessItReplacesOne) 
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{20}));
 }
 
-TEST_F(SnapshotStoreTest, OneThatWasTakenBackDoesNotComeBackAfterTheDropOfItsPartition) {
+TEST_F(SnapshotStoreTest, WithdrawnSnapshotDoesNotReturnAfterADrop) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     FaultEnv env(seed);
     ASSERT_TRUE(env.MakeFolder("/data").ok());
@@ -117,34 +117,34 @@ TEST_F(SnapshotStoreTest, OneThatWasTakenBackDoesNotComeBackAfterTheDropOfItsPar
     auto writer = store.Begin(3, 10, {1, 100}).value();
     env.FailFolderSyncs(1);
     EXPECT_FALSE(writer->Commit().ok());
-    store.Cut(3, LogCut(), {1, 200});
-    ASSERT_TRUE(store.ApplyCuts().ok());
+    store.Reset(3, LogReset(), {1, 200});
+    ASSERT_TRUE(store.ApplyResets().ok());
     env.CutPower();
     env.RestorePower();
     ASSERT_TRUE(env.List("/data/snapshots")->empty()) << "seed " << seed;
   }
 }
 
-TEST_F(SnapshotStoreTest, ASnapshotIsThereThoughAnOlderOneCannotBeDeleted) {
+TEST_F(SnapshotStoreTest, SnapshotIsCommittedWhenDeletingAnOlderOneFails) {
   ASSERT_TRUE(Write(3, 10).ok());
   ASSERT_TRUE(Write(3, 20).ok());
   env_.FailDeletions(1);
-  EXPECT_EQ(Write(3, 30).value(), 10u) << "the log must reach back to what is still there";
+  EXPECT_EQ(Write(3, 30).value(), 10u) << "the log must reach back to the remaining snapshot";
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10, 20, 30}));
   EXPECT_EQ(Write(3, 40).value(), 30u);
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{30, 40}));
 }
 
-TEST_F(SnapshotStoreTest, ADropThatCouldNotDeleteIsRepeated) {
+TEST_F(SnapshotStoreTest, FailedDeletionOfADropIsRepeated) {
   ASSERT_TRUE(Write(3, 10).ok());
   env_.FailDeletions(1);
-  store_->Cut(3, LogCut(), {1, 300});
-  EXPECT_FALSE(store_->ApplyCuts().ok());
-  ASSERT_TRUE(store_->ApplyCuts().ok());
+  store_->Reset(3, LogReset(), {1, 300});
+  EXPECT_FALSE(store_->ApplyResets().ok());
+  ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
 }
 
-TEST_F(SnapshotStoreTest, AStoredSnapshotCountsOnceACutNamesIt) {
+TEST_F(SnapshotStoreTest, StoredSnapshotIsValidOnceAResetNamesIt) {
   ASSERT_TRUE(Write(3, 10).ok());
   auto stored = store_->BeginStored(3, 10, {1, 200}).value();
   EXPECT_EQ(store_->BeginStored(3, 10, {1, 200}).status().code(), absl::StatusCode::kUnavailable);
@@ -154,8 +154,8 @@ TEST_F(SnapshotStoreTest, AStoredSnapshotCountsOnceACutNamesIt) {
   EXPECT_EQ(env_.List("/data/snapshots")->size(), 2u);
   stored->Keep();
   ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
-  store_->Cut(3, {10, stored->mark()}, {1, 300});
-  ASSERT_TRUE(store_->ApplyCuts().ok());
+  store_->Reset(3, {10, stored->mark()}, {1, 300});
+  ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
   EXPECT_EQ(store_->OpenToRead(store_->List()[0]).value()->NextBlock().value(), "another state");
   env_.CutPower();
@@ -164,7 +164,7 @@ TEST_F(SnapshotStoreTest, AStoredSnapshotCountsOnceACutNamesIt) {
             (std::vector<std::string>{"p000003-00000000000000000010.snap"}));
 }
 
-TEST_F(SnapshotStoreTest, AStoredSnapshotWithoutACutIsNoneAndIsDeleted) {
+TEST_F(SnapshotStoreTest, StoredSnapshotWithoutAResetIsDeleted) {
   auto stored = store_->BeginStored(3, 10, {1, 200}).value();
   ASSERT_TRUE(stored->Store().ok());
   const uint64_t mark = stored->mark();
@@ -181,18 +181,18 @@ TEST_F(SnapshotStoreTest, AStoredSnapshotWithoutACutIsNoneAndIsDeleted) {
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
 }
 
-TEST_F(SnapshotStoreTest, ATruncationTakesTheSnapshotsBehindItsIndex) {
+TEST_F(SnapshotStoreTest, TruncationVoidsLaterSnapshots) {
   ASSERT_TRUE(Write(3, 10).ok());
   ASSERT_TRUE(Write(3, 20).ok());
   auto under_way = store_->Begin(3, 15, {1, 300}).value();
-  store_->Cut(3, {15, std::nullopt}, {1, 300});
-  ASSERT_TRUE(store_->ApplyCuts().ok());
+  store_->Reset(3, {15, std::nullopt}, {1, 300});
+  ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
   EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Write(3, 16, {1, 336}).value(), 10u);
 }
 
-TEST_F(SnapshotStoreTest, AFullDiskIsReportedAndCleanedUp) {
+TEST_F(SnapshotStoreTest, FullDiskIsReportedAndCleanedUp) {
   env_.SetCapacity(env_.UsedBytes() + 60);
   {
     std::unique_ptr<SnapshotWriter> writer = store_->Begin(3, 10, {1, 100}).value();

@@ -1,4 +1,4 @@
-// A server's log on a disk that can fail, which the tests of the log share.
+// The fixture of ServerLog's tests: a server's log on a disk that can fail.
 #ifndef PAWL_SERVER_STORAGE_TESTING_SERVER_LOG_FIXTURE_H_
 #define PAWL_SERVER_STORAGE_TESTING_SERVER_LOG_FIXTURE_H_
 
@@ -23,10 +23,10 @@ inline std::string NewFolder(absl::string_view name) {
   return JoinPath(testing::TempDir(), absl::StrCat(name, "-", getpid(), "-", ++number));
 }
 
-// One server after the other, on one disk.
+// One server after the other on one disk.
 class ServerLogTest : public testing::Test {
  protected:
-  // A new incarnation of the process.
+  // Starts a new incarnation of the process.
   void Restart(ServerLogOptions options = ServerLogHarness::QuickOptions("/data")) {
     server_ = nullptr;
     server_ = std::make_unique<ServerLogHarness>(env_, options, FSYNC);
@@ -37,7 +37,7 @@ class ServerLogTest : public testing::Test {
     env_.KillProcesses();
     server_ = nullptr;
   }
-  // Leaves partition 1 at change 11, of which the last is readable and was never known to be
+  // Leaves partition 1 at change 11, whose last change is readable but was never known to be
   // durable.
   void KillWithAnUnsettledEnd() {
     server_->Change(1, 10);

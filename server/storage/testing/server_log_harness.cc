@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kRanks = 2;
 constexpr uint64_t kTables = 2;
 constexpr uint64_t kSegmentsInStep = 3;
-// Of one step: each rank's segments and its end, and one change more.
+// In one step: each rank's segments and its end, and one more change.
 constexpr uint64_t kChangesInStep = kRanks * (kSegmentsInStep + 1) + 1;
 constexpr uint64_t kFirstStepsChange = kTables + kRanks;
 
@@ -66,7 +66,7 @@ void MakePush(uint32_t partition, uint64_t number, NewChange& change) {
   change.owner = std::move(data);
 }
 
-// The change of the partition with this index, from 1 on.
+// The change of the partition with this index, starting at 1.
 NewChange MakeChange(uint32_t partition, uint64_t index) {
   NewChange change;
   change.view.index = index;
@@ -106,7 +106,7 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
         return change;
     }
   }
-  // The later rank first, whose gradients are kept until the other's have come.
+  // The later rank comes first; its gradients are held until the other rank's arrive.
   const auto rank = static_cast<uint32_t>(kRanks - 1 - place / (kSegmentsInStep + 1));
   place %= kSegmentsInStep + 1;
   sender.set_logical_worker(rank);
@@ -187,11 +187,11 @@ absl::Status ServerLogHarness::Open(const std::string& node, uint64_t job_id) {
       replica.partition = std::move(partition);
     }
   } else {
-    NodeIdentity begun;
-    begun.set_node(node);
-    begun.set_job_id(job_id);
-    *begun.mutable_job() = HarnessJob(durability_);
-    PAWL_RETURN_IF_ERROR(log_->StartAnew(begun));
+    NodeIdentity new_identity;
+    new_identity.set_node(node);
+    new_identity.set_job_id(job_id);
+    *new_identity.mutable_job() = HarnessJob(durability_);
+    PAWL_RETURN_IF_ERROR(log_->Initialize(new_identity));
   }
   return log_->Start({.durable = [this](uint32_t partition) { return OnDurable(partition); },
                       .hold = [this](uint32_t partition) -> std::optional<HeldSnapshot> {
@@ -273,7 +273,7 @@ uint64_t ServerLogHarness::fingerprint(uint32_t partition) {
 }
 
 uint64_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
-  // Those of all indices so far, by partition: states are made in order only.
+  // The fingerprints at all indices so far, by partition; states are made in order.
   static auto& known =
       *new std::map<uint32_t, std::pair<std::unique_ptr<Partition>, std::vector<uint64_t>>>();
   auto& [state, fingerprints] = known[partition];
@@ -292,7 +292,7 @@ uint64_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
 bool ServerLogHarness::OnDurable(uint32_t partition) {
   Replica& replica = replicas_[partition];
   if (!replica.mu.TryLock()) return false;
-  // Without a partition: a report that was under way when the replica went.
+  // Without a partition: the report was in progress when the replica was dropped.
   if (replica.partition != nullptr) {
     replica.durable = log_->DurableIndex(partition);
     if (replica.partition->log_index() < replica.durable) ++wrong_reports_;

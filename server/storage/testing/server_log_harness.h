@@ -1,5 +1,5 @@
-// A server's incarnation with a ServerLog and real partitions, for tests: makes changes, and knows
-// what was reported durable.
+// An incarnation of a server with a ServerLog and real partitions, for tests. It makes changes, and
+// knows what was reported durable.
 #ifndef PAWL_SERVER_STORAGE_TESTING_SERVER_LOG_HARNESS_H_
 #define PAWL_SERVER_STORAGE_TESTING_SERVER_LOG_HARNESS_H_
 
@@ -29,43 +29,44 @@ PartitionOptions HarnessPartitionOptions();
 
 class ServerLogHarness {
  public:
-  // Everything is tried again after 1 ms; segments and the log are small.
+  // Retries everything after 1 ms; segments and the log are small.
   static ServerLogOptions QuickOptions(const std::string& data_folder);
 
   ServerLogHarness(Env& env, ServerLogOptions options, Durability durability);
   ~ServerLogHarness();
 
-  // Goes on as who it was; begins as `node` of job `job_id` if it is new or was another.
+  // Continues with the recovered identity, or starts as `node` of job `job_id` if the folder is new
+  // or another job's.
   absl::Status Open(const std::string& node = "server-0", uint64_t job_id = 77);
 
   ServerLog& log() { return *log_; }
 
-  // What a change brings does not matter, but all kinds come; without waiting. The n-th change of a
-  // partition is the same in every incarnation: so states at equal indices are equal.
+  // Applies changes of all kinds without waiting. The n-th change of a partition is the same in
+  // every incarnation, so states with equal indices are equal.
   void Change(uint32_t partition, int count = 1);
   bool WaitDurable(uint32_t partition, MonotonicDuration patience = kTestPatience);
   bool WaitAllDurable();
-  // As for a primary that another one replaces.
+  // Like a primary that was replaced.
   void Drop(uint32_t partition);
-  // As for a learner whose snapshot comes, of a partition that has seen `index` changes; without
-  // waiting until it is durable.
+  // Like a learner whose snapshot arrives, of a partition after `index` changes; does not wait
+  // until it is durable.
   absl::Status Install(uint32_t partition, uint64_t index);
 
-  // As for a replica that goes back to what it shares with its primary; without waiting until that
-  // is durable.
+  // Like a replica that goes back to the last change that it shares with its primary; does not wait
+  // until that is durable.
   absl::Status GoBack(uint32_t partition, uint64_t index);
-  // Of changes from now on; 1 at first.
+  // The term of later changes; initially 1.
   void set_term(uint64_t term) { term_ = term; }
 
   bool Has(uint32_t partition) { return replicas_[partition].partition != nullptr; }
   uint64_t index(uint32_t partition) { return replicas_[partition].partition->log_index(); }
   uint64_t durable(uint32_t partition);
   uint64_t fingerprint(uint32_t partition);
-  // That of the partition after its first `index` changes.
+  // The fingerprint of the partition after its first `index` changes.
   static uint64_t FingerprintAt(uint32_t partition, uint64_t index);
-  // The lock of a replica, for tests of what waits for it.
+  // The lock of a replica, for tests that block it.
   Mutex& lock_of(uint32_t partition) { return replicas_[partition].mu; }
-  // Reports of more than the partition has: of another replica of it.
+  // Reports of a higher index than the partition has: they belong to another replica of it.
   uint64_t wrong_reports() const { return wrong_reports_; }
 
  private:

@@ -14,7 +14,7 @@ namespace pawl {
 namespace {
 
 constexpr char kDataFolder[] = "/data";
-// Snapshots of more than one block's worth of sectors, so that they can be torn too.
+// Makes snapshots larger than a sector, so that they can be torn too.
 constexpr size_t kFillerBytes = 1500;
 
 }  // namespace
@@ -100,7 +100,7 @@ absl::Status StorageHarness::Open() {
     for (auto it = recovered_.unsettled.rbegin(); it != recovered_.unsettled.rend(); ++it) {
       durable_[it->partition] = it->index - 1;
     }
-    // A snapshot may be ahead of what is left of the log.
+    // A snapshot may be ahead of the rest of the log.
     for (const RecoveredPartition& partition : recovered_.partitions) {
       uint64_t& durable = durable_[partition.partition];
       durable = std::max(durable, partition.snapshot_index);
@@ -129,7 +129,8 @@ bool StorageHarness::WaitDurable(uint32_t partition, bool give_up,
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     MutexLock lock(mu_);
-    if (cuts_[partition] == cuts_queued_[partition] && durable_[partition] >= index) return true;
+    if (resets_[partition] == resets_queued_[partition] && durable_[partition] >= index)
+      return true;
     if ((give_up && !log_->status().ok()) || std::chrono::steady_clock::now() >= deadline)
       return false;
     changed_.WaitUntil(
@@ -138,13 +139,13 @@ bool StorageHarness::WaitDurable(uint32_t partition, bool give_up,
 }
 
 bool StorageHarness::Drop(uint32_t partition, bool give_up) {
-  const uint64_t cut = NoteCut(partition);
-  log_->AppendCut(partition, {});
+  const uint64_t reset = NoteReset(partition);
+  log_->AppendReset(partition, {});
   partitions_.erase(partition);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (true) {
     MutexLock lock(mu_);
-    if (cuts_[partition] >= cut) return true;
+    if (resets_[partition] >= reset) return true;
     if ((give_up && !log_->status().ok()) || std::chrono::steady_clock::now() >= deadline)
       return false;
     changed_.WaitUntil(
@@ -154,16 +155,16 @@ bool StorageHarness::Drop(uint32_t partition, bool give_up) {
 
 absl::Status StorageHarness::Snapshot(uint32_t partition) {
   const ToyPartition state = partitions_.at(partition);
-  const LogPosition begun = log_->DurablePosition();
+  const LogPosition start_position = log_->DurablePosition();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_->Begin(partition, state.index, begun));
+                        snapshots_->Begin(partition, state.index, start_position));
   PAWL_RETURN_IF_ERROR(writer->Append(SnapshotOf(state)));
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
   {
     MutexLock lock(mu_);
     durable_[partition] = std::max(durable_[partition], state.index);
   }
-  return log_->Release(partition, releasable, begun);
+  return log_->Release(partition, releasable, start_position);
 }
 
 std::string StorageHarness::SnapshotOf(const ToyPartition& state) {
@@ -172,9 +173,9 @@ std::string StorageHarness::SnapshotOf(const ToyPartition& state) {
   return bytes;
 }
 
-uint64_t StorageHarness::NoteCut(uint32_t partition) {
+uint64_t StorageHarness::NoteReset(uint32_t partition) {
   MutexLock lock(mu_);
-  return ++cuts_queued_[partition];
+  return ++resets_queued_[partition];
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> StorageHarness::Store(uint32_t partition,
@@ -188,8 +189,8 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> StorageHarness::Store(uint32_t p
 
 void StorageHarness::QueueReplace(uint32_t partition, const ToyPartition& state,
                                   SnapshotWriter& stored) {
-  NoteCut(partition);
-  log_->AppendCut(partition, {state.index, stored.mark()});
+  NoteReset(partition);
+  log_->AppendReset(partition, {state.index, stored.mark()});
   stored.Keep();
   partitions_[partition] = state;
 }
@@ -201,16 +202,16 @@ absl::Status StorageHarness::Replace(uint32_t partition, const ToyPartition& sta
 }
 
 void StorageHarness::Truncate(uint32_t partition, const ToyPartition& state) {
-  NoteCut(partition);
-  log_->AppendCut(partition, {state.index, std::nullopt});
+  NoteReset(partition);
+  log_->AppendReset(partition, {state.index, std::nullopt});
   partitions_[partition] = state;
 }
 
 uint64_t StorageHarness::durable(uint32_t partition) const {
   MutexLock lock(mu_);
-  const auto queued = cuts_queued_.find(partition);
-  if (queued != cuts_queued_.end() &&
-      (!cuts_.contains(partition) || cuts_.at(partition) < queued->second))
+  const auto queued = resets_queued_.find(partition);
+  if (queued != resets_queued_.end() &&
+      (!resets_.contains(partition) || resets_.at(partition) < queued->second))
     return 0;
   const auto it = durable_.find(partition);
   return it == durable_.end() ? 0 : it->second;
@@ -219,12 +220,12 @@ uint64_t StorageHarness::durable(uint32_t partition) const {
 void StorageHarness::OnDurable(absl::Span<const DurableRecord> durable) {
   MutexLock lock(mu_);
   for (const DurableRecord& entry : durable) {
-    if (entry.is_cut) {
-      ++cuts_[entry.partition];
+    if (entry.is_reset) {
+      ++resets_[entry.partition];
       durable_[entry.partition] = entry.index;
       reported_[entry.partition] = entry.index;
     } else {
-      if (entry.index <= reported_[entry.partition]) std::abort();  // Reported in order.
+      if (entry.index <= reported_[entry.partition]) std::abort();  // reported in order
       reported_[entry.partition] = entry.index;
       durable_[entry.partition] = std::max(durable_[entry.partition], entry.index);
     }

@@ -1,5 +1,5 @@
-// A server's storage with toy partitions, for tests: opens, appends, takes snapshots, and knows
-// what was reported durable.
+// A server's storage with toy partitions, for tests. It opens the storage, appends, takes
+// snapshots, and knows what was reported durable.
 #ifndef PAWL_SERVER_STORAGE_TESTING_STORAGE_HARNESS_H_
 #define PAWL_SERVER_STORAGE_TESTING_STORAGE_HARNESS_H_
 
@@ -21,7 +21,7 @@ namespace pawl {
 
 inline constexpr uint64_t kHarnessJobId = 77;
 
-// What stands for a partition: how many records it has taken, and a checksum over all of them in
+// Stands for a partition: the number of records it has taken, and a checksum over all of them in
 // order.
 struct ToyPartition {
   uint64_t index = 0;
@@ -31,8 +31,7 @@ struct ToyPartition {
   bool operator==(const ToyPartition&) const = default;
 };
 
-// One incarnation of a server. Its methods are for one thread, apart from what the log's thread
-// does.
+// One incarnation of a server. For one thread, apart from the log's thread.
 class StorageHarness {
  public:
   // `options.data_folder` is "/data".
@@ -47,13 +46,13 @@ class StorageHarness {
 
   WriteAheadLog& log() { return *log_; }
   SnapshotStore& snapshots() { return *snapshots_; }
-  // As Recover has returned it, less what the log has taken.
+  // The result of Recover, without what the log has taken over.
   const RecoveredLog& recovered() const { return recovered_; }
   // The state in memory: what was recovered, and what was appended since.
   const std::map<uint32_t, ToyPartition>& partitions() const { return partitions_; }
   ToyPartition& partition(uint32_t partition) { return partitions_[partition]; }
 
-  // Applies a record and queues it. False if the log has no room: then nothing has changed.
+  // Applies a record and queues it. False, and nothing changes, if the log has no room.
   bool Append(uint32_t partition, std::string payload);
   // True once the partition's state is durable; false after `timeout`, or as soon as the log fails
   // if `give_up`.
@@ -64,24 +63,23 @@ class StorageHarness {
   // Writes a snapshot of the state and releases the log.
   absl::Status Snapshot(uint32_t partition);
 
-  // From here on the partition is `state`: stores a snapshot of it, and queues that it replaces the
-  // log.
+  // Resets the partition to `state`: stores a snapshot of it, and queues the reset of the log.
   absl::Status Replace(uint32_t partition, const ToyPartition& state);
-  // The two halves of it.
+  // The two halves of Replace.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> Store(uint32_t partition,
                                                         const ToyPartition& state);
   void QueueReplace(uint32_t partition, const ToyPartition& state, SnapshotWriter& stored);
-  // The same with what the partition was at state.index.
+  // Truncates the log to what the partition was at state.index.
   void Truncate(uint32_t partition, const ToyPartition& state);
 
-  // What the log has reported, or a snapshot holds; 0 while a cut is queued.
+  // What the log has reported, or a snapshot holds; 0 while a reset is queued.
   uint64_t durable(uint32_t partition) const;
 
  private:
   class Sink;
   void OnDurable(absl::Span<const DurableRecord> durable);
-  // A cut is about to be queued: its number.
-  uint64_t NoteCut(uint32_t partition);
+  // Counts a reset that is about to be queued; returns its number.
+  uint64_t NoteReset(uint32_t partition);
   static std::string SnapshotOf(const ToyPartition& state);
 
   Env& env_;
@@ -96,8 +94,8 @@ class StorageHarness {
   std::map<uint32_t, uint64_t> durable_ PAWL_GUARDED_BY(mu_);
   // By the log alone.
   std::map<uint32_t, uint64_t> reported_ PAWL_GUARDED_BY(mu_);
-  std::map<uint32_t, uint64_t> cuts_ PAWL_GUARDED_BY(mu_);
-  std::map<uint32_t, uint64_t> cuts_queued_ PAWL_GUARDED_BY(mu_);
+  std::map<uint32_t, uint64_t> resets_ PAWL_GUARDED_BY(mu_);
+  std::map<uint32_t, uint64_t> resets_queued_ PAWL_GUARDED_BY(mu_);
 
   std::unique_ptr<WriteAheadLog> log_;
 };

@@ -15,7 +15,7 @@
 namespace pawl {
 
 std::string ReadWorkedBytes(absl::string_view file) {
-  // Tests run in the workspace's root of their run files.
+  // Tests run in the workspace root of their runfiles.
   const absl::StatusOr<std::string> text = ReadWholeFile(Env::Real(), std::string(file), 1 << 20);
   if (!text.ok()) std::abort();
   std::string bytes;

@@ -1,4 +1,4 @@
-// The bytes that a format's document shows, for the test that they are true.
+// Reads the bytes that the document of a format shows, for the test that they are true.
 #ifndef PAWL_SERVER_STORAGE_TESTING_WORKED_BYTES_H_
 #define PAWL_SERVER_STORAGE_TESTING_WORKED_BYTES_H_
 
@@ -8,12 +8,12 @@
 
 namespace pawl {
 
-// All lines of the document `file` (of this folder, or a path from the workspace's root) that begin
-// with an offset of 8 hex digits, put together: " 00000010  50 41 57 4c   what it is". Fails the
-// test process if an offset is wrong.
+// Joins all lines of the document `file` (a path from the workspace's root) that begin with an
+// offset of 8 hex digits: " 00000010  50 41 57 4c   comment". Fails the test process if an offset
+// is wrong.
 std::string ReadWorkedBytes(absl::string_view file);
 
-// The bytes as lines of such a document.
+// Formats the bytes as lines of such a document.
 std::string FormatWorkedBytes(absl::string_view bytes);
 
 }  // namespace pawl

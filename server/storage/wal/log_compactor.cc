@@ -40,12 +40,12 @@ absl::Status LogCompactor::RunRound() {
   bool any_held = false;
   for (bool more = true; more;) {
     more = false;
-    for (const uint32_t partition : log_.HoldersOfOldestSegment()) {
+    for (const uint32_t partition : log_.PartitionsOfOldestSegment()) {
       if (!done.insert(partition).second) continue;
       more = true;
       const absl::StatusOr<bool> held = Compact(partition);
       any_held = any_held || !held.ok() || *held;
-      // ABORTED: its log was cut meanwhile, and the old one needs no snapshot.
+      // ABORTED: the log was reset meanwhile, and the old one needs no snapshot.
       if (!held.ok() && !absl::IsAborted(held.status())) result = held.status();
     }
   }
@@ -54,8 +54,8 @@ absl::Status LogCompactor::RunRound() {
 }
 
 absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
-  // Before the state is looked at: a cut that comes later voids the snapshot.
-  const LogPosition begun = log_.DurablePosition();
+  // Read before the state is held: a later reset voids the snapshot.
+  const LogPosition start_position = log_.DurablePosition();
   std::optional<HeldSnapshot> held = hold_(partition);
   if (!held.has_value()) {
     snapshot_bytes_.erase(partition);
@@ -63,29 +63,29 @@ absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   }
   const uint64_t log_index = held->log_index();
   const uint64_t bytes = held->approximate_bytes();
-  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index, begun));
+  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index, start_position));
   if (released) return true;
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_.Begin(partition, log_index, begun));
+                        snapshots_.Begin(partition, log_index, start_position));
   PAWL_RETURN_IF_ERROR(WritePartition(*std::move(held), *writer));
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
   snapshot_bytes_[partition] = bytes;
-  PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, begun));
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, start_position));
   return true;
 }
 
 absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index,
-                                               LogPosition begun) {
+                                               LogPosition start_position) {
   std::optional<SnapshotStore::Snapshot> newest;
   for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
     if (snapshot.partition == partition) newest = std::move(snapshot);
   }
   if (!newest.has_value() || newest->index != index) return false;
   const absl::Status status = snapshots_.Verify(*newest);
-  // It is written anew.
+  // It is written again.
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
   PAWL_RETURN_IF_ERROR(status);
-  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, begun));
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, start_position));
   return true;
 }
 

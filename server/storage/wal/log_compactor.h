@@ -1,4 +1,5 @@
-// Keeps the log short: writes snapshots of the partitions that need its old segments.
+// The log compactor keeps the log short: it writes snapshots of the partitions that need old
+// segments.
 #ifndef PAWL_SERVER_STORAGE_WAL_LOG_COMPACTOR_H_
 #define PAWL_SERVER_STORAGE_WAL_LOG_COMPACTOR_H_
 
@@ -15,40 +16,39 @@
 
 namespace pawl {
 
-// A round gives every partition that needs an old segment one more snapshot. It is due whenever the
-// log has grown by half of what it may have: the two snapshots that are kept of each partition then
-// begin not further back than that.
+// A round writes one more snapshot of every partition that needs an old segment. A round is due
+// whenever the log has grown by half of its limit, so the two snapshots kept of each partition
+// start within that limit.
 //
-// Not thread-safe, but for one owner's thread of its own: a round takes as long as its snapshots
-// take to write.
+// Not thread-safe; runs on a thread of its owner, since a round takes as long as writing its
+// snapshots.
 class LogCompactor {
  public:
-  // The partition as it is now; nothing if this server does not hold it (any more). Called without
+  // Holds the partition as it is now; nullopt if this server does not have it. Called without
   // locks.
   using Hold = std::function<std::optional<HeldSnapshot>(uint32_t partition)>;
 
-  // `log_bytes`: what the log may have; or as much as one snapshot of each partition has, if that
-  // is more: otherwise more would be written for being brief than for being safe. Both others
-  // outlive it.
+  // `log_bytes`: the limit of the log, or the size of one snapshot of each partition if that is
+  // more: otherwise compaction would write more than the log itself. The other arguments outlive
+  // this.
   LogCompactor(WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes, Hold hold);
 
   bool IsDue() const;
-  // Goes on where something fails; the error is that of the last failure, and another round is due.
-  // So it is if none of the partitions is held (yet).
+  // Continues after a failure; returns the last one, and another round is due. Another round is
+  // also due if none of the partitions is held.
   absl::Status RunRound();
 
-  // Gives the partition one more snapshot. False if it is not held here.
+  // Writes one more snapshot of the partition. False if it is not held here.
   absl::StatusOr<bool> Compact(uint32_t partition);
 
   uint64_t rounds() const { return rounds_; }
 
  private:
-  // All that was ever appended, and what there was at the start.
+  // Everything ever appended, and the size of the log at the start.
   uint64_t WrittenBytes() const;
-  // Whether the partition's newest snapshot is one of `index`, and whole. Then the log need not
-  // hold what it holds, though it is alone: no second one can come while the partition does not
-  // change.
-  absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index, LogPosition begun);
+  // Releases the log if the partition's newest snapshot has `index` and is whole. One snapshot
+  // suffices then: there can be no second one while the partition does not change.
+  absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index, LogPosition start_position);
 
   WriteAheadLog& log_;
   SnapshotStore& snapshots_;
@@ -57,7 +57,7 @@ class LogCompactor {
   const uint64_t bytes_at_start_;
   uint64_t written_at_last_round_ = 0;
   uint64_t rounds_ = 0;
-  // Of the last one of each partition.
+  // The size of the last snapshot of each partition.
   absl::flat_hash_map<uint32_t, uint64_t> snapshot_bytes_;
 };
 

@@ -21,9 +21,9 @@ constexpr size_t kReachedEntryBytes = 12;
 constexpr absl::string_view kSegmentSuffix = ".log";
 constexpr size_t kSegmentDigits = 10;
 
-// Over the job's id, in version 1 also the place, which version 2 has in the header, and what
-// follows the checksum. So a record is valid nowhere else: not as a payload that holds a copy of a
-// log, not in another segment, not in another job.
+// Covers the job's id, in version 1 also the place (which version 2 has in the header), and what
+// follows the checksum. So a record is valid nowhere else: not as a payload that contains a copy of
+// a log, not in another segment, not in another job.
 uint32_t RecordHeaderCrc(uint32_t version, uint64_t job_id, uint64_t segment, uint64_t offset,
                          const char* header) {
   char place[24];
@@ -133,21 +133,21 @@ std::optional<ReachedIndices> DecodeReached(absl::string_view payload) {
   return reached;
 }
 
-std::string EncodeCutMark(std::optional<uint64_t> mark) {
+std::string EncodeResetMark(std::optional<uint64_t> mark) {
   if (!mark.has_value()) return "";
   std::string payload(sizeof(*mark), '\0');
   PutNumber(payload.data(), *mark);
   return payload;
 }
 
-std::optional<LogCut> DecodeCut(RecordType type, uint64_t index, absl::string_view payload) {
-  if (type == RecordType::kDrop) return LogCut();
+std::optional<LogReset> DecodeReset(RecordType type, uint64_t index, absl::string_view payload) {
+  if (type == RecordType::kDrop) return LogReset();
   if (type != RecordType::kTruncate || (!payload.empty() && payload.size() != sizeof(uint64_t)))
     return std::nullopt;
-  LogCut cut{index, std::nullopt};
+  LogReset reset{index, std::nullopt};
   const char* in = payload.data();
-  if (!payload.empty()) cut.mark = TakeNumber<uint64_t>(in);
-  return cut;
+  if (!payload.empty()) reset.mark = TakeNumber<uint64_t>(in);
+  return reset;
 }
 
 std::string SegmentFileName(uint64_t segment) {

@@ -14,7 +14,7 @@ absl::Status NotReached(uint32_t partition, uint64_t index) {
       absl::StrCat("the log does not reach back to record ", index, " of partition ", partition));
 }
 
-// Appends those that `wanted` has room for.
+// Appends the entries that `wanted` has room for.
 void Take(absl::Span<const LogRecord> records, WantedEntries& wanted) {
   size_t count = 0;
   size_t bytes = 0;
@@ -33,7 +33,7 @@ void Take(absl::Span<const LogRecord> records, WantedEntries& wanted) {
     ++count;
     bytes += record.payload.size();
   }
-  // One piece of memory, which does not keep the segment's.
+  // One allocation, so that the segment's memory can be freed.
   const auto memory = std::make_shared_for_overwrite<char[]>(bytes);
   char* out = memory.get();
   for (const LogRecord& record : records.first(count)) {
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Partition>> LogHistory::ReadBack(
     const absl::StatusOr<std::unique_ptr<BlockFileReader>> reader = snapshots_.OpenToRead(*it);
     const absl::Status status =
         reader.ok() ? sink.LoadSnapshot(partition, it->index, **reader) : reader.status();
-    // Of a damaged one the one before may do.
+    // If a snapshot is damaged, the previous one may do.
     if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
     if (status.ok()) reached = it->index;
   }

@@ -1,4 +1,4 @@
-// Reads what a running log has of a partition's past.
+// The past of a partition, read from a running log.
 #ifndef PAWL_SERVER_STORAGE_WAL_LOG_HISTORY_H_
 #define PAWL_SERVER_STORAGE_WAL_LOG_HISTORY_H_
 
@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "server/replication/change_log.h"
+#include "server/replication/durable_log.h"
 #include "server/shard/partition.h"
 #include "server/storage/recovery.h"
 #include "server/storage/snapshot/snapshot_store.h"
@@ -21,7 +21,7 @@
 
 namespace pawl {
 
-// Entries of a partition that are to be read, and those that were.
+// A request for entries of a partition, and its result.
 struct WantedEntries {
   WantedEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes)
       : partition(partition), last(last), max_bytes(max_bytes), next(first) {}
@@ -29,11 +29,11 @@ struct WantedEntries {
   const uint32_t partition;
   const uint64_t last;
   const size_t max_bytes;
-  // The one that follows `entries`.
+  // The index after the last of `entries`.
   uint64_t next;
   std::vector<StoredEntry> entries;
   size_t bytes = 0;
-  // The next one does not fit, or is missing; or there is an error.
+  // The next entry does not fit or is missing, or there is an error.
   bool ended = false;
   absl::Status status;
 
@@ -43,17 +43,17 @@ struct WantedEntries {
   }
 };
 
-// The settled part of a log, as WriteAheadLog::Segments tells it. While it is read, segments may be
-// deleted; what counts in it must not change: no cut of the partitions that are read may be queued.
+// Reads the settled part of a log, as WriteAheadLog::Segments returns it. Segments may be deleted
+// meanwhile, but no reset of a partition that is read may be queued.
 class LogHistory {
  public:
-  // `snapshots` outlives it.
+  // `snapshots` outlives this.
   LogHistory(SnapshotStore& snapshots, std::string log_folder, std::vector<SegmentUse> segments)
       : snapshots_(snapshots), log_folder_(std::move(log_folder)), segments_(std::move(segments)) {}
 
-  // Reads for all of them in one pass: each segment once, and only those that one of them needs.
-  // Holds one segment at a time in memory, in `segment`, and leaves the last one there for the next
-  // pass; the entries are copies.
+  // Serves all requests in one pass that reads each needed segment once. Holds one segment in
+  // memory at a time, in `segment`, and leaves the last one there for the next pass. The entries
+  // are copies.
   void ReadEntries(absl::Span<WantedEntries> wanted, std::optional<LogSegment>& segment) const;
 
   // The partition as it was after record `index`. NOT_FOUND: snapshots and segments do not reach

@@ -18,7 +18,7 @@ absl::Status Damaged(absl::string_view path, uint64_t offset, absl::string_view 
 
 absl::StatusOr<SegmentHeader> CheckHeader(const std::string& path, uint64_t job_id,
                                           uint64_t segment, absl::string_view bytes) {
-  // A segment gets its name only when its header is synced, so a wrong header is never a torn one.
+  // A segment gets its name only when its header is synced, so a wrong header is never torn.
   if (bytes.size() < kSegmentHeaderBytes)
     return Damaged(path, 0, "the file ends within the segment's header");
   const std::optional<SegmentHeader> header = DecodeSegmentHeader(bytes.data());
@@ -35,7 +35,7 @@ absl::StatusOr<SegmentHeader> CheckHeader(const std::string& path, uint64_t job_
   return *header;
 }
 
-// Reads the header and then records up to the first that is not whole, or to `limit`.
+// Reads the header and then the records up to the first incomplete one, or to `limit`.
 absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, uint64_t job_id,
                                        uint64_t segment, uint64_t limit) {
   LogSegment result;
@@ -69,7 +69,7 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
           at->offset != header->settled) {
         return Damaged(result.path, offset,
                        absl::StrCat("the record says that everything before ", header->settled,
-                                    " is acknowledged, where no group of records ends"));
+                                    " is acknowledged, but no group of records ends there"));
       }
     }
     result.records.push_back({header->type, header->partition, header->index, header->term, offset,
@@ -81,8 +81,8 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
   return result;
 }
 
-// Where the first record is, from `from` on, that was written when the byte at `from` had been
-// acknowledged. A whole header is enough: it is valid at its own place alone.
+// The first record after `from` that was written when the byte at `from` had been acknowledged. A
+// whole header suffices: it is valid only at its own place.
 std::optional<uint64_t> FindProofOfDamage(absl::string_view bytes, const SegmentHeader& of,
                                           uint64_t from) {
   const absl::string_view magic = RecordMagic(of.version);
@@ -115,8 +115,8 @@ absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_fo
     return Damaged(
         result.path, result.end,
         result.bytes->size() < bytes
-            ? absl::StrCat("the file has ", result.bytes->size(), " bytes, it had ", bytes)
-            : absl::StrCat("no whole record begins here, though records up to ", bytes,
+            ? absl::StrCat("the file has ", result.bytes->size(), " bytes, but had ", bytes)
+            : absl::StrCat("no whole record begins here, but records up to ", bytes,
                            " were acknowledged"));
   }
   result.settled = bytes;
@@ -126,19 +126,19 @@ absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_fo
 std::vector<LogRecord> LiveRecords(const LogSegment& segment, uint32_t partition,
                                    uint64_t last_index) {
   std::vector<LogRecord> live;
-  const auto cut_at = [&](const LogCut& cut) {
-    while (!live.empty() && cut.Voids(live.back().index)) live.pop_back();
+  const auto reset_at = [&](const LogReset& reset) {
+    while (!live.empty() && reset.Voids(live.back().index)) live.pop_back();
   };
   for (const LogRecord& record : segment.records) {
     if (record.partition != partition) continue;
     if (record.type == RecordType::kData) {
       live.push_back(record);
-    } else if (const std::optional<LogCut> cut =
-                   DecodeCut(record.type, record.index, record.payload)) {
-      cut_at(*cut);
+    } else if (const std::optional<LogReset> reset =
+                   DecodeReset(record.type, record.index, record.payload)) {
+      reset_at(*reset);
     }
   }
-  cut_at({last_index, std::nullopt});
+  reset_at({last_index, std::nullopt});
   return live;
 }
 
@@ -151,8 +151,8 @@ absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_fold
   if (const std::optional<uint64_t> proof =
           FindProofOfDamage(*result.bytes, result.header, result.end)) {
     return Damaged(result.path, result.end,
-                   absl::StrCat("no whole record begins here, though the one at ", *proof,
-                                " was written after it had been acknowledged"));
+                   absl::StrCat("no whole record begins here, but the one at ", *proof,
+                                " was written after this place was acknowledged"));
   }
   return result;
 }

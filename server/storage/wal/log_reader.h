@@ -1,4 +1,4 @@
-// Reads one segment of the write-ahead log, and tells a torn tail from damage.
+// Reads one segment of the write-ahead log, and distinguishes a torn tail from damage.
 #ifndef PAWL_SERVER_STORAGE_WAL_LOG_READER_H_
 #define PAWL_SERVER_STORAGE_WAL_LOG_READER_H_
 
@@ -19,44 +19,45 @@ struct LogRecord {
   uint32_t partition = 0;
   uint64_t index = 0;
   uint64_t term = 0;
-  // Where it begins.
+  // Where the record begins.
   uint64_t offset = 0;
-  // Lies in LogSegment::bytes.
+  // Points into LogSegment::bytes.
   absl::string_view payload;
 };
 
-// A segment as it was found; all of it is checked.
+// A segment as it was found, verified.
 struct LogSegment {
   std::string path;
   SegmentHeader header;
-  // The file's contents: owns the payloads.
+  // The file's contents, which own the payloads.
   std::shared_ptr<const std::string> bytes;
   std::vector<LogRecord> records;
   // The end of the last whole record.
   uint64_t end = 0;
-  // Everything before it was acknowledged: a record says so, or the next segment's header.
+  // Everything before it was acknowledged, according to a record or the next segment's header.
   uint64_t settled = 0;
-  // Bytes of a torn tail, behind `end`. Only in the last segment.
+  // The bytes of a torn tail after `end`; only in the last segment.
   uint64_t torn_bytes = 0;
 };
 
-// The header alone. NOT_FOUND; DATA_LOSS, naming the file and the offset; FAILED_PRECONDITION if it
-// is another job's.
+// Reads the header only. NOT_FOUND. DATA_LOSS names the file and the offset. FAILED_PRECONDITION:
+// the segment is another job's.
 absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log_folder,
                                                 uint64_t job_id, uint64_t segment);
 
-// Reads a segment that is followed by another one, of which `bytes` count
-// (SegmentHeader::previous_bytes). They must be whole: DATA_LOSS, naming the file and the offset.
+// Reads a segment that has a successor, which says that `bytes` of it count
+// (SegmentHeader::previous_bytes). They must be whole records: DATA_LOSS names the file and the
+// offset.
 absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder,
                                              uint64_t job_id, uint64_t segment, uint64_t bytes);
 
-// The inputs of a partition that count, in their order: those that no cut in the segment makes
-// void, up to `last_index` (SegmentUse).
+// The valid inputs of a partition, in order: those that no reset in the segment voids, up to
+// `last_index` (SegmentUse).
 std::vector<LogRecord> LiveRecords(const LogSegment& segment, uint32_t partition,
                                    uint64_t last_index);
 
-// Reads the last segment. What cannot be read at its end is a torn tail, unless a later record
-// proves that it was once acknowledged: then it is DATA_LOSS, naming the file and the offset.
+// Reads the last segment. Unreadable bytes at its end are a torn tail, unless a later record proves
+// that they were acknowledged: then DATA_LOSS names the file and the offset.
 absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_folder, uint64_t job_id,
                                            uint64_t segment);
 

@@ -67,7 +67,7 @@ class LogReaderTest : public testing::Test {
   std::unique_ptr<LogWriter> writer_;
 };
 
-TEST_F(LogReaderTest, RecordsAreReadBackAlsoFromPieces) {
+TEST_F(LogReaderTest, FragmentedRecordsAreReadBack) {
   std::string piece1 = "ab", piece2, piece3 = "cde";
   ByteView pieces;
   for (const std::string* piece : {&piece1, &piece2, &piece3})
@@ -85,7 +85,7 @@ TEST_F(LogReaderTest, RecordsAreReadBackAlsoFromPieces) {
   EXPECT_EQ(segment.records[2].partition, 4u);
   EXPECT_EQ(segment.records[2].payload, "abcde");
   EXPECT_EQ(segment.records[3].type, RecordType::kSettled)
-      << "a segment's first group is there with it";
+      << "a segment exists only with its first group";
   EXPECT_EQ(segment.records[4].payload, "");
   EXPECT_EQ(segment.torn_bytes, 0u);
   EXPECT_EQ(segment.settled, segment.records[3].offset)
@@ -96,20 +96,21 @@ TEST_F(LogReaderTest, RecordsAreReadBackAlsoFromPieces) {
   EXPECT_EQ(marked.records.back().type, RecordType::kSettled);
 }
 
-TEST_F(LogReaderTest, EveryCutOfTheLastSegmentLeavesTheWholeRecordsBeforeIt) {
+TEST_F(LogReaderTest, TruncationLeavesTheWholeRecordsBeforeIt) {
   for (uint64_t i = 1; i <= 5; ++i) ASSERT_TRUE(Write({Data(0, i, std::string(i, 'x'))}).ok());
   const std::string contents = env_.Contents(kSegment1);
   const std::vector<LogRecord> records = ReadLast()->records;
   for (size_t size = kSegmentHeaderBytes; size <= contents.size(); ++size) {
     for (const size_t zeros : {size_t{0}, size_t{1}, size_t{100}}) {
-      const std::string cut = contents.substr(0, size) + std::string(zeros, '\0');
-      env_.SetContents(kSegment1, cut);
+      const std::string truncated = contents.substr(0, size) + std::string(zeros, '\0');
+      env_.SetContents(kSegment1, truncated);
       const LogSegment segment = ReadLast().value();
       uint64_t whole = 0, end = kSegmentHeaderBytes;
       for (const LogRecord& record : records) {
         const uint64_t record_end = record.offset + kRecordHeaderBytes + record.payload.size();
-        // The zeros may be the very ones that were cut off.
-        if (record_end > cut.size() || cut.compare(0, record_end, contents, 0, record_end) != 0)
+        // The zeros may equal the truncated bytes.
+        if (record_end > truncated.size() ||
+            truncated.compare(0, record_end, contents, 0, record_end) != 0)
           break;
         end = record_end;
         if (record.type == RecordType::kData) whole = record.index;
@@ -121,7 +122,7 @@ TEST_F(LogReaderTest, EveryCutOfTheLastSegmentLeavesTheWholeRecordsBeforeIt) {
   }
 }
 
-TEST_F(LogReaderTest, EveryFlippedByteOfASettledLogIsDetected) {
+TEST_F(LogReaderTest, FlippedByteOfASettledLogIsDetected) {
   ASSERT_TRUE(Write({Data(0, 1, "first")}).ok());
   ASSERT_TRUE(Write({Data(1, 1, "second"), Data(0, 2, "third")}).ok());
   ASSERT_TRUE(Write({Data(0, 3, "fourth")}).ok());
@@ -141,19 +142,19 @@ TEST_F(LogReaderTest, EveryFlippedByteOfASettledLogIsDetected) {
         }
         ExpectDamaged(segment.status(), kSegment1, offset);
       } else {
-        ASSERT_TRUE(segment.ok()) << "the mark itself holds nothing";
+        ASSERT_TRUE(segment.ok()) << "the mark itself has no content";
         EXPECT_EQ(Indices(*segment), (std::vector<uint64_t>{1, 1, 2, 3}));
       }
     }
   }
 }
 
-TEST_F(LogReaderTest, AGroupThatWasWrittenInAnyOrderIsATornTail) {
+TEST_F(LogReaderTest, GroupWrittenOutOfOrderIsATornTail) {
   ASSERT_TRUE(Write({Data(0, 1, "acknowledged")}).ok());
   ASSERT_TRUE(Write({Data(0, 2, "two"), Data(0, 3, "three"), Data(0, 4, "four")}).ok());
   const std::string contents = env_.Contents(kSegment1);
   const std::vector<LogRecord> records = ReadLast()->records;
-  // The disk has the group's last record, and not the one before.
+  // The disk has the group's last record, but not the one before.
   std::string holed = contents;
   ASSERT_EQ(records[4].index, 3u);
   holed.replace(records[4].offset, kRecordHeaderBytes + 5, kRecordHeaderBytes + 5, '\0');
@@ -162,7 +163,7 @@ TEST_F(LogReaderTest, AGroupThatWasWrittenInAnyOrderIsATornTail) {
   EXPECT_EQ(Indices(segment), (std::vector<uint64_t>{1, 2}));
 }
 
-TEST_F(LogReaderTest, AHoleBeforeALaterGroupIsDamage) {
+TEST_F(LogReaderTest, HoleBeforeALaterGroupIsDamage) {
   ASSERT_TRUE(Write({Data(0, 0, "zero")}).ok());
   ASSERT_TRUE(Write({Data(0, 1, "one"), Data(0, 2, "two")}).ok());
   const LogRecord one = ReadLast()->records[3];
@@ -172,13 +173,13 @@ TEST_F(LogReaderTest, AHoleBeforeALaterGroupIsDamage) {
   contents.replace(one.offset, kRecordHeaderBytes + 3, kRecordHeaderBytes + 3, '\0');
   env_.SetContents(kSegment1, contents);
   ExpectDamaged(ReadLast().status(), kSegment1, one.offset);
-  // Even if of the later group only a header is left.
+  // Even if only a header of the later group is left.
   contents.resize(contents.size() - 5);
   env_.SetContents(kSegment1, contents);
   ExpectDamaged(ReadLast().status(), kSegment1, one.offset);
 }
 
-TEST_F(LogReaderTest, ACopyOfALogInAPayloadProvesNothing) {
+TEST_F(LogReaderTest, CopyOfALogInAPayloadProvesNothing) {
   ASSERT_TRUE(Write({Data(0, 1, "one")}).ok());
   ASSERT_TRUE(Write({Data(0, 2, "two")}).ok());
   writer_->MarkSettled();
@@ -193,7 +194,7 @@ TEST_F(LogReaderTest, ACopyOfALogInAPayloadProvesNothing) {
   EXPECT_EQ(segment.torn_bytes, contents.size() - before);
 }
 
-TEST_F(LogReaderTest, AClosedSegmentMustBeWhole) {
+TEST_F(LogReaderTest, ClosedSegmentMustBeWhole) {
   segment_bytes_ = 1;
   Begin({});
   ASSERT_TRUE(Write({Data(0, 1, "one"), Data(5, 1, "one of five")}).ok());
@@ -207,7 +208,7 @@ TEST_F(LogReaderTest, AClosedSegmentMustBeWhole) {
   const std::string contents = env_.Contents(kSegment1);
   EXPECT_EQ(Indices(ReadClosedSegment(env_, "/log", kJobId, 1, bytes).value()),
             (std::vector<uint64_t>{1, 1}));
-  // What lies behind does not count.
+  // Later bytes do not count.
   env_.SetContents(kSegment1, contents + "rubbish");
   EXPECT_TRUE(ReadClosedSegment(env_, "/log", kJobId, 1, bytes).ok());
   for (size_t i = 0; i < bytes; ++i) {
@@ -224,7 +225,7 @@ TEST_F(LogReaderTest, AClosedSegmentMustBeWhole) {
   }
 }
 
-TEST_F(LogReaderTest, ASegmentOfAnotherJobOrPlaceIsRefused) {
+TEST_F(LogReaderTest, SegmentOfAnotherJobOrPlaceIsRefused) {
   ASSERT_TRUE(Write({Data(0, 1, "one")}).ok());
   const absl::Status status = ReadLastSegment(env_, "/log", 78, 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
@@ -233,7 +234,7 @@ TEST_F(LogReaderTest, ASegmentOfAnotherJobOrPlaceIsRefused) {
   ExpectDamaged(ReadLast(2).status(), kSegment2, 0);
 }
 
-TEST_F(LogReaderTest, AFullDiskLeavesNoPartOfTheGroup) {
+TEST_F(LogReaderTest, FullDiskLeavesNoPartOfTheGroup) {
   ASSERT_TRUE(Write({Data(0, 1, "one")}).ok());
   const std::string before = env_.Contents(kSegment1);
   env_.SetCapacity(env_.UsedBytes() + 50);
@@ -245,7 +246,7 @@ TEST_F(LogReaderTest, AFullDiskLeavesNoPartOfTheGroup) {
   EXPECT_EQ(Indices(*ReadLast()), (std::vector<uint64_t>{1, 2}));
 }
 
-TEST_F(LogReaderTest, AfterAFailedSyncTheGroupIsWrittenAnewElsewhere) {
+TEST_F(LogReaderTest, FailedSyncMovesTheGroupToANewSegment) {
   ASSERT_TRUE(Write({Data(0, 1, "one")}).ok());
   const uint64_t settled = writer_->settled().offset;
   env_.FailSyncs(1);
@@ -259,7 +260,7 @@ TEST_F(LogReaderTest, AfterAFailedSyncTheGroupIsWrittenAnewElsewhere) {
             (std::vector<uint64_t>{1}));
 }
 
-TEST_F(LogReaderTest, ASegmentThatCannotBeMadeIsNotPartOfTheLog) {
+TEST_F(LogReaderTest, FailedSegmentIsNotPartOfTheLog) {
   segment_bytes_ = 1;
   Begin({});
   ASSERT_TRUE(Write({Data(0, 1, "one")}).ok());
@@ -270,7 +271,7 @@ TEST_F(LogReaderTest, ASegmentThatCannotBeMadeIsNotPartOfTheLog) {
   EXPECT_EQ(ReadLast(3)->header.previous_segment, 1u);
 }
 
-// What the document of version 1 showed.
+// The bytes that the document of version 1 showed.
 constexpr char kVersion1[] =
     "5041574c57414c0a010000004d000000"
     "00000000020000000000000001000000"
@@ -285,7 +286,7 @@ constexpr char kVersion1[] =
     "00000000940000000400000000000000"
     "0000000000000000";
 
-TEST_F(LogReaderTest, ASegmentOfVersion1IsRead) {
+TEST_F(LogReaderTest, SegmentOfVersion1IsRead) {
   const std::string bytes = absl::HexStringToBytes(kVersion1);
   env_.SetContents(kSegment2, bytes);
   const LogSegment segment = ReadLast(2).value();
@@ -297,14 +298,14 @@ TEST_F(LogReaderTest, ASegmentOfVersion1IsRead) {
   EXPECT_EQ(segment.records[1].payload, "push");
   EXPECT_EQ(segment.settled, 148u);
   EXPECT_EQ(segment.end, bytes.size());
-  // Damage before what the last record says is settled.
+  // Damage before the end that the last record declares settled.
   std::string damaged = bytes;
   damaged[0x92] ^= 1;
   env_.SetContents(kSegment2, damaged);
   ExpectDamaged(ReadLast(2).status(), kSegment2, segment.records[1].offset);
 }
 
-TEST_F(LogReaderTest, TheDocumentShowsTheBytes) {
+TEST_F(LogReaderTest, DocumentShowsTheBytes) {
   Begin({1, 1234, 2, {{3, 6}, {4, 9}}});
   ASSERT_TRUE(Write({Data(3, 7, "push"),
                      {RecordType::kTruncate, 4, 8, 0, ByteView(), nullptr, std::nullopt, 0}})

@@ -31,13 +31,13 @@ LogWriter::LogWriter(Env& env, Options options, End end)
 
 absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
-  const bool has_cut = std::any_of(records.begin(), records.end(),
-                                   [](const QueuedRecord& record) { return record.IsCut(); });
+  const bool has_reset = std::any_of(records.begin(), records.end(),
+                                     [](const QueuedRecord& record) { return record.IsReset(); });
   const bool is_full = ended_ || file_->size() >= options_.segment_bytes;
-  PAWL_RETURN_IF_ERROR(is_full || has_cut ? WriteSegment(records) : WriteRecords(records));
+  PAWL_RETURN_IF_ERROR(is_full || has_reset ? WriteSegment(records) : WriteRecords(records));
   PAWL_FAILPOINT("log.synced");
   for (const QueuedRecord& record : records) {
-    if (record.IsCut() && record.index == 0) {
+    if (record.IsReset() && record.index == 0) {
       reached_.erase(record.partition);
     } else {
       reached_[record.partition] = record.index;
@@ -84,7 +84,7 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
   absl::Status status = options_.sync ? file_->Sync() : absl::OkStatus();
   if (status.ok() && PAWL_FAILPOINT("log.sync")) status = absl::DataLossError("failpoint log.sync");
   if (!status.ok()) {
-    ended_ = true;  // The records may be gone; they are written anew elsewhere.
+    ended_ = true;  // The records may be lost; they are written again elsewhere.
     return status;
   }
   settled_ = end;
@@ -107,23 +107,23 @@ absl::Status LogWriter::AppendMark() {
 absl::Status LogWriter::Append(absl::Span<const WritableFile::Fragment> fragments) {
   absl::Status status = file_->Append(fragments);
   if (status.ok()) return status;
-  // A full disk is waited for; any other error may come back at the same place.
+  // A full disk is waited for; any other error may recur at the same place.
   if (!absl::IsResourceExhausted(status) || !file_->Truncate(file_->size()).ok()) ended_ = true;
   return status;
 }
 
 absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
-  // With options_.sync all that is settled is synced already.
+  // With options_.sync everything settled is already synced.
   if (!options_.sync && file_ != nullptr) {
     if (absl::Status status = file_->Sync(); !status.ok()) {
-      // Another sync of the file would prove nothing. Its records can still be read; if a loss of
-      // power takes them, recovery finds that previous_bytes are not there.
+      // Another sync of the file would prove nothing. Its records can still be read; if a power
+      // loss takes them, recovery finds that previous_bytes are missing.
       file_ = nullptr;
       ended_ = true;
       return status;
     }
   }
-  // A new number for every try: the files that failed tries have left do not matter.
+  // Every try gets a new number, so files that failed tries have left do not matter.
   const uint64_t segment = next_segment_++;
   const std::string header =
       EncodeSegmentHeader({options_.job_id, segment, segment_, segment_ == 0 ? 0 : settled_});

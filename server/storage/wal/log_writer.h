@@ -1,4 +1,4 @@
-// Writes groups of records into the log's segments.
+// The log writer appends groups of records to the log's segments.
 #ifndef PAWL_SERVER_STORAGE_WAL_LOG_WRITER_H_
 #define PAWL_SERVER_STORAGE_WAL_LOG_WRITER_H_
 
@@ -24,36 +24,32 @@ struct QueuedRecord {
   uint64_t index = 0;
   uint64_t term = 0;
   ByteView payload;
-  // Keeps the payload's memory.
+  // Keeps the payload's memory alive.
   std::shared_ptr<const void> owner;
-  // Filled in by the writer: computed once, however often the record is written.
+  // Set by the writer: computed once, however often the record is written.
   std::optional<uint32_t> payload_crc;
   uint64_t offset = 0;
 
-  bool IsCut() const { return type == RecordType::kDrop || type == RecordType::kTruncate; }
+  bool IsReset() const { return type == RecordType::kDrop || type == RecordType::kTruncate; }
 };
 
-// Not thread-safe: belongs to the log's thread. A group is settled, that is, may be acknowledged,
-// when WriteGroup has succeeded; after an error the same group is to be written again before any
-// other.
+// Not thread-safe: belongs to the log's thread. A group is settled, and may be acknowledged, when
+// WriteGroup has succeeded. After an error the same group must be written again before any other.
 //
 // Invariants:
-//   1. Bytes of a segment before settled() are never written again.
-//   2. A segment whose sync has failed, or whose end cannot be cut, is never appended to again; the
-//   next segment's
-//      header says how many of its bytes count.
-//   3. A segment has its final name only when its header and its first group are durable, and with
-//   them
-//      all that is settled in the segments before it, in LOG mode too.
-//   4. A cut is in the first group of a segment. So what is done to snapshots for a settled cut
-//   never
-//      outlives the cut, and a cut that can be read in a synced folder is durable.
+// 1. Bytes of a segment before settled() are never written again.
+// 2. A segment whose sync failed, or whose end cannot be truncated, is never appended to again; the
+//    next segment's header says how many of its bytes count.
+// 3. A segment gets its final name only when its header, its first group and everything settled in
+//    earlier segments are durable, in LOG mode too.
+// 4. A reset is in the first group of a segment. So what a settled reset does to snapshots never
+//    outlives the reset, and a reset that is readable in a synced folder is durable.
 class LogWriter {
  public:
   struct Options {
     std::string log_folder;
     uint64_t job_id = 0;
-    // FSYNC: every group is synced before it is settled. Otherwise (LOG) only the first of a
+    // FSYNC: every group is synced before it is settled. Otherwise (LOG) only the first group of a
     // segment.
     bool sync = true;
     // A segment that has reached this size gets a successor.
@@ -64,7 +60,7 @@ class LogWriter {
     uint64_t segment = 0;  // 0: there was none.
     uint64_t settled = 0;
     uint64_t next_segment = 1;
-    // By partition, what its records before `settled` reach.
+    // By partition: the last index of its records before `settled`.
     absl::btree_map<uint32_t, uint64_t> reached;
   };
 
@@ -73,22 +69,21 @@ class LogWriter {
   absl::Status WriteGroup(absl::Span<QueuedRecord> records);
   // The next group goes into a new segment.
   void EndSegment() { ended_ = true; }
-  // Notes in the file that all of it is settled, so that damage to the last group is told from a
-  // torn tail. Nothing is lost if this fails. Not synced.
+  // Records in the file that all of it is settled, so that damage to the last group is not taken
+  // for a torn tail. A failure loses nothing. Not synced.
   void MarkSettled();
 
-  // The end of what is settled. Never goes back.
+  // The end of the settled part. Never decreases.
   LogPosition settled() const { return {segment_, settled_}; }
 
  private:
-  // At the end of the segment that is open.
+  // Appends to the open segment.
   absl::Status WriteRecords(absl::Span<QueuedRecord> records);
-  // Into a new segment, which is there with all of them or not at all. So records that an earlier
-  // segment's end may hold, and that the new segment's header declares void there, are never
-  // missing.
+  // Writes a new segment, which exists with all records or not at all. So records that an earlier
+  // segment's end may hold, and that the new header declares void there, are never missing.
   absl::Status WriteSegment(absl::Span<QueuedRecord> records);
-  // Appends the records to fragments_, as they are to lie from `offset` of `segment` on; returns
-  // the offset behind them.
+  // Appends the records to fragments_, encoded for `offset` of `segment`; returns the offset after
+  // them.
   uint64_t Encode(absl::Span<QueuedRecord> records, uint64_t segment, uint64_t offset,
                   uint64_t settled);
   std::array<char, kRecordHeaderBytes> EncodeMark(uint64_t segment, uint64_t offset) const;
@@ -101,12 +96,12 @@ class LogWriter {
   uint64_t settled_;
   uint64_t next_segment_;
   absl::btree_map<uint32_t, uint64_t> reached_;
-  // Of segment_; null if that is of an earlier incarnation, and durable.
+  // The file of segment_; null if that is durable and of an earlier incarnation.
   std::unique_ptr<WritableFile> file_;
-  // Nothing is appended to file_ any more.
+  // Nothing more is appended to file_.
   bool ended_ = true;
   bool marked_ = true;
-  // Of the last group, kept for their memory.
+  // Buffers of the last group, reused for their memory.
   std::string headers_;
   std::vector<WritableFile::Fragment> fragments_;
 };

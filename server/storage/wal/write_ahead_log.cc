@@ -14,7 +14,7 @@
 namespace pawl {
 namespace {
 
-// How long the thread sleeps when nobody wakes it.
+// How long the thread sleeps when it is not woken.
 constexpr std::chrono::seconds kSleep{1};
 
 }  // namespace
@@ -67,11 +67,11 @@ bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
   return queued_bytes_ + CostOf(payload_bytes) <= options_.max_queued_bytes;
 }
 
-void WriteAheadLog::AppendCut(uint32_t partition, const LogCut& cut) {
-  const auto payload = std::make_shared<const std::string>(EncodeCutMark(cut.mark));
+void WriteAheadLog::AppendReset(uint32_t partition, const LogReset& reset) {
+  const auto payload = std::make_shared<const std::string>(EncodeResetMark(reset.mark));
   MutexLock lock(mu_);
-  last_index_[partition] = cut.index;
-  Enqueue({RecordType::kTruncate, partition, cut.index, 0,
+  last_index_[partition] = reset.index;
+  Enqueue({RecordType::kTruncate, partition, reset.index, 0,
            ByteView(payload->data(), payload->size()), payload, std::nullopt, 0});
 }
 
@@ -98,7 +98,7 @@ void WriteAheadLog::Run() {
     if (!Commit(group)) return;
     marked_ = false;
     const std::vector<DurableRecord> durable = Settle(group);
-    // Frees the records' memory before somebody acts on their end.
+    // Frees the records' memory before their durability is acted on.
     group.clear();
     durable_(durable);
   }
@@ -140,14 +140,14 @@ bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
       if (std::exchange(segment_ends_, false)) writer_.EndSegment();
     }
     absl::Status status = writer_.WriteGroup(absl::MakeSpan(group));
-    // A disk that is full holds the job up, and nothing else says why.
+    // A full disk stalls the job, and no other message says why.
     if (!status.ok() && !fails_since.has_value()) {
       fails_since = std::chrono::steady_clock::now();
-      spdlog::error("the log in {} cannot be written, and is tried again; what is pushed waits: {}",
-                    log_folder_, status.ToString());
+      spdlog::error("the log in {} cannot be written and is retried; pushes wait: {}", log_folder_,
+                    status.ToString());
     } else if (status.ok() && fails_since.has_value()) {
       const std::chrono::duration<double> failed = std::chrono::steady_clock::now() - *fails_since;
-      spdlog::info("the log in {} can be written again, after {:.1f} s", log_folder_,
+      spdlog::info("the log in {} can be written again after {:.1f} s", log_folder_,
                    failed.count());
     }
     MutexLock lock(mu_);
@@ -155,7 +155,7 @@ bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
     status_ = status;
     if (status.ok()) return true;
     ++figures_.failures;
-    // A new segment may help, and at once; space does not come back at once.
+    // A new segment may help at once; space does not come back at once.
     if (!absl::IsResourceExhausted(status) && !std::exchange(tried_anew, true)) continue;
     const auto next_try = std::chrono::steady_clock::now() + options_.retry_interval;
     while (!stopping_ && changed_.WaitUntil(mu_, next_try)) {
@@ -176,44 +176,44 @@ void WriteAheadLog::FollowWriter() {
 
 std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>& group) {
   std::vector<DurableRecord> durable;
-  // Where in `durable` a partition is, since its last cut.
+  // Where in `durable` a partition is, since its last reset.
   absl::flat_hash_map<uint32_t, size_t> places;
-  // The cuts in `durable` and their positions.
-  std::vector<std::pair<LogCut, uint64_t>> cuts;
+  // The resets in `durable` and their positions.
+  std::vector<std::pair<LogReset, uint64_t>> resets;
   uint64_t cost = 0, payload_bytes = 0;
   for (const QueuedRecord& record : group) {
     cost += CostOf(record.payload.size());
     payload_bytes += record.payload.size();
-    if (record.IsCut()) {
+    if (record.IsReset()) {
       std::string payload(record.payload.size(), '\0');
       record.payload.CopyTo(payload.data());
-      const LogCut cut = *DecodeCut(record.type, record.index, payload);
+      const LogReset reset = *DecodeReset(record.type, record.index, payload);
       const LogPosition position{writer_.settled().segment, record.offset};
-      snapshots_.Cut(record.partition, cut, position);
+      snapshots_.Reset(record.partition, reset, position);
       places.erase(record.partition);
-      durable.push_back({record.partition, cut.index, true});
-      cuts.emplace_back(cut, position.Pack());
+      durable.push_back({record.partition, reset.index, true});
+      resets.emplace_back(reset, position.Pack());
       continue;
     }
     const auto [place, is_new] = places.try_emplace(record.partition, durable.size());
     if (is_new) durable.push_back({record.partition, 0, false});
     durable[place->second].index = record.index;
   }
-  // What cannot be deleted or renamed now is so before the segment with the cuts is deleted, or by
-  // the next recovery.
-  const bool kept = !cuts.empty() && !snapshots_.ApplyCuts().ok();
+  // Files that cannot be deleted or renamed now are handled before the segment with the resets is
+  // deleted, or by the next recovery.
+  const bool has_pending_resets = !resets.empty() && !snapshots_.ApplyResets().ok();
   MutexLock lock(mu_);
-  auto next_cut = cuts.begin();
+  auto next_reset = resets.begin();
   for (const DurableRecord& entry : durable) {
-    if (entry.is_cut) {
-      const auto& [cut, position] = *next_cut++;
-      for (SegmentUse& use : segments_) use.Cut(entry.partition, cut);
+    if (entry.is_reset) {
+      const auto& [reset, position] = *next_reset++;
+      for (SegmentUse& use : segments_) use.Reset(entry.partition, reset);
       released_.erase(entry.partition);
-      cut_[entry.partition] = position;
+      last_reset_[entry.partition] = position;
     }
     if (entry.index > 0) segments_.back().last_index[entry.partition] = entry.index;
   }
-  segments_.back().kept = segments_.back().kept || kept;
+  segments_.back().has_pending_resets = segments_.back().has_pending_resets || has_pending_resets;
   queued_bytes_ -= cost;
   figures_.records += group.size();
   figures_.payload_bytes += payload_bytes;
@@ -240,11 +240,13 @@ void WriteAheadLog::EndSegment() {
   changed_.NotifyAll();
 }
 
-absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index, LogPosition begun) {
+absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index,
+                                    LogPosition start_position) {
   {
     MutexLock lock(mu_);
-    const auto cut = cut_.find(partition);
-    if (cut != cut_.end() && begun.Pack() <= cut->second) return absl::OkStatus();
+    const auto reset = last_reset_.find(partition);
+    if (reset != last_reset_.end() && start_position.Pack() <= reset->second)
+      return absl::OkStatus();
     uint64_t& released = released_[partition];
     released = std::max(released, index);
   }
@@ -255,7 +257,7 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
   MutexLock release_lock(release_mu_);
   while (true) {
     uint64_t oldest = 0;
-    bool kept = false;
+    bool has_pending_resets = false;
     {
       MutexLock lock(mu_);
       if (segments_.size() < 2) return absl::OkStatus();
@@ -264,10 +266,10 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
         if (released == released_.end() || released->second < last_index) return absl::OkStatus();
       }
       oldest = segments_.front().segment;
-      kept = segments_.front().kept;
+      has_pending_resets = segments_.front().has_pending_resets;
     }
-    if (kept) PAWL_RETURN_IF_ERROR(snapshots_.ApplyCuts());
-    // One by one, so that what a crash leaves is always without a hole.
+    if (has_pending_resets) PAWL_RETURN_IF_ERROR(snapshots_.ApplyResets());
+    // One by one, so that a crash never leaves a hole.
     if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
     absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));
     if (!status.ok() && !absl::IsNotFound(status)) return status;
@@ -278,7 +280,7 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
   }
 }
 
-std::vector<uint32_t> WriteAheadLog::HoldersOfOldestSegment() const {
+std::vector<uint32_t> WriteAheadLog::PartitionsOfOldestSegment() const {
   MutexLock lock(mu_);
   std::vector<uint32_t> holders;
   if (segments_.size() < 2) return holders;

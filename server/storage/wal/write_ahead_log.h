@@ -1,4 +1,4 @@
-// The write-ahead log of a server: one for all its partitions, with group commit.
+// The write-ahead log of a server, with group commit: one log for all its partitions.
 #ifndef PAWL_SERVER_STORAGE_WAL_WRITE_AHEAD_LOG_H_
 #define PAWL_SERVER_STORAGE_WAL_WRITE_AHEAD_LOG_H_
 
@@ -24,12 +24,12 @@
 
 namespace pawl {
 
-// All records of the partition up to `index` are durable; or, if `is_cut`, a cut of its log at
+// All records of the partition up to `index` are durable; or, if `is_reset`, a reset of its log to
 // `index` is.
 struct DurableRecord {
   uint32_t partition = 0;
   uint64_t index = 0;
-  bool is_cut = false;
+  bool is_reset = false;
 };
 
 struct WriteAheadLogOptions {
@@ -38,20 +38,19 @@ struct WriteAheadLogOptions {
   // the death of the process, not of the machine.
   bool sync = true;
   uint64_t segment_bytes = 64u << 20;
-  // Beyond it HasRoom says no: what may wait to be written, headers included. The memory is that of
-  // the requests, which the server admits by bytes of their own; this is what a disk that stands
-  // still can hold up.
+  // The most bytes that may be queued, headers included; beyond that HasRoom returns false. The
+  // memory belongs to requests, which the server admits by their own limits; this bounds what a
+  // stalled disk can hold up.
   uint64_t max_queued_bytes = 256u << 20;
-  // What is written (and synced) at once: more waits longer for its acknowledgement and gains
-  // nothing.
+  // The most bytes that are written (and synced) at once: more only delays the acknowledgement.
   uint64_t max_group_bytes = 16u << 20;
-  // Between tries to write, on a disk that is full or fails.
+  // The pause between tries to write to a disk that is full or fails.
   std::chrono::milliseconds retry_interval{500};
-  // After so much silence the log's end is marked as settled.
+  // The log's end is marked as settled after this long without a record.
   std::chrono::milliseconds idle_interval{100};
 };
 
-// What the log does, for metrics.
+// Counters for metrics.
 struct WriteAheadLogFigures {
   uint64_t records = 0;
   uint64_t payload_bytes = 0;
@@ -63,81 +62,81 @@ struct WriteAheadLogFigures {
   uint64_t segment_bytes = 0;
 };
 
-// Thread-safe. Owns one thread, which writes everything that has been queued as one group, syncs
-// it, and tells what is durable.
+// Thread-safe. Owns one thread, which writes everything queued as one group, syncs it, and reports
+// what is durable.
 //
-// When writing fails, nothing is reported durable, and the same records are tried again until it
-// succeeds: at the same place after a full disk, in a new segment after a failed sync or write.
-// status() says what is wrong meanwhile.
+// When a write fails, nothing is reported durable, and the same records are retried until they
+// succeed: at the same place after a full disk, in a new segment after a failed sync or write.
+// Meanwhile status() has the error.
 class WriteAheadLog {
  public:
-  // Called by the log's thread, without locks, in the order of the log: for each partition the
-  // highest durable index of a group. May call Append.
+  // Called by the log's thread, without locks, in log order: for each partition the highest durable
+  // index of a group. May call Append.
   using DurableCallback = std::function<void(absl::Span<const DurableRecord>)>;
 
-  // REQUIRES: `snapshots` outlives it.
+  // REQUIRES: `snapshots` outlives this.
   WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions options, RecoveredLog recovered,
                 DurableCallback durable);
   // Writes what is queued, unless that fails, and reports it.
   ~WriteAheadLog();
 
   // Queues a record. `payload` is not copied: `owner` keeps its memory until the record is durable.
-  // Never waits and never refuses, so it may be called under a partition's lock, whose order is
-  // then the order of the log, and for what has been applied already. REQUIRES: the indices of a
-  // partition grow: by one, or, after its snapshot at index - 1 was committed, from any other.
-  // After a cut they go on behind its index.
+  // Never waits and never refuses, so it may be called under a partition's lock, whose order
+  // becomes the order of the log, and for changes that are already applied. REQUIRES: a partition's
+  // indices grow by one, or start anywhere after its snapshot at index - 1 was committed. After a
+  // reset they continue from its index.
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& payload,
               std::shared_ptr<const void> owner);
 
-  // Whether a record with so many bytes of payload would keep to max_queued_bytes: to be asked
-  // before a change is applied, which is refused with RESOURCE_EXHAUSTED otherwise. What other
-  // threads append in between counts too.
+  // Whether a record with that many payload bytes stays within max_queued_bytes. Call it before a
+  // change is applied; otherwise the change is refused with RESOURCE_EXHAUSTED. What other threads
+  // append in between counts too.
   bool HasRoom(uint64_t payload_bytes) const;
 
-  // Queues a cut of the partition's log; at index 0 without a snapshot the log is empty. When it is
-  // durable, SnapshotStore has applied it, and it is reported with `is_cut`. The next record may
-  // follow at once. No snapshot of what comes behind may be committed before the report.
-  void AppendCut(uint32_t partition, const LogCut& cut);
+  // Queues a reset of the partition's log; a reset to index 0 without a snapshot empties it. Once
+  // it is durable, SnapshotStore has applied it, and it is reported with `is_reset`. The next
+  // record may follow at once. No snapshot of a later state may be committed before the report.
+  void AppendReset(uint32_t partition, const LogReset& reset);
 
-  // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up
-  // to which). `begun` is any position from before that was known to be so: nothing happens if its
-  // log was cut since. Segments that nobody needs are deleted, oldest first, in the caller's
-  // thread.
-  absl::Status Release(uint32_t partition, uint64_t index, LogPosition begun);
-  // Deletes the segments that nobody needs since partitions' logs were cut.
+  // The partition's records up to `index` are no longer needed (SnapshotWriter::Commit returns that
+  // index). `start_position` is any position before that was known: if the log was reset since,
+  // nothing happens. Deletes segments that no partition needs, oldest first, on the calling thread.
+  absl::Status Release(uint32_t partition, uint64_t index, LogPosition start_position);
+  // Deletes the segments that no partition needs since logs were reset.
   absl::Status DeleteUnneeded();
 
   // The partitions that need the oldest segment: a snapshot of each of them makes the log shorter.
-  // Empty if there is one segment only.
-  std::vector<uint32_t> HoldersOfOldestSegment() const;
+  // Empty if there is only one segment.
+  std::vector<uint32_t> PartitionsOfOldestSegment() const;
 
   // OK, or why nothing becomes durable at the moment.
   absl::Status status() const;
-  // The end of what is durable.
+  // The end of the durable part.
   LogPosition DurablePosition() const;
   WriteAheadLogFigures figures() const;
-  // The segments on the disk, oldest first, as far as they are settled: so far they can be read.
+  // The segments on the disk, oldest first, up to their settled end, so far as they can be read.
   std::vector<SegmentUse> Segments() const;
-  // Up to which index the partition's log is not needed any more: that may be deleted at any time.
+  // Up to which index the partition's log is no longer needed and may be deleted at any time.
   uint64_t Released(uint32_t partition) const;
-  // Begins a new segment soon, also if nothing is appended, so that the present one can be deleted
+  // Starts a new segment soon, even if nothing is appended, so that the present one can be deleted
   // once no partition needs it.
   void EndSegment();
 
  private:
   void Run();
-  // Takes what is queued, up to the limit of a group. False when it is over. An empty group:
-  // nothing has come for a while.
+  // Takes what is queued, up to the limit of a group. False: the log is stopping. An empty group:
+  // nothing was queued for a while.
   bool TakeGroup(std::vector<QueuedRecord>& group);
-  // Writes the group, however often it takes. False if it was given up because the log ends.
+  // Writes the group, retrying until it succeeds. False if it was abandoned because the log is
+  // stopping.
   bool Commit(std::vector<QueuedRecord>& group);
-  // What a group that is durable changes.
+  // Applies the effects of a durable group.
   std::vector<DurableRecord> Settle(const std::vector<QueuedRecord>& group);
   uint64_t CostOf(uint64_t payload_bytes) const {
     return kRecordHeaderBytes + sizeof(QueuedRecord) + payload_bytes;
   }
   void Enqueue(QueuedRecord record) PAWL_REQUIRES(mu_);
-  // Brings segments_ up to what the writer has reached.
+  // Updates segments_ to what the writer has reached.
   void FollowWriter() PAWL_REQUIRES(mu_);
 
   SnapshotStore& snapshots_;
@@ -146,11 +145,11 @@ class WriteAheadLog {
   const std::string log_folder_;
   const DurableCallback durable_;
 
-  // Of the log's thread.
+  // Used by the log's thread only.
   LogWriter writer_;
   bool marked_ = true;
-  // How many records the first group must have: those at the end of the recovered log, which the
-  // first new segment declares void where they were.
+  // The least number of records in the first group: the records at the end of the recovered log,
+  // which the first new segment declares void at their old place.
   size_t first_group_records_;
 
   // Held while segments are deleted, so that they go one after the other.
@@ -166,11 +165,11 @@ class WriteAheadLog {
   absl::Status status_ PAWL_GUARDED_BY(mu_);
   LogPosition position_ PAWL_GUARDED_BY(mu_);
   WriteAheadLogFigures figures_ PAWL_GUARDED_BY(mu_);
-  // Of the last record queued of each partition.
+  // The last record queued of each partition.
   absl::flat_hash_map<uint32_t, uint64_t> last_index_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, uint64_t> released_ PAWL_GUARDED_BY(mu_);
-  // Where the last cut of a partition is, packed; of this incarnation of the process.
-  absl::flat_hash_map<uint32_t, uint64_t> cut_ PAWL_GUARDED_BY(mu_);
+  // The packed position of a partition's last reset by this process.
+  absl::flat_hash_map<uint32_t, uint64_t> last_reset_ PAWL_GUARDED_BY(mu_);
   // Oldest first; the last one is never deleted.
   std::deque<SegmentUse> segments_ PAWL_GUARDED_BY(mu_);
 

@@ -18,7 +18,7 @@ namespace {
 
 class WriteAheadLogTest : public testing::Test {
  protected:
-  // A new incarnation of the process.
+  // Starts a new incarnation of the process.
   void Restart(WriteAheadLogOptions options = StorageHarness::QuickOptions()) {
     server_ = nullptr;
     server_ = std::make_unique<StorageHarness>(env_, options);
@@ -30,7 +30,7 @@ class WriteAheadLogTest : public testing::Test {
   std::unique_ptr<StorageHarness> server_;
 };
 
-TEST_F(WriteAheadLogTest, WhatIsAppendedIsReplayedInOrder) {
+TEST_F(WriteAheadLogTest, AppendedRecordsAreReplayedInOrder) {
   Restart();
   for (int i = 0; i < 100; ++i)
     ASSERT_TRUE(server_->Append(i % 7, std::string(i * 10, static_cast<char>(i))));
@@ -67,7 +67,7 @@ TEST_F(WriteAheadLogTest, LogModeSurvivesTheProcessWithoutSyncs) {
 TEST_F(WriteAheadLogTest, AppendsOfManyThreadsAreWrittenInGroups) {
   Restart();
   constexpr int kThreads = 4, kRecords = 500;
-  // Nothing is written until all have appended: the disk is full.
+  // Nothing is written until all threads have appended: the disk is full.
   ASSERT_TRUE(server_->Append(100, "x"));
   ASSERT_TRUE(server_->WaitDurable(100));
   env_.SetCapacity(env_.UsedBytes());
@@ -97,7 +97,7 @@ TEST_F(WriteAheadLogTest, AppendsOfManyThreadsAreWrittenInGroups) {
   for (uint32_t t = 0; t < kThreads; ++t) EXPECT_EQ(server_->partitions().at(t).index, kRecords);
 }
 
-TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnlyWhenTheyAreDurable) {
+TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnceDurable) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -111,7 +111,7 @@ TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnlyWhenTheyAreDurable) {
   EXPECT_EQ(payload.use_count(), 1);
 }
 
-TEST_F(WriteAheadLogTest, BeyondTheLimitThereIsNoRoomButWhatIsAppliedIsTaken) {
+TEST_F(WriteAheadLogTest, FullQueueStillAcceptsAppliedRecords) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.max_queued_bytes = 10'000;
   Restart(options);
@@ -140,7 +140,7 @@ TEST_F(WriteAheadLogTest, BeyondTheLimitThereIsNoRoomButWhatIsAppliedIsTaken) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, AFullDiskAcknowledgesNothingUntilSpaceIsBack) {
+TEST_F(WriteAheadLogTest, FullDiskAcknowledgesNothingUntilSpaceIsBack) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -159,7 +159,7 @@ TEST_F(WriteAheadLogTest, AFullDiskAcknowledgesNothingUntilSpaceIsBack) {
   EXPECT_TRUE(server_->recovered().notes.empty());
 }
 
-TEST_F(WriteAheadLogTest, AFullDiskIsSaidOnceAndItsEndToo) {
+TEST_F(WriteAheadLogTest, FullDiskAndItsEndAreLoggedOnce) {
   const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
@@ -171,16 +171,16 @@ TEST_F(WriteAheadLogTest, AFullDiskIsSaidOnceAndItsEndToo) {
   EXPECT_TRUE(server_->WaitDurable(1));
   server_ = nullptr;
   spdlog::set_default_logger(before);
-  std::vector<std::string> told;
+  std::vector<std::string> logged;
   for (const std::string& line : lines->last_formatted()) {
-    if (absl::StrContains(line, "the log in ")) told.push_back(line);
+    if (absl::StrContains(line, "the log in ")) logged.push_back(line);
   }
-  ASSERT_EQ(told.size(), 2u);
-  EXPECT_TRUE(absl::StrContains(told[0], "cannot be written")) << told[0];
-  EXPECT_TRUE(absl::StrContains(told[1], "can be written again")) << told[1];
+  ASSERT_EQ(logged.size(), 2u);
+  EXPECT_TRUE(absl::StrContains(logged[0], "cannot be written")) << logged[0];
+  EXPECT_TRUE(absl::StrContains(logged[1], "can be written again")) << logged[1];
 }
 
-TEST_F(WriteAheadLogTest, AKillWhileTheDiskIsFullLosesOnlyWhatWasNotAcknowledged) {
+TEST_F(WriteAheadLogTest, KillOnFullDiskLosesOnlyUnacknowledgedRecords) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -193,7 +193,7 @@ TEST_F(WriteAheadLogTest, AKillWhileTheDiskIsFullLosesOnlyWhatWasNotAcknowledged
   EXPECT_EQ(server_->partitions(), acknowledged);
 }
 
-TEST_F(WriteAheadLogTest, AfterAFailedSyncNothingAcknowledgedIsLostToPowerLoss) {
+TEST_F(WriteAheadLogTest, AcknowledgedRecordsSurviveFailedSyncAndPowerLoss) {
   Restart();
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(server_->Append(1, "before"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -209,19 +209,19 @@ TEST_F(WriteAheadLogTest, AfterAFailedSyncNothingAcknowledgedIsLostToPowerLoss) 
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, AKillAfterAFailedSyncTrustsNothingThatWasNotAcknowledged) {
+TEST_F(WriteAheadLogTest, KillAfterAFailedSyncTrustsOnlyAcknowledgedRecords) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.retry_interval = std::chrono::hours(1);
   Restart(options);
   ASSERT_TRUE(server_->Append(1, "before"));
   ASSERT_TRUE(server_->WaitDurable(1));
-  // The group can be read, but is not on the disk; then the process dies.
+  // The group can be read but is not on the disk; then the process dies.
   env_.FailSyncs(2);
   ASSERT_TRUE(server_->Append(1, "after"));
   EXPECT_TRUE(Eventually([&] { return server_->log().figures().failures == 2; }));
   env_.KillProcesses();
   Restart();
-  ASSERT_EQ(server_->partitions().at(1).index, 2u) << "what can be read is kept";
+  ASSERT_EQ(server_->partitions().at(1).index, 2u) << "readable records are kept";
   EXPECT_TRUE(server_->WaitDurable(1)) << "and written again";
   ASSERT_TRUE(server_->Append(1, "later"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -232,7 +232,7 @@ TEST_F(WriteAheadLogTest, AKillAfterAFailedSyncTrustsNothingThatWasNotAcknowledg
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, AWriteErrorIsRetriedInANewSegment) {
+TEST_F(WriteAheadLogTest, WriteErrorIsRetriedInANewSegment) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "before"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -244,7 +244,7 @@ TEST_F(WriteAheadLogTest, AWriteErrorIsRetriedInANewSegment) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, SegmentsThatNobodyNeedsAreDeletedOldestFirst) {
+TEST_F(WriteAheadLogTest, UnneededSegmentsAreDeletedOldestFirst) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.segment_bytes = 500;
   Restart(options);
@@ -254,14 +254,14 @@ TEST_F(WriteAheadLogTest, SegmentsThatNobodyNeedsAreDeletedOldestFirst) {
   }
   const uint64_t segments = server_->log().figures().segments;
   EXPECT_GE(segments, 20u);
-  EXPECT_EQ(server_->log().HoldersOfOldestSegment(), (std::vector<uint32_t>{0}));
+  EXPECT_EQ(server_->log().PartitionsOfOldestSegment(), (std::vector<uint32_t>{0}));
   ASSERT_TRUE(server_->Snapshot(0).ok());
   ASSERT_TRUE(server_->Append(0, "x"));
   ASSERT_TRUE(server_->WaitDurable(0));
   ASSERT_TRUE(server_->Snapshot(0).ok());
-  EXPECT_EQ(server_->log().HoldersOfOldestSegment(), (std::vector<uint32_t>{1}));
+  EXPECT_EQ(server_->log().PartitionsOfOldestSegment(), (std::vector<uint32_t>{1}));
   EXPECT_EQ(server_->log().figures().segments, segments)
-      << "partition 1 needs what it has in the second";
+      << "partition 1 needs its records in the second";
   ASSERT_TRUE(server_->Snapshot(1).ok());
   ASSERT_TRUE(server_->Append(1, "x"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -273,7 +273,7 @@ TEST_F(WriteAheadLogTest, SegmentsThatNobodyNeedsAreDeletedOldestFirst) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, ASegmentThatIsEndedGetsASuccessorThoughNothingIsAppended) {
+TEST_F(WriteAheadLogTest, EndedSegmentGetsASuccessorWithoutAppends) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
   ASSERT_TRUE(server_->WaitDurable(1));
@@ -288,26 +288,26 @@ TEST_F(WriteAheadLogTest, ASegmentThatIsEndedGetsASuccessorThoughNothingIsAppend
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, AReleaseOfThePartitionBeforeItsDropReleasesNothingOfTheNextOne) {
+TEST_F(WriteAheadLogTest, ReleaseBeforeADropDoesNotAffectTheNewPartition) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.segment_bytes = 500;
   Restart(options);
   ASSERT_TRUE(server_->Append(1, std::string(400, 'x')));
   ASSERT_TRUE(server_->WaitDurable(1));
-  const LogPosition begun = server_->log().DurablePosition();
+  const LogPosition start_position = server_->log().DurablePosition();
   ASSERT_TRUE(server_->Drop(1));
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(server_->Append(1, std::string(400, 'y')));
     ASSERT_TRUE(server_->WaitDurable(1));
   }
   // By a snapshot that was committed before the drop; the caller comes late.
-  ASSERT_TRUE(server_->log().Release(1, 100, begun).ok());
+  ASSERT_TRUE(server_->log().Release(1, 100, start_position).ok());
   const auto expected = server_->partitions();
   Restart(options);
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, AFailedDeletionDoesNotKeepTheLogForEver) {
+TEST_F(WriteAheadLogTest, FailedDeletionIsRetriedLater) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.segment_bytes = 500;
   Restart(options);
@@ -330,7 +330,7 @@ TEST_F(WriteAheadLogTest, AFailedDeletionDoesNotKeepTheLogForEver) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
-TEST_F(WriteAheadLogTest, ADroppedPartitionNeedsNothingAndMayComeBackWithAnyIndex) {
+TEST_F(WriteAheadLogTest, DroppedPartitionNeedsNoLogAndReturnsAtAnyIndex) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.segment_bytes = 500;
   Restart(options);
@@ -347,7 +347,7 @@ TEST_F(WriteAheadLogTest, ADroppedPartitionNeedsNothingAndMayComeBackWithAnyInde
   ASSERT_TRUE(server_->Snapshot(1).ok());
   ASSERT_TRUE(server_->Append(1, "again"));
   ASSERT_TRUE(server_->WaitDurable(1));
-  EXPECT_EQ(server_->log().figures().segments, 2u) << "the last one of before, and a new one";
+  EXPECT_EQ(server_->log().figures().segments, 2u) << "the previous last one, and a new one";
   const auto expected = server_->partitions();
   Restart(options);
   EXPECT_EQ(server_->partitions(), expected);

@@ -1,0 +1,377 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/codec.h"
+#include "server/replication/replica_receiver.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// Whether the replica equals the sender's at change `log_index` or later: it ends with that entry,
+// or with one that the sender has written since. Any other end is void, even if the replica has
+// that entry followed by entries of an earlier term.
+bool HasFollowed(const Partition& present, const InstallSnapshotRequest& request) {
+  const uint64_t last = present.log_index();
+  const uint64_t last_term = present.terms().TermOf(last);
+  if (last == request.log_index() && last_term == request.log_term() &&
+      (last == 0 || last_term != 0))
+    return true;
+  return last >= request.log_index() && last_term == request.primary_since();
+}
+
+}  // namespace
+
+ReplicaReceiver::Arriving::Arriving(const InstallSnapshotRequest& request,
+                                    const PartitionOptions& options)
+    : partition(request.partition()),
+      node(request.header().node()),
+      incarnation(request.header().incarnation()),
+      primary_since(request.primary_since()),
+      log_index(request.log_index()),
+      loader(request.partition(), options) {}
+
+bool ReplicaReceiver::Arriving::IsOf(const InstallSnapshotRequest& request) const {
+  return node == request.header().node() && incarnation == request.header().incarnation() &&
+         primary_since == request.primary_since() && log_index == request.log_index();
+}
+
+ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(
+    ArrivingSnapshots::iterator snapshot) {
+  Arriving& forgotten = *snapshot->second;
+  forgotten.forgotten = true;
+  bytes_arriving_ -= std::exchange(forgotten.counted_bytes, 0);
+  return arriving_.erase(snapshot);
+}
+
+void ReplicaReceiver::Forget(const std::shared_ptr<Arriving>& snapshot) {
+  MutexLock lock(mu_);
+  const auto found = arriving_.find(snapshot->partition);
+  if (found != arriving_.end() && found->second == snapshot) Forget(found);
+}
+
+void ReplicaReceiver::Tick() {
+  const auto view = replica_map_.view();
+  const MonotonicTime now = clock_.Now();
+  // Destroyed without the lock, since that takes long.
+  std::vector<std::shared_ptr<Arriving>> forgotten;
+  MutexLock lock(mu_);
+  for (auto it = arriving_.begin(); it != arriving_.end();) {
+    const int partition = static_cast<int>(it->first);
+    const bool follows =
+        partition < view->routing.replicas_size() && view->Find(it->first) != nullptr &&
+        view->routing.replicas(partition).primary_since() == it->second->primary_since;
+    if (follows && now - it->second->last_piece < kSnapshotPieceTimeout) {
+      ++it;
+      continue;
+    }
+    forgotten.push_back(it->second);
+    it = Forget(it);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find(
+    const InstallSnapshotRequest& request, const PartitionOptions& options) {
+  // Destroyed without the lock, since that takes long.
+  std::vector<std::shared_ptr<Arriving>> forgotten;
+  MutexLock lock(mu_);
+  const auto forget = [&](ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_) {
+    forgotten.push_back(snapshot->second);
+    Forget(snapshot);
+  };
+  if (request.offset() == 0) {
+    if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
+      // Most probably from a primary that died while sending it.
+      forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
+        return a.second->last_piece < b.second->last_piece;
+      }));
+    }
+    if (const auto before = arriving_.find(request.partition()); before != arriving_.end())
+      forget(before);
+    arriving_[request.partition()] = std::make_shared<Arriving>(request, options);
+  }
+  const auto found = arriving_.find(request.partition());
+  if (found == arriving_.end() || !found->second->IsOf(request)) {
+    return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(),
+                                              ": the piece at offset ", request.offset(),
+                                              " does not follow the last one; start at 0"));
+  }
+  found->second->last_piece = clock_.Now();
+  return found->second;
+}
+
+absl::Status ReplicaReceiver::CountBytes(Arriving& snapshot, size_t size) {
+  MutexLock lock(mu_);
+  if (snapshot.forgotten) {
+    return absl::OutOfRangeError(absl::StrCat("partition ", snapshot.partition,
+                                              ": another snapshot was started; start at 0"));
+  }
+  if (snapshot.counted_bytes + size > kMaxSnapshotBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the snapshot has more than ", kMaxSnapshotBytes, " bytes"));
+  }
+  if (bytes_arriving_ > snapshot.counted_bytes && bytes_arriving_ + size > max_bytes_arriving_) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "snapshots with more than ", max_bytes_arriving_, " bytes are arriving; retry later"));
+  }
+  snapshot.counted_bytes += size;
+  bytes_arriving_ += size;
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot) {
+  MutexLock lock(snapshot.mu);
+  const size_t size = request.data().size();
+  const bool is_repeated = size > 0 && request.offset() == snapshot.last_offset &&
+                           request.offset() + size == snapshot.bytes;
+  if (!is_repeated) {
+    if (snapshot.is_whole || request.offset() != snapshot.bytes) {
+      return absl::OutOfRangeError(absl::StrCat(
+          "partition ", request.partition(), ": the piece at offset ", request.offset(),
+          " does not follow the ", snapshot.bytes, " bytes that have arrived; start at 0"));
+    }
+    PAWL_RETURN_IF_ERROR(CountBytes(snapshot, size));
+    snapshot.crc = Crc32c(snapshot.crc, request.data().data(), size);
+    snapshot.last_offset = request.offset();
+    snapshot.bytes += size;
+    PAWL_RETURN_IF_ERROR(snapshot.loader.Append(request.data()));
+  }
+  if (!request.last() || snapshot.is_whole) return absl::OkStatus();
+  if (snapshot.crc != request.crc32c()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(),
+                                            " has checksum ", snapshot.crc, ", not ",
+                                            request.crc32c()));
+  }
+  PAWL_ASSIGN_OR_RETURN(Partition loaded, snapshot.loader.Finish());
+  if (loaded.log_index() != request.log_index()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(),
+                                            " is at ", loaded.log_index(), ", not at ",
+                                            request.log_index()));
+  }
+  snapshot.whole = std::make_unique<Partition>(std::move(loaded));
+  snapshot.is_whole = true;
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::CheckFollows(const ReplicationHeader& header, uint64_t primary_since,
+                                           Replica& replica) const {
+  if (replica.role != ReplicaRole::kBackup && replica.role != ReplicaRole::kLearner) {
+    return StaleRouting(*replica_map_.view(),
+                        absl::StrCat("partition ", replica.index, " is not a backup here"));
+  }
+  PAWL_RETURN_IF_ERROR(CheckTerm(replica, primary_since));
+  replica.addressed_epoch = std::max<uint64_t>(replica.addressed_epoch, header.epoch());
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request,
+                                                          Replica& replica) {
+  if (absl::Status status = CheckFollows(request.header(), request.primary_since(), replica);
+      !status.ok())
+    return status;
+  if (replica.partition == nullptr || !HasFollowed(*replica.partition, request))
+    return std::nullopt;
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::CheckNotInstalling(const Replica& replica) {
+  if (!replica.installing) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("another state of partition ", replica.index, " is being installed; retry"));
+}
+
+absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
+                                      const InstallSnapshotRequest& request,
+                                      std::unique_ptr<Partition>& partition) {
+  for (const auto& table : partition->tables())
+    PAWL_RETURN_IF_ERROR(replica_map_.LearnTable(table->spec()).status());
+  const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
+  std::unique_ptr<StoredSnapshot> stored;
+  if (log_ != nullptr) {
+    {
+      // Do not write the snapshot in vain.
+      MutexLock lock(replica->mu);
+      PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
+    }
+    // No other thread has the partition yet, so it needs no lock.
+    PAWL_ASSIGN_OR_RETURN(stored,
+                          log_->StoreSnapshot(request.partition(), HoldSnapshot(*partition)));
+  }
+  // Destroyed without the lock.
+  std::unique_ptr<Partition> before;
+  MutexLock lock(replica->mu);
+  if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
+  PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
+  before = std::exchange(replica->partition, std::move(partition));
+  tail_.Forget(request.partition());
+  if (log_ != nullptr) {
+    log_->Replace(request.partition(), std::move(stored));
+    replica->durable_index = log_->DurableIndex(request.partition());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::TakeSnapshot(const ReplicaMap::View& view,
+                                           const InstallSnapshotRequest& request) {
+  if (request.last()) {
+    // The answer to an earlier copy of this piece may have been lost.
+    Replica& replica = *view.replicas[request.partition()];
+    MutexLock lock(replica.mu);
+    if (auto answer = CheckInstall(request, replica)) return *std::move(answer);
+  }
+  PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<Arriving> snapshot, Find(request, view.options));
+  absl::Status status = TakePiece(request, *snapshot);
+  if (status.ok() && request.last()) {
+    std::unique_ptr<Partition> partition;
+    {
+      MutexLock lock(snapshot->mu);
+      partition = std::move(snapshot->whole);
+    }
+    if (partition == nullptr) {
+      return absl::UnavailableError(absl::StrCat("a snapshot of partition ", request.partition(),
+                                                 " is being installed; send the piece again"));
+    }
+    status = Install(view, request, partition);
+    if (absl::IsUnavailable(status)) {
+      // The sender repeats the piece.
+      MutexLock lock(snapshot->mu);
+      snapshot->whole = std::move(partition);
+      return status;
+    }
+    Forget(snapshot);
+  } else if (!status.ok() && !absl::IsOutOfRange(status)) {
+    Forget(snapshot);
+  }
+  return status;
+}
+
+// ForDurable also answers OK for a replica that is gone.
+absl::Status ReplicaReceiver::CheckDurable(const ChangeMark& mark) {
+  Replica& replica = *mark.replica;
+  MutexLock lock(replica.mu);
+  if (replica.partition != nullptr && replica.primary_since == mark.primary_since &&
+      replica.CommitIndex() >= mark.index) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat("partition ", replica.index, " was replaced before it was durable here"));
+}
+
+void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context,
+                                      RequestHandler::Reply reply) {
+  InstallSnapshotRequest request;
+  absl::Status status = DecodeSmall(message.bytes, request);
+  const auto view = replica_map_.view();
+  if (status.ok()) status = CheckJob(*view, request.header());
+  if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
+  if (status.ok()) status = TakeSnapshot(*view, request);
+  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
+  const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),
+                           request.primary_since()};
+  waiting_.ForDurable({mark}, std::move(context),
+                      [mark, reply = std::move(reply)](absl::Status status) mutable {
+                        if (status.ok()) status = CheckDurable(mark);
+                        // The sender repeats the last piece only after UNAVAILABLE; after any other
+                        // error it sends all pieces again.
+                        if (absl::IsResourceExhausted(status))
+                          status = absl::UnavailableError(status.message());
+                        reply(std::move(status), EncodeSmall(InstallSnapshotResponse()));
+                      });
+}
+
+absl::Status ReplicaReceiver::CheckGoBack(const GoBackRequest& request, Replica& replica) const {
+  PAWL_RETURN_IF_ERROR(CheckFollows(request.header(), request.primary_since(), replica));
+  if (log_ == nullptr) return absl::NotFoundError("this server has no log");
+  const Partition* const present = replica.partition.get();
+  if (present != nullptr && present->log_index() == request.last_index() &&
+      request.index() < request.last_index() &&
+      present->terms().TermOf(request.last_index()) == request.last_term()) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat("partition ", request.partition(),
+                                         " no longer ends with change ", request.last_index(),
+                                         " of term ", request.last_term(), " here"));
+}
+
+absl::Status ReplicaReceiver::BeginGoBack(Replica& replica, const GoBackRequest& request) {
+  MutexLock lock(replica.mu);
+  PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
+  PAWL_RETURN_IF_ERROR(CheckNotInstalling(replica));
+  replica.installing = true;
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::EndGoBack(Replica& replica, const GoBackRequest& request,
+                                        absl::StatusOr<std::unique_ptr<Partition>> read) {
+  // Destroyed without the lock.
+  std::unique_ptr<Partition> before;
+  MutexLock lock(replica.mu);
+  replica.installing = false;
+  PAWL_RETURN_IF_ERROR(read.status());
+  PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
+  PAWL_RETURN_IF_ERROR(log_->Truncate(request.partition(), request.index()));
+  replica.durable_index = log_->DurableIndex(request.partition());
+  before = std::exchange(replica.partition, *std::move(read));
+  tail_.Forget(request.partition());
+  return absl::OkStatus();
+}
+
+void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context,
+                             RequestHandler::Reply reply) {
+  GoBackRequest request;
+  absl::Status status = DecodeSmall(message.bytes, request);
+  const auto view = replica_map_.view();
+  if (status.ok()) status = CheckJob(*view, request.header());
+  if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
+  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  const std::shared_ptr<Replica>& replica = view->replicas[request.partition()];
+  {
+    MutexLock lock(mu_);
+    if (reads_back_) {
+      return reply(absl::UnavailableError("another partition is being read back; retry"),
+                   OutgoingMessage());
+    }
+    reads_back_ = true;
+  }
+  status = BeginGoBack(*replica, request);
+  if (!status.ok()) {
+    EndReadBack();
+    return reply(std::move(status), OutgoingMessage());
+  }
+  log_->ReadBackAsync(
+      request.partition(), request.index(),
+      [this, replica, request, context = std::move(context),
+       reply = std::move(reply)](absl::StatusOr<std::unique_ptr<Partition>> read) mutable {
+        absl::Status end = EndGoBack(*replica, request, std::move(read));
+        EndReadBack();
+        if (!end.ok()) return reply(std::move(end), OutgoingMessage());
+        OnWentBack(replica, request, std::move(context), std::move(reply));
+      });
+}
+
+void ReplicaReceiver::EndReadBack() {
+  MutexLock lock(mu_);
+  reads_back_ = false;
+}
+
+void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica,
+                                 const GoBackRequest& request, CallContext context,
+                                 RequestHandler::Reply reply) {
+  spdlog::info(
+      "partition {} went back to change {}, the last one that it shares with its primary, from {}",
+      request.partition(), request.index(), request.last_index());
+  const ChangeMark mark{replica, request.index(), request.primary_since()};
+  waiting_.ForDurable({mark}, std::move(context),
+                      [reply = std::move(reply)](absl::Status durable) mutable {
+                        reply(std::move(durable), EncodeSmall(GoBackResponse()));
+                      });
+}
+
+}  // namespace pawl

@@ -1,0 +1,312 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client_lib/base/crc32c.h"
+#include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/growing_pause.h"
+#include "client_lib/rpc/transfer_time.h"
+#include "server/replication/replicator.h"
+#include "server/shard/snapshot/partition_snapshot.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// A snapshot that is ahead of its rate by less than this is not paused.
+constexpr std::chrono::milliseconds kLeastPause{5};
+constexpr std::chrono::milliseconds kPushesWaitedLately{500};
+
+}  // namespace
+
+// One snapshot in transfer to one follower.
+struct Replicator::Install {
+  Attempt attempt;
+  std::string address;
+  uint64_t primary_since = 0;
+  // Its Read is called under `mu`.
+  HeldSnapshot snapshot;
+  // The term of the snapshot's last change.
+  uint64_t log_term = 0;
+  MonotonicTime started_at;
+  // The piece in flight, which is sent again if it fails; its offset in the snapshot; whether it is
+  // the last one; and the checksum of everything up to its end.
+  std::string piece;
+  bool is_last = false;
+  uint64_t offset = 0;
+  uint32_t crc = 0;
+  MonotonicTime piece_sent;
+  // For the present piece.
+  uint32_t failed_tries = 0;
+  MonotonicTime first_try;
+
+  void NextPiece(size_t size) {
+    offset += piece.size();
+    {
+      MutexLock lock(mu);
+      Read(size);
+      piece = ahead.substr(0, size);
+      ahead.erase(0, piece.size());
+      is_last = snapshot.at_end() && ahead.empty();
+    }
+    crc = Crc32c(crc, piece.data(), piece.size());
+    failed_tries = 0;
+  }
+  // Runs while the previous piece is in flight, and perhaps after it was answered.
+  void ReadAhead(size_t size) {
+    MutexLock lock(mu);
+    Read(size);
+  }
+
+ private:
+  void Read(size_t size) PAWL_REQUIRES(mu) {
+    if (ahead.size() < size && !snapshot.at_end()) snapshot.Read(size - ahead.size(), ahead);
+  }
+
+  Mutex mu;
+  // Read ahead and not sent yet; a read may return more than a piece.
+  std::string ahead PAWL_GUARDED_BY(mu);
+};
+
+void Replicator::QueueSnapshot(uint32_t partition) {
+  MutexLock lock(mu_);
+  if (std::find(snapshot_queue_.begin(), snapshot_queue_.end(), partition) == snapshot_queue_.end())
+    snapshot_queue_.push_back(partition);
+}
+
+void Replicator::RequireSnapshot(Replica& replica, Follower& follower) {
+  replica.RequireSnapshot(follower);
+  QueueSnapshot(replica.index);
+}
+
+void Replicator::StartTransfers() {
+  for (;;) {
+    std::optional<WaitingGoBack> goes_back;
+    uint32_t partition = 0;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || transfers_ >= kMaxSnapshotsUnderWay) return;
+      // Go-backs come first, since pushes to their partitions may wait for them.
+      goes_back = TakeGoBack();
+      if (!goes_back.has_value()) {
+        if (snapshot_queue_.empty()) return;
+        partition = snapshot_queue_.front();
+        snapshot_queue_.pop_front();
+      }
+      ++transfers_;
+    }
+    if (goes_back.has_value()) {
+      const Server server = goes_back->attempt.server;
+      if (SendGoBack(*std::move(goes_back))) continue;
+      MutexLock lock(mu_);
+      if (const auto peer = peers_.find(server); peer != peers_.end())
+        peer->second.goes_back = false;
+      --transfers_;
+      continue;
+    }
+    const std::shared_ptr<Replica> replica = events_.find(partition);
+    if (replica != nullptr && StartInstall(replica)) continue;
+    MutexLock lock(mu_);
+    --transfers_;
+  }
+}
+
+bool Replicator::StartInstall(const std::shared_ptr<Replica>& replica) {
+  auto install = std::make_shared<Install>();
+  bool more = false;
+  std::optional<MonotonicDuration> pause;
+  {
+    MutexLock lock(replica->mu);
+    if (!replica->HasDataAsPrimary()) return false;
+    const MonotonicTime now = clock_.Now();
+    for (Follower& follower : replica->followers) {
+      if (follower.state != Follower::State::kNeedsSnapshot) continue;
+      if (follower.failed_installs > 0 && !follower.install_from.has_value()) {
+        pause = GrowingPause(follower.failed_installs, kSnapshotRetryInterval,
+                             kMaxSnapshotRetryInterval);
+        follower.install_from = now + *pause;
+      }
+      if (follower.install_from.has_value() && now < *follower.install_from) continue;
+      if (install->attempt.replica != nullptr) {
+        more = true;
+        break;
+      }
+      follower.attempt = ++attempts_;
+      install->attempt = {replica, {follower.node, follower.incarnation}, follower.attempt};
+      install->address = follower.stream->address();
+      install->primary_since = replica->primary_since;
+      install->snapshot = HoldSnapshot(*replica->partition);
+      install->log_term = replica->partition->terms().TermOf(replica->partition->log_index());
+      install->started_at = now;
+      follower.state = Follower::State::kInstalling;
+    }
+  }
+  if (more) QueueSnapshot(replica->index);
+  if (pause.has_value()) {
+    transport_.After(*pause, [this, partition = replica->index] {
+      QueueSnapshot(partition);
+      Pump();
+    });
+  }
+  if (install->attempt.replica == nullptr) return false;
+  SendNextPiece(install);
+  return true;
+}
+
+void Replicator::SendNextPiece(const std::shared_ptr<Install>& install) {
+  install->NextPiece(options_.snapshot_piece_bytes);
+  install->first_try = clock_.Now();
+  SendPiece(install);
+  install->ReadAhead(options_.snapshot_piece_bytes);
+}
+
+void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
+  InstallSnapshotRequest request;
+  *request.mutable_header() = events_.header();
+  request.set_partition(install->attempt.replica->index);
+  request.set_primary_since(install->primary_since);
+  request.set_log_index(install->snapshot.log_index());
+  request.set_log_term(install->log_term);
+  request.set_offset(install->offset);
+  request.set_data(install->piece);
+  request.set_last(install->is_last);
+  request.set_crc32c(install->crc);
+  const MonotonicDuration timeout =
+      kSnapshotPieceDeadline + (request.last() ? TransferTime(install->snapshot.approximate_bytes())
+                                               : MonotonicDuration::zero());
+  install->piece_sent = clock_.Now();
+  transport_.Call(
+      install->address, Method::kInstallSnapshot, EncodeSmall(request), timeout,
+      [this, install](absl::Status status, IncomingMessage) { OnPiece(install, status); });
+}
+
+void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::Status& status) {
+  const MonotonicTime now = clock_.Now();
+  if (!status.ok()) return OnPieceFailed(install, status);
+  const size_t bytes = install->piece.size();
+  {
+    MutexLock lock(mu_);
+    if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
+      peer->second.installs_fail_since.reset();
+    }
+    pace_.OnPiece(bytes, install->piece_sent, now);
+    figures_.snapshot_bytes += bytes;
+  }
+  if (install->is_last) return EndInstall(install, status);
+  // The rest takes as long per byte as the part that was sent.
+  const double sent = static_cast<double>(install->offset + bytes);
+  const double rest =
+      std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
+  const auto left =
+      std::chrono::duration_cast<MonotonicDuration>((now - install->started_at) * (rest / sent));
+  // Then a follower with a log writes the whole snapshot before it answers; that takes about as
+  // long again if its disk is no faster than the transfer.
+  const auto written =
+      install->attempt.replica->logs ? now - install->started_at + left : MonotonicDuration::zero();
+  bool pushes_wait = false;
+  if (!IsWanted(*install, now + left + written, /*fails=*/false, &pushes_wait)) {
+    return EndInstall(install, absl::AbortedError("the follower no longer needs the snapshot"));
+  }
+  MonotonicDuration pause = MonotonicDuration::zero();
+  {
+    MutexLock lock(mu_);
+    if (is_limited_) {
+      // While pushes wait for the snapshot, it does not yield to them.
+      const double rate =
+          pushes_wait ? static_cast<double>(options_.repair_bytes_per_s) : pace_.bytes_per_s();
+      next_piece_ =
+          std::max(next_piece_, now) +
+          std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
+      pause = next_piece_ - now;
+    }
+  }
+  if (pause < kLeastPause) return SendNextPiece(install);
+  transport_.After(pause, [this, install, end = now + left] {
+    // The server may be gone by then.
+    if (!IsWanted(*install, end, /*fails=*/false)) {
+      return EndInstall(install, absl::AbortedError("the follower no longer needs the snapshot"));
+    }
+    SendNextPiece(install);
+  });
+}
+
+void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install,
+                               const absl::Status& status) {
+  const MonotonicTime now = clock_.Now();
+  const bool may_pass = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  if (may_pass) {
+    MutexLock lock(mu_);
+    if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
+      peer->second.install_failed_at = now;
+      if (!peer->second.installs_fail_since.has_value())
+        peer->second.installs_fail_since = install->piece_sent;
+    }
+  }
+  // The last piece is answered only when the follower has written the whole snapshot. After that it
+  // answers quickly, so its tries count from the first answer.
+  if (install->failed_tries == 0 && install->is_last) install->first_try = now;
+  const MonotonicDuration pause =
+      GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
+  if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout)
+    return EndInstall(install, status);
+  if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
+  OnFailure(install->attempt.server, status);
+  transport_.After(pause, [this, install, status] {
+    if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true))
+      return EndInstall(install, status);
+    SendPiece(install);
+  });
+}
+
+bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails,
+                          bool* pushes_wait) {
+  MutexLock lock(install.attempt.replica->mu);
+  Follower* const follower =
+      Find(*install.attempt.replica, install.attempt, Follower::State::kInstalling);
+  if (follower == nullptr) return false;
+  follower->install_end = end;
+  follower->install_fails = fails;
+  if (pushes_wait != nullptr) {
+    const MonotonicTime waited_at = install.attempt.replica->pushes_waited_at;
+    *pushes_wait =
+        waited_at != MonotonicTime::min() && clock_.Now() - waited_at < kPushesWaitedLately;
+  }
+  return true;
+}
+
+void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status) {
+  const std::shared_ptr<Replica>& replica = install->attempt.replica;
+  {
+    MutexLock lock(mu_);
+    --transfers_;
+    if (closed_) return;
+  }
+  bool again = false;
+  {
+    MutexLock lock(replica->mu);
+    if (Follower* const follower = Find(*replica, install->attempt, Follower::State::kInstalling)) {
+      if (status.ok()) {
+        ++figures_.by_snapshot;
+        follower->failed_installs = 0;
+        follower->install_from.reset();
+        follower->asked_at = install->snapshot.log_index();
+        BeginCatchUp(replica, *follower, install->snapshot.log_index());
+      } else {
+        replica->RestartSnapshot(*follower);
+      }
+    }
+    for (const Follower& other : replica->followers)
+      again = again || other.state == Follower::State::kNeedsSnapshot;
+  }
+  if (!status.ok()) {
+    OnFailure(install->attempt.server, status);
+    spdlog::warn("snapshot of partition {} to {}: {}; it is sent again", replica->index,
+                 install->attempt.server.first, status.ToString());
+  }
+  if (again) QueueSnapshot(replica->index);
+  events_.advanced(replica);
+  Pump();
+}
+
+}  // namespace pawl

@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "server/storage/server_log.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+WriteAheadLog& ServerLog::StartedLog() {
+  MutexLock lock(mu_);
+  return *log_;
+}
+
+void ServerLog::EndCompaction() {
+  compacting_.reset();
+  settled_.NotifyAll();
+}
+
+std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
+  uint64_t resets = 0;
+  {
+    MutexLock lock(mu_);
+    EndCompaction();
+    PartitionState& state = states_[partition];
+    if (std::chrono::steady_clock::now() < state.retained_until) return std::nullopt;
+    state.retained_until.reset();
+    // A snapshot of a later state, written before the reset, could be mistaken for one of the log
+    // before it.
+    if (state.last == 0 || state.resets_queued > 0) return std::nullopt;
+    resets = state.resets;
+    compacting_ = partition;
+  }
+  std::optional<HeldSnapshot> held = events_.hold(partition);
+  MutexLock lock(mu_);
+  if (!held.has_value() || held->log_index() == 0 || states_[partition].resets != resets)
+    return std::nullopt;
+  return held;
+}
+
+void ServerLog::NoteDamage(const std::string& path, const absl::Status& damage,
+                           std::optional<SnapshotStore::Snapshot> snapshot) {
+  MutexLock lock(mu_);
+  if (!damaged_.try_emplace(path, std::move(snapshot)).second) return;
+  ++scrub_figures_.damaged;
+  spdlog::error("{}; its contents are in memory and are written again",
+                std::string(damage.message()));
+}
+
+std::chrono::milliseconds ServerLog::RepairDamaged() {
+  absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged;
+  {
+    MutexLock lock(mu_);
+    damaged = damaged_;
+  }
+  std::vector<std::string> repaired;
+  absl::Status result;
+  bool segments = false;
+  for (const auto& [path, snapshot] : damaged) {
+    if (!snapshot.has_value()) {
+      // The segment becomes superfluous with the new snapshots, and is deleted.
+      segments = true;
+      if (absl::IsNotFound(env_.FileSize(path).status())) repaired.push_back(path);
+      continue;
+    }
+    // First write the new one: until then the damaged one may be the only one.
+    const absl::StatusOr<bool> written = compactor_->Compact(snapshot->partition);
+    if (written.ok() && !*written && env_.FileSize(path).ok()) continue;
+    absl::Status status = written.status();
+    if (status.ok() || absl::IsAborted(status)) status = snapshots_->DeleteIfDamaged(*snapshot);
+    if (status.ok()) repaired.push_back(path);
+    if (!status.ok()) result = status;
+  }
+  if (segments && repaired.size() < damaged.size()) {
+    StartedLog().EndSegment();
+    if (const absl::Status status = compactor_->RunRound(); !status.ok()) result = status;
+  }
+  if (!result.ok())
+    spdlog::warn("damaged files in {} are not replaced yet: {}", options_.data_folder,
+                 result.ToString());
+  MutexLock lock(mu_);
+  for (const std::string& path : repaired) {
+    damaged_.erase(path);
+    ++scrub_figures_.repaired;
+    spdlog::info("{} was replaced", path);
+  }
+  return damaged_.empty() ? options_.compaction_interval : options_.compaction_retry_interval;
+}
+
+DurableLog::ScrubFigures ServerLog::scrub_figures() const {
+  MutexLock lock(mu_);
+  return scrub_figures_;
+}
+
+void ServerLog::RunBackground() {
+  auto next_round = std::chrono::steady_clock::now();
+  auto next_repair = next_round;
+  while (true) {
+    {
+      MutexLock lock(mu_);
+      const auto next_look = After(options_.compaction_interval);
+      while (!stopping_ && background_work_.WaitUntil(mu_, next_look)) {
+      }
+      if (stopping_) return;
+    }
+    if (std::chrono::steady_clock::now() >= next_repair) next_repair = After(RepairDamaged());
+    const bool is_due = std::chrono::steady_clock::now() >= next_round && compactor_->IsDue();
+    const absl::Status status = is_due ? compactor_->RunRound() : absl::OkStatus();
+    if (!status.ok()) {
+      spdlog::warn("the log in {} grows, because a snapshot cannot be written: {}",
+                   options_.data_folder, status.ToString());
+      next_round = After(options_.compaction_retry_interval);
+    }
+    MutexLock lock(mu_);
+    EndCompaction();
+    rounds_ = compactor_->rounds();
+  }
+}
+
+WriteAheadLogFigures ServerLog::figures() const {
+  MutexLock lock(mu_);
+  return log_ == nullptr ? WriteAheadLogFigures() : log_->figures();
+}
+
+uint64_t ServerLog::compaction_rounds() const {
+  MutexLock lock(mu_);
+  return rounds_;
+}
+
+}  // namespace pawl
