@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/cuda_math.h"
 #include "worker/device/device.h"
 
@@ -14,8 +15,9 @@ namespace pawl {
 
 // "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name; for a GPU the errors of
 // OpenCudaDevice.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name,
-                                                   CudaMath math = CudaMath::kFloat32);
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(
+    absl::string_view name, CudaMath math = CudaMath::kFloat32,
+    GemmKernel kernel = SupportedGemmKernels().back());
 
 // N of "cuda:N"; nothing for any other name.
 std::optional<int> GpuNumber(absl::string_view name);

@@ -403,7 +403,7 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
 }  // namespace
 
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon) {
-  auto device = OpenDevice(options.device, options.cuda_math);
+  auto device = OpenDevice(options.device, options.cuda_math, options.matmul_kernel);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
   if (options.collectives == CollectivesChoice::kNccl) {
     // What was asked for is missed at once, and not when others wait for this worker.

@@ -12,6 +12,7 @@
 #include "client_lib/base/clock.h"
 #include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
+#include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/cuda_math.h"
 #include "worker/process/interrupt.h"
 
@@ -23,6 +24,7 @@ struct WorkerOptions {
   // A name for OpenDevice.
   std::string device = "cpu";
   CudaMath cuda_math = CudaMath::kFloat32;
+  GemmKernel matmul_kernel = SupportedGemmKernels().back();
   // See TrainingModel::Create.
   bool records_steps = false;
   // How the dense parts of a job with dense_path: ALLREDUCE travel. kNccl without what it needs is

@@ -16,8 +16,13 @@ constexpr size_t kAlignment = 64;
 
 }  // namespace
 
-// With more threads OpenBLAS would cut matrices, and so order its sums, by their number.
-CpuDevice::CpuDevice() { openblas_set_num_threads(1); }
+CpuDevice::CpuDevice() : CpuDevice(SupportedGemmKernels().back()) {}
+
+CpuDevice::CpuDevice(
+    GemmKernel kernel)  // With more threads OpenBLAS would order its sums by their number.
+    : kernel_(kernel) {
+  openblas_set_num_threads(1);
+}
 
 absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
   const size_t rounded =
@@ -31,7 +36,7 @@ absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
 void CpuDevice::Free(void* data) { std::free(data); }
 
 absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() {
-  return std::make_unique<CpuStream>();
+  return std::make_unique<CpuStream>(kernel_);
 }
 
 }  // namespace pawl

@@ -7,6 +7,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "worker/device/cpu/gemm/panel_kernel.h"
 
 namespace pawl {
@@ -147,6 +149,18 @@ void MultiplyBlocks(const PanelKernel& kernel, size_t rows, size_t columns, size
   }
 }
 
+absl::string_view FlagNameOf(GemmKernel kernel) {
+  switch (kernel) {
+    case GemmKernel::kPortable:
+      return "portable";
+    case GemmKernel::kAvx2:
+      return "avx2";
+    case GemmKernel::kAvx512:
+      return "avx512";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<GemmKernel> SupportedGemmKernels() {
@@ -171,6 +185,19 @@ const char* GemmKernelName(GemmKernel kernel) {
       return "AVX-512";
   }
   return "unknown";
+}
+
+absl::StatusOr<GemmKernel> ParseGemmKernel(absl::string_view name) {
+  const std::vector<GemmKernel> supported = SupportedGemmKernels();
+  if (name == "auto") return supported.back();
+  for (const GemmKernel kernel : {GemmKernel::kPortable, GemmKernel::kAvx2, GemmKernel::kAvx512}) {
+    if (name != FlagNameOf(kernel)) continue;
+    if (std::find(supported.begin(), supported.end(), kernel) != supported.end()) return kernel;
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name, "\": this processor lacks these instructions; use auto"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name, "\": must be auto, portable, avx2 or avx512"));
 }
 
 Gemm::Gemm() : Gemm(SupportedGemmKernels().back()) {}

@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "worker/device/operands.h"
 
 namespace pawl {
@@ -30,6 +32,10 @@ inline constexpr size_t kNarrow = 8;
 std::vector<GemmKernel> SupportedGemmKernels();
 
 const char* GemmKernelName(GemmKernel kernel);
+
+// "auto" (the best one), "portable", "avx2" or "avx512". INVALID_ARGUMENT for another name and for
+// a kernel that this processor cannot run.
+absl::StatusOr<GemmKernel> ParseGemmKernel(absl::string_view name);
 
 // Computes products in the calling thread and keeps the memory that they need. Not thread-safe.
 class Gemm {

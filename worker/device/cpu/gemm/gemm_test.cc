@@ -151,6 +151,13 @@ TEST(GemmTest, NotANumberReachesItsElements) {
   }
 }
 
+TEST(GemmTest, KernelNamesAreParsed) {
+  EXPECT_EQ(*ParseGemmKernel("portable"), GemmKernel::kPortable);
+  EXPECT_EQ(*ParseGemmKernel("auto"), SupportedGemmKernels().back());
+  EXPECT_EQ(ParseGemmKernel("sse").status().message(),
+            "\"sse\": must be auto, portable, avx2 or avx512");
+}
+
 TEST(GemmTest, ProductWithoutInnerDimensionScales) {
   std::vector<float> c = {1, 2};
   Gemm gemm;
