@@ -31,7 +31,8 @@ double DeterministicLog(double x) {
   // log(2) in two parts; the first has 20 trailing zero bits, so its product with the exponent is
   // exact.
   const double e = static_cast<double>(exponent);
-  return e * 0x1.62e42fefp-1 + (log_m + e * 0x1.473de6af278edp-34);
+  // x - x is 0, or NaN.
+  return e * 0x1.62e42fefp-1 + (log_m + e * 0x1.473de6af278edp-34) + (x - x);
 }
 
 double DeterministicExp(double x) {

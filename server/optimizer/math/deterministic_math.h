@@ -9,7 +9,7 @@
 
 namespace pawl {
 
-// The natural logarithm. REQUIRES: x is finite, positive and not subnormal.
+// The natural logarithm; NaN for NaN. REQUIRES: otherwise x is finite, positive and not subnormal.
 double DeterministicLog(double x);
 
 // e to the power of x: 0 below the smallest normal number, infinity above the largest, NaN for NaN.

@@ -26,6 +26,7 @@ TEST(DeterministicMathTest, LogAgreesWithTheCLibraryWithin1e15) {
     ExpectRelative(DeterministicLog(near), std::log(static_cast<long double>(near)), 1e-15, near);
   }
   EXPECT_EQ(DeterministicLog(1.0), 0.0);
+  EXPECT_TRUE(std::isnan(DeterministicLog(std::numeric_limits<double>::quiet_NaN())));
   for (const double x : {std::nextafter(1.0, 0.0), std::nextafter(1.0, 2.0)}) {
     ExpectRelative(DeterministicLog(x), std::log(static_cast<long double>(x)), 1e-15, x);
   }
