@@ -22,6 +22,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/version.h"
+#include "client_lib/daemon/floating_point_mode.h"
 #include "client_lib/process/malloc_tuning.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -119,6 +120,8 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   parsing_exit_code = -1;
   AllowManyFiles();
+  if (const absl::Status mode = CheckFloatingPointMode(); !mode.ok())
+    std::exit(UsageError(mode.message()));
   if (rest.size() > 1) std::exit(UsageError(absl::StrCat("unexpected argument '", rest[1], "'")));
   spdlog::set_default_logger(spdlog::stderr_color_mt(name));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ " + name + " %v");

@@ -1,5 +1,6 @@
 // SYNC gives the same bits for any number of servers and worker processes, equal to those of a
 // single-process reference.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/harness/reference/reference_trainer.h"
 #include "tests/integration/cluster_test.h"
+#include "worker/device/cpu/gemm/gemm.h"
 
 namespace pawl {
 namespace {
@@ -111,6 +113,29 @@ TEST_F(SyncDigestTest, SixteenBitGradientsAreTheSameOnAnyCluster) {
   }
   ExpectDigest(float16, 2, 1, of_float16);
   ExpectDigest(float16, 1, 4, of_float16);
+}
+
+TEST_F(SyncDigestTest, WorkersWithDifferentMatrixKernelsGiveTheSameBits) {
+  const std::string job = JobText(
+      "model { deepfm { dim: 4 hidden: [64, 32] } } optimizer { adagrad { learning_rate: 0.05 } }");
+  ProcessClusterOptions options;
+  options.job = job;
+  options.servers = 2;
+  options.workers = 3;
+  const std::vector<GemmKernel> kernels = SupportedGemmKernels();
+  const std::vector<std::string> names = {"portable", "avx2", "avx512"};
+  for (uint32_t worker = 0; worker < options.workers; ++worker) {
+    const size_t kernel = std::min<size_t>(worker, kernels.size() - 1);
+    options.flags[absl::StrCat("worker-", worker)] = {
+        absl::StrCat("--matmul_kernel=", names[static_cast<size_t>(kernels[kernel])])};
+  }
+  options.environment["worker-0"] = {"OPENBLAS_CORETYPE=Haswell"};
+  options.environment["worker-1"] = {"OPENBLAS_CORETYPE=Prescott"};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  const absl::Status ended = cluster->WaitForSuccess(kJobTimeout);
+  ASSERT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ((*cluster->Metrics())["digest"], absl::StrFormat("%08x", ReferenceDigestOf(job)));
 }
 
 }  // namespace

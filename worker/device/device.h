@@ -76,6 +76,8 @@ class Stream {
   // change a and b.
   virtual void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
                     ConstMatrix a, ConstMatrix b, float beta, Matrix c) = 0;
+  // From here on products may have bits that depend on the processor, if that is faster.
+  virtual void UseFastProducts() {}
   // Adds bias[columns] to every row.
   virtual void AddBias(const float* bias, Matrix x) = 0;
   // sums[c] = the sum of column c.

@@ -9,8 +9,9 @@
 
 namespace pawl {
 
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name, CudaMath math) {
-  if (name == "cpu") return std::unique_ptr<Device>(std::make_unique<CpuDevice>());
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name, CudaMath math,
+                                                   GemmKernel kernel) {
+  if (name == "cpu") return std::unique_ptr<Device>(std::make_unique<CpuDevice>(kernel));
   const std::optional<int> number = GpuNumber(name);
   if (!number.has_value()) {
     return absl::InvalidArgumentError(

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "server/optimizer/math/deterministic_math.h"
 
 namespace pawl {
 namespace {
@@ -110,14 +111,14 @@ Predictions LossFunction::Judge(const Batch& batch, absl::Span<const float> outp
         const size_t best = std::max_element(output, output + output_count) - output;
         double normalizer = 0;
         for (size_t c = 0; c < output_count; ++c)
-          normalizer += std::exp(static_cast<double>(output[c]) - output[best]);
+          normalizer += DeterministicExp(static_cast<double>(output[c]) - output[best]);
         for (size_t c = 0; c < output_count; ++c) {
           predictions.probabilities.push_back(static_cast<float>(
-              std::exp(static_cast<double>(output[c]) - output[best]) / normalizer));
+              DeterministicExp(static_cast<double>(output[c]) - output[best]) / normalizer));
         }
         const size_t label_class = static_cast<size_t>(label);
-        sums.logloss_sum +=
-            std::log(normalizer) - (static_cast<double>(output[label_class]) - output[best]);
+        sums.logloss_sum += DeterministicLog(normalizer) -
+                            (static_cast<double>(output[label_class]) - output[best]);
         sums.correct += best == label_class;
         predictions.scores.push_back(static_cast<float>(best));
         break;
@@ -130,8 +131,8 @@ Predictions LossFunction::Judge(const Batch& batch, absl::Span<const float> outp
       }
       default: {
         const double logit = output[0];
-        const double e = std::exp(-std::abs(logit));
-        sums.logloss_sum += std::log1p(e) + std::max(label > 0 ? -logit : logit, 0.0);
+        const double e = DeterministicExp(-std::abs(logit));
+        sums.logloss_sum += DeterministicLog1p(e) + std::max(label > 0 ? -logit : logit, 0.0);
         sums.correct += (logit > 0) == (label > 0);
         predictions.scores.push_back(output[0]);
         predictions.probabilities.push_back(static_cast<float>((logit < 0 ? e : 1.0) / (1.0 + e)));

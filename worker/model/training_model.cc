@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   }
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
+  if (job.matmul() == FAST) streams.compute->UseFastProducts();
   if (!device.SharesHostMemory()) {
     PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
     PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());

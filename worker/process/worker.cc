@@ -400,7 +400,7 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
 }  // namespace
 
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon) {
-  auto device = OpenDevice(options.device, options.cuda_math);
+  auto device = OpenDevice(options.device, options.cuda_math, options.matmul_kernel);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
   if (options.collectives == CollectivesChoice::kNccl) {
     // Report missing prerequisites at once, not when others already wait for this worker.

@@ -12,6 +12,7 @@
 #include "client_lib/base/clock.h"
 #include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
+#include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/cuda/library.h"
 #include "worker/process/interrupt.h"
 
@@ -23,6 +24,8 @@ struct WorkerOptions {
   // A device name for OpenDevice.
   std::string device = "cpu";
   CudaMath cuda_math = CudaMath::kFloat32;
+  // For devices on the CPU.
+  GemmKernel matmul_kernel = SupportedGemmKernels().back();
   // See TrainingModel::Create.
   bool records_steps = false;
   // The transport of dense gradients in a job with dense_path: ALLREDUCE. kNccl without its

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace pawl {
 
@@ -30,7 +31,42 @@ double DeterministicLog(double x) {
   // log(2) in two parts; the first has 20 trailing zero bits, so its product with the exponent is
   // exact.
   const double e = static_cast<double>(exponent);
-  return e * 0x1.62e42fefp-1 + (log_m + e * 0x1.473de6af278edp-34);
+  // x - x is 0, or NaN.
+  return e * 0x1.62e42fefp-1 + (log_m + e * 0x1.473de6af278edp-34) + (x - x);
+}
+
+double DeterministicExp(double x) {
+  // x = k log(2) + r with |r| <= log(2) / 2. Adding 1.5 * 2^52 rounds to an integer and leaves it
+  // in the low bits.
+  constexpr double kRound = 0x1.8p52;
+  constexpr double kSmallest = -708.0, kLargest = 709.0;
+  const double clamped = x < kSmallest ? kSmallest : x > kLargest ? kLargest : x;
+  const double shifted = clamped * 0x1.71547652b82fep+0 + kRound;
+  const double k = shifted - kRound;
+  // log(2) in two parts, as in DeterministicLog.
+  const double r = (clamped - k * 0x1.62e42fefp-1) - k * 0x1.473de6af278edp-34;
+  // The sum of r^n / n!, n = 0 to 13: the first term left out is below 2^-57.
+  static constexpr double kInverseFactorial[] = {
+      1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+      1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      1.0 / 2};
+  double series = 0.0;
+  for (const double coefficient : kInverseFactorial) series = series * r + coefficient;
+  const double power = 1.0 + (r + r * r * series);
+  uint64_t bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = ((bits + 1023) & 0x7FF) << 52;
+  double scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  const double result = power * scale;
+  if (x < kSmallest) return 0.0;
+  if (x > kLargest) return std::numeric_limits<double>::infinity();
+  return x == x ? result : x;
+}
+
+double DeterministicLog1p(double x) {
+  // 1 + x loses low bits of x; the quotient makes up for them (Kahan; Goldberg 1991, theorem 4).
+  const double u = 1.0 + x;
+  return u == 1.0 ? x : DeterministicLog(u) * x / (u - 1.0);
 }
 
 double DeterministicCosPi(double x) {

@@ -9,8 +9,14 @@
 
 namespace pawl {
 
-// The natural logarithm. REQUIRES: x is finite, positive and not subnormal.
+// The natural logarithm; NaN for NaN. REQUIRES: otherwise x is finite, positive and not subnormal.
 double DeterministicLog(double x);
+
+// e to the power of x: 0 below the smallest normal number, infinity above the largest, NaN for NaN.
+double DeterministicExp(double x);
+
+// log(1 + x), also for small x. REQUIRES: 0 <= x <= 1.
+double DeterministicLog1p(double x);
 
 // cos(pi * x). REQUIRES: 0 <= x <= 1.
 double DeterministicCosPi(double x);

@@ -26,9 +26,37 @@ TEST(DeterministicMathTest, LogAgreesWithTheCLibraryWithin1e15) {
     ExpectRelative(DeterministicLog(near), std::log(static_cast<long double>(near)), 1e-15, near);
   }
   EXPECT_EQ(DeterministicLog(1.0), 0.0);
+  EXPECT_TRUE(std::isnan(DeterministicLog(std::numeric_limits<double>::quiet_NaN())));
   for (const double x : {std::nextafter(1.0, 0.0), std::nextafter(1.0, 2.0)}) {
     ExpectRelative(DeterministicLog(x), std::log(static_cast<long double>(x)), 1e-15, x);
   }
+}
+
+TEST(DeterministicMathTest, ExpAgreesWithTheCLibraryWithin1e15) {
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 200000; ++i) {
+    const double x = static_cast<double>(random() >> 11) * 0x1p-53 * 1416.0 - 708.0;
+    ExpectRelative(DeterministicExp(x), std::exp(static_cast<long double>(x)), 1e-15, x);
+    const double small = x * 0x1p-9;
+    ExpectRelative(DeterministicExp(small), std::exp(static_cast<long double>(small)), 1e-15,
+                   small);
+  }
+  EXPECT_EQ(DeterministicExp(0.0), 1.0);
+  EXPECT_EQ(DeterministicExp(-0.0), 1.0);
+  EXPECT_EQ(DeterministicExp(-1000.0), 0.0);
+  EXPECT_EQ(DeterministicExp(1000.0), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(DeterministicExp(-std::numeric_limits<double>::infinity()), 0.0);
+  EXPECT_TRUE(std::isnan(DeterministicExp(std::numeric_limits<double>::quiet_NaN())));
+}
+
+TEST(DeterministicMathTest, Log1pAgreesWithTheCLibraryWithin1e15) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 200000; ++i) {
+    const double x =
+        std::ldexp(static_cast<double>(random() >> 11) * 0x1p-53, -static_cast<int>(random() % 80));
+    ExpectRelative(DeterministicLog1p(x), std::log1p(static_cast<long double>(x)), 1e-15, x);
+  }
+  EXPECT_EQ(DeterministicLog1p(0.0), 0.0);
 }
 
 TEST(DeterministicMathTest, CosPiAgreesWithTheCLibraryWithin1e15) {

@@ -18,7 +18,9 @@ constexpr size_t kAlignment = 64;
 
 // With several threads OpenBLAS would split matrices, and so order its sums, by the number of
 // threads.
-CpuDevice::CpuDevice() { openblas_set_num_threads(1); }
+CpuDevice::CpuDevice(GemmKernel kernel) : kernel_(kernel) { openblas_set_num_threads(1); }
+
+CpuDevice::CpuDevice() : CpuDevice(SupportedGemmKernels().back()) {}
 
 absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
   const size_t rounded =
@@ -33,7 +35,7 @@ absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
 void CpuDevice::Free(void* data) { std::free(data); }
 
 absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() {
-  return std::make_unique<CpuStream>();
+  return std::make_unique<CpuStream>(kernel_);
 }
 
 }  // namespace pawl

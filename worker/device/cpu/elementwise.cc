@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "server/optimizer/math/deterministic_math.h"
 #include "worker/device/cpu/stream.h"
 
 namespace pawl {
@@ -18,7 +17,7 @@ void CpuStream::Scale(size_t count, float alpha, float* x) {
 
 void CpuStream::Sigmoid(size_t count, const float* x, float* y) {
   for (size_t i = 0; i < count; ++i)
-    y[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(x[i]))));
+    y[i] = static_cast<float>(1.0 / (1.0 + DeterministicExp(-static_cast<double>(x[i]))));
 }
 
 void CpuStream::Relu(Matrix x) {

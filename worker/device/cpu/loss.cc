@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/optimizer/math/deterministic_math.h"
 #include "worker/device/cpu/stream.h"
 
 namespace pawl {
@@ -12,9 +13,9 @@ void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* l
     const double z = logits[s];
     const bool positive = labels[s] > 0;
     // exp of a non-positive number does not overflow.
-    const double e = std::exp(-std::abs(z));
+    const double e = DeterministicExp(-std::abs(z));
     const double probability = (z < 0 ? e : 1.0) / (1.0 + e);
-    sum += std::log1p(e) + std::max(positive ? -z : z, 0.0);
+    sum += DeterministicLog1p(e) + std::max(positive ? -z : z, 0.0);
     gradients[s] = static_cast<float>(gradient_scale * (probability - (positive ? 1.0 : 0.0)));
   }
   *loss_sum = sum;
@@ -40,10 +41,10 @@ void CpuStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradi
     const size_t label = static_cast<size_t>(labels[s]);
     const double largest = *std::max_element(z, z + logits.columns);
     double normalizer = 0;
-    for (size_t c = 0; c < logits.columns; ++c) normalizer += std::exp(z[c] - largest);
-    sum += std::log(normalizer) - (z[label] - largest);
+    for (size_t c = 0; c < logits.columns; ++c) normalizer += DeterministicExp(z[c] - largest);
+    sum += DeterministicLog(normalizer) - (z[label] - largest);
     for (size_t c = 0; c < logits.columns; ++c) {
-      const double probability = std::exp(z[c] - largest) / normalizer;
+      const double probability = DeterministicExp(z[c] - largest) / normalizer;
       gradient[c] = static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
     }
   }

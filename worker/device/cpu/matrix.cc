@@ -51,6 +51,7 @@ void CpuStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose
     a = Rounded(factors, a, rounded_a_);
     b = Rounded(factors, b, rounded_b_);
   }
+  if (!fast_products_) return gemm_.Multiply(transpose_a, transpose_b, alpha, a, b, beta, c);
   cblas_sgemm(CblasRowMajor, transpose_a == Transpose::kNo ? CblasNoTrans : CblasTrans,
               transpose_b == Transpose::kNo ? CblasNoTrans : CblasTrans, static_cast<int>(c.rows),
               static_cast<int>(c.columns), static_cast<int>(inner), alpha, a.data,

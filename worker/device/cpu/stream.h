@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "worker/device/cpu/gemm/gemm.h"
 #include "worker/device/device.h"
 
 namespace pawl {
@@ -12,6 +13,10 @@ namespace pawl {
 // memory.
 class CpuStream final : public Stream {
  public:
+  // Products use the best kernel of this processor, or `kernel`. REQUIRES: the processor has it.
+  CpuStream() = default;
+  explicit CpuStream(GemmKernel kernel) : gemm_(kernel) {}
+
   // stream.cc
   absl::Status Synchronize() override;
   Mark PlaceMark() override { return 0; }
@@ -25,6 +30,7 @@ class CpuStream final : public Stream {
   void Copy(ConstMatrix from, Write write, Matrix to) override;
   void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
             ConstMatrix a, ConstMatrix b, float beta, Matrix c) override;
+  void UseFastProducts() override { fast_products_ = true; }
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
 
@@ -66,6 +72,8 @@ class CpuStream final : public Stream {
               float* slots) override;
 
  private:
+  pawl::Gemm gemm_;
+  bool fast_products_ = false;
   // The rounded factors of 16-bit products; as large as the largest so far.
   std::vector<float> rounded_a_;
   std::vector<float> rounded_b_;
