@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/client.h"
-#include "client_lib/hosted_ranks.h"
 #include "client_lib/process/malloc_tuning.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/grpc/grpc_transport.h"

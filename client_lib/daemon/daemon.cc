@@ -21,8 +21,8 @@
 #include "absl/synchronization/mutex.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/version.h"
 #include "client_lib/process/malloc_tuning.h"
+#include "client_lib/rpc/version.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "client_lib/job/job_limits.h"
+#include "client_lib/base/limits.h"
 #include "proto/job.pb.h"
 
 namespace pawl {

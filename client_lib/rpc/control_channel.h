@@ -18,7 +18,7 @@ class ControlChannel {
 
   // Like Transport::Call; `method` is the rpc's full name: "/pawl.Scheduler/Register". `done` must
   // be run, also after Shutdown: its destruction alone would throw in whoever waits for it with a
-  // future (client_lib/base/futures.h).
+  // future (client_lib/rpc/futures.h).
   virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
                     Transport::Done done) = 0;
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 
 namespace pawl {
 

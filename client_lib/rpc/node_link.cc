@@ -7,14 +7,14 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/base/random_number.h"
-#include "client_lib/base/version.h"
+#include "client_lib/base/random.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/routing_changes.h"
+#include "client_lib/rpc/version.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/testing/simulated_clock.h"
-#include "client_lib/base/version.h"
 #include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/version.h"
 #include "gtest/gtest.h"
 
 namespace pawl {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/rpc/message.h"
 #include "google/protobuf/message_lite.h"
 

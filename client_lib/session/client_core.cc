@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/consistency.h"
 #include "client_lib/process/process_description.h"
-#include "client_lib/session/resumption.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/session/session_impl.h"
 #include "client_lib/session/step_calls.h"
 #include "spdlog/spdlog.h"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "client_lib/base/futures.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/testing/client_fixture.h"
 
 namespace pawl {

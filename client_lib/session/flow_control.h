@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/session/deadline_queue.h"
+#include "client_lib/rpc/deadline_queue.h"
 
 namespace pawl {
 

@@ -8,10 +8,10 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/attached_routing.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/transport.h"
 
 namespace pawl {
 namespace {

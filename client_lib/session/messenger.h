@@ -13,9 +13,9 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/call.h"
+#include "client_lib/rpc/deadline_queue.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/transport.h"
-#include "client_lib/session/deadline_queue.h"
 #include "client_lib/session/flow_control.h"
 #include "client_lib/session/routing.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/session/key_groups.h"
 #include "client_lib/table.h"

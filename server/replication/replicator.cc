@@ -8,12 +8,10 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/rpc/attached_routing.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/growing_pause.h"
 #include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/transport.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "client_lib/rpc/byte_buffer.h"
-#include "client_lib/rpc/grpc/grpc_deadline.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

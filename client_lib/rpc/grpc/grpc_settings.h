@@ -33,7 +33,7 @@ inline constexpr int kMaxMetadataBytes = 1 << 20;
 // Calls in flight on one connection; more wait in the client's gRPC, where no order helps them. A
 // bound on what one client can suspend here. Above what a client has under way:
 // kMaxMessagesPerServer (client_lib/session/messenger.h) for each of two or three steps, and an end
-// of the step for each of a worker's ranks (kMaxHostedRanks, client_lib/hosted_ranks.h).
+// of the step for each of a worker's ranks (kMaxHostedRanks, client_lib/base/limits.h).
 inline constexpr int kMaxStreamsPerConnection = 768;
 // A silent peer is noticed after keepalive time plus timeout.
 inline constexpr std::chrono::milliseconds kKeepaliveTime{2000};

@@ -16,9 +16,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
-#include "client_lib/base/little_endian.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 

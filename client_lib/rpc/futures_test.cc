@@ -1,4 +1,4 @@
-#include "client_lib/base/futures.h"
+#include "client_lib/rpc/futures.h"
 
 #include <memory>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "client_lib/session/deadline_queue.h"
+#include "client_lib/rpc/deadline_queue.h"
 
 #include <algorithm>
 #include <vector>

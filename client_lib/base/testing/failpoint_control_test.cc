@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client_lib/base/clock.h"
-#include "client_lib/base/failpoint_control.h"
+#include "client_lib/base/testing/failpoint_control.h"
 #include "gtest/gtest.h"
 
 namespace pawl {

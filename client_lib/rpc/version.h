@@ -1,6 +1,6 @@
 // Which Pawl this is, and which peers it understands.
-#ifndef PAWL_CLIENT_LIB_BASE_VERSION_H_
-#define PAWL_CLIENT_LIB_BASE_VERSION_H_
+#ifndef PAWL_CLIENT_LIB_RPC_VERSION_H_
+#define PAWL_CLIENT_LIB_RPC_VERSION_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -45,4 +45,4 @@ inline absl::StatusOr<uint32_t> CommonProtocol(ProtocolRange peer_range, absl::s
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_BASE_VERSION_H_
+#endif  // PAWL_CLIENT_LIB_RPC_VERSION_H_

@@ -1,4 +1,4 @@
-#include "client_lib/base/failpoint_control.h"
+#include "client_lib/base/testing/failpoint_control.h"
 
 #include <signal.h>
 #include <unistd.h>

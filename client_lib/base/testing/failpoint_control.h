@@ -2,8 +2,8 @@
 //
 // To link this library is what arms a binary; production targets cannot, for it is testonly. The
 // environment's PAWL_FAILPOINTS is read before main; a wrong one ends the process with code 2.
-#ifndef PAWL_CLIENT_LIB_BASE_FAILPOINT_CONTROL_H_
-#define PAWL_CLIENT_LIB_BASE_FAILPOINT_CONTROL_H_
+#ifndef PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_
+#define PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_
 
 #include <cstdint>
 #include <map>
@@ -34,4 +34,4 @@ inline constexpr uint64_t kMaxPauseMs = 600000;
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_BASE_FAILPOINT_CONTROL_H_
+#endif  // PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_

@@ -1,6 +1,6 @@
 // Results that a callback brings and a thread waits for.
-#ifndef PAWL_CLIENT_LIB_BASE_FUTURES_H_
-#define PAWL_CLIENT_LIB_BASE_FUTURES_H_
+#ifndef PAWL_CLIENT_LIB_RPC_FUTURES_H_
+#define PAWL_CLIENT_LIB_RPC_FUTURES_H_
 
 #include <chrono>
 #include <future>
@@ -29,4 +29,4 @@ bool IsReady(const Future& future) {
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_BASE_FUTURES_H_
+#endif  // PAWL_CLIENT_LIB_RPC_FUTURES_H_

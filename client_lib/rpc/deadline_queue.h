@@ -1,7 +1,7 @@
 // Runs actions at their time, unless they are taken back: deadlines, and pauses before the next
 // attempt.
-#ifndef PAWL_CLIENT_LIB_SESSION_DEADLINE_QUEUE_H_
-#define PAWL_CLIENT_LIB_SESSION_DEADLINE_QUEUE_H_
+#ifndef PAWL_CLIENT_LIB_RPC_DEADLINE_QUEUE_H_
+#define PAWL_CLIENT_LIB_RPC_DEADLINE_QUEUE_H_
 
 #include <cstdint>
 #include <map>
@@ -49,4 +49,4 @@ class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_SESSION_DEADLINE_QUEUE_H_
+#endif  // PAWL_CLIENT_LIB_RPC_DEADLINE_QUEUE_H_

@@ -1,4 +1,4 @@
-#include "client_lib/base/version.h"
+#include "client_lib/rpc/version.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
