@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-TEST(BoundedTextTest, IsCutBetweenTwoCharacters) {
+TEST(BoundedTextTest, TextIsTruncatedBetweenCharacters) {
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
   const size_t boundaries[] = {0, 1, 3, 6, 10};
   for (size_t max = 0; max <= text.size() + 1; ++max) {
@@ -19,7 +19,7 @@ TEST(BoundedTextTest, IsCutBetweenTwoCharacters) {
   }
 }
 
-TEST(BoundedTextTest, BytesThatAreNoCharacterAreReplaced) {
+TEST(BoundedTextTest, InvalidUtf8BytesAreReplaced) {
   EXPECT_EQ(BoundedText("a\xff"
                         "b\x80",
                         100),
@@ -33,7 +33,7 @@ TEST(BoundedTextTest, BytesThatAreNoCharacterAreReplaced) {
   EXPECT_EQ(BoundedText("\xed\x9f\xbf\xf4\x8f\xbf\xbf", 100), "\xed\x9f\xbf\xf4\x8f\xbf\xbf");
 }
 
-TEST(BoundedTextTest, ControlCharactersDoNotReachATerminal) {
+TEST(BoundedTextTest, ControlCharactersAreReplaced) {
   EXPECT_EQ(BoundedText("one\ttwo\nthree", 100), "one\ttwo\nthree");
   EXPECT_EQ(BoundedText(absl::string_view("\x1b[2J\r\0\x7f", 7), 100), "?[2J???");
   EXPECT_TRUE(HasControlCharacters("a\nb"));

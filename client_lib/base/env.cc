@@ -22,8 +22,6 @@
 namespace pawl {
 namespace {
 
-// What a folder is locked by.
-
 template <typename Call>
 auto RetryInterrupted(Call call) {
   decltype(call()) result;
@@ -125,8 +123,8 @@ class PosixWritableFile final : public WritableFile {
   Descriptor fd_;
   uint64_t size_;
   bool undefined_tail_ = false;
-  // Of the first sync that failed: the kernel may have forgotten what it could not write, and say
-  // OK next time.
+  // The error of the first failed sync. The kernel may have dropped what it could not write, and
+  // would report OK next time.
   absl::Status broken_;
 };
 

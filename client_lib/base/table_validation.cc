@@ -17,7 +17,7 @@ absl::Status Refuse(absl::string_view context, absl::string_view field, double v
       absl::StrCat(context, ".", field, " is ", value, "; it must be ", possible));
 }
 
-// Collects the first mistake of several fields of one message.
+// Checks fields of one message and remembers the first mistake.
 class FieldChecks {
  public:
   explicit FieldChecks(std::string context) : context_(std::move(context)) {}
@@ -28,7 +28,7 @@ class FieldChecks {
   FieldChecks& NotNegative(absl::string_view field, float value) {
     return Check(field, value, std::isfinite(value) && value >= 0, "0 or a number above it");
   }
-  // Of a field that may be unset, and then has its default.
+  // For a field that may be unset and then has its default.
   FieldChecks& Positive(absl::string_view field, bool given, float value) {
     return given ? Positive(field, value) : *this;
   }
@@ -199,7 +199,7 @@ absl::Status ValidateNormal(float mean, float stddev, const std::string& context
 
 absl::Status ValidateXavier(const TableSpec& table, const std::string& context) {
   const Initializer::Xavier& xavier = table.initializer().xavier();
-  // With these every limit, gain sqrt(6 / (fan_in + fan_out)), is a float above 0.
+  // Within these bounds every limit, gain sqrt(6 / (fan_in + fan_out)), is a float above 0.
   PAWL_RETURN_IF_ERROR(
       FieldChecks(context)
           .Check("gain", xavier.gain(),

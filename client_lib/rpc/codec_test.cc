@@ -170,7 +170,7 @@ PullResponse ToProto(const PullResponseView& view) {
   return response;
 }
 
-TEST(CodecTest, EncodersWriteTheBytesThatProtobufWrites) {
+TEST(CodecTest, EncodersWriteTheBytesOfProtobuf) {
   Random random(1);
   for (int i = 0; i < 2000; ++i) {
     const PushRequest push = random.Push();
@@ -182,7 +182,7 @@ TEST(CodecTest, EncodersWriteTheBytesThatProtobufWrites) {
   }
 }
 
-TEST(CodecTest, DecodersReadTheBytesThatProtobufWritesHoweverTheyAreCut) {
+TEST(CodecTest, DecodersReadFragmentedProtobufBytes) {
   Random random(2);
   for (int i = 0; i < 2000; ++i) {
     const std::string push = random.Push().SerializeAsString();
@@ -206,7 +206,7 @@ TEST(CodecTest, DecodersReadTheBytesThatProtobufWritesHoweverTheyAreCut) {
   }
 }
 
-TEST(CodecTest, AMessageCutAtAnyTwoBytesReadsTheSame) {
+TEST(CodecTest, MessageInAnyThreeFragmentsReadsTheSame) {
   PushRequest request;
   request.mutable_header()->set_job_id(0x1122334455667788);
   request.mutable_header()->set_logical_worker(0);
@@ -232,7 +232,7 @@ TEST(CodecTest, AMessageCutAtAnyTwoBytesReadsTheSame) {
 
 // Whatever protobuf says of mangled bytes the decoder says too, apart from its own rule against
 // repeated bytes fields.
-TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
+TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
   Random random(3);
   int refused = 0;
   for (int i = 0; i < 20000; ++i) {
@@ -273,7 +273,7 @@ TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
   EXPECT_LT(refused, 19000);
 }
 
-TEST(CodecTest, EveryTruncationOfASegmentIsRefused) {
+TEST(CodecTest, TruncatedSegmentsAreRefused) {
   PushRequest request;
   PushSegment& segment = *request.add_segments();
   segment.set_table(300);
@@ -287,7 +287,7 @@ TEST(CodecTest, EveryTruncationOfASegmentIsRefused) {
   }
 }
 
-TEST(CodecTest, ExponentsOfEitherSignAreThoseOfProtobuf) {
+TEST(CodecTest, ExponentsOfEitherSignMatchProtobuf) {
   for (const int32_t exponent : {0, -1, 1, -125, 112, INT32_MIN, INT32_MAX}) {
     PushRequest request;
     request.mutable_header()->set_step(1);
@@ -300,7 +300,7 @@ TEST(CodecTest, ExponentsOfEitherSignAreThoseOfProtobuf) {
   }
 }
 
-TEST(CodecTest, ASenderOfZeroIsWritten) {
+TEST(CodecTest, SenderZeroIsWritten) {
   RequestHeader header;
   header.set_logical_worker(0);
   PushRequest request;
@@ -349,7 +349,7 @@ TEST(CodecTest, UnknownFieldsOfEveryWireTypeAreSkipped) {
   EXPECT_EQ(Flat(view->segments[0].keys), "12345678");
 }
 
-TEST(CodecTest, BytesFieldsGivenTwiceAreRefusedByName) {
+TEST(CodecTest, RepeatedBytesFieldsAreRefusedByName) {
   PushRequest request;
   request.add_segments()->set_keys("12345678");
   std::string content = request.segments(0).SerializeAsString();
@@ -384,7 +384,7 @@ TEST(CodecTest, TooManyBytesAreRefused) {
   EXPECT_NE(status.message().find("67108864"), absl::string_view::npos) << status;
 }
 
-TEST(CodecTest, AHeaderBeyondItsLimitIsRefused) {
+TEST(CodecTest, TooLargeHeaderIsRefused) {
   const std::string unknown = std::string("\xfa\x01", 2) + "\x88\x27" + std::string(5000, 'x');
   std::string bytes = "\x0a";
   bytes += "\x8c\x27" + unknown;
@@ -392,7 +392,7 @@ TEST(CodecTest, AHeaderBeyondItsLimitIsRefused) {
   EXPECT_EQ(DecodePushRequest(View(bytes)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CodecTest, LargeFieldsAreReferredToAndNotCopied) {
+TEST(CodecTest, LargeFieldsAreNotCopied) {
   const std::string keys(8000, 'k');
   const std::string values(64000, 'v');
   const PushSegmentView segment{1, 2, 3, FLOAT32, View(keys), View(values)};
@@ -409,7 +409,7 @@ TEST(CodecTest, LargeFieldsAreReferredToAndNotCopied) {
   EXPECT_LT(view->segments[0].values.fragments()[0].data(), bytes.data() + bytes.size());
 }
 
-TEST(CodecTest, TheOwnerLivesAsLongAsTheMessage) {
+TEST(CodecTest, MessageKeepsItsOwnerAlive) {
   auto owner = std::make_shared<int>(1);
   std::weak_ptr<int> watched = owner;
   {
@@ -419,7 +419,7 @@ TEST(CodecTest, TheOwnerLivesAsLongAsTheMessage) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST(CodecTest, SmallMessagesTravelAndAreBounded) {
+TEST(CodecTest, SmallMessagesHaveALimit) {
   EndStepResponse response;
   response.set_partitions(5);
   const OutgoingMessage message = EncodeSmall(response);
@@ -431,7 +431,7 @@ TEST(CodecTest, SmallMessagesTravelAndAreBounded) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CodecTest, AnAnswerOfTheSchedulersMayBeLarge) {
+TEST(CodecTest, SchedulerAnswersMayBeLarge) {
   RoutingTable table;
   table.add_servers()->set_address(std::string(2 << 20, 'a'));
   RoutingTable read;

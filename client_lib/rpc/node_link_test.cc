@@ -184,7 +184,7 @@ class NodeLinkTest : public testing::Test {
   NodeLink link_;
 };
 
-TEST(NodeLinkRoutingChannelTest, HeartbeatsGoOutWhileARoutingIsAdopted) {
+TEST(NodeLinkRoutingChannelTest, HeartbeatsContinueWhileRoutingIsAdopted) {
   SimulatedClock clock;
   ScriptedChannel heartbeats(clock);
   ScriptedChannel routing(clock);
@@ -219,7 +219,7 @@ TEST(NodeLinkRoutingChannelTest, HeartbeatsGoOutWhileARoutingIsAdopted) {
   adopter.join();
 }
 
-TEST_F(NodeLinkTest, RegistrationIsTriedUnderOneNonceUntilTheSchedulerIsThere) {
+TEST_F(NodeLinkTest, RegistrationIsRetriedUnderOneNonce) {
   RegisterRequest request;
   request.set_node("server-3");
   auto registered = Register(request, clock_.Now() + seconds(60));
@@ -250,7 +250,7 @@ TEST_F(NodeLinkTest, RegistrationEndsAtItsDeadline) {
   EXPECT_NE(status.message().find("nobody listens"), std::string::npos) << status;
 }
 
-TEST_F(NodeLinkTest, ARefusedRegistrationIsNotRepeated) {
+TEST_F(NodeLinkTest, RefusedRegistrationIsNotRepeated) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   channel_.Refuse(kRegister, absl::ResourceExhaustedError("full"));
   channel_.Advance(seconds(1));
@@ -259,7 +259,7 @@ TEST_F(NodeLinkTest, ARefusedRegistrationIsNotRepeated) {
   EXPECT_EQ(channel_.Waiting(kRegister), 0u);
 }
 
-TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
+TEST_F(NodeLinkTest, ClaimOfAPossiblyDeadNodeIsRetriedUntilTheDeadline) {
   auto registered = Register(RegisterRequest(), clock_.Now() + seconds(30));
   for (int i = 0; i < 5; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
@@ -276,7 +276,7 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
             absl::string_view::npos);
 }
 
-TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
+TEST_F(NodeLinkTest, ClaimOfALiveNodeIsRetriedForALimitedTime) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   for (int i = 0; i < 60 && channel_.Waiting(kRegister) > 0; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
@@ -286,7 +286,7 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(NodeLinkTest, ARegistrationThatCanNeverSucceedIsNotRepeated) {
+TEST_F(NodeLinkTest, FinalRefusalOfARegistrationIsNotRepeated) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   absl::Status refused = absl::AlreadyExistsError("server-3 is alive");
   refused.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
@@ -297,7 +297,7 @@ TEST_F(NodeLinkTest, ARegistrationThatCanNeverSucceedIsNotRepeated) {
   EXPECT_TRUE(IsFinal(status));
 }
 
-TEST_F(NodeLinkTest, ARegistrationIsRepeatedWhenTheSchedulerSays) {
+TEST_F(NodeLinkTest, RegistrationObeysThePushback) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   absl::Status held = absl::UnavailableError("server-3 may be alive");
   held.SetPayload(kPushbackPayloadUrl, absl::Cord("400"));
@@ -308,7 +308,7 @@ TEST_F(NodeLinkTest, ARegistrationIsRepeatedWhenTheSchedulerSays) {
   EXPECT_EQ(channel_.Waiting(kRegister), 1u);
 }
 
-TEST_F(NodeLinkTest, AHeartbeatBringsBackTheChallengeOfTheLastAnswer) {
+TEST_F(NodeLinkTest, HeartbeatReturnsTheLatestChallenge) {
   RegisterAndStart();
   HeartbeatResponse challenged = Running();
   challenged.set_challenge(77);
@@ -319,7 +319,7 @@ TEST_F(NodeLinkTest, AHeartbeatBringsBackTheChallengeOfTheLastAnswer) {
   EXPECT_EQ(sent.challenge(), 77u);
 }
 
-TEST_F(NodeLinkTest, AConfirmationOfAFormerIncarnationIsNotHeard) {
+TEST_F(NodeLinkTest, ConfirmationOfAnEarlierIncarnationIsIgnored) {
   RegisterAndStart();
   std::vector<absl::Status> confirmed;
   link_.ConfirmRouting(9, [&](absl::Status status) { confirmed.push_back(std::move(status)); });
@@ -338,7 +338,7 @@ TEST_F(NodeLinkTest, AConfirmationOfAFormerIncarnationIsNotHeard) {
   EXPECT_EQ(confirmed.size(), 1u);
 }
 
-TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
+TEST_F(NodeLinkTest, RegistrationsOfAProcessAreNumbered) {
   uint64_t nonce = 0;
   uint64_t last = 0;
   for (int i = 0; i < 3; ++i) {
@@ -357,7 +357,7 @@ TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
   }
 }
 
-TEST_F(NodeLinkTest, AnEndedLifeIsFollowedByOneMoreRegistrationUnderAHigherNumber) {
+TEST_F(NodeLinkTest, EndedIncarnationRegistersOnceMoreUnderAHigherNumber) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent first = channel_.Take(kRegister);
   first.done(absl::AbortedError("began an incarnation that is over"), IncomingMessage());
@@ -371,7 +371,7 @@ TEST_F(NodeLinkTest, AnEndedLifeIsFollowedByOneMoreRegistrationUnderAHigherNumbe
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(NodeLinkTest, ProtocolsAreToldAndASchedulerOfAnotherOneIsRefused) {
+TEST_F(NodeLinkTest, SchedulerWithAnotherProtocolIsRefused) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent call = channel_.Take(kRegister);
   RegisterRequest sent;
@@ -386,7 +386,7 @@ TEST_F(NodeLinkTest, ProtocolsAreToldAndASchedulerOfAnotherOneIsRefused) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
 }
 
-TEST_F(NodeLinkTest, AServerTellsASchedulerThatItNeedsServersOfItsProtocol) {
+TEST_F(NodeLinkTest, ServerRequiresItsProtocolOfTheScheduler) {
   RegisterRequest request;
   request.set_role(SERVER_ROLE);
   auto registered = Register(request, MonotonicTime::max());
@@ -396,7 +396,7 @@ TEST_F(NodeLinkTest, AServerTellsASchedulerThatItNeedsServersOfItsProtocol) {
   EXPECT_EQ(sent.newest_protocol(), kNewestProtocol);
 }
 
-TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
+TEST_F(NodeLinkTest, LeaseStartsWhenTheAnsweredHeartbeatWasSent) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   const MonotonicTime registration_sent = clock_.Now();
@@ -420,7 +420,7 @@ TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   EXPECT_LT(first_sent, second_sent);
 }
 
-TEST_F(NodeLinkTest, ALeaseRunsOutWhileTheMachineIsSuspendedAndABitBeforeTheSchedulerTakesItBack) {
+TEST_F(NodeLinkTest, LeaseExpiresDuringSuspendAndBeforeTheScheduler) {
   RegisterAndStart();
   ASSERT_GT(link_.lease_until(), clock_.LeaseNow());
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow() + kLease);
@@ -431,7 +431,7 @@ TEST_F(NodeLinkTest, ALeaseRunsOutWhileTheMachineIsSuspendedAndABitBeforeTheSche
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
 }
 
-TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSchedulerIsBack) {
+TEST_F(NodeLinkTest, UnansweredHeartbeatsHaveALimit) {
   RegisterAndStart();
   draining_ = true;
   channel_.Advance(kInterval * 100);
@@ -458,7 +458,7 @@ TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSched
   EXPECT_EQ(link_.silence(), seconds(0));
 }
 
-TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
+TEST_F(NodeLinkTest, RoutingIsAlwaysBeingRequested) {
   RegisterAndStart();
   const auto asked_after = [&] {
     ScriptedChannel::Sent call = channel_.Take(kGetRouting);
@@ -488,7 +488,7 @@ TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 4}));
 }
 
-TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForAsAWhole) {
+TEST_F(NodeLinkTest, RoutingChangesThatDoNotFitCauseAFullRequest) {
   RegisterAndStart();
   const auto asked = [&] {
     ScriptedChannel::Sent call = channel_.Take(kGetRouting);
@@ -530,7 +530,7 @@ TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForA
   EXPECT_TRUE(asked().accepts_changes());
 }
 
-TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {
+TEST_F(NodeLinkTest, JobStateNeverGoesBack) {
   RegisterAndStart();
   channel_.Advance(kInterval * 4);
   channel_.Answer(kHeartbeat, Running());
@@ -549,7 +549,7 @@ TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {
                                                                     {FAILED, "worker-1 is dead"}}));
 }
 
-TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent) {
+TEST_F(NodeLinkTest, DisownedNodeMayRegisterFromTheEvent) {
   absl::StatusOr<RegisterResponse> again;
   when_disowned_ = [&] {
     link_.Register(RegisterRequest(), MonotonicTime::max(),
@@ -586,7 +586,7 @@ TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{3, 8}));
 }
 
-TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndNothingComesAfterIt) {
+TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndLast) {
   RegisterAndStart();
   link_.Close();
   link_.Close();
@@ -604,7 +604,7 @@ TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndNothingComesAfterIt) {
   EXPECT_TRUE(channel_.sent.empty());
 }
 
-TEST_F(NodeLinkTest, ARegistrationFromWithinTheEventMayBeLateAlready) {
+TEST_F(NodeLinkTest, RegistrationFromTheEventMayMissItsDeadline) {
   absl::StatusOr<RegisterResponse> again;
   when_disowned_ = [&] {
     link_.Register(RegisterRequest(), clock_.Now(),
@@ -616,7 +616,7 @@ TEST_F(NodeLinkTest, ARegistrationFromWithinTheEventMayBeLateAlready) {
   EXPECT_EQ(again.status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(NodeLinkTest, ARegistrationAfterCloseIsCancelled) {
+TEST_F(NodeLinkTest, RegistrationAfterCloseIsCancelled) {
   link_.Close();
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ASSERT_TRUE(IsReady(registered));
@@ -624,7 +624,7 @@ TEST_F(NodeLinkTest, ARegistrationAfterCloseIsCancelled) {
   EXPECT_TRUE(channel_.sent.empty());
 }
 
-TEST_F(NodeLinkTest, CloseEndsARegistrationUnderWay) {
+TEST_F(NodeLinkTest, CloseEndsAPendingRegistration) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   link_.Close();
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kCancelled);

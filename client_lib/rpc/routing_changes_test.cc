@@ -38,7 +38,7 @@ RoutingTable Changes(const RoutingTable& before, const RoutingTable& after, bool
   return RoutingChanges(after, before.epoch(), ChangedPartitions(before, after), servers_changed);
 }
 
-TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
+TEST(RoutingChangesTest, ChangesReproduceAnyTable) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](size_t limit) { return static_cast<uint32_t>(random() % limit); };
@@ -74,7 +74,7 @@ TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
   }
 }
 
-TEST(RoutingChangesTest, ChangesNameOnlyWhatHasChanged) {
+TEST(RoutingChangesTest, ChangesContainOnlyDifferences) {
   const RoutingTable before = Table(5);
   RoutingTable after = before;
   after.set_epoch(6);
@@ -87,7 +87,7 @@ TEST(RoutingChangesTest, ChangesNameOnlyWhatHasChanged) {
   EXPECT_EQ(ApplyRoutingChanges(before, changes)->SerializeAsString(), after.SerializeAsString());
 }
 
-TEST(RoutingChangesTest, WhatDoesNotFitIsRefused) {
+TEST(RoutingChangesTest, ChangesThatDoNotFitAreRefused) {
   const RoutingTable base = Table(5);
   RoutingTable after = base;
   after.set_epoch(6);

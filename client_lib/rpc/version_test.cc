@@ -6,14 +6,14 @@
 namespace pawl {
 namespace {
 
-TEST(VersionTest, TheNewestCommonProtocolIsSpoken) {
+TEST(VersionTest, NewestCommonProtocolIsChosen) {
   EXPECT_EQ(*CommonProtocol({2, 5}, "x", {3, 9}), 5u);
   EXPECT_EQ(*CommonProtocol({2, 5}, "x", {1, 3}), 3u);
   EXPECT_EQ(*CommonProtocol({2, 5}, "x", {5, 5}), 5u);
   EXPECT_EQ(*CommonProtocol({0, 0}, "x", {1, 4}), 1u) << "one that names none";
 }
 
-TEST(VersionTest, RangesWithoutACommonProtocolAreBothNamed) {
+TEST(VersionTest, ErrorNamesBothProtocolRanges) {
   for (const ProtocolRange own : {ProtocolRange{1, 1}, ProtocolRange{7, 8}}) {
     const absl::Status status = CommonProtocol({3, 5}, "server-1", own).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);

@@ -122,7 +122,7 @@ class Failpoints {
  private:
   Mutex mu_;
   std::map<std::string, Armed> armed_ PAWL_GUARDED_BY(mu_);
-  // As many as there are failpoints in the code.
+  // At most as many as there are failpoints in the code.
   std::map<std::string, uint64_t> hits_ PAWL_GUARDED_BY(mu_);
 };
 

@@ -1,7 +1,8 @@
-// What happens at the failpoints of a test binary.
+// Controls the failpoints of a test binary.
 //
-// To link this library is what arms a binary; production targets cannot, for it is testonly. The
-// environment's PAWL_FAILPOINTS is read before main; a wrong one ends the process with code 2.
+// Linking this library arms a binary; production targets cannot link it, because it is testonly.
+// The environment variable PAWL_FAILPOINTS is read before main; an invalid one ends the process
+// with code 2.
 #ifndef PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_
 #define PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_
 
@@ -14,19 +15,19 @@
 
 namespace pawl {
 
-// Replaces what is armed and begins to count hits from 0. `spec` is a list of NAME=ACTION[@N],
-// separated by ';'; N is from 1 up and means the N-th hit alone, without it every hit does it.
-// Actions:
+// Replaces the armed failpoints and resets the hit counts. `spec` is a list of NAME=ACTION[@N],
+// separated by ';'. N (from 1) restricts the action to the N-th hit; without it every hit triggers
+// the action. Actions:
 //
-//   crash      the process ends as by kill -9, after one line to stderr
+//   crash      the process dies as by kill -9, after one line to stderr
 //   pause:MS   the thread sleeps for MS milliseconds, at most kMaxPauseMs
 //   error      FailpointHit returns true
 //
-// "log.sync=error@2;ack.sending=crash@100". Empty: nothing is armed. INVALID_ARGUMENT: nothing has
-// changed. Thread-safe.
+// Example: "log.sync=error@2;ack.sending=crash@100". The empty spec arms nothing. INVALID_ARGUMENT
+// changes nothing. Thread-safe.
 absl::Status ArmFailpoints(absl::string_view spec);
 
-// How often each failpoint has been passed, armed or not. Thread-safe.
+// The number of hits of each failpoint, armed or not. Thread-safe.
 std::map<std::string, uint64_t> FailpointHits();
 
 // Longer than any lease or deadline under test.

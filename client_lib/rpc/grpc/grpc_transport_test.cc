@@ -111,7 +111,7 @@ class GrpcTransportTest : public testing::Test {
   GrpcTransport transport_;
 };
 
-TEST_F(GrpcTransportTest, GeneratedCodeReadsWhatTheCodecWritesAndTheReverse) {
+TEST_F(GrpcTransportTest, GeneratedCodeAndCodecReadEachOther) {
   for (const size_t size : {0, 1, 4, 255, 256, 257, 16384, 1 << 20, 5 << 20}) {
     const std::string values(size, '\3');
     const std::string keys(8, 'k');
@@ -126,7 +126,7 @@ TEST_F(GrpcTransportTest, GeneratedCodeReadsWhatTheCodecWritesAndTheReverse) {
   }
 }
 
-TEST_F(GrpcTransportTest, AnswersArriveInSlicesAndAreNotCopied) {
+TEST_F(GrpcTransportTest, AnswersArriveInSlicesWithoutCopies) {
   const PullSegmentView small{1, 5, ByteView()};
   const PullSegmentView large{1, 3 << 20, ByteView()};
   std::promise<void> promise;
@@ -159,7 +159,7 @@ TEST_F(GrpcTransportTest, RoutingAndPushbackTravelWithTheStatus) {
   EXPECT_EQ(answer.status, absl::InvalidArgumentError(std::string(kMaxStatusMessageBytes, 'x')));
 }
 
-TEST_F(GrpcTransportTest, ARoutingTableOfAThousandPartitionsFitsIntoAStatus) {
+TEST_F(GrpcTransportTest, RoutingTableOf1000PartitionsFitsIntoAStatus) {
   service_.status = absl::FailedPreconditionError("elsewhere");
   service_.status.SetPayload(kRoutingPayloadUrl, absl::Cord(std::string(20000, '\x81')));
   const Answer answer =
@@ -167,14 +167,14 @@ TEST_F(GrpcTransportTest, ARoutingTableOfAThousandPartitionsFitsIntoAStatus) {
   EXPECT_EQ(answer.status, service_.status);
 }
 
-TEST_F(GrpcTransportTest, AnAddressWithoutAServerIsUnavailable) {
+TEST_F(GrpcTransportTest, AddressWithoutServerIsUnavailable) {
   EXPECT_EQ(
       CallAndWait(transport_, "127.0.0.1:1", Method::kPush, EncodePushRequest(RequestHeader(), {}))
           .status.code(),
       absl::StatusCode::kUnavailable);
 }
 
-TEST_F(GrpcTransportTest, NoAnswerInTimeIsDeadlineExceeded) {
+TEST_F(GrpcTransportTest, LateAnswerIsDeadlineExceeded) {
   EXPECT_EQ(CallAndWait(transport_, address_, Method::kEndStep, EncodeSmall(EndStepRequest()),
                         milliseconds(100))
                 .status.code(),
@@ -196,7 +196,7 @@ TEST_F(GrpcTransportTest, ShutdownEndsCallsAndTimers) {
             absl::StatusCode::kCancelled);
 }
 
-TEST_F(GrpcTransportTest, CallsToAnAddressCanBeCancelledWithoutTouchingOthersOrLaterOnes) {
+TEST_F(GrpcTransportTest, CancelCallsAffectsOnlyPresentCallsToTheAddress) {
   std::string other_address;
   const std::unique_ptr<grpc::Server> other = Start(
       [this](grpc::ServerBuilder& builder) { builder.RegisterService(&service_); }, &other_address);
@@ -226,7 +226,7 @@ TEST_F(GrpcTransportTest, TimersRunAfterTheirDelay) {
   EXPECT_GE(Clock::Real().Now() - begin, milliseconds(50));
 }
 
-TEST_F(GrpcTransportTest, ControlCallsGoByTheFullNameOfTheirMethod) {
+TEST_F(GrpcTransportTest, ControlCallsUseTheFullMethodName) {
   GrpcControlChannel control(address_);
   std::promise<absl::Status> promise;
   control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
@@ -234,7 +234,7 @@ TEST_F(GrpcTransportTest, ControlCallsGoByTheFullNameOfTheirMethod) {
   EXPECT_TRUE(promise.get_future().get().ok());
 }
 
-TEST_F(GrpcTransportTest, AControlCallEndsAtItsDeadlineAndAllEndAtShutdown) {
+TEST_F(GrpcTransportTest, ControlCallsEndAtDeadlineOrShutdown) {
   GrpcControlChannel control(address_);
   const auto call = [&](MonotonicDuration timeout) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
@@ -291,7 +291,7 @@ void ExpectMemoryReturnedAfterDeadline(GrpcTransport& transport, const std::stri
   EXPECT_EQ(future.get().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(GrpcTransportMemoryTest, ADeadlineWhileTheServersWindowIsFullReturnsTheMemory) {
+TEST(GrpcTransportMemoryTest, DeadlineReturnsMemoryWhileTheServerWindowIsFull) {
   // Takes calls and never reads their messages.
   grpc::AsyncGenericService service;
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
@@ -394,7 +394,7 @@ class StallingProxy {
   std::thread thread_;
 };
 
-TEST_F(GrpcTransportTest, ADeadlineWhileTheSocketIsFullReturnsTheMemory) {
+TEST_F(GrpcTransportTest, DeadlineReturnsMemoryWhileTheSocketIsFull) {
   StallingProxy proxy(address_);
   // The connection is there before it stalls.
   ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush,
@@ -404,7 +404,7 @@ TEST_F(GrpcTransportTest, ADeadlineWhileTheSocketIsFullReturnsTheMemory) {
   ExpectMemoryReturnedAfterDeadline(transport_, proxy.address());
 }
 
-TEST_F(GrpcTransportTest, WhatAForgottenAddressHasHalfWrittenComesBack) {
+TEST_F(GrpcTransportTest, ForgetReturnsMemoryOfUnfinishedWrites) {
   StallingProxy proxy(address_);
   ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush,
                           EncodePushRequest(RequestHeader(), {}))
@@ -427,7 +427,7 @@ TEST_F(GrpcTransportTest, WhatAForgottenAddressHasHalfWrittenComesBack) {
   EXPECT_EQ(future.get().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(GrpcTransportTest, AForgottenAddressTakesNoPlaceAndCanBeCalledAgain) {
+TEST_F(GrpcTransportTest, ForgottenAddressCanBeCalledAgain) {
   const auto works = [&] {
     return CallAndWait(transport_, address_, Method::kPush, EncodePushRequest(RequestHeader(), {}))
                .status.ok() &&
@@ -445,7 +445,7 @@ TEST_F(GrpcTransportTest, AForgottenAddressTakesNoPlaceAndCanBeCalledAgain) {
   transport_.Forget(address_);
 }
 
-TEST(ByteBufferTest, TheLoanEndsWithTheLastCopyOfTheBuffer) {
+TEST(ByteBufferTest, BorrowEndsWithTheLastCopyOfTheBuffer) {
   const std::string first(1000, 'a');
   const std::string second(2000, 'b');
   OutgoingMessage message;
@@ -463,7 +463,7 @@ TEST(ByteBufferTest, TheLoanEndsWithTheLastCopyOfTheBuffer) {
   EXPECT_TRUE(released);
 }
 
-TEST(ByteBufferTest, AnEmptyMessageIsAValidBuffer) {
+TEST(ByteBufferTest, EmptyMessageIsAValidBuffer) {
   bool released = false;
   grpc::ByteBuffer buffer = ToByteBuffer(OutgoingMessage(), [&] { released = true; });
   EXPECT_TRUE(released);
