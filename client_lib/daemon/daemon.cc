@@ -34,9 +34,8 @@ std::string& BinaryName() {
   return name;
 }
 
-// Runs on a thread that a library started before main (OpenBLAS does) and that hence does not block
-// the signal: lets it block the signals from now on, and sends the signal once more, for
-// EndSignal::Wait.
+// Runs on a thread that a library started before main (OpenBLAS does) and that therefore does not
+// block the signal. Blocks it for that thread, and sends it again, for EndSignal::Wait.
 void PassOnSignal(int signal, siginfo_t*, void* context) {
   sigset_t& blocked = static_cast<ucontext_t*>(context)->uc_sigmask;
   sigaddset(&blocked, SIGTERM);
@@ -44,11 +43,11 @@ void PassOnSignal(int signal, siginfo_t*, void* context) {
   kill(getpid(), signal);
 }
 
-// The exit code while flags are parsed, -1 afterwards.
+// The exit code while flags are parsed; -1 afterwards.
 int parsing_exit_code = -1;
 
-// A connection is a file, and gRPC 1.51 stops accepting for good once a process has run out of
-// them.
+// Each connection takes a file descriptor, and gRPC 1.51 stops accepting for good once a process
+// has run out of them.
 void AllowManyFiles() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -66,7 +65,7 @@ EndSignal::EndSignal() {
   struct sigaction action = {};
   action.sa_sigaction = PassOnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  // While it runs neither signal may come to its thread.
+  // No signal may reach its thread.
   action.sa_mask = signals_;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
@@ -91,13 +90,13 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
 
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv) {
   BinaryName() = name;
-  // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of
-  // its own.
+  // Debian's Abseil maintains a global graph of all locks, which gRPC takes too, behind a single
+  // lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   KeepFreedMemory();
   absl::SetProgramUsageMessage(usage);
   absl::FlagsUsageConfig config;
-  // Not Abseil's own.
+  // Excludes Abseil's own flags.
   config.contains_help_flags = [](absl::string_view file) {
     return !absl::StrContains(file, "absl/flags/");
   };
@@ -108,8 +107,7 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
     return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help") ||
            argument == "--version";
   });
-  // Abseil ends the process with 1 for wrong flags and after printing the help, with 0 after the
-  // version.
+  // Abseil exits with 1 for invalid flags and after --help, with 0 after --version.
   parsing_exit_code = asks ? kExitDone : kExitUsage;
   std::atexit([] {
     if (parsing_exit_code < 0) return;

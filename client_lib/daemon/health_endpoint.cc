@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// Calls under way get this long to end.
+// The time that calls in flight get to end.
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 }  // namespace

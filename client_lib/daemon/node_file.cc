@@ -15,9 +15,9 @@ namespace pawl {
 namespace {
 
 constexpr char kNodeFile[] = "node";
-// Of a scheduler whose --store is a folder.
+// Files of a scheduler whose --store is a folder.
 constexpr char kStoreFile[] = "state.log";
-// A job is a few hundred lines at most.
+// A job has at most a few hundred lines.
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
 
 std::string HeadOf(absl::string_view text, absl::string_view daemon) {
@@ -25,13 +25,13 @@ std::string HeadOf(absl::string_view text, absl::string_view daemon) {
                          Crc32c(0, text.data(), text.size()), daemon);
 }
 
-// FAILED_PRECONDITION if one of the files or folders `names` is in the folder.
+// FAILED_PRECONDITION if the folder contains one of the files or folders `names`.
 absl::Status CheckHasNone(Env& env, const std::string& data_folder,
                           absl::Span<const absl::string_view> names, absl::string_view owner) {
   const absl::StatusOr<std::vector<std::string>> entries = env.List(data_folder);
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(entries.status());
-  // With --store=DIR --data_dir=DIR a scheduler locks the folder itself.
+  // With --store=DIR --data_dir=DIR the scheduler itself holds the lock.
   const bool is_store = absl::c_linear_search(*entries, kStoreFile);
   for (const absl::string_view name : names) {
     if (!absl::c_linear_search(*entries, name) || (is_store && name == kFolderLockFile)) continue;

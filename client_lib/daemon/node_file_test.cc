@@ -52,7 +52,7 @@ TEST(NodeFileTest, ASchedulersFolderAndANodesFolderAreToldApart) {
   ASSERT_TRUE(lock.ok()) << lock.status();
   node.SetContents("/LOCK", "");
   EXPECT_EQ(CheckIsNoNodesFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
-  // A scheduler that keeps its state in its data folder locks it too.
+  // A scheduler that keeps its state in its data folder locks that folder too.
   node.SetContents("/state.log", "x");
   EXPECT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
 

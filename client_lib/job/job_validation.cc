@@ -15,8 +15,8 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/job/model_layers.h"
 #include "client_lib/base/table_validation.h"
+#include "client_lib/job/model_layers.h"
 
 namespace pawl {
 
@@ -42,7 +42,7 @@ absl::Status ValidateFile(const std::string& field, const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return Invalid(field, ": ", path, " is a folder, not a file");
-  // Opening a pipe would wait for somebody to write to it.
+  // Opening a pipe would wait for a writer.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
     return Invalid(field, ": ", path, " is not a regular file");
   }
@@ -67,7 +67,7 @@ absl::Status ValidateDataFile(const std::string& field, const std::string& path,
   return ValidateFile(absl::StrCat(field, " (labels)"), (images.parent_path() / labels).string());
 }
 
-// What the data gives to a model.
+// What the data provides to a model.
 struct Inputs {
   uint64_t numerics = 0;
   uint64_t fields = 0;
@@ -83,7 +83,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
                    kMaxCsvColumns, " are possible");
   }
   int labels = 0;
-  // By name: whether the column is categorical.
+  // Column name to whether the column is categorical.
   absl::flat_hash_map<std::string, bool> categorical;
   for (int i = 0; i < csv.columns_size(); ++i) {
     const CsvColumn& column = csv.columns(i);
@@ -201,7 +201,7 @@ absl::Status ValidateData(const Data& data, const JobValidationOptions& options,
   }
   switch (data.format()) {
     case LIBSVM:
-      // How many fields a line has, only the file knows.
+      // Only the file determines the number of fields.
       inputs.fields = data.libsvm_fields() == 0 ? 2 : data.libsvm_fields();
       break;
     case CSV:
@@ -413,7 +413,7 @@ absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
                    ", but consistency.mode is ", ConsistencyMode_Name(mode),
                    "; only SYNC has backup workers");
   }
-  // Whoever does not know V yet checks again when it does.
+  // If the number of ranks is unknown, the check is repeated once it is known.
   if (logical_workers != 0 && consistency.backup_workers() >= logical_workers) {
     return Invalid("consistency.backup_workers is ", consistency.backup_workers(), " of ",
                    logical_workers, " logical_workers; at least one must count");
@@ -478,7 +478,7 @@ absl::Status ValidatePrecision(const Precision& precision) {
         "; leave it out (gradients of FLOAT16 that are pushed have a scale of their own)");
   }
   int exponent = 0;
-  // Also of what is no number.
+  // Also true for NaN.
   if (scale == 0 || (scale >= 1 && scale <= kMaxLossScale && std::frexp(scale, &exponent) == 0.5f))
     return absl::OkStatus();
   return Invalid("precision.loss_scale is ", scale, "; it must be a power of two from 1 to ",
@@ -587,7 +587,7 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   if (job.epochs() > kMaxEpochs)
     return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
   Inputs inputs;
-  // Values before files: a mistake in the job file is named even where the data is on another
+  // Values before files: a mistake in the job file is reported even if the data is on another
   // machine.
   JobValidationOptions values_only = options;
   values_only.check_files = false;

@@ -234,7 +234,7 @@ TEST(JobValidationTest, DataMustSuitTheModel) {
   EXPECT_NE(Validate(libsvm).message().find("needs numeric inputs"), absl::string_view::npos);
 }
 
-// What a worker could only refuse after all are there and the data has been read.
+// Mistakes that a worker could report only after all nodes are present and the data has been read.
 TEST(JobValidationTest, WhatNoWorkerCouldTrainIsRefused) {
   ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }"}, "model.mlp takes numeric inputs alone");
   ExpectRefused({"model.deepfm.hidden=16385"}, "model.deepfm.hidden[0] is 16385");
@@ -308,7 +308,7 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
   EXPECT_EQ(ValidateJob(job, {}), absl::OkStatus());
 }
 
-// It is compared with others.
+// It is compared with other numbers.
 TEST(JobValidationTest, TheFolderOfCheckpointsHasNoSlashAtItsEnd) {
   for (const auto& [written, path] :
        {std::pair("/shared/c//", "/shared/c"), {"c/", "/jobs/c"}, {"/", "/"}}) {

@@ -17,7 +17,7 @@ void Append(const std::string& part, int layers, std::vector<std::string>& names
 
 std::vector<std::string> LayersOf(const Model& model) {
   std::vector<std::string> names;
-  // The last one, of the output, is in no list of hidden ones.
+  // The output layer is not among the hidden layers.
   switch (model.kind_case()) {
     case Model::kWideDeep:
       Append("mlp", model.wide_deep().hidden_size() + 1, names);

@@ -19,7 +19,7 @@
 namespace pawl {
 namespace {
 
-// Long enough that only a broken program reaches it.
+// Long enough that only a broken program takes it.
 MonotonicTime Deadline() { return Clock::Real().Now() + std::chrono::seconds(60); }
 
 std::string TempFile(const std::string& name) {
@@ -40,7 +40,7 @@ std::unique_ptr<ChildProcess> Started(const ChildOptions& options) {
   return child.ok() ? *std::move(child) : nullptr;
 }
 
-// Waits until the child's log has a first line, which it writes when it is ready.
+// Waits until the child's log has a first line, which the child writes when it is ready.
 std::string FirstLine(const ChildProcess& child) {
   std::vector<std::string> lines;
   return Eventually([&] { return !(lines = child.LogTail(1)).empty(); }) ? lines[0] : "";
@@ -148,7 +148,7 @@ TEST(ChildProcess, DiesWithItsParent) {
   const pid_t parent = fork();
   ASSERT_GE(parent, 0);
   if (parent == 0) {
-    // The parent to be killed: it tells the child's pid and is then killed like pawlctl by kill -9.
+    // The parent: it reports the child's pid and is then killed like pawlctl by kill -9.
     auto child = ChildProcess::Start(Shell("trap '' TERM INT HUP; sleep 600"));
     const pid_t pid = child.ok() ? (*child)->pid() : -1;
     if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
@@ -159,7 +159,7 @@ TEST(ChildProcess, DiesWithItsParent) {
   ASSERT_EQ(read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
   ASSERT_GT(child, 0);
   ASSERT_EQ(waitpid(parent, nullptr, 0), parent);
-  // The child is nobody's now; it is gone, or a zombie of init's that waits to be collected.
+  // The child is gone, or a zombie that init has not collected yet.
   const auto gone = [child] {
     std::ifstream stat(absl::StrCat("/proc/", child, "/stat"));
     std::string text;

@@ -21,8 +21,8 @@ std::string Flat(const ByteView& view) {
 
 ByteView View(const std::string& bytes) { return ByteView(bytes.data(), bytes.size()); }
 
-// The same bytes in fragments that have memory of their own, so that reading past one's end is
-// found.
+// The same bytes in fragments with memory of their own, so that a read past the end of one is
+// detected.
 class Fragmented {
  public:
   Fragmented(const std::string& bytes, const std::vector<size_t>& cuts) {
@@ -47,7 +47,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
   uint64_t Below(uint64_t limit) { return generator_() % limit; }
-  // Zero, small and large ones.
+  // Zero, small and large numbers.
   uint64_t Number() { return Below(3) == 0 ? 0 : generator_() >> Below(64); }
   std::string Bytes(size_t max) {
     std::string bytes(Below(4) == 0 ? 0 : Below(max), '\0');
@@ -230,8 +230,8 @@ TEST(CodecTest, MessageInAnyThreeFragmentsReadsTheSame) {
   }
 }
 
-// Whatever protobuf says of mangled bytes the decoder says too, apart from its own rule against
-// repeated bytes fields.
+// The decoder treats mangled bytes as protobuf does, except for its own rule against repeated bytes
+// fields.
 TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
   Random random(3);
   int refused = 0;

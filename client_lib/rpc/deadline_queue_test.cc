@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Timers that the test runs by hand.
+// Timers that the test runs.
 class ManualTimers final : public Transport {
  public:
   void Call(const std::string&, Method, OutgoingMessage, MonotonicDuration, Done) override {}
@@ -67,7 +67,7 @@ TEST_F(DeadlineQueueTest, ManyDeadlinesUseFewTimers) {
   EXPECT_LE(timers_.timers[0].first, seconds(10));
   clock_.Advance(seconds(10));
   timers_.RunFirst();
-  // Nothing waits: the timers end.
+  // Without entries the timers end.
   EXPECT_TRUE(timers_.timers.empty());
 }
 

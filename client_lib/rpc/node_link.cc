@@ -20,32 +20,32 @@
 namespace pawl {
 namespace {
 
-// One attempt to register.
+// The timeout of one attempt to register.
 constexpr std::chrono::milliseconds kRegisterAttempt{1000};
-// How long one GetRouting waits at the scheduler; then it is sent again.
+// How long the scheduler holds one GetRouting call.
 constexpr std::chrono::seconds kRoutingAttempt{10};
-// An answer that comes later than the lease lasts is worth nothing; with this many unanswered ones
-// no more are sent until some have ended.
+// An answer that takes longer than the lease is useless. With this many unanswered heartbeats, no
+// more are sent until some have ended.
 constexpr int kMaxHeartbeatsUnderWay = 16;
 constexpr std::chrono::milliseconds kConfirmAttempt{1000};
 constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
-// What a scheduler that says nothing about them is taken to mean.
+// Used if the scheduler sends none.
 constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
 constexpr std::chrono::milliseconds kDefaultLease{3000};
-// A silence is worth a line in the log from here on.
+// A longer silence is logged.
 constexpr std::chrono::seconds kNotedSilence{5};
-// An event must not block; one that does for so long is a bug.
+// An event must not block; one that takes this long is a bug.
 constexpr std::chrono::seconds kCloseLimit{60};
 
-// All places are taken: one may become free.
+// A limit is reached; room may become free.
 bool IsFull(const absl::Status& status) { return absl::IsResourceExhausted(status); }
 
-// It is refused for the sake of another one that may be dead, or this one's earlier incarnation:
-// its address is another node's, or its rank. The scheduler knows when the lease has run out.
+// The address or rank belongs to another node, which may be dead, or to an earlier incarnation of
+// this one. The scheduler knows once that node's lease has expired.
 bool MayBeOfTheDead(const absl::Status& status) {
   return absl::IsAlreadyExists(status) && !IsFinal(status);
 }
-// Longer than any sensible lease: who has an address or a rank for so long lives.
+// Longer than any sensible lease: a node that has kept an address or a rank for this long is alive.
 constexpr std::chrono::seconds kOthersLeaseLimit{30};
 
 absl::Status LinkClosed() { return absl::CancelledError("the link to the scheduler is closed"); }
@@ -54,8 +54,8 @@ bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || sta
 
 }  // namespace
 
-// Everything, so that calls under way can outlive the link. A incarnation begins with each
-// Register; what belongs to an earlier one ends without effect.
+// All state, so that calls in flight can outlive the link. Each Register starts an incarnation;
+// callbacks of an earlier one have no effect.
 class NodeLink::State : public std::enable_shared_from_this<State> {
  public:
   State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock,
@@ -107,7 +107,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       heartbeats_under_way_ = 0;
       told_to_leave_ = false;
     }
-    // Not here: the caller may be in an event.
+    // On another thread: the caller may be in an event.
     channel_.After(MonotonicDuration::zero(),
                    [self = shared_from_this(), registration] { self->Beat(registration); });
     routing_channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), registration] {
@@ -156,7 +156,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                     [done = Fulfilling(answer)](absl::Status status, IncomingMessage) mutable {
                       done(std::move(status));
                     });
-      // Nobody minds if it is lost: the lease runs out.
+      // If this message is lost, the lease simply expires.
       if (answer.wait_for(2 * kGoodbyeAttempt) == std::future_status::ready) {
         if (const absl::Status status = answer.get(); !status.ok()) {
           spdlog::info("good-bye to the scheduler at {}: {}", scheduler_, status.ToString());
@@ -193,26 +193,26 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     MonotonicTime deadline;
     uint64_t registration = 0;
     int retries = 0;
-    // The scheduler has said once that the incarnation that it began is over.
+    // The scheduler has said once that the incarnation has ended.
     bool is_anew = false;
     absl::Status last_error;
-    // Since when it has been refused for the sake of one that may be dead.
+    // When the first refusal because of a possibly dead node came.
     std::optional<MonotonicTime> taken_since;
   };
 
-  // Events of one kind run one at a time. Adopting a routing may take long and holds back no
-  // heartbeat; the events that begin and end an incarnation run beside nothing.
+  // Events of one kind run one at a time. Adopting a routing table may take long and does not delay
+  // heartbeats. The events that start and end an incarnation run alone.
   using EventKinds = uint32_t;
   static constexpr EventKinds kNone = 0;
   static constexpr EventKinds kHeartbeatEvent = 1;
   static constexpr EventKinds kRoutingEvent = 2;
   static constexpr EventKinds kAllEvents = kHeartbeatEvent | kRoutingEvent;
 
-  // Acquires the right to run an event of these kinds; false: the incarnation is over, or the link
-  // closed. The caller calls EndEvent with the same kinds.
+  // Acquires the right to run an event of these kinds. Returns false if the incarnation has ended
+  // or the link is closed. The caller then calls EndEvent with the same kinds.
   bool BeginEvent(uint64_t registration, EventKinds kinds) {
     MutexLock lock(mu_);
-    // Bounded by what an event may take.
+    // Bounded by the duration of events.
     while ((running_ & kinds) != 0 && !closed_ && registration == registration_count_) {
       event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
     }
@@ -235,7 +235,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     lease_until_.store(until.time_since_epoch().count(), std::memory_order_release);
   }
 
-  // The scheduler has answered something that was sent at `sent`, by the clock of leases.
+  // Records that the scheduler has answered a message sent at `sent`, by the clock of leases.
   void RenewLease(MonotonicTime sent) PAWL_REQUIRES(mu_) {
     const MonotonicTime now = clock_.Now();
     if (std::exchange(silence_noted_, false)) {
@@ -259,7 +259,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const MonotonicTime sent = clock_.LeaseNow();
     const MonotonicDuration left = attempts->deadline - now;
     if (left <= MonotonicDuration::zero()) {
-      // Not here: the caller may be in an event.
+      // On another thread: the caller may be in an event.
       channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), attempts] {
         self->FinishRegistration(
             attempts->registration,
@@ -278,7 +278,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         });
   }
 
-  // `sent` by the clock of leases.
+  // `sent` is by the clock of leases.
   void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent,
                       absl::Status status, const IncomingMessage& answer) {
     RegisterResponse response;
@@ -325,8 +325,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                    [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });
   }
 
-  // The incarnation may have ended because its answer was lost for longer than a lease: one more
-  // try under a higher number. A node that another process has become is refused under that too.
+  // The incarnation may have ended because its answer was lost for longer than a lease, so try once
+  // more under a higher number. If another process has become this node, that is refused too.
   void RegisterAnew(const Registration& before) {
     auto attempts = std::make_shared<Registration>(before);
     attempts->is_anew = true;
@@ -339,7 +339,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     AttemptRegistration(attempts);
   }
 
-  // Without effect if the incarnation is over: whoever ended it has answered.
+  // No effect if the incarnation has ended: the call that ended it has answered.
   void FinishRegistration(uint64_t registration, absl::StatusOr<RegisterResponse> answer) {
     if (!BeginEvent(registration, kAllEvents)) return;
     std::shared_ptr<Registered> done;
@@ -370,8 +370,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       send = heartbeats_under_way_ < kMaxHeartbeatsUnderWay;
       if (send) ++heartbeats_under_way_;
     }
-    // The next one goes out in its turn, whether this one has been answered or not: on a busy
-    // machine an answer may take long, and it is the sending that keeps the lease.
+    // The next heartbeat is sent on time whether or not this one has been answered: on a busy
+    // machine answers may take long, and sending is what keeps the lease.
     channel_.After(interval,
                    [self = shared_from_this(), registration] { self->Beat(registration); });
     if (!send) return;
@@ -393,7 +393,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     HeartbeatResponse response;
     if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (absl::IsFailedPrecondition(status)) {
-      // As every call of a failed job: the words are the failure's.
+      // Every call of a failed job gets this status; its message is the failure's.
       response.set_job_state(FAILED);
       response.set_failure(std::string(status.message()));
       status = absl::OkStatus();
@@ -410,7 +410,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         challenge_ = response.challenge();
         if (response.begun()) begun_.store(true, std::memory_order_release);
         RenewLease(sent);
-        // Answers may overtake each other; the job's state only goes forward.
+        // Answers may overtake each other; the job's state must not go back.
         state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
         if (state_changed) job_state_ = response.job_state();
         told_to_leave = response.drain() && !std::exchange(told_to_leave_, true);
@@ -427,8 +427,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                    status.ToString());
       if (!BeginEvent(registration, kAllEvents)) return;
       {
-        // Other answers of this incarnation count no more. Register, in the event or later, begins
-        // the next.
+        // Further answers of this incarnation are ignored. Register, in the event or later, starts
+        // the next one.
         MutexLock lock(mu_);
         ++registration_count_;
       }
@@ -478,7 +478,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         routing_epoch_ = table->epoch();
         routing_ = table;
       }
-      // Whatever it is that does not fit: the whole table does.
+      // The changes do not fit; the whole table will.
       if (absl::IsInvalidArgument(status)) routing_ = nullptr;
     }
     if (is_newer && events_.routing != nullptr) {
@@ -486,7 +486,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       events_.routing(*table);
       EndEvent(kRoutingEvent);
     }
-    // The call waited as long as it was to: nothing new.
+    // The scheduler held the call for its whole duration: nothing new.
     const bool waited =
         absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kRoutingAttempt / 2;
     if (is_newer || waited) {
@@ -499,7 +499,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                            });
   }
 
-  // Makes the whole table of what has changed since the present one.
+  // Applies the changes to the present table.
   absl::Status Complete(RoutingTable& table) {
     std::shared_ptr<const RoutingTable> base;
     {
@@ -531,13 +531,13 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   mutable Mutex mu_;
   CondVar event_over_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
-  // Grows with every Register and when the scheduler ends one.
+  // Grows with every Register, and when the scheduler ends an incarnation.
   uint64_t registration_count_ PAWL_GUARDED_BY(mu_) = 0;
-  // Null unless a Register of this incarnation has not been answered.
+  // Null unless a Register of this incarnation is unanswered.
   std::shared_ptr<Registered> registering_ PAWL_GUARDED_BY(mu_);
   bool registered_ PAWL_GUARDED_BY(mu_) = false;
   bool started_ PAWL_GUARDED_BY(mu_) = false;
-  // The events that run now.
+  // The kinds of the running events.
   EventKinds running_ PAWL_GUARDED_BY(mu_) = kNone;
   RegisterResponse registration_ PAWL_GUARDED_BY(mu_);
   MonotonicDuration lease_ PAWL_GUARDED_BY(mu_) = kDefaultLease;
@@ -546,11 +546,11 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   MonotonicTime last_answer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
-  // Of that epoch, for what changes after it; null: the whole table is asked for.
+  // The table to which changes will be applied; null: ask for the whole table.
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
   int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
-  // HeartbeatResponse.challenge of the last answer.
+  // HeartbeatResponse.challenge of the latest answer.
   uint64_t challenge_ PAWL_GUARDED_BY(mu_) = 0;
 };
 

@@ -39,8 +39,8 @@ IncomingMessage Message(const google::protobuf::MessageLite& message) {
   return out;
 }
 
-// Keeps what is sent until the test answers it, and runs timers when the test lets time pass. All
-// on the test's thread.
+// Keeps requests until the test answers them, and runs timers when the test advances time. All on
+// the test's thread.
 class ScriptedChannel final : public ControlChannel {
  public:
   struct Sent {
@@ -70,7 +70,7 @@ class ScriptedChannel final : public ControlChannel {
 
   void Shutdown() override {}
 
-  // Runs what is due by then, in order.
+  // Runs the timers due by then, in order.
   void Advance(MonotonicDuration by) {
     const MonotonicTime end = clock_.Now() + by;
     while (!timers_.empty() && timers_.begin()->first <= end) {
@@ -89,7 +89,7 @@ class ScriptedChannel final : public ControlChannel {
     return count;
   }
 
-  // Takes the oldest call of the method; the test fails without one.
+  // Takes the oldest call of the method; the test fails if there is none.
   Sent Take(const std::string& method) {
     for (auto it = sent.begin(); it != sent.end(); ++it) {
       if (it->method != method) continue;
@@ -414,7 +414,7 @@ TEST_F(NodeLinkTest, LeaseStartsWhenTheAnsweredHeartbeatWasSent) {
   channel_.Advance(milliseconds(50));
   channel_.Answer(kHeartbeat, Running());
   EXPECT_EQ(link_.lease_until(), second_sent + HeldFor(kLease));
-  // An older one does not shorten it.
+  // An older answer does not shorten the lease.
   first.done(absl::OkStatus(), Message(Running()));
   EXPECT_EQ(link_.lease_until(), second_sent + HeldFor(kLease));
   EXPECT_LT(first_sent, second_sent);
@@ -426,7 +426,7 @@ TEST_F(NodeLinkTest, LeaseExpiresDuringSuspendAndBeforeTheScheduler) {
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow() + kLease);
   clock_.Suspend(kLease);
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
-  // The answer to what was sent before the suspension renews nothing.
+  // The answer to a heartbeat sent before the suspension renews nothing.
   channel_.Answer(kHeartbeat, Running());
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
 }
@@ -471,13 +471,13 @@ TEST_F(NodeLinkTest, RoutingIsAlwaysBeingRequested) {
   EXPECT_EQ(asked_after(), 0u);
   channel_.Answer(kGetRouting, Routing(1));
   EXPECT_EQ(asked_after(), 1u);
-  // Nothing new for as long as it waits: again at once.
+  // The scheduler had nothing new: the link asks again at once.
   channel_.Advance(seconds(10));
   channel_.Refuse(kGetRouting, absl::DeadlineExceededError("nothing new"));
   EXPECT_EQ(asked_after(), 1u);
   channel_.Answer(kGetRouting, Routing(4));
   EXPECT_EQ(asked_after(), 4u);
-  // What is not newer is no event, and is not asked for in a loop.
+  // A table that is not newer is no event and causes no busy loop.
   channel_.Answer(kGetRouting, Routing(4));
   EXPECT_EQ(channel_.Waiting(kGetRouting), 0u);
   channel_.Advance(seconds(1));
@@ -565,8 +565,7 @@ TEST_F(NodeLinkTest, DisownedNodeMayRegisterFromTheEvent) {
   channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
   ASSERT_EQ(disowned_.size(), 1u);
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
-  // An answer of the old incarnation that was on its way neither gives the lease back nor is a
-  // second event.
+  // A late answer of the old incarnation neither restores the lease nor causes a second event.
   channel_.Answer(kHeartbeat, Running());
   channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
   EXPECT_EQ(disowned_.size(), 1u);
@@ -579,7 +578,7 @@ TEST_F(NodeLinkTest, DisownedNodeMayRegisterFromTheEvent) {
   HeartbeatRequest sent;
   ASSERT_TRUE(sent.ParseFromString(channel_.Take(kHeartbeat).bytes));
   EXPECT_EQ(sent.incarnation(), 9u);
-  // Routing is asked for from the beginning; the old incarnation's call counts no more.
+  // Routing is requested afresh; the call of the old incarnation is ignored.
   channel_.Answer(kGetRouting, Routing(8));
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{3}));
   channel_.Answer(kGetRouting, Routing(8));

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// Whether each server that is named is one of `servers`.
+// Whether every server that is named is one of `servers`.
 bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas) {
   const auto is_known = [servers](uint32_t server) {
     return server < static_cast<uint32_t>(servers);
@@ -25,7 +25,7 @@ bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas)
 
 std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const RoutingTable& after) {
   std::vector<uint32_t> changed;
-  // As they travel, so that no field that is added is forgotten.
+  // Compares serialized messages, so that a new field cannot be forgotten.
   std::string was;
   std::string is;
   for (int p = 0; p < after.primary_size(); ++p) {
@@ -89,7 +89,7 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base,
     table.set_primary(static_cast<int>(partition), changes.primary(i));
     *table.mutable_replicas(static_cast<int>(partition)) = changes.replicas(i);
   }
-  // All of them: the servers may be other ones.
+  // Check all partitions, because the servers may have changed.
   for (int p = 0; p < table.primary_size(); ++p) {
     if (NamesOnly(table.servers_size(), table.primary(p), table.replicas(p))) continue;
     return absl::InvalidArgumentError(absl::StrCat("with the changes of the routing to epoch ",

@@ -12,8 +12,8 @@
 namespace pawl {
 namespace {
 
-// After Shutdown nothing takes longer than keepalive needs to break a connection;
-// whatever does is a bug, and going on would free memory that is in use.
+// After Shutdown nothing takes longer than keepalive needs to break a connection. If something
+// does, it is a bug, and continuing would free memory in use.
 constexpr std::chrono::seconds kShutdownLimit{30};
 
 }  // namespace
@@ -40,7 +40,7 @@ class GrpcCalls::OneCall {
  private:
   void OnRpcOver(const grpc::Status& status) {
     status_ = FromGrpcStatus(status, context_.get());
-    // The context keeps gRPC's call alive, and that the slices that were not written.
+    // The context keeps gRPC's call alive, which keeps the unwritten slices alive.
     request_.Clear();
     std::shared_ptr<grpc::ClientContext> other_reference;
     {
@@ -58,7 +58,7 @@ class GrpcCalls::OneCall {
     // From here on another thread may delete *this.
     const bool finishes = waiting_for_.fetch_sub(1, std::memory_order_acq_rel) == 1;
     if (!finishes) {
-      calls.After(kMaxLoanAfterRpc, [released, stuck = std::move(stuck)]() mutable {
+      calls.After(kMaxBorrowAfterRpc, [released, stuck = std::move(stuck)]() mutable {
         if (!released->load(std::memory_order_acquire)) stuck();
       });
     }
@@ -69,8 +69,8 @@ class GrpcCalls::OneCall {
     if (finishes) Finish();
   }
 
-  // Runs wherever gRPC drops the last slice. Should the rpc be over by then, the
-  // caller's code cannot run here, in the middle of whatever gRPC is doing.
+  // Runs wherever gRPC drops the last slice. If the rpc has ended by then, the caller's code must
+  // not run here, in the middle of gRPC.
   void OnReleased() {
     released_->store(true, std::memory_order_release);
     if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -96,7 +96,7 @@ class GrpcCalls::OneCall {
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   absl::Status status_;
-  // The end of the rpc, and that of the loan of the request's memory.
+  // Waits for two events: the end of the rpc, and the release of the request's memory.
   std::atomic<int> waiting_for_{2};
 };
 
@@ -163,7 +163,7 @@ void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string
     done(absl::CancelledError("the transport is shut down"), IncomingMessage());
     return;
   }
-  // A cancellation that comes before the start is noted by the context.
+  // The context remembers a cancellation that comes before the start.
   call->Start(method, std::move(request), timeout);
 }
 
@@ -183,7 +183,7 @@ void GrpcCalls::Shutdown() {
     for (const auto& [call, rpc] : calls_) contexts.push_back(rpc.context);
     for (Timer* const timer : timers_) timer->alarm.Cancel();
   }
-  // Not under the lock: it may drop the last slice of a request, which takes the lock.
+  // Outside the lock: it may drop the last slice of a request, which takes the lock.
   for (const auto& context : contexts) context->TryCancel();
 }
 

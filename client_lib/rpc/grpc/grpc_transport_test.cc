@@ -46,8 +46,8 @@ struct Answer {
   std::string bytes;
 };
 
-// A service of generated code alone. Push answers with the sum of the bytes it got, Pull with as
-// many bytes as asked.
+// A service of generated code only. Push answers with the sum of the bytes it received, Pull with
+// as many bytes as requested.
 class PlainService final : public Parameter::Service {
  public:
   grpc::Status Push(grpc::ServerContext* context, const PushRequest* request,
@@ -69,7 +69,7 @@ class PlainService final : public Parameter::Service {
   }
   grpc::Status EndStep(grpc::ServerContext* context, const EndStepRequest*,
                        EndStepResponse*) override {
-    // Waits until nobody wants the answer.
+    // Waits until the call is cancelled.
     Eventually([&] { return context->IsCancelled(); });
     return grpc::Status::CANCELLED;
   }
@@ -253,13 +253,13 @@ TEST_F(GrpcTransportTest, ControlCallsEndAtDeadlineOrShutdown) {
   EXPECT_EQ(call(seconds(600)).get().code(), absl::StatusCode::kCancelled);
 }
 
-// Memory that is unmapped as soon as the transport says that it may be.
+// Memory that is unmapped as soon as the transport releases it.
 class BorrowedMemory {
  public:
   explicit BorrowedMemory(size_t size)
       : size_(size),
         data_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
-  // The message's owner notes when gRPC has let go of it.
+  // The message's owner records when gRPC has released it.
   OutgoingMessage Message() {
     OutgoingMessage message;
     message.bytes.Append(data_, size_);
@@ -275,7 +275,7 @@ class BorrowedMemory {
   std::atomic<bool> released_{false};
 };
 
-// Sends 32 MiB that the other side does not read, and takes the memory away when `done` runs.
+// Sends 32 MiB that the peer does not read, and unmaps the memory when `done` runs.
 void ExpectMemoryReturnedAfterDeadline(GrpcTransport& transport, const std::string& address) {
   BorrowedMemory memory(32 << 20);
   std::promise<absl::Status> promise;
@@ -286,13 +286,13 @@ void ExpectMemoryReturnedAfterDeadline(GrpcTransport& transport, const std::stri
                    promise.set_value(std::move(status));
                  });
   std::future<absl::Status> future = promise.get_future();
-  // Keepalive breaks a connection that does not move, after 4 s.
+  // Keepalive breaks a stalled connection after 4 s.
   ASSERT_EQ(future.wait_for(seconds(25)), std::future_status::ready);
   EXPECT_EQ(future.get().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST(GrpcTransportMemoryTest, DeadlineReturnsMemoryWhileTheServerWindowIsFull) {
-  // Takes calls and never reads their messages.
+  // Accepts calls and never reads their messages.
   grpc::AsyncGenericService service;
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
   std::string address;
@@ -320,7 +320,7 @@ TEST(GrpcTransportMemoryTest, DeadlineReturnsMemoryWhileTheServerWindowIsFull) {
   poller.join();
 }
 
-// Passes bytes on until it is told to stop, and then reads no more.
+// Forwards bytes until told to stop, and then reads no more.
 class StallingProxy {
  public:
   explicit StallingProxy(const std::string& server_address) {
@@ -396,7 +396,7 @@ class StallingProxy {
 
 TEST_F(GrpcTransportTest, DeadlineReturnsMemoryWhileTheSocketIsFull) {
   StallingProxy proxy(address_);
-  // The connection is there before it stalls.
+  // The connection exists before it stalls.
   ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush,
                           EncodePushRequest(RequestHeader(), {}))
                   .status.ok());
@@ -441,7 +441,7 @@ TEST_F(GrpcTransportTest, ForgottenAddressCanBeCalledAgain) {
   transport_.Forget(address_);
   EXPECT_TRUE(works());
   EXPECT_EQ(transport_.addresses(), 1u);
-  // The end comes while the connections are being given up.
+  // Shutdown comes while the connections are being dropped.
   transport_.Forget(address_);
 }
 

@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-// An idle thread looks up this often at least.
+// The longest sleep of an idle thread.
 constexpr std::chrono::seconds kIdle{1};
 
 }  // namespace
