@@ -35,7 +35,7 @@ struct Segment {
   size_t bytes = 0;
   // Pulls only: for use by the call.
   uint32_t item = 0;
-  uint32_t cut = 0;
+  uint32_t range = 0;
 };
 
 // The part of a call that belongs to some partitions. Once Messenger::Send has divided it, the part
@@ -63,7 +63,7 @@ class Call {
     // See FlowControl.
     uint64_t flow_step = 0;
     // Whether the server may hold the message until other senders have acted.
-    bool may_park = false;
+    bool may_wait = false;
   };
 
   Call(const Terms& terms, RequestHeader header) : terms(terms), header(std::move(header)) {}

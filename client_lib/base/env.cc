@@ -56,7 +56,7 @@ class PosixWritableFile final : public WritableFile {
     PAWL_RETURN_IF_ERROR(broken_);
     if (undefined_tail_) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "append to ", path_, ": an earlier append failed and its rest has not been cut off"));
+          "append to ", path_, ": Truncate has not been called since a failed append"));
     }
     uint64_t written = 0;
     size_t next = 0;

@@ -116,7 +116,7 @@ TEST_F(EnvTest, FullDiskIsResourceExhausted) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "/dev/full")) << status;
   EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kFailedPrecondition)
-      << "the rest has not been cut off";
+      << "not truncated yet";
 }
 
 TEST_F(EnvTest, LockedFolderCannotBeLockedAgain) {

@@ -18,7 +18,7 @@ NodeIdentity Identity() {
   return identity;
 }
 
-TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
+TEST(NodeFileTest, WrittenIdentitySurvivesPowerLoss) {
   FaultEnv env(1);
   EXPECT_EQ(ReadNodeFile(env, "/", kServerDaemon).status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
@@ -28,7 +28,7 @@ TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
             Identity().SerializeAsString());
 }
 
-TEST(NodeFileTest, PeopleCanReadIt) {
+TEST(NodeFileTest, FileIsReadableText) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const std::string contents = env.Contents("/node");
@@ -36,7 +36,7 @@ TEST(NodeFileTest, PeopleCanReadIt) {
   EXPECT_TRUE(absl::StrContains(contents, "node: \"server-3\"\n")) << contents;
 }
 
-TEST(NodeFileTest, AServerAndAWorkerDoNotShareAFolder) {
+TEST(NodeFileTest, ServerAndWorkerCannotShareAFolder) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const absl::Status status = ReadNodeFile(env, "/", kWorkerDaemon).status();
@@ -44,7 +44,7 @@ TEST(NodeFileTest, AServerAndAWorkerDoNotShareAFolder) {
   EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
 }
 
-TEST(NodeFileTest, ASchedulersFolderAndANodesFolderAreToldApart) {
+TEST(NodeFileTest, SchedulerAndNodeFoldersAreDistinguished) {
   FaultEnv node(1);
   ASSERT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
   ASSERT_TRUE(CheckIsNoNodesFolder(node, "/missing").ok());
@@ -67,7 +67,7 @@ TEST(NodeFileTest, ASchedulersFolderAndANodesFolderAreToldApart) {
   }
 }
 
-TEST(NodeFileTest, EveryCutAndEveryFlippedByteIsDetected) {
+TEST(NodeFileTest, EveryTruncationAndFlippedByteIsDetected) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const std::string contents = env.Contents("/node");

@@ -46,7 +46,7 @@ std::string FirstLine(const ChildProcess& child) {
   return Eventually([&] { return !(lines = child.LogTail(1)).empty(); }) ? lines[0] : "";
 }
 
-TEST(ChildProcess, OutputAndErrorsGoToItsLog) {
+TEST(ChildProcess, OutputAndErrorsGoToTheLog) {
   auto child = Started(Shell("echo one; echo two >&2; echo three"));
   ASSERT_TRUE(child->WaitUntil(Deadline()));
   EXPECT_TRUE(child->Succeeded());
@@ -54,7 +54,7 @@ TEST(ChildProcess, OutputAndErrorsGoToItsLog) {
   EXPECT_EQ(child->LogTail(9).size(), 3u);
 }
 
-TEST(ChildProcess, TailOfALongLogIsBoundedAndWhole) {
+TEST(ChildProcess, LogTailIsBoundedAndHasWholeLines) {
   auto child = Started(Shell("for i in {1..5000}; do echo line $i; done"));
   ASSERT_TRUE(child->WaitUntil(Deadline()));
   const std::vector<std::string> tail = child->LogTail(100000);
@@ -63,7 +63,7 @@ TEST(ChildProcess, TailOfALongLogIsBoundedAndWhole) {
   for (const std::string& line : tail) EXPECT_TRUE(absl::StartsWith(line, "line ")) << line;
 }
 
-TEST(ChildProcess, EnvironmentIsInheritedReplacedAndAddedTo) {
+TEST(ChildProcess, EnvironmentIsInheritedAndOverridden) {
   ASSERT_EQ(setenv("PAWL_TEST_INHERITED", "old", 1), 0);
   ASSERT_EQ(setenv("PAWL_TEST_REPLACED", "old", 1), 0);
   ChildOptions options = Shell("echo $PAWL_TEST_INHERITED $PAWL_TEST_REPLACED $PAWL_TEST_ADDED");
@@ -73,7 +73,7 @@ TEST(ChildProcess, EnvironmentIsInheritedReplacedAndAddedTo) {
   EXPECT_EQ(child->LogTail(1), (std::vector<std::string>{"old new more=this"}));
 }
 
-TEST(ChildProcess, SaysHowItEnded) {
+TEST(ChildProcess, ExitIsDescribed) {
   auto code = Started(Shell("exit 3"));
   ASSERT_TRUE(code->WaitUntil(Deadline()));
   EXPECT_FALSE(code->Succeeded());
@@ -107,7 +107,7 @@ TEST(ChildProcess, WaitEndsAtItsDeadline) {
   EXPECT_FALSE(child->HasEnded());
 }
 
-TEST(ChildProcess, SignalsReachItThoughTheParentBlocksThem) {
+TEST(ChildProcess, SignalsReachChildOfBlockingParent) {
   sigset_t blocked, before;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGTERM);
@@ -119,7 +119,7 @@ TEST(ChildProcess, SignalsReachItThoughTheParentBlocksThem) {
   EXPECT_TRUE(child->KilledBy(SIGTERM));
 }
 
-TEST(ChildProcess, DestructionKillsIt) {
+TEST(ChildProcess, DestructorKillsTheChild) {
   auto child = Started(Shell("trap '' TERM; sleep 600"));
   const pid_t pid = child->pid();
   child.reset();
@@ -127,12 +127,12 @@ TEST(ChildProcess, DestructionKillsIt) {
   EXPECT_EQ(errno, ESRCH);
 }
 
-TEST(ChildProcess, HasAProcessGroupOfItsOwn) {
+TEST(ChildProcess, ChildHasItsOwnProcessGroup) {
   auto child = Started(Shell("sleep 600"));
   EXPECT_EQ(getpgid(child->pid()), child->pid());
 }
 
-TEST(ChildProcess, RenamedLogGoesOnGrowing) {
+TEST(ChildProcess, RenamedLogKeepsGrowing) {
   auto child = Started(Shell("echo one; read -r < <(sleep 600)"));
   ASSERT_EQ(FirstLine(*child), "one");
   const std::string log = TempFile("renamed.log");
@@ -142,7 +142,7 @@ TEST(ChildProcess, RenamedLogGoesOnGrowing) {
   EXPECT_FALSE(child->Rename("server-1", TempFile("no/such/folder.log")).ok());
 }
 
-TEST(ChildProcess, DiesWithItsParent) {
+TEST(ChildProcess, ChildDiesWithItsParent) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();

@@ -25,10 +25,10 @@ ByteView View(const std::string& bytes) { return ByteView(bytes.data(), bytes.si
 // detected.
 class Fragmented {
  public:
-  Fragmented(const std::string& bytes, const std::vector<size_t>& cuts) {
+  Fragmented(const std::string& bytes, const std::vector<size_t>& splits) {
     size_t begin = 0;
-    for (size_t i = 0; i <= cuts.size(); ++i) {
-      const size_t end = i < cuts.size() ? cuts[i] : bytes.size();
+    for (size_t i = 0; i <= splits.size(); ++i) {
+      const size_t end = i < splits.size() ? splits[i] : bytes.size();
       if (end == begin) continue;
       pieces_.emplace_back(new char[end - begin]);
       std::memcpy(pieces_.back().get(), bytes.data() + begin, end - begin);
@@ -101,11 +101,11 @@ class Random {
     for (uint64_t i = Below(5); i > 0; --i) response.add_results()->set_values(Bytes(1000));
     return response;
   }
-  std::vector<size_t> Cuts(size_t size) {
-    std::vector<size_t> cuts;
-    for (uint64_t i = Below(8); i > 0; --i) cuts.push_back(Below(size + 1));
-    std::sort(cuts.begin(), cuts.end());
-    return cuts;
+  std::vector<size_t> Splits(size_t size) {
+    std::vector<size_t> splits;
+    for (uint64_t i = Below(8); i > 0; --i) splits.push_back(Below(size + 1));
+    std::sort(splits.begin(), splits.end());
+    return splits;
   }
 
  private:
@@ -186,19 +186,19 @@ TEST(CodecTest, DecodersReadFragmentedProtobufBytes) {
   Random random(2);
   for (int i = 0; i < 2000; ++i) {
     const std::string push = random.Push().SerializeAsString();
-    const Fragmented push_pieces(push, random.Cuts(push.size()));
+    const Fragmented push_pieces(push, random.Splits(push.size()));
     const absl::StatusOr<PushRequestView> push_view = DecodePushRequest(push_pieces.view());
     ASSERT_TRUE(push_view.ok()) << push_view.status();
     EXPECT_EQ(ToProto(*push_view).SerializeAsString(), push);
 
     const std::string pull = random.Pull().SerializeAsString();
-    const Fragmented pull_pieces(pull, random.Cuts(pull.size()));
+    const Fragmented pull_pieces(pull, random.Splits(pull.size()));
     const absl::StatusOr<PullRequestView> pull_view = DecodePullRequest(pull_pieces.view());
     ASSERT_TRUE(pull_view.ok()) << pull_view.status();
     EXPECT_EQ(ToProto(*pull_view).SerializeAsString(), pull);
 
     const std::string response = random.Response().SerializeAsString();
-    const Fragmented response_pieces(response, random.Cuts(response.size()));
+    const Fragmented response_pieces(response, random.Splits(response.size()));
     const absl::StatusOr<PullResponseView> response_view =
         DecodePullResponse(response_pieces.view());
     ASSERT_TRUE(response_view.ok()) << response_view.status();
@@ -250,7 +250,7 @@ TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
           break;
       }
     }
-    const Fragmented pieces(bytes, random.Cuts(bytes.size()));
+    const Fragmented pieces(bytes, random.Splits(bytes.size()));
     const absl::StatusOr<PushRequestView> view = DecodePushRequest(pieces.view());
     PushRequest expected;
     const bool parsed = expected.ParseFromString(bytes);

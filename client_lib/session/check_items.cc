@@ -11,8 +11,8 @@
 namespace pawl {
 namespace {
 
-// An item of rows or of a whole tensor. `floats` is the length of its gradients or values, `field`
-// their name.
+// Checks an item of rows or of a whole tensor. `floats` is the length of its gradients or values,
+// `field` their name.
 absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64_t> keys,
                        size_t floats, absl::string_view field) {
   if (!table) {
@@ -47,7 +47,7 @@ absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64
   return absl::OkStatus();
 }
 
-// A push of some blocks of a dense table.
+// Checks a push of some blocks of a dense table.
 absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint64_t> blocks,
                          size_t floats) {
   const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");

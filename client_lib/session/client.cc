@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// Calls the scheduler and turns its answer into what the caller wants.
+// Calls the scheduler and converts its answer to the caller's result.
 template <typename Response, typename T, typename Request, typename Convert>
 void CallScheduler(ClientCore& core, const char* method, Request request,
                    const CallOptions& options, absl::AnyInvocable<void(T)> done, Convert convert) {
@@ -28,7 +28,7 @@ void CallScheduler(ClientCore& core, const char* method, Request request,
                               deadline, std::move(counted));
 }
 
-// As this process in its present incarnation.
+// Fills in this process's node and present incarnation.
 template <typename Request>
 void Sign(const ClientCore& core, Request& request) {
   const NodeLink::Identity now = core.newest_identity();
@@ -36,7 +36,7 @@ void Sign(const ClientCore& core, Request& request) {
   request.set_incarnation(now.incarnation);
 }
 
-// The answer itself.
+// The answer unchanged.
 struct Whole {
   template <typename Response>
   absl::StatusOr<Response> operator()(const Response& response) const {

@@ -19,7 +19,7 @@ bool FlowControl::Acquire(uint64_t step, size_t bytes, MonotonicTime deadline, R
     waiting = waiting_.size();
     if (waiting < max_waiting_) {
       const uint64_t id = next_id_++;
-      // Under the lock, so that whoever takes the waiter finds the id there.
+      // Under the lock, so that the thread that takes the waiter finds the id.
       const DeadlineQueue::Id timer = deadlines_->Add(
           deadline, [self = shared_from_this(), step, id] { self->Expire(step, id); });
       waiting_.emplace(std::pair(step, id), Waiter{bytes, std::move(run), timer});

@@ -100,7 +100,7 @@ void SessionImpl::Enqueue(absl::Status refused, const CallOptions& options, Call
       operation.id = id = next_id_++;
       fill(operation, done);
     } else if (identity_.rank && closed_.ok()) {
-      // Or the step might be ended without it, by a caller who looks at the results later.
+      // Otherwise a caller that checks results later could end the step without it.
       closed_ = refused;
     }
   }
@@ -264,7 +264,7 @@ void SessionImpl::OnPushGranted(const absl::Status& status, std::shared_ptr<Push
 }
 
 bool SessionImpl::SendGranted(const std::shared_ptr<PushCall>& push) {
-  const uint64_t segments = push->CutItems(static_cast<uint32_t>(next_ordinal_.size()));
+  const uint64_t segments = push->DivideItems(static_cast<uint32_t>(next_ordinal_.size()));
   absl::Status refused;
   {
     MutexLock lock(mu_);
@@ -393,7 +393,7 @@ void SessionImpl::ExpireOperation(uint64_t id) {
     expired = std::move(*it);
     operations_.erase(it);
   }
-  // What comes after it must not be done without it.
+  // Later calls must not be executed without it.
   Fail(status);
   if (expired->push != nullptr) {
     expired->push->MessageDone(status);
@@ -408,7 +408,7 @@ void SessionImpl::ExpireGranted(const std::shared_ptr<PushCall>& push) {
     if (granted_ != push) return;
     BreakLocked(NoTurn());
   }
-  // Finds it broken, and refuses the push.
+  // The pump finds the session broken and refuses the push.
   Pump();
 }
 

@@ -36,7 +36,8 @@ class FaultEnv::Writer final : public WritableFile {
     bool last = false;
     PAWL_RETURN_IF_ERROR(Begin(last));
     if (undefined_tail_)
-      return absl::FailedPreconditionError(absl::StrCat("append to ", path_, ": rest not cut off"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("append to ", path_, ": not truncated since a failed append"));
     std::string bytes;
     for (const Fragment& fragment : fragments) bytes.append(fragment.data(), fragment.size());
     const uint64_t used = env_.Used();

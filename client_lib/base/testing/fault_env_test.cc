@@ -33,7 +33,7 @@ TEST(FaultEnvTest, PowerLossKeepsSyncedBytesAndTearsTheRest) {
     sizes.insert(left.size());
     zeros = zeros || left == "durable" + std::string(8, '\0');
   }
-  EXPECT_EQ(sizes.size(), 9u) << "a cut at every byte of the unsynced part";
+  EXPECT_EQ(sizes.size(), 9u) << "torn at every byte of the unsynced part";
   EXPECT_TRUE(zeros);
 }
 
