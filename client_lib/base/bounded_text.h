@@ -1,4 +1,4 @@
-// Makes foreign text safe for messages, logs and terminals.
+// Makes text from outside safe for messages, logs and terminals.
 #ifndef PAWL_CLIENT_LIB_BASE_BOUNDED_TEXT_H_
 #define PAWL_CLIENT_LIB_BASE_BOUNDED_TEXT_H_
 
@@ -11,7 +11,7 @@ namespace pawl {
 
 // Returns at most `max_bytes` of `text`, truncated between characters. Replaces each byte that is
 // not part of valid UTF-8, and each control character except newline and tab, by '?'. Protobuf
-// cannot parse a string that is not UTF-8, so every error text that quotes foreign bytes must pass
+// cannot parse a string that is not UTF-8, so every error text that quotes such text must pass
 // through here.
 std::string BoundedText(absl::string_view text, size_t max_bytes);
 

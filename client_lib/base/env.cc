@@ -247,7 +247,7 @@ class PosixEnv final : public Env {
       if (errno != EWOULDBLOCK) return FileError("lock", path, errno);
       return absl::UnavailableError(
           absl::StrCat("the folder ", folder,
-                       " is in use by another process; end that one or name another folder"));
+                       " is in use by another process; stop that process or use another folder"));
     }
     return std::make_unique<PosixFolderLock>(fd.Release());
   }

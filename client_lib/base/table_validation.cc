@@ -164,7 +164,7 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
           .status();
     }
     case Optimizer::kAssign: {
-      const absl::string_view possible = "0 with assign, which takes what is pushed as it is";
+      const absl::string_view possible = "0 with assign, which stores pushed values unchanged";
       PAWL_RETURN_IF_ERROR(
           FieldChecks(context)
               .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
@@ -193,7 +193,8 @@ absl::Status ValidateNormal(float mean, float stddev, const std::string& context
       .Finite("mean", mean)
       .NotNegative("stddev", stddev)
       .Check("stddev", stddev, std::isfinite(static_cast<float>(farthest)),
-             absl::StrCat("small enough that mean + ", kMostNormalDeviations, " stddev is a float"))
+             absl::StrCat("small enough that mean + ", kMostNormalDeviations,
+                          " stddev is a finite float"))
       .status();
 }
 
@@ -211,7 +212,7 @@ absl::Status ValidateXavier(const TableSpec& table, const std::string& context) 
   if (gives_fans || has_fans) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       context, xavier.fan_in() == 0 ? ".fan_in" : ".fan_out", " is 0; a tensor of ",
-      table.shape_size(), " dimensions does not give the fans: set fan_in and fan_out"));
+      table.shape_size(), " dimensions does not define the fans: set fan_in and fan_out"));
 }
 
 absl::Status ValidateTableName(const std::string& name) {
@@ -300,7 +301,8 @@ absl::Status ValidateTableSpec(const TableSpec& table) {
   } else if (table.kind() == SPARSE) {
     if (table.row_width() < 1 || table.row_width() > kMaxRowWidth) {
       return absl::InvalidArgumentError(absl::StrCat(context, ": row_width is ", table.row_width(),
-                                                     "; a sparse table's is 1 to ", kMaxRowWidth));
+                                                     "; a sparse table has rows of width 1 to ",
+                                                     kMaxRowWidth));
     }
     if (table.shape_size() != 0) {
       return absl::InvalidArgumentError(

@@ -83,7 +83,7 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
   const int signal = sigtimedwait(&signals_, nullptr, &wait);
   if (signal > 0) {
     seen_ = true;
-    spdlog::info("asked to end: {}", strsignal(signal));
+    spdlog::info("shutting down on signal: {}", strsignal(signal));
   }
   return seen_;
 }
@@ -143,14 +143,14 @@ absl::Status CheckAddressFlags(const std::string& listen, const std::string& adv
     if (!is_told || !at->IsWildcard()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("--listen=", listen,
-                     " stands for all addresses of this machine; say by --advertise=HOST:PORT "
-                     "which one others reach"));
+                     " is a wildcard address; set --advertise=HOST:PORT "
+                     "to the address that others can reach"));
   }
   const absl::StatusOr<HostPort> told = ParseHostPort(advertise);
   if (!told.ok()) return Annotate(told.status(), "--advertise");
   if (told->port != 0 && !told->IsWildcard()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--advertise=", advertise, " is not an address that others can go to"));
+      absl::StrCat("--advertise=", advertise, " is not an address that others can connect to"));
 }
 
 absl::Status CheckSchedulerAddress(const std::string& address) {
@@ -158,8 +158,8 @@ absl::Status CheckSchedulerAddress(const std::string& address) {
     const absl::StatusOr<HostPort> parsed = ParseHostPort(one);
     if (!parsed.ok()) return Annotate(parsed.status(), "--scheduler");
     if (parsed->port == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--scheduler: ", one, " has port 0; which one has the scheduler taken?"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--scheduler: ", one, " has port 0; use the port that the scheduler listens on"));
     }
   }
   return absl::OkStatus();

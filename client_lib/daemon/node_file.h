@@ -27,11 +27,11 @@ inline constexpr absl::string_view kWorkerDaemon = "pawl-worker";
 absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder,
                                           absl::string_view daemon);
 // FAILED_PRECONDITION, naming the file found, if `data_folder` belongs to a scheduler.
-absl::Status CheckIsNoSchedulersFolder(Env& env, const std::string& data_folder);
+absl::Status CheckIsNotSchedulerFolder(Env& env, const std::string& data_folder);
 // FAILED_PRECONDITION, naming the file found, if `data_folder` belongs to a server or worker. Each
 // daemon checks after it has created a file that the other one checks for, so if two start at the
 // same time at least one is refused.
-absl::Status CheckIsNoNodesFolder(Env& env, const std::string& data_folder);
+absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder);
 // Durable when it returns.
 absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity,
                            absl::string_view daemon);

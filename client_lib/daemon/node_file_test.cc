@@ -46,22 +46,22 @@ TEST(NodeFileTest, ServerAndWorkerCannotShareAFolder) {
 
 TEST(NodeFileTest, SchedulerAndNodeFoldersAreDistinguished) {
   FaultEnv node(1);
-  ASSERT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
-  ASSERT_TRUE(CheckIsNoNodesFolder(node, "/missing").ok());
+  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/").ok());
+  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/missing").ok());
   const auto lock = node.LockFolder("/");
   ASSERT_TRUE(lock.ok()) << lock.status();
   node.SetContents("/LOCK", "");
-  EXPECT_EQ(CheckIsNoNodesFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CheckIsNotNodeFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
   // A scheduler that keeps its state in its data folder locks that folder too.
   node.SetContents("/state.log", "x");
-  EXPECT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
+  EXPECT_TRUE(CheckIsNotNodeFolder(node, "/").ok());
 
   FaultEnv scheduler(1);
-  EXPECT_TRUE(CheckIsNoSchedulersFolder(scheduler, "/").ok());
+  EXPECT_TRUE(CheckIsNotSchedulerFolder(scheduler, "/").ok());
   for (const char* name : {"/state.log", "/address", "/metrics.json"}) {
     FaultEnv env(1);
     env.SetContents(name, "x");
-    const absl::Status status = CheckIsNoSchedulersFolder(env, "/");
+    const absl::Status status = CheckIsNotSchedulerFolder(env, "/");
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
     EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
   }

@@ -154,8 +154,8 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
     }
     if (i + 1 < names.size()) {
       if (!is_message) {
-        return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': '",
-                                                       names[i], "' has no fields of its own"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("override '", override_text, "': '", names[i], "' has no fields"));
       }
       absl::StrAppend(&text, names[i], " { ");
       absl::StrAppend(&closing, " }");

@@ -107,9 +107,10 @@ TEST(JobValidationTest, RecomputedLayersMustExist) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
   };
-  refused(absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
-          "model.recompute[1] is 'top/2', which is no layer; there are bottom/0, bottom/1, top/0, "
-          "top/1, or write \"all\"");
+  refused(
+      absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
+      "model.recompute[1] is 'top/2', which is not a layer; there are bottom/0, bottom/1, top/0, "
+      "top/1, or write \"all\"");
   refused("deepfm { dim: 8 } recompute: 'mlp/0/weight'", "model.recompute[0]");
   refused("deepfm { dim: 8 } recompute: ''", "model.recompute[0] is ''");
   refused("fm { dim: 8 } recompute: 'mlp/0'", "the model has no fully connected layers");

@@ -43,12 +43,12 @@ absl::Status ValidateRecompute(const Model& model) {
   for (int i = 0; i < model.recompute_size(); ++i) {
     const std::string& name = model.recompute(i);
     if (name == "all" || std::find(layers.begin(), layers.end(), name) != layers.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.recompute[", i, "] is '", absl::CEscape(name.substr(0, 100)),
-        "', which is no layer; ",
-        layers.empty()
-            ? "the model has no fully connected layers, leave it out"
-            : absl::StrCat("there are ", absl::StrJoin(layers, ", "), ", or write \"all\"")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.recompute[", i, "] is '", absl::CEscape(name.substr(0, 100)),
+                     "', which is not a layer; ",
+                     layers.empty() ? "the model has no fully connected layers; leave it out"
+                                    : absl::StrCat("the layers are ", absl::StrJoin(layers, ", "),
+                                                   "; \"all\" names all of them")));
   }
   return absl::OkStatus();
 }

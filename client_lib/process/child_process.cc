@@ -74,9 +74,9 @@ class Descriptor {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions options) {
   // Opened for append, so that the log can be truncated or read while it grows.
-  const int anew = options.append_to_log ? 0 : O_TRUNC;
+  const int truncate = options.append_to_log ? 0 : O_TRUNC;
   const Descriptor log(
-      open(options.log.c_str(), O_WRONLY | O_CREAT | anew | O_APPEND | O_CLOEXEC, 0644));
+      open(options.log.c_str(), O_WRONLY | O_CREAT | truncate | O_APPEND | O_CLOEXEC, 0644));
   if (log.get() < 0) return SystemError(absl::StrCat("cannot write the log ", options.log), errno);
   const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null.get() < 0) return SystemError("cannot open /dev/null", errno);

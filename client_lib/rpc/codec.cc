@@ -72,7 +72,7 @@ absl::Status TooManySegments(absl::string_view message) {
 
 absl::Status TwiceGiven(absl::string_view field) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the field `", field, "` comes twice in one segment; give it once"));
+      absl::StrCat("the field `", field, "` occurs twice in one segment"));
 }
 
 absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHeader* header) {

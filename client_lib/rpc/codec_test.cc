@@ -355,14 +355,12 @@ TEST(CodecTest, RepeatedBytesFieldsAreRefusedByName) {
   std::string content = request.segments(0).SerializeAsString();
   content += content;
   const std::string push = std::string("\x12") + static_cast<char>(content.size()) + content;
-  EXPECT_EQ(
-      DecodePushRequest(View(push)).status(),
-      absl::InvalidArgumentError("the field `keys` comes twice in one segment; give it once"));
+  EXPECT_EQ(DecodePushRequest(View(push)).status(),
+            absl::InvalidArgumentError("the field `keys` occurs twice in one segment"));
   const std::string values = "\x0a\x01x\x0a\x01y";
   const std::string response = std::string("\x0a") + static_cast<char>(values.size()) + values;
-  EXPECT_EQ(
-      DecodePullResponse(View(response)).status(),
-      absl::InvalidArgumentError("the field `values` comes twice in one segment; give it once"));
+  EXPECT_EQ(DecodePullResponse(View(response)).status(),
+            absl::InvalidArgumentError("the field `values` occurs twice in one segment"));
 }
 
 TEST(CodecTest, TooManySegmentsAreRefused) {

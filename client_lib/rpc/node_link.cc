@@ -42,7 +42,7 @@ bool IsFull(const absl::Status& status) { return absl::IsResourceExhausted(statu
 
 // The address or rank belongs to another node, which may be dead, or to an earlier incarnation of
 // this one. The scheduler knows once that node's lease has expired.
-bool MayBeOfTheDead(const absl::Status& status) {
+bool MayBelongToADeadNode(const absl::Status& status) {
   return absl::IsAlreadyExists(status) && !IsFinal(status);
 }
 // Longer than any sensible lease: a node that has kept an address or a rank for this long is alive.
@@ -91,7 +91,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       }
     }
     if (closed) return (*answer)(LinkClosed());
-    if (answer != nullptr) (*answer)(absl::CancelledError("the node registers anew"));
+    if (answer != nullptr) (*answer)(absl::CancelledError("the node registers again"));
     AttemptRegistration(attempts);
   }
 
@@ -159,7 +159,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       // If this message is lost, the lease simply expires.
       if (answer.wait_for(2 * kGoodbyeAttempt) == std::future_status::ready) {
         if (const absl::Status status = answer.get(); !status.ok()) {
-          spdlog::info("good-bye to the scheduler at {}: {}", scheduler_, status.ToString());
+          spdlog::info("goodbye to the scheduler at {}: {}", scheduler_, status.ToString());
         }
       }
     }
@@ -250,7 +250,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void NoteSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
     if (!heard_ || silence_noted_ || clock_.Now() - last_answer_ < kNotedSilence) return;
     silence_noted_ = true;
-    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, going on without it: {}",
+    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, continuing without it: {}",
                  scheduler_, Seconds(clock_.Now() - last_answer_), error.ToString());
   }
 
@@ -263,9 +263,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), attempts] {
         self->FinishRegistration(
             attempts->registration,
-            absl::DeadlineExceededError(absl::StrCat(
-                "registering with the scheduler at ", self->scheduler_,
-                ": not done in time; the last error: ", attempts->last_error.message())));
+            absl::DeadlineExceededError(
+                absl::StrCat("registering with the scheduler at ", self->scheduler_,
+                             ": timed out; the last error: ", attempts->last_error.message())));
       });
       return;
     }
@@ -301,10 +301,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->registration, std::move(response));
       return;
     }
-    if (absl::IsAborted(status) && !attempts->is_anew) return RegisterAnew(*attempts);
+    if (absl::IsAborted(status) && !attempts->is_anew) return RegisterAgain(*attempts);
     const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
-    const bool of_the_dead =
-        MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
+    const bool of_the_dead = MayBelongToADeadNode(status) &&
+                             sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
     if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
     if (!(IsPassing(status) || IsFull(status) || of_the_dead) ||
         clock_.Now() >= attempts->deadline - delay) {
@@ -316,7 +316,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     if (IsOver(attempts->registration)) return;
     if (of_the_dead && !absl::IsAlreadyExists(attempts->last_error)) {
-      spdlog::warn("the scheduler at {}: {}; trying again, for that one's lease may run out",
+      spdlog::warn("the scheduler at {}: {}; trying again, because that node's lease may expire",
                    scheduler_, std::string(status.message()));
     }
     ++attempts->retries;
@@ -327,7 +327,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
 
   // The incarnation may have ended because its answer was lost for longer than a lease, so try once
   // more under a higher number. If another process has become this node, that is refused too.
-  void RegisterAnew(const Registration& before) {
+  void RegisterAgain(const Registration& before) {
     auto attempts = std::make_shared<Registration>(before);
     attempts->is_anew = true;
     {
@@ -507,7 +507,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       base = routing_;
     }
     if (base == nullptr)
-      return absl::InvalidArgumentError("changes of the routing came, and there is none here");
+      return absl::InvalidArgumentError("routing changes arrived before a whole table");
     absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(*base, table);
     if (!whole.ok()) {
       spdlog::warn("the scheduler at {}: {}; asking for the whole table", scheduler_,

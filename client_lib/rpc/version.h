@@ -38,9 +38,9 @@ inline absl::StatusOr<uint32_t> CommonProtocol(ProtocolRange peer_range, absl::s
   const uint32_t newest = std::min(peer_range.newest, own.newest);
   if (newest >= std::max(peer_range.oldest, own.oldest)) return newest;
   return absl::UnimplementedError(
-      absl::StrCat(peer, " speaks the protocols ", peer_range.oldest, " to ", peer_range.newest,
+      absl::StrCat(peer, " speaks protocols ", peer_range.oldest, " to ", peer_range.newest,
                    ", and this process (Pawl ", kVersion, ") ", own.oldest, " to ", own.newest,
-                   ": run versions of Pawl that have one in common"));
+                   ": run versions of Pawl with a common protocol"));
 }
 
 }  // namespace pawl

@@ -18,7 +18,7 @@ TEST(VersionTest, ErrorNamesBothProtocolRanges) {
     const absl::Status status = CommonProtocol({3, 5}, "server-1", own).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(std::string(status.message()),
-                testing::HasSubstr("server-1 speaks the protocols 3 to 5"));
+                testing::HasSubstr("server-1 speaks protocols 3 to 5"));
     EXPECT_THAT(std::string(status.message()),
                 testing::HasSubstr(absl::StrCat(own.oldest, " to ", own.newest)));
   }

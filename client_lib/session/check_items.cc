@@ -17,13 +17,13 @@ absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64
                        size_t floats, absl::string_view field) {
   if (!table) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "items[", index, "].table is of no table; take one from CreateTable or OpenTable"));
+        "items[", index, "].table is empty; use a Table from CreateTable or OpenTable"));
   }
   const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
   if (table.dense()) {
     if (!keys.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          where, keys.size(), " keys given; a dense table is pulled as a whole, without keys"));
+          where, keys.size(), " keys; a dense table is pulled as a whole, without keys"));
     }
     if (floats != table.elements()) {
       return absl::InvalidArgumentError(absl::StrCat(where, field, " has ", floats,
@@ -56,7 +56,7 @@ absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint
     if (blocks[i] >= BlockCount(table.elements())) {
       return absl::InvalidArgumentError(absl::StrCat(where, "the tensor has ",
                                                      BlockCount(table.elements()),
-                                                     " blocks; there is no block ", blocks[i]));
+                                                     " blocks; it has no block ", blocks[i]));
     }
     if (i > 0 && blocks[i] <= blocks[i - 1]) {
       return absl::InvalidArgumentError(

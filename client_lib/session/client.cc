@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options,
   }
   if (options.max_bytes_in_flight == 0) {
     return absl::InvalidArgumentError(
-        "ClientOptions::max_bytes_in_flight is 0; nothing could ever be sent");
+        "ClientOptions::max_bytes_in_flight is 0; nothing could be sent");
   }
   if (link == nullptr) link = control;
   auto core = std::make_shared<ClientCore>(std::move(options), *transport, *control, *link);
@@ -193,7 +193,7 @@ std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name,
           if (spec.name() == name) return Table(spec);
         }
         return absl::NotFoundError(
-            absl::StrCat("the job has no table `", name, "`; CreateTable makes one"));
+            absl::StrCat("the job has no table `", name, "`; create it with CreateTable"));
       });
   return result;
 }

@@ -111,7 +111,7 @@ void ClientCore::Join(Callback done) {
           join_timer_ = deadlines_->Add(deadline, [self = shared_from_this()] {
             self->FinishJoin(absl::DeadlineExceededError(
                 absl::StrCat("waiting for the job's servers: the scheduler at ",
-                             self->options_.scheduler, " has given out no routing in time")));
+                             self->options_.scheduler, " has sent no routing in time")));
           });
         }
         link_->Start();
@@ -134,7 +134,7 @@ void ClientCore::OnDisowned(const absl::Status& why) {
       [this](absl::StatusOr<RegisterResponse> registered) {
         if (registered.ok() && registered->job_id() != registration_.job_id()) {
           registered = absl::AbortedError(
-              absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now"));
+              absl::StrCat("the scheduler at ", options_.scheduler, " runs another job now"));
         }
         if (!registered.ok()) return Fail(registered.status());
         // To the servers it keeps its identity: calls in flight keep their push ids.
@@ -232,7 +232,7 @@ void ClientCore::Fail(const absl::Status& why, JobState state) {
 
 void ClientCore::OnRouting(const RoutingTable& table) {
   if (const absl::Status status = messenger_->Adopt(table); !status.ok()) {
-    spdlog::error("a routing table of the scheduler's is refused: {}", status.ToString());
+    spdlog::error("refused a routing table of the scheduler: {}", status.ToString());
   }
   if (router_->current() != nullptr) FinishJoin(absl::OkStatus());
 }
@@ -310,7 +310,7 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   Callback done = Count([self = shared_from_this(), rank, step, incarnation,
                          user_done = std::move(user_done)](absl::Status status) mutable {
     if (!status.ok()) {
-      user_done(Annotate(status, absl::StrCat("taking logical worker ", rank, " over")));
+      user_done(Annotate(status, absl::StrCat("taking over logical worker ", rank)));
     } else {
       user_done(self->OpenLogicalWorker(rank, *step, incarnation));
     }

@@ -27,7 +27,7 @@ bool FlowControl::Acquire(uint64_t step, size_t bytes, MonotonicTime deadline, R
     }
   }
   run(absl::ResourceExhaustedError(absl::StrCat(
-      waiting, " calls wait for their turn, which is the limit; wait for some of them first")));
+      waiting, " calls are waiting, which is the limit; wait for some of them first")));
   return false;
 }
 
@@ -107,7 +107,7 @@ void FlowControl::Expire(uint64_t step, uint64_t id) {
     run = std::move(it->second.run);
     waiting_.erase(it);
   }
-  run(absl::DeadlineExceededError("the call's turn did not come before its deadline"));
+  run(absl::DeadlineExceededError("the call did not start before its deadline"));
   Drain();
 }
 

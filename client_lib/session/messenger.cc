@@ -24,14 +24,14 @@ absl::Status OutOfTime(const Call& call, const absl::Status& last_error) {
       absl::StrCat(call.terms.name, " was not done before its deadline; ",
                    last_error.ok() ? "no server has answered"
                                    : absl::StrCat("the last attempt: ", last_error.ToString()),
-                   "; `pawlctl nodes` shows who is away; CallOptions::timeout or "
-                   "ClientOptions::call_timeout gives it longer"));
+                   "; `pawlctl nodes` shows absent nodes; CallOptions::timeout or "
+                   "ClientOptions::call_timeout allows more time"));
 }
 
 absl::Status NoPrimary(uint32_t partition, uint64_t epoch) {
   return absl::UnavailableError(absl::StrCat("partition ", partition,
                                              " has no primary in routing epoch ", epoch,
-                                             "; its servers are away"));
+                                             "; its servers are absent"));
 }
 
 }  // namespace

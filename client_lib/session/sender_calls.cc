@@ -12,8 +12,7 @@
 namespace pawl {
 
 static_assert(kMaxMessageSegments <= kMaxSegmentsInMessage, "servers refuse more");
-static_assert(kMessageBytesAimedAt <= kMaxMessageBytes / 2,
-              "servers refuse more than that with its headers");
+static_assert(kMessageBytesAimedAt <= kMaxMessageBytes / 2, "servers refuse larger messages");
 
 SessionImpl::PushCall::PushCall(std::shared_ptr<SessionImpl> session,
                                 absl::Span<const PushItem> items, uint64_t step,
@@ -175,7 +174,7 @@ absl::Status SessionImpl::PullCall::TakeAnswer(const Message& message,
   if (view.results.size() != segments.size()) {
     return absl::InternalError(absl::StrCat("the server answered ", view.results.size(),
                                             " segments of the ", segments.size(),
-                                            " that were asked for"));
+                                            " that were requested"));
   }
   for (size_t i = 0; i < segments.size(); ++i) {
     const PullItem& item = items_[segments[i].item];

@@ -117,7 +117,7 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   uint64_t ordinals_of_step_ = 0;
 
   // Restarts at 0 if the step has changed. The caller holds pumping_.
-  void BeginOrdinals(uint64_t step);
+  void RestartOrdinals(uint64_t step);
 
   mutable Mutex mu_;
   // The status with which new calls end at once. Earlier calls of a rank continue while broken_ is

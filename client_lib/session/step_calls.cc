@@ -18,7 +18,7 @@ class EndStepCall final : public Call {
  public:
   EndStepCall(const RequestHeader& header, std::vector<uint64_t> segments, MonotonicTime deadline,
               absl::AnyInvocable<void(absl::Status)> done)
-      : Call({.method = Method::kEndStep, .name = "the step's end", .deadline = deadline}, header),
+      : Call({.method = Method::kEndStep, .name = "EndStep", .deadline = deadline}, header),
         segments_(std::move(segments)),
         done_(std::move(done)) {}
 
@@ -48,10 +48,7 @@ class TakeOverCall final : public Call {
  public:
   TakeOverCall(const RequestHeader& header, uint32_t partitions, MonotonicTime deadline,
                absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done)
-      : Call({.method = Method::kTakeOver,
-              .name = "taking the logical worker over",
-              .deadline = deadline},
-             header),
+      : Call({.method = Method::kTakeOver, .name = "TakeOver", .deadline = deadline}, header),
         clocks_(partitions),
         done_(std::move(done)) {}
 

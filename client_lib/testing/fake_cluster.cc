@@ -80,7 +80,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
             Transport::Done done) override {
     threads_.After(MonotonicDuration::zero(),
                    [this, method, bytes = Flat(request.bytes), done = std::move(done)]() mutable {
-                     if (method == "/pawl.Scheduler/GetRouting" && ParkRouting(bytes, done)) return;
+                     if (method == "/pawl.Scheduler/GetRouting" && HoldRouting(bytes, done)) return;
                      std::string answer;
                      const absl::Status status = Answer(method, bytes, &answer);
                      done(status, Incoming(std::move(answer)));
@@ -102,7 +102,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
 
  private:
   // Returns false if the request must be answered now.
-  bool ParkRouting(const std::string& bytes, Transport::Done& done) {
+  bool HoldRouting(const std::string& bytes, Transport::Done& done) {
     GetRoutingRequest request;
     MutexLock lock(cluster_.mu_);
     if (cluster_.scheduler_down_ || !request.ParseFromString(bytes)) return false;
@@ -500,7 +500,7 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
       answer = Serialize(response);
     } else if (method == Method::kTakeOver) {
       TakeOverRequest take;
-      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed take-over");
+      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed TakeOver");
       event.header = take.header();
       event.partitions.assign(take.partitions().begin(), take.partitions().end());
       if (status.ok()) status = CheckHeader(server, take.header(), event.partitions);

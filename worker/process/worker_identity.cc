@@ -16,10 +16,10 @@ WorkerIdentity::WorkerIdentity(Env& env, std::string data_dir, std::unique_ptr<F
 absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env,
                                                                      const std::string& data_dir) {
   PAWL_RETURN_IF_ERROR(env.MakeFolder(data_dir));
-  PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));
+  PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, data_dir));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(data_dir));
   // Once more now that a scheduler would see the lock's file.
-  PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));
+  PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, data_dir));
   std::unique_ptr<WorkerIdentity> identity(new WorkerIdentity(env, data_dir, std::move(lock)));
   absl::StatusOr<NodeIdentity> known = ReadNodeFile(env, data_dir, kWorkerDaemon);
   if (absl::IsNotFound(known.status())) return identity;

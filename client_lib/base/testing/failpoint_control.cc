@@ -39,7 +39,7 @@ absl::StatusOr<Armed> Parse(absl::string_view text) {
   if (absl::StrContains(text, '@') &&
       (!absl::SimpleAtoi(parts.second, &armed.only_hit) || armed.only_hit == 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "': after '@' comes the number of a hit, from 1 up"));
+        absl::StrCat("'", text, "': the number after '@' must be at least 1"));
   }
   absl::string_view action = parts.first;
   uint64_t pause_ms = 0;

@@ -103,7 +103,7 @@ class FaultEnv::Writer final : public WritableFile {
   absl::Status Begin(bool& last) PAWL_REQUIRES(env_.mu_) {
     PAWL_RETURN_IF_ERROR(env_.Begin(last));
     if (incarnation_ != env_.incarnation_)
-      return absl::UnavailableError(absl::StrCat(path_, ": opened by a process that is dead"));
+      return absl::UnavailableError(absl::StrCat(path_, ": opened by a process that has died"));
     return broken_;
   }
 

@@ -34,11 +34,11 @@ class GrpcCalls::OneCall {
     SetDeadline(*context_, timeout);
     request_ = ToByteBuffer(std::move(request), [this] { OnReleased(); });
     stub_->UnaryCall(context_.get(), method, grpc::StubOptions(), &request_, &response_,
-                     [this](grpc::Status status) { OnRpcOver(status); });
+                     [this](grpc::Status status) { OnRpcEnd(status); });
   }
 
  private:
-  void OnRpcOver(const grpc::Status& status) {
+  void OnRpcEnd(const grpc::Status& status) {
     status_ = FromGrpcStatus(status, context_.get());
     // The context keeps gRPC's call alive, which keeps the unwritten slices alive.
     request_.Clear();
@@ -106,7 +106,7 @@ GrpcCalls::~GrpcCalls() {
   Shutdown();
   {
     MutexLock lock(mu_);
-    WaitFor("rpcs are not over", rpcs_);
+    WaitFor("rpcs have not ended", rpcs_);
     WaitFor("gRPC calls have not ended", pending_);
   }
   timer_queue_.Shutdown();
@@ -130,7 +130,7 @@ void GrpcCalls::RunTimers() {
 
 void GrpcCalls::WaitForRpcs() {
   MutexLock lock(mu_);
-  WaitFor("rpcs are not over", rpcs_);
+  WaitFor("rpcs have not ended", rpcs_);
 }
 
 void GrpcCalls::WaitFor(const char* what, const uint64_t& count) {

@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "what the one takes the other should too");
+static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "both limits apply to the same messages");
 
 int Milliseconds(std::chrono::milliseconds duration) { return static_cast<int>(duration.count()); }
 

@@ -63,8 +63,9 @@ void GrpcTransport::Call(const std::string& address, Method method, OutgoingMess
   }
   if (stub == nullptr) {
     request.owner.reset();
-    done(absl::ResourceExhaustedError(absl::StrCat("connections to ", kMaxServerAddresses,
-                                                   " servers, which is the limit; start anew")),
+    done(absl::ResourceExhaustedError(
+             absl::StrCat("connections to ", kMaxServerAddresses,
+                          " servers, which is the limit; restart the client")),
          IncomingMessage());
     return;
   }
@@ -82,7 +83,7 @@ void GrpcTransport::Abandon(const std::string& address,
     MutexLock lock(mu_);
     const auto it = connections_.find(address);
     if (it == connections_.end() || (it->second.push != stub && it->second.pull != stub)) return;
-    spdlog::warn("the connection to {} does not move; making a new one", address);
+    spdlog::warn("the connection to {} is stalled; making a new one", address);
     std::shared_ptr<grpc::GenericStub>& place =
         it->second.push == stub ? it->second.push : it->second.pull;
     abandoned_.push_back(std::exchange(place, Connect(address, credentials_, ChannelKind::kBulk)));
