@@ -31,7 +31,7 @@ struct ChildOptions {
 // One child and its exit status.
 //
 // 1. The child dies, by SIGKILL, when the thread that started it ends for any reason. Start
-// children from the main thread.
+//    children from the main thread.
 // 2. It has its own process group: Ctrl-C reaches only the parent, which decides.
 // 3. The pid is not reused before HasEnded or WaitUntil has observed the exit.
 //

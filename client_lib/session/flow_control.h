@@ -22,7 +22,7 @@ namespace pawl {
 // must not delay what ends that step. Hence every request belongs to a step, and a request of step
 // s waits only for requests of step s or earlier:
 // 1. A request is granted if everything in flight for steps <= s leaves room for it, or if there is
-// nothing of those steps in flight.
+//    nothing of those steps in flight.
 // 2. Requests are granted in the order of (step, arrival).
 //
 // The total in flight is at most the limit times the number of steps in progress, two or three.

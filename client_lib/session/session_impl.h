@@ -21,11 +21,11 @@ namespace pawl {
 
 // Invariants:
 // 1. Pushes are divided into segments, numbered and given to the messenger one after another, in
-// the order of the calls, whichever thread does it (Pump).
+//    the order of the calls, whichever thread does it (Pump).
 // 2. For a logical worker: nothing of step s is sent before EndStep(s - 1) is done, except pulls
-// that ask for it. EndStep(s) is sent when all pushes of step s are done.
+//    that ask for it. EndStep(s) is sent when all pushes of step s are done.
 // 3. The pushes in flight have at most kMaxSegmentsAhead segments in a partition, counted from the
-// oldest one that is not done.
+//    oldest one that is not done.
 //
 // Thread-safe. Owned by shared_ptr, which calls in flight share.
 class SessionImpl final : public LogicalWorker, public std::enable_shared_from_this<SessionImpl> {
