@@ -105,11 +105,11 @@ class Transport;
 // Limits. A call beyond one gets RESOURCE_EXHAUSTED, or INVALID_ARGUMENT if waiting cannot help.
 //
 // Calls of a session that wait for EndStep or for earlier calls; and calls of all sessions of a
-// client, pushes and pulls counted separately, that wait because of kMaxCallsUnderWay or
+// client, pushes and pulls counted separately, that wait because of kMaxCallsInFlight or
 // ClientOptions::max_bytes_in_flight.
 inline constexpr size_t kMaxWaitingCalls = 4096;
 // Calls of a client in flight, pushes and pulls counted separately; further calls wait.
-inline constexpr size_t kMaxCallsUnderWay = 4096;
+inline constexpr size_t kMaxCallsInFlight = 4096;
 // Tables in one call.
 inline constexpr size_t kMaxItemsInCall = 1024;
 // Keys in one item; positions have 32 bits.

@@ -25,9 +25,9 @@ TEST(BoundedTextTest, InvalidUtf8BytesAreReplaced) {
                         100),
             "a?b?");
   EXPECT_EQ(BoundedText("\xc3(", 100), "?(") << "the second byte is missing";
-  EXPECT_EQ(BoundedText("\xe2\x82", 100), "??") << "the end is missing";
-  EXPECT_EQ(BoundedText("\xc0\xaf", 100), "??") << "longer than need be";
-  EXPECT_EQ(BoundedText("\xe0\x80\xaf", 100), "???") << "longer than need be";
+  EXPECT_EQ(BoundedText("\xe2\x82", 100), "??") << "the last byte is missing";
+  EXPECT_EQ(BoundedText("\xc0\xaf", 100), "??") << "overlong";
+  EXPECT_EQ(BoundedText("\xe0\x80\xaf", 100), "???") << "overlong";
   EXPECT_EQ(BoundedText("\xed\xa0\x80", 100), "???") << "a surrogate";
   EXPECT_EQ(BoundedText("\xf4\x90\x80\x80", 100), "????") << "beyond U+10FFFF";
   EXPECT_EQ(BoundedText("\xed\x9f\xbf\xf4\x8f\xbf\xbf", 100), "\xed\x9f\xbf\xf4\x8f\xbf\xbf");

@@ -72,7 +72,7 @@ TEST_F(EnvTest, ReadStopsAtTheEndOfTheFile) {
 }
 
 TEST_F(EnvTest, FoldersListRenameAndDelete) {
-  ASSERT_TRUE(env_.MakeFolder(folder_).ok()) << "a folder that is there is no error";
+  ASSERT_TRUE(env_.MakeFolder(folder_).ok()) << "an existing folder is no error";
   for (const char* name : {"b", "a", "c"}) ASSERT_TRUE(env_.Create(Path(name)).ok());
   ASSERT_TRUE(env_.Rename(Path("c"), Path("a")).ok());
   EXPECT_EQ(env_.List(folder_).value(), (std::vector<std::string>{"a", "b"}));

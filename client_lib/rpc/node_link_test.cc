@@ -266,7 +266,7 @@ TEST_F(NodeLinkTest, ClaimOfAPossiblyDeadNodeIsRetriedUntilTheDeadline) {
     channel_.Advance(seconds(2));
   }
   channel_.Answer(kRegister, Registration(5));
-  EXPECT_TRUE(registered.get().ok()) << "the other one's lease has run out";
+  EXPECT_TRUE(registered.get().ok()) << "the other node's lease has expired";
   auto refused = Register(RegisterRequest(), clock_.Now() + seconds(3));
   for (int i = 0; i < 3 && channel_.Waiting(kRegister) > 0; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("rank 1 is hosted by worker-0"));
@@ -497,7 +497,7 @@ TEST_F(NodeLinkTest, RoutingChangesThatDoNotFitCauseAFullRequest) {
     channel_.sent.push_back(std::move(call));
     return sent;
   };
-  EXPECT_FALSE(asked().accepts_changes()) << "there is no table yet";
+  EXPECT_FALSE(asked().accepts_changes()) << "no table yet";
   RoutingTable whole = Routing(1);
   whole.add_servers()->set_node("server-0");
   for (int p = 0; p < 2; ++p) {
@@ -520,7 +520,7 @@ TEST_F(NodeLinkTest, RoutingChangesThatDoNotFitCauseAFullRequest) {
 
   changes.set_epoch(4);
   channel_.Answer(kGetRouting, changes);
-  EXPECT_EQ(epochs_.size(), 2u) << "they are of another table";
+  EXPECT_EQ(epochs_.size(), 2u) << "changes of another table";
   channel_.Advance(seconds(2));
   EXPECT_EQ(asked().newer_than_epoch(), 3u);
   EXPECT_FALSE(asked().accepts_changes());

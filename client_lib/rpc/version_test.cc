@@ -10,7 +10,7 @@ TEST(VersionTest, NewestCommonProtocolIsChosen) {
   EXPECT_EQ(*CommonProtocol({2, 5}, "x", {3, 9}), 5u);
   EXPECT_EQ(*CommonProtocol({2, 5}, "x", {1, 3}), 3u);
   EXPECT_EQ(*CommonProtocol({2, 5}, "x", {5, 5}), 5u);
-  EXPECT_EQ(*CommonProtocol({0, 0}, "x", {1, 4}), 1u) << "one that names none";
+  EXPECT_EQ(*CommonProtocol({0, 0}, "x", {1, 4}), 1u) << "a peer that names no version";
 }
 
 TEST(VersionTest, ErrorNamesBothProtocolRanges) {
@@ -23,7 +23,7 @@ TEST(VersionTest, ErrorNamesBothProtocolRanges) {
                 testing::HasSubstr(absl::StrCat(own.oldest, " to ", own.newest)));
   }
   EXPECT_FALSE(CommonProtocol({0, 0}, "x", {2, 4}).ok());
-  EXPECT_FALSE(CommonProtocol({9, 3}, "x", {1, 8}).ok()) << "no range at all";
+  EXPECT_FALSE(CommonProtocol({9, 3}, "x", {1, 8}).ok()) << "an empty range";
 }
 
 }  // namespace

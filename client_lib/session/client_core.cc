@@ -41,9 +41,9 @@ ClientCore::ClientCore(ClientOptions options, Transport& transport, ControlChann
       link_channel_(link),
       deadlines_(std::make_shared<DeadlineQueue>(transport_, clock_)),
       push_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls,
-                                               deadlines_, kMaxCallsUnderWay)),
+                                               deadlines_, kMaxCallsInFlight)),
       pull_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls,
-                                               deadlines_, kMaxCallsUnderWay)) {}
+                                               deadlines_, kMaxCallsInFlight)) {}
 
 ClientCore::~ClientCore() = default;
 

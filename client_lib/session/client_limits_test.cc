@@ -96,7 +96,7 @@ TEST_F(ClientTest, RefusedPushOfALogicalWorkerBreaksTheSession) {
   EXPECT_EQ(worker->step(), 0u);
   EXPECT_TRUE(PushRow(*worker, table).get().ok());
   EXPECT_TRUE(worker->EndStep().get().ok());
-  EXPECT_EQ(cluster_.Row(table.id(), key_[0]), ones_) << "the push of before is recognised";
+  EXPECT_EQ(cluster_.Row(table.id(), key_[0]), ones_) << "the earlier push is recognised";
 }
 
 TEST_F(ClientTest, RefusedPushDoesNotEndEarlierCalls) {
@@ -251,7 +251,7 @@ TEST_F(ClientTest, NumberOfCallsInFlightIsBounded) {
   Connect();
   const Table table = Sparse("a", 1);
   cluster_.Hold(Method::kPull);
-  std::vector<float> values(kMaxCallsUnderWay + kMaxWaitingCalls + 1);
+  std::vector<float> values(kMaxCallsInFlight + kMaxWaitingCalls + 1);
   std::vector<std::future<absl::Status>> pulls;
   for (float& value : values) {
     pulls.push_back(client_->free_running().Pull(

@@ -164,7 +164,7 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch,
   OutgoingMessage request = call.Encode(*message, header);
 
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
-  // Everything in flight shares the connection, so a message with bytes must wait for it; a message
+  // A message with bytes may have to wait for everything in flight on its connection; a message
   // without bytes need not.
   const size_t bytes_before_answer =
       message->bytes == 0 ? 0 : std::max(flow->bytes_in_flight(), message->bytes);
@@ -305,7 +305,7 @@ void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch,
     });
     waiting_.emplace(id, Waiting{timer, epoch, std::move(again)});
   }
-  // The event came before it waited, and woke others.
+  // The event may have come before this waiter was added.
   if (const uint64_t newest = router_.current()->epoch(); newest > epoch) WakeWaiting(newest);
   if (!failure().ok()) WakeWaiting(kEveryEpoch);
 }

@@ -130,7 +130,7 @@ TEST_F(MessengerTest, CallToAForgottenAddressLeavesNoConnection) {
   Push(0);
   EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
   EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"a", "a"}))
-      << "the second time with the call";
+      << "the second one after the call";
 }
 
 TEST_F(MessengerTest, WaitingMessagesGoToTheNewAddress) {

@@ -27,7 +27,8 @@ TEST(FaultEnvTest, PowerLossKeepsSyncedBytesAndTearsTheRest) {
     env.CutPower();
     EXPECT_EQ(file->Append("x").code(), absl::StatusCode::kUnavailable);
     env.RestorePower();
-    EXPECT_EQ(file->Append("x").code(), absl::StatusCode::kUnavailable) << "it was opened before";
+    EXPECT_EQ(file->Append("x").code(), absl::StatusCode::kUnavailable)
+        << "opened before the power loss";
     const std::string left = Read(env, "/f");
     ASSERT_EQ(left.substr(0, 7), "durable");
     sizes.insert(left.size());
@@ -139,7 +140,7 @@ TEST(FaultEnvTest, KilledProcessesLoseOnlyTheirLocks) {
   ASSERT_TRUE(second.ok());
   lock.reset();
   EXPECT_FALSE(env.LockFolder("/").ok())
-      << "the dead one's end must not free the living one's lock";
+      << "releasing a dead process's lock must not release the present one";
   EXPECT_EQ(Read(env, "/f"), "a");
 }
 
