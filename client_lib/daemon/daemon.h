@@ -13,11 +13,13 @@
 namespace pawl {
 
 // The exit codes of all daemons.
-inline constexpr int kExitDone =
-    0;  // the job has completed or was stopped, or a signal asked the process to end
-inline constexpr int kExitFailed =
-    1;                                // the job has failed, or a process it needs cannot be reached
-inline constexpr int kExitUsage = 2;  // wrong flags, files (damaged ones too) or job
+
+// The job has completed or was stopped, or a signal asked the process to exit.
+inline constexpr int kExitDone = 0;
+// The job has failed, or a process that this one needs cannot be reached.
+inline constexpr int kExitFailed = 1;
+// Wrong flags, files (damaged ones too) or job.
+inline constexpr int kExitUsage = 2;
 // The job continues, but not under this scheduler: it could not save its state, has lost it to
 // another scheduler, or was asked to leave.
 inline constexpr int kExitAgain = 3;

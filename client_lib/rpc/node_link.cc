@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kRegisterAttempt{1000};
 constexpr std::chrono::seconds kRoutingAttempt{10};
 // An answer that takes longer than the lease is useless. With this many unanswered heartbeats, no
 // more are sent until some have ended.
-constexpr int kMaxHeartbeatsUnderWay = 16;
+constexpr int kMaxHeartbeatsInFlight = 16;
 constexpr std::chrono::milliseconds kConfirmAttempt{1000};
 constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
 // Used if the scheduler sends none.
@@ -104,7 +104,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       registration = registration_count_;
       routing_epoch_ = 0;
       routing_ = nullptr;
-      heartbeats_under_way_ = 0;
+      heartbeats_in_flight_ = 0;
       told_to_leave_ = false;
     }
     // On another thread: the caller may be in an event.
@@ -367,8 +367,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                      ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
                      : kDefaultHeartbeatInterval;
       timeout = lease_;
-      send = heartbeats_under_way_ < kMaxHeartbeatsUnderWay;
-      if (send) ++heartbeats_under_way_;
+      send = heartbeats_in_flight_ < kMaxHeartbeatsInFlight;
+      if (send) ++heartbeats_in_flight_;
     }
     // The next heartbeat is sent on time whether or not this one has been answered: on a busy
     // machine answers may take long, and sending is what keeps the lease.
@@ -404,7 +404,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     {
       MutexLock lock(mu_);
       if (closed_ || registration != registration_count_) return;
-      --heartbeats_under_way_;
+      --heartbeats_in_flight_;
       if (status.ok()) {
         if (response.lease_ms() > 0) lease_ = std::chrono::milliseconds(response.lease_ms());
         challenge_ = response.challenge();
@@ -548,7 +548,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
   // The table to which changes will be applied; null: ask for the whole table.
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
-  int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
+  int heartbeats_in_flight_ PAWL_GUARDED_BY(mu_) = 0;
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
   // HeartbeatResponse.challenge of the latest answer.
   uint64_t challenge_ PAWL_GUARDED_BY(mu_) = 0;
