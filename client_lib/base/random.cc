@@ -1,7 +1,7 @@
+#include "client_lib/base/random.h"
+
 #include <random>
 #include <utility>
-
-#include "client_lib/base/random.h"
 
 namespace pawl {
 namespace {

@@ -1,5 +1,5 @@
-// Random numbers: unpredictable ones for names and retry delays, and a counter-based generator whose
-// numbers every process computes alike.
+// Random numbers: unpredictable ones for names and retry delays, and a counter-based generator
+// whose numbers every process computes alike.
 #ifndef PAWL_CLIENT_LIB_BASE_RANDOM_H_
 #define PAWL_CLIENT_LIB_BASE_RANDOM_H_
 

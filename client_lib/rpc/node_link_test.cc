@@ -259,7 +259,7 @@ TEST_F(NodeLinkTest, RefusedRegistrationIsNotRepeated) {
   EXPECT_EQ(channel_.Waiting(kRegister), 0u);
 }
 
-TEST_F(NodeLinkTest, ClaimOfAPossiblyDeadNodeIsRetriedUntilTheDeadline) {
+TEST_F(NodeLinkTest, ClaimOnADeadNodeIsRetried) {
   auto registered = Register(RegisterRequest(), clock_.Now() + seconds(30));
   for (int i = 0; i < 5; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
@@ -276,7 +276,7 @@ TEST_F(NodeLinkTest, ClaimOfAPossiblyDeadNodeIsRetriedUntilTheDeadline) {
             absl::string_view::npos);
 }
 
-TEST_F(NodeLinkTest, ClaimOfALiveNodeIsRetriedForALimitedTime) {
+TEST_F(NodeLinkTest, ClaimOnALiveNodeIsGivenUp) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   for (int i = 0; i < 60 && channel_.Waiting(kRegister) > 0; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
@@ -357,7 +357,7 @@ TEST_F(NodeLinkTest, RegistrationsOfAProcessAreNumbered) {
   }
 }
 
-TEST_F(NodeLinkTest, EndedIncarnationRegistersOnceMoreUnderAHigherNumber) {
+TEST_F(NodeLinkTest, EndedIncarnationRegistersOnceMore) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent first = channel_.Take(kRegister);
   first.done(absl::AbortedError("began an incarnation that is over"), IncomingMessage());
@@ -488,7 +488,7 @@ TEST_F(NodeLinkTest, RoutingIsAlwaysBeingRequested) {
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 4}));
 }
 
-TEST_F(NodeLinkTest, RoutingChangesThatDoNotFitCauseAFullRequest) {
+TEST_F(NodeLinkTest, MisfitRoutingChangesCauseAFullRequest) {
   RegisterAndStart();
   const auto asked = [&] {
     ScriptedChannel::Sent call = channel_.Take(kGetRouting);

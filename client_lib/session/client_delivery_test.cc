@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST_F(ClientTest, PushToADownServerIsRetriedUnderTheSameId) {
+TEST_F(ClientTest, RetriedPushKeepsItsId) {
   Connect();
   const Table table = Sparse("a", 2);
   std::atomic<int> failures{3};

@@ -1,3 +1,5 @@
+#include "client_lib/rpc/grpc/grpc_conversions.h"
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -5,7 +7,6 @@
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"
 #include "client_lib/base/bounded_text.h"
-#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/transport.h"
 
 namespace pawl {
