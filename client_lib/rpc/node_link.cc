@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
 constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
 constexpr std::chrono::milliseconds kDefaultLease{3000};
 // A longer silence is logged.
-constexpr std::chrono::seconds kNotedSilence{5};
+constexpr std::chrono::seconds kLoggedSilence{5};
 // An event must not block; one that takes this long is a bug.
 constexpr std::chrono::seconds kCloseLimit{60};
 
@@ -166,7 +166,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     MutexLock lock(mu_);
     const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
     while (running_ != kNone) {
-      if (!event_over_.WaitUntil(mu_, limit) && running_ != kNone) {
+      if (!event_ended_.WaitUntil(mu_, limit) && running_ != kNone) {
         spdlog::critical("an event of the link to the scheduler has blocked for {} s",
                          kCloseLimit.count());
         std::abort();
@@ -184,7 +184,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   }
   MonotonicDuration silence() const {
     MutexLock lock(mu_);
-    return heard_ ? clock_.Now() - last_answer_ : MonotonicDuration::zero();
+    return answered_ ? clock_.Now() - last_answer_ : MonotonicDuration::zero();
   }
 
  private:
@@ -194,7 +194,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     uint64_t registration = 0;
     int retries = 0;
     // The scheduler has said once that the incarnation has ended.
-    bool is_anew = false;
+    bool is_repeated = false;
     absl::Status last_error;
     // When the first refusal because of a possibly dead node came.
     std::optional<MonotonicTime> taken_since;
@@ -208,13 +208,13 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   static constexpr EventKinds kRoutingEvent = 2;
   static constexpr EventKinds kAllEvents = kHeartbeatEvent | kRoutingEvent;
 
-  // Acquires the right to run an event of these kinds. Returns false if the incarnation has ended
-  // or the link is closed. The caller then calls EndEvent with the same kinds.
+  // Acquires the right to run an event of these kinds; EndEvent with the same kinds releases it.
+  // Returns false if the incarnation has ended or the link is closed.
   bool BeginEvent(uint64_t registration, EventKinds kinds) {
     MutexLock lock(mu_);
     // Bounded by the duration of events.
     while ((running_ & kinds) != 0 && !closed_ && registration == registration_count_) {
-      event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
+      event_ended_.WaitUntil(mu_, Clock::Real().Now() + kLoggedSilence);
     }
     if (closed_ || registration != registration_count_) return false;
     running_ |= kinds;
@@ -223,10 +223,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void EndEvent(EventKinds kinds) {
     MutexLock lock(mu_);
     running_ &= ~kinds;
-    event_over_.NotifyAll();
+    event_ended_.NotifyAll();
   }
 
-  bool IsOver(uint64_t registration) const {
+  bool HasEnded(uint64_t registration) const {
     MutexLock lock(mu_);
     return closed_ || registration != registration_count_;
   }
@@ -238,18 +238,18 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   // Records that the scheduler has answered a message sent at `sent`, by the clock of leases.
   void RenewLease(MonotonicTime sent) PAWL_REQUIRES(mu_) {
     const MonotonicTime now = clock_.Now();
-    if (std::exchange(silence_noted_, false)) {
+    if (std::exchange(silence_logged_, false)) {
       spdlog::info("the scheduler at {} answers again, after {:.1f} s", scheduler_,
                    Seconds(now - last_answer_));
     }
-    heard_ = true;
+    answered_ = true;
     last_answer_ = now;
     SetLease(std::max(lease_until(), sent + HeldFor(lease_)));
   }
 
-  void NoteSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
-    if (!heard_ || silence_noted_ || clock_.Now() - last_answer_ < kNotedSilence) return;
-    silence_noted_ = true;
+  void LogSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
+    if (!answered_ || silence_logged_ || clock_.Now() - last_answer_ < kLoggedSilence) return;
+    silence_logged_ = true;
     spdlog::warn("the scheduler at {} has not answered for {:.1f} s, continuing without it: {}",
                  scheduler_, Seconds(clock_.Now() - last_answer_), error.ToString());
   }
@@ -269,7 +269,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       });
       return;
     }
-    if (IsOver(attempts->registration)) return;
+    if (HasEnded(attempts->registration)) return;
     channel_.Call(
         "/pawl.Scheduler/Register", EncodeSmall(attempts->request),
         std::min<MonotonicDuration>(kRegisterAttempt, left),
@@ -301,12 +301,12 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->registration, std::move(response));
       return;
     }
-    if (absl::IsAborted(status) && !attempts->is_anew) return RegisterAgain(*attempts);
+    if (absl::IsAborted(status) && !attempts->is_repeated) return RegisterAgain(*attempts);
     const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
-    const bool of_the_dead = MayBelongToADeadNode(status) &&
-                             sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
-    if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
-    if (!(IsPassing(status) || IsFull(status) || of_the_dead) ||
+    const bool claims_dead_node = MayBelongToADeadNode(status) &&
+                                  sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
+    if (claims_dead_node && !attempts->taken_since.has_value()) attempts->taken_since = sent;
+    if (!(IsPassing(status) || IsFull(status) || claims_dead_node) ||
         clock_.Now() >= attempts->deadline - delay) {
       absl::Status refused(status.code(), absl::StrCat("registering with the scheduler at ",
                                                        scheduler_, ": ", status.message()));
@@ -314,8 +314,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->registration, std::move(refused));
       return;
     }
-    if (IsOver(attempts->registration)) return;
-    if (of_the_dead && !absl::IsAlreadyExists(attempts->last_error)) {
+    if (HasEnded(attempts->registration)) return;
+    if (claims_dead_node && !absl::IsAlreadyExists(attempts->last_error)) {
       spdlog::warn("the scheduler at {}: {}; trying again, because that node's lease may expire",
                    scheduler_, std::string(status.message()));
     }
@@ -329,7 +329,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   // more under a higher number. If another process has become this node, that is refused too.
   void RegisterAgain(const Registration& before) {
     auto attempts = std::make_shared<Registration>(before);
-    attempts->is_anew = true;
+    attempts->is_repeated = true;
     {
       MutexLock lock(mu_);
       if (closed_ || before.registration != registration_count_) return;
@@ -419,7 +419,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         SetLease(MonotonicTime::min());
         registered_ = false;
       } else {
-        NoteSilence(status);
+        LogSilence(status);
       }
     }
     if (disowned) {
@@ -529,7 +529,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   std::atomic<MonotonicDuration::rep> lease_until_{MonotonicTime::min().time_since_epoch().count()};
 
   mutable Mutex mu_;
-  CondVar event_over_;
+  CondVar event_ended_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   // Grows with every Register, and when the scheduler ends an incarnation.
   uint64_t registration_count_ PAWL_GUARDED_BY(mu_) = 0;
@@ -541,8 +541,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   EventKinds running_ PAWL_GUARDED_BY(mu_) = kNone;
   RegisterResponse registration_ PAWL_GUARDED_BY(mu_);
   MonotonicDuration lease_ PAWL_GUARDED_BY(mu_) = kDefaultLease;
-  bool heard_ PAWL_GUARDED_BY(mu_) = false;
-  bool silence_noted_ PAWL_GUARDED_BY(mu_) = false;
+  bool answered_ PAWL_GUARDED_BY(mu_) = false;
+  bool silence_logged_ PAWL_GUARDED_BY(mu_) = false;
   MonotonicTime last_answer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
