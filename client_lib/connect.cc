@@ -1,10 +1,9 @@
-// Client::Connect over gRPC, apart from client.cc so that the client can be built and tested
-// without gRPC.
+// Client::Connect over gRPC. Apart from client.cc, so that tests can build the client without gRPC.
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/client.h"
-#include "client_lib/hosted_ranks.h"
 #include "client_lib/process/malloc_tuning.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/grpc/grpc_transport.h"
@@ -13,7 +12,7 @@
 namespace pawl {
 
 static_assert(3 * kMaxMessagesPerServer + kMaxHostedRanks <= kMaxStreamsPerConnection,
-              "the messages of three steps, and the end of a step for each rank, go at once");
+              "room for the messages of three steps and for one EndStep per rank");
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   if (options.scheduler.empty()) {
@@ -22,8 +21,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   }
   if (options.tune_process) {
     KeepFreedMemory();
-    // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of
-    // its own.
+    // Debian's Abseil maintains a global graph of all locks, which gRPC takes too, behind a single
+    // lock.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
   auto control = std::make_shared<GrpcControlChannel>(options.scheduler);

@@ -10,12 +10,12 @@
 
 namespace pawl {
 
-// A value: copies are cheap and name the same table. Immutable, hence thread-safe.
+// A value type: copies are cheap and refer to the same table. Immutable, hence thread-safe.
 class Table {
  public:
-  // Of no table; calls with it are refused.
+  // Refers to no table. Calls with such a Table are refused.
   Table() = default;
-  // `spec` is as the scheduler gave it, with its id.
+  // `spec` comes from the scheduler and has an id.
   explicit Table(TableSpec spec) : spec_(std::make_shared<const TableSpec>(std::move(spec))) {
     if (dense()) {
       elements_ = 1;
@@ -25,12 +25,12 @@ class Table {
 
   explicit operator bool() const { return spec_ != nullptr; }
 
-  // REQUIRES of all below: *this is of a table.
+  // The rest REQUIRES that *this refers to a table.
   const TableSpec& spec() const { return *spec_; }
   uint32_t id() const { return spec_->id(); }
   const std::string& name() const { return spec_->name(); }
   bool dense() const { return spec_->kind() == DENSE; }
-  // Sparse: floats in a row.
+  // Sparse: floats per row.
   uint64_t row_width() const { return spec_->row_width(); }
   // Dense: floats in the tensor.
   uint64_t elements() const { return elements_; }

@@ -8,7 +8,7 @@ def pawl_proto_library(name, src, deps = [], grpc = False):
       src: the .proto file; other files import it by its path from the workspace root.
       deps: pawl_proto_library targets of the files it imports.
       grpc: generate service stubs too, as a second library `<name>_grpc`, so that
-        code that only needs the messages does not depend on gRPC.
+        code that needs only the messages does not depend on gRPC.
     """
     stem = src[:-len(".proto")]
     native.filegroup(
@@ -35,8 +35,8 @@ def pawl_proto_library(name, src, deps = [], grpc = False):
             name = name + "_generate_grpc",
             srcs = [":" + name + "_src"],
             outs = [stem + ".grpc.pb.h", stem + ".grpc.pb.cc"],
-            cmd = "protoc -I. --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR) %s/%s" %
-                  (native.package_name(), src),
+            cmd = ("protoc -I. --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin " +
+                   "--grpc_out=$(GENDIR) %s/%s") % (native.package_name(), src),
         )
         native.cc_library(
             name = name + "_grpc",

@@ -373,7 +373,7 @@ int Direct(EndSignal& signal) {
   std::filesystem::create_directories(data_dir, error);
   if (error)
     return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
-  if (const absl::Status status = CheckIsNoNodesFolder(Env::Real(), data_dir); !status.ok()) {
+  if (const absl::Status status = CheckIsNotNodeFolder(Env::Real(), data_dir); !status.ok()) {
     return UsageError(absl::StrCat("--data_dir: ", status.message()));
   }
   const std::string metrics_path = (std::filesystem::path(data_dir) / "metrics.json").string();
@@ -417,7 +417,7 @@ int Direct(EndSignal& signal) {
   if (*leadership == Leadership::kNever) return kExitDone;
   // Once more now that a server would see the state's folder.
   if (!std::filesystem::equivalent(place, data_dir, error)) {
-    if (const absl::Status status = CheckIsNoNodesFolder(Env::Real(), data_dir); !status.ok()) {
+    if (const absl::Status status = CheckIsNotNodeFolder(Env::Real(), data_dir); !status.ok()) {
       return UsageError(absl::StrCat("--data_dir: ", status.message()));
     }
   }

@@ -25,7 +25,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/host_port.h"
-#include "client_lib/base/local_address.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/process/process_description.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/growing_pause.h"
 #include "client_lib/rpc/retry.h"
 #include "server/shard/partition_options.h"
 #include "spdlog/spdlog.h"

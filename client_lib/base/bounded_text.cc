@@ -11,13 +11,13 @@ bool IsControl(char byte) {
   return code < 0x20 || code == 0x7f;
 }
 
-// The bytes of the character that begins `text`, which is not empty; 0: none does.
+// The length of the character at the start of `text`; 0 if the bytes are not valid UTF-8. REQUIRES:
+// `text` is not empty.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return 1;
-  // The range of the second byte leaves out what has a shorter form, surrogates, and what is beyond
-  // U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates, and numbers beyond U+10FFFF.
   size_t bytes = 0;
   unsigned char low = 0x80;
   unsigned char high = 0xbf;

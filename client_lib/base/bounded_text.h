@@ -1,4 +1,4 @@
-// Text from elsewhere, made fit for messages, logs and terminals.
+// Makes text from outside safe for messages, logs and terminals.
 #ifndef PAWL_CLIENT_LIB_BASE_BOUNDED_TEXT_H_
 #define PAWL_CLIENT_LIB_BASE_BOUNDED_TEXT_H_
 
@@ -9,14 +9,14 @@
 
 namespace pawl {
 
-// At most `max_bytes` of `text`, cut between two characters, with a '?' for each byte that is not
-// part of valid UTF-8 and for each control character but newlines and tabs. A protobuf string that
-// is not UTF-8 cannot be read back: whatever quotes an error, which may quote anything, goes
-// through here before it becomes one.
+// Returns at most `max_bytes` of `text`, truncated between characters. Replaces each byte that is
+// not part of valid UTF-8, and each control character except newline and tab, by '?'. Protobuf
+// cannot parse a string that is not UTF-8, so every error text that quotes such text must pass
+// through here.
 std::string BoundedText(absl::string_view text, size_t max_bytes);
 
-// Whether it would move a terminal's cursor, or look like several lines of a log: bytes below 32,
-// and 127.
+// Whether `text` contains bytes below 32, or 127, which could move a terminal's cursor or forge
+// lines of a log.
 bool HasControlCharacters(absl::string_view text);
 
 }  // namespace pawl

@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-TEST(BoundedTextTest, IsCutBetweenTwoCharacters) {
+TEST(BoundedTextTest, TextIsTruncatedBetweenCharacters) {
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
   const size_t boundaries[] = {0, 1, 3, 6, 10};
   for (size_t max = 0; max <= text.size() + 1; ++max) {
@@ -19,21 +19,21 @@ TEST(BoundedTextTest, IsCutBetweenTwoCharacters) {
   }
 }
 
-TEST(BoundedTextTest, BytesThatAreNoCharacterAreReplaced) {
+TEST(BoundedTextTest, InvalidUtf8BytesAreReplaced) {
   EXPECT_EQ(BoundedText("a\xff"
                         "b\x80",
                         100),
             "a?b?");
   EXPECT_EQ(BoundedText("\xc3(", 100), "?(") << "the second byte is missing";
-  EXPECT_EQ(BoundedText("\xe2\x82", 100), "??") << "the end is missing";
-  EXPECT_EQ(BoundedText("\xc0\xaf", 100), "??") << "longer than need be";
-  EXPECT_EQ(BoundedText("\xe0\x80\xaf", 100), "???") << "longer than need be";
+  EXPECT_EQ(BoundedText("\xe2\x82", 100), "??") << "the last byte is missing";
+  EXPECT_EQ(BoundedText("\xc0\xaf", 100), "??") << "overlong";
+  EXPECT_EQ(BoundedText("\xe0\x80\xaf", 100), "???") << "overlong";
   EXPECT_EQ(BoundedText("\xed\xa0\x80", 100), "???") << "a surrogate";
   EXPECT_EQ(BoundedText("\xf4\x90\x80\x80", 100), "????") << "beyond U+10FFFF";
   EXPECT_EQ(BoundedText("\xed\x9f\xbf\xf4\x8f\xbf\xbf", 100), "\xed\x9f\xbf\xf4\x8f\xbf\xbf");
 }
 
-TEST(BoundedTextTest, ControlCharactersDoNotReachATerminal) {
+TEST(BoundedTextTest, ControlCharactersAreReplaced) {
   EXPECT_EQ(BoundedText("one\ttwo\nthree", 100), "one\ttwo\nthree");
   EXPECT_EQ(BoundedText(absl::string_view("\x1b[2J\r\0\x7f", 7), 100), "?[2J???");
   EXPECT_TRUE(HasControlCharacters("a\nb"));

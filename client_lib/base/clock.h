@@ -1,4 +1,4 @@
-// Time as something that is passed in, so that tests can move it.
+// Time as an interface, so that tests can control it.
 #ifndef PAWL_CLIENT_LIB_BASE_CLOCK_H_
 #define PAWL_CLIENT_LIB_BASE_CLOCK_H_
 
@@ -6,8 +6,8 @@
 
 namespace pawl {
 
-// Time that never goes back and knows no date: leases, deadlines and figures are
-// measured on it, so that a wall clock that is set changes nothing.
+// Time that never goes back and has no date. Leases, deadlines and measurements use it, so setting
+// the wall clock does not affect them.
 using MonotonicTime = std::chrono::steady_clock::time_point;
 using MonotonicDuration = std::chrono::steady_clock::duration;
 
@@ -18,12 +18,11 @@ class Clock {
 
   virtual MonotonicTime Now() const = 0;
 
-  // The same, but it goes on while the machine is suspended (CLOCK_BOOTTIME): for leases, which run
-  // out meanwhile. A time of one is never compared with a time of the other, and nothing can wait
-  // for one of these.
+  // Like Now, but advances while the machine is suspended (CLOCK_BOOTTIME), as leases do. Times of
+  // the two clocks must not be compared, and no wait accepts a LeaseNow time.
   virtual MonotonicTime LeaseNow() const { return Now(); }
 
-  // The machine's own clock; lives for the whole process.
+  // The machine's clock; never destroyed.
   static const Clock& Real();
 };
 

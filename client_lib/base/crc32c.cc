@@ -8,7 +8,8 @@
 namespace pawl {
 
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size) {
-  // ISA-L neither inverts at the ends nor changes the data that it asks for as non-const.
+  // ISA-L does not invert the value at either end, and does not modify the data despite its
+  // non-const parameter.
   constexpr size_t kMaxChunkBytes = std::numeric_limits<int>::max();
   auto* bytes = static_cast<unsigned char*>(const_cast<void*>(data));
   crc = ~crc;

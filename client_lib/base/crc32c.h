@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli), by ISA-L.
+// CRC32C (Castagnoli), computed by ISA-L.
 #ifndef PAWL_CLIENT_LIB_BASE_CRC32C_H_
 #define PAWL_CLIENT_LIB_BASE_CRC32C_H_
 
@@ -7,7 +7,7 @@
 
 namespace pawl {
 
-// The CRC32C of what `crc` stands for followed by `size` bytes at `data`; 0 stands for nothing.
+// Extends `crc`, the CRC32C of preceding bytes (0 if there are none), by `size` bytes at `data`.
 // Crc32c(0, "123456789", 9) == 0xe3069283.
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// The loops are for the compiler to vectorise, once for every machine and once for those with AVX2.
+// The compiler vectorises these loops, once for every machine and once for those with AVX2.
 
 template <typename T>
 PAWL_ALWAYS_INLINE T Load(const void* from, size_t i) {
@@ -24,7 +24,7 @@ PAWL_ALWAYS_INLINE void Store(T value, void* to, size_t i) {
   std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof(T));
 }
 
-// `scale`, a power of two, is of FLOAT16 alone.
+// `scale` is a power of two; only FLOAT16 uses it.
 struct Encode {
   PAWL_ALWAYS_INLINE static void Bfloat16(const void* __restrict from, size_t count, float,
                                           void* __restrict to) {
@@ -84,7 +84,7 @@ PAWL_TARGET_AVX2 void DoAvx2(ElementType type, const void* from, size_t count, f
   DoBody<Operation>(type, from, count, scale, to);
 }
 
-// Magnitudes are in the order of their bits.
+// The bits of magnitudes have the order of the magnitudes.
 PAWL_ALWAYS_INLINE int32_t LargestFiniteBody(const void* floats, size_t count) {
   int32_t largest = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -142,7 +142,7 @@ bool IsElementExponent(ElementType type, int32_t exponent) {
 
 int32_t ElementExponentFor(ElementType type, float largest) {
   if (type != FLOAT16 || largest == 0) return 0;
-  // To 2^14 and above, below 2^15; FLOAT16 ends below 2^16.
+  // Scales `largest` to [2^14, 2^15); FLOAT16 ends below 2^16.
   return std::clamp(std::ilogb(largest) - 14, kMinElementExponent, kMaxElementExponent);
 }
 

@@ -12,8 +12,7 @@
 namespace pawl {
 namespace {
 
-// What a number of 16 bits is worth by its definition: the sign, (1 or 0 and) the fraction, the
-// exponent.
+// The value of a 16-bit number by its definition: sign, (1 or 0 and) fraction, exponent.
 double Worth(uint32_t half, int fraction_bits, int exponent_bits) {
   const double sign = half >> 15 ? -1 : 1;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -34,7 +33,7 @@ struct Format {
 constexpr Format kFormats[] = {{BFLOAT16, 7, 8, Bfloat16Of, FloatOfBfloat16},
                                {FLOAT16, 10, 5, Float16Of, FloatOfFloat16}};
 
-TEST(ElementsTest, EachOfAll65536NumbersIsWhatItsDefinitionSaysAndComesBack) {
+TEST(ElementsTest, All65536NumbersMatchTheirDefinition) {
   for (const Format& format : kFormats) {
     std::vector<uint16_t> halves(65536), back(65536);
     for (uint32_t i = 0; i < 65536; ++i) halves[i] = static_cast<uint16_t>(i);
@@ -51,7 +50,7 @@ TEST(ElementsTest, EachOfAll65536NumbersIsWhatItsDefinitionSaysAndComesBack) {
         EXPECT_EQ(std::signbit(floats[i]), i >> 15 == 1) << i;
         EXPECT_EQ(back[i], i);
       }
-      // The vector code has the bits of one at a time, of NaN too.
+      // The vector code gives the same bits as single conversions, for NaN too.
       const float one = format.float_of(static_cast<uint16_t>(i));
       EXPECT_EQ(std::memcmp(&one, &floats[i], sizeof(one)), 0) << i;
       EXPECT_EQ(format.half_of(floats[i]), back[i]) << i;
@@ -59,19 +58,20 @@ TEST(ElementsTest, EachOfAll65536NumbersIsWhatItsDefinitionSaysAndComesBack) {
   }
 }
 
-// Between two neighbours: to the nearer one, and from the middle to the one whose last bit is 0.
+// Rounds a number between two neighbours to the nearer one, and the middle to the one whose last
+// bit is 0.
 TEST(ElementsTest, RoundsToNearestAndTiesToEven) {
   for (const Format& format : kFormats) {
     const uint32_t infinity = ((1u << format.exponent_bits) - 1) << format.fraction_bits;
     for (uint32_t i = 0; i < infinity; ++i) {
       const double low = Worth(i, format.fraction_bits, format.exponent_bits);
-      // The next one, if numbers went on beyond the largest.
+      // The number that would follow the largest.
       const double high = i + 1 < infinity
                               ? Worth(i + 1, format.fraction_bits, format.exponent_bits)
                               : std::ldexp(1, (1 << (format.exponent_bits - 1)));
       const float middle = static_cast<float>((low + high) / 2);
-      // Of BFLOAT16's subnormal numbers, which are binary32's too, there may be no more than the
-      // middle.
+      // BFLOAT16's subnormal numbers are subnormal in binary32 too; the middle may be the only
+      // float between two of them.
       ASSERT_EQ(middle, (low + high) / 2) << i;
       const uint32_t even = i % 2 == 0 ? i : i + 1;
       for (const uint32_t sign : {0u, 0x8000u}) {
@@ -94,8 +94,8 @@ TEST(ElementsTest, RoundsToNearestAndTiesToEven) {
   }
 }
 
-// Lengths around those of vectors, at odd addresses, with nothing written beyond.
-TEST(ElementsTest, AnyLengthAndAlignmentGivesTheSame) {
+// Lengths around those of vectors, at odd addresses; nothing may be written beyond.
+TEST(ElementsTest, ResultIsIndependentOfLengthAndAlignment) {
   std::vector<float> floats(100);
   for (size_t i = 0; i < floats.size(); ++i)
     floats[i] = std::ldexp(1.0f + i / 77.0f, static_cast<int>(i) / 3 - 20);
@@ -123,11 +123,11 @@ TEST(ElementsTest, AnyLengthAndAlignmentGivesTheSame) {
   }
 }
 
-// Whatever the largest one is, as many digits of it and of what is 2^20 times smaller as FLOAT16
-// has.
-TEST(ElementsTest, Float16WithAnExponentHasTheWholeRangeOfFloats) {
+// The largest number, and a number 2^20 times smaller, keep as many digits as FLOAT16 has, whatever
+// the largest is.
+TEST(ElementsTest, ExponentGivesFloat16TheRangeOfFloats) {
   for (int power = -149; power <= 127; ++power) {
-    // 11 digits: FLOAT16's own.
+    // 11 digits, as FLOAT16 has.
     const float largest = std::ldexp(1.0f + 1023 / 1024.0f, power);
     const std::vector<float> floats = {largest, -largest / 3, std::ldexp(largest, -20),
                                        0,       -INFINITY,    std::nanf("")};
@@ -153,8 +153,8 @@ TEST(ElementsTest, Float16WithAnExponentHasTheWholeRangeOfFloats) {
   }
 }
 
-// So that whoever decodes has the same bits, and a finite gradient stays one.
-TEST(ElementsTest, NoExponentRoundsOrOverflows) {
+// All decoders get the same bits, and a finite gradient stays finite.
+TEST(ElementsTest, ExponentsNeitherRoundNorOverflow) {
   std::vector<uint16_t> halves(65536);
   for (uint32_t i = 0; i < 65536; ++i) halves[i] = static_cast<uint16_t>(i);
   std::vector<float> floats(65536);
@@ -178,9 +178,9 @@ TEST(ElementsTest, NoExponentRoundsOrOverflows) {
   EXPECT_EQ(ElementExponentFor(FLOAT16, 0), 0);
 }
 
-// All upper halves of a float's bits with lower ones around what decides how it is rounded, NaN
-// included; all numbers of 16 bits; exponents up to their ends.
-TEST(ElementsTest, MachinesWithoutAvx2HaveTheSameBits) {
+// All upper halves of a float's bits with lower halves around the rounding boundaries, NaN
+// included; all 16-bit numbers; exponents up to their limits.
+TEST(ElementsTest, PortableCodeGivesTheSameBits) {
   std::vector<float> floats;
   std::vector<uint16_t> halves;
   for (uint32_t upper = 0; upper < 65536; ++upper) {
@@ -219,7 +219,7 @@ TEST(ElementsTest, MachinesWithoutAvx2HaveTheSameBits) {
   }
 }
 
-TEST(ElementsTest, TheLargestFiniteMagnitudeIsFoundAnywhere) {
+TEST(ElementsTest, LargestFiniteIsFoundAtAnyPosition) {
   for (size_t count = 0; count <= 70; ++count) {
     std::vector<float> floats(count, -0.5f);
     EXPECT_EQ(LargestFinite(floats.data(), count), count == 0 ? 0 : 0.5f);
@@ -234,7 +234,7 @@ TEST(ElementsTest, TheLargestFiniteMagnitudeIsFoundAnywhere) {
   EXPECT_EQ(LargestFinite(none, 3), 0);
 }
 
-TEST(ElementsTest, Float32IsCopiedAndOtherNumbersAreNoTypes) {
+TEST(ElementsTest, Float32IsCopiedAndUnknownTypesAreRejected) {
   const float floats[] = {1.00000012f, -3};
   for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32}) {
     float copy[2], back[2];

@@ -22,8 +22,6 @@
 namespace pawl {
 namespace {
 
-// What a folder is locked by.
-
 template <typename Call>
 auto RetryInterrupted(Call call) {
   decltype(call()) result;
@@ -58,7 +56,7 @@ class PosixWritableFile final : public WritableFile {
     PAWL_RETURN_IF_ERROR(broken_);
     if (undefined_tail_) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "append to ", path_, ": an earlier append failed and its rest has not been cut off"));
+          "append to ", path_, ": Truncate has not been called since a failed append"));
     }
     uint64_t written = 0;
     size_t next = 0;
@@ -125,8 +123,8 @@ class PosixWritableFile final : public WritableFile {
   Descriptor fd_;
   uint64_t size_;
   bool undefined_tail_ = false;
-  // Of the first sync that failed: the kernel may have forgotten what it could not write, and say
-  // OK next time.
+  // The error of the first failed sync. The kernel may have dropped what it could not write, and
+  // would report OK next time.
   absl::Status broken_;
 };
 
@@ -249,7 +247,7 @@ class PosixEnv final : public Env {
       if (errno != EWOULDBLOCK) return FileError("lock", path, errno);
       return absl::UnavailableError(
           absl::StrCat("the folder ", folder,
-                       " is in use by another process; end that one or name another folder"));
+                       " is in use by another process; stop that process or use another folder"));
     }
     return std::make_unique<PosixFolderLock>(fd.Release());
   }

@@ -28,7 +28,7 @@ class EnvTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(EnvTest, FragmentsAreWrittenInOrderAlsoMoreThanOneCallTakes) {
+TEST_F(EnvTest, ThousandsOfFragmentsAreWrittenInOrder) {
   std::vector<std::string> pieces;
   std::string expected;
   for (int i = 0; i < 5000; ++i) pieces.emplace_back(i % 7, static_cast<char>('a' + i % 26));
@@ -48,7 +48,7 @@ TEST_F(EnvTest, FragmentsAreWrittenInOrderAlsoMoreThanOneCallTakes) {
   EXPECT_EQ(env_.FileSize(Path("f")).value(), expected.size() + 3);
 }
 
-TEST_F(EnvTest, AppendGoesOnWhereTruncateHasCut) {
+TEST_F(EnvTest, AppendContinuesAfterTruncate) {
   auto file = env_.Create(Path("f")).value();
   ASSERT_TRUE(file->Append("0123456789").ok());
   ASSERT_TRUE(file->Truncate(4).ok());
@@ -61,7 +61,7 @@ TEST_F(EnvTest, AppendGoesOnWhereTruncateHasCut) {
   EXPECT_EQ(Read(Path("f")), "0123xy");
 }
 
-TEST_F(EnvTest, ReadsAtAnyPlaceAndStopsAtTheEnd) {
+TEST_F(EnvTest, ReadStopsAtTheEndOfTheFile) {
   ASSERT_TRUE(env_.Create(Path("f")).value()->Append("0123456789").ok());
   auto file = env_.OpenForRead(Path("f")).value();
   char out[8];
@@ -72,7 +72,7 @@ TEST_F(EnvTest, ReadsAtAnyPlaceAndStopsAtTheEnd) {
 }
 
 TEST_F(EnvTest, FoldersListRenameAndDelete) {
-  ASSERT_TRUE(env_.MakeFolder(folder_).ok()) << "a folder that is there is no error";
+  ASSERT_TRUE(env_.MakeFolder(folder_).ok()) << "an existing folder is no error";
   for (const char* name : {"b", "a", "c"}) ASSERT_TRUE(env_.Create(Path(name)).ok());
   ASSERT_TRUE(env_.Rename(Path("c"), Path("a")).ok());
   EXPECT_EQ(env_.List(folder_).value(), (std::vector<std::string>{"a", "b"}));
@@ -93,7 +93,7 @@ TEST_F(EnvTest, ErrorsNameTheFileAndTheReason) {
   EXPECT_EQ(FileError("write", "f", EIO).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(EnvTest, WhatNoWaitingMendsIsNotUnavailable) {
+TEST_F(EnvTest, PermanentErrorsAreNotUnavailable) {
   ASSERT_TRUE(WriteFileDurably(env_, Path("file"), "").ok());
   EXPECT_EQ(env_.MakeFolder(Path("file/x")).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(env_.MakeFolder(Path(std::string(300, 'x'))).code(),
@@ -108,7 +108,7 @@ TEST_F(EnvTest, WhatNoWaitingMendsIsNotUnavailable) {
   }
 }
 
-TEST_F(EnvTest, AFullDiskIsResourceExhausted) {
+TEST_F(EnvTest, FullDiskIsResourceExhausted) {
   // A device that is always full.
   auto file = env_.OpenForAppend("/dev/full");
   if (!file.ok()) GTEST_SKIP() << file.status();
@@ -116,10 +116,10 @@ TEST_F(EnvTest, AFullDiskIsResourceExhausted) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "/dev/full")) << status;
   EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kFailedPrecondition)
-      << "the rest has not been cut off";
+      << "not truncated yet";
 }
 
-TEST_F(EnvTest, AFolderIsLockedOnce) {
+TEST_F(EnvTest, LockedFolderCannotBeLockedAgain) {
   auto lock = env_.LockFolder(folder_);
   ASSERT_TRUE(lock.ok());
   const absl::Status status = env_.LockFolder(folder_).status();
@@ -129,7 +129,7 @@ TEST_F(EnvTest, AFolderIsLockedOnce) {
   EXPECT_TRUE(env_.LockFolder(folder_).ok());
 }
 
-TEST_F(EnvTest, WholeFilesAreReadUpToALimitAndReplacedAtOnce) {
+TEST_F(EnvTest, WholeFilesAreReplacedAndReadUpToALimit) {
   const std::string one = "one", two = "two!";
   const std::vector<WritableFile::Fragment> first = {{one.data(), one.size()}};
   const std::vector<WritableFile::Fragment> second = {{one.data(), one.size()},

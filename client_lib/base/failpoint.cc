@@ -2,7 +2,7 @@
 
 namespace pawl {
 
-// Weak: the one of failpoint_control.cc takes its place wherever that is linked too.
+// Weak: the definition in testing/failpoint_control.cc replaces it where that is linked.
 __attribute__((weak)) bool FailpointHit(const char*) { return false; }
 
 }  // namespace pawl

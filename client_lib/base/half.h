@@ -1,5 +1,5 @@
-// Floating-point numbers of 16 bits, one at a time. Also for GPUs: nothing is included but what
-// they have too.
+// Conversions of single 16-bit floating-point numbers. GPU code includes this file too, so it
+// includes only headers that nvcc has.
 #ifndef PAWL_CLIENT_LIB_BASE_HALF_H_
 #define PAWL_CLIENT_LIB_BASE_HALF_H_
 
@@ -26,9 +26,9 @@ PAWL_HOST_DEVICE inline float FloatOfBits(uint32_t bits) {
   return value;
 }
 
-// All of them: to nearest, ties to even; what is too large becomes infinity, NaN stays NaN and
-// becomes quiet. Written without branches that a compiler could not turn into selections, so that
-// loops over them are vectorised.
+// All conversions round to nearest, ties to even. Numbers that are too large become infinity; a NaN
+// becomes a quiet NaN. The code has only branches that a compiler can turn into selections, so that
+// loops over it vectorise.
 
 // BFLOAT16: the upper half of a binary32.
 PAWL_HOST_DEVICE inline uint16_t Bfloat16Of(float value) {
@@ -46,10 +46,9 @@ PAWL_HOST_DEVICE inline float FloatOfBfloat16(uint16_t half) {
 PAWL_HOST_DEVICE inline uint16_t Float16Of(float value) {
   const uint32_t bits = BitsOfFloat(value);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  // The exponent counts from 15 instead of 127.
+  // Changes the exponent's bias from 127 to 15.
   const uint32_t normal = (magnitude + 0xc8000fffu + (magnitude >> 13 & 1u)) >> 13;
-  // One half has the last place where FLOAT16's subnormal numbers have it, so that the addition
-  // rounds.
+  // The last place of 0.5 is the last place of FLOAT16's subnormal numbers, so the addition rounds.
   const uint32_t subnormal = BitsOfFloat(FloatOfBits(magnitude) + 0.5f) - 0x3f000000u;
   const uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x3ffu);
   uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
@@ -64,7 +63,7 @@ PAWL_HOST_DEVICE inline float FloatOfFloat16(uint16_t half) {
   // Times 2^-24.
   const uint32_t subnormal =
       BitsOfFloat(static_cast<float>(static_cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
-  // Of NaN the bit that makes it quiet.
+  // The bit that makes a NaN quiet.
   const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
   uint32_t bits = magnitude < 0x400u ? subnormal : shifted + 0x38000000u;
   bits = magnitude >= 0x7c00u ? (shifted + 0x70000000u) | quiet : bits;

@@ -1,10 +1,17 @@
 #include "client_lib/base/host_port.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client_lib/base/bounded_text.h"
 
 namespace pawl {
@@ -14,10 +21,28 @@ constexpr size_t kMaxPortDigits = 5;
 constexpr uint32_t kMaxPort = 65535;
 constexpr size_t kMaxShownBytes = 256;
 
+// Returns "" without a route.
+std::string AddressTowards(const addrinfo& destination) {
+  const int descriptor = socket(destination.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return "";
+  sockaddr_storage own = {};
+  socklen_t size = sizeof(own);
+  char text[NI_MAXHOST] = "";
+  // Connecting a datagram socket sends nothing; it only selects a route.
+  if (connect(descriptor, destination.ai_addr, destination.ai_addrlen) != 0 ||
+      getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    text[0] = '\0';
+  }
+  close(descriptor);
+  return text;
+}
+
 }  // namespace
 
 bool HostPort::IsWildcard() const {
-  // Of an IPv6 address all zeros, however written.
+  // All spellings of the zero address.
   return host == "*" || host.find_first_not_of("0.") == std::string::npos ||
          (host.front() == '[' && host.find_first_not_of("[0:]") == std::string::npos);
 }
@@ -30,7 +55,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   const bool is_number = !digits.empty() && digits.size() <= kMaxPortDigits &&
                          std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
                          absl::SimpleAtoi(digits, &port);
-  // Without brackets nobody can tell an IPv6 address from its port.
+  // Without brackets an IPv6 address cannot be told from its port.
   const bool is_host =
       !host.empty() && !HasControlCharacters(host) && host.find(' ') == absl::string_view::npos &&
       (host.find(':') == absl::string_view::npos || (host.front() == '[' && host.back() == ']'));
@@ -40,6 +65,26 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
                                                    kMaxPort));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
+}
+
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& addresses) {
+  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
+    const absl::StatusOr<HostPort> where = ParseHostPort(address);
+    if (!where.ok()) return where.status();
+    // getaddrinfo takes an IPv6 address without its brackets.
+    const bool bracketed = where->host.front() == '[';
+    const std::string host =
+        bracketed ? where->host.substr(1, where->host.size() - 2) : where->host;
+    addrinfo hints = {};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* found = nullptr;
+    if (getaddrinfo(host.c_str(), absl::StrCat(where->port).c_str(), &hints, &found) != 0) continue;
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> destinations(found, &freeaddrinfo);
+    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+      if (std::string own = AddressTowards(*each); !own.empty()) return own;
+    }
+  }
+  return absl::UnavailableError(absl::StrCat("no route from this machine to ", addresses));
 }
 
 }  // namespace pawl

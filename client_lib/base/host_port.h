@@ -1,4 +1,4 @@
-// Where a process listens or is reached: host:port.
+// Network addresses of processes, as host:port.
 #ifndef PAWL_CLIENT_LIB_BASE_HOST_PORT_H_
 #define PAWL_CLIENT_LIB_BASE_HOST_PORT_H_
 
@@ -11,18 +11,27 @@
 namespace pawl {
 
 struct HostPort {
-  // An IPv6 address in its brackets.
+  // An IPv6 address keeps its brackets.
   std::string host;
   uint16_t port = 0;
 
-  // Stands for all addresses of a machine: one can listen there, but nobody can be told to go
-  // there.
+  // Whether `host` stands for all addresses of a machine: a process can listen there, but a peer
+  // cannot connect to it.
   bool IsWildcard() const;
 };
 
-// INVALID_ARGUMENT unless it is a host that is not empty, a colon and a port from 0 to 65535. Port
-// 0 is for listening: any free one.
+// Parses a non-empty host, a colon and a port from 0 to 65535; INVALID_ARGUMENT for anything else.
+// A process that listens on port 0 gets any free port.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+
+// Returns, in numeric form, the address that this machine uses to reach `addresses`: a host:port or
+// several separated by commas, of which the first reachable one counts. Sends nothing, but resolves
+// names, which takes as long as the system's resolver does. UNAVAILABLE without a route.
+//
+// A server or worker passes the scheduler's address and announces the result to its peers. If the
+// scheduler's address is 127.0.0.1, so is the result: a cluster of several machines must use
+// another address for its scheduler.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& addresses);
 
 }  // namespace pawl
 

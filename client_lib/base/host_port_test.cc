@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-TEST(HostPortTest, PortsFrom0To65535AreTaken) {
+TEST(HostPortTest, PortsFrom0To65535AreAccepted) {
   for (const char* text : {"127.0.0.1:0", "localhost:65535", "[::1]:7000", "h-1.example:07000"}) {
     EXPECT_TRUE(ParseHostPort(text).ok()) << text;
   }
@@ -13,7 +13,7 @@ TEST(HostPortTest, PortsFrom0To65535AreTaken) {
   EXPECT_EQ(ParseHostPort("[::1]:7000")->port, 7000);
 }
 
-TEST(HostPortTest, EverythingElseIsRefused) {
+TEST(HostPortTest, MalformedAddressesAreRefused) {
   for (const char* text :
        {"", ":", "localhost", "localhost:", ":80", "127.0.0.1:65536", "127.0.0.1:99999", "h:-1",
         "h:+1", "h: 1", "h:1x", "h:000001", "::1:80", "a b:1", "a\nb:1", "\x1b[2J:1"}) {
@@ -22,13 +22,24 @@ TEST(HostPortTest, EverythingElseIsRefused) {
   }
 }
 
-TEST(HostPortTest, WhatStandsForAllAddressesIsKnown) {
+TEST(HostPortTest, WildcardAddressesAreRecognised) {
   for (const char* text : {"0.0.0.0:1", "[::]:1", "0:1", "*:1", "[0:0:0:0:0:0:0:0]:1"}) {
     EXPECT_TRUE(ParseHostPort(text)->IsWildcard()) << text;
   }
   for (const char* text : {"127.0.0.1:1", "10.0.0.0:1", "[::1]:1", "localhost:1"}) {
     EXPECT_FALSE(ParseHostPort(text)->IsWildcard()) << text;
   }
+}
+
+TEST(LocalAddressTest, LoopbackIsReachedFromLoopback) {
+  EXPECT_EQ(*LocalAddressTowards("127.0.0.1:7000"), "127.0.0.1");
+  EXPECT_EQ(*LocalAddressTowards("127.0.0.1:7000,127.0.0.1:7001"), "127.0.0.1");
+}
+
+TEST(LocalAddressTest, UnusableAddressesAreRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(LocalAddressTowards("nowhere").status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(LocalAddressTowards("there.is.no.such.host.invalid:7000").status()));
 }
 
 }  // namespace

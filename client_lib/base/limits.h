@@ -1,4 +1,4 @@
-// Limits that servers, clients and the scheduler must agree on.
+// Limits that all processes of a job must agree on, and limits of a job file (proto/job.proto).
 #ifndef PAWL_CLIENT_LIB_BASE_LIMITS_H_
 #define PAWL_CLIENT_LIB_BASE_LIMITS_H_
 
@@ -7,21 +7,56 @@
 
 namespace pawl {
 
-// Partitions of a job. One costs a lock and some KiB on its server; placement is a list of this
-// length in every routing table.
+// Partitions of a job. Each costs a lock and some KiB on its server, and an entry in every routing
+// table.
 inline constexpr uint32_t kMaxPartitions = 65536;
-// RoutingTable.primary of a partition that nobody can serve.
+// RoutingTable.primary of a partition that no server can serve.
 inline constexpr uint32_t kNoPrimary = UINT32_MAX;
-// Clients are numbered 0 to kMaxClients - 1: servers keep a push window for each number.
+// Clients are numbered from 0 to kMaxClients - 1; servers keep a push window for each number.
 inline constexpr uint32_t kMaxClients = 1024;
 // Widest row of a sparse table, in elements.
 inline constexpr uint32_t kMaxRowWidth = 4096;
-// Of a dense table: 256 GiB of weights, more than any server set of today holds, and its byte count
-// stays far from 2^64.
+// Elements of a dense table: 256 GiB of weights. The byte count stays far from 2^64.
 inline constexpr uint64_t kMaxDenseElements = uint64_t{1} << 36;
-// How far ahead of the first missing ordinal a push may be: servers recognise within it what they
-// have taken.
+// How far a push's ordinal may be ahead of the first missing one. Servers detect duplicates within
+// this window.
 inline constexpr size_t kPushWindow = 1024;
+// Ranks that one process may host. Each has two threads (three during an evaluation) and its own
+// gradients, and sends one message to each server at the end of a step.
+inline constexpr size_t kMaxHostedRanks = 256;
+
+// The rest bounds the fields of a job file.
+
+inline constexpr size_t kMaxJobNameBytes = 64;
+// Every partition keeps 32 bytes for each, and a push window while the worker pushes.
+inline constexpr uint32_t kMaxLogicalWorkers = 16384;
+inline constexpr uint32_t kMaxBatchSize = 1u << 24;
+inline constexpr uint32_t kMaxEpochs = 1000000;
+inline constexpr uint32_t kMaxStaleness = 1u << 20;
+// all_reduce.bucket_bytes. Smaller buckets cost more than their content; larger ones do not overlap
+// with the backward pass.
+inline constexpr uint64_t kMinBucketBytes = 1024;
+inline constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 30;
+// all_reduce.write_back_steps: the steps that are lost if all workers die.
+inline constexpr uint64_t kMaxWriteBackSteps = 1000000;
+inline constexpr uint32_t kMaxMicroBatches = 65536;
+// precision.loss_scale: 2^24.
+inline constexpr float kMaxLossScale = 16777216;
+inline constexpr int kMaxHiddenLayers = 32;
+// The weight matrix between two layers of this width takes 1 GiB, too much to move in a step.
+inline constexpr uint32_t kMaxLayerWidth = 16384;
+// One less than the widest row: models keep a bias beside the factors.
+inline constexpr uint32_t kMaxEmbeddingDim = kMaxRowWidth - 1;
+// The classes are the outputs of a layer.
+inline constexpr uint32_t kMaxClasses = kMaxLayerWidth;
+inline constexpr int kMaxCsvColumns = 1024;
+// data.libsvm_fields, and the fields of a CSV file.
+inline constexpr uint32_t kMaxFields = 4096;
+// Every push is sent to each replica.
+inline constexpr uint32_t kMaxReplicas = 16;
+inline constexpr uint32_t kMaxCheckpointsKept = 1024;
+// A year: its count in any unit of time is far from 2^63.
+inline constexpr uint64_t kMaxCheckpointIntervalS = uint64_t{365} * 24 * 3600;
 
 }  // namespace pawl
 

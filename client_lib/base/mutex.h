@@ -1,7 +1,6 @@
-// std::mutex with the annotations of clang's thread safety analysis.
-//
-// A wrapper of our own and not absl::Mutex: the system's Abseil is not built for
-// ThreadSanitizer, which then sees no order in what absl::Mutex protects.
+// std::mutex with the annotations of clang's thread safety analysis. Pawl does not use absl::Mutex:
+// the system's Abseil is built without ThreadSanitizer, which then cannot see what absl::Mutex
+// orders.
 //
 //   class Counter {
 //     void Add() { MutexLock lock(mu_); ++value_; }
@@ -38,7 +37,7 @@ class PAWL_THREAD_ANNOTATION(capability("mutex")) Mutex {
 
   void Lock() PAWL_ACQUIRE() { mu_.lock(); }
   void Unlock() PAWL_RELEASE() { mu_.unlock(); }
-  // False if another thread holds it.
+  // Returns false if another thread holds it.
   bool TryLock() PAWL_THREAD_ANNOTATION(try_acquire_capability(true)) { return mu_.try_lock(); }
 
  private:
@@ -57,8 +56,7 @@ class PAWL_THREAD_ANNOTATION(scoped_lockable) MutexLock {
   Mutex& mu_;
 };
 
-// Wakes may be spurious: wait in a loop over the condition. There is no wait
-// without a deadline: nothing in Pawl waits for ever.
+// Wakeups may be spurious: wait in a loop over the condition. Every wait has a deadline.
 class CondVar {
  public:
   // Returns false if `deadline` has passed.

@@ -1,5 +1,5 @@
-// Which partition a key belongs to. Part of the wire protocol: every client must
-// compute the same, so the function never changes.
+// The mapping of keys to partitions. It is part of the wire protocol: all clients must compute it
+// alike, so it never changes.
 #ifndef PAWL_CLIENT_LIB_BASE_PARTITIONER_H_
 #define PAWL_CLIENT_LIB_BASE_PARTITIONER_H_
 
@@ -7,10 +7,10 @@
 
 namespace pawl {
 
-// Elements in a block of a dense tensor; its last block may have fewer.
+// Elements per block of a dense tensor; the last block may have fewer.
 inline constexpr uint64_t kBlockElements = 65536;
-// The blocks of a tensor of that many elements, and the elements of one of them. REQUIRES: block <
-// BlockCount(elements).
+// The number of blocks of a tensor with `elements` elements, and the number of elements of one
+// block. REQUIRES: block < BlockCount(elements).
 inline constexpr uint64_t BlockCount(uint64_t elements) {
   return (elements + kBlockElements - 1) / kBlockElements;
 }
@@ -19,16 +19,15 @@ inline constexpr uint64_t BlockElements(uint64_t elements, uint64_t block) {
   return left < kBlockElements ? left : kBlockElements;
 }
 
-// A bijection of 64-bit integers that spreads neighbouring ones: the finalizer of
-// SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure
-// 17).
+// A bijection of 64-bit integers that separates neighbours: the finalizer of SplitMix64 (Steele,
+// Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure 17).
 inline constexpr uint64_t Mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-// The partition of `key` of the table with id `table`, for `partitions` > 0.
+// The partition of `key` in the table with id `table`. REQUIRES: partitions > 0.
 inline constexpr uint32_t PartitionOf(uint32_t table, uint64_t key, uint32_t partitions) {
   return static_cast<uint32_t>(Mix64(key + table * 0x9e3779b97f4a7c15u) % partitions);
 }

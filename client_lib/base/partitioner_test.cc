@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-// Clients in other languages compute the same: these values are part of the protocol.
+// Clients in other languages compute the same values: they are part of the protocol.
 TEST(Partitioner, NeverChanges) {
   EXPECT_EQ(Mix64(1), 0x5692161d100b05e5u);
   EXPECT_EQ(PartitionOf(1, 0, 256), 0xe220a8397b1dcdafu % 256);
@@ -23,7 +23,7 @@ TEST(Partitioner, SpreadsNeighbouringKeysEvenly) {
   }
 }
 
-TEST(Partitioner, TheLastBlockIsShort) {
+TEST(Partitioner, LastBlockIsShort) {
   EXPECT_EQ(BlockCount(kBlockElements), 1u);
   EXPECT_EQ(BlockElements(kBlockElements, 0), kBlockElements);
   EXPECT_EQ(BlockCount(2 * kBlockElements + 5), 3u);

@@ -1,4 +1,4 @@
-// Early return of absl::Status, with the context of where it happened.
+// Early return of absl::Status, and context for its message.
 //
 //   PAWL_RETURN_IF_ERROR(file.Append(record));
 //   PAWL_ASSIGN_OR_RETURN(const Job job, ReadJobFile(path));
@@ -14,8 +14,7 @@
 
 namespace pawl {
 
-// Returns `status` with "context: " before its message; payloads are kept. An OK status stays as it
-// is.
+// Prefixes the message of a non-OK `status` with "context: ". Keeps the payloads.
 inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));

@@ -17,7 +17,7 @@ absl::Status Refuse(absl::string_view context, absl::string_view field, double v
       absl::StrCat(context, ".", field, " is ", value, "; it must be ", possible));
 }
 
-// Collects the first mistake of several fields of one message.
+// Checks fields of one message and remembers the first mistake.
 class FieldChecks {
  public:
   explicit FieldChecks(std::string context) : context_(std::move(context)) {}
@@ -28,7 +28,7 @@ class FieldChecks {
   FieldChecks& NotNegative(absl::string_view field, float value) {
     return Check(field, value, std::isfinite(value) && value >= 0, "0 or a number above it");
   }
-  // Of a field that may be unset, and then has its default.
+  // For a field that may be unset and then has its default.
   FieldChecks& Positive(absl::string_view field, bool given, float value) {
     return given ? Positive(field, value) : *this;
   }
@@ -164,7 +164,7 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
           .status();
     }
     case Optimizer::kAssign: {
-      const absl::string_view possible = "0 with assign, which takes what is pushed as it is";
+      const absl::string_view possible = "0 with assign, which stores pushed values unchanged";
       PAWL_RETURN_IF_ERROR(
           FieldChecks(context)
               .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
@@ -193,13 +193,14 @@ absl::Status ValidateNormal(float mean, float stddev, const std::string& context
       .Finite("mean", mean)
       .NotNegative("stddev", stddev)
       .Check("stddev", stddev, std::isfinite(static_cast<float>(farthest)),
-             absl::StrCat("small enough that mean + ", kMostNormalDeviations, " stddev is a float"))
+             absl::StrCat("small enough that mean + ", kMostNormalDeviations,
+                          " stddev is a finite float"))
       .status();
 }
 
 absl::Status ValidateXavier(const TableSpec& table, const std::string& context) {
   const Initializer::Xavier& xavier = table.initializer().xavier();
-  // With these every limit, gain sqrt(6 / (fan_in + fan_out)), is a float above 0.
+  // Within these bounds every limit, gain sqrt(6 / (fan_in + fan_out)), is a float above 0.
   PAWL_RETURN_IF_ERROR(
       FieldChecks(context)
           .Check("gain", xavier.gain(),
@@ -211,7 +212,7 @@ absl::Status ValidateXavier(const TableSpec& table, const std::string& context) 
   if (gives_fans || has_fans) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       context, xavier.fan_in() == 0 ? ".fan_in" : ".fan_out", " is 0; a tensor of ",
-      table.shape_size(), " dimensions does not give the fans: set fan_in and fan_out"));
+      table.shape_size(), " dimensions does not define the fans: set fan_in and fan_out"));
 }
 
 absl::Status ValidateTableName(const std::string& name) {
@@ -300,7 +301,8 @@ absl::Status ValidateTableSpec(const TableSpec& table) {
   } else if (table.kind() == SPARSE) {
     if (table.row_width() < 1 || table.row_width() > kMaxRowWidth) {
       return absl::InvalidArgumentError(absl::StrCat(context, ": row_width is ", table.row_width(),
-                                                     "; a sparse table's is 1 to ", kMaxRowWidth));
+                                                     "; a sparse table has rows of width 1 to ",
+                                                     kMaxRowWidth));
     }
     if (table.shape_size() != 0) {
       return absl::InvalidArgumentError(

@@ -1,5 +1,4 @@
-// Whether a table's description is possible: asked by who takes it from a user and, again, by who
-// takes it from a peer.
+// Validation of table specs, both from users and from peers.
 #ifndef PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_
 #define PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_
 
@@ -14,15 +13,15 @@ namespace pawl {
 
 inline constexpr size_t kMaxTableNameBytes = 128;
 inline constexpr int kMaxTableDimensions = 8;
-// How far from the mean the normal initializers go at most, in standard deviations.
+// How far the normal initializers may deviate from the mean, in standard deviations.
 inline constexpr double kMostNormalDeviations = 7.0;
 
-// INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value and what is
-// possible.
+// INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value, and the
+// valid values.
 absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view context);
-// Of the table's initializer, which may need its shape.
+// Validates the table's initializer, which may depend on the table's shape.
 absl::Status ValidateInitializer(const TableSpec& table, absl::string_view context);
-// Everything but the id.
+// Validates everything except the id.
 absl::Status ValidateTableSpec(const TableSpec& table);
 
 }  // namespace pawl

@@ -33,12 +33,12 @@ void ExpectRefused(const TableSpec& table, const std::string& text) {
   EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
 }
 
-TEST(TableValidationTest, PossibleTablesPass) {
+TEST(TableValidationTest, ValidTablesAreAccepted) {
   EXPECT_EQ(ValidateTableSpec(SparseTable()), absl::OkStatus());
   EXPECT_EQ(ValidateTableSpec(DenseTable()), absl::OkStatus());
 }
 
-TEST(TableValidationTest, AssignmentTakesNoSettings) {
+TEST(TableValidationTest, AssignRefusesOtherSettings) {
   TableSpec table = DenseTable();
   table.mutable_optimizer()->mutable_assign();
   EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
@@ -49,7 +49,7 @@ TEST(TableValidationTest, AssignmentTakesNoSettings) {
   ExpectRefused(table, "optimizer.schedule");
 }
 
-TEST(TableValidationTest, NamesAreBounded) {
+TEST(TableValidationTest, InvalidNamesAreRefused) {
   for (const std::string& name :
        {std::string(), std::string("a b"), std::string(129, 'x'), std::string("a\n")}) {
     TableSpec table = SparseTable();
@@ -58,7 +58,7 @@ TEST(TableValidationTest, NamesAreBounded) {
   }
 }
 
-TEST(TableValidationTest, ShapeAndWidthBelongToTheirKinds) {
+TEST(TableValidationTest, ShapeAndRowWidthMustFitTheKind) {
   TableSpec table = SparseTable();
   table.set_kind(TABLE_KIND_UNSPECIFIED);
   ExpectRefused(table, "kind");
@@ -90,7 +90,7 @@ TEST(TableValidationTest, ShapeThatOverflowsSixtyFourBitsIsRefused) {
   ExpectRefused(table, "elements");
 }
 
-TEST(TableValidationTest, ImpossibleHyperParametersAreNamed) {
+TEST(TableValidationTest, InvalidHyperParametersAreNamed) {
   TableSpec table = SparseTable();
   table.clear_optimizer();
   ExpectRefused(table, "optimizer has no kind");
@@ -113,7 +113,7 @@ TEST(TableValidationTest, ImpossibleHyperParametersAreNamed) {
   ExpectRefused(table, "cosine.total_steps is 0");
 }
 
-TEST(TableValidationTest, WhatAnOptimizerCannotDivideByIsRefused) {
+TEST(TableValidationTest, DivisionByZeroIsRefused) {
   TableSpec table = SparseTable();
   table.mutable_optimizer()->mutable_adagrad()->set_epsilon(0);
   ExpectRefused(table, "adagrad.epsilon is 0");
@@ -131,7 +131,7 @@ TEST(TableValidationTest, WhatAnOptimizerCannotDivideByIsRefused) {
   EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
 }
 
-TEST(TableValidationTest, RatesThatGrowAreRefused) {
+TEST(TableValidationTest, GrowingLearningRatesAreRefused) {
   TableSpec table = SparseTable();
   LearningRateSchedule::Step* step = table.mutable_optimizer()->mutable_schedule()->mutable_step();
   step->set_every_steps(10);
@@ -148,7 +148,7 @@ TEST(TableValidationTest, FtrlRefusesTheGeneralPenalties) {
   ExpectRefused(table, "set ftrl.l1");
 }
 
-TEST(TableValidationTest, ImpossibleInitializersAreNamed) {
+TEST(TableValidationTest, InvalidInitializersAreNamed) {
   TableSpec table = SparseTable();
   table.mutable_initializer()->mutable_uniform()->set_low(1);
   ExpectRefused(table, "uniform.high is 0");

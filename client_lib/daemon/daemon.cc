@@ -21,9 +21,9 @@
 #include "absl/synchronization/mutex.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/version.h"
 #include "client_lib/daemon/floating_point_mode.h"
 #include "client_lib/process/malloc_tuning.h"
+#include "client_lib/rpc/version.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -35,9 +35,8 @@ std::string& BinaryName() {
   return name;
 }
 
-// Runs on a thread that a library started before main (OpenBLAS does) and that hence does not block
-// the signal: lets it block the signals from now on, and sends the signal once more, for
-// EndSignal::Wait.
+// Runs on a thread that a library started before main (OpenBLAS does) and that therefore does not
+// block the signal. Blocks it for that thread, and sends it again, for EndSignal::Wait.
 void PassOnSignal(int signal, siginfo_t*, void* context) {
   sigset_t& blocked = static_cast<ucontext_t*>(context)->uc_sigmask;
   sigaddset(&blocked, SIGTERM);
@@ -45,11 +44,11 @@ void PassOnSignal(int signal, siginfo_t*, void* context) {
   kill(getpid(), signal);
 }
 
-// The exit code while flags are parsed, -1 afterwards.
+// The exit code while flags are parsed; -1 afterwards.
 int parsing_exit_code = -1;
 
-// A connection is a file, and gRPC 1.51 stops accepting for good once a process has run out of
-// them.
+// Each connection takes a file descriptor, and gRPC 1.51 stops accepting for good once a process
+// has run out of them.
 void AllowManyFiles() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -67,7 +66,7 @@ EndSignal::EndSignal() {
   struct sigaction action = {};
   action.sa_sigaction = PassOnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  // While it runs neither signal may come to its thread.
+  // No signal may reach its thread.
   action.sa_mask = signals_;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
@@ -85,20 +84,20 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
   const int signal = sigtimedwait(&signals_, nullptr, &wait);
   if (signal > 0) {
     seen_ = true;
-    spdlog::info("asked to end: {}", strsignal(signal));
+    spdlog::info("shutting down on signal: {}", strsignal(signal));
   }
   return seen_;
 }
 
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv) {
   BinaryName() = name;
-  // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of
-  // its own.
+  // Debian's Abseil maintains a global graph of all locks, which gRPC takes too, behind a single
+  // lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   KeepFreedMemory();
   absl::SetProgramUsageMessage(usage);
   absl::FlagsUsageConfig config;
-  // Not Abseil's own.
+  // Excludes Abseil's own flags.
   config.contains_help_flags = [](absl::string_view file) {
     return !absl::StrContains(file, "absl/flags/");
   };
@@ -109,8 +108,7 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
     return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help") ||
            argument == "--version";
   });
-  // Abseil ends the process with 1 for wrong flags and after printing the help, with 0 after the
-  // version.
+  // Abseil exits with 1 for invalid flags and after --help, with 0 after --version.
   parsing_exit_code = asks ? kExitDone : kExitUsage;
   std::atexit([] {
     if (parsing_exit_code < 0) return;
@@ -148,14 +146,14 @@ absl::Status CheckAddressFlags(const std::string& listen, const std::string& adv
     if (!is_told || !at->IsWildcard()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("--listen=", listen,
-                     " stands for all addresses of this machine; say by --advertise=HOST:PORT "
-                     "which one others reach"));
+                     " is a wildcard address; set --advertise=HOST:PORT "
+                     "to the address that others can reach"));
   }
   const absl::StatusOr<HostPort> told = ParseHostPort(advertise);
   if (!told.ok()) return Annotate(told.status(), "--advertise");
   if (told->port != 0 && !told->IsWildcard()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--advertise=", advertise, " is not an address that others can go to"));
+      absl::StrCat("--advertise=", advertise, " is not an address that others can connect to"));
 }
 
 absl::Status CheckSchedulerAddress(const std::string& address) {
@@ -163,8 +161,8 @@ absl::Status CheckSchedulerAddress(const std::string& address) {
     const absl::StatusOr<HostPort> parsed = ParseHostPort(one);
     if (!parsed.ok()) return Annotate(parsed.status(), "--scheduler");
     if (parsed->port == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--scheduler: ", one, " has port 0; which one has the scheduler taken?"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--scheduler: ", one, " has port 0; use the port that the scheduler listens on"));
     }
   }
   return absl::OkStatus();

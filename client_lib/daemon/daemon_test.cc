@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-TEST(CheckAddressFlagsTest, OthersAreToldAnAddressThatLeadsSomewhere) {
+TEST(CheckAddressFlagsTest, WildcardListenAddressNeedsAdvertise) {
   EXPECT_TRUE(CheckAddressFlags("127.0.0.1:0", "", true).ok());
   EXPECT_TRUE(CheckAddressFlags("0.0.0.0:0", "", false).ok());
   EXPECT_TRUE(CheckAddressFlags("0.0.0.0:0", "10.0.0.2:7000", true).ok());
@@ -17,7 +17,7 @@ TEST(CheckAddressFlagsTest, OthersAreToldAnAddressThatLeadsSomewhere) {
   }
 }
 
-TEST(CheckAddressFlagsTest, ImpossiblePortsAreRefused) {
+TEST(CheckAddressFlagsTest, InvalidPortsAreRefused) {
   for (const char* listen : {"127.0.0.1:99999", "localhost:", "localhost", ":80", "127.0.0.1:-1"}) {
     const absl::Status status = CheckAddressFlags(listen, "", true);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << listen;
@@ -25,7 +25,7 @@ TEST(CheckAddressFlagsTest, ImpossiblePortsAreRefused) {
   }
 }
 
-TEST(CheckSchedulerAddressTest, EachOfSeveralAddressesIsLookedAt) {
+TEST(CheckSchedulerAddressTest, EveryAddressIsChecked) {
   EXPECT_TRUE(CheckSchedulerAddress("10.0.0.1:7000").ok());
   EXPECT_TRUE(CheckSchedulerAddress("10.0.0.1:7000,10.0.0.2:7000").ok());
   for (const char* address :

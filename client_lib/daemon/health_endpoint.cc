@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// Calls under way get this long to end.
+// The time that calls in flight get to end.
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 }  // namespace
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "cannot listen on ", listen, "; is the port taken, or the host another machine's?"));
+        "cannot listen on ", listen, "; the port may be in use, or the host is not this machine"));
   }
   return std::unique_ptr<HealthEndpoint>(
       new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));

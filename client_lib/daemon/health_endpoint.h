@@ -1,4 +1,4 @@
-// The gRPC server of a daemon that serves nothing else.
+// The gRPC server of a daemon without services of its own.
 #ifndef PAWL_CLIENT_LIB_DAEMON_HEALTH_ENDPOINT_H_
 #define PAWL_CLIENT_LIB_DAEMON_HEALTH_ENDPOINT_H_
 
@@ -10,15 +10,15 @@
 
 namespace pawl {
 
-// grpc.health.v1.Health, NOT_SERVING at first, and server reflection. Thread-safe.
+// Serves grpc.health.v1.Health, NOT_SERVING at first, and server reflection. Thread-safe.
 class HealthEndpoint {
  public:
-  // INVALID_ARGUMENT if `listen` (host:port; port 0 takes a free one) is malformed or cannot be
-  // listened on.
+  // Listens on `listen` (host:port; port 0 means any free one). INVALID_ARGUMENT if it is malformed
+  // or cannot be listened on.
   static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(const std::string& listen);
   ~HealthEndpoint();
 
-  // host:port with the port that was taken.
+  // host:port with the actual port.
   const std::string& address() const { return address_; }
   void SetServing(bool serving);
 

@@ -15,9 +15,9 @@ namespace pawl {
 namespace {
 
 constexpr char kNodeFile[] = "node";
-// Of a scheduler whose --store is a folder.
+// Files of a scheduler whose --store is a folder.
 constexpr char kStoreFile[] = "state.log";
-// A job is a few hundred lines at most.
+// A job has at most a few hundred lines.
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
 
 std::string HeadOf(absl::string_view text, absl::string_view daemon) {
@@ -25,33 +25,33 @@ std::string HeadOf(absl::string_view text, absl::string_view daemon) {
                          Crc32c(0, text.data(), text.size()), daemon);
 }
 
-// FAILED_PRECONDITION if one of the files or folders `names` is in the folder.
-absl::Status CheckHasNone(Env& env, const std::string& data_folder,
-                          absl::Span<const absl::string_view> names, absl::string_view owner) {
+// FAILED_PRECONDITION if the folder contains one of the files or folders `names`.
+absl::Status CheckContainsNone(Env& env, const std::string& data_folder,
+                               absl::Span<const absl::string_view> names, absl::string_view owner) {
   const absl::StatusOr<std::vector<std::string>> entries = env.List(data_folder);
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
   PAWL_RETURN_IF_ERROR(entries.status());
-  // With --store=DIR --data_dir=DIR a scheduler locks the folder itself.
+  // With --store=DIR --data_dir=DIR the scheduler itself holds the lock.
   const bool is_store = absl::c_linear_search(*entries, kStoreFile);
   for (const absl::string_view name : names) {
     if (!absl::c_linear_search(*entries, name) || (is_store && name == kFolderLockFile)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(data_folder, " has '", name, "' in it, so it is the folder of ", owner,
-                     ": give each process a --data_dir of its own"));
+    return absl::FailedPreconditionError(absl::StrCat(data_folder, " contains '", name,
+                                                      "', so it belongs to ", owner,
+                                                      ": give each process its own --data_dir"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status CheckIsNoSchedulersFolder(Env& env, const std::string& data_folder) {
-  return CheckHasNone(env, data_folder, {"state", kStoreFile, "address", "metrics.json"},
-                      "a pawl-scheduler");
+absl::Status CheckIsNotSchedulerFolder(Env& env, const std::string& data_folder) {
+  return CheckContainsNone(env, data_folder, {"state", kStoreFile, "address", "metrics.json"},
+                           "a pawl-scheduler");
 }
 
-absl::Status CheckIsNoNodesFolder(Env& env, const std::string& data_folder) {
-  return CheckHasNone(env, data_folder, {kNodeFile, kFolderLockFile},
-                      "a pawl-server or pawl-worker");
+absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder) {
+  return CheckContainsNone(env, data_folder, {kNodeFile, kFolderLockFile},
+                           "a pawl-server or pawl-worker");
 }
 
 absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder,
@@ -64,20 +64,20 @@ absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_fold
   const absl::string_view head = absl::string_view(contents).substr(0, begin);
   for (const absl::string_view other : {kServerDaemon, kWorkerDaemon}) {
     if (other == daemon || head != HeadOf(text, other)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(path, " is that of a ", other,
+    return absl::FailedPreconditionError(absl::StrCat(path, " belongs to a ", other,
                                                       ", and this is a ", daemon,
-                                                      ": give each a --data_dir of its own"));
+                                                      ": give each its own --data_dir"));
   }
   if (head != HeadOf(text, daemon)) {
     return absl::DataLossError(
         absl::StrCat(path,
                      " is damaged at offset 0, or of an older version: the checksum in its first "
-                     "line is not that of the lines below"));
+                     "line does not match the lines below"));
   }
   NodeIdentity identity;
   if (!google::protobuf::TextFormat::ParseFromString(text, &identity)) {
     return absl::DataLossError(absl::StrCat(path, " is damaged at offset ", begin,
-                                            ": it is no NodeIdentity of this version"));
+                                            ": it is not a NodeIdentity of this version"));
   }
   return identity;
 }

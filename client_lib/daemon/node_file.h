@@ -1,4 +1,4 @@
-// The file that tells a server or worker who it was before it died: <data dir>/node.
+// The file <data dir>/node, which tells a restarted server or worker its identity.
 #ifndef PAWL_CLIENT_LIB_DAEMON_NODE_FILE_H_
 #define PAWL_CLIENT_LIB_DAEMON_NODE_FILE_H_
 
@@ -12,26 +12,26 @@
 
 namespace pawl {
 
-// A line with the checksum of all that follows it, then a NodeIdentity as text:
+// The file starts with a line that contains the checksum of the rest, a NodeIdentity as text:
 //
 //   # crc32c 1c0b7a5d of the lines below; written by pawl-server
 //   node: "server-0"
 //   ...
 //
-// `daemon`: kServerDaemon or kWorkerDaemon.
+// `daemon` is kServerDaemon or kWorkerDaemon.
 inline constexpr absl::string_view kServerDaemon = "pawl-server";
 inline constexpr absl::string_view kWorkerDaemon = "pawl-worker";
 
-// NOT_FOUND. DATA_LOSS, naming the file and the offset. FAILED_PRECONDITION for a folder of the
-// other daemon.
+// NOT_FOUND without the file. DATA_LOSS, naming file and offset, if it is damaged.
+// FAILED_PRECONDITION for a folder of the other daemon.
 absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder,
                                           absl::string_view daemon);
-// FAILED_PRECONDITION, naming what lies there, if `data_folder` is a scheduler's.
-absl::Status CheckIsNoSchedulersFolder(Env& env, const std::string& data_folder);
-// FAILED_PRECONDITION, naming what lies there, if `data_folder` is a server's or a worker's. Each
-// of the two looks after it has left something that the other one looks for, so of two that begin
-// at the same time at least one is refused.
-absl::Status CheckIsNoNodesFolder(Env& env, const std::string& data_folder);
+// FAILED_PRECONDITION, naming the file found, if `data_folder` belongs to a scheduler.
+absl::Status CheckIsNotSchedulerFolder(Env& env, const std::string& data_folder);
+// FAILED_PRECONDITION, naming the file found, if `data_folder` belongs to a server or worker. Each
+// daemon checks after it has created a file that the other one checks for, so if two start at the
+// same time at least one is refused.
+absl::Status CheckIsNotNodeFolder(Env& env, const std::string& data_folder);
 // Durable when it returns.
 absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity,
                            absl::string_view daemon);

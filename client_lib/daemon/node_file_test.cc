@@ -18,7 +18,7 @@ NodeIdentity Identity() {
   return identity;
 }
 
-TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
+TEST(NodeFileTest, WrittenIdentitySurvivesPowerLoss) {
   FaultEnv env(1);
   EXPECT_EQ(ReadNodeFile(env, "/", kServerDaemon).status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
@@ -28,7 +28,7 @@ TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
             Identity().SerializeAsString());
 }
 
-TEST(NodeFileTest, PeopleCanReadIt) {
+TEST(NodeFileTest, FileIsReadableText) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const std::string contents = env.Contents("/node");
@@ -36,7 +36,7 @@ TEST(NodeFileTest, PeopleCanReadIt) {
   EXPECT_TRUE(absl::StrContains(contents, "node: \"server-3\"\n")) << contents;
 }
 
-TEST(NodeFileTest, AServerAndAWorkerDoNotShareAFolder) {
+TEST(NodeFileTest, ServerAndWorkerCannotShareAFolder) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const absl::Status status = ReadNodeFile(env, "/", kWorkerDaemon).status();
@@ -44,30 +44,30 @@ TEST(NodeFileTest, AServerAndAWorkerDoNotShareAFolder) {
   EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
 }
 
-TEST(NodeFileTest, ASchedulersFolderAndANodesFolderAreToldApart) {
+TEST(NodeFileTest, SchedulerAndNodeFoldersAreDistinguished) {
   FaultEnv node(1);
-  ASSERT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
-  ASSERT_TRUE(CheckIsNoNodesFolder(node, "/missing").ok());
+  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/").ok());
+  ASSERT_TRUE(CheckIsNotNodeFolder(node, "/missing").ok());
   const auto lock = node.LockFolder("/");
   ASSERT_TRUE(lock.ok()) << lock.status();
   node.SetContents("/LOCK", "");
-  EXPECT_EQ(CheckIsNoNodesFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
-  // A scheduler that keeps its state in its data folder locks it too.
+  EXPECT_EQ(CheckIsNotNodeFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
+  // A scheduler that keeps its state in its data folder locks that folder too.
   node.SetContents("/state.log", "x");
-  EXPECT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
+  EXPECT_TRUE(CheckIsNotNodeFolder(node, "/").ok());
 
   FaultEnv scheduler(1);
-  EXPECT_TRUE(CheckIsNoSchedulersFolder(scheduler, "/").ok());
+  EXPECT_TRUE(CheckIsNotSchedulerFolder(scheduler, "/").ok());
   for (const char* name : {"/state.log", "/address", "/metrics.json"}) {
     FaultEnv env(1);
     env.SetContents(name, "x");
-    const absl::Status status = CheckIsNoSchedulersFolder(env, "/");
+    const absl::Status status = CheckIsNotSchedulerFolder(env, "/");
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
     EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
   }
 }
 
-TEST(NodeFileTest, EveryCutAndEveryFlippedByteIsDetected) {
+TEST(NodeFileTest, EveryTruncationAndFlippedByteIsDetected) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const std::string contents = env.Contents("/node");

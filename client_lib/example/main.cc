@@ -1,9 +1,8 @@
-// The smallest program that uses Pawl: fits y = 2x by gradient descent, with its one weight on the
-// servers.
+// The smallest program that uses Pawl: fits y = 2x by gradient descent; its one weight is on the
+// servers. SCHEDULER is the address of a job without data and model.
 //
 //   bazel build //client_lib/example
-//   bazel-bin/client_lib/example/example 127.0.0.1:7000     (the scheduler of a job without data
-//   and model)
+//   bazel-bin/client_lib/example/example 127.0.0.1:7000
 #include <cstdio>
 #include <vector>
 
@@ -15,7 +14,7 @@ absl::Status Run(const char* scheduler) {
   options.scheduler = scheduler;
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<pawl::Client> client, pawl::Client::Connect(options));
 
-  // A table of rows of one number each, whose gradients are applied as they arrive.
+  // A table whose rows hold one number each.
   pawl::TableSpec spec;
   spec.set_name("example/weights");
   spec.set_kind(pawl::SPARSE);

@@ -1,4 +1,4 @@
-// What the parts of Pawl ask of a job's consistency.
+// Properties of consistency modes.
 #ifndef PAWL_CLIENT_LIB_JOB_CONSISTENCY_H_
 #define PAWL_CLIENT_LIB_JOB_CONSISTENCY_H_
 
@@ -6,8 +6,7 @@
 
 namespace pawl {
 
-// Whether steps close when all ranks have ended them. A mode that is not set counts as SYNC, which
-// is what a job file without one means.
+// Whether steps close when all ranks have ended them. An unset mode means SYNC, as in a job file.
 inline bool IsSync(ConsistencyMode mode) { return mode != BOUNDED && mode != ASYNC; }
 
 }  // namespace pawl

@@ -25,14 +25,14 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
-// A parser that has lost the thread reports every word.
+// After one mistake the parser may report every word.
 constexpr size_t kMaxMistakesShown = 10;
 
 class MistakeCollector final : public google::protobuf::io::ErrorCollector {
  public:
   explicit MistakeCollector(std::string name) : name_(std::move(name)) {}
 
-  // Lines and columns count from 0.
+  // The parser counts lines and columns from 0.
   void AddError(int line, int column, const std::string& message) override {
     if (mistakes_.size() == kMaxMistakesShown) return;
     if (line < 0) {
@@ -61,7 +61,7 @@ std::string Absolute(const std::string& path, const std::filesystem::path& folde
   return (folder / path).lexically_normal().string();
 }
 
-// A folder has one name, without a slash at its end.
+// Gives a folder one name: no slash at its end.
 std::string AbsoluteFolder(const std::string& path, const std::filesystem::path& folder) {
   std::string absolute = Absolute(path, folder);
   while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
@@ -127,8 +127,8 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
   const absl::string_view path = override_text.substr(0, equals);
   const absl::string_view value = absl::StripAsciiWhitespace(override_text.substr(equals + 1));
 
-  // The override becomes protobuf text, "a { b { c: value } }", and is merged into a copy of the
-  // job.
+  // Converts the override to protobuf text, "a { b { c: value } }", and merges it into a copy of
+  // the job.
   Job changed = job;
   std::string text;
   std::string closing;
@@ -154,8 +154,8 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
     }
     if (i + 1 < names.size()) {
       if (!is_message) {
-        return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': '",
-                                                       names[i], "' has no fields of its own"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("override '", override_text, "': '", names[i], "' has no fields"));
       }
       absl::StrAppend(&text, names[i], " { ");
       absl::StrAppend(&closing, " }");

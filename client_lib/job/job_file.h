@@ -1,10 +1,10 @@
-// Reads a job file (proto/job.proto as protobuf text) and changes single values of it.
+// Reads a job file (proto/job.proto as protobuf text) and overrides single fields.
 //
 //   PAWL_ASSIGN_OR_RETURN(Job job, ReadJobFile("flights.job"));
 //   PAWL_RETURN_IF_ERROR(ApplyOverride(job, "optimizer.adagrad.learning_rate=0.1"));
 //   ResolvePaths(job, current_folder);
 //   FillDefaults(job, workers);
-//   PAWL_RETURN_IF_ERROR(ValidateJob(job, {}));   // client_lib/job/job_validation.h
+//   PAWL_RETURN_IF_ERROR(ValidateJob(job, {}));  // client_lib/job/job_validation.h
 #ifndef PAWL_CLIENT_LIB_JOB_JOB_FILE_H_
 #define PAWL_CLIENT_LIB_JOB_JOB_FILE_H_
 
@@ -18,31 +18,32 @@
 
 namespace pawl {
 
-// A longer file is not a job file.
+// A longer file is refused.
 inline constexpr size_t kMaxJobFileBytes = 1 << 20;
 // What 0 means in the job file.
 inline constexpr uint32_t kDefaultPartitions = 256;
 
-// Parses `text`. INVALID_ARGUMENT with "name:line:column: reason", one line for each mistake.
+// Parses `text`. INVALID_ARGUMENT with a line "name:line:column: reason" for each mistake.
 absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name);
 
-// Reads and parses the file and resolves its paths against its folder; fills in no defaults and
-// checks no values. NOT_FOUND if there is no such file.
+// Reads and parses the file, and resolves its paths against its folder. Neither fills in defaults
+// nor validates values. NOT_FOUND if the file does not exist.
 absl::StatusOr<Job> ReadJobFile(const std::string& path);
 
-// Makes relative paths of the job absolute by putting `folder` (itself made absolute) before them.
+// Makes relative paths of the job absolute: they are relative to `folder`, which is made absolute
+// first.
 void ResolvePaths(Job& job, const std::string& folder);
 
 // Sets one field: "batch_size=8192", "consistency.mode=ASYNC", "model.deepfm.hidden=[64, 32]",
-// "data.train=other.libsvm" (strings go without quotes; a relative path stays relative, see
-// ResolvePaths). A list is replaced as a whole; a field of another kind of a oneof replaces the
-// kind. INVALID_ARGUMENT, naming the part of the path or the value that is wrong and what is
-// possible; the job is then unchanged.
+// "data.train=other.libsvm". Strings have no quotes; a relative path stays relative (see
+// ResolvePaths). A list is replaced as a whole; setting another member of a oneof replaces the
+// present one. INVALID_ARGUMENT, naming the wrong part of the path or the value and the possible
+// ones; the job is then unchanged.
 absl::Status ApplyOverride(Job& job, absl::string_view override_text);
 
-// Puts in what 0 or an unset field means: partitions, consistency.mode SYNC, dense_path SERVER,
-// replicas 1, durability LOG, checkpoint.keep 3, logical_workers (one for each of `workers`, at
-// least 1), epochs 1, the model's loss, the metric and patience of early stopping. Idempotent.
+// Replaces 0 and unset fields by their defaults: partitions, consistency.mode SYNC, dense_path
+// SERVER, replicas 1, durability LOG, checkpoint.keep 3, logical_workers (one per worker, at least
+// 1), epochs 1, the model's loss, the metric and patience of early stopping. Idempotent.
 void FillDefaults(Job& job, uint32_t workers);
 
 // The job as text that ParseJob reads.

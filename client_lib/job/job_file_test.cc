@@ -24,7 +24,7 @@ logical_workers: 4
 
 Job Flights() { return *ParseJob(kFlights, "flights.job"); }
 
-TEST(JobFileTest, EveryFieldOfTheTextIsRead) {
+TEST(JobFileTest, EveryFieldIsRead) {
   const Job job = Flights();
   EXPECT_EQ(job.name(), "flights");
   EXPECT_EQ(job.model().deepfm().hidden(1), 64u);
@@ -32,14 +32,14 @@ TEST(JobFileTest, EveryFieldOfTheTextIsRead) {
   EXPECT_EQ(job.logical_workers(), 4u);
 }
 
-TEST(JobFileTest, UnknownFieldIsRefusedWithItsPlace) {
+TEST(JobFileTest, UnknownFieldIsRefusedWithItsPosition) {
   const auto job = ParseJob("name: \"x\"\n  bach_size: 3\n", "x.job");
   ASSERT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(job.status().message().find("x.job:2:12: "), absl::string_view::npos) << job.status();
   EXPECT_NE(job.status().message().find("bach_size"), absl::string_view::npos) << job.status();
 }
 
-TEST(JobFileTest, UnknownEnumValueIsRefusedWithItsPlace) {
+TEST(JobFileTest, UnknownEnumValueIsRefusedWithItsPosition) {
   const auto job = ParseJob("data { format: LIBSVN }", "x.job");
   ASSERT_FALSE(job.ok());
   EXPECT_NE(job.status().message().find("x.job:1:"), absl::string_view::npos) << job.status();
@@ -57,7 +57,7 @@ TEST(JobFileTest, MissingFileIsNamed) {
   EXPECT_NE(job.status().message().find("/nowhere/flights.job"), absl::string_view::npos);
 }
 
-TEST(JobFileTest, RelativeDataPathsCountFromTheJobFilesFolder) {
+TEST(JobFileTest, RelativePathsStartAtTheJobFilesFolder) {
   const std::filesystem::path folder = std::filesystem::path(std::getenv("TEST_TMPDIR")) / "jobs";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "flights.job") << kFlights;
@@ -81,7 +81,7 @@ TEST(JobFileTest, OverrideSetsANestedField) {
   EXPECT_EQ(job.batch_size(), 8192u);
 }
 
-TEST(JobFileTest, OverrideReplacesAListAsAWhole) {
+TEST(JobFileTest, OverrideReplacesAWholeList) {
   Job job = Flights();
   ASSERT_TRUE(ApplyOverride(job, "model.deepfm.hidden=[32, 16, 8]").ok());
   ASSERT_EQ(job.model().deepfm().hidden_size(), 3);
@@ -89,7 +89,7 @@ TEST(JobFileTest, OverrideReplacesAListAsAWhole) {
   EXPECT_EQ(job.model().deepfm().dim(), 16u);
 }
 
-TEST(JobFileTest, OverrideOfAnotherKindReplacesTheKind) {
+TEST(JobFileTest, OverrideReplacesTheMemberOfAOneof) {
   Job job = Flights();
   ASSERT_TRUE(ApplyOverride(job, "optimizer.sgd.learning_rate=1").ok());
   EXPECT_TRUE(job.optimizer().has_sgd());
@@ -97,7 +97,7 @@ TEST(JobFileTest, OverrideOfAnotherKindReplacesTheKind) {
   EXPECT_EQ(job.model().fm().dim(), 8u);
 }
 
-TEST(JobFileTest, ImpossibleOverrideNamesTheMistakeAndChangesNothing) {
+TEST(JobFileTest, InvalidOverrideNamesTheMistakeAndChangesNothing) {
   const Job before = Flights();
   for (const auto& [text, mistake] : std::initializer_list<std::pair<const char*, const char*>>{
            {"batch_size", "path=value"},
@@ -118,7 +118,7 @@ TEST(JobFileTest, ImpossibleOverrideNamesTheMistakeAndChangesNothing) {
   }
 }
 
-TEST(JobFileTest, DefaultsAreFilledInOnceAndKeepWhatIsSet) {
+TEST(JobFileTest, DefaultsKeepFieldsThatAreSet) {
   Job job = Flights();
   job.clear_logical_workers();
   job.mutable_evaluation()->mutable_early_stopping();
@@ -151,7 +151,7 @@ TEST(JobFileTest, LossAndMetricFollowTheModel) {
   EXPECT_EQ(factorization.evaluation().early_stopping().metric(), RMSE);
 }
 
-TEST(JobFileTest, JobTextIsReadBack) {
+TEST(JobFileTest, JobTextCanBeParsed) {
   const Job job = Flights();
   EXPECT_EQ(ParseJob(JobText(job), "again")->SerializeAsString(), job.SerializeAsString());
 }

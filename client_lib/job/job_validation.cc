@@ -15,8 +15,8 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/job/model_layers.h"
 #include "client_lib/base/table_validation.h"
+#include "client_lib/job/model_layers.h"
 
 namespace pawl {
 
@@ -42,7 +42,7 @@ absl::Status ValidateFile(const std::string& field, const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return Invalid(field, ": ", path, " is a folder, not a file");
-  // Opening a pipe would wait for somebody to write to it.
+  // Opening a pipe would wait for a writer.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
     return Invalid(field, ": ", path, " is not a regular file");
   }
@@ -61,13 +61,14 @@ absl::Status ValidateDataFile(const std::string& field, const std::string& path,
   const std::string labels =
       absl::StrReplaceAll(images.filename().string(), {{"images-idx3", "labels-idx1"}});
   if (labels == images.filename().string()) {
-    return Invalid(field, ": ", path,
-                   " has no \"images-idx3\" in its name, by which the label file is found");
+    return Invalid(
+        field, ": ", path,
+        " has no \"images-idx3\" in its name, from which the name of the label file is derived");
   }
   return ValidateFile(absl::StrCat(field, " (labels)"), (images.parent_path() / labels).string());
 }
 
-// What the data gives to a model.
+// What the data provides to a model.
 struct Inputs {
   uint64_t numerics = 0;
   uint64_t fields = 0;
@@ -83,7 +84,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
                    kMaxCsvColumns, " are possible");
   }
   int labels = 0;
-  // By name: whether the column is categorical.
+  // Column name to whether the column is categorical.
   absl::flat_hash_map<std::string, bool> categorical;
   for (int i = 0; i < csv.columns_size(); ++i) {
     const CsvColumn& column = csv.columns(i);
@@ -91,7 +92,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
         absl::StrCat("data.csv.columns[", i, "]",
                      column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
     if (column.name().empty())
-      return Invalid(where, ".name is empty; write the column's name in the header line");
+      return Invalid(where, ".name is empty; set it to the column's name in the header line");
     bool is_categorical = false;
     switch (column.kind_case()) {
       case CsvColumn::kLabel:
@@ -137,9 +138,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
         break;
       case CsvColumn::kCrossed:
         if (!column.source().empty()) {
-          return Invalid(
-              where,
-              ".source is set; a crossed feature has no column of its own, only crossed.columns");
+          return Invalid(where, ".source is set; a crossed feature has only crossed.columns");
         }
         is_categorical = true;
         break;
@@ -150,8 +149,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
     }
     if (!categorical.emplace(column.name(), is_categorical && !column.has_crossed()).second) {
       return Invalid(
-          where,
-          ": the name is used twice; to use one column twice give it two names and one source");
+          where, ": the name is used twice; to use a column twice, use two names with one source");
     }
     inputs.fields += is_categorical;
   }
@@ -167,7 +165,7 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
         absl::StrCat("data.csv.columns[", i, "] (", column.name(), ").crossed.columns");
     if (column.crossed().columns_size() < 2) {
       return Invalid(where, " has ", column.crossed().columns_size(),
-                     " entries; crossing takes at least 2");
+                     " entries; crossing needs at least 2");
     }
     absl::flat_hash_set<std::string> crossed;
     for (const std::string& name : column.crossed().columns()) {
@@ -201,7 +199,7 @@ absl::Status ValidateData(const Data& data, const JobValidationOptions& options,
   }
   switch (data.format()) {
     case LIBSVM:
-      // How many fields a line has, only the file knows.
+      // Only the file determines the number of fields.
       inputs.fields = data.libsvm_fields() == 0 ? 2 : data.libsvm_fields();
       break;
     case CSV:
@@ -230,7 +228,7 @@ absl::Status ValidateStddev(const std::string& where, float stddev) {
       stddev >= 0 && std::isfinite(static_cast<float>(kMostNormalDeviations * stddev));
   if (is_possible) return absl::OkStatus();
   return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01), and ",
-                 kMostNormalDeviations, " of it a float");
+                 kMostNormalDeviations, " times it must be a finite float");
 }
 
 template <typename Layers>
@@ -241,7 +239,7 @@ absl::Status ValidateLayers(const std::string& field, const Layers& widths) {
   }
   for (int i = 0; i < widths.size(); ++i) {
     if (widths.Get(i) < 1 || widths.Get(i) > kMaxLayerWidth) {
-      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer is 1 to ", kMaxLayerWidth,
+      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer has 1 to ", kMaxLayerWidth,
                      " wide");
     }
   }
@@ -305,7 +303,7 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
                        kMaxClasses);
       }
       if (inputs.fields > 0) {
-        return Invalid("model.mlp takes numeric inputs alone, but data has ", inputs.fields,
+        return Invalid("model.mlp takes only numeric inputs, but data has ", inputs.fields,
                        " categorical fields; leave them out, or choose wide_deep");
       }
       break;
@@ -413,7 +411,7 @@ absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
                    ", but consistency.mode is ", ConsistencyMode_Name(mode),
                    "; only SYNC has backup workers");
   }
-  // Whoever does not know V yet checks again when it does.
+  // If the number of ranks is unknown, the check is repeated once it is known.
   if (logical_workers != 0 && consistency.backup_workers() >= logical_workers) {
     return Invalid("consistency.backup_workers is ", consistency.backup_workers(), " of ",
                    logical_workers, " logical_workers; at least one must count");
@@ -429,7 +427,7 @@ absl::Status ValidateAllReduce(const Job& job) {
   }
   if (IsServeOnly(job)) {
     return Invalid(
-        "dense_path is ALLREDUCE, but the job has no model, whose dense part the workers would "
+        "dense_path is ALLREDUCE, but the job has no model whose dense part the workers could "
         "train");
   }
   if (job.consistency().backup_workers() > 0) {
@@ -449,13 +447,12 @@ absl::Status ValidateAllReduce(const Job& job) {
   if (all_reduce.sharded_optimizer() && job.optimizer().has_rowwise_adagrad()) {
     return Invalid(
         "all_reduce.sharded_optimizer is set, but optimizer.rowwise_adagrad needs whole rows, "
-        "which shares cut; "
-        "use optimizer.adagrad");
+        "which sharding splits; use optimizer.adagrad");
   }
   if (all_reduce.sharded_optimizer() && job.optimizer().clip_norm() != 0) {
     return Invalid("all_reduce.sharded_optimizer is set, but optimizer.clip_norm is ",
                    job.optimizer().clip_norm(),
-                   " and needs whole rows, which shares cut; use optimizer.clip_value");
+                   " and needs whole rows, which sharding splits; use optimizer.clip_value");
   }
   return absl::OkStatus();
 }
@@ -471,14 +468,13 @@ absl::Status ValidatePrecision(const Precision& precision) {
   PAWL_RETURN_IF_ERROR(ValidateElementType("precision.gradients", precision.gradients()));
   const float scale = precision.loss_scale();
   if (scale != 0 && precision.compute() != FLOAT16) {
-    return Invalid(
-        "precision.loss_scale is ", scale,
-        ", but is for precision.compute FLOAT16 alone, which is ",
-        ElementType_Name(precision.compute()),
-        "; leave it out (gradients of FLOAT16 that are pushed have a scale of their own)");
+    return Invalid("precision.loss_scale is ", scale,
+                   ", but it requires precision.compute FLOAT16, which is ",
+                   ElementType_Name(precision.compute()),
+                   "; leave it out (pushed FLOAT16 gradients have their own scale)");
   }
   int exponent = 0;
-  // Also of what is no number.
+  // Also true for NaN.
   if (scale == 0 || (scale >= 1 && scale <= kMaxLossScale && std::frexp(scale, &exponent) == 0.5f))
     return absl::OkStatus();
   return Invalid("precision.loss_scale is ", scale, "; it must be a power of two from 1 to ",
@@ -496,7 +492,7 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   }
   if (servers != 0 && job.replicas() > servers) {
     return Invalid("replicas is ", job.replicas(), ", but there are ", servers,
-                   " servers, and each replica of a partition needs one of its own; start more "
+                   " servers, and each replica of a partition needs its own; start more "
                    "servers or lower it");
   }
   if (!Durability_IsValid(job.durability())) {
@@ -515,9 +511,8 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   if (checkpoint.dir().empty() &&
       (checkpoint.every_steps() != 0 || checkpoint.every_seconds() != 0)) {
     return Invalid(
-        "checkpoint.dir is empty; it must name the folder for the checkpoints that "
-        "checkpoint.every_steps or "
-        "every_seconds asks for");
+        "checkpoint.dir is empty; it must name a folder if "
+        "checkpoint.every_steps or every_seconds is set");
   }
   return absl::OkStatus();
 }
@@ -559,9 +554,9 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   PAWL_RETURN_IF_ERROR(ValidateReplication(job, options.servers));
   PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
   if (job.optimizer().has_assign())
-    return Invalid("optimizer.assign is set, which trains nothing; set one that learns");
+    return Invalid("optimizer.assign is set, which trains nothing; set another optimizer");
   if (job.sparse_optimizer().has_assign()) {
-    return Invalid("sparse_optimizer.assign is set, which trains nothing; set one that learns");
+    return Invalid("sparse_optimizer.assign is set, which trains nothing; set another optimizer");
   }
   if (job.has_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.optimizer(), "optimizer"));
   if (job.has_sparse_optimizer())
@@ -582,12 +577,12 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   }
   if (job.batch_size() < logical_workers) {
     return Invalid("batch_size is ", job.batch_size(), ", fewer than the ", logical_workers,
-                   " logical_workers; each needs at least one sample a step");
+                   " logical_workers; each needs at least one sample per step");
   }
   if (job.epochs() > kMaxEpochs)
     return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
   Inputs inputs;
-  // Values before files: a mistake in the job file is named even where the data is on another
+  // Values before files: a mistake in the job file is reported even if the data is on another
   // machine.
   JobValidationOptions values_only = options;
   values_only.check_files = false;

@@ -55,7 +55,7 @@ void ExpectRefused(const std::vector<std::string>& overrides, const std::string&
   EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
 }
 
-TEST(JobValidationTest, PrecisionIsOneOfThreeTypesAndAPowerOfTwo) {
+TEST(JobValidationTest, InvalidPrecisionIsRefused) {
   for (const char* field : {"precision.compute", "precision.gradients"}) {
     for (const char* type : {"FLOAT32", "BFLOAT16", "FLOAT16"}) {
       EXPECT_EQ(Validate(Changed({absl::StrCat(field, "=", type)})), absl::OkStatus())
@@ -90,7 +90,7 @@ TEST(JobValidationTest, PrecisionIsOneOfThreeTypesAndAPowerOfTwo) {
   ExpectRefused({"precision.loss_scale=2"}, "leave it out");
 }
 
-TEST(JobValidationTest, RecomputedLayersAreLayersOfTheModel) {
+TEST(JobValidationTest, RecomputedLayersMustExist) {
   const auto model = [](const std::string& text) {
     Job job = Changed({});
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, job.mutable_model()));
@@ -107,15 +107,16 @@ TEST(JobValidationTest, RecomputedLayersAreLayersOfTheModel) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
   };
-  refused(absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
-          "model.recompute[1] is 'top/2', which is no layer; there are bottom/0, bottom/1, top/0, "
-          "top/1, or write \"all\"");
+  refused(
+      absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
+      "model.recompute[1] is 'top/2', which is not a layer; there are bottom/0, bottom/1, top/0, "
+      "top/1, or write \"all\"");
   refused("deepfm { dim: 8 } recompute: 'mlp/0/weight'", "model.recompute[0]");
   refused("deepfm { dim: 8 } recompute: ''", "model.recompute[0] is ''");
   refused("fm { dim: 8 } recompute: 'mlp/0'", "the model has no fully connected layers");
 }
 
-TEST(JobValidationTest, InitialParametersOfAModelAreFloats) {
+TEST(JobValidationTest, InitialParametersMustBeFinite) {
   Job job = Changed({});
   job.mutable_model()->mutable_fm()->set_dim(8);
   job.mutable_model()->mutable_fm()->set_init_stddev(4e37f);
@@ -130,14 +131,14 @@ TEST(JobValidationTest, InitialParametersOfAModelAreFloats) {
   }
 }
 
-TEST(JobValidationTest, PossibleJobPassesWithAndWithoutItsDefaults) {
+TEST(JobValidationTest, ValidJobPassesWithAndWithoutDefaults) {
   Job job = Changed({});
   EXPECT_EQ(Validate(job), absl::OkStatus());
   FillDefaults(job, 2);
   EXPECT_EQ(Validate(job, 2), absl::OkStatus());
 }
 
-TEST(JobValidationTest, ServeOnlyJobNeedsNothingButAName) {
+TEST(JobValidationTest, ServeOnlyJobNeedsOnlyAName) {
   Job job;
   job.set_name("tables");
   EXPECT_TRUE(IsServeOnly(job));
@@ -146,7 +147,7 @@ TEST(JobValidationTest, ServeOnlyJobNeedsNothingButAName) {
   EXPECT_FALSE(Validate(job).ok());
 }
 
-TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
+TEST(JobValidationTest, InvalidValuesAreNamed) {
   ExpectRefused({"name=two words"}, "name is 'two words'");
   ExpectRefused({"logical_workers=16385"}, "logical_workers is 16385");
   ExpectRefused({"partitions=65537"}, "partitions is 65537");
@@ -159,7 +160,7 @@ TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
   ExpectRefused({"optimizer.adagrad.learning_rate=-1"}, "optimizer.adagrad.learning_rate is -1");
 }
 
-TEST(JobValidationTest, AllReduceHasLimits) {
+TEST(JobValidationTest, InvalidAllReduceSettingsAreRefused) {
   EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE"})), absl::OkStatus());
   EXPECT_EQ(Validate(Changed(
                 {"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1024", "micro_batches=4"})),
@@ -190,7 +191,7 @@ TEST(JobValidationTest, AllReduceHasLimits) {
   EXPECT_NE(Validate(job).message().find("no model"), absl::string_view::npos);
 }
 
-TEST(JobValidationTest, OptimizerAndModelAndDataBelongTogether) {
+TEST(JobValidationTest, OptimizerModelAndDataMustFit) {
   Job job = Changed({});
   job.clear_optimizer();
   EXPECT_NE(Validate(job).message().find("optimizer is missing"), absl::string_view::npos);
@@ -202,7 +203,7 @@ TEST(JobValidationTest, OptimizerAndModelAndDataBelongTogether) {
   EXPECT_NE(Validate(job).message().find("data is missing"), absl::string_view::npos);
 }
 
-TEST(JobValidationTest, ConsistencyFieldsBelongToTheirModes) {
+TEST(JobValidationTest, ConsistencyFieldsMustFitTheMode) {
   ExpectRefused({"consistency.staleness=3"}, "use mode: BOUNDED");
   ExpectRefused({"consistency.mode=ASYNC", "consistency.backup_workers=1"}, "only SYNC");
   ExpectRefused({"consistency.backup_workers=4"}, "backup_workers is 4 of 4");
@@ -217,7 +218,7 @@ TEST(JobValidationTest, MoreWorkersThanRanksAreRefused) {
             absl::string_view::npos);
 }
 
-TEST(JobValidationTest, DataMustSuitTheModel) {
+TEST(JobValidationTest, DataMustFitTheModel) {
   ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }", "data.format=LIBSVM", "data.csv={}"},
                 "data.csv is set");
   ExpectRefused({"model.dlrm={ dim: 8 top: 4 }"}, "bottom must end with");
@@ -234,8 +235,8 @@ TEST(JobValidationTest, DataMustSuitTheModel) {
   EXPECT_NE(Validate(libsvm).message().find("needs numeric inputs"), absl::string_view::npos);
 }
 
-// What a worker could only refuse after all are there and the data has been read.
-TEST(JobValidationTest, WhatNoWorkerCouldTrainIsRefused) {
+// Mistakes that a worker could report only after all nodes are present and the data has been read.
+TEST(JobValidationTest, UntrainableJobIsRefused) {
   ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }"}, "model.mlp takes numeric inputs alone");
   ExpectRefused({"model.deepfm.hidden=16385"}, "model.deepfm.hidden[0] is 16385");
   ExpectRefused({"model.mlp={ hidden: 8 classes: 16385 }"}, "model.mlp.classes is 16385");
@@ -275,7 +276,7 @@ TEST(JobValidationTest, CsvColumnsAreChecked) {
           "twice");
 }
 
-TEST(JobValidationTest, EarlyStoppingNeedsAnEvaluationAndAMetricThatApplies) {
+TEST(JobValidationTest, EarlyStoppingNeedsEvaluationAndMetric) {
   ExpectRefused({"evaluation.early_stopping.metric=RMSE"}, "does not apply");
   ExpectRefused({"data.eval=\"\"", "evaluation.early_stopping.patience=2"}, "data.eval is empty");
   ExpectRefused({"data.eval=\"\"", "evaluation.every_steps=2"}, "data.eval is empty");
@@ -283,7 +284,7 @@ TEST(JobValidationTest, EarlyStoppingNeedsAnEvaluationAndAMetricThatApplies) {
   EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=LOGLOSS"})), absl::OkStatus());
 }
 
-TEST(JobValidationTest, CheckpointsAreDueWithinAYear) {
+TEST(JobValidationTest, CheckpointIntervalIsAtMostAYear) {
   EXPECT_EQ(Validate(Changed({"checkpoint.dir=/c", "checkpoint.every_seconds=31536000"})),
             absl::OkStatus());
   ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=31536001"},
@@ -308,8 +309,8 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
   EXPECT_EQ(ValidateJob(job, {}), absl::OkStatus());
 }
 
-// It is compared with others.
-TEST(JobValidationTest, TheFolderOfCheckpointsHasNoSlashAtItsEnd) {
+// It is compared with other numbers.
+TEST(JobValidationTest, CheckpointDirLosesItsFinalSlash) {
   for (const auto& [written, path] :
        {std::pair("/shared/c//", "/shared/c"), {"c/", "/jobs/c"}, {"/", "/"}}) {
     Job job;

@@ -17,7 +17,7 @@ void Append(const std::string& part, int layers, std::vector<std::string>& names
 
 std::vector<std::string> LayersOf(const Model& model) {
   std::vector<std::string> names;
-  // The last one, of the output, is in no list of hidden ones.
+  // The output layer is not among the hidden layers.
   switch (model.kind_case()) {
     case Model::kWideDeep:
       Append("mlp", model.wide_deep().hidden_size() + 1, names);
@@ -43,12 +43,12 @@ absl::Status ValidateRecompute(const Model& model) {
   for (int i = 0; i < model.recompute_size(); ++i) {
     const std::string& name = model.recompute(i);
     if (name == "all" || std::find(layers.begin(), layers.end(), name) != layers.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.recompute[", i, "] is '", absl::CEscape(name.substr(0, 100)),
-        "', which is no layer; ",
-        layers.empty()
-            ? "the model has no fully connected layers, leave it out"
-            : absl::StrCat("there are ", absl::StrJoin(layers, ", "), ", or write \"all\"")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.recompute[", i, "] is '", absl::CEscape(name.substr(0, 100)),
+                     "', which is not a layer; ",
+                     layers.empty() ? "the model has no fully connected layers; leave it out"
+                                    : absl::StrCat("the layers are ", absl::StrJoin(layers, ", "),
+                                                   "; \"all\" names all of them")));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// The fully connected layers of a model, by name.
+// The names of a model's fully connected layers.
 #ifndef PAWL_CLIENT_LIB_JOB_MODEL_LAYERS_H_
 #define PAWL_CLIENT_LIB_JOB_MODEL_LAYERS_H_
 
@@ -10,14 +10,13 @@
 
 namespace pawl {
 
-// In the order of the forward pass: "mlp/0", or, of DLRM, "bottom/0" and "top/0". Their tables are
-// "<name>/weight" and
-// "<name>/bias". Empty for a model without such layers. REQUIRES: the model is possible
-// (ValidateJob).
+// In the order of the forward pass: "mlp/0", or for DLRM "bottom/0" and "top/0". Their tables are
+// "<name>/weight" and "<name>/bias". Empty for a model without such layers. REQUIRES: the model is
+// valid (ValidateJob).
 std::vector<std::string> LayersOf(const Model& model);
 
-// INVALID_ARGUMENT, listing the layers that there are, for a name in model.recompute that is
-// neither one of them nor "all".
+// INVALID_ARGUMENT, listing the model's layers, if model.recompute contains a name that is neither
+// one of them nor "all".
 absl::Status ValidateRecompute(const Model& model);
 
 }  // namespace pawl

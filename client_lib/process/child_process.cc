@@ -27,8 +27,8 @@ absl::Status SystemError(absl::string_view what, int error) {
   return absl::ErrnoToStatus(error, what);
 }
 
-// Runs in the child between fork and exec, where the parent's other threads and
-// their locks are gone: system calls alone.
+// Runs in the child between fork and exec, without the parent's other threads and with their locks
+// in any state: only system calls are allowed.
 [[noreturn]] void BecomeProgram(const char* program, char* const* argv, char* const* environment,
                                 int log, int null, int error_pipe, pid_t parent) {
   int error = 0;
@@ -37,7 +37,7 @@ absl::Status SystemError(absl::string_view what, int error) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
     error = errno;
   } else if (getppid() != parent) {
-    // The parent died before the line above: nobody is left to tell.
+    // The parent died before the line above; nothing remains to report to.
     _exit(127);
   } else if (setpgid(0, 0) != 0 || sigprocmask(SIG_SETMASK, &none, nullptr) != 0 ||
              dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
@@ -73,10 +73,10 @@ class Descriptor {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions options) {
-  // The log is appended to, so that it can be cut or read while it grows.
-  const int anew = options.append_to_log ? 0 : O_TRUNC;
+  // Opened for append, so that the log can be truncated or read while it grows.
+  const int truncate = options.append_to_log ? 0 : O_TRUNC;
   const Descriptor log(
-      open(options.log.c_str(), O_WRONLY | O_CREAT | anew | O_APPEND | O_CLOEXEC, 0644));
+      open(options.log.c_str(), O_WRONLY | O_CREAT | truncate | O_APPEND | O_CLOEXEC, 0644));
   if (log.get() < 0) return SystemError(absl::StrCat("cannot write the log ", options.log), errno);
   const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null.get() < 0) return SystemError("cannot open /dev/null", errno);
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
   }
   write_end.Close();
 
-  // Closed by exec; a number if exec failed.
+  // Exec closes the pipe; if exec fails the child writes errno to it.
   int error = 0;
   ssize_t bytes;
   do {
@@ -203,7 +203,7 @@ std::vector<std::string> ChildProcess::LogTail(size_t lines) const {
   file.read(text.data(), static_cast<std::streamsize>(count));
   text.resize(static_cast<size_t>(file.gcount()));
   std::vector<std::string> tail = absl::StrSplit(text, '\n', absl::SkipEmpty());
-  // The first line may have been cut.
+  // The first line may be incomplete.
   if (count < size && tail.size() > 1) tail.erase(tail.begin());
   if (tail.size() > lines) tail.erase(tail.begin(), tail.end() - static_cast<ptrdiff_t>(lines));
   return tail;

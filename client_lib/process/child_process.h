@@ -1,4 +1,4 @@
-// A program started by this one, that does not outlive it.
+// A child process that does not outlive its parent.
 #ifndef PAWL_CLIENT_LIB_PROCESS_CHILD_PROCESS_H_
 #define PAWL_CLIENT_LIB_PROCESS_CHILD_PROCESS_H_
 
@@ -15,25 +15,25 @@
 namespace pawl {
 
 struct ChildOptions {
-  // What messages call it.
+  // The child's name in messages.
   std::string name;
   // The program's path and its arguments, without argv[0].
   std::string program;
   std::vector<std::string> arguments;
-  // Where its stdout and stderr go; the file is made anew, unless it is to be gone on with. stdin
+  // Receives the child's stdout and stderr. The file is replaced unless append_to_log is set. stdin
   // is /dev/null.
   std::string log;
-  // "NAME=value" each, in place of or besides what this process has in its environment.
+  // "NAME=value" entries that replace or extend this process's environment.
   std::vector<std::string> environment = {};
   bool append_to_log = false;
 };
 
-// One child and what became of it.
+// One child and its exit status.
 //
-// 1. The child dies with the thread that started it, by SIGKILL, whatever happens
-//    to that thread: so a child is started from the main thread.
-// 2. It is in a process group of its own: Ctrl-C reaches the parent alone, which decides.
-// 3. Until the exit has been seen by HasEnded or WaitUntil the pid is not given to another process.
+// 1. The child dies, by SIGKILL, when the thread that started it ends for any reason. Start
+//    children from the main thread.
+// 2. It has its own process group: Ctrl-C reaches only the parent, which decides.
+// 3. The pid is not reused before HasEnded or WaitUntil has observed the exit.
 //
 // For one thread.
 class ChildProcess {
@@ -41,7 +41,7 @@ class ChildProcess {
   // Fails if the program cannot be executed or the log cannot be written.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(ChildOptions options);
 
-  // Kills it if it still runs.
+  // Kills the child if it still runs.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -49,26 +49,26 @@ class ChildProcess {
   const std::string& name() const { return options_.name; }
   const std::string& log() const { return options_.log; }
   pid_t pid() const { return pid_; }
-  // As started, but with its present name and log.
+  // As started, but with the present name and log.
   const ChildOptions& options() const { return options_; }
 
   // Does not wait.
   bool HasEnded();
-  // Returns HasEnded() as of when the child ended or `deadline` came.
+  // Waits until the child ends or `deadline` comes. Returns HasEnded().
   bool WaitUntil(MonotonicTime deadline);
-  // REQUIRES of the three: HasEnded().
+  // The next three REQUIRE HasEnded().
   bool Succeeded() const;
   bool KilledBy(int signal) const;
   // "exited with code 3", "was killed by signal 9 (Killed)".
   std::string HowItEnded() const;
 
-  // Sends a signal; nothing if it has ended.
+  // Sends a signal; no effect if the child has ended.
   void Signal(int signal);
 
-  // Renames the child and its log, which it goes on writing.
+  // Renames the child and its log, which the child continues to write.
   absl::Status Rename(const std::string& name, const std::string& log);
 
-  // The last `lines` lines of its log, of at most kMaxLogTailBytes; empty if there are none.
+  // The last `lines` lines of the log, at most kMaxLogTailBytes; empty if there are none.
   std::vector<std::string> LogTail(size_t lines) const;
 
  private:
@@ -78,11 +78,11 @@ class ChildProcess {
   const pid_t pid_;
   const int pid_descriptor_;
   bool ended_ = false;
-  // As waitpid gives it.
+  // As returned by waitpid.
   int wait_status_ = 0;
 };
 
-// Enough for the lines that say why a program died.
+// Enough for the lines that explain the death of a program.
 inline constexpr size_t kMaxLogTailBytes = 16384;
 
 }  // namespace pawl

@@ -19,7 +19,7 @@
 namespace pawl {
 namespace {
 
-// Long enough that only a broken program reaches it.
+// Long enough that only a broken program takes it.
 MonotonicTime Deadline() { return Clock::Real().Now() + std::chrono::seconds(60); }
 
 std::string TempFile(const std::string& name) {
@@ -40,13 +40,13 @@ std::unique_ptr<ChildProcess> Started(const ChildOptions& options) {
   return child.ok() ? *std::move(child) : nullptr;
 }
 
-// Waits until the child's log has a first line, which it writes when it is ready.
+// Waits until the child's log has a first line, which the child writes when it is ready.
 std::string FirstLine(const ChildProcess& child) {
   std::vector<std::string> lines;
   return Eventually([&] { return !(lines = child.LogTail(1)).empty(); }) ? lines[0] : "";
 }
 
-TEST(ChildProcess, OutputAndErrorsGoToItsLog) {
+TEST(ChildProcess, OutputAndErrorsGoToTheLog) {
   auto child = Started(Shell("echo one; echo two >&2; echo three"));
   ASSERT_TRUE(child->WaitUntil(Deadline()));
   EXPECT_TRUE(child->Succeeded());
@@ -54,7 +54,7 @@ TEST(ChildProcess, OutputAndErrorsGoToItsLog) {
   EXPECT_EQ(child->LogTail(9).size(), 3u);
 }
 
-TEST(ChildProcess, TailOfALongLogIsBoundedAndWhole) {
+TEST(ChildProcess, LogTailIsBoundedAndHasWholeLines) {
   auto child = Started(Shell("for i in {1..5000}; do echo line $i; done"));
   ASSERT_TRUE(child->WaitUntil(Deadline()));
   const std::vector<std::string> tail = child->LogTail(100000);
@@ -63,7 +63,7 @@ TEST(ChildProcess, TailOfALongLogIsBoundedAndWhole) {
   for (const std::string& line : tail) EXPECT_TRUE(absl::StartsWith(line, "line ")) << line;
 }
 
-TEST(ChildProcess, EnvironmentIsInheritedReplacedAndAddedTo) {
+TEST(ChildProcess, EnvironmentIsInheritedAndOverridden) {
   ASSERT_EQ(setenv("PAWL_TEST_INHERITED", "old", 1), 0);
   ASSERT_EQ(setenv("PAWL_TEST_REPLACED", "old", 1), 0);
   ChildOptions options = Shell("echo $PAWL_TEST_INHERITED $PAWL_TEST_REPLACED $PAWL_TEST_ADDED");
@@ -73,7 +73,7 @@ TEST(ChildProcess, EnvironmentIsInheritedReplacedAndAddedTo) {
   EXPECT_EQ(child->LogTail(1), (std::vector<std::string>{"old new more=this"}));
 }
 
-TEST(ChildProcess, SaysHowItEnded) {
+TEST(ChildProcess, ExitIsDescribed) {
   auto code = Started(Shell("exit 3"));
   ASSERT_TRUE(code->WaitUntil(Deadline()));
   EXPECT_FALSE(code->Succeeded());
@@ -107,7 +107,7 @@ TEST(ChildProcess, WaitEndsAtItsDeadline) {
   EXPECT_FALSE(child->HasEnded());
 }
 
-TEST(ChildProcess, SignalsReachItThoughTheParentBlocksThem) {
+TEST(ChildProcess, SignalsReachChildOfBlockingParent) {
   sigset_t blocked, before;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGTERM);
@@ -119,7 +119,7 @@ TEST(ChildProcess, SignalsReachItThoughTheParentBlocksThem) {
   EXPECT_TRUE(child->KilledBy(SIGTERM));
 }
 
-TEST(ChildProcess, DestructionKillsIt) {
+TEST(ChildProcess, DestructorKillsTheChild) {
   auto child = Started(Shell("trap '' TERM; sleep 600"));
   const pid_t pid = child->pid();
   child.reset();
@@ -127,12 +127,12 @@ TEST(ChildProcess, DestructionKillsIt) {
   EXPECT_EQ(errno, ESRCH);
 }
 
-TEST(ChildProcess, HasAProcessGroupOfItsOwn) {
+TEST(ChildProcess, ChildHasItsOwnProcessGroup) {
   auto child = Started(Shell("sleep 600"));
   EXPECT_EQ(getpgid(child->pid()), child->pid());
 }
 
-TEST(ChildProcess, RenamedLogGoesOnGrowing) {
+TEST(ChildProcess, RenamedLogKeepsGrowing) {
   auto child = Started(Shell("echo one; read -r < <(sleep 600)"));
   ASSERT_EQ(FirstLine(*child), "one");
   const std::string log = TempFile("renamed.log");
@@ -142,13 +142,13 @@ TEST(ChildProcess, RenamedLogGoesOnGrowing) {
   EXPECT_FALSE(child->Rename("server-1", TempFile("no/such/folder.log")).ok());
 }
 
-TEST(ChildProcess, DiesWithItsParent) {
+TEST(ChildProcess, ChildDiesWithItsParent) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();
   ASSERT_GE(parent, 0);
   if (parent == 0) {
-    // The parent to be killed: it tells the child's pid and is then killed like pawlctl by kill -9.
+    // The parent: it reports the child's pid and is then killed like pawlctl by kill -9.
     auto child = ChildProcess::Start(Shell("trap '' TERM INT HUP; sleep 600"));
     const pid_t pid = child.ok() ? (*child)->pid() : -1;
     if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
@@ -159,7 +159,7 @@ TEST(ChildProcess, DiesWithItsParent) {
   ASSERT_EQ(read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
   ASSERT_GT(child, 0);
   ASSERT_EQ(waitpid(parent, nullptr, 0), parent);
-  // The child is nobody's now; it is gone, or a zombie of init's that waits to be collected.
+  // The child is gone, or a zombie that init has not collected yet.
   const auto gone = [child] {
     std::ifstream stat(absl::StrCat("/proc/", child, "/stat"));
     std::string text;

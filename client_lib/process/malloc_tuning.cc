@@ -6,7 +6,7 @@ namespace pawl {
 namespace {
 
 constexpr int kMaxKeptBytes = 128 << 20;
-// Larger blocks come from the kernel one by one; this is the most that glibc takes.
+// Larger blocks are mapped individually; this is the largest value that glibc accepts.
 constexpr int kMmapThresholdBytes = 32 << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// By what logs and `pawlctl nodes` name this process.
+// The name of this process in logs and in `pawlctl nodes`.
 #ifndef PAWL_CLIENT_LIB_PROCESS_PROCESS_DESCRIPTION_H_
 #define PAWL_CLIENT_LIB_PROCESS_PROCESS_DESCRIPTION_H_
 
@@ -6,7 +6,7 @@
 
 namespace pawl {
 
-// "host:pid". Fit for a protobuf string, whatever the host is called.
+// "host:pid", valid as a protobuf string whatever the host's name is.
 std::string ProcessDescription();
 
 }  // namespace pawl

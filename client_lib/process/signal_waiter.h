@@ -1,4 +1,4 @@
-// Signals as something that the main loop waits for, so that no handler interrupts anything.
+// Signals as events that the main loop waits for, instead of handlers.
 #ifndef PAWL_CLIENT_LIB_PROCESS_SIGNAL_WAITER_H_
 #define PAWL_CLIENT_LIB_PROCESS_SIGNAL_WAITER_H_
 
@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// Takes SIGINT, SIGTERM, SIGHUP and SIGCHLD for itself until it is destroyed. Made on the main
-// thread before any other thread starts: threads inherit that these signals are blocked. One a
+// Receives SIGINT, SIGTERM, SIGHUP and SIGCHLD until it is destroyed. Construct it on the main
+// thread before any other thread starts, because threads inherit the blocked signals. One per
 // process.
 class SignalWaiter {
  public:
@@ -18,8 +18,8 @@ class SignalWaiter {
   SignalWaiter(const SignalWaiter&) = delete;
   SignalWaiter& operator=(const SignalWaiter&) = delete;
 
-  // The next signal, or 0 when `timeout` has passed without one. Several of one kind may come as
-  // one.
+  // Returns the next signal, or 0 if none comes within `timeout`. Several signals of one kind may
+  // be merged.
   int Wait(MonotonicDuration timeout);
 
  private:

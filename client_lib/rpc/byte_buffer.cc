@@ -11,7 +11,7 @@
 namespace pawl {
 namespace {
 
-// What the slices of one buffer share. Deletes itself with the last slice.
+// Shared by the slices of one buffer. Deletes itself with the last slice.
 struct Loan {
   std::atomic<size_t> slices;
   std::shared_ptr<const void> owner;
@@ -33,7 +33,7 @@ grpc::ByteBuffer ToByteBuffer(OutgoingMessage message, absl::AnyInvocable<void()
   if (fragments.empty()) {
     message.owner.reset();
     if (released) released();
-    // A buffer of no slices would not be valid; an empty one is.
+    // A buffer without slices is invalid; one with an empty slice is valid.
     grpc::Slice empty;
     return grpc::ByteBuffer(&empty, 1);
   }
@@ -50,7 +50,7 @@ IncomingMessage FromByteBuffer(const grpc::ByteBuffer& buffer) {
   auto slices = std::make_shared<std::vector<grpc::Slice>>();
   IncomingMessage message;
   if (!buffer.Valid() || !buffer.Dump(slices.get()).ok()) return message;
-  // Short slices hold their bytes themselves, so they must not move from here on.
+  // Short slices contain their bytes, so they must not move from here on.
   for (const grpc::Slice& slice : *slices) message.bytes.Append(slice.begin(), slice.size());
   message.owner = std::move(slices);
   return message;

@@ -1,4 +1,4 @@
-// Messages to and from gRPC's buffers, without copying.
+// Converts messages to and from gRPC's buffers without copying.
 #ifndef PAWL_CLIENT_LIB_RPC_BYTE_BUFFER_H_
 #define PAWL_CLIENT_LIB_RPC_BYTE_BUFFER_H_
 
@@ -8,13 +8,13 @@
 
 namespace pawl {
 
-// The message's fragments, referred to by the slices of the result. `released`, if
-// any, runs once, when gRPC has let go of all of them (and of the message's
-// owner): on any thread, maybe deep inside gRPC, so it must neither block nor call gRPC.
+// Returns a buffer whose slices refer to the message's fragments. `released`, unless null, runs
+// once gRPC has released all of them and the message's owner: on any thread, possibly deep inside
+// gRPC, so it must neither block nor call gRPC.
 grpc::ByteBuffer ToByteBuffer(OutgoingMessage message,
                               absl::AnyInvocable<void()> released = nullptr);
 
-// A message that keeps the buffer's slices alive by its owner.
+// Returns a message whose owner keeps the buffer's slices alive.
 IncomingMessage FromByteBuffer(const grpc::ByteBuffer& buffer);
 
 }  // namespace pawl

@@ -13,13 +13,13 @@
 namespace pawl {
 namespace {
 
-// The tags, lengths and numbers of one segment: at most 58.
+// An upper bound for the tags, lengths and numbers of one segment, which take at most 58 bytes.
 constexpr size_t kMaxOwnBytesInSegment = 64;
-// Of a serialized RequestHeader with the fields we know: about 50. More are unknown fields.
+// The size of a serialized RequestHeader is about 50 bytes, plus unknown fields.
 constexpr size_t kMaxHeaderBytes = 4096;
 constexpr size_t kMaxSmallMessageBytes = 1 << 20;
 
-// The numbers of proto/parameter.proto.
+// Field numbers of proto/parameter.proto.
 enum RequestField : uint32_t { kHeader = 1, kSegments = 2 };
 enum PushField : uint32_t {
   kPushTable = 1,
@@ -72,7 +72,7 @@ absl::Status TooManySegments(absl::string_view message) {
 
 absl::Status TwiceGiven(absl::string_view field) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the field `", field, "` comes twice in one segment; give it once"));
+      absl::StrCat("the field `", field, "` occurs twice in one segment"));
 }
 
 absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHeader* header) {
@@ -86,7 +86,7 @@ absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHea
   decoder.ReadView(size, &view);
   char bytes[kMaxHeaderBytes];
   view.CopyTo(bytes);
-  // A message given twice is merged, as protobuf does.
+  // Protobuf merges a message field that occurs twice.
   RequestHeader part;
   if (!part.ParseFromArray(bytes, static_cast<int>(size)))
     return Malformed(absl::StrCat(name, ".header"));
@@ -187,7 +187,7 @@ absl::Status ReadSegment(WireDecoder& decoder, ByteView* result) {
   return absl::OkStatus();
 }
 
-// Reads the repeated message field `segments_tag` and, if `header` is not null, the header.
+// Reads the repeated message field `segments_tag` and, unless `header` is null, the header.
 template <typename Segment>
 absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32_t segments_tag,
                          RequestHeader* header, std::vector<Segment>* segments) {

@@ -1,7 +1,6 @@
-// The data plane's messages (proto/parameter.proto) written and read without
-// copying keys or values: small headers are encoded into memory of their own, keys
-// and values are referred to where they lie. The bytes are exactly those that
-// protobuf would have written; codec_test shows it.
+// The codec of the data plane's messages (proto/parameter.proto). It does not copy keys or values:
+// small headers are encoded into memory of their own, keys and values are referred to in place. The
+// bytes are exactly those that protobuf would write, which codec_test verifies.
 #ifndef PAWL_CLIENT_LIB_RPC_CODEC_H_
 #define PAWL_CLIENT_LIB_RPC_CODEC_H_
 
@@ -11,13 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/rpc/message.h"
 #include "proto/parameter.pb.h"
 
 namespace pawl {
 
-// Limits on what a decoder accepts; beyond them it answers INVALID_ARGUMENT.
+// Limits of the decoders, which answer INVALID_ARGUMENT beyond them.
 inline constexpr size_t kMaxMessageBytes = 64u << 20;
 inline constexpr size_t kMaxSegmentsInMessage = 16384;
 
@@ -52,8 +51,8 @@ struct PullResponseView {
   std::vector<ByteView> results;
 };
 
-// Encoders. The message borrows the memory that the views refer to; `header` and
-// everything else is copied. `owner` is kept alive with the message.
+// Encoders. The message borrows the memory that the views refer to, copies everything else, and
+// keeps `owner` alive.
 OutgoingMessage EncodePushRequest(const RequestHeader& header,
                                   absl::Span<const PushSegmentView> segments,
                                   std::shared_ptr<const void> owner = nullptr);
@@ -61,19 +60,18 @@ OutgoingMessage EncodePullRequest(const RequestHeader& header,
                                   absl::Span<const PullSegmentView> segments);
 OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results,
                                    std::shared_ptr<const void> owner = nullptr);
-// Any small message (PushResponse, EndStepRequest, ...), serialized by protobuf.
+// Encodes any small message (PushResponse, EndStepRequest, ...) with protobuf.
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
 
-// Decoders, for bytes from anybody: INVALID_ARGUMENT, with the reason, for what
-// protobuf would not parse, for what is beyond the limits above, and for `bytes`
-// fields given twice. Fields that the .proto file does not know are skipped. The
-// views point into `message`, whose owner the caller keeps.
+// Decoders of untrusted bytes. INVALID_ARGUMENT, with the reason, for bytes that protobuf would not
+// parse or that exceed the limits above, and for repeated `bytes` fields. Unknown fields are
+// skipped. The views point into `message`; the caller keeps its owner.
 absl::StatusOr<PushRequestView> DecodePushRequest(const ByteView& message);
 absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message);
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message);
-// Copies the bytes (at most 1 MiB) and lets protobuf parse them.
+// Copies the bytes (at most 1 MiB) and parses them with protobuf.
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out);
-// The same for an answer of the scheduler's, of whatever size the channel takes; INTERNAL if it is
+// The same for an answer of the scheduler, whose size only the channel limits. INTERNAL if it is
 // malformed.
 absl::Status DecodeControl(const ByteView& message, google::protobuf::MessageLite& out);
 

@@ -21,14 +21,14 @@ std::string Flat(const ByteView& view) {
 
 ByteView View(const std::string& bytes) { return ByteView(bytes.data(), bytes.size()); }
 
-// The same bytes in fragments that have memory of their own, so that reading past one's end is
-// found.
+// The same bytes in fragments with memory of their own, so that a read past the end of one is
+// detected.
 class Fragmented {
  public:
-  Fragmented(const std::string& bytes, const std::vector<size_t>& cuts) {
+  Fragmented(const std::string& bytes, const std::vector<size_t>& splits) {
     size_t begin = 0;
-    for (size_t i = 0; i <= cuts.size(); ++i) {
-      const size_t end = i < cuts.size() ? cuts[i] : bytes.size();
+    for (size_t i = 0; i <= splits.size(); ++i) {
+      const size_t end = i < splits.size() ? splits[i] : bytes.size();
       if (end == begin) continue;
       pieces_.emplace_back(new char[end - begin]);
       std::memcpy(pieces_.back().get(), bytes.data() + begin, end - begin);
@@ -47,7 +47,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
   uint64_t Below(uint64_t limit) { return generator_() % limit; }
-  // Zero, small and large ones.
+  // Zero, small and large numbers.
   uint64_t Number() { return Below(3) == 0 ? 0 : generator_() >> Below(64); }
   std::string Bytes(size_t max) {
     std::string bytes(Below(4) == 0 ? 0 : Below(max), '\0');
@@ -101,11 +101,11 @@ class Random {
     for (uint64_t i = Below(5); i > 0; --i) response.add_results()->set_values(Bytes(1000));
     return response;
   }
-  std::vector<size_t> Cuts(size_t size) {
-    std::vector<size_t> cuts;
-    for (uint64_t i = Below(8); i > 0; --i) cuts.push_back(Below(size + 1));
-    std::sort(cuts.begin(), cuts.end());
-    return cuts;
+  std::vector<size_t> Splits(size_t size) {
+    std::vector<size_t> splits;
+    for (uint64_t i = Below(8); i > 0; --i) splits.push_back(Below(size + 1));
+    std::sort(splits.begin(), splits.end());
+    return splits;
   }
 
  private:
@@ -170,7 +170,7 @@ PullResponse ToProto(const PullResponseView& view) {
   return response;
 }
 
-TEST(CodecTest, EncodersWriteTheBytesThatProtobufWrites) {
+TEST(CodecTest, EncodersWriteTheBytesOfProtobuf) {
   Random random(1);
   for (int i = 0; i < 2000; ++i) {
     const PushRequest push = random.Push();
@@ -182,23 +182,23 @@ TEST(CodecTest, EncodersWriteTheBytesThatProtobufWrites) {
   }
 }
 
-TEST(CodecTest, DecodersReadTheBytesThatProtobufWritesHoweverTheyAreCut) {
+TEST(CodecTest, DecodersReadFragmentedProtobufBytes) {
   Random random(2);
   for (int i = 0; i < 2000; ++i) {
     const std::string push = random.Push().SerializeAsString();
-    const Fragmented push_pieces(push, random.Cuts(push.size()));
+    const Fragmented push_pieces(push, random.Splits(push.size()));
     const absl::StatusOr<PushRequestView> push_view = DecodePushRequest(push_pieces.view());
     ASSERT_TRUE(push_view.ok()) << push_view.status();
     EXPECT_EQ(ToProto(*push_view).SerializeAsString(), push);
 
     const std::string pull = random.Pull().SerializeAsString();
-    const Fragmented pull_pieces(pull, random.Cuts(pull.size()));
+    const Fragmented pull_pieces(pull, random.Splits(pull.size()));
     const absl::StatusOr<PullRequestView> pull_view = DecodePullRequest(pull_pieces.view());
     ASSERT_TRUE(pull_view.ok()) << pull_view.status();
     EXPECT_EQ(ToProto(*pull_view).SerializeAsString(), pull);
 
     const std::string response = random.Response().SerializeAsString();
-    const Fragmented response_pieces(response, random.Cuts(response.size()));
+    const Fragmented response_pieces(response, random.Splits(response.size()));
     const absl::StatusOr<PullResponseView> response_view =
         DecodePullResponse(response_pieces.view());
     ASSERT_TRUE(response_view.ok()) << response_view.status();
@@ -206,7 +206,7 @@ TEST(CodecTest, DecodersReadTheBytesThatProtobufWritesHoweverTheyAreCut) {
   }
 }
 
-TEST(CodecTest, AMessageCutAtAnyTwoBytesReadsTheSame) {
+TEST(CodecTest, MessageInAnyThreeFragmentsReadsTheSame) {
   PushRequest request;
   request.mutable_header()->set_job_id(0x1122334455667788);
   request.mutable_header()->set_logical_worker(0);
@@ -230,9 +230,9 @@ TEST(CodecTest, AMessageCutAtAnyTwoBytesReadsTheSame) {
   }
 }
 
-// Whatever protobuf says of mangled bytes the decoder says too, apart from its own rule against
-// repeated bytes fields.
-TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
+// The decoder treats mangled bytes as protobuf does, except for its own rule against repeated bytes
+// fields.
+TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
   Random random(3);
   int refused = 0;
   for (int i = 0; i < 20000; ++i) {
@@ -250,7 +250,7 @@ TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
           break;
       }
     }
-    const Fragmented pieces(bytes, random.Cuts(bytes.size()));
+    const Fragmented pieces(bytes, random.Splits(bytes.size()));
     const absl::StatusOr<PushRequestView> view = DecodePushRequest(pieces.view());
     PushRequest expected;
     const bool parsed = expected.ParseFromString(bytes);
@@ -273,7 +273,7 @@ TEST(CodecTest, MangledBytesAreReadAsProtobufReadsThem) {
   EXPECT_LT(refused, 19000);
 }
 
-TEST(CodecTest, EveryTruncationOfASegmentIsRefused) {
+TEST(CodecTest, TruncatedSegmentsAreRefused) {
   PushRequest request;
   PushSegment& segment = *request.add_segments();
   segment.set_table(300);
@@ -287,7 +287,7 @@ TEST(CodecTest, EveryTruncationOfASegmentIsRefused) {
   }
 }
 
-TEST(CodecTest, ExponentsOfEitherSignAreThoseOfProtobuf) {
+TEST(CodecTest, ExponentsOfEitherSignMatchProtobuf) {
   for (const int32_t exponent : {0, -1, 1, -125, 112, INT32_MIN, INT32_MAX}) {
     PushRequest request;
     request.mutable_header()->set_step(1);
@@ -300,7 +300,7 @@ TEST(CodecTest, ExponentsOfEitherSignAreThoseOfProtobuf) {
   }
 }
 
-TEST(CodecTest, ASenderOfZeroIsWritten) {
+TEST(CodecTest, SenderZeroIsWritten) {
   RequestHeader header;
   header.set_logical_worker(0);
   PushRequest request;
@@ -349,20 +349,18 @@ TEST(CodecTest, UnknownFieldsOfEveryWireTypeAreSkipped) {
   EXPECT_EQ(Flat(view->segments[0].keys), "12345678");
 }
 
-TEST(CodecTest, BytesFieldsGivenTwiceAreRefusedByName) {
+TEST(CodecTest, RepeatedBytesFieldsAreRefusedByName) {
   PushRequest request;
   request.add_segments()->set_keys("12345678");
   std::string content = request.segments(0).SerializeAsString();
   content += content;
   const std::string push = std::string("\x12") + static_cast<char>(content.size()) + content;
-  EXPECT_EQ(
-      DecodePushRequest(View(push)).status(),
-      absl::InvalidArgumentError("the field `keys` comes twice in one segment; give it once"));
+  EXPECT_EQ(DecodePushRequest(View(push)).status(),
+            absl::InvalidArgumentError("the field `keys` occurs twice in one segment"));
   const std::string values = "\x0a\x01x\x0a\x01y";
   const std::string response = std::string("\x0a") + static_cast<char>(values.size()) + values;
-  EXPECT_EQ(
-      DecodePullResponse(View(response)).status(),
-      absl::InvalidArgumentError("the field `values` comes twice in one segment; give it once"));
+  EXPECT_EQ(DecodePullResponse(View(response)).status(),
+            absl::InvalidArgumentError("the field `values` occurs twice in one segment"));
 }
 
 TEST(CodecTest, TooManySegmentsAreRefused) {
@@ -384,7 +382,7 @@ TEST(CodecTest, TooManyBytesAreRefused) {
   EXPECT_NE(status.message().find("67108864"), absl::string_view::npos) << status;
 }
 
-TEST(CodecTest, AHeaderBeyondItsLimitIsRefused) {
+TEST(CodecTest, TooLargeHeaderIsRefused) {
   const std::string unknown = std::string("\xfa\x01", 2) + "\x88\x27" + std::string(5000, 'x');
   std::string bytes = "\x0a";
   bytes += "\x8c\x27" + unknown;
@@ -392,7 +390,7 @@ TEST(CodecTest, AHeaderBeyondItsLimitIsRefused) {
   EXPECT_EQ(DecodePushRequest(View(bytes)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CodecTest, LargeFieldsAreReferredToAndNotCopied) {
+TEST(CodecTest, LargeFieldsAreNotCopied) {
   const std::string keys(8000, 'k');
   const std::string values(64000, 'v');
   const PushSegmentView segment{1, 2, 3, FLOAT32, View(keys), View(values)};
@@ -409,7 +407,7 @@ TEST(CodecTest, LargeFieldsAreReferredToAndNotCopied) {
   EXPECT_LT(view->segments[0].values.fragments()[0].data(), bytes.data() + bytes.size());
 }
 
-TEST(CodecTest, TheOwnerLivesAsLongAsTheMessage) {
+TEST(CodecTest, MessageKeepsItsOwnerAlive) {
   auto owner = std::make_shared<int>(1);
   std::weak_ptr<int> watched = owner;
   {
@@ -419,7 +417,7 @@ TEST(CodecTest, TheOwnerLivesAsLongAsTheMessage) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST(CodecTest, SmallMessagesTravelAndAreBounded) {
+TEST(CodecTest, SmallMessagesHaveALimit) {
   EndStepResponse response;
   response.set_partitions(5);
   const OutgoingMessage message = EncodeSmall(response);
@@ -431,7 +429,7 @@ TEST(CodecTest, SmallMessagesTravelAndAreBounded) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CodecTest, AnAnswerOfTheSchedulersMayBeLarge) {
+TEST(CodecTest, SchedulerAnswersMayBeLarge) {
   RoutingTable table;
   table.add_servers()->set_address(std::string(2 << 20, 'a'));
   RoutingTable read;

@@ -1,4 +1,4 @@
-// Carries control messages to one process: the client's side of proto/scheduler.proto.
+// Carries control messages (proto/scheduler.proto) to one process.
 #ifndef PAWL_CLIENT_LIB_RPC_CONTROL_CHANNEL_H_
 #define PAWL_CLIENT_LIB_RPC_CONTROL_CHANNEL_H_
 
@@ -10,15 +10,15 @@
 
 namespace pawl {
 
-// Thread-safe. Apart from the data plane's connections and threads, so that no heartbeat waits
-// behind a bulk transfer. Implementations: GrpcControlChannel, and fakes in tests.
+// Separate from the data plane's connections and threads, so that no heartbeat waits behind a bulk
+// transfer. Thread-safe. Implementations: GrpcControlChannel, and fakes in tests.
 class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
 
-  // Like Transport::Call; `method` is the rpc's full name: "/pawl.Scheduler/Register". `done` must
-  // be run, also after Shutdown: its destruction alone would throw in whoever waits for it with a
-  // future (client_lib/base/futures.h).
+  // Like Transport::Call. `method` is the full name of the rpc, such as "/pawl.Scheduler/Register".
+  // `done` always runs, also after Shutdown: destroying it instead would throw in a thread that
+  // waits for a future (client_lib/rpc/futures.h).
   virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
                     Transport::Done done) = 0;
 

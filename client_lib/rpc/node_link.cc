@@ -7,45 +7,45 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/base/random_number.h"
-#include "client_lib/base/version.h"
+#include "client_lib/base/random.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/routing_changes.h"
+#include "client_lib/rpc/version.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
 
-// One attempt to register.
+// The timeout of one attempt to register.
 constexpr std::chrono::milliseconds kRegisterAttempt{1000};
-// How long one GetRouting waits at the scheduler; then it is sent again.
+// How long the scheduler holds one GetRouting call.
 constexpr std::chrono::seconds kRoutingAttempt{10};
-// An answer that comes later than the lease lasts is worth nothing; with this many unanswered ones
-// no more are sent until some have ended.
-constexpr int kMaxHeartbeatsUnderWay = 16;
+// An answer that takes longer than the lease is useless. With this many unanswered heartbeats, no
+// more are sent until some have ended.
+constexpr int kMaxHeartbeatsInFlight = 16;
 constexpr std::chrono::milliseconds kConfirmAttempt{1000};
 constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
-// What a scheduler that says nothing about them is taken to mean.
+// Used if the scheduler sends none.
 constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
 constexpr std::chrono::milliseconds kDefaultLease{3000};
-// A silence is worth a line in the log from here on.
-constexpr std::chrono::seconds kNotedSilence{5};
-// An event must not block; one that does for so long is a bug.
+// A longer silence is logged.
+constexpr std::chrono::seconds kLoggedSilence{5};
+// An event must not block; one that takes this long is a bug.
 constexpr std::chrono::seconds kCloseLimit{60};
 
-// All places are taken: one may become free.
+// A limit is reached; room may become free.
 bool IsFull(const absl::Status& status) { return absl::IsResourceExhausted(status); }
 
-// It is refused for the sake of another one that may be dead, or this one's earlier incarnation:
-// its address is another node's, or its rank. The scheduler knows when the lease has run out.
-bool MayBeOfTheDead(const absl::Status& status) {
+// The address or rank belongs to another node, which may be dead, or to an earlier incarnation of
+// this one. The scheduler knows once that node's lease has expired.
+bool MayBelongToADeadNode(const absl::Status& status) {
   return absl::IsAlreadyExists(status) && !IsFinal(status);
 }
-// Longer than any sensible lease: who has an address or a rank for so long lives.
+// Longer than any sensible lease: a node that has kept an address or a rank for this long is alive.
 constexpr std::chrono::seconds kOthersLeaseLimit{30};
 
 absl::Status LinkClosed() { return absl::CancelledError("the link to the scheduler is closed"); }
@@ -54,8 +54,8 @@ bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || sta
 
 }  // namespace
 
-// Everything, so that calls under way can outlive the link. A incarnation begins with each
-// Register; what belongs to an earlier one ends without effect.
+// All state, so that calls in flight can outlive the link. Each Register starts an incarnation;
+// callbacks of an earlier one have no effect.
 class NodeLink::State : public std::enable_shared_from_this<State> {
  public:
   State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock,
@@ -91,7 +91,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       }
     }
     if (closed) return (*answer)(LinkClosed());
-    if (answer != nullptr) (*answer)(absl::CancelledError("the node registers anew"));
+    if (answer != nullptr) (*answer)(absl::CancelledError("the node registers again"));
     AttemptRegistration(attempts);
   }
 
@@ -104,10 +104,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       registration = registration_count_;
       routing_epoch_ = 0;
       routing_ = nullptr;
-      heartbeats_under_way_ = 0;
+      heartbeats_in_flight_ = 0;
       told_to_leave_ = false;
     }
-    // Not here: the caller may be in an event.
+    // On another thread: the caller may be in an event.
     channel_.After(MonotonicDuration::zero(),
                    [self = shared_from_this(), registration] { self->Beat(registration); });
     routing_channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), registration] {
@@ -156,17 +156,17 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                     [done = Fulfilling(answer)](absl::Status status, IncomingMessage) mutable {
                       done(std::move(status));
                     });
-      // Nobody minds if it is lost: the lease runs out.
+      // If this message is lost, the lease simply expires.
       if (answer.wait_for(2 * kGoodbyeAttempt) == std::future_status::ready) {
         if (const absl::Status status = answer.get(); !status.ok()) {
-          spdlog::info("good-bye to the scheduler at {}: {}", scheduler_, status.ToString());
+          spdlog::info("goodbye to the scheduler at {}: {}", scheduler_, status.ToString());
         }
       }
     }
     MutexLock lock(mu_);
     const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
     while (running_ != kNone) {
-      if (!event_over_.WaitUntil(mu_, limit) && running_ != kNone) {
+      if (!event_ended_.WaitUntil(mu_, limit) && running_ != kNone) {
         spdlog::critical("an event of the link to the scheduler has blocked for {} s",
                          kCloseLimit.count());
         std::abort();
@@ -184,7 +184,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   }
   MonotonicDuration silence() const {
     MutexLock lock(mu_);
-    return heard_ ? clock_.Now() - last_answer_ : MonotonicDuration::zero();
+    return answered_ ? clock_.Now() - last_answer_ : MonotonicDuration::zero();
   }
 
  private:
@@ -193,28 +193,28 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     MonotonicTime deadline;
     uint64_t registration = 0;
     int retries = 0;
-    // The scheduler has said once that the incarnation that it began is over.
-    bool is_anew = false;
+    // The scheduler has said once that the incarnation has ended.
+    bool is_repeated = false;
     absl::Status last_error;
-    // Since when it has been refused for the sake of one that may be dead.
+    // When the first refusal because of a possibly dead node came.
     std::optional<MonotonicTime> taken_since;
   };
 
-  // Events of one kind run one at a time. Adopting a routing may take long and holds back no
-  // heartbeat; the events that begin and end an incarnation run beside nothing.
+  // Events of one kind run one at a time. Adopting a routing table may take long and does not delay
+  // heartbeats. The events that start and end an incarnation run alone.
   using EventKinds = uint32_t;
   static constexpr EventKinds kNone = 0;
   static constexpr EventKinds kHeartbeatEvent = 1;
   static constexpr EventKinds kRoutingEvent = 2;
   static constexpr EventKinds kAllEvents = kHeartbeatEvent | kRoutingEvent;
 
-  // Acquires the right to run an event of these kinds; false: the incarnation is over, or the link
-  // closed. The caller calls EndEvent with the same kinds.
+  // Acquires the right to run an event of these kinds; EndEvent with the same kinds releases it.
+  // Returns false if the incarnation has ended or the link is closed.
   bool BeginEvent(uint64_t registration, EventKinds kinds) {
     MutexLock lock(mu_);
-    // Bounded by what an event may take.
+    // Bounded by the duration of events.
     while ((running_ & kinds) != 0 && !closed_ && registration == registration_count_) {
-      event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
+      event_ended_.WaitUntil(mu_, Clock::Real().Now() + kLoggedSilence);
     }
     if (closed_ || registration != registration_count_) return false;
     running_ |= kinds;
@@ -223,10 +223,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void EndEvent(EventKinds kinds) {
     MutexLock lock(mu_);
     running_ &= ~kinds;
-    event_over_.NotifyAll();
+    event_ended_.NotifyAll();
   }
 
-  bool IsOver(uint64_t registration) const {
+  bool HasEnded(uint64_t registration) const {
     MutexLock lock(mu_);
     return closed_ || registration != registration_count_;
   }
@@ -235,22 +235,22 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     lease_until_.store(until.time_since_epoch().count(), std::memory_order_release);
   }
 
-  // The scheduler has answered something that was sent at `sent`, by the clock of leases.
+  // Records that the scheduler has answered a message sent at `sent`, by the clock of leases.
   void RenewLease(MonotonicTime sent) PAWL_REQUIRES(mu_) {
     const MonotonicTime now = clock_.Now();
-    if (std::exchange(silence_noted_, false)) {
+    if (std::exchange(silence_logged_, false)) {
       spdlog::info("the scheduler at {} answers again, after {:.1f} s", scheduler_,
                    Seconds(now - last_answer_));
     }
-    heard_ = true;
+    answered_ = true;
     last_answer_ = now;
     SetLease(std::max(lease_until(), sent + HeldFor(lease_)));
   }
 
-  void NoteSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
-    if (!heard_ || silence_noted_ || clock_.Now() - last_answer_ < kNotedSilence) return;
-    silence_noted_ = true;
-    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, going on without it: {}",
+  void LogSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
+    if (!answered_ || silence_logged_ || clock_.Now() - last_answer_ < kLoggedSilence) return;
+    silence_logged_ = true;
+    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, continuing without it: {}",
                  scheduler_, Seconds(clock_.Now() - last_answer_), error.ToString());
   }
 
@@ -259,17 +259,17 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const MonotonicTime sent = clock_.LeaseNow();
     const MonotonicDuration left = attempts->deadline - now;
     if (left <= MonotonicDuration::zero()) {
-      // Not here: the caller may be in an event.
+      // On another thread: the caller may be in an event.
       channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), attempts] {
         self->FinishRegistration(
             attempts->registration,
-            absl::DeadlineExceededError(absl::StrCat(
-                "registering with the scheduler at ", self->scheduler_,
-                ": not done in time; the last error: ", attempts->last_error.message())));
+            absl::DeadlineExceededError(
+                absl::StrCat("registering with the scheduler at ", self->scheduler_,
+                             ": timed out; the last error: ", attempts->last_error.message())));
       });
       return;
     }
-    if (IsOver(attempts->registration)) return;
+    if (HasEnded(attempts->registration)) return;
     channel_.Call(
         "/pawl.Scheduler/Register", EncodeSmall(attempts->request),
         std::min<MonotonicDuration>(kRegisterAttempt, left),
@@ -278,7 +278,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         });
   }
 
-  // `sent` by the clock of leases.
+  // `sent` is by the clock of leases.
   void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent,
                       absl::Status status, const IncomingMessage& answer) {
     RegisterResponse response;
@@ -301,12 +301,12 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->registration, std::move(response));
       return;
     }
-    if (absl::IsAborted(status) && !attempts->is_anew) return RegisterAnew(*attempts);
+    if (absl::IsAborted(status) && !attempts->is_repeated) return RegisterAgain(*attempts);
     const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
-    const bool of_the_dead =
-        MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
-    if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
-    if (!(IsPassing(status) || IsFull(status) || of_the_dead) ||
+    const bool claims_dead_node = MayBelongToADeadNode(status) &&
+                                  sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
+    if (claims_dead_node && !attempts->taken_since.has_value()) attempts->taken_since = sent;
+    if (!(IsPassing(status) || IsFull(status) || claims_dead_node) ||
         clock_.Now() >= attempts->deadline - delay) {
       absl::Status refused(status.code(), absl::StrCat("registering with the scheduler at ",
                                                        scheduler_, ": ", status.message()));
@@ -314,9 +314,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->registration, std::move(refused));
       return;
     }
-    if (IsOver(attempts->registration)) return;
-    if (of_the_dead && !absl::IsAlreadyExists(attempts->last_error)) {
-      spdlog::warn("the scheduler at {}: {}; trying again, for that one's lease may run out",
+    if (HasEnded(attempts->registration)) return;
+    if (claims_dead_node && !absl::IsAlreadyExists(attempts->last_error)) {
+      spdlog::warn("the scheduler at {}: {}; trying again, because that node's lease may expire",
                    scheduler_, std::string(status.message()));
     }
     ++attempts->retries;
@@ -325,11 +325,11 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                    [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });
   }
 
-  // The incarnation may have ended because its answer was lost for longer than a lease: one more
-  // try under a higher number. A node that another process has become is refused under that too.
-  void RegisterAnew(const Registration& before) {
+  // The incarnation may have ended because its answer was lost for longer than a lease, so try once
+  // more under a higher number. If another process has become this node, that is refused too.
+  void RegisterAgain(const Registration& before) {
     auto attempts = std::make_shared<Registration>(before);
-    attempts->is_anew = true;
+    attempts->is_repeated = true;
     {
       MutexLock lock(mu_);
       if (closed_ || before.registration != registration_count_) return;
@@ -339,7 +339,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     AttemptRegistration(attempts);
   }
 
-  // Without effect if the incarnation is over: whoever ended it has answered.
+  // No effect if the incarnation has ended: the call that ended it has answered.
   void FinishRegistration(uint64_t registration, absl::StatusOr<RegisterResponse> answer) {
     if (!BeginEvent(registration, kAllEvents)) return;
     std::shared_ptr<Registered> done;
@@ -367,11 +367,11 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                      ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
                      : kDefaultHeartbeatInterval;
       timeout = lease_;
-      send = heartbeats_under_way_ < kMaxHeartbeatsUnderWay;
-      if (send) ++heartbeats_under_way_;
+      send = heartbeats_in_flight_ < kMaxHeartbeatsInFlight;
+      if (send) ++heartbeats_in_flight_;
     }
-    // The next one goes out in its turn, whether this one has been answered or not: on a busy
-    // machine an answer may take long, and it is the sending that keeps the lease.
+    // The next heartbeat is sent on time whether or not this one has been answered: on a busy
+    // machine answers may take long, and sending is what keeps the lease.
     channel_.After(interval,
                    [self = shared_from_this(), registration] { self->Beat(registration); });
     if (!send) return;
@@ -393,7 +393,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     HeartbeatResponse response;
     if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (absl::IsFailedPrecondition(status)) {
-      // As every call of a failed job: the words are the failure's.
+      // Every call of a failed job gets this status; its message is the failure's.
       response.set_job_state(FAILED);
       response.set_failure(std::string(status.message()));
       status = absl::OkStatus();
@@ -404,13 +404,13 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     {
       MutexLock lock(mu_);
       if (closed_ || registration != registration_count_) return;
-      --heartbeats_under_way_;
+      --heartbeats_in_flight_;
       if (status.ok()) {
         if (response.lease_ms() > 0) lease_ = std::chrono::milliseconds(response.lease_ms());
         challenge_ = response.challenge();
         if (response.begun()) begun_.store(true, std::memory_order_release);
         RenewLease(sent);
-        // Answers may overtake each other; the job's state only goes forward.
+        // Answers may overtake each other; the job's state must not go back.
         state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
         if (state_changed) job_state_ = response.job_state();
         told_to_leave = response.drain() && !std::exchange(told_to_leave_, true);
@@ -419,7 +419,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         SetLease(MonotonicTime::min());
         registered_ = false;
       } else {
-        NoteSilence(status);
+        LogSilence(status);
       }
     }
     if (disowned) {
@@ -427,8 +427,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                    status.ToString());
       if (!BeginEvent(registration, kAllEvents)) return;
       {
-        // Other answers of this incarnation count no more. Register, in the event or later, begins
-        // the next.
+        // Further answers of this incarnation are ignored. Register, in the event or later, starts
+        // the next one.
         MutexLock lock(mu_);
         ++registration_count_;
       }
@@ -478,7 +478,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         routing_epoch_ = table->epoch();
         routing_ = table;
       }
-      // Whatever it is that does not fit: the whole table does.
+      // The changes do not fit; the whole table will.
       if (absl::IsInvalidArgument(status)) routing_ = nullptr;
     }
     if (is_newer && events_.routing != nullptr) {
@@ -486,7 +486,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       events_.routing(*table);
       EndEvent(kRoutingEvent);
     }
-    // The call waited as long as it was to: nothing new.
+    // The scheduler held the call for its whole duration: nothing new.
     const bool waited =
         absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kRoutingAttempt / 2;
     if (is_newer || waited) {
@@ -499,7 +499,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                            });
   }
 
-  // Makes the whole table of what has changed since the present one.
+  // Applies the changes to the present table.
   absl::Status Complete(RoutingTable& table) {
     std::shared_ptr<const RoutingTable> base;
     {
@@ -507,7 +507,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       base = routing_;
     }
     if (base == nullptr)
-      return absl::InvalidArgumentError("changes of the routing came, and there is none here");
+      return absl::InvalidArgumentError("routing changes arrived before a whole table");
     absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(*base, table);
     if (!whole.ok()) {
       spdlog::warn("the scheduler at {}: {}; asking for the whole table", scheduler_,
@@ -529,28 +529,28 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   std::atomic<MonotonicDuration::rep> lease_until_{MonotonicTime::min().time_since_epoch().count()};
 
   mutable Mutex mu_;
-  CondVar event_over_;
+  CondVar event_ended_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
-  // Grows with every Register and when the scheduler ends one.
+  // Grows with every Register, and when the scheduler ends an incarnation.
   uint64_t registration_count_ PAWL_GUARDED_BY(mu_) = 0;
-  // Null unless a Register of this incarnation has not been answered.
+  // Null unless a Register of this incarnation is unanswered.
   std::shared_ptr<Registered> registering_ PAWL_GUARDED_BY(mu_);
   bool registered_ PAWL_GUARDED_BY(mu_) = false;
   bool started_ PAWL_GUARDED_BY(mu_) = false;
-  // The events that run now.
+  // The kinds of the running events.
   EventKinds running_ PAWL_GUARDED_BY(mu_) = kNone;
   RegisterResponse registration_ PAWL_GUARDED_BY(mu_);
   MonotonicDuration lease_ PAWL_GUARDED_BY(mu_) = kDefaultLease;
-  bool heard_ PAWL_GUARDED_BY(mu_) = false;
-  bool silence_noted_ PAWL_GUARDED_BY(mu_) = false;
+  bool answered_ PAWL_GUARDED_BY(mu_) = false;
+  bool silence_logged_ PAWL_GUARDED_BY(mu_) = false;
   MonotonicTime last_answer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
-  // Of that epoch, for what changes after it; null: the whole table is asked for.
+  // The table to which changes will be applied; null: ask for the whole table.
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
-  int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
+  int heartbeats_in_flight_ PAWL_GUARDED_BY(mu_) = 0;
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
-  // HeartbeatResponse.challenge of the last answer.
+  // HeartbeatResponse.challenge of the latest answer.
   uint64_t challenge_ PAWL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,13 +1,13 @@
-// A process's membership in its job, as servers, workers and clients all keep it.
+// A process's membership in its job: the link of a server, worker or client to the scheduler.
 //
-//   GrpcControlChannel channel(scheduler);   // of the link's own: heartbeats wait behind nothing
+//   GrpcControlChannel channel(scheduler);   // the link's own: heartbeats wait behind nothing
 //   NodeLink link(channel, Clock::Real(), scheduler, {.fill_heartbeat = ..., .routing = ..., ...});
 //   link.Register(request, deadline, [&](absl::StatusOr<RegisterResponse> registered) {
-//     ... begin to be what the answer says ...
-//     link.Start();                                        // heartbeats and routing from here on
+//     ... set up the node that the answer describes ...
+//     link.Start();  // heartbeats and routing from here on
 //   });
 //   ...
-//   link.Close();                                          // good-bye
+//   link.Close();  // goodbye
 #ifndef PAWL_CLIENT_LIB_RPC_NODE_LINK_H_
 #define PAWL_CLIENT_LIB_RPC_NODE_LINK_H_
 
@@ -25,85 +25,83 @@
 
 namespace pawl {
 
-// Registration, heartbeats, routing, the job's state and the good-bye.
+// Handles registration, heartbeats, routing, the job's state and the goodbye.
 //
-// A scheduler that does not answer ends nothing: the link goes on trying, and logs when the silence
-// begins and when it is over. A scheduler that answers that it does not know this incarnation of
-// the node (ABORTED, NOT_FOUND) has taken its lease away: lease_until() is in the past from then
-// on, heartbeats and routing stop, and Events::disowned is called, once; the owner then registers
-// anew (Register and Start again, from within the event if it likes).
+// A scheduler that does not answer ends nothing: the link keeps trying, and logs when the silence
+// starts and ends. If the scheduler answers that it does not know this incarnation of the node
+// (ABORTED, NOT_FOUND), it has revoked the lease: from then on lease_until() is in the past,
+// heartbeats and routing stop, and Events::disowned runs once. The owner then registers again
+// (Register and Start), possibly from within that event.
 //
-// New routing arrives by a call that the scheduler keeps until there is some (GetRouting), and
-// which is under way all the time, so that it does not wait for a heartbeat. What comes may be what
-// has changed since the table that the link has (client_lib/rpc/routing_changes.h); events get
-// whole tables.
+// New routing arrives through a GetRouting call that the scheduler holds until the routing changes.
+// One is always in flight, so routing does not wait for a heartbeat. The scheduler may send only
+// the changes since the link's table (client_lib/rpc/routing_changes.h); events get whole tables.
 //
-// Thread-safe. Owns no thread: works on the channels'. Events run there and must not call Close;
-// they do not run after Close has returned. At most two run at one time: `routing`, which may take
-// long where it has a channel of its own, and one of the others, which must not block. `disowned`
-// and the answer to Register run beside no other event.
+// Thread-safe. The link has no thread: it uses those of the channels. Events run there. They must
+// not call Close, and none runs after Close has returned. At most two events run at a time:
+// `routing`, which may take long if it has a channel of its own, and one other, which must not
+// block. `disowned` and the answer to Register run alone.
 class NodeLink {
  public:
   struct Events {
-    // Puts into the heartbeat what it is to say besides node and incarnation. May be null.
+    // Fills in the heartbeat except node and incarnation. May be null.
     std::function<void(HeartbeatRequest&)> fill_heartbeat;
-    // A routing table newer than all before it in this incarnation. May be null.
+    // A routing table newer than all earlier ones of this incarnation. May be null.
     std::function<void(const RoutingTable&)> routing;
-    // The job's state, whenever it is another one; `failure` is the scheduler's words if it is
-    // FAILED. It only goes forward. Heartbeats go on after the job's end, until Close. May be null.
+    // The job's state has changed; it never goes back. `failure` is the scheduler's message if the
+    // state is FAILED. Heartbeats continue after the end of the job, until Close. May be null.
     std::function<void(JobState state, const std::string& failure)> job_state;
-    // The scheduler wants this node to leave; once an incarnation. May be null.
+    // The scheduler wants this node to leave; at most once per incarnation. May be null.
     std::function<void()> told_to_leave = {};
-    // See above; with the scheduler's answer.
+    // See above. Gets the scheduler's answer.
     std::function<void(const absl::Status& why)> disowned;
   };
   using Registered = absl::AnyInvocable<void(absl::StatusOr<RegisterResponse>)>;
 
-  // The channels and `clock` outlive the link; `scheduler` is what messages call the scheduler.
-  // `routing_channel` carries the routing, so that no heartbeat waits until one is adopted; null:
-  // `channel` does, for a `routing` that is quick.
+  // The channels and `clock` must outlive the link. `scheduler` is the scheduler's name in
+  // messages. `routing_channel` carries the routing, so that no heartbeat waits while a table is
+  // adopted. If it is null, `channel` carries it; `routing` must then be quick.
   NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events,
            ControlChannel* routing_channel = nullptr);
-  // Close.
+  // Calls Close.
   ~NodeLink();
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
 
-  // Registers: tries again, without pause for longer than a second, while the scheduler cannot be
-  // reached, until `deadline` (MonotonicTime::max(): until Close). `request` says everything but
-  // process_nonce, registration, version and protocols, which the link sets. The answer is
-  // DEADLINE_EXCEEDED, CANCELLED by Close or another Register, or what the scheduler says. Ends the
-  // incarnation before, if there was one. `done` runs once, as an event; with CANCELLED on the
-  // thread of the Close or Register that is the reason.
+  // Registers. While the scheduler cannot be reached, retries at least once a second until
+  // `deadline` (MonotonicTime::max(): until Close). The link sets process_nonce, registration,
+  // version and protocols of `request`. The result is the scheduler's answer, DEADLINE_EXCEEDED, or
+  // CANCELLED after Close or another Register. Ends an earlier incarnation. `done` runs once, as an
+  // event; with CANCELLED, on the thread of the Close or Register that caused it.
   void Register(RegisterRequest request, MonotonicTime deadline, Registered done);
 
-  // Begins to heartbeat (the first at once) and to wait for routing. REQUIRES: Register has
-  // succeeded, and this was not called since.
+  // Starts heartbeats (the first at once) and the wait for routing. REQUIRES: Register has
+  // succeeded, and Start has not been called since.
   void Start();
 
-  // Asks the scheduler to confirm that this node acts by the routing of `epoch`, once. `done` runs
-  // as an event, unless the incarnation ends before. REQUIRES: Start was called.
+  // Asks the scheduler once to confirm that this node acts by the routing of `epoch`. `done` runs
+  // as an event, unless the incarnation ends first. REQUIRES: Start was called.
   void ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done);
 
-  // Stops, says good-bye unless the scheduler has disowned this node, and waits shortly for the
-  // answer and as long as it takes for an event that is running. Not to be called by an event.
-  // Idempotent. The owner shuts the channel down.
+  // Stops the link. Says goodbye unless the scheduler has disowned this node, waits briefly for the
+  // answer, and waits for a running event to end. Must not be called from an event. Idempotent. The
+  // owner shuts the channel down.
   void Close();
 
-  // Who calls the scheduler: as registered last; empty before.
+  // The node's name as registered last; empty before.
   struct Identity {
     std::string node;
     uint64_t incarnation = 0;
   };
   Identity identity() const;
 
-  // Until when, by Clock::LeaseNow, this node is alive by the scheduler's word: the sending of the
-  // last registration or heartbeat that was answered, plus HeldFor(lease_ms). MonotonicTime::min()
-  // before that and once disowned. Lock-free.
+  // When the node's lease expires, by Clock::LeaseNow: HeldFor(lease_ms) after the latest answered
+  // registration or heartbeat was sent. MonotonicTime::min() before the first, and once disowned.
+  // Lock-free.
   MonotonicTime lease_until() const;
-  // HeartbeatResponse.begun of this incarnation's heartbeats. Lock-free.
+  // Whether a heartbeat of this incarnation was answered with HeartbeatResponse.begun. Lock-free.
   bool begun() const;
-  // How long ago the last answer came; zero before the first registration.
+  // The time since the latest answer; zero before the first registration.
   MonotonicDuration silence() const;
 
  private:

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/testing/simulated_clock.h"
-#include "client_lib/base/version.h"
 #include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/version.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -39,8 +39,8 @@ IncomingMessage Message(const google::protobuf::MessageLite& message) {
   return out;
 }
 
-// Keeps what is sent until the test answers it, and runs timers when the test lets time pass. All
-// on the test's thread.
+// Keeps requests until the test answers them, and runs timers when the test advances time. All on
+// the test's thread.
 class ScriptedChannel final : public ControlChannel {
  public:
   struct Sent {
@@ -70,7 +70,7 @@ class ScriptedChannel final : public ControlChannel {
 
   void Shutdown() override {}
 
-  // Runs what is due by then, in order.
+  // Runs the timers due by then, in order.
   void Advance(MonotonicDuration by) {
     const MonotonicTime end = clock_.Now() + by;
     while (!timers_.empty() && timers_.begin()->first <= end) {
@@ -89,7 +89,7 @@ class ScriptedChannel final : public ControlChannel {
     return count;
   }
 
-  // Takes the oldest call of the method; the test fails without one.
+  // Takes the oldest call of the method; the test fails if there is none.
   Sent Take(const std::string& method) {
     for (auto it = sent.begin(); it != sent.end(); ++it) {
       if (it->method != method) continue;
@@ -184,7 +184,7 @@ class NodeLinkTest : public testing::Test {
   NodeLink link_;
 };
 
-TEST(NodeLinkRoutingChannelTest, HeartbeatsGoOutWhileARoutingIsAdopted) {
+TEST(NodeLinkRoutingChannelTest, HeartbeatsContinueWhileRoutingIsAdopted) {
   SimulatedClock clock;
   ScriptedChannel heartbeats(clock);
   ScriptedChannel routing(clock);
@@ -219,7 +219,7 @@ TEST(NodeLinkRoutingChannelTest, HeartbeatsGoOutWhileARoutingIsAdopted) {
   adopter.join();
 }
 
-TEST_F(NodeLinkTest, RegistrationIsTriedUnderOneNonceUntilTheSchedulerIsThere) {
+TEST_F(NodeLinkTest, RegistrationIsRetriedUnderOneNonce) {
   RegisterRequest request;
   request.set_node("server-3");
   auto registered = Register(request, clock_.Now() + seconds(60));
@@ -250,7 +250,7 @@ TEST_F(NodeLinkTest, RegistrationEndsAtItsDeadline) {
   EXPECT_NE(status.message().find("nobody listens"), std::string::npos) << status;
 }
 
-TEST_F(NodeLinkTest, ARefusedRegistrationIsNotRepeated) {
+TEST_F(NodeLinkTest, RefusedRegistrationIsNotRepeated) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   channel_.Refuse(kRegister, absl::ResourceExhaustedError("full"));
   channel_.Advance(seconds(1));
@@ -259,14 +259,14 @@ TEST_F(NodeLinkTest, ARefusedRegistrationIsNotRepeated) {
   EXPECT_EQ(channel_.Waiting(kRegister), 0u);
 }
 
-TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
+TEST_F(NodeLinkTest, ClaimOnADeadNodeIsRetried) {
   auto registered = Register(RegisterRequest(), clock_.Now() + seconds(30));
   for (int i = 0; i < 5; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
     channel_.Advance(seconds(2));
   }
   channel_.Answer(kRegister, Registration(5));
-  EXPECT_TRUE(registered.get().ok()) << "the other one's lease has run out";
+  EXPECT_TRUE(registered.get().ok()) << "the other node's lease has expired";
   auto refused = Register(RegisterRequest(), clock_.Now() + seconds(3));
   for (int i = 0; i < 3 && channel_.Waiting(kRegister) > 0; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("rank 1 is hosted by worker-0"));
@@ -276,7 +276,7 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
             absl::string_view::npos);
 }
 
-TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
+TEST_F(NodeLinkTest, ClaimOnALiveNodeIsGivenUp) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   for (int i = 0; i < 60 && channel_.Waiting(kRegister) > 0; ++i) {
     channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
@@ -286,7 +286,7 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(NodeLinkTest, ARegistrationThatCanNeverSucceedIsNotRepeated) {
+TEST_F(NodeLinkTest, FinalRefusalOfARegistrationIsNotRepeated) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   absl::Status refused = absl::AlreadyExistsError("server-3 is alive");
   refused.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
@@ -297,7 +297,7 @@ TEST_F(NodeLinkTest, ARegistrationThatCanNeverSucceedIsNotRepeated) {
   EXPECT_TRUE(IsFinal(status));
 }
 
-TEST_F(NodeLinkTest, ARegistrationIsRepeatedWhenTheSchedulerSays) {
+TEST_F(NodeLinkTest, RegistrationObeysThePushback) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   absl::Status held = absl::UnavailableError("server-3 may be alive");
   held.SetPayload(kPushbackPayloadUrl, absl::Cord("400"));
@@ -308,7 +308,7 @@ TEST_F(NodeLinkTest, ARegistrationIsRepeatedWhenTheSchedulerSays) {
   EXPECT_EQ(channel_.Waiting(kRegister), 1u);
 }
 
-TEST_F(NodeLinkTest, AHeartbeatBringsBackTheChallengeOfTheLastAnswer) {
+TEST_F(NodeLinkTest, HeartbeatReturnsTheLatestChallenge) {
   RegisterAndStart();
   HeartbeatResponse challenged = Running();
   challenged.set_challenge(77);
@@ -319,7 +319,7 @@ TEST_F(NodeLinkTest, AHeartbeatBringsBackTheChallengeOfTheLastAnswer) {
   EXPECT_EQ(sent.challenge(), 77u);
 }
 
-TEST_F(NodeLinkTest, AConfirmationOfAFormerIncarnationIsNotHeard) {
+TEST_F(NodeLinkTest, ConfirmationOfAnEarlierIncarnationIsIgnored) {
   RegisterAndStart();
   std::vector<absl::Status> confirmed;
   link_.ConfirmRouting(9, [&](absl::Status status) { confirmed.push_back(std::move(status)); });
@@ -338,7 +338,7 @@ TEST_F(NodeLinkTest, AConfirmationOfAFormerIncarnationIsNotHeard) {
   EXPECT_EQ(confirmed.size(), 1u);
 }
 
-TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
+TEST_F(NodeLinkTest, RegistrationsOfAProcessAreNumbered) {
   uint64_t nonce = 0;
   uint64_t last = 0;
   for (int i = 0; i < 3; ++i) {
@@ -357,7 +357,7 @@ TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
   }
 }
 
-TEST_F(NodeLinkTest, AnEndedLifeIsFollowedByOneMoreRegistrationUnderAHigherNumber) {
+TEST_F(NodeLinkTest, EndedIncarnationRegistersOnceMore) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent first = channel_.Take(kRegister);
   first.done(absl::AbortedError("began an incarnation that is over"), IncomingMessage());
@@ -371,7 +371,7 @@ TEST_F(NodeLinkTest, AnEndedLifeIsFollowedByOneMoreRegistrationUnderAHigherNumbe
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(NodeLinkTest, ProtocolsAreToldAndASchedulerOfAnotherOneIsRefused) {
+TEST_F(NodeLinkTest, SchedulerWithAnotherProtocolIsRefused) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent call = channel_.Take(kRegister);
   RegisterRequest sent;
@@ -386,7 +386,7 @@ TEST_F(NodeLinkTest, ProtocolsAreToldAndASchedulerOfAnotherOneIsRefused) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
 }
 
-TEST_F(NodeLinkTest, AServerTellsASchedulerThatItNeedsServersOfItsProtocol) {
+TEST_F(NodeLinkTest, ServerRequiresItsProtocolOfTheScheduler) {
   RegisterRequest request;
   request.set_role(SERVER_ROLE);
   auto registered = Register(request, MonotonicTime::max());
@@ -396,7 +396,7 @@ TEST_F(NodeLinkTest, AServerTellsASchedulerThatItNeedsServersOfItsProtocol) {
   EXPECT_EQ(sent.newest_protocol(), kNewestProtocol);
 }
 
-TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
+TEST_F(NodeLinkTest, LeaseStartsWhenTheAnsweredHeartbeatWasSent) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   const MonotonicTime registration_sent = clock_.Now();
@@ -414,24 +414,24 @@ TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   channel_.Advance(milliseconds(50));
   channel_.Answer(kHeartbeat, Running());
   EXPECT_EQ(link_.lease_until(), second_sent + HeldFor(kLease));
-  // An older one does not shorten it.
+  // An older answer does not shorten the lease.
   first.done(absl::OkStatus(), Message(Running()));
   EXPECT_EQ(link_.lease_until(), second_sent + HeldFor(kLease));
   EXPECT_LT(first_sent, second_sent);
 }
 
-TEST_F(NodeLinkTest, ALeaseRunsOutWhileTheMachineIsSuspendedAndABitBeforeTheSchedulerTakesItBack) {
+TEST_F(NodeLinkTest, LeaseExpiresDuringSuspendAndBeforeTheScheduler) {
   RegisterAndStart();
   ASSERT_GT(link_.lease_until(), clock_.LeaseNow());
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow() + kLease);
   clock_.Suspend(kLease);
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
-  // The answer to what was sent before the suspension renews nothing.
+  // The answer to a heartbeat sent before the suspension renews nothing.
   channel_.Answer(kHeartbeat, Running());
   EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
 }
 
-TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSchedulerIsBack) {
+TEST_F(NodeLinkTest, UnansweredHeartbeatsHaveALimit) {
   RegisterAndStart();
   draining_ = true;
   channel_.Advance(kInterval * 100);
@@ -458,7 +458,7 @@ TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSched
   EXPECT_EQ(link_.silence(), seconds(0));
 }
 
-TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
+TEST_F(NodeLinkTest, RoutingIsAlwaysBeingRequested) {
   RegisterAndStart();
   const auto asked_after = [&] {
     ScriptedChannel::Sent call = channel_.Take(kGetRouting);
@@ -471,13 +471,13 @@ TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
   EXPECT_EQ(asked_after(), 0u);
   channel_.Answer(kGetRouting, Routing(1));
   EXPECT_EQ(asked_after(), 1u);
-  // Nothing new for as long as it waits: again at once.
+  // The scheduler had nothing new: the link asks again at once.
   channel_.Advance(seconds(10));
   channel_.Refuse(kGetRouting, absl::DeadlineExceededError("nothing new"));
   EXPECT_EQ(asked_after(), 1u);
   channel_.Answer(kGetRouting, Routing(4));
   EXPECT_EQ(asked_after(), 4u);
-  // What is not newer is no event, and is not asked for in a loop.
+  // A table that is not newer is no event and causes no busy loop.
   channel_.Answer(kGetRouting, Routing(4));
   EXPECT_EQ(channel_.Waiting(kGetRouting), 0u);
   channel_.Advance(seconds(1));
@@ -488,7 +488,7 @@ TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 4}));
 }
 
-TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForAsAWhole) {
+TEST_F(NodeLinkTest, MisfitRoutingChangesCauseAFullRequest) {
   RegisterAndStart();
   const auto asked = [&] {
     ScriptedChannel::Sent call = channel_.Take(kGetRouting);
@@ -497,7 +497,7 @@ TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForA
     channel_.sent.push_back(std::move(call));
     return sent;
   };
-  EXPECT_FALSE(asked().accepts_changes()) << "there is no table yet";
+  EXPECT_FALSE(asked().accepts_changes()) << "no table yet";
   RoutingTable whole = Routing(1);
   whole.add_servers()->set_node("server-0");
   for (int p = 0; p < 2; ++p) {
@@ -520,7 +520,7 @@ TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForA
 
   changes.set_epoch(4);
   channel_.Answer(kGetRouting, changes);
-  EXPECT_EQ(epochs_.size(), 2u) << "they are of another table";
+  EXPECT_EQ(epochs_.size(), 2u) << "changes of another table";
   channel_.Advance(seconds(2));
   EXPECT_EQ(asked().newer_than_epoch(), 3u);
   EXPECT_FALSE(asked().accepts_changes());
@@ -530,7 +530,7 @@ TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForA
   EXPECT_TRUE(asked().accepts_changes());
 }
 
-TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {
+TEST_F(NodeLinkTest, JobStateNeverGoesBack) {
   RegisterAndStart();
   channel_.Advance(kInterval * 4);
   channel_.Answer(kHeartbeat, Running());
@@ -549,7 +549,7 @@ TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {
                                                                     {FAILED, "worker-1 is dead"}}));
 }
 
-TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent) {
+TEST_F(NodeLinkTest, DisownedNodeMayRegisterFromTheEvent) {
   absl::StatusOr<RegisterResponse> again;
   when_disowned_ = [&] {
     link_.Register(RegisterRequest(), MonotonicTime::max(),
@@ -565,8 +565,7 @@ TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent
   channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
   ASSERT_EQ(disowned_.size(), 1u);
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
-  // An answer of the old incarnation that was on its way neither gives the lease back nor is a
-  // second event.
+  // A late answer of the old incarnation neither restores the lease nor causes a second event.
   channel_.Answer(kHeartbeat, Running());
   channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
   EXPECT_EQ(disowned_.size(), 1u);
@@ -579,14 +578,14 @@ TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent
   HeartbeatRequest sent;
   ASSERT_TRUE(sent.ParseFromString(channel_.Take(kHeartbeat).bytes));
   EXPECT_EQ(sent.incarnation(), 9u);
-  // Routing is asked for from the beginning; the old incarnation's call counts no more.
+  // Routing is requested afresh; the call of the old incarnation is ignored.
   channel_.Answer(kGetRouting, Routing(8));
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{3}));
   channel_.Answer(kGetRouting, Routing(8));
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{3, 8}));
 }
 
-TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndNothingComesAfterIt) {
+TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndLast) {
   RegisterAndStart();
   link_.Close();
   link_.Close();
@@ -604,7 +603,7 @@ TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndNothingComesAfterIt) {
   EXPECT_TRUE(channel_.sent.empty());
 }
 
-TEST_F(NodeLinkTest, ARegistrationFromWithinTheEventMayBeLateAlready) {
+TEST_F(NodeLinkTest, RegistrationFromTheEventMayMissItsDeadline) {
   absl::StatusOr<RegisterResponse> again;
   when_disowned_ = [&] {
     link_.Register(RegisterRequest(), clock_.Now(),
@@ -616,7 +615,7 @@ TEST_F(NodeLinkTest, ARegistrationFromWithinTheEventMayBeLateAlready) {
   EXPECT_EQ(again.status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(NodeLinkTest, ARegistrationAfterCloseIsCancelled) {
+TEST_F(NodeLinkTest, RegistrationAfterCloseIsCancelled) {
   link_.Close();
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ASSERT_TRUE(IsReady(registered));
@@ -624,7 +623,7 @@ TEST_F(NodeLinkTest, ARegistrationAfterCloseIsCancelled) {
   EXPECT_TRUE(channel_.sent.empty());
 }
 
-TEST_F(NodeLinkTest, CloseEndsARegistrationUnderWay) {
+TEST_F(NodeLinkTest, CloseEndsAPendingRegistration) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   link_.Close();
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kCancelled);

@@ -6,10 +6,16 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/types/optional.h"
-#include "client_lib/rpc/growing_pause.h"
 #include "client_lib/rpc/transport.h"
 
 namespace pawl {
+
+MonotonicDuration GrowingPause(uint32_t failures, MonotonicDuration first,
+                               MonotonicDuration longest) {
+  MonotonicDuration pause = first;
+  for (uint32_t i = 1; i < failures && pause < longest; ++i) pause *= 2;
+  return std::min(pause, longest);
+}
 
 MonotonicDuration Backoff(int retries, uint64_t random) {
   const MonotonicDuration full =
@@ -40,6 +46,13 @@ bool IsPassing(const absl::Status& error) {
          (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
 }
 
+std::optional<RoutingTable> AttachedRouting(const absl::Status& error) {
+  const absl::optional<absl::Cord> payload = error.GetPayload(kRoutingPayloadUrl);
+  RoutingTable table;
+  if (!payload || !table.ParseFromString(std::string(*payload))) return std::nullopt;
+  return table;
+}
+
 RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random,
                           RetryBudget& budget) {
   if (IsUnanswered(error)) {
@@ -58,7 +71,7 @@ RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t rando
           std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
       const MonotonicDuration doubled = asked * (1 << std::min(retries, kMaxPushbackDoublings));
       asked = std::max(asked, std::min<MonotonicDuration>(doubled, kMaxBackoff));
-      // Later by up to half, so that those who were sent away do not come back together.
+      // Up to half longer, so that clients that were refused together do not return together.
       const uint64_t spread = static_cast<uint64_t>(asked.count()) / 2 + 1;
       return {RetryAction::kAgain,
               asked + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % spread))};

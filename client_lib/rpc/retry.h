@@ -1,12 +1,15 @@
-// What to do about a call that failed: the decision, apart from who acts on it.
+// The payloads of a failed call's status, and the decision whether to repeat the call. Pure
+// functions: the caller waits and sends.
 #ifndef PAWL_CLIENT_LIB_RPC_RETRY_H_
 #define PAWL_CLIENT_LIB_RPC_RETRY_H_
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "proto/scheduler.pb.h"
 
 namespace pawl {
 
@@ -14,18 +17,18 @@ namespace pawl {
 // factor in [0.5, 1).
 inline constexpr std::chrono::milliseconds kFirstBackoff{20};
 inline constexpr std::chrono::milliseconds kMaxBackoff{1000};
-// What a server asks for by a pushback is doubled with each repetition, up to this times: what it
-// has no room for may stay so for as long as somebody is slow.
+// A server's pushback is doubled with each repetition, up to this many times: a server without room
+// stays without room while one of its peers is slow.
 inline constexpr int kMaxPushbackDoublings = 5;
-// A server that asks for longer than this is not believed.
+// A longer pushback is cut to this.
 inline constexpr std::chrono::milliseconds kMaxPushback{10000};
 
 enum class RetryAction {
   // The error is the call's result.
   kGiveUp,
-  // The same message again, after `delay`.
+  // Send the same message again after `delay`.
   kAgain,
-  // The status brings a routing table: the same push ids by that one.
+  // The status carries a routing table: send the same push ids according to it.
   kReroute,
 };
 
@@ -34,12 +37,12 @@ struct RetryDecision {
   MonotonicDuration delay;
 };
 
-// Bounds repetitions in proportion to successes, so that clients do not drown a
-// server that has trouble. Over the budget a call still goes on, at kMaxBackoff: giving
-// up early would not be what its deadline says. Thread-safe.
+// Bounds repetitions in proportion to successes, so that clients do not flood a server in trouble.
+// Over the budget a call is still repeated, at kMaxBackoff, because it must last until its
+// deadline. Thread-safe.
 class RetryBudget {
  public:
-  // Repetitions that need no success before them.
+  // The repetitions that may precede the first success.
   static constexpr int64_t kMaxTokens = 100;
 
   // Earns one repetition: a network that loses a third of all messages stays within the budget.
@@ -50,7 +53,7 @@ class RetryBudget {
     }
   }
 
-  // False: over the budget.
+  // Returns false over the budget.
   bool Spend() {
     int64_t tokens = tokens_.load(std::memory_order_relaxed);
     while (tokens > 0) {
@@ -63,25 +66,33 @@ class RetryBudget {
   std::atomic<int64_t> tokens_{kMaxTokens};
 };
 
+// The pause after `failures` failures in a row: `first` after the first one, twice as long after
+// each further one, at most `longest`.
+MonotonicDuration GrowingPause(uint32_t failures, MonotonicDuration first,
+                               MonotonicDuration longest);
+
 // The delay before repetition number `retries` (0 is the first); `random` is any number.
 MonotonicDuration Backoff(int retries, uint64_t random);
 
-// Whether nobody has refused it: nobody was there, or has not heard yet what the asker has
-// (UNAVAILABLE), it was not done in its time (DEADLINE_EXCEEDED), or who was asked is ending
-// (CANCELLED).
+// Whether the request was not refused: the peer was unreachable or not yet up to date
+// (UNAVAILABLE), did not answer in time (DEADLINE_EXCEEDED), or is shutting down (CANCELLED).
 bool IsUnanswered(const absl::Status& error);
 
-// The time that it asks for by a pushback, or `otherwise`.
+// The pushback of `error`, or `otherwise` if it has none.
 MonotonicDuration PushbackOf(const absl::Status& error, MonotonicDuration otherwise);
 
-// Whether it says that the same can never succeed (kNeverAgain).
+// Whether the pushback is kNeverAgain: a repetition can never succeed.
 bool IsFinal(const absl::Status& error);
 
-// Whether the same may succeed when it is tried again: it is unanswered, or there is no room now,
-// and that is said so (RESOURCE_EXHAUSTED with a pushback, as while a disk is full).
+// Whether a repetition may succeed: the request is unanswered, or the server has no room now
+// (RESOURCE_EXHAUSTED with a pushback, as while a disk is full).
 bool IsPassing(const absl::Status& error);
 
-// For a call whose attempt ended with `error` after `retries` repetitions.
+// The routing table that `error` carries; nullopt if it has none or the bytes do not parse. The
+// table comes from the peer and is not validated.
+std::optional<RoutingTable> AttachedRouting(const absl::Status& error);
+
+// Decides about a call whose attempt ended with `error` after `retries` repetitions.
 // REQUIRES: !error.ok().
 RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random,
                           RetryBudget& budget);

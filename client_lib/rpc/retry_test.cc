@@ -14,7 +14,7 @@ RetryAction ActionFor(const absl::Status& status) {
   return DecideRetry(status, 0, 0, budget).action;
 }
 
-TEST(RetryTest, LostMessagesAndServersAreTriedAgain) {
+TEST(RetryTest, UnansweredCallsAreRepeated) {
   EXPECT_EQ(ActionFor(absl::UnavailableError("x")), RetryAction::kAgain);
   EXPECT_EQ(ActionFor(absl::DeadlineExceededError("x")), RetryAction::kAgain);
   EXPECT_EQ(ActionFor(absl::CancelledError("x")), RetryAction::kAgain);
@@ -28,13 +28,13 @@ TEST(RetryTest, RefusalsAreFinal) {
   EXPECT_EQ(ActionFor(absl::ResourceExhaustedError("no pushback")), RetryAction::kGiveUp);
 }
 
-TEST(RetryTest, ARoutingTableReroutes) {
+TEST(RetryTest, AttachedRoutingTableReroutes) {
   absl::Status status = absl::FailedPreconditionError("elsewhere");
   status.SetPayload(kRoutingPayloadUrl, absl::Cord("..."));
   EXPECT_EQ(ActionFor(status), RetryAction::kReroute);
 }
 
-TEST(RetryTest, PushbackIsObeyedWithinItsBound) {
+TEST(RetryTest, PushbackIsObeyedUpToItsLimit) {
   RetryBudget budget;
   absl::Status status = absl::ResourceExhaustedError("full");
   status.SetPayload(kPushbackPayloadUrl, absl::Cord("250"));
@@ -50,7 +50,7 @@ TEST(RetryTest, PushbackIsObeyedWithinItsBound) {
   EXPECT_EQ(DecideRetry(status, 0, 0, budget).action, RetryAction::kGiveUp);
 }
 
-TEST(RetryTest, PushbackGrowsWithTheRepetitionsAndSpendsNothing) {
+TEST(RetryTest, PushbackDoublesAndSpendsNoBudget) {
   RetryBudget budget;
   absl::Status status = absl::ResourceExhaustedError("full");
   status.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
@@ -60,13 +60,13 @@ TEST(RetryTest, PushbackGrowsWithTheRepetitionsAndSpendsNothing) {
   EXPECT_EQ(DecideRetry(status, 1000, 0, budget).delay, milliseconds(640));
   status.SetPayload(kPushbackPayloadUrl, absl::Cord("300"));
   EXPECT_EQ(DecideRetry(status, 9, 0, budget).delay, kMaxBackoff);
-  // What it asks for itself may be more.
+  // The server itself may ask for more.
   status.SetPayload(kPushbackPayloadUrl, absl::Cord("3000"));
   EXPECT_EQ(DecideRetry(status, 9, 0, budget).delay, milliseconds(3000));
   EXPECT_LT(DecideRetry(absl::UnavailableError("x"), 0, 0, budget).delay, kMaxBackoff);
 }
 
-TEST(RetryTest, BackoffDoublesToItsMaximumWithJitter) {
+TEST(RetryTest, BackoffDoublesUpToItsMaximumWithJitter) {
   milliseconds full = kFirstBackoff;
   for (int retries = 0; retries < 100; ++retries) {
     EXPECT_EQ(Backoff(retries, 0), MonotonicDuration(full) / 2) << retries;
@@ -76,7 +76,7 @@ TEST(RetryTest, BackoffDoublesToItsMaximumWithJitter) {
   EXPECT_NE(Backoff(3, 1000), Backoff(3, 2000));
 }
 
-TEST(RetryTest, OverTheBudgetRetriesGoOnSlowlyUntilSuccessesEarnMore) {
+TEST(RetryTest, RetriesOverTheBudgetUseTheMaximumBackoff) {
   RetryBudget budget;
   const absl::Status status = absl::UnavailableError("x");
   int fast = 0;

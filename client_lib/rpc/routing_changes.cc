@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// Whether each server that is named is one of `servers`.
+// Whether every server that is named is one of `servers`.
 bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas) {
   const auto is_known = [servers](uint32_t server) {
     return server < static_cast<uint32_t>(servers);
@@ -25,7 +25,7 @@ bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas)
 
 std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const RoutingTable& after) {
   std::vector<uint32_t> changed;
-  // As they travel, so that no field that is added is forgotten.
+  // Compares serialized messages, so that a new field cannot be forgotten.
   std::string was;
   std::string is;
   for (int p = 0; p < after.primary_size(); ++p) {
@@ -58,21 +58,21 @@ RoutingTable RoutingChanges(const RoutingTable& table, uint64_t since_epoch,
 absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base,
                                                  const RoutingTable& changes) {
   if (changes.since_epoch() == 0 || changes.since_epoch() != base.epoch()) {
-    return absl::InvalidArgumentError(absl::StrCat("changes of the routing since epoch ",
+    return absl::InvalidArgumentError(absl::StrCat("routing changes since epoch ",
                                                    changes.since_epoch(),
                                                    " do not fit a table of epoch ", base.epoch()));
   }
   if (changes.job_id() != base.job_id() || changes.epoch() <= base.epoch()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("changes of the routing lead from epoch ", base.epoch(), " of job ",
-                     base.job_id(), " to epoch ", changes.epoch(), " of job ", changes.job_id()));
+    return absl::InvalidArgumentError(absl::StrCat("routing changes lead from epoch ", base.epoch(),
+                                                   " of job ", base.job_id(), " to epoch ",
+                                                   changes.epoch(), " of job ", changes.job_id()));
   }
   if (changes.primary_size() != changes.changed_size() ||
       changes.replicas_size() != changes.changed_size() ||
       base.replicas_size() != base.primary_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "changes of the routing name ", changes.changed_size(), " partitions, ",
-        changes.primary_size(), " primaries and the replicas of ", changes.replicas_size()));
+        "routing changes name ", changes.changed_size(), " partitions, ", changes.primary_size(),
+        " primaries and the replicas of ", changes.replicas_size()));
   }
   RoutingTable table = base;
   table.set_epoch(changes.epoch());
@@ -81,20 +81,20 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base,
   for (int i = 0; i < changes.changed_size(); ++i) {
     const uint32_t partition = changes.changed(i);
     if (partition <= last || partition >= static_cast<uint32_t>(table.primary_size())) {
-      return absl::InvalidArgumentError(absl::StrCat("changes of the routing name partition ",
-                                                     partition, " after ", last, ", of ",
+      return absl::InvalidArgumentError(absl::StrCat("routing changes name partition ", partition,
+                                                     " after ", last, ", of ",
                                                      table.primary_size()));
     }
     last = partition;
     table.set_primary(static_cast<int>(partition), changes.primary(i));
     *table.mutable_replicas(static_cast<int>(partition)) = changes.replicas(i);
   }
-  // All of them: the servers may be other ones.
+  // Check all partitions, because the servers may have changed.
   for (int p = 0; p < table.primary_size(); ++p) {
     if (NamesOnly(table.servers_size(), table.primary(p), table.replicas(p))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("with the changes of the routing to epoch ",
+    return absl::InvalidArgumentError(absl::StrCat("with the routing changes to epoch ",
                                                    table.epoch(), " partition ", p,
-                                                   " is on a server that there is not"));
+                                                   " is on an unknown server"));
   }
   return table;
 }

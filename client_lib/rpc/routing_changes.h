@@ -1,4 +1,4 @@
-// Routing tables as what has changed since an earlier one (RoutingTable.since_epoch).
+// Routing tables as changes since an earlier table (RoutingTable.since_epoch).
 #ifndef PAWL_CLIENT_LIB_RPC_ROUTING_CHANGES_H_
 #define PAWL_CLIENT_LIB_RPC_ROUTING_CHANGES_H_
 
@@ -12,18 +12,18 @@ namespace pawl {
 
 // All functions are pure.
 
-// Partitions, ascending, of which `after` says something else than `before`. REQUIRES: both are
-// whole and of as many partitions.
+// The partitions, ascending, in which `before` and `after` differ. REQUIRES: both tables are whole
+// and have the same number of partitions.
 std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const RoutingTable& after);
 
-// Of `table`, which is whole, what somebody needs who has that of `since_epoch`, from which it
-// differs in these partitions, ascending, and in its servers if `servers_changed`.
+// Returns the changes from the table of `since_epoch` to the whole `table`: the partitions
+// `changed`, ascending, and the servers if `servers_changed`.
 RoutingTable RoutingChanges(const RoutingTable& table, uint64_t since_epoch,
                             const std::vector<uint32_t>& changed, bool servers_changed);
 
-// The whole table. INVALID_ARGUMENT if the changes do not fit `base` (those of another job or
-// epoch, partitions that it does not have) or contradict themselves; the whole table is to be asked
-// for then. REQUIRES: `base` is whole.
+// Returns the whole table. INVALID_ARGUMENT if the changes do not fit `base` (another job or epoch,
+// or unknown partitions) or contradict themselves; ask for the whole table then. REQUIRES: `base`
+// is whole.
 absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base,
                                                  const RoutingTable& changes);
 

@@ -38,7 +38,7 @@ RoutingTable Changes(const RoutingTable& before, const RoutingTable& after, bool
   return RoutingChanges(after, before.epoch(), ChangedPartitions(before, after), servers_changed);
 }
 
-TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
+TEST(RoutingChangesTest, ChangesReproduceAnyTable) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](size_t limit) { return static_cast<uint32_t>(random() % limit); };
@@ -74,7 +74,7 @@ TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
   }
 }
 
-TEST(RoutingChangesTest, ChangesNameOnlyWhatHasChanged) {
+TEST(RoutingChangesTest, ChangesContainOnlyDifferences) {
   const RoutingTable before = Table(5);
   RoutingTable after = before;
   after.set_epoch(6);
@@ -87,7 +87,7 @@ TEST(RoutingChangesTest, ChangesNameOnlyWhatHasChanged) {
   EXPECT_EQ(ApplyRoutingChanges(before, changes)->SerializeAsString(), after.SerializeAsString());
 }
 
-TEST(RoutingChangesTest, WhatDoesNotFitIsRefused) {
+TEST(RoutingChangesTest, ChangesThatDoNotFitAreRefused) {
   const RoutingTable base = Table(5);
   RoutingTable after = base;
   after.set_epoch(6);
@@ -108,16 +108,16 @@ TEST(RoutingChangesTest, WhatDoesNotFitIsRefused) {
   EXPECT_TRUE(refused(base, bad)) << "backwards";
   bad = good;
   bad.set_changed(1, kPartitions);
-  EXPECT_TRUE(refused(base, bad)) << "a partition that there is not";
+  EXPECT_TRUE(refused(base, bad)) << "an unknown partition";
   bad = good;
   bad.set_changed(1, 3);
-  EXPECT_TRUE(refused(base, bad)) << "one twice";
+  EXPECT_TRUE(refused(base, bad)) << "a repeated partition";
   bad = good;
   bad.add_changed(10);
-  EXPECT_TRUE(refused(base, bad)) << "one without its primary";
+  EXPECT_TRUE(refused(base, bad)) << "a partition without its primary";
   bad = good;
   bad.set_primary(0, 4);
-  EXPECT_TRUE(refused(base, bad)) << "a server that there is not";
+  EXPECT_TRUE(refused(base, bad)) << "an unknown server";
   bad = good;
   bad.mutable_replicas(0)->set_backups(0, 99);
   EXPECT_TRUE(refused(base, bad));

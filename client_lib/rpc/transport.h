@@ -1,7 +1,10 @@
-// Carries one request to a server and its answer back.
+// The data plane's transport: carries one request to a server and its answer back.
 #ifndef PAWL_CLIENT_LIB_RPC_TRANSPORT_H_
 #define PAWL_CLIENT_LIB_RPC_TRANSPORT_H_
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
@@ -14,45 +17,52 @@ namespace pawl {
 // The rpcs of the data plane (proto/parameter.proto) and of replication (proto/replication.proto).
 enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnapshot, kGoBack };
 
-// The payload of a FAILED_PRECONDITION status that holds a serialized pawl.RoutingTable.
+// Payload of a FAILED_PRECONDITION status: a serialized pawl.RoutingTable.
 inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";
-// The payload of a RESOURCE_EXHAUSTED status that says after how many milliseconds to try again
-// (decimal digits).
+// Payload of a RESOURCE_EXHAUSTED status: the milliseconds to wait before a repetition, in decimal
+// digits.
 inline constexpr char kPushbackPayloadUrl[] = "type.pawl/retry-pushback-ms";
-// As a pushback: not at all.
+// The pushback that forbids repetitions.
 inline constexpr char kNeverAgain[] = "-1";
 
-// Thread-safe. Implementations: GrpcTransport (sockets), InProcessTransport (tests,
-// calls a handler directly), FaultyTransport (tests, loses and repeats messages).
+// The slowest network that deadlines are made for.
+inline constexpr uint64_t kMinBytesPerSecond = 20'000'000;
+
+// How long a message of `bytes` takes on that network. A message's deadline adds this to the time
+// that the call itself needs.
+inline MonotonicDuration TransferTime(size_t bytes) {
+  return std::chrono::milliseconds(1000 * bytes / kMinBytesPerSecond);
+}
+
+// Thread-safe. Implementations: GrpcTransport (sockets); for tests InProcessTransport, which calls
+// a handler directly, and FaultyTransport, which loses and repeats messages.
 class Transport {
  public:
-  // Runs once, on any thread, after the transport has let go of the request's
-  // memory. The message is empty unless the status is OK.
+  // Runs once, on any thread, after the transport has released the request's memory. The message is
+  // empty unless the status is OK.
   using Done = absl::AnyInvocable<void(absl::Status, IncomingMessage)>;
 
   virtual ~Transport() = default;
 
-  // Sends `request` to the server at `address` (host:port), once: no retries here.
-  // `done` gets DEADLINE_EXCEEDED when `timeout` has passed without an answer. It may run before
-  // Call returns.
+  // Sends `request` to the server at `address` (host:port), once: a transport never retries. `done`
+  // gets DEADLINE_EXCEEDED if no answer arrives within `timeout`. It may run before Call returns.
   virtual void Call(const std::string& address, Method method, OutgoingMessage request,
                     MonotonicDuration timeout, Done done) = 0;
 
-  // Ends the calls under way to `address` with CANCELLED, soon: the server is not expected to
-  // answer. Later calls are not touched. A hint, which a transport may ignore.
+  // Ends the calls in flight to `address` with CANCELLED, soon, because the server is not expected
+  // to answer. Does not affect later calls. A hint, which a transport may ignore.
   virtual void CancelCalls(const std::string& address) {}
 
-  // Nobody is expected at `address` any more: ends the calls under way to it as CancelCalls does,
-  // and gives up what is kept for calls to it. A later call begins anew. Runs nothing of the
-  // caller's before it returns.
+  // Cancels like CancelCalls and releases what is kept for `address`, where no server is expected
+  // any more. A later call starts afresh. Runs no callback before it returns.
   virtual void Forget(const std::string& address) { CancelCalls(address); }
 
-  // Runs `action` once, after `delay` or at Shutdown, on another thread (retries with backoff wait
-  // here).
+  // Runs `action` once, after `delay` or at Shutdown, on another thread. Retries wait here for
+  // their backoff.
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
 
-  // Ends every call under way with CANCELLED, soon, and every later one at once.
-  // The destructor does the same and then waits until all `done` and `action` have run.
+  // Ends every call in flight with CANCELLED, soon, and every later one at once. The destructor
+  // does the same and then waits until all `done` and `action` have run.
   virtual void Shutdown() = 0;
 };
 

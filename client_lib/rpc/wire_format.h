@@ -1,6 +1,6 @@
-// Protobuf's wire format, written and read piece by piece: for messages whose large
-// fields are referred to where they lie (client_lib/rpc/codec.h) or belong to
-// another message. https://protobuf.dev/programming-guides/encoding
+// Protobuf's wire format, written and read piece by piece: for messages whose large fields are
+// referred to in place (client_lib/rpc/codec.h) or belong to another message.
+// https://protobuf.dev/programming-guides/encoding
 #ifndef PAWL_CLIENT_LIB_RPC_WIRE_FORMAT_H_
 #define PAWL_CLIENT_LIB_RPC_WIRE_FORMAT_H_
 
@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/rpc/message.h"
 #include "google/protobuf/message_lite.h"
 
 namespace pawl {
 
-// Up to this, copying the bytes beside the small fields costs less than a fragment of their own.
+// Up to this size, copying bytes next to the small fields costs less than a separate fragment.
 inline constexpr size_t kMaxCopiedBytes = 256;
 // Protobuf's own limit on nesting.
 inline constexpr size_t kMaxGroupDepth = 100;
@@ -39,7 +39,7 @@ inline size_t VarintSize(uint64_t value) {
   return size;
 }
 
-// Of sint32: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
+// The zigzag encoding of sint32: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
 inline uint32_t ZigZag(int32_t value) {
   return static_cast<uint32_t>(value) << 1 ^ (value < 0 ? ~0u : 0u);
 }
@@ -47,19 +47,19 @@ inline int32_t UnZigZag(uint32_t value) {
   return static_cast<int32_t>(value >> 1 ^ (value & 1 ? ~0u : 0u));
 }
 
-// Fields that have their default are not written; tags of this file take one byte.
+// Fields with default values are not written. All tags of this file take one byte.
 inline size_t VarintFieldSize(uint64_t value) { return value == 0 ? 0 : 1 + VarintSize(value); }
 inline size_t BytesFieldSize(size_t size) { return size == 0 ? 0 : 1 + VarintSize(size) + size; }
 
-// How much of a bytes field WireEncoder copies.
+// How many bytes of a bytes field WireEncoder copies.
 inline size_t CopiedBytes(const ByteView& bytes) {
   return bytes.size() <= kMaxCopiedBytes ? bytes.size() : 0;
 }
 
-// Writes small things to memory of its own and notes where the large ones lie.
+// Writes small fields to its own memory and refers to large ones in place.
 class WireEncoder {
  public:
-  // `own_bytes` bounds what goes through the Put functions and small Bytes.
+  // `own_bytes` bounds the total size of what the Put functions and small Bytes write.
   WireEncoder(size_t own_bytes, std::shared_ptr<const void> owner)
       : owned_(std::make_shared<Owned>()) {
     owned_->memory.reset(new char[own_bytes]);
@@ -118,13 +118,13 @@ class WireEncoder {
   }
 
   std::shared_ptr<Owned> owned_;
-  // What is written and not yet in bytes_.
+  // Bytes written since the last flush to bytes_.
   char* begin_;
   char* end_;
   ByteView bytes_;
 };
 
-// Reads a message that lies in fragments.
+// Reads a message in fragments.
 class WireDecoder {
  public:
   explicit WireDecoder(const ByteView& message)
@@ -164,7 +164,7 @@ class WireDecoder {
     return true;
   }
 
-  // REQUIRES: size <= what is left.
+  // REQUIRES: size is at most the number of remaining bytes.
   void ReadView(size_t size, ByteView* view) {
     left_ -= size;
     while (size > 0) {
@@ -213,7 +213,7 @@ class WireDecoder {
     }
   }
 
-  // Restricts the reader to the next `size` bytes, until Leave gets what this returned.
+  // Restricts the reader to the next `size` bytes, until Leave gets the returned value.
   size_t Enter(size_t size) { return std::exchange(left_, size) - size; }
   void Leave(size_t outside) { left_ = outside; }
 
@@ -226,7 +226,7 @@ class WireDecoder {
   ByteView::Fragment fragment_;
   size_t in_fragment_ = 0;
   const ByteView::Fragment* next_;
-  // Of the message or of what Enter restricted it to.
+  // The end of the message, or of the part set by Enter.
   size_t left_;
 };
 

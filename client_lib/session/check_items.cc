@@ -11,19 +11,19 @@
 namespace pawl {
 namespace {
 
-// An item of rows or of a whole tensor. `floats` is the length of its gradients or values, `field`
-// their name.
+// Checks an item of rows or of a whole tensor. `floats` is the length of its gradients or values,
+// `field` their name.
 absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64_t> keys,
                        size_t floats, absl::string_view field) {
   if (!table) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "items[", index, "].table is of no table; take one from CreateTable or OpenTable"));
+        "items[", index, "].table is empty; use a Table from CreateTable or OpenTable"));
   }
   const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
   if (table.dense()) {
     if (!keys.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          where, keys.size(), " keys given; a dense table is pulled as a whole, without keys"));
+          where, keys.size(), " keys; a dense table is pulled as a whole, without keys"));
     }
     if (floats != table.elements()) {
       return absl::InvalidArgumentError(absl::StrCat(where, field, " has ", floats,
@@ -47,7 +47,7 @@ absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64
   return absl::OkStatus();
 }
 
-// A push of some blocks of a dense table.
+// Checks a push of some blocks of a dense table.
 absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint64_t> blocks,
                          size_t floats) {
   const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
@@ -56,7 +56,7 @@ absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint
     if (blocks[i] >= BlockCount(table.elements())) {
       return absl::InvalidArgumentError(absl::StrCat(where, "the tensor has ",
                                                      BlockCount(table.elements()),
-                                                     " blocks; there is no block ", blocks[i]));
+                                                     " blocks; it has no block ", blocks[i]));
     }
     if (i > 0 && blocks[i] <= blocks[i - 1]) {
       return absl::InvalidArgumentError(

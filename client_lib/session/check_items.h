@@ -1,4 +1,4 @@
-// Looks at what a call of a session is about before anything of it is sent.
+// Validation of the items of a call before anything is sent.
 #ifndef PAWL_CLIENT_LIB_SESSION_CHECK_ITEMS_H_
 #define PAWL_CLIENT_LIB_SESSION_CHECK_ITEMS_H_
 
@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// INVALID_ARGUMENT, naming the item and what is wrong with it: its table, its keys, or the length
-// of its values.
+// INVALID_ARGUMENT, naming the item and the mistake in its table, its keys, or the length of its
+// values.
 absl::Status CheckItems(absl::Span<const PushItem> items);
 absl::Status CheckItems(absl::Span<const PullItem> items);
 

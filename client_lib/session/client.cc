@@ -3,14 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/session/client_core.h"
 
 namespace pawl {
 namespace {
 
-// Calls the scheduler and turns its answer into what the caller wants.
+// Calls the scheduler and converts its answer to the caller's result.
 template <typename Response, typename T, typename Request, typename Convert>
 void CallScheduler(ClientCore& core, const char* method, Request request,
                    const CallOptions& options, absl::AnyInvocable<void(T)> done, Convert convert) {
@@ -28,7 +28,7 @@ void CallScheduler(ClientCore& core, const char* method, Request request,
                               deadline, std::move(counted));
 }
 
-// As this process in its present incarnation.
+// Fills in this process's node and present incarnation.
 template <typename Request>
 void Sign(const ClientCore& core, Request& request) {
   const NodeLink::Identity now = core.newest_identity();
@@ -36,7 +36,7 @@ void Sign(const ClientCore& core, Request& request) {
   request.set_incarnation(now.incarnation);
 }
 
-// The answer itself.
+// The answer unchanged.
 struct Whole {
   template <typename Response>
   absl::StatusOr<Response> operator()(const Response& response) const {
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options,
   }
   if (options.max_bytes_in_flight == 0) {
     return absl::InvalidArgumentError(
-        "ClientOptions::max_bytes_in_flight is 0; nothing could ever be sent");
+        "ClientOptions::max_bytes_in_flight is 0; nothing could be sent");
   }
   if (link == nullptr) link = control;
   auto core = std::make_shared<ClientCore>(std::move(options), *transport, *control, *link);
@@ -193,7 +193,7 @@ std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name,
           if (spec.name() == name) return Table(spec);
         }
         return absl::NotFoundError(
-            absl::StrCat("the job has no table `", name, "`; CreateTable makes one"));
+            absl::StrCat("the job has no table `", name, "`; create it with CreateTable"));
       });
   return result;
 }

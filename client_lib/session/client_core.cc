@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/consistency.h"
 #include "client_lib/process/process_description.h"
-#include "client_lib/session/resumption.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/session/session_impl.h"
 #include "client_lib/session/step_calls.h"
 #include "spdlog/spdlog.h"
@@ -18,13 +17,13 @@
 namespace pawl {
 namespace {
 
-// After a failure everything under way ends at once, apart from callbacks of the user's.
+// After a failure everything in flight ends at once, except callbacks of the user.
 constexpr std::chrono::seconds kCloseLimit{60};
 
-// How often Join asks whether it is interrupted.
+// How often Join checks `interrupted`.
 constexpr std::chrono::milliseconds kJoinInterval{50};
 
-// A program that wants no limit says MonotonicDuration::max(), and deadlines must not overflow.
+// MonotonicDuration::max() means no limit; deadlines must not overflow.
 constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 MonotonicTime DeadlineIn(const Clock& clock, MonotonicDuration timeout) {
@@ -42,9 +41,9 @@ ClientCore::ClientCore(ClientOptions options, Transport& transport, ControlChann
       link_channel_(link),
       deadlines_(std::make_shared<DeadlineQueue>(transport_, clock_)),
       push_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls,
-                                               deadlines_, kMaxCallsUnderWay)),
+                                               deadlines_, kMaxCallsInFlight)),
       pull_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls,
-                                               deadlines_, kMaxCallsUnderWay)) {}
+                                               deadlines_, kMaxCallsInFlight)) {}
 
 ClientCore::~ClientCore() = default;
 
@@ -66,7 +65,7 @@ absl::Status ClientCore::Join() {
 
 void ClientCore::Join(Callback done) {
   const MonotonicTime deadline = DeadlineIn(clock_, options_.connect_timeout);
-  // The link is closed before the core goes.
+  // The link is closed before the core is destroyed.
   link_ = std::make_unique<NodeLink>(
       link_channel_, clock_, options_.scheduler,
       NodeLink::Events{
@@ -112,7 +111,7 @@ void ClientCore::Join(Callback done) {
           join_timer_ = deadlines_->Add(deadline, [self = shared_from_this()] {
             self->FinishJoin(absl::DeadlineExceededError(
                 absl::StrCat("waiting for the job's servers: the scheduler at ",
-                             self->options_.scheduler, " has given out no routing in time")));
+                             self->options_.scheduler, " has sent no routing in time")));
           });
         }
         link_->Start();
@@ -120,11 +119,11 @@ void ClientCore::Join(Callback done) {
 }
 
 void ClientCore::OnDisowned(const absl::Status& why) {
-  // Whoever hosts ranks may have a successor already.
+  // The ranks of this process may have a successor already.
   if (options_.role != CLIENT_ROLE) return Fail(absl::AbortedError(why.message()));
   RegisterRequest request;
   request.set_role(CLIENT_ROLE);
-  // Nobody else is to have the number that it goes on to push under.
+  // No other client may get the number under which this one continues to push.
   request.set_node(registration_.node());
   request.set_job_id(registration_.job_id());
   request.set_start_count(options_.node_start_count);
@@ -135,10 +134,10 @@ void ClientCore::OnDisowned(const absl::Status& why) {
       [this](absl::StatusOr<RegisterResponse> registered) {
         if (registered.ok() && registered->job_id() != registration_.job_id()) {
           registered = absl::AbortedError(
-              absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now"));
+              absl::StrCat("the scheduler at ", options_.scheduler, " runs another job now"));
         }
         if (!registered.ok()) return Fail(registered.status());
-        // To the servers it stays who it was: what is under way keeps its push ids.
+        // To the servers it keeps its identity: calls in flight keep their push ids.
         spdlog::info("{} has joined again, as {}", registration_.node(), registered->node());
         link_->Start();
       });
@@ -165,7 +164,7 @@ void ClientCore::FinishJoin(const absl::Status& status) {
 void ClientCore::Close() {
   if (messenger_ != nullptr) Fail(absl::CancelledError("the client is being destroyed"));
   if (link_ != nullptr) link_->Close();
-  // Ends what waits at the scheduler.
+  // Ends the calls that wait at the scheduler.
   control_.Shutdown();
   {
     const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
@@ -213,7 +212,7 @@ void ClientCore::SetProgress(const WorkerProgress& progress) {
 
 void ClientCore::Fail(const absl::Status& why, JobState state) {
   deadlines_->Close();
-  // Before the rest, so that nothing is sent again, and whoever is woken finds the reason.
+  // First, so that nothing is sent again and every woken waiter finds the reason.
   messenger_->Fail(why);
   std::vector<std::shared_ptr<SessionImpl>> sessions;
   {
@@ -233,7 +232,7 @@ void ClientCore::Fail(const absl::Status& why, JobState state) {
 
 void ClientCore::OnRouting(const RoutingTable& table) {
   if (const absl::Status status = messenger_->Adopt(table); !status.ok()) {
-    spdlog::error("a routing table of the scheduler's is refused: {}", status.ToString());
+    spdlog::error("refused a routing table of the scheduler: {}", status.ToString());
   }
   if (router_->current() != nullptr) FinishJoin(absl::OkStatus());
 }
@@ -311,7 +310,7 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   Callback done = Count([self = shared_from_this(), rank, step, incarnation,
                          user_done = std::move(user_done)](absl::Status status) mutable {
     if (!status.ok()) {
-      user_done(Annotate(status, absl::StrCat("taking logical worker ", rank, " over")));
+      user_done(Annotate(status, absl::StrCat("taking over logical worker ", rank)));
     } else {
       user_done(self->OpenLogicalWorker(rank, *step, incarnation));
     }
@@ -353,7 +352,7 @@ void ClientCore::CloseLogicalWorker(uint32_t rank) {
     session = std::move(it->second);
     logical_workers_.erase(it);
   }
-  // What waits in it for its turn; what is on its way ends by itself, and shares the session.
+  // Fails the calls that wait in the session; those in flight end by themselves and share it.
   session->Fail(absl::CancelledError(absl::StrCat("logical worker ", rank, " was closed")));
 }
 

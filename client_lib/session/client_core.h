@@ -1,4 +1,4 @@
-// A client's membership in its job, and what its sessions share.
+// A client's membership in its job, and the state that its sessions share.
 #ifndef PAWL_CLIENT_LIB_SESSION_CLIENT_CORE_H_
 #define PAWL_CLIENT_LIB_SESSION_CLIENT_CORE_H_
 
@@ -16,9 +16,9 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/deadline_queue.h"
 #include "client_lib/rpc/node_link.h"
 #include "client_lib/rpc/transport.h"
-#include "client_lib/session/deadline_queue.h"
 #include "client_lib/session/flow_control.h"
 #include "client_lib/session/messenger.h"
 #include "client_lib/session/routing.h"
@@ -31,7 +31,7 @@ namespace pawl {
 
 class SessionImpl;
 
-// What the servers have said to pushes.
+// Counts the servers' answers to pushes.
 struct SegmentCounters {
   std::atomic<uint64_t> accepted{0};
   std::atomic<uint64_t> deduplicated{0};
@@ -44,29 +44,28 @@ struct SegmentCounters {
   }
 };
 
-// Also its failure, after which nothing is sent, and the count of calls under way. Thread-safe.
-// Owned by shared_ptr, which calls under way share.
+// Also holds the client's failure, after which nothing is sent, and the count of calls in flight.
+// Thread-safe. Owned by shared_ptr, which calls in flight share.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
-  // All outlive the core's use of them: they are shut down in Close. `link` carries heartbeats and
-  // routing, `control` what else there is to say to the scheduler, some of which waits there; they
-  // may be one.
+  // All must outlive the core's use of them; Close shuts them down. `link` carries heartbeats and
+  // routing. `control` carries the other calls to the scheduler, some of which wait there. They may
+  // be the same.
   ClientCore(ClientOptions options, Transport& transport, ControlChannel& control,
              ControlChannel& link);
   ~ClientCore();
 
-  // Registers, fetches the routing and begins to send heartbeats; blocks.
+  // Registers, fetches the routing and starts heartbeats. Blocks.
   absl::Status Join();
-  // The same without blocking. `done` runs once, on a thread of the link's, unless Close comes
-  // before.
+  // The same without blocking. `done` runs once, on a thread of the link, unless Close comes first.
   void Join(Callback done);
-  // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks. To be called
-  // once, and not by a callback.
+  // Ends everything in flight with CANCELLED, waits for it, and says goodbye. Blocks. Call it once,
+  // and not from a callback.
   void Close();
 
-  // The first: servers and sessions know the client by it.
+  // From the first registration: identifies the client to servers and sessions.
   const RegisterResponse& registration() const { return registration_; }
-  // The last: the scheduler knows the client by it.
+  // From the latest registration: identifies the client to the scheduler.
   NodeLink::Identity newest_identity() const { return link_->identity(); }
   JobState job_state() const;
   absl::Status failure() const { return messenger_->failure(); }
@@ -76,11 +75,11 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   MonotonicTime Deadline(const CallOptions& options) const;
 
-  // Every call of the user's is counted, from before it begins until its callback has returned.
+  // Every user call is counted, from before it starts until its callback has returned.
   Callback Count(Callback done);
 
-  // `incarnation`: of the rank in this process's hands; 0: that of the process. The session is the
-  // core's until CloseLogicalWorker or Close.
+  // `incarnation` is that of the rank at this process; 0: that of the process. The core owns the
+  // session until CloseLogicalWorker or Close.
   absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step,
                                                    uint64_t incarnation = 0);
   void TakeOver(uint32_t rank, const CallOptions& options,
@@ -90,24 +89,24 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   Session& free_running();
 
   const ClientOptions& options() const { return options_; }
-  // The job's consistency mode is SYNC.
+  // Whether the job's consistency mode is SYNC.
   bool is_sync() const;
   const Clock& clock() const { return clock_; }
-  // REQUIRES of these three: the client has joined.
+  // The next three REQUIRE that the client has joined.
   SchedulerCalls& scheduler_calls() { return *scheduler_calls_; }
   Router& router() { return *router_; }
   Messenger& messenger() { return *messenger_; }
   DeadlineQueue& deadlines() { return *deadlines_; }
-  // Of the client's calls, by the bytes of their keys and values.
+  // Limits the client's calls by the bytes of their keys and values.
   FlowControl& push_flow() { return *push_flow_; }
   FlowControl& pull_flow() { return *pull_flow_; }
   SegmenterPool& segmenters() { return segmenters_; }
   SegmentCounters& segment_counters() { return segment_counters_; }
 
  private:
-  // The scheduler has taken this client for dead.
+  // The scheduler has declared this client dead.
   void OnDisowned(const absl::Status& why);
-  // Without effect if Join has finished.
+  // No effect if Join has finished.
   void FinishJoin(const absl::Status& status);
   void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);
   void OnRouting(const RoutingTable& table);

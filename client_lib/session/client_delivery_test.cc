@@ -1,5 +1,5 @@
-// Pushes and pulls through losses, repetitions, new routings and absent schedulers, under the same
-// push ids.
+// Delivery of pushes and pulls despite losses, repetitions, new routing and absent schedulers,
+// under unchanged push ids.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST_F(ClientTest, APushToAServerThatIsDownIsSentAgainUnderTheSameId) {
+TEST_F(ClientTest, RetriedPushKeepsItsId) {
   Connect();
   const Table table = Sparse("a", 2);
   std::atomic<int> failures{3};
@@ -39,7 +39,7 @@ TEST_F(ClientTest, APushToAServerThatIsDownIsSentAgainUnderTheSameId) {
   EXPECT_EQ(cluster_.events()[0].segments[0].ordinal, 0);
 }
 
-TEST_F(ClientTest, APushWhoseRepliesAreAllLostIsTakenOnceAndEndsAtItsDeadline) {
+TEST_F(ClientTest, PushWithoutRepliesIsAppliedOnce) {
   FaultyTransport::Options faults;
   faults.lose_reply = 1;
   Connect({}, std::make_shared<FaultyTransport>(cluster_.transport(), faults));
@@ -52,7 +52,7 @@ TEST_F(ClientTest, APushWhoseRepliesAreAllLostIsTakenOnceAndEndsAtItsDeadline) {
   EXPECT_EQ(cluster_.Row(table.id(), 42), ones_);
 }
 
-TEST_F(ClientTest, StormsOfLossesAndRepetitionsLeaveTheSumsExact) {
+TEST_F(ClientTest, LossesAndRepetitionsLeaveSumsExact) {
   FaultyTransport::Options faults;
   faults.seed = 5;
   faults.lose_request = 0.25;
@@ -87,7 +87,7 @@ TEST_F(ClientTest, StormsOfLossesAndRepetitionsLeaveTheSumsExact) {
   EXPECT_GT(client_->counters().segments_deduplicated, 100);
   EXPECT_LE(client_->counters().retries,
             faulty->counters().requests_lost + faulty->counters().replies_lost);
-  // What was named was taken: no ordinal is missing.
+  // Every ordinal that was used was accepted: none is missing.
   for (uint32_t p = 0; p < kPartitions; ++p) {
     const std::set<uint64_t> ordinals = cluster_.Ordinals(1000003, 0, p);
     if (ordinals.empty()) continue;
@@ -95,7 +95,7 @@ TEST_F(ClientTest, StormsOfLossesAndRepetitionsLeaveTheSumsExact) {
   }
 }
 
-TEST_F(ClientTest, ANewRoutingIsFollowedUnderTheSamePushIds) {
+TEST_F(ClientTest, NewRoutingKeepsPushIds) {
   Connect();
   const Table table = Sparse("a", 1);
   std::vector<uint64_t> keys(200);
@@ -126,7 +126,7 @@ TEST_F(ClientTest, ANewRoutingIsFollowedUnderTheSamePushIds) {
   EXPECT_EQ(values, std::vector<float>(keys.size(), 6.f));
 }
 
-TEST_F(ClientTest, SegmentsAreCutAlikeUnderAnyRouting) {
+TEST_F(ClientTest, SegmentsDoNotDependOnRouting) {
   using Id = std::tuple<uint32_t, uint32_t, uint64_t>;
   std::vector<std::map<Id, std::vector<uint64_t>>> runs;
   for (const int servers : {1, 2, 5}) {
@@ -168,7 +168,7 @@ TEST_F(ClientTest, SegmentsAreCutAlikeUnderAnyRouting) {
   EXPECT_EQ(runs[0], runs[2]);
 }
 
-TEST_F(ClientTest, CallsWaitForAPrimaryAndGoOnAsSoonAsThereIsOne) {
+TEST_F(ClientTest, CallsWaitForAPrimary) {
   ConnectWorker();
   cluster_.AnnounceRouting();
   const Table table = Sparse("a", 2);
@@ -182,13 +182,13 @@ TEST_F(ClientTest, CallsWaitForAPrimaryAndGoOnAsSoonAsThereIsOne) {
       {{.table = table, .keys = key_, .values = absl::MakeSpan(values)}});
   EXPECT_EQ(push.wait_for(milliseconds(100)), std::future_status::timeout);
   EXPECT_EQ(pull.wait_for(milliseconds(0)), std::future_status::timeout);
-  // An epoch in which it has none still lets them wait.
+  // In an epoch without a primary the calls continue to wait.
   cluster_.SetPrimary(partition, std::nullopt);
   EXPECT_EQ(push.wait_for(milliseconds(50)), std::future_status::timeout);
   cluster_.SetPrimary(partition, 0);
   EXPECT_TRUE(push.get().ok());
   EXPECT_TRUE(pull.get().ok());
-  // The end of a step too.
+  // EndStep waits too.
   EXPECT_TRUE(end.get().ok());
   cluster_.SetPrimary(partition, std::nullopt);
   end = worker->EndStep();
@@ -198,7 +198,7 @@ TEST_F(ClientTest, CallsWaitForAPrimaryAndGoOnAsSoonAsThereIsOne) {
   for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(0, p), 2u);
 }
 
-TEST_F(ClientTest, ACallWhosePartitionHasNoPrimaryEndsAtItsDeadlineNamingThePartition) {
+TEST_F(ClientTest, DeadlineErrorNamesPartitionWithoutPrimary) {
   ConnectWorker();
   cluster_.AnnounceRouting();
   const Table table = Sparse("a", 2);
@@ -218,12 +218,12 @@ TEST_F(ClientTest, ACallWhosePartitionHasNoPrimaryEndsAtItsDeadlineNamingThePart
   status = worker->EndStep(options).get();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find(name), std::string::npos) << status;
-  // The other partitions have it.
+  // The other partitions have accepted it.
   for (uint32_t p = 0; p < kPartitions; ++p)
     EXPECT_EQ(cluster_.Clock(0, p), p == partition ? 0u : 1u);
 }
 
-TEST_F(ClientTest, ARoutingTableThatIsTooLargeForARefusalComesFromTheScheduler) {
+TEST_F(ClientTest, LargeRoutingTableIsFetchedFromTheScheduler) {
   Connect();
   cluster_.MakeRefusalsBrief();
   const Table table = Sparse("a", 2);
@@ -235,7 +235,7 @@ TEST_F(ClientTest, ARoutingTableThatIsTooLargeForARefusalComesFromTheScheduler) 
   EXPECT_EQ(cluster_.Row(table.id(), 42), ones_);
 }
 
-TEST_F(ClientTest, WhatASilentServerHasIsSentToItsSuccessorAsSoonAsThatIsKnown) {
+TEST_F(ClientTest, CallsAtASilentServerMoveToItsSuccessor) {
   ConnectWorker();
   cluster_.AnnounceRouting();
   const Table table = Sparse("a", 2);
@@ -245,8 +245,7 @@ TEST_F(ClientTest, WhatASilentServerHasIsSentToItsSuccessorAsSoonAsThatIsKnown) 
   cluster_.Hold(Method::kPush);
   std::future<absl::Status> push = PushRow(*worker, table);
   ASSERT_TRUE(Eventually([&] { return cluster_.held(Method::kPush) == 1; }));
-  // It would be answered by now if it were not held: nothing but the new routing makes the client
-  // send it again.
+  // The held call is unanswered: only the new routing makes the client send it again.
   const MonotonicTime begin = Clock::Real().Now();
   for (uint32_t p = 0; p < kPartitions; ++p) {
     if (p % 3 == first) cluster_.SetPrimary(p, (first + 1) % 3);
@@ -259,7 +258,7 @@ TEST_F(ClientTest, WhatASilentServerHasIsSentToItsSuccessorAsSoonAsThatIsKnown) 
   EXPECT_EQ(cluster_.Row(table.id(), 42), ones_);
 }
 
-TEST_F(ClientTest, ASchedulerThatIsAwayIsNotNoticedByCalls) {
+TEST_F(ClientTest, CallsSucceedWithoutAScheduler) {
   Connect();
   const Table table = Sparse("a", 2);
   cluster_.SetSchedulerDown(true);
@@ -274,7 +273,7 @@ TEST_F(ClientTest, ASchedulerThatIsAwayIsNotNoticedByCalls) {
   EXPECT_EQ(cluster_.registrations().size(), 1u);
 }
 
-TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowJoinsAgainAndPushesAsBefore) {
+TEST_F(ClientTest, DisownedClientJoinsAgainAndKeepsPushing) {
   Connect();
   const Table table = Sparse("a", 2);
   EXPECT_TRUE(PushRow(client_->free_running(), table).get().ok());
@@ -284,7 +283,7 @@ TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowJoinsAgainAndPushesAsBefore
   const std::vector<FakeCluster::Event> events = cluster_.events();
   EXPECT_EQ(events.back().header.client(), events.front().header.client());
   EXPECT_EQ(events.back().header.incarnation(), events.front().header.incarnation());
-  // It asks for the number that it goes on to push under.
+  // It asks for the number under which it continues to push.
   EXPECT_EQ(cluster_.registrations()[1].node(), client_->node());
   EXPECT_EQ(cluster_.registrations()[1].job_id(), client_->job_id());
   const uint64_t before = cluster_.heartbeats();
@@ -292,7 +291,7 @@ TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowJoinsAgainAndPushesAsBefore
   EXPECT_TRUE(client_->status().ok());
 }
 
-TEST_F(ClientTest, AClientThatHasJoinedAgainIsKnownToTheSchedulerInItsCalls) {
+TEST_F(ClientTest, RejoinedClientCallsTheScheduler) {
   Connect();
   EXPECT_TRUE(client_->Barrier("first", 1, 0).get().ok());
   cluster_.ForgetNodes();
@@ -301,7 +300,7 @@ TEST_F(ClientTest, AClientThatHasJoinedAgainIsKnownToTheSchedulerInItsCalls) {
   EXPECT_EQ(client_->Barrier("second", 1, 0).get(), absl::OkStatus());
 }
 
-TEST_F(ClientTest, AWorkerThatTheSchedulerDoesNotKnowEndsWithAborted) {
+TEST_F(ClientTest, DisownedWorkerEndsWithAborted) {
   ClientOptions options;
   options.role = WORKER_ROLE;
   options.node = "worker-7";

@@ -1,13 +1,13 @@
-// What ends or holds up the calls of a session: deadlines, failures, and the limits on what is
-// under way.
+// What ends or delays the calls of a session: deadlines, failures, and the limits on calls in
+// flight.
 #include <chrono>
 #include <future>
 #include <string>
 #include <vector>
 
-#include "client_lib/base/futures.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/rpc/futures.h"
 #include "client_lib/testing/client_fixture.h"
 
 namespace pawl {
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST_F(ClientTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
+TEST_F(ClientTest, UnansweredCallEndsAtItsDeadline) {
   Connect();
   const Table table = Sparse("a", 2);
   cluster_.Hold(Method::kPull);
@@ -30,7 +30,7 @@ TEST_F(ClientTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
                 .code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_GE(Clock::Real().Now() - begin, milliseconds(200));
-  // A later answer finds nobody; the session goes on.
+  // A late answer has no effect; the session continues.
   cluster_.Release(Method::kPull);
   EXPECT_TRUE(client_->free_running()
                   .Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}})
@@ -38,7 +38,7 @@ TEST_F(ClientTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
                   .ok());
 }
 
-TEST_F(ClientTest, ACallWhoseTurnDoesNotComeEndsAtItsDeadline) {
+TEST_F(ClientTest, WaitingCallEndsAtItsDeadline) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
@@ -58,7 +58,7 @@ TEST_F(ClientTest, ACallWhoseTurnDoesNotComeEndsAtItsDeadline) {
   EXPECT_TRUE(end.get().ok());
 }
 
-TEST_F(ClientTest, AFailedPushBreaksTheSession) {
+TEST_F(ClientTest, FailedPushBreaksTheSession) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
@@ -68,17 +68,17 @@ TEST_F(ClientTest, AFailedPushBreaksTheSession) {
   cluster_.SetIntercept(nullptr);
   EXPECT_EQ(PushRow(*worker, table).get(), absl::InvalidArgumentError("not finite"));
   EXPECT_EQ(worker->EndStep().get(), absl::InvalidArgumentError("not finite"));
-  // Another rank has nothing to do with it.
+  // Another rank is not affected.
   LogicalWorker* const other = *client_->OpenLogicalWorker(1);
   EXPECT_TRUE(PushRow(*other, table).get().ok());
 }
 
-TEST_F(ClientTest, ARefusedPushOfALogicalWorkerBreaksTheSessionLikeAFailedOne) {
+TEST_F(ClientTest, RefusedPushOfALogicalWorkerBreaksTheSession) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* worker = *client_->OpenLogicalWorker(0);
   const std::vector<float> three(3);
-  // Pipelined: nobody has looked at the push's result before the step is ended.
+  // Pipelined: the step is ended before the push's result is known.
   std::future<absl::Status> taken = PushRow(*worker, table);
   std::future<absl::Status> refused =
       worker->Push({{.table = table, .keys = key_, .gradients = three}});
@@ -90,16 +90,16 @@ TEST_F(ClientTest, ARefusedPushOfALogicalWorkerBreaksTheSessionLikeAFailedOne) {
   EXPECT_TRUE(taken.get().ok());
   for (uint32_t p = 0; p < kPartitions; ++p)
     EXPECT_EQ(cluster_.Clock(0, p), 0u) << "the step lacks a push";
-  // The rank goes on where the servers are.
+  // The rank continues where the servers are.
   client_->CloseLogicalWorker(0);
   worker = *client_->TakeOver(0).get();
   EXPECT_EQ(worker->step(), 0u);
   EXPECT_TRUE(PushRow(*worker, table).get().ok());
   EXPECT_TRUE(worker->EndStep().get().ok());
-  EXPECT_EQ(cluster_.Row(table.id(), key_[0]), ones_) << "the push of before is recognised";
+  EXPECT_EQ(cluster_.Row(table.id(), key_[0]), ones_) << "the earlier push is recognised";
 }
 
-TEST_F(ClientTest, CallsOfALogicalWorkerThatWaitForTheirTurnGoOnWhenALaterPushIsRefused) {
+TEST_F(ClientTest, RefusedPushDoesNotEndEarlierCalls) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
@@ -114,7 +114,7 @@ TEST_F(ClientTest, CallsOfALogicalWorkerThatWaitForTheirTurnGoOnWhenALaterPushIs
   const std::vector<float> three(3);
   const absl::Status why = worker->Push({{.table = table, .keys = key_, .gradients = three}}).get();
   EXPECT_EQ(why.code(), absl::StatusCode::kInvalidArgument);
-  // Nor has a callback of another call run in the one that was refused.
+  // No callback of another call has run inside the refused one.
   for (const std::future<absl::Status>& call : earlier) EXPECT_FALSE(IsReady(call));
   // The step that lacks the push is not ended.
   EXPECT_EQ(worker->EndStep().get(), why);
@@ -126,7 +126,7 @@ TEST_F(ClientTest, CallsOfALogicalWorkerThatWaitForTheirTurnGoOnWhenALaterPushIs
   EXPECT_EQ(PushRow(*worker, table).get(), why);
 }
 
-TEST_F(ClientTest, ALogicalWorkersPushThatIsOneTooManyBreaksTheSessionLikeAFailedOne) {
+TEST_F(ClientTest, PushBeyondTheLimitBreaksALogicalWorker) {
   ConnectWorker();
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
   cluster_.Hold(Method::kEndStep);
@@ -142,7 +142,7 @@ TEST_F(ClientTest, ALogicalWorkersPushThatIsOneTooManyBreaksTheSessionLikeAFaile
   for (std::future<absl::Status>& push : waiting) EXPECT_EQ(push.get(), absl::OkStatus());
 }
 
-TEST_F(ClientTest, AFailedJobEndsEveryCallWithTheSchedulersWords) {
+TEST_F(ClientTest, FailedJobEndsCallsWithTheSchedulersMessage) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
@@ -169,7 +169,7 @@ TEST_F(ClientTest, AFailedJobEndsEveryCallWithTheSchedulersWords) {
   EXPECT_EQ(client_->job_state(), FAILED);
 }
 
-TEST_F(ClientTest, DestructionEndsEveryCallAndSaysGoodbye) {
+TEST_F(ClientTest, DestructorEndsCallsAndSaysGoodbye) {
   Connect();
   const Table table = Sparse("a", 2);
   cluster_.Hold(Method::kPush);
@@ -180,7 +180,7 @@ TEST_F(ClientTest, DestructionEndsEveryCallAndSaysGoodbye) {
   EXPECT_TRUE(cluster_.said_goodbye());
 }
 
-TEST_F(ClientTest, BytesInFlightAreBoundedAndTheRestFollows) {
+TEST_F(ClientTest, BytesInFlightAreBounded) {
   ClientOptions options;
   options.max_bytes_in_flight = size_t{1} << 20;
   Connect(options);
@@ -202,7 +202,7 @@ TEST_F(ClientTest, BytesInFlightAreBoundedAndTheRestFollows) {
   EXPECT_EQ(cluster_.Row(table.id(), 0)[0], 12.f);
 }
 
-TEST_F(ClientTest, ACallLargerThanTheBoundGoesAlone) {
+TEST_F(ClientTest, CallLargerThanTheLimitIsSentAlone) {
   ClientOptions options;
   options.max_bytes_in_flight = 1;
   Connect(options);
@@ -213,7 +213,7 @@ TEST_F(ClientTest, ACallLargerThanTheBoundGoesAlone) {
   EXPECT_TRUE(second.get().ok());
 }
 
-TEST_F(ClientTest, PushesStayWithinTheWindowOfTheServers) {
+TEST_F(ClientTest, PushesStayWithinTheServersWindow) {
   Connect();
   const Table table = Sparse("a", 2);
   cluster_.Hold(Method::kPush);
@@ -227,7 +227,7 @@ TEST_F(ClientTest, PushesStayWithinTheWindowOfTheServers) {
   EXPECT_EQ(cluster_.Row(table.id(), 42)[0], kMaxSegmentsAhead + 10);
 }
 
-TEST_F(ClientTest, APushThatWaitsForTheWindowEndsAtItsDeadline) {
+TEST_F(ClientTest, PushWaitingForTheWindowEndsAtItsDeadline) {
   Connect();
   const Table table = Sparse("a", 2);
   cluster_.Hold(Method::kPush);
@@ -247,11 +247,11 @@ TEST_F(ClientTest, APushThatWaitsForTheWindowEndsAtItsDeadline) {
   EXPECT_EQ(cluster_.Row(table.id(), 42)[0], kMaxSegmentsAhead);
 }
 
-TEST_F(ClientTest, CallsUnderWayAreBoundedInNumber) {
+TEST_F(ClientTest, NumberOfCallsInFlightIsBounded) {
   Connect();
   const Table table = Sparse("a", 1);
   cluster_.Hold(Method::kPull);
-  std::vector<float> values(kMaxCallsUnderWay + kMaxWaitingCalls + 1);
+  std::vector<float> values(kMaxCallsInFlight + kMaxWaitingCalls + 1);
   std::vector<std::future<absl::Status>> pulls;
   for (float& value : values) {
     pulls.push_back(client_->free_running().Pull(
@@ -265,7 +265,7 @@ TEST_F(ClientTest, CallsUnderWayAreBoundedInNumber) {
   for (std::future<absl::Status>& pull : pulls) EXPECT_TRUE(pull.get().ok());
 }
 
-TEST_F(ClientTest, ATimeoutMayBeAsLongAsThereAreNumbers) {
+TEST_F(ClientTest, MaximalTimeoutDoesNotOverflow) {
   ClientOptions options;
   options.connect_timeout = MonotonicDuration::max();
   options.call_timeout = MonotonicDuration::max();

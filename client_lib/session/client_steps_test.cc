@@ -1,4 +1,4 @@
-// How the steps of a logical worker end, and how the next host of a rank goes on.
+// How the steps of a logical worker end, and how the next host of a rank continues.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST_F(ClientTest, EndStepIsSentToEveryServerAfterAllPushesOfTheStep) {
+TEST_F(ClientTest, EndStepFollowsAllPushesOfTheStep) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   absl::StatusOr<LogicalWorker*> worker = client_->OpenLogicalWorker(1, 5);
@@ -55,12 +55,12 @@ TEST_F(ClientTest, EndStepIsSentToEveryServerAfterAllPushesOfTheStep) {
   EXPECT_EQ(events[4].segments[0].ordinal, 0);
 }
 
-TEST_F(ClientTest, EndStepReachesEveryPartitionOnceWhateverTheRoutingDoes) {
+TEST_F(ClientTest, EndStepReachesEveryPartitionDespiteNewRouting) {
   ConnectWorker();
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
   std::atomic<bool> moved{false};
   cluster_.SetIntercept([&](const std::string& server, Method) {
-    // One of three is told under the old epoch, the others are not.
+    // One of three messages is sent under the old epoch, the others are not.
     if (server == "server-0" || moved.exchange(true)) return absl::OkStatus();
     cluster_.MovePartitions(1);
     return absl::UnavailableError("moving");
@@ -77,7 +77,7 @@ TEST_F(ClientTest, EndStepReachesEveryPartitionOnceWhateverTheRoutingDoes) {
   }
 }
 
-TEST_F(ClientTest, EndStepSaysHowManySegmentsEveryPartitionHas) {
+TEST_F(ClientTest, EndStepCarriesSegmentCounts) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
@@ -103,7 +103,7 @@ TEST_F(ClientTest, EndStepSaysHowManySegmentsEveryPartitionHas) {
   EXPECT_EQ(counts(0), expected);
 }
 
-TEST_F(ClientTest, TakeOverBeginsWhereAllPartitionsAre) {
+TEST_F(ClientTest, TakeOverStartsAtThePartitionsClock) {
   ConnectWorker();
   for (uint32_t p = 0; p < kPartitions; ++p) cluster_.SetClock(2, p, 17);
   absl::StatusOr<LogicalWorker*> worker = client_->TakeOver(2).get();
@@ -119,7 +119,7 @@ TEST_F(ClientTest, TakeOverBeginsWhereAllPartitionsAre) {
   EXPECT_EQ(client_->TakeOver(4).get().status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(ClientTest, TakeOverEndsAStepThatSomePartitionsHaveEnded) {
+TEST_F(ClientTest, TakeOverEndsAPartlyEndedStep) {
   ConnectWorker();
   for (uint32_t p = 0; p < kPartitions; ++p) cluster_.SetClock(1, p, p < 5 ? 8 : 7);
   absl::StatusOr<LogicalWorker*> worker = client_->TakeOver(1).get();
@@ -129,19 +129,19 @@ TEST_F(ClientTest, TakeOverEndsAStepThatSomePartitionsHaveEnded) {
   for (const FakeCluster::Event& event : cluster_.events()) {
     if (event.method != Method::kEndStep) continue;
     EXPECT_EQ(event.header.step(), 7u);
-    // Nobody knows how many there were.
+    // The number of segments is unknown.
     EXPECT_TRUE(event.segment_counts.empty());
     for (const uint32_t p : event.partitions) EXPECT_GE(p, 5u);
   }
 }
 
-TEST_F(ClientTest, TakeOverRefusesClocksThatNoWorkerLeaves) {
+TEST_F(ClientTest, TakeOverRefusesContradictoryClocks) {
   ConnectWorker();
   cluster_.SetClock(1, 3, 2);
   EXPECT_EQ(client_->TakeOver(1).get().status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(ClientTest, TakeOverGoesThroughLossesAndNewRouting) {
+TEST_F(ClientTest, TakeOverSurvivesLossesAndNewRouting) {
   FaultyTransport::Options faults;
   faults.seed = 9;
   faults.lose_request = 0.3;
@@ -161,7 +161,7 @@ TEST_F(ClientTest, TakeOverGoesThroughLossesAndNewRouting) {
   for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(0, p), 4u) << p;
 }
 
-TEST_F(ClientTest, APullAfterEndStepWaitsForItUnlessItAsksForItsStep) {
+TEST_F(ClientTest, PullAfterEndStepWaitsUnlessItNamesItsStep) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
@@ -186,7 +186,7 @@ TEST_F(ClientTest, APullAfterEndStepWaitsForItUnlessItAsksForItsStep) {
   }
 }
 
-TEST_F(ClientTest, ManyStepsInAPipelineKeepTheirOrder) {
+TEST_F(ClientTest, PipelinedStepsKeepTheirOrder) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);

@@ -16,7 +16,7 @@
 namespace pawl {
 namespace {
 
-TEST_F(ClientTest, PushedRowsArePulledAtEveryPlaceOfTheirKey) {
+TEST_F(ClientTest, PulledRowsAppearAtEveryPositionOfTheirKey) {
   Connect();
   const Table table = Sparse("a", 3);
   const std::vector<uint64_t> keys = {7, 1000000007, 7, 9, 7};
@@ -38,7 +38,7 @@ TEST_F(ClientTest, PushedRowsArePulledAtEveryPlaceOfTheirKey) {
   EXPECT_EQ(values, (std::vector<float>{10, 11, 12, 21, 24, 27, 0, 0, 0, 21, 24, 27}));
 }
 
-TEST_F(ClientTest, GradientsOfAKeyAreAddedInTheOrderOfTheCall) {
+TEST_F(ClientTest, GradientsOfAKeyAreSummedInOrder) {
   Connect();
   const Table table = Sparse("a", 1);
   // In this order the sum is 1; in the other it is 0.
@@ -51,7 +51,7 @@ TEST_F(ClientTest, GradientsOfAKeyAreAddedInTheOrderOfTheCall) {
   EXPECT_EQ(cluster_.Row(table.id(), 5), std::vector<float>{1.f});
 }
 
-TEST_F(ClientTest, GradientsTravelAsTheTypeThatTheCallSays) {
+TEST_F(ClientTest, GradientsTravelInTheRequestedType) {
   Connect();
   const Table sparse = Sparse("a", 3);
   const Table dense = Dense("d", kBlockElements + 5);
@@ -94,7 +94,7 @@ TEST_F(ClientTest, GradientsTravelAsTheTypeThatTheCallSays) {
       << unknown;
 }
 
-TEST_F(ClientTest, DenseTensorsOfAnyLengthGoThereAndBack) {
+TEST_F(ClientTest, DenseTensorsOfAnyLengthRoundTrip) {
   Connect();
   for (const uint64_t elements :
        {uint64_t{1}, kBlockElements, kBlockElements + 1, 20 * kBlockElements + 77}) {
@@ -112,7 +112,7 @@ TEST_F(ClientTest, DenseTensorsOfAnyLengthGoThereAndBack) {
   }
 }
 
-TEST_F(ClientTest, OneCallTakesSeveralTablesOfBothKinds) {
+TEST_F(ClientTest, OneCallMayMixTablesOfBothKinds) {
   Connect();
   const Table sparse = Sparse("s", 2);
   const Table other = Sparse("o", 1);
@@ -137,7 +137,7 @@ TEST_F(ClientTest, OneCallTakesSeveralTablesOfBothKinds) {
   EXPECT_EQ(got_tensor, tensor);
 }
 
-TEST_F(ClientTest, ARandomMixOfCallsEqualsAMap) {
+TEST_F(ClientTest, RandomCallsMatchAMap) {
   Connect();
   const Table table = Sparse("a", 5);
   std::mt19937_64 random(11);
@@ -171,7 +171,7 @@ TEST_F(ClientTest, ARandomMixOfCallsEqualsAMap) {
   }
 }
 
-TEST_F(ClientTest, WrongCallsAreRefusedByNameAndSendNothing) {
+TEST_F(ClientTest, InvalidCallsNameTheMistakeAndSendNothing) {
   Connect();
   const Table sparse = Sparse("s", 2);
   const Table dense = Dense("d", 10);
@@ -191,11 +191,11 @@ TEST_F(ClientTest, WrongCallsAreRefusedByNameAndSendNothing) {
   EXPECT_EQ(session.Push(std::vector<PushItem>(kMaxItemsInCall + 1)).get().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(cluster_.events().empty());
-  // The session is as good as before.
+  // The session is not affected.
   EXPECT_TRUE(PushRow(session, sparse).get().ok());
 }
 
-TEST_F(ClientTest, AnEmptyCallIsDone) {
+TEST_F(ClientTest, EmptyCallSucceeds) {
   Connect();
   const Table table = Sparse("s", 2);
   EXPECT_TRUE(client_->free_running().Push({}).get().ok());
@@ -203,20 +203,20 @@ TEST_F(ClientTest, AnEmptyCallIsDone) {
   EXPECT_TRUE(client_->free_running().Pull({{.table = table}}).get().ok());
 }
 
-TEST_F(ClientTest, HeartbeatsGoOn) {
+TEST_F(ClientTest, HeartbeatsContinue) {
   Connect();
   const uint64_t before = cluster_.heartbeats();
   EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 5; }));
 }
 
-TEST_F(ClientTest, ARankBeyondTheJobIsOutOfRange) {
+TEST_F(ClientTest, RankBeyondTheJobIsOutOfRange) {
   ConnectWorker();
   EXPECT_EQ(client_->OpenLogicalWorker(4).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_TRUE(client_->OpenLogicalWorker(3).ok());
   EXPECT_EQ(client_->OpenLogicalWorker(3).status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(ClientTest, AWorkersFreeRunningPullsNameNoSender) {
+TEST_F(ClientTest, FreeRunningPullsOfAWorkerNameNoSender) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   std::vector<float> values(2);
@@ -261,7 +261,7 @@ TEST_F(ClientTest, CallsFromManyThreadsAllArrive) {
   EXPECT_EQ(cluster_.Row(table.id(), 42)[0], 800.f);
 }
 
-TEST_F(ClientTest, ACallbackMayCallAgain) {
+TEST_F(ClientTest, CallbackMayMakeCalls) {
   Connect();
   const Table table = Sparse("a", 2);
   std::promise<absl::Status> done;

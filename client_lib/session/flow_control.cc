@@ -19,7 +19,7 @@ bool FlowControl::Acquire(uint64_t step, size_t bytes, MonotonicTime deadline, R
     waiting = waiting_.size();
     if (waiting < max_waiting_) {
       const uint64_t id = next_id_++;
-      // Under the lock, so that whoever takes the waiter finds the id there.
+      // Under the lock, so that the thread that takes the waiter finds the id.
       const DeadlineQueue::Id timer = deadlines_->Add(
           deadline, [self = shared_from_this(), step, id] { self->Expire(step, id); });
       waiting_.emplace(std::pair(step, id), Waiter{bytes, std::move(run), timer});
@@ -27,7 +27,7 @@ bool FlowControl::Acquire(uint64_t step, size_t bytes, MonotonicTime deadline, R
     }
   }
   run(absl::ResourceExhaustedError(absl::StrCat(
-      waiting, " calls wait for their turn, which is the limit; wait for some of them first")));
+      waiting, " calls are waiting, which is the limit; wait for some of them first")));
   return false;
 }
 
@@ -107,7 +107,7 @@ void FlowControl::Expire(uint64_t step, uint64_t id) {
     run = std::move(it->second.run);
     waiting_.erase(it);
   }
-  run(absl::DeadlineExceededError("the call's turn did not come before its deadline"));
+  run(absl::DeadlineExceededError("the call did not start before its deadline"));
   Drain();
 }
 

@@ -1,4 +1,4 @@
-// Bounds what is under way.
+// Limits the requests in flight, by number and by bytes.
 #ifndef PAWL_CLIENT_LIB_SESSION_FLOW_CONTROL_H_
 #define PAWL_CLIENT_LIB_SESSION_FLOW_CONTROL_H_
 
@@ -12,23 +12,24 @@
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/session/deadline_queue.h"
+#include "client_lib/rpc/deadline_queue.h"
 
 namespace pawl {
 
-// Gives out bytes up to a limit; what does not fit waits, in order.
+// Grants bytes up to a limit. Requests that do not fit wait in order.
 //
-// What is under way may itself wait on a server for an earlier step to end (a pending
-// pull). It must not keep back what ends that step. Hence everything belongs to a
-// step, and what belongs to step s waits only for what belongs to s or an earlier step:
-// 1. A request is granted if all that is under way for steps <= s leaves room for it, or is
-// nothing.
-// 2. Requests are granted by (step, arrival).
-// At most limit x (steps under way at once, two or three) is given out. Limited are the bytes and
-// the number of requests. Thread-safe. Owned by shared_ptr.
+// A granted request may itself wait on a server for an earlier step to end (a pending pull), and
+// must not delay what ends that step. Hence every request belongs to a step, and a request of step
+// s waits only for requests of step s or earlier:
+// 1. A request is granted if everything in flight for steps <= s leaves room for it, or if there is
+//    nothing of those steps in flight.
+// 2. Requests are granted in the order of (step, arrival).
+//
+// The total in flight is at most the limit times the number of steps in progress, two or three.
+// Thread-safe. Owned by shared_ptr.
 class FlowControl : public std::enable_shared_from_this<FlowControl> {
  public:
-  // OK: granted. DEADLINE_EXCEEDED: not in time.
+  // OK: granted. DEADLINE_EXCEEDED: not granted in time.
   using Run = absl::AnyInvocable<void(absl::Status)>;
 
   FlowControl(size_t limit, size_t max_waiting, std::shared_ptr<DeadlineQueue> deadlines,
@@ -38,15 +39,15 @@ class FlowControl : public std::enable_shared_from_this<FlowControl> {
         max_waiting_(max_waiting),
         deadlines_(std::move(deadlines)) {}
 
-  // True: granted at once; `run` is dropped. False: `run` is called later, once, on any thread; or,
-  // if more than max_waiting wait, with RESOURCE_EXHAUSTED before this returns.
+  // Returns true if the request is granted at once; `run` is dropped. Otherwise `run` is called
+  // later, once, on any thread; or, if more than max_waiting requests wait, with RESOURCE_EXHAUSTED
+  // before this returns.
   bool Acquire(uint64_t step, size_t bytes, MonotonicTime deadline, Run run);
 
-  // Gives back what was granted.
+  // Returns a grant.
   void Release(uint64_t step, size_t bytes);
 
-  // Grants everything from now on: for an end, in which everyone who is granted something fails by
-  // himself.
+  // Grants everything from now on: for a shutdown, in which every granted request fails by itself.
   void Open();
 
   size_t bytes_in_flight() const;
@@ -60,8 +61,8 @@ class FlowControl : public std::enable_shared_from_this<FlowControl> {
 
   bool Fits(uint64_t step, size_t bytes) const PAWL_REQUIRES(mu_);
   void Grant(uint64_t step, size_t bytes) PAWL_REQUIRES(mu_);
-  // Runs the waiters that fit. Only one thread does at a time, so that a waiter that ends at once
-  // does not grow the stack.
+  // Runs the waiters that fit. Only one thread does so at a time, so that a waiter that ends at
+  // once does not grow the stack.
   void Drain();
   void Expire(uint64_t step, uint64_t id);
 

@@ -22,8 +22,7 @@ class FlowControlTest : public testing::Test {
     flow_->Open();
     deadlines_->Close();
   }
-  // The requests that were granted, in order, by name; one that is refused gets a '-' before its
-  // name.
+  // The names of granted requests, in order; a refused one has a '-' before its name.
   FlowControl::Run Note(const std::string& name) {
     return [this, name](const absl::Status& status) {
       granted_.push_back((status.ok() ? "" : "-") + name);
@@ -43,11 +42,11 @@ class FlowControlTest : public testing::Test {
   std::vector<std::string> granted_;
 };
 
-TEST_F(FlowControlTest, WhatFitsIsGrantedAtOnceAndTheRestInOrder) {
+TEST_F(FlowControlTest, RequestsThatDoNotFitWaitInOrder) {
   EXPECT_TRUE(Acquire(0, 60, "a"));
   EXPECT_TRUE(Acquire(0, 40, "b"));
   EXPECT_FALSE(Acquire(0, 50, "c"));
-  // It would fit after b, but c is before it.
+  // It would fit after b, but c comes before it.
   EXPECT_FALSE(Acquire(0, 10, "d"));
   flow_->Release(0, 40);
   EXPECT_EQ(granted_, (std::vector<std::string>{"a", "b"}));
@@ -56,7 +55,7 @@ TEST_F(FlowControlTest, WhatFitsIsGrantedAtOnceAndTheRestInOrder) {
   EXPECT_EQ(flow_->bytes_in_flight(), 60);
 }
 
-TEST_F(FlowControlTest, WhatIsLargerThanTheLimitGoesAlone) {
+TEST_F(FlowControlTest, RequestLargerThanTheLimitIsGrantedAlone) {
   EXPECT_TRUE(Acquire(0, 1000, "a"));
   EXPECT_FALSE(Acquire(0, 1, "b"));
   EXPECT_FALSE(Acquire(0, 1000, "c"));
@@ -66,8 +65,9 @@ TEST_F(FlowControlTest, WhatIsLargerThanTheLimitGoesAlone) {
   EXPECT_EQ(granted_, (std::vector<std::string>{"a", "b", "c"}));
 }
 
-// Or a pending pull of the next step would keep back the pull without which this step never ends.
-TEST_F(FlowControlTest, AnEarlierStepDoesNotWaitForALaterOne) {
+// Otherwise a pending pull of the next step could delay the pull without which this step never
+// ends.
+TEST_F(FlowControlTest, EarlierStepDoesNotWaitForALaterOne) {
   EXPECT_TRUE(Acquire(1, 100, "later"));
   EXPECT_TRUE(Acquire(0, 100, "earlier"));
   EXPECT_FALSE(Acquire(1, 1, "later still"));
@@ -78,8 +78,8 @@ TEST_F(FlowControlTest, AnEarlierStepDoesNotWaitForALaterOne) {
   EXPECT_EQ(granted_.back(), "later still");
 }
 
-// Requests that are pending at a server take places on its connection.
-TEST_F(FlowControlTest, TheNumberOfRequestsIsLimitedByStepToo) {
+// Requests that are pending at a server take streams of its connection.
+TEST_F(FlowControlTest, NumberOfRequestsIsLimitedByStep) {
   flow_ = std::make_shared<FlowControl>(1000, SIZE_MAX, deadlines_, /*max_requests=*/2);
   EXPECT_TRUE(Acquire(1, 1, "pending"));
   EXPECT_TRUE(Acquire(1, 1, "pending too"));
@@ -103,7 +103,7 @@ TEST_F(FlowControlTest, TooManyWaitersAreRefused) {
   EXPECT_EQ(granted_, (std::vector<std::string>{"a", "-e"}));
 }
 
-TEST_F(FlowControlTest, AWaiterWhoseDeadlinePassesLetsTheNextOneGo) {
+TEST_F(FlowControlTest, ExpiredWaiterLetsTheNextOneProceed) {
   EXPECT_TRUE(Acquire(0, 60, "a"));
   std::promise<absl::Status> ended, next;
   EXPECT_FALSE(flow_->Acquire(0, 100, Clock::Real().Now() + milliseconds(50),
@@ -140,7 +140,7 @@ TEST_F(FlowControlTest, WaitersThatEndAtOnceDoNotGrowTheStack) {
   EXPECT_EQ(max_depth, 1);
 }
 
-TEST_F(FlowControlTest, TheLimitHoldsAmongThreads) {
+TEST_F(FlowControlTest, LimitHoldsAcrossThreads) {
   auto flow = std::make_shared<FlowControl>(100, SIZE_MAX, deadlines_);
   std::atomic<int64_t> in_flight{0}, highest{0};
   std::atomic<int> done{0};

@@ -54,7 +54,7 @@ void KeyGroups::RemoveDuplicates() {
         continue;
       }
       if (!has_duplicates_) {
-        // The first one found: until here every key has one position.
+        // The first duplicate: up to here every key has one position.
         has_duplicates_ = true;
         next_.assign(partition_of_.size(), kNone);
         last_ = first_;

@@ -1,4 +1,4 @@
-// The keys of one call to one sparse table, by partition.
+// The keys of one call to one sparse table, grouped by partition.
 #ifndef PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_
 #define PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_
 
@@ -11,24 +11,25 @@
 
 namespace pawl {
 
-// The distinct keys of a list, grouped by partition in ascending order, within a
-// partition in the order of their first occurrence; and where each of them occurs.
-// The result is a function of (table, keys, partitions) alone: a step that is computed
-// again gives the same groups. Reusable, to save allocations; not thread-safe.
+// The distinct keys of a list, grouped by partition in ascending order, within a partition in the
+// order of their first occurrence; and the positions of each.
+//
+// The result is a function of (table, keys, partitions) only, so a recomputed step gives the same
+// groups. Reusable, to save allocations; not thread-safe.
 class KeyGroups {
  public:
   struct Group {
     uint32_t partition;
-    // Of the distinct keys: [begin, end) in keys().
+    // A range [begin, end) of keys().
     uint32_t begin;
     uint32_t end;
   };
 
-  // `distinct`: no key comes twice, by the caller's word. REQUIRES: partitions > 0, keys.size() <
-  // 2^31.
+  // `distinct`: the caller guarantees that no key is repeated. REQUIRES: partitions > 0,
+  // keys.size() < 2^31.
   void Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct);
 
-  // Those that have keys.
+  // The partitions that have keys.
   absl::Span<const Group> groups() const { return groups_; }
   absl::Span<const uint64_t> keys() const { return keys_; }
 
@@ -41,10 +42,10 @@ class KeyGroups {
     while ((position = next_[position]) != kNone) visit(position);
   }
 
-  // Of the first occurrence.
+  // The position of the first occurrence.
   uint32_t first_position(uint32_t index) const { return first_[index]; }
   bool has_duplicates() const { return has_duplicates_; }
-  // Of the memory that is kept for the next use.
+  // The size of the memory kept for the next use.
   size_t capacity_bytes() const;
 
  private:

@@ -15,7 +15,7 @@ struct Expected {
   std::vector<uint32_t> positions;
 };
 
-// The same by maps.
+// A reference implementation with maps.
 std::map<uint32_t, std::vector<Expected>> Reference(uint32_t table,
                                                     const std::vector<uint64_t>& keys,
                                                     uint32_t partitions) {
@@ -55,7 +55,7 @@ void ExpectEqual(const KeyGroups& groups,
   EXPECT_EQ(groups.keys().size(), index);
 }
 
-TEST(KeyGroupsTest, GroupsAreThoseOfTheReferenceForAnyMixOfDuplicates) {
+TEST(KeyGroupsTest, GroupsMatchTheReference) {
   std::mt19937_64 random(7);
   KeyGroups groups;  // Reused: nothing of one use may show in the next.
   for (int round = 0; round < 300; ++round) {
@@ -68,7 +68,7 @@ TEST(KeyGroupsTest, GroupsAreThoseOfTheReferenceForAnyMixOfDuplicates) {
   }
 }
 
-TEST(KeyGroupsTest, DistinctKeysAreTakenAsTheyCome) {
+TEST(KeyGroupsTest, DistinctKeysKeepTheirOrder) {
   std::vector<uint64_t> keys;
   for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * 977);
   KeyGroups groups;

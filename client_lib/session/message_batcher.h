@@ -1,4 +1,4 @@
-// How the segments of a call become messages to servers.
+// Batches the segments of a call into messages to servers.
 #ifndef PAWL_CLIENT_LIB_SESSION_MESSAGE_BATCHER_H_
 #define PAWL_CLIENT_LIB_SESSION_MESSAGE_BATCHER_H_
 
@@ -14,14 +14,14 @@
 
 namespace pawl {
 
-// Keys and values in one message: large enough to make the costs of a message small, small enough
-// that encoding, sending and applying overlap.
+// The target size of a message's keys and values: large enough to make the cost per message small,
+// small enough that encoding, sending and applying overlap.
 inline constexpr size_t kMessageBytesAimedAt = size_t{4} << 20;
-// Segments in one message, at most.
+// The limit on segments in one message.
 inline constexpr size_t kMaxMessageSegments = 4096;
 
 // Fills one message for each server and sends it when it is full. For one thread; the messenger
-// outlives it.
+// must outlive it.
 class MessageBatcher {
  public:
   MessageBatcher(Messenger& messenger, std::shared_ptr<Call> call,
@@ -31,7 +31,7 @@ class MessageBatcher {
         routing_(std::move(routing)),
         open_(routing_->servers() + 1) {}
 
-  // A segment for the caller to fill in, before the next call.
+  // Returns a segment, which the caller fills in before the next call.
   Segment& Add(uint32_t partition, size_t bytes) {
     std::shared_ptr<Message>& message =
         open_[std::min(routing_->primary(partition), routing_->servers())];
@@ -50,7 +50,7 @@ class MessageBatcher {
     return segment;
   }
 
-  // Sends what is left; the call may be done after this.
+  // Sends the remaining messages; the call may be done after this.
   void Close() {
     for (std::shared_ptr<Message>& message : open_) {
       if (message != nullptr) Flush(message);

@@ -8,15 +8,15 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/attached_routing.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/transport.h"
 
 namespace pawl {
 namespace {
 
-// Newer than any.
+// Greater than any epoch.
 constexpr uint64_t kEveryEpoch = UINT64_MAX;
 
 absl::Status OutOfTime(const Call& call, const absl::Status& last_error) {
@@ -24,14 +24,14 @@ absl::Status OutOfTime(const Call& call, const absl::Status& last_error) {
       absl::StrCat(call.terms.name, " was not done before its deadline; ",
                    last_error.ok() ? "no server has answered"
                                    : absl::StrCat("the last attempt: ", last_error.ToString()),
-                   "; `pawlctl nodes` shows who is away; CallOptions::timeout or "
-                   "ClientOptions::call_timeout gives it longer"));
+                   "; `pawlctl nodes` shows absent nodes; CallOptions::timeout or "
+                   "ClientOptions::call_timeout allows more time"));
 }
 
 absl::Status NoPrimary(uint32_t partition, uint64_t epoch) {
   return absl::UnavailableError(absl::StrCat("partition ", partition,
                                              " has no primary in routing epoch ", epoch,
-                                             "; its servers are away"));
+                                             "; its servers are absent"));
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void Messenger::Fail(const absl::Status& why) {
     if (!failure_.ok()) return;
     failure_ = why;
     for (const auto& [address, pair] : flows_) {
-      // Made when first used: a client may only pull.
+      // Made on first use: a client may only pull.
       if (pair.push != nullptr) flows.push_back(pair.push);
       if (pair.pull != nullptr) flows.push_back(pair.pull);
     }
@@ -63,7 +63,7 @@ std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Metho
   Flows& flows = flows_[address];
   std::shared_ptr<FlowControl>& flow = method == Method::kPull ? flows.pull : flows.push;
   if (flow == nullptr) {
-    // What waits here belongs to calls, whose number is bounded.
+    // Waiters belong to calls, whose number is bounded.
     flow = std::make_shared<FlowControl>(kMaxBytesInFlightPerServer, SIZE_MAX, deadlines_,
                                          kMaxMessagesPerServer);
     if (!failure_.ok()) flow->Open();
@@ -153,7 +153,7 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch,
   }
   if (const auto routing = router_.current();
       routing->epoch() > epoch && !routing->Names(address)) {
-    // The server is gone since the message began to wait for its turn.
+    // The server has left since the message started to wait for its turn.
     flow->Release(call.terms.flow_step, message->bytes);
     Send(std::move(message));
     return;
@@ -164,15 +164,16 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch,
   OutgoingMessage request = call.Encode(*message, header);
 
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
-  // All that is under way shares the connection; a message without bytes waits for none of it.
+  // A message with bytes may have to wait for everything in flight on its connection; a message
+  // without bytes need not.
   const size_t bytes_before_answer =
       message->bytes == 0 ? 0 : std::max(flow->bytes_in_flight(), message->bytes);
   MonotonicDuration timeout = kBulkDeadline + TransferTime(bytes_before_answer);
-  if (call.terms.may_park) timeout += kPendingDeadline;
+  if (call.terms.may_wait) timeout += kPendingDeadline;
   CallServer(address, epoch, call.terms.method, std::move(request), std::min(timeout, left),
              [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow),
               message = std::move(message)](absl::Status status, IncomingMessage answer) mutable {
-               // First, so that the next message is on its way while this answer is taken.
+               // First, so that the next message is sent while this answer is consumed.
                flow->Release(message->call->terms.flow_step, message->bytes);
                self->OnAnswer(epoch, sent, std::move(message), std::move(status),
                               std::move(answer));
@@ -182,11 +183,11 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch,
 void Messenger::CallServer(std::string address, uint64_t epoch, Method method,
                            OutgoingMessage request, MonotonicDuration timeout,
                            Transport::Done done) {
-  // `done` may have the last reference, and be run here.
+  // `done` may have the last reference and run here.
   const std::shared_ptr<Messenger> self = shared_from_this();
   transport_.Call(address, method, std::move(request), timeout, std::move(done));
-  // Whoever has adopted a newer routing meanwhile may have forgotten the address before this call
-  // was there.
+  // A thread that has adopted newer routing may have forgotten the address before this call was
+  // made.
   if (const auto routing = router_.current();
       routing->epoch() > epoch && !routing->Names(address)) {
     transport_.Forget(address);
@@ -205,9 +206,9 @@ void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Mes
     call->MessageDone(why);
     return;
   }
-  if (call->terms.may_park && absl::IsDeadlineExceeded(status) &&
+  if (call->terms.may_wait && absl::IsDeadlineExceeded(status) &&
       clock_.Now() - sent >= kPendingDeadline) {
-    // It has waited on the server for others. Nothing is lost, and nothing to be learned from it.
+    // It has waited on the server for other senders. Nothing is lost, so this is not a retry.
     message->last_error = absl::Status(status.code(), status.message());
     Send(std::move(message));
     return;
@@ -240,8 +241,8 @@ absl::Status Messenger::Adopt(const RoutingTable& table) {
   if (!is_newer) return absl::OkStatus();
   if (before != nullptr) {
     counters_.routing_changes.fetch_add(1, std::memory_order_relaxed);
-    // By what is current at each deed: another thread may adopt a newer one meanwhile, which names
-    // it again.
+    // Checks the current table for each action: another thread may adopt a newer one, which names
+    // the address again.
     for (const std::string& address : before->primary_addresses()) {
       const std::shared_ptr<const Routing> now = router_.current();
       const std::vector<std::string>& still = now->primary_addresses();
@@ -262,7 +263,7 @@ void Messenger::ForgetServers(const Routing& before, const Routing& now) {
   {
     MutexLock lock(mu_);
     for (auto it = flows_.begin(); it != flows_.end();) {
-      // What waits in it goes on as what is under way ends.
+      // Its waiters proceed as the calls in flight end.
       if (now.Names(it->first)) {
         ++it;
         continue;
@@ -277,9 +278,9 @@ void Messenger::ForgetServers(const Routing& before, const Routing& now) {
 }
 
 bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {
-  // A table that is refused changes nothing; the message goes again by the current one. One without
-  // partitions says that there is a newer one, too large for an error: it comes from the scheduler
-  // by itself.
+  // A refused table changes nothing; the message is sent again by the current one. A table without
+  // partitions means that the newer one is too large for an error; the scheduler sends it without a
+  // request.
   if (const std::optional<RoutingTable> table = AttachedRouting(error)) Adopt(*table).IgnoreError();
   return router_.current()->epoch() > epoch;
 }
@@ -290,7 +291,7 @@ void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch,
   {
     MutexLock lock(mu_);
     id = next_waiting_++;
-    // Under the lock, so that whoever takes what waits finds the timer there.
+    // Under the lock, so that the thread that takes the waiter finds the timer.
     const DeadlineQueue::Id timer = deadlines_->Add(until, [self = shared_from_this(), id] {
       absl::AnyInvocable<void()> expired;
       {
@@ -304,7 +305,7 @@ void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch,
     });
     waiting_.emplace(id, Waiting{timer, epoch, std::move(again)});
   }
-  // What came before it waited has woken others.
+  // The event may have come before this waiter was added.
   if (const uint64_t newest = router_.current()->epoch(); newest > epoch) WakeWaiting(newest);
   if (!failure().ok()) WakeWaiting(kEveryEpoch);
 }

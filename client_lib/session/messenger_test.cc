@@ -43,7 +43,7 @@ class HeldTransport final : public Transport {
     call.done(status, IncomingMessage());
   }
 
-  // Once: what another thread does while the next call is on its way here.
+  // Runs once, on the way of the next call: stands for another thread.
   std::function<void()> before_call;
   std::deque<HeldCall> calls;
   std::vector<std::string> cancelled;
@@ -54,11 +54,11 @@ class HeldTransport final : public Transport {
 
 class CountedCall final : public Call {
  public:
-  CountedCall(MonotonicTime deadline, bool may_park)
+  CountedCall(MonotonicTime deadline, bool may_wait)
       : Call({.method = Method::kPush,
               .name = "the push",
               .deadline = deadline,
-              .may_park = may_park},
+              .may_wait = may_wait},
              RequestHeader()) {}
   OutgoingMessage Encode(const Message&, const RequestHeader&) const override { return {}; }
   absl::Status TakeAnswer(const Message&, const IncomingMessage&) override {
@@ -71,7 +71,7 @@ class CountedCall final : public Call {
 
 class MessengerTest : public testing::Test {
  protected:
-  // Partition p is on the p-th of the addresses.
+  // Places partition p at the p-th address.
   void Adopt(uint64_t epoch, const std::vector<std::string>& addresses,
              const std::vector<uint32_t>& primaries = {0, 1}) {
     RoutingTable table;
@@ -82,8 +82,8 @@ class MessengerTest : public testing::Test {
     ASSERT_TRUE(messenger_->Adopt(table).ok());
   }
 
-  std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_park = false) {
-    auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_park);
+  std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_wait = false) {
+    auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_wait);
     auto message = std::make_shared<Message>();
     message->call = call;
     message->partitions = {partition};
@@ -100,7 +100,7 @@ class MessengerTest : public testing::Test {
     return addresses;
   }
 
-  // Calls under way keep the messenger, which keeps those that wait for their turn.
+  // Calls in flight keep the messenger alive, which keeps the waiters alive.
   void TearDown() override {
     while (!transport_.calls.empty())
       transport_.EndFirst(absl::InvalidArgumentError("the test is over"));
@@ -114,8 +114,7 @@ class MessengerTest : public testing::Test {
       std::make_shared<Messenger>(transport_, clock_, router_, deadlines_);
 };
 
-TEST_F(MessengerTest,
-       CallsToServersThatAreNoPrimariesAreCancelledAndAddressesThatAreNotNamedForgotten) {
+TEST_F(MessengerTest, NewRoutingCancelsCallsAndForgetsAddresses) {
   Adopt(1, {"a", "b", "c"});
   EXPECT_TRUE(transport_.forgotten.empty());
   Adopt(2, {"a", "b", "d"}, {0, 0});
@@ -125,23 +124,23 @@ TEST_F(MessengerTest,
   EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"c", "a"}));
 }
 
-TEST_F(MessengerTest, ACallToAnAddressThatIsForgottenMeanwhileIsForgottenToo) {
+TEST_F(MessengerTest, CallToAForgottenAddressLeavesNoConnection) {
   Adopt(1, {"a", "b"});
   transport_.before_call = [&] { Adopt(2, {"c", "b"}); };
   Push(0);
   EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
   EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"a", "a"}))
-      << "the second time with the call";
+      << "the second one after the call";
 }
 
-TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {
+TEST_F(MessengerTest, WaitingMessagesGoToTheNewAddress) {
   Adopt(1, {"a", "b"});
   const auto first = Push(0, kMaxBytesInFlightPerServer);
   const auto second = Push(0);
   EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
   Adopt(2, {"c", "b"});
   transport_.EndFirst(absl::CancelledError("the call was cancelled"));
-  // Each of them, at once; in the order of their turns at the new one.
+  // All of them at once, in the order of their turns at the new server.
   EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
   transport_.EndFirst(absl::OkStatus());
   EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
@@ -150,7 +149,7 @@ TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {
     EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
 }
 
-TEST_F(MessengerTest, AFailureUnderAnOldEpochWakesNobodyWhoseAttemptWasUnderTheNewest) {
+TEST_F(MessengerTest, OldFailureWakesOnlyOlderAttempts) {
   Adopt(1, {"a", "b"});
   Push(0);
   Adopt(2, {"a", "b"});
@@ -160,25 +159,25 @@ TEST_F(MessengerTest, AFailureUnderAnOldEpochWakesNobodyWhoseAttemptWasUnderTheN
   transport_.EndFirst(absl::UnavailableError("busy"));
   EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "a"}));
   transport_.EndFirst(absl::UnavailableError("gone"));
-  // It goes at once, by the newer routing; the one to b stays in its pause.
+  // It is sent at once, by the newer routing; the message to b stays in its pause.
   EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "a"}));
   transport_.EndFirst(absl::UnavailableError("busy"));
   EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
-  // Whatever has tried the routing before goes when there is newer one.
+  // Every message that has tried the earlier routing is sent when newer routing arrives.
   Adopt(3, {"c", "d"});
   EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "d", "c"}));
 }
 
-TEST_F(MessengerTest, WhatHasWaitedOnTheServerForOthersIsAskedAgainAtOnceAndSpendsNoRetry) {
+TEST_F(MessengerTest, PendingCallIsRepeatedWithoutSpendingARetry) {
   Adopt(1, {"a", "b"});
-  const auto pending = Push(0, 1, /*may_park=*/true);
+  const auto pending = Push(0, 1, /*may_wait=*/true);
   for (int i = 0; i < 2 * RetryBudget::kMaxTokens; ++i) {
     clock_.Advance(seconds(11));
     transport_.EndFirst(absl::DeadlineExceededError("it waits for a step"));
     ASSERT_EQ(Addresses(), std::vector<std::string>{"a"}) << i;
   }
   EXPECT_EQ(messenger_->counters().retries, 0u);
-  // The budget is still there: soon, but not at once.
+  // The budget is not spent: soon, but not at once.
   transport_.delays.clear();
   transport_.EndFirst(absl::UnavailableError("the server is gone"));
   EXPECT_TRUE(Addresses().empty());
@@ -188,9 +187,9 @@ TEST_F(MessengerTest, WhatHasWaitedOnTheServerForOthersIsAskedAgainAtOnceAndSpen
   EXPECT_TRUE(pending->statuses.empty());
 }
 
-TEST_F(MessengerTest, ACallThatIsLostBeforeItCanHaveWaitedIsARetry) {
+TEST_F(MessengerTest, EarlyLossCountsAsARetry) {
   Adopt(1, {"a", "b"});
-  const auto pending = Push(0, 1, /*may_park=*/true);
+  const auto pending = Push(0, 1, /*may_wait=*/true);
   clock_.Advance(seconds(1));
   transport_.EndFirst(absl::DeadlineExceededError("lost"));
   EXPECT_TRUE(Addresses().empty());
@@ -201,9 +200,9 @@ TEST_F(MessengerTest, ACallThatIsLostBeforeItCanHaveWaitedIsARetry) {
   EXPECT_EQ(messenger_->counters().retries, 2u);
 }
 
-TEST_F(MessengerTest, WhatWaitsForOthersEndsAtTheCallsDeadline) {
+TEST_F(MessengerTest, PendingCallEndsAtItsDeadline) {
   Adopt(1, {"a", "b"});
-  const auto pending = Push(0, 1, /*may_park=*/true);
+  const auto pending = Push(0, 1, /*may_wait=*/true);
   clock_.Advance(seconds(3600));
   transport_.EndFirst(absl::DeadlineExceededError("it waits for a step"));
   ASSERT_EQ(pending->statuses.size(), 1u);

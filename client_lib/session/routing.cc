@@ -16,7 +16,7 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
   }
   if (table.since_epoch() != 0) {
     return absl::InvalidArgumentError(
-        "the routing table is not whole: it says what has changed since another one");
+        "the routing table is not whole: it only has the changes since another one");
   }
   if (table.primary_size() == 0 || static_cast<uint32_t>(table.primary_size()) > kMaxPartitions) {
     return absl::InvalidArgumentError(absl::StrCat("the routing table has ", table.primary_size(),

@@ -1,4 +1,4 @@
-// Where the partitions are, as far as this process knows.
+// The placement of partitions, as far as this process knows.
 #ifndef PAWL_CLIENT_LIB_SESSION_ROUTING_H_
 #define PAWL_CLIENT_LIB_SESSION_ROUTING_H_
 
@@ -14,13 +14,13 @@
 
 namespace pawl {
 
-// One routing table, checked. Immutable. Of the replicas it knows the primaries alone: nobody else
-// answers.
+// A validated routing table. Immutable. Knows only the primaries, because no other replica answers
+// clients.
 class Routing {
  public:
   static constexpr size_t kNoServer = SIZE_MAX;
 
-  // INVALID_ARGUMENT for a table of another job or one that contradicts itself.
+  // INVALID_ARGUMENT for a table of another job, or one that contradicts itself.
   static absl::StatusOr<std::shared_ptr<const Routing>> FromProto(const RoutingTable& table,
                                                                   uint64_t job_id);
 
@@ -29,14 +29,14 @@ class Routing {
   // Servers are numbered within this table.
   size_t servers() const { return addresses_.size(); }
   const std::string& address(size_t server) const { return addresses_[server]; }
-  // kNoServer while nobody can be the partition's primary: a newer table will name one. REQUIRES:
-  // partition < partitions().
+  // kNoServer while the partition has no primary; a newer table will name one. REQUIRES: partition
+  // < partitions().
   size_t primary(uint32_t partition) const { return primary_[partition]; }
-  // Of servers that are the primary of some partition.
+  // The addresses of servers that are the primary of some partition.
   const std::vector<std::string>& primary_addresses() const { return primary_addresses_; }
-  // Of all servers.
+  // The addresses of all servers.
   const std::vector<std::string>& addresses() const { return addresses_; }
-  // One of them is there.
+  // Whether some server has this address.
   bool Names(const std::string& address) const { return named_.contains(address); }
 
  private:
@@ -49,7 +49,7 @@ class Routing {
   absl::flat_hash_set<std::string> named_;
 };
 
-// The newest table seen. Thread-safe.
+// Holds the newest table seen. Thread-safe.
 class Router {
  public:
   explicit Router(uint64_t job_id) : job_id_(job_id) {}
@@ -60,8 +60,8 @@ class Router {
     return current_;
   }
 
-  // True if the table was newer than the current one and has taken its place. One with
-  // another number of partitions is refused: that number never changes in a job.
+  // Returns true if the table is newer than the current one and has replaced it. Refuses a table
+  // with another number of partitions, which never changes in a job.
   absl::StatusOr<bool> Adopt(const RoutingTable& table);
 
  private:

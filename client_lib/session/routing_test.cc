@@ -25,7 +25,7 @@ TEST(RoutingTest, OnlyNewerTablesAreAdopted) {
   EXPECT_EQ(router.current()->address(router.current()->primary(1)), "c:3");
 }
 
-TEST(RoutingTest, TablesThatContradictThemselvesOrTheJobAreRefused) {
+TEST(RoutingTest, ContradictoryTablesAreRefused) {
   Router router(7);
   EXPECT_EQ(router.Adopt(MakeTable(1, {0, 3})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(router.Adopt(MakeTable(1, {})).status().code(), absl::StatusCode::kInvalidArgument);
@@ -44,7 +44,7 @@ TEST(RoutingTest, TablesThatContradictThemselvesOrTheJobAreRefused) {
   EXPECT_EQ(router.current()->epoch(), 1);
 }
 
-TEST(RoutingTest, APartitionMayHaveNoPrimary) {
+TEST(RoutingTest, PartitionMayHaveNoPrimary) {
   const auto routing = Routing::FromProto(MakeTable(1, {1, UINT32_MAX}), 7);
   ASSERT_TRUE(routing.ok());
   EXPECT_EQ((*routing)->primary(0), 1u);
@@ -52,7 +52,7 @@ TEST(RoutingTest, APartitionMayHaveNoPrimary) {
   EXPECT_EQ((*routing)->primary_addresses(), std::vector<std::string>{"b:2"});
 }
 
-TEST(RoutingTest, ServersWithoutAPartitionAreNoPrimaries) {
+TEST(RoutingTest, ServersWithoutPartitionsAreNotPrimaries) {
   const auto routing = Routing::FromProto(MakeTable(1, {2, 0, 2}), 7);
   ASSERT_TRUE(routing.ok());
   EXPECT_EQ((*routing)->primary_addresses(), (std::vector<std::string>{"a:1", "c:3"}));

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 

@@ -1,4 +1,4 @@
-// A client's calls of the scheduler's methods.
+// A client's calls to the scheduler.
 #ifndef PAWL_CLIENT_LIB_SESSION_SCHEDULER_CALLS_H_
 #define PAWL_CLIENT_LIB_SESSION_SCHEDULER_CALLS_H_
 
@@ -14,18 +14,18 @@
 
 namespace pawl {
 
-// Makes them, again where nobody was there. Thread-safe. Owned by shared_ptr, which calls under way
-// share.
+// Makes calls, with retries while the scheduler cannot be reached. Thread-safe. Owned by
+// shared_ptr, which calls in flight share.
 class SchedulerCalls : public std::enable_shared_from_this<SchedulerCalls> {
  public:
-  // `channel` and `clock` outlive the calls. `failure`: OK, or why nothing is called any more.
+  // `channel` and `clock` must outlive the calls. `failure` returns OK, or why calls must end.
   SchedulerCalls(ControlChannel& channel, const Clock& clock, std::function<absl::Status()> failure)
       : channel_(channel), clock_(clock), failure_(std::move(failure)) {}
 
-  // Calls `method` ("Register") until `deadline`, again after errors that pass
-  // (client_lib/rpc/retry.h, IsPassing), each time after a longer Backoff. `done` gets failure() if
-  // there is one. An attempt takes at most `attempt`: less than the call where an answer may be
-  // lost without a trace, as in the simulation.
+  // Calls `method` ("Register") until `deadline`. Retries after passing errors
+  // (client_lib/rpc/retry.h, IsPassing), with growing Backoff. `done` gets failure() if that is not
+  // OK. An attempt takes at most `attempt`, which must be shorter than the call where answers can
+  // be lost without a trace, as in the simulation.
   void Call(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
             std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline,
             absl::AnyInvocable<void(absl::Status)> done,

@@ -12,21 +12,22 @@
 namespace pawl {
 namespace {
 
-// Rows ahead of the one being copied whose memory is asked for.
+// How many rows ahead of the copied one are prefetched.
 constexpr uint32_t kPrefetchRows = 8;
 
-// Cuts every group into runs of at most `keys_per_segment`, in order.
-void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts) {
-  cuts->clear();
+// Divides every group into runs of at most `keys_per_segment` keys, in order.
+void DivideGroups(const KeyGroups& groups, uint32_t keys_per_segment,
+                  std::vector<KeyRange>* ranges) {
+  ranges->clear();
   for (const KeyGroups::Group& group : groups.groups()) {
     for (uint32_t begin = group.begin; begin < group.end; begin += keys_per_segment) {
-      cuts->push_back(
+      ranges->push_back(
           KeyRange{group.partition, begin, std::min(keys_per_segment, group.end - begin)});
     }
   }
 }
 
-// Of the rows or blocks of a table.
+// How many rows or blocks of the table fit into a segment.
 uint32_t KeysPerSegment(const Table& table) {
   const size_t bytes = (table.dense() ? kBlockElements : table.row_width()) * sizeof(float);
   return static_cast<uint32_t>(std::max<size_t>(1, kMaxSegmentValueBytes / bytes));
@@ -37,7 +38,7 @@ uint32_t KeysPerSegment(const Table& table) {
 void Segmenter::BuildSparse(const Table& table, absl::Span<const uint64_t> keys,
                             uint32_t partitions, bool distinct) {
   groups_.Build(table.id(), keys, partitions, distinct);
-  CutGroups(groups_, KeysPerSegment(table), &cuts_);
+  DivideGroups(groups_, KeysPerSegment(table), &ranges_);
 }
 
 void Segmenter::BuildDense(const Table& table, uint32_t partitions,
@@ -49,17 +50,17 @@ void Segmenter::BuildDense(const Table& table, uint32_t partitions,
     blocks = all;
   }
   groups_.Build(table.id(), blocks, partitions, true);
-  CutGroups(groups_, KeysPerSegment(table), &cuts_);
+  DivideGroups(groups_, KeysPerSegment(table), &ranges_);
 }
 
-void Segmenter::AppendKeys(const KeyRange& cut, ByteView* view) const {
-  view->Append(groups_.keys().data() + cut.begin, cut.count * sizeof(uint64_t));
+void Segmenter::AppendKeys(const KeyRange& range, ByteView* view) const {
+  view->Append(groups_.keys().data() + range.begin, range.count * sizeof(uint64_t));
 }
 
-size_t Segmenter::ValueBytes(const Table& table, const KeyRange& cut, ElementType type) const {
-  if (!table.dense()) return cut.count * table.row_width() * ElementBytes(type);
+size_t Segmenter::ValueBytes(const Table& table, const KeyRange& range, ElementType type) const {
+  if (!table.dense()) return range.count * table.row_width() * ElementBytes(type);
   size_t elements = 0;
-  for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i)
+  for (uint32_t i = range.begin; i < range.begin + range.count; ++i)
     elements += BlockElements(table.elements(), groups_.keys()[i]);
   return elements * ElementBytes(type);
 }
@@ -67,23 +68,23 @@ size_t Segmenter::ValueBytes(const Table& table, const KeyRange& cut, ElementTyp
 void Segmenter::AllocateGradients(const Table& table, ElementType type) {
   if (table.dense() && ElementBytes(type) == sizeof(float)) return;
   size_t bytes = 0;
-  for (const KeyRange& cut : cuts_) bytes += ValueBytes(table, cut, type);
+  for (const KeyRange& range : ranges_) bytes += ValueBytes(table, range, type);
   if (bytes <= gradient_bytes_) return;
   gradients_.reset(new char[bytes]);
   gradient_bytes_ = bytes;
 }
 
-int32_t Segmenter::GatherRows(const Table& table, const KeyRange& cut, const float* gradients,
+int32_t Segmenter::GatherRows(const Table& table, const KeyRange& range, const float* gradients,
                               ByteView* view, ElementType type) {
   const size_t width = table.row_width();
   const size_t row_bytes = width * ElementBytes(type);
-  char* const begin = gradients_.get() + cut.begin * row_bytes;
+  char* const begin = gradients_.get() + range.begin * row_bytes;
   const bool is_float = row_bytes == width * sizeof(float);
-  if (!is_float) rows_.resize(cut.count * width);
+  if (!is_float) rows_.resize(range.count * width);
   float* const rows = is_float ? reinterpret_cast<float*>(begin) : rows_.data();
   float* out = rows;
-  const uint32_t end = cut.begin + cut.count;
-  for (uint32_t i = cut.begin; i < end; ++i, out += width) {
+  const uint32_t end = range.begin + range.count;
+  for (uint32_t i = range.begin; i < end; ++i, out += width) {
     if (i + kPrefetchRows < end)
       __builtin_prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
     std::memcpy(out, gradients + groups_.first_position(i) * width, width * sizeof(float));
@@ -95,21 +96,21 @@ int32_t Segmenter::GatherRows(const Table& table, const KeyRange& cut, const flo
       for (size_t j = 0; j < width; ++j) out[j] += more[j];
     });
   }
-  view->Append(begin, cut.count * row_bytes);
+  view->Append(begin, range.count * row_bytes);
   if (is_float) return 0;
-  const size_t count = cut.count * width;
+  const size_t count = range.count * width;
   const int32_t exponent =
       type == FLOAT16 ? ElementExponentFor(type, LargestFinite(rows, count)) : 0;
   EncodeElements(type, rows, count, begin, exponent);
   return exponent;
 }
 
-int32_t Segmenter::AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks,
+int32_t Segmenter::AppendBlocks(const Table& table, const KeyRange& range, const float* blocks,
                                 ByteView* view, ElementType type) {
-  // Only a tensor's last block, hence the list's, is shorter. Of all blocks the position is the
-  // number.
+  // Only a tensor's last block, and hence the last of the list, is shorter. If all blocks are sent,
+  // a block's position is its number.
   const auto for_each_block = [&](auto visit) {
-    for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
+    for (uint32_t i = range.begin; i < range.begin + range.count; ++i) {
       visit(groups_.first_position(i) * kBlockElements,
             BlockElements(table.elements(), groups_.keys()[i]));
     }
@@ -135,11 +136,11 @@ int32_t Segmenter::AppendBlocks(const Table& table, const KeyRange& cut, const f
   return exponent;
 }
 
-void Segmenter::Scatter(const Table& table, const KeyRange& cut, const ByteView& values,
+void Segmenter::Scatter(const Table& table, const KeyRange& range, const ByteView& values,
                         float* out) const {
   if (table.dense()) {
-    // Fragments and blocks end where they like.
-    uint32_t index = cut.begin;
+    // Fragment boundaries and block boundaries are independent.
+    uint32_t index = range.begin;
     char* to = nullptr;
     size_t left = 0;
     for (ByteView::Fragment rest : values.fragments()) {
@@ -161,7 +162,7 @@ void Segmenter::Scatter(const Table& table, const KeyRange& cut, const ByteView&
   const size_t width = table.row_width();
   const size_t row_bytes = width * sizeof(float);
   float split_row[kMaxRowWidth];
-  uint32_t index = cut.begin;
+  uint32_t index = range.begin;
   values.ForEachRun(row_bytes, reinterpret_cast<char*>(split_row),
                     [&](const char* rows, size_t count) {
                       for (const char* const end = rows + count * row_bytes; rows != end;
@@ -174,7 +175,7 @@ void Segmenter::Scatter(const Table& table, const KeyRange& cut, const ByteView&
 }
 
 size_t Segmenter::capacity_bytes() const {
-  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + gradient_bytes_ +
+  return groups_.capacity_bytes() + ranges_.capacity() * sizeof(KeyRange) + gradient_bytes_ +
          rows_.capacity() * sizeof(float);
 }
 
@@ -182,21 +183,21 @@ std::unique_ptr<Segmenter> SegmenterPool::Get() {
   {
     MutexLock lock(mu_);
     if (!free_.empty()) {
-      std::unique_ptr<Segmenter> cuts = std::move(free_.back());
+      std::unique_ptr<Segmenter> segmenter = std::move(free_.back());
       free_.pop_back();
-      bytes_ -= cuts->capacity_bytes();
-      return cuts;
+      bytes_ -= ranges->capacity_bytes();
+      return segmenter;
     }
   }
   return std::make_unique<Segmenter>();
 }
 
-void SegmenterPool::Put(std::unique_ptr<Segmenter> cuts) {
+void SegmenterPool::Put(std::unique_ptr<Segmenter> segmenter) {
   MutexLock lock(mu_);
-  const size_t bytes = cuts->capacity_bytes();
+  const size_t bytes = ranges->capacity_bytes();
   if (free_.size() >= kMaxPooled || bytes_ + bytes > kMaxPooledBytes) return;
   bytes_ += bytes;
-  free_.push_back(std::move(cuts));
+  free_.push_back(std::move(segmenter));
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// How the data of a call is cut into segments, the units that have push ids.
+// Divides the data of a call into segments, the units that have push ids.
 #ifndef PAWL_CLIENT_LIB_SESSION_SEGMENTS_H_
 #define PAWL_CLIENT_LIB_SESSION_SEGMENTS_H_
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/session/key_groups.h"
 #include "client_lib/table.h"
@@ -16,71 +16,71 @@
 
 namespace pawl {
 
-// The values of a segment are at most this long (but at least one row or block).
-// Part of what names a push: a step that is computed again must be cut alike, so this never
-// changes within a job, and routing has no part in it.
+// The maximal size of a segment's values (but a segment has at least one row or block). It is part
+// of what a push id means: a recomputed step must be divided alike, so this never changes within a
+// job, and routing has no influence.
 inline constexpr size_t kMaxSegmentValueBytes = size_t{1} << 20;
 
-// A run of the distinct keys of one partition.
+// A run of the distinct keys of one partition: the content of one segment.
 struct KeyRange {
   uint32_t partition;
-  // In KeyGroups::keys().
+  // Indices into KeyGroups::keys().
   uint32_t begin;
   uint32_t count;
 };
 
-// The cuts of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
+// The key runs of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
 class Segmenter {
  public:
   void BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions,
                    bool distinct);
-  // The blocks of a dense table: the same in every call. `blocks`: those that are meant, ascending;
-  // empty: all.
+  // The blocks of a dense table; they are divided alike in every call. `blocks` lists some blocks,
+  // ascending; empty means all.
   void BuildDense(const Table& table, uint32_t partitions, absl::Span<const uint64_t> blocks = {});
 
   const KeyGroups& groups() const { return groups_; }
-  absl::Span<const KeyRange> cuts() const { return cuts_; }
+  absl::Span<const KeyRange> ranges() const { return ranges_; }
 
-  void AppendKeys(const KeyRange& cut, ByteView* view) const;
-  // Bytes of the values of a cut, as numbers of the type.
-  size_t ValueBytes(const Table& table, const KeyRange& cut, ElementType type = FLOAT32) const;
+  void AppendKeys(const KeyRange& range, ByteView* view) const;
+  // The size of a run's values as elements of `type`.
+  size_t ValueBytes(const Table& table, const KeyRange& range, ElementType type = FLOAT32) const;
 
-  // Memory for what the two functions below make of all cuts. `type`: as what the gradients are to
-  // be sent. Both return the segment's exponent (PushSegment.exponent), a function of its gradients
-  // alone.
+  // Allocates memory for the results of the next two functions for all runs. `type` is the type in
+  // which the gradients are sent. Both functions return the segment's exponent
+  // (PushSegment.exponent), which depends only on its gradients.
   void AllocateGradients(const Table& table, ElementType type = FLOAT32);
-  // Sparse: the gradients of the cut's keys, duplicates added up as floats in the order of the
-  // list, in memory of *this. REQUIRES: AllocateGradients was called for the type.
-  int32_t GatherRows(const Table& table, const KeyRange& cut, const float* gradients,
+  // Sparse: gathers the gradients of the run's keys into memory of *this. Duplicates are summed as
+  // floats in the order of the list. REQUIRES: AllocateGradients was called for the type.
+  int32_t GatherRows(const Table& table, const KeyRange& range, const float* gradients,
                      ByteView* view, ElementType type = FLOAT32);
-  // Dense: refers to the tensor, or to the blocks of BuildDense, which lie one after the other; as
-  // another type than FLOAT32 they are in memory of *this. REQUIRES: as above.
-  int32_t AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
-                       ElementType type = FLOAT32);
+  // Dense: refers to the tensor, or to the blocks of BuildDense, which are contiguous. Elements of
+  // another type than FLOAT32 are in memory of *this. REQUIRES: as above.
+  int32_t AppendBlocks(const Table& table, const KeyRange& range, const float* blocks,
+                       ByteView* view, ElementType type = FLOAT32);
 
-  // Pull: copies the rows or blocks of a cut to their places.
-  // REQUIRES: values.size() == ValueBytes(cut).
-  void Scatter(const Table& table, const KeyRange& cut, const ByteView& values, float* out) const;
+  // Pull: copies the rows or blocks of a run to their destinations. REQUIRES: values.size() ==
+  // ValueBytes(run).
+  void Scatter(const Table& table, const KeyRange& range, const ByteView& values, float* out) const;
 
   size_t capacity_bytes() const;
 
  private:
   KeyGroups groups_;
-  std::vector<KeyRange> cuts_;
+  std::vector<KeyRange> ranges_;
   std::unique_ptr<char[]> gradients_;
   size_t gradient_bytes_ = 0;
-  // The rows of one cut before they are encoded.
+  // The rows of one run before they are encoded.
   std::vector<float> rows_;
 };
 
-// Keeps Segmenter for the next call, up to a bound. Thread-safe.
+// Keeps Segmenters for later calls, up to a limit. Thread-safe.
 class SegmenterPool {
  public:
   static constexpr size_t kMaxPooledBytes = size_t{256} << 20;
   static constexpr size_t kMaxPooled = 256;
 
   std::unique_ptr<Segmenter> Get();
-  void Put(std::unique_ptr<Segmenter> cuts);
+  void Put(std::unique_ptr<Segmenter> segmenter);
 
  private:
   Mutex mu_;

@@ -41,11 +41,12 @@ std::vector<T> Unpack(const ByteView& view) {
   return values;
 }
 
-// The same bytes, cut at random places into memory of its own.
-ByteView Cut3(const ByteView& view, std::mt19937_64& random, std::vector<std::string>& memory) {
+// The same bytes in fragments of random sizes with their own memory.
+ByteView Refragment(const ByteView& view, std::mt19937_64& random,
+                    std::vector<std::string>& memory) {
   std::string bytes(view.size(), '\0');
   view.CopyTo(bytes.data());
-  ByteView cut;
+  ByteView fragmented;
   memory.clear();
   memory.reserve(100);
   for (size_t begin = 0; begin < bytes.size() && memory.size() < 99;) {
@@ -54,28 +55,28 @@ ByteView Cut3(const ByteView& view, std::mt19937_64& random, std::vector<std::st
     memory.push_back(bytes.substr(begin, size));
     begin += memory.back().size();
   }
-  for (const std::string& piece : memory) cut.Append(piece.data(), piece.size());
-  return cut;
+  for (const std::string& piece : memory) fragmented.Append(piece.data(), piece.size());
+  return fragmented;
 }
 
-TEST(SegmentsTest, SegmentsAreOfOnePartitionAndAtMostAMebibyte) {
+TEST(SegmentsTest, SegmentsHaveOnePartitionAndAtMostOneMebibyte) {
   std::mt19937_64 random(1);
   for (const uint32_t width : {1u, 3u, 16u, 4096u}) {
     const Table table = Sparse(width);
     std::vector<uint64_t> keys(width == 1 ? 600000 : 2000);
     for (uint64_t& key : keys) key = random() % 1000000;
-    Segmenter cuts;
-    cuts.BuildSparse(table, keys, 2, false);
+    Segmenter segmenter;
+    segmenter.BuildSparse(table, keys, 2, false);
     std::set<uint64_t> seen;
     uint32_t next = 0;
-    for (const KeyRange& cut : cuts.cuts()) {
-      EXPECT_EQ(cut.begin, next);
-      next = cut.begin + cut.count;
-      EXPECT_LE(cuts.ValueBytes(table, cut), kMaxSegmentValueBytes);
+    for (const KeyRange& range : segmenter.ranges()) {
+      EXPECT_EQ(range.begin, next);
+      next = range.begin + range.count;
+      EXPECT_LE(segmenter.ValueBytes(table, range), kMaxSegmentValueBytes);
       ByteView view;
-      cuts.AppendKeys(cut, &view);
+      segmenter.AppendKeys(range, &view);
       for (const uint64_t key : Unpack<uint64_t>(view)) {
-        EXPECT_EQ(PartitionOf(3, key, 2), cut.partition);
+        EXPECT_EQ(PartitionOf(3, key, 2), range.partition);
         EXPECT_TRUE(seen.insert(key).second);
       }
     }
@@ -83,9 +84,9 @@ TEST(SegmentsTest, SegmentsAreOfOnePartitionAndAtMostAMebibyte) {
   }
 }
 
-TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
+TEST(SegmentsTest, RowsAreScatteredFromAnyFragments) {
   std::mt19937_64 random(2);
-  Segmenter cuts;  // Reused, as by the pool.
+  Segmenter segmenter;  // Reused, as by the pool.
   for (int round = 0; round < 200; ++round) {
     const uint32_t width = 1 + random() % 20;
     const Table table = Sparse(width);
@@ -93,19 +94,19 @@ TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
     for (uint64_t& key : keys) key = random() % 100;
     std::vector<float> gradients(keys.size() * width);
     for (float& g : gradients) g = static_cast<float>(random() % 1000);
-    cuts.BuildSparse(table, keys, 8, false);
-    cuts.AllocateGradients(table);
+    segmenter.BuildSparse(table, keys, 8, false);
+    segmenter.AllocateGradients(table);
     std::map<uint64_t, std::vector<float>> sums;
     for (size_t i = 0; i < keys.size(); ++i) {
       sums[keys[i]].resize(width);
       for (uint32_t j = 0; j < width; ++j) sums[keys[i]][j] += gradients[i * width + j];
     }
     std::vector<float> out(gradients.size(), -1);
-    for (const KeyRange& cut : cuts.cuts()) {
+    for (const KeyRange& range : segmenter.ranges()) {
       ByteView rows, key_view;
-      cuts.AppendKeys(cut, &key_view);
-      cuts.GatherRows(table, cut, gradients.data(), &rows);
-      ASSERT_EQ(rows.size(), cuts.ValueBytes(table, cut));
+      segmenter.AppendKeys(range, &key_view);
+      segmenter.GatherRows(table, range, gradients.data(), &rows);
+      ASSERT_EQ(rows.size(), segmenter.ValueBytes(table, range));
       const std::vector<uint64_t> cut_keys = Unpack<uint64_t>(key_view);
       const std::vector<float> values = Unpack<float>(rows);
       for (size_t i = 0; i < cut_keys.size(); ++i) {
@@ -113,7 +114,7 @@ TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
                   sums[cut_keys[i]]);
       }
       std::vector<std::string> memory;
-      cuts.Scatter(table, cut, Cut3(rows, random, memory), out.data());
+      segmenter.Scatter(table, range, Refragment(rows, random, memory), out.data());
     }
     for (size_t i = 0; i < keys.size(); ++i) {
       ASSERT_EQ(std::vector<float>(out.begin() + i * width, out.begin() + (i + 1) * width),
@@ -122,22 +123,22 @@ TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
   }
 }
 
-TEST(SegmentsTest, DenseTensorsAreReferredToAndScatteredWhereverFragmentsEnd) {
+TEST(SegmentsTest, TensorsAreScatteredFromAnyFragments) {
   std::mt19937_64 random(3);
   for (const uint64_t elements :
        {uint64_t{1}, kBlockElements - 1, 9 * kBlockElements, 9 * kBlockElements + 3}) {
     const Table table = Dense(elements);
     std::vector<float> tensor(elements);
     std::iota(tensor.begin(), tensor.end(), 0.f);
-    Segmenter cuts;
-    cuts.BuildDense(table, 3);
+    Segmenter segmenter;
+    segmenter.BuildDense(table, 3);
     std::vector<float> out(elements, -1);
     size_t bytes = 0;
-    for (const KeyRange& cut : cuts.cuts()) {
+    for (const KeyRange& range : segmenter.ranges()) {
       ByteView blocks;
-      cuts.AppendBlocks(table, cut, tensor.data(), &blocks);
+      segmenter.AppendBlocks(table, range, tensor.data(), &blocks);
       EXPECT_LE(blocks.size(), kMaxSegmentValueBytes);
-      EXPECT_EQ(blocks.size(), cuts.ValueBytes(table, cut));
+      EXPECT_EQ(blocks.size(), segmenter.ValueBytes(table, range));
       bytes += blocks.size();
       for (const ByteView::Fragment& fragment : blocks.fragments()) {
         EXPECT_GE(fragment.data(), reinterpret_cast<const char*>(tensor.data()));
@@ -145,25 +146,25 @@ TEST(SegmentsTest, DenseTensorsAreReferredToAndScatteredWhereverFragmentsEnd) {
                   reinterpret_cast<const char*>(tensor.data() + elements));
       }
       std::vector<std::string> memory;
-      cuts.Scatter(table, cut, Cut3(blocks, random, memory), out.data());
+      segmenter.Scatter(table, range, Refragment(blocks, random, memory), out.data());
     }
     EXPECT_EQ(bytes, elements * sizeof(float));
     EXPECT_EQ(out, tensor);
   }
 }
 
-TEST(SegmentsTest, SomeBlocksOfATensorLieOneAfterTheOther) {
+TEST(SegmentsTest, SelectedBlocksAreContiguous) {
   const Table table = Dense(9 * kBlockElements + 3);
   const std::vector<uint64_t> blocks = {1, 4, 8, 9};
   std::vector<float> values(3 * kBlockElements + 3);
   std::iota(values.begin(), values.end(), 0.f);
-  Segmenter cuts;
-  cuts.BuildDense(table, 3, blocks);
+  Segmenter segmenter;
+  segmenter.BuildDense(table, 3, blocks);
   std::map<uint64_t, std::vector<float>> got;
-  for (const KeyRange& cut : cuts.cuts()) {
+  for (const KeyRange& range : segmenter.ranges()) {
     ByteView keys, view;
-    cuts.AppendKeys(cut, &keys);
-    cuts.AppendBlocks(table, cut, values.data(), &view);
+    segmenter.AppendKeys(range, &keys);
+    segmenter.AppendBlocks(table, range, values.data(), &view);
     const std::vector<float> floats = Unpack<float>(view);
     size_t at = 0;
     for (const uint64_t block : Unpack<uint64_t>(keys)) {
@@ -180,10 +181,10 @@ TEST(SegmentsTest, SomeBlocksOfATensorLieOneAfterTheOther) {
   }
 }
 
-// What a push carries: half the bytes, of the sums rounded once.
-TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
+// A push carries half the bytes: the sums, rounded once.
+TEST(SegmentsTest, SixteenBitGradientsAreRoundedOnce) {
   std::mt19937_64 random(4);
-  Segmenter cuts;
+  Segmenter segmenter;
   for (const ElementType type : {BFLOAT16, FLOAT16}) {
     for (const bool dense : {false, true}) {
       const Table table = dense ? Dense(9 * kBlockElements + 3) : Sparse(5);
@@ -197,21 +198,21 @@ TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
         for (int j = 0; j < 5; ++j) sums[keys[i]][j] += gradients[i * 5 + j];
       }
       if (dense) {
-        cuts.BuildDense(table, 8);
+        segmenter.BuildDense(table, 8);
       } else {
-        cuts.BuildSparse(table, keys, 8, false);
+        segmenter.BuildSparse(table, keys, 8, false);
       }
-      cuts.AllocateGradients(table, type);
+      segmenter.AllocateGradients(table, type);
       size_t bytes = 0;
-      for (const KeyRange& cut : cuts.cuts()) {
+      for (const KeyRange& range : segmenter.ranges()) {
         ByteView key_view, view;
-        cuts.AppendKeys(cut, &key_view);
-        const int32_t exponent = dense
-                                     ? cuts.AppendBlocks(table, cut, gradients.data(), &view, type)
-                                     : cuts.GatherRows(table, cut, gradients.data(), &view, type);
+        segmenter.AppendKeys(range, &key_view);
+        const int32_t exponent =
+            dense ? segmenter.AppendBlocks(table, range, gradients.data(), &view, type)
+                  : segmenter.GatherRows(table, range, gradients.data(), &view, type);
         float largest = 0;
-        ASSERT_EQ(view.size(), cuts.ValueBytes(table, cut, type));
-        ASSERT_EQ(view.size(), cuts.ValueBytes(table, cut) / 2);
+        ASSERT_EQ(view.size(), segmenter.ValueBytes(table, range, type));
+        ASSERT_EQ(view.size(), segmenter.ValueBytes(table, range) / 2);
         bytes += view.size();
         const std::vector<uint16_t> halves = Unpack<uint16_t>(view);
         size_t at = 0;
@@ -231,30 +232,31 @@ TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
   }
 }
 
-// Each segment's are as exact as FLOAT16 is, whether they are tiny or beyond its range; sent again
-// they are the same bytes.
-TEST(SegmentsTest, Float16LosesNeitherSmallNorLargeGradients) {
+// Each segment has the precision of FLOAT16, whether its gradients are tiny or beyond FLOAT16's
+// range; a repetition gives the same bytes.
+TEST(SegmentsTest, Float16KeepsSmallAndLargeGradients) {
   for (const float size : {1e-20f, 3e-8f, 1.0f, 1e6f, 1e30f}) {
     for (const bool dense : {false, true}) {
       const Table table = dense ? Dense(2 * kBlockElements + 3) : Sparse(3);
       const std::vector<uint64_t> keys = {4, 9, 11};
       std::vector<float> gradients(dense ? table.elements() : 9);
       for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = size * (i % 7 + 1) / 7;
-      Segmenter cuts;
+      Segmenter segmenter;
       if (dense) {
-        cuts.BuildDense(table, 1);
+        segmenter.BuildDense(table, 1);
       } else {
-        cuts.BuildSparse(table, keys, 1, true);
+        segmenter.BuildSparse(table, keys, 1, true);
       }
-      cuts.AllocateGradients(table, FLOAT16);
-      ASSERT_EQ(cuts.cuts().size(), 1u);
+      segmenter.AllocateGradients(table, FLOAT16);
+      ASSERT_EQ(segmenter.ranges().size(), 1u);
       std::vector<uint16_t> before;
       for (int time = 0; time < 2; ++time) {
         ByteView view, key_view;
-        const int32_t exponent =
-            dense ? cuts.AppendBlocks(table, cuts.cuts()[0], gradients.data(), &view, FLOAT16)
-                  : cuts.GatherRows(table, cuts.cuts()[0], gradients.data(), &view, FLOAT16);
-        cuts.AppendKeys(cuts.cuts()[0], &key_view);
+        const int32_t exponent = dense ? segmenter.AppendBlocks(table, segmenter.ranges()[0],
+                                                                gradients.data(), &view, FLOAT16)
+                                       : segmenter.GatherRows(table, segmenter.ranges()[0],
+                                                              gradients.data(), &view, FLOAT16);
+        segmenter.AppendKeys(segmenter.ranges()[0], &key_view);
         const std::vector<uint16_t> halves = Unpack<uint16_t>(view);
         std::vector<float> back(halves.size());
         DecodeElements(FLOAT16, halves.data(), halves.size(), back.data(), exponent);
@@ -275,14 +277,14 @@ TEST(SegmentsTest, Float16LosesNeitherSmallNorLargeGradients) {
   }
 }
 
-TEST(SegmentsTest, ThePoolKeepsNoMoreThanItsBound) {
+TEST(SegmentsTest, PoolKeepsAtMostItsLimit) {
   SegmenterPool pool;
   std::vector<std::unique_ptr<Segmenter>> used;
   for (size_t i = 0; i < SegmenterPool::kMaxPooled + 10; ++i) used.push_back(pool.Get());
   std::set<Segmenter*> first;
-  for (std::unique_ptr<Segmenter>& cuts : used) first.insert(cuts.get());
-  for (std::unique_ptr<Segmenter>& cuts : used) pool.Put(std::move(cuts));
-  // The pool's are given out again, the others are not kept.
+  for (std::unique_ptr<Segmenter>& segmenter : used) first.insert(segmenter.get());
+  for (std::unique_ptr<Segmenter>& segmenter : used) pool.Put(std::move(segmenter));
+  // The pool reuses its Segmenters and drops those beyond its limit.
   std::vector<std::unique_ptr<Segmenter>> again;
   size_t reused = 0;
   for (size_t i = 0; i < SegmenterPool::kMaxPooled; ++i) {

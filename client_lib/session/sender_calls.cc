@@ -12,18 +12,17 @@
 namespace pawl {
 
 static_assert(kMaxMessageSegments <= kMaxSegmentsInMessage, "servers refuse more");
-static_assert(kMessageBytesAimedAt <= kMaxMessageBytes / 2,
-              "servers refuse more than that with its headers");
+static_assert(kMessageBytesAimedAt <= kMaxMessageBytes / 2, "servers refuse larger messages");
 
 SessionImpl::PushCall::PushCall(std::shared_ptr<SessionImpl> session,
                                 absl::Span<const PushItem> items, uint64_t step,
                                 MonotonicTime deadline, Callback done)
-    // In SYNC it waits at the server until the step before has closed.
+    // In SYNC mode it waits at the server until the previous step has closed.
     : Call({.method = Method::kPush,
             .name = "the push",
             .deadline = deadline,
             .flow_step = step,
-            .may_park = session->identity_.rank.has_value() && session->core_->is_sync()},
+            .may_wait = session->identity_.rank.has_value() && session->core_->is_sync()},
            session->Header(step)),
       session_(std::move(session)),
       items_(items.begin(), items.end()),
@@ -34,21 +33,21 @@ SessionImpl::PushCall::PushCall(std::shared_ptr<SessionImpl> session,
   }
 }
 
-uint64_t SessionImpl::PushCall::CutItems(uint32_t partitions) {
-  if (!cuts_.empty() || items_.empty()) return max_segments_of_partition_;
+uint64_t SessionImpl::PushCall::DivideItems(uint32_t partitions) {
+  if (!segmenters_.empty() || items_.empty()) return max_segments_of_partition_;
   std::vector<uint32_t> segments(partitions);
   for (const PushItem& item : items_) {
-    cuts_.push_back(session_->core_->segmenters().Get());
-    Segmenter& cuts = *cuts_.back();
+    segmenters_.push_back(session_->core_->segmenters().Get());
+    Segmenter& segmenter = *segmenters_.back();
     if (item.table.dense()) {
-      cuts.BuildDense(item.table, partitions, item.keys);
+      segmenter.BuildDense(item.table, partitions, item.keys);
     } else {
-      cuts.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
+      segmenter.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
     }
-    cuts.AllocateGradients(item.table, item.element_type);
-    for (const KeyRange& cut : cuts.cuts()) {
+    segmenter.AllocateGradients(item.table, item.element_type);
+    for (const KeyRange& range : segmenter.ranges()) {
       max_segments_of_partition_ =
-          std::max<uint64_t>(max_segments_of_partition_, ++segments[cut.partition]);
+          std::max<uint64_t>(max_segments_of_partition_, ++segments[range.partition]);
     }
   }
   return max_segments_of_partition_;
@@ -59,21 +58,21 @@ void SessionImpl::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) {
                          session_->core_->router().current());
   for (size_t i = 0; i < items_.size(); ++i) {
     const PushItem& item = items_[i];
-    Segmenter& cuts = *cuts_[i];
-    for (const KeyRange& cut : cuts.cuts()) {
-      Segment& segment =
-          batcher.Add(cut.partition, cut.count * sizeof(uint64_t) +
-                                         cuts.ValueBytes(item.table, cut, item.element_type));
+    Segmenter& segmenter = *segmenters_[i];
+    for (const KeyRange& range : segmenter.ranges()) {
+      Segment& segment = batcher.Add(
+          range.partition, range.count * sizeof(uint64_t) +
+                               segmenter.ValueBytes(item.table, range, item.element_type));
       segment.table = item.table.id();
       segment.element_type = item.element_type;
-      segment.ordinal = next_ordinal[cut.partition]++;
-      cuts.AppendKeys(cut, &segment.keys);
+      segment.ordinal = next_ordinal[range.partition]++;
+      segmenter.AppendKeys(range, &segment.keys);
       if (item.table.dense()) {
-        segment.exponent = cuts.AppendBlocks(item.table, cut, item.gradients.data(),
-                                             &segment.values, item.element_type);
+        segment.exponent = segmenter.AppendBlocks(item.table, range, item.gradients.data(),
+                                                  &segment.values, item.element_type);
       } else {
-        segment.exponent = cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values,
-                                           item.element_type);
+        segment.exponent = segmenter.GatherRows(item.table, range, item.gradients.data(),
+                                                &segment.values, item.element_type);
       }
     }
   }
@@ -101,8 +100,9 @@ absl::Status SessionImpl::PushCall::TakeAnswer(const Message& message,
 }
 
 void SessionImpl::PushCall::Finish(const absl::Status& status) {
-  for (std::unique_ptr<Segmenter>& cuts : cuts_) session_->core_->segmenters().Put(std::move(cuts));
-  cuts_.clear();
+  for (std::unique_ptr<Segmenter>& segmenter : segmenters_)
+    session_->core_->segmenters().Put(std::move(segmenter));
+  segmenters_.clear();
   if (granted_) session_->core_->push_flow().Release(terms.flow_step, bytes_);
   session_->OnPushDone(ahead_, status);
   done_(status);
@@ -117,7 +117,7 @@ SessionImpl::PullCall::PullCall(std::shared_ptr<SessionImpl> session,
             .name = "the pull",
             .deadline = deadline,
             .flow_step = step,
-            .may_park = session->identity_.rank.has_value()},
+            .may_wait = session->identity_.rank.has_value()},
            session->Header(step)),
       session_(std::move(session)),
       items_(items.begin(), items.end()),
@@ -129,27 +129,29 @@ SessionImpl::PullCall::PullCall(std::shared_ptr<SessionImpl> session,
 
 void SessionImpl::PullCall::SendSegments() {
   const std::shared_ptr<const Routing> routing = session_->core_->router().current();
-  // All cuts before the first message: answers are taken while later ones are being sent.
+  // All segments exist before the first message is sent, because answers are consumed while later
+  // messages are being sent.
   for (const PullItem& item : items_) {
-    cuts_.push_back(session_->core_->segmenters().Get());
+    segmenters_.push_back(session_->core_->segmenters().Get());
     if (item.table.dense()) {
-      cuts_.back()->BuildDense(item.table, routing->partitions());
+      segmenters_.back()->BuildDense(item.table, routing->partitions());
     } else {
-      cuts_.back()->BuildSparse(item.table, item.keys, routing->partitions(),
-                                item.keys_are_distinct);
+      segmenters_.back()->BuildSparse(item.table, item.keys, routing->partitions(),
+                                      item.keys_are_distinct);
     }
   }
   MessageBatcher batcher(session_->core_->messenger(), shared_from_this(), routing);
   for (size_t i = 0; i < items_.size(); ++i) {
     const Table& table = items_[i].table;
-    const absl::Span<const KeyRange> cuts = cuts_[i]->cuts();
-    for (size_t j = 0; j < cuts.size(); ++j) {
-      Segment& segment = batcher.Add(cuts[j].partition, cuts[j].count * sizeof(uint64_t) +
-                                                            cuts_[i]->ValueBytes(table, cuts[j]));
+    const absl::Span<const KeyRange> ranges = segmenters_[i]->ranges();
+    for (size_t j = 0; j < ranges.size(); ++j) {
+      Segment& segment =
+          batcher.Add(ranges[j].partition, ranges[j].count * sizeof(uint64_t) +
+                                               segmenters_[i]->ValueBytes(table, ranges[j]));
       segment.table = table.id();
-      cuts_[i]->AppendKeys(cuts[j], &segment.keys);
+      segmenters_[i]->AppendKeys(ranges[j], &segment.keys);
       segment.item = static_cast<uint32_t>(i);
-      segment.cut = static_cast<uint32_t>(j);
+      segment.range = static_cast<uint32_t>(j);
     }
   }
   batcher.Close();
@@ -172,26 +174,27 @@ absl::Status SessionImpl::PullCall::TakeAnswer(const Message& message,
   if (view.results.size() != segments.size()) {
     return absl::InternalError(absl::StrCat("the server answered ", view.results.size(),
                                             " segments of the ", segments.size(),
-                                            " that were asked for"));
+                                            " that were requested"));
   }
   for (size_t i = 0; i < segments.size(); ++i) {
     const PullItem& item = items_[segments[i].item];
-    const Segmenter& cuts = *cuts_[segments[i].item];
-    const KeyRange& cut = cuts.cuts()[segments[i].cut];
-    if (view.results[i].size() != cuts.ValueBytes(item.table, cut)) {
+    const Segmenter& segmenter = *segmenters_[segments[i].item];
+    const KeyRange& range = segmenter.ranges()[segments[i].range];
+    if (view.results[i].size() != segmenter.ValueBytes(item.table, range)) {
       return absl::InternalError(absl::StrCat("the server answered ", view.results[i].size(),
-                                              " bytes for ", cut.count, " keys of table `",
+                                              " bytes for ", range.count, " keys of table `",
                                               item.table.name(), "`, which have ",
-                                              cuts.ValueBytes(item.table, cut)));
+                                              segmenter.ValueBytes(item.table, range)));
     }
-    cuts.Scatter(item.table, cut, view.results[i], item.values.data());
+    segmenter.Scatter(item.table, range, view.results[i], item.values.data());
   }
   return absl::OkStatus();
 }
 
 void SessionImpl::PullCall::Finish(const absl::Status& status) {
-  for (std::unique_ptr<Segmenter>& cuts : cuts_) session_->core_->segmenters().Put(std::move(cuts));
-  cuts_.clear();
+  for (std::unique_ptr<Segmenter>& segmenter : segmenters_)
+    session_->core_->segmenters().Put(std::move(segmenter));
+  segmenters_.clear();
   if (granted_) session_->core_->pull_flow().Release(terms.flow_step, bytes_);
   done_(status);
   done_ = nullptr;

@@ -1,4 +1,4 @@
-// The calls of a SessionImpl that are under way.
+// The calls of a SessionImpl in flight.
 #ifndef PAWL_CLIENT_LIB_SESSION_SENDER_CALLS_H_
 #define PAWL_CLIENT_LIB_SESSION_SENDER_CALLS_H_
 
@@ -15,7 +15,7 @@
 
 namespace pawl {
 
-// Gives its cuts and its bytes back when it ends, and tells its session.
+// Returns its Segmenters and its bytes when it ends, and informs its session.
 class SessionImpl::PushCall final : public Call, public std::enable_shared_from_this<PushCall> {
  public:
   PushCall(std::shared_ptr<SessionImpl> session, absl::Span<const PushItem> items, uint64_t step,
@@ -25,11 +25,11 @@ class SessionImpl::PushCall final : public Call, public std::enable_shared_from_
   void set_granted() { granted_ = true; }
   void set_ahead(std::list<Ahead>::iterator ahead) { ahead_ = ahead; }
 
-  // Cuts all items; the most segments that a partition gets.
-  uint64_t CutItems(uint32_t partitions);
+  // Divides all items into segments. Returns the largest number of segments of a partition.
+  uint64_t DivideItems(uint32_t partitions);
 
-  // Numbers the segments and sends them; gathering the rows of one message while the one before is
-  // on its way.
+  // Numbers the segments and sends them. Gathers the rows of one message while the previous one is
+  // being sent.
   void SendSegments(std::vector<uint64_t>& next_ordinal);
 
   OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override;
@@ -43,7 +43,7 @@ class SessionImpl::PushCall final : public Call, public std::enable_shared_from_
   size_t bytes_ = 0;
   bool granted_ = false;
   std::optional<std::list<Ahead>::iterator> ahead_;
-  std::vector<std::unique_ptr<Segmenter>> cuts_;  // by item
+  std::vector<std::unique_ptr<Segmenter>> segmenters_;  // by item
   uint64_t max_segments_of_partition_ = 0;
 };
 
@@ -67,7 +67,7 @@ class SessionImpl::PullCall final : public Call, public std::enable_shared_from_
   Callback done_;
   size_t bytes_ = 0;
   bool granted_ = false;
-  std::vector<std::unique_ptr<Segmenter>> cuts_;  // by item
+  std::vector<std::unique_ptr<Segmenter>> segmenters_;  // by item
 };
 
 }  // namespace pawl

@@ -15,18 +15,17 @@
 namespace pawl {
 namespace {
 
-static_assert(kMaxSegmentsAhead <= kPushWindow, "servers refuse what is further ahead");
+static_assert(kMaxSegmentsAhead <= kPushWindow, "servers refuse pushes that are further ahead");
 
-absl::Status TooManyWait() {
+absl::Status TooManyWaiting() {
   return absl::ResourceExhaustedError(
       absl::StrCat(kMaxWaitingCalls,
-                   " calls of this session wait for their turn, which is the limit; wait for some "
+                   " calls of this session are waiting, which is the limit; wait for some "
                    "of them first"));
 }
 
 absl::Status NoTurn() {
-  return absl::DeadlineExceededError(
-      "the call's turn in its session did not come before its deadline");
+  return absl::DeadlineExceededError("the call did not start in its session before its deadline");
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ void SessionImpl::Push(absl::Span<const PushItem> items, const CallOptions& opti
   absl::Status refused = CheckItems(items);
   if (refused.ok() && !identity_.rank && !identity_.client) {
     refused = absl::FailedPreconditionError(
-        "a WORKER_ROLE client has no free-running pushes; push through OpenLogicalWorker, or "
+        "a WORKER_ROLE client cannot push free-running; push through OpenLogicalWorker, or "
         "connect with CLIENT_ROLE");
   }
   Enqueue(std::move(refused), options, std::move(done),
@@ -93,14 +92,14 @@ void SessionImpl::Enqueue(absl::Status refused, const CallOptions& options, Call
   {
     MutexLock lock(mu_);
     if (refused.ok() && !closed_.ok()) refused = closed_;
-    if (refused.ok() && operations_.size() >= kMaxWaitingCalls) refused = TooManyWait();
+    if (refused.ok() && operations_.size() >= kMaxWaitingCalls) refused = TooManyWaiting();
     if (refused.ok()) {
       Operation& operation = operations_.emplace_back();
       operation.deadline = core_->Deadline(options);
       operation.id = id = next_id_++;
       fill(operation, done);
     } else if (identity_.rank && closed_.ok()) {
-      // Or the step might be ended without it, by a caller who looks at the results later.
+      // Otherwise a caller that checks results later could end the step without it.
       closed_ = refused;
     }
   }
@@ -127,7 +126,7 @@ void SessionImpl::Pull(absl::Span<const PullItem> items, const CallOptions& opti
     if (!closed_.ok()) {
       refused = closed_;
     } else if (waits && waiting_pulls_.size() >= kMaxWaitingCalls) {
-      refused = TooManyWait();
+      refused = TooManyWaiting();
     } else {
       take_in(identity_.rank ? options.step.value_or(step_) : 0);
       if (waits) {
@@ -222,7 +221,7 @@ bool SessionImpl::PumpOne() {
   }
   if (granted != nullptr) return SendGranted(granted);
   if (operation.push == nullptr) {
-    BeginOrdinals(operation.step);
+    RestartOrdinals(operation.step);
     std::vector<uint32_t> partitions(next_ordinal_.size());
     std::iota(partitions.begin(), partitions.end(), 0);
     pawl::EndStep(core_->messenger(), Header(operation.step), std::move(partitions), next_ordinal_,
@@ -264,7 +263,7 @@ void SessionImpl::OnPushGranted(const absl::Status& status, std::shared_ptr<Push
 }
 
 bool SessionImpl::SendGranted(const std::shared_ptr<PushCall>& push) {
-  const uint64_t segments = push->CutItems(static_cast<uint32_t>(next_ordinal_.size()));
+  const uint64_t segments = push->DivideItems(static_cast<uint32_t>(next_ordinal_.size()));
   absl::Status refused;
   {
     MutexLock lock(mu_);
@@ -292,12 +291,12 @@ bool SessionImpl::SendGranted(const std::shared_ptr<PushCall>& push) {
     push->MessageDone(refused);
     return true;
   }
-  if (identity_.rank) BeginOrdinals(push->terms.flow_step);
+  if (identity_.rank) RestartOrdinals(push->terms.flow_step);
   push->SendSegments(next_ordinal_);
   return true;
 }
 
-void SessionImpl::BeginOrdinals(uint64_t step) {
+void SessionImpl::RestartOrdinals(uint64_t step) {
   if (step == ordinals_of_step_) return;
   std::fill(next_ordinal_.begin(), next_ordinal_.end(), 0);
   ordinals_of_step_ = step;
@@ -393,7 +392,7 @@ void SessionImpl::ExpireOperation(uint64_t id) {
     expired = std::move(*it);
     operations_.erase(it);
   }
-  // What comes after it must not be done without it.
+  // Later calls must not be executed without it.
   Fail(status);
   if (expired->push != nullptr) {
     expired->push->MessageDone(status);
@@ -408,7 +407,7 @@ void SessionImpl::ExpireGranted(const std::shared_ptr<PushCall>& push) {
     if (granted_ != push) return;
     BreakLocked(NoTurn());
   }
-  // Finds it broken, and refuses the push.
+  // The pump finds the session broken and refuses the push.
   Pump();
 }
 

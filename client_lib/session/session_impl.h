@@ -1,5 +1,5 @@
-// One sender of pushes and pulls: what is behind Session and LogicalWorker. A free-running sender
-// is one too, whose EndStep is refused.
+// The implementation of Session and LogicalWorker: one sender of pushes and pulls. A free-running
+// sender refuses EndStep.
 #ifndef PAWL_CLIENT_LIB_SESSION_SESSION_IMPL_H_
 #define PAWL_CLIENT_LIB_SESSION_SESSION_IMPL_H_
 
@@ -20,28 +20,27 @@
 namespace pawl {
 
 // Invariants:
-// 1. Pushes are cut, numbered and handed to the messenger one after another, in the order of the
-// calls,
-//    whichever thread does it (Pump).
-// 2. Of a logical worker: nothing of step s is sent before EndStep(s - 1) is done, except pulls
-// that ask
-//    for it; EndStep(s) is sent when all pushes of step s are done.
-// 3. The pushes under way have at most kMaxSegmentsAhead segments in a partition, counted from the
-//    oldest that is not done.
-// Thread-safe. Owned by shared_ptr, which calls under way share.
+// 1. Pushes are divided into segments, numbered and given to the messenger one after another, in
+//    the order of the calls, whichever thread does it (Pump).
+// 2. For a logical worker: nothing of step s is sent before EndStep(s - 1) is done, except pulls
+//    that ask for it. EndStep(s) is sent when all pushes of step s are done.
+// 3. The pushes in flight have at most kMaxSegmentsAhead segments in a partition, counted from the
+//    oldest one that is not done.
+//
+// Thread-safe. Owned by shared_ptr, which calls in flight share.
 class SessionImpl final : public LogicalWorker, public std::enable_shared_from_this<SessionImpl> {
  public:
   struct Identity {
-    // Unset: a free-running client.
+    // Unset for a free-running client.
     std::optional<uint32_t> rank;
-    // Unset in a process that is not a client by role: it only pulls.
+    // Unset in a process whose role is not CLIENT_ROLE, which only pulls.
     std::optional<uint32_t> client;
     uint64_t first_step = 0;
-    // 0: that of the process.
+    // 0: the incarnation of the process.
     uint64_t incarnation = 0;
   };
 
-  // Core and session share each other until ClientCore::Close.
+  // Core and session keep each other alive until ClientCore::Close.
   SessionImpl(std::shared_ptr<ClientCore> core, const Identity& identity);
 
   using LogicalWorker::EndStep;
@@ -53,11 +52,11 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
                 const CallOptions& options, Callback done) override;
   void EndStep(const CallOptions& options, Callback done) override;
-  // 0 if it has none.
+  // 0 for a free-running client.
   uint32_t rank() const override { return identity_.rank.value_or(0); }
   uint64_t step() const override;
 
-  // Ends everything that waits here with `why`, and all calls from now on.
+  // Ends everything that waits here, and all later calls, with `why`.
   void Fail(const absl::Status& why);
 
  private:
@@ -78,28 +77,28 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
     uint64_t id = 0;
     std::optional<DeadlineQueue::Id> timer;
   };
-  // A push that is under way, or done after an older one that is not.
+  // A push that is in flight, or done after an older one that is not.
   struct Ahead {
     uint64_t segments;
     bool done;
   };
 
-  // Lets a Push or EndStep wait for its turn, unless it is `refused`, or now: `fill`, which has mu_
-  // and takes the callback away, makes of it what it is. One that is refused closes the session of
-  // a rank to further calls; no other call ends by that.
+  // Queues a Push or EndStep, unless it is `refused` before or now. `fill` runs under mu_, takes
+  // the callback, and completes the operation. A refused one closes a rank's session to further
+  // calls; it ends no other call.
   void Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
                absl::FunctionRef<void(Operation&, Callback&)> fill);
   RequestHeader Header(uint64_t step) const;
-  // Does what can be done now of what waits.
+  // Executes the queued operations that can be executed now.
   void Pump();
-  // Does the next thing; false if nothing can be done. The caller has pumping_.
+  // Executes the next operation; returns false if none can be executed. The caller holds pumping_.
   bool PumpOne();
-  // To be done where what held the end of the step back is taken away, so that the
-  // end never overtakes the failure of a push. The first failure stays.
+  // Must be called where the obstacle to the end of the step is removed, so that the end never
+  // overtakes the failure of a push. The first failure stays.
   void BreakLocked(const absl::Status& status) PAWL_REQUIRES(mu_);
   void OnPushGranted(const absl::Status& status, std::shared_ptr<PushCall> push);
-  // Cuts granted_, if it is not cut yet, and sends or refuses it; false if it waits for older ones
-  // to leave the window.
+  // Divides granted_ into segments, if that is not done yet, and sends or refuses it. Returns false
+  // if it waits for older pushes to leave the window.
   bool SendGranted(const std::shared_ptr<PushCall>& push);
   void OnPushDone(std::optional<std::list<Ahead>::iterator> ahead, const absl::Status& status);
   void OnStepEnded(uint64_t step, const absl::Status& status);
@@ -113,20 +112,20 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   const std::shared_ptr<ClientCore> core_;
   const Identity identity_;
 
-  // Only touched by the thread that has pumping_.
+  // Only touched by the thread that holds pumping_.
   std::vector<uint64_t> next_ordinal_;  // by partition; of the step, or of the incarnation
   uint64_t ordinals_of_step_ = 0;
 
-  // Counts from 0 again if the step is another one. The caller has pumping_.
-  void BeginOrdinals(uint64_t step);
+  // Restarts at 0 if the step has changed. The caller holds pumping_.
+  void RestartOrdinals(uint64_t step);
 
   mutable Mutex mu_;
-  // With what calls that are made now end at once. An earlier call of a rank goes on while broken_
-  // is OK.
+  // The status with which new calls end at once. Earlier calls of a rank continue while broken_ is
+  // OK.
   absl::Status closed_ PAWL_GUARDED_BY(mu_);
-  // With what calls end that wait for their turn. Never without closed_.
+  // The status with which waiting calls end. If it is set, so is closed_.
   absl::Status broken_ PAWL_GUARDED_BY(mu_);
-  // The step that calls made now belong to, and the one that is being sent.
+  // The step of calls made now, and the step that is being sent.
   uint64_t step_ PAWL_GUARDED_BY(mu_);
   uint64_t active_step_ PAWL_GUARDED_BY(mu_);
   bool ending_step_ PAWL_GUARDED_BY(mu_) = false;
@@ -134,7 +133,7 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   bool pump_again_ PAWL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;
   std::deque<Operation> operations_ PAWL_GUARDED_BY(mu_);
-  // The push at the head of the line, while it waits for bytes or for the window.
+  // The push at the head of the queue, while it waits for bytes or for the window.
   bool waits_for_bytes_ PAWL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PushCall> granted_ PAWL_GUARDED_BY(mu_);
   // Set while granted_ waits for the window.

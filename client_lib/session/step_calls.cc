@@ -1,5 +1,6 @@
 #include "client_lib/session/step_calls.h"
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/call.h"
+#include "client_lib/job/consistency.h"
 #include "client_lib/rpc/codec.h"
 
 namespace pawl {
@@ -16,7 +18,7 @@ class EndStepCall final : public Call {
  public:
   EndStepCall(const RequestHeader& header, std::vector<uint64_t> segments, MonotonicTime deadline,
               absl::AnyInvocable<void(absl::Status)> done)
-      : Call({.method = Method::kEndStep, .name = "the step's end", .deadline = deadline}, header),
+      : Call({.method = Method::kEndStep, .name = "EndStep", .deadline = deadline}, header),
         segments_(std::move(segments)),
         done_(std::move(done)) {}
 
@@ -46,10 +48,7 @@ class TakeOverCall final : public Call {
  public:
   TakeOverCall(const RequestHeader& header, uint32_t partitions, MonotonicTime deadline,
                absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done)
-      : Call({.method = Method::kTakeOver,
-              .name = "taking the logical worker over",
-              .deadline = deadline},
-             header),
+      : Call({.method = Method::kTakeOver, .name = "TakeOver", .deadline = deadline}, header),
         clocks_(partitions),
         done_(std::move(done)) {}
 
@@ -82,7 +81,7 @@ class TakeOverCall final : public Call {
   }
 
  private:
-  // By partition; each written by the answer to the message that names it.
+  // Indexed by partition. Only the answer to the message that names a partition writes its clock.
   std::vector<uint64_t> clocks_;
   absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done_;
 };
@@ -111,6 +110,22 @@ void TakeOver(Messenger& messenger, const RequestHeader& header, uint32_t partit
   std::iota(all.begin(), all.end(), 0);
   Send(messenger, std::make_shared<TakeOverCall>(header, partitions, deadline, std::move(done)),
        std::move(all));
+}
+
+absl::StatusOr<Resumption> ResumptionAt(absl::Span<const uint64_t> clocks, ConsistencyMode mode) {
+  const auto [lowest, highest] = std::minmax_element(clocks.begin(), clocks.end());
+  if (!IsSync(mode)) return Resumption{.step = *lowest, .behind = {}};
+  if (*highest - *lowest > 1) {
+    return absl::DataLossError(absl::StrCat("its clock is ", *lowest, " in partition ",
+                                            lowest - clocks.begin(), " and ", *highest,
+                                            " in partition ", highest - clocks.begin(),
+                                            "; a worker's clocks differ by at most one step"));
+  }
+  Resumption resumption{.step = *highest, .behind = {}};
+  for (size_t p = 0; p < clocks.size(); ++p) {
+    if (clocks[p] < *highest) resumption.behind.push_back(static_cast<uint32_t>(p));
+  }
+  return resumption;
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// A client of a fake cluster, which the tests of the client share.
+// A client of a fake cluster, shared by the tests of the client.
 #ifndef PAWL_CLIENT_LIB_TESTING_CLIENT_FIXTURE_H_
 #define PAWL_CLIENT_LIB_TESTING_CLIENT_FIXTURE_H_
 
@@ -16,10 +16,10 @@
 
 namespace pawl {
 
-// The partitions of its job.
+// The number of partitions of the job.
 inline constexpr uint32_t kPartitions = 16;
 
-// With three servers.
+// Has three servers.
 class ClientTest : public testing::Test {
  protected:
   void Connect(ClientOptions options = {}, std::shared_ptr<Transport> transport = nullptr) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kJobId = 0x1234;
 
-// Of the i-th registration.
+// The incarnation of the i-th registration.
 std::string NodeName(size_t i) { return absl::StrCat("client-", i); }
 uint64_t NodeIncarnation(size_t i) { return 7 + i; }
 
@@ -80,7 +80,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
             Transport::Done done) override {
     threads_.After(MonotonicDuration::zero(),
                    [this, method, bytes = Flat(request.bytes), done = std::move(done)]() mutable {
-                     if (method == "/pawl.Scheduler/GetRouting" && ParkRouting(bytes, done)) return;
+                     if (method == "/pawl.Scheduler/GetRouting" && HoldRouting(bytes, done)) return;
                      std::string answer;
                      const absl::Status status = Answer(method, bytes, &answer);
                      done(status, Incoming(std::move(answer)));
@@ -101,8 +101,8 @@ class FakeCluster::Scheduler final : public ControlChannel {
   }
 
  private:
-  // False: it is to be answered now.
-  bool ParkRouting(const std::string& bytes, Transport::Done& done) {
+  // Returns false if the request must be answered now.
+  bool HoldRouting(const std::string& bytes, Transport::Done& done) {
     GetRoutingRequest request;
     MutexLock lock(cluster_.mu_);
     if (cluster_.scheduler_down_ || !request.ParseFromString(bytes)) return false;
@@ -145,7 +145,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
       PAWL_RETURN_IF_ERROR(CheckNode(request.node(), request.incarnation()));
       ++cluster_.heartbeats_;
       HeartbeatResponse response;
-      // Says nothing of newer routing, so that clients learn of it from servers alone.
+      // Does not announce newer routing, so that clients learn of it from servers only.
       response.set_job_state(cluster_.job_state_);
       response.set_failure(cluster_.failure_);
       *answer = response.SerializeAsString();
@@ -500,7 +500,7 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
       answer = Serialize(response);
     } else if (method == Method::kTakeOver) {
       TakeOverRequest take;
-      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed take-over");
+      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed TakeOver");
       event.header = take.header();
       event.partitions.assign(take.partitions().begin(), take.partitions().end());
       if (status.ok()) status = CheckHeader(server, take.header(), event.partitions);
@@ -546,7 +546,7 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
       }
     }
   }
-  // Moved, not copied: ThreadSanitizer does not see the counting of references in libabsl.
+  // Moved, not copied: ThreadSanitizer does not see the reference counting in libabsl.
   reply(std::move(status), std::move(answer));
 }
 

@@ -1,5 +1,5 @@
-// A scheduler and servers in the test's process, written against the generated
-// protobuf classes alone: independent of server/, scheduler/ and the client's codec.
+// A scheduler and servers inside the test's process. They use only the generated protobuf classes,
+// independent of server/, scheduler/ and the client's codec.
 #ifndef PAWL_CLIENT_LIB_TESTING_FAKE_CLUSTER_H_
 #define PAWL_CLIENT_LIB_TESTING_FAKE_CLUSTER_H_
 
@@ -23,15 +23,15 @@
 
 namespace pawl {
 
-// The parameters are plain sums: a row or block is the sum of what was pushed to it. Thread-safe.
+// Parameters are plain sums: a row or block is the sum of all pushes to it. Thread-safe.
 class FakeCluster {
  public:
-  // What a server was asked, in the order of arrival.
+  // A request to a server. Records are in the order of arrival.
   struct Event {
     std::string server;
     Method method;
     RequestHeader header;
-    // Push: (table, partition, ordinal) of each segment, and whether it was there before.
+    // Push: (table, partition, ordinal) of each segment, and whether it was a duplicate.
     struct Segment {
       uint32_t table;
       uint32_t partition;
@@ -39,7 +39,7 @@ class FakeCluster {
       std::vector<uint64_t> keys;
       std::vector<float> values;
       bool duplicate;
-      // Push: as what the values came, and how many bytes they were.
+      // Push: the element type of the values, and their size in bytes.
       ElementType element_type = FLOAT32;
       size_t value_bytes = 0;
     };
@@ -48,7 +48,7 @@ class FakeCluster {
     std::vector<uint32_t> partitions;
     std::vector<uint64_t> segment_counts;
   };
-  // Called for a request before the server does anything. A status that is not OK is the answer.
+  // Called before the server handles a request. A status that is not OK becomes the answer.
   using Intercept = std::function<absl::Status(const std::string& server, Method method)>;
 
   FakeCluster(int servers, uint32_t partitions);
@@ -58,39 +58,39 @@ class FakeCluster {
   std::shared_ptr<ControlChannel> control();
 
   void SetIntercept(Intercept intercept);
-  // While held, requests of this method are taken but not answered; Release answers them all.
+  // While a method is held, its requests are accepted but not answered. Release answers them all.
   void Hold(Method method);
   void Release(Method method);
   size_t held(Method method) const;
-  // The largest number of bytes of values that were held at once, sent or asked for.
+  // The largest number of bytes of values held at one time, sent or requested.
   size_t max_bytes_held() const;
 
-  // A new epoch, in which partition p is on server (p + shift) mod servers. Servers know it at
-  // once; clients do not, unless AnnounceRouting was called.
+  // Starts a new epoch, in which partition p is on server (p + shift) mod servers. Servers know it
+  // at once; clients do only after AnnounceRouting.
   void MovePartitions(uint32_t shift);
   // The same for one partition; unset: it has no primary.
   void SetPrimary(uint32_t partition, std::optional<uint32_t> server);
-  // From now on the scheduler tells clients of new epochs.
+  // From now on the scheduler announces new epochs to clients.
   void AnnounceRouting();
-  // Servers that refuse an old epoch say which is the new one, and no more.
+  // Servers that refuse an old epoch attach the new epoch number without a table.
   void MakeRefusalsBrief();
-  // Of the old and new tables.
+  // Covers the old and new tables.
   RoutingTable routing() const;
   void FailJob(const std::string& failure);
   // The scheduler answers nothing while it is down.
   void SetSchedulerDown(bool down);
-  // The scheduler does not know the nodes that have registered until now.
+  // The scheduler forgets all nodes registered so far.
   void ForgetNodes();
-  // As if the rank had ended its steps below `clock` in the partition.
+  // Sets the rank's clock in the partition, as if it had ended its earlier steps.
   void SetClock(uint32_t rank, uint32_t partition, uint64_t clock);
   uint64_t Clock(uint32_t rank, uint32_t partition) const;
 
   std::vector<Event> events() const;
-  // Sums of a row or block; empty if it was never pushed.
+  // The sums of a row or block; empty if it was never pushed.
   std::vector<float> Row(uint32_t table, uint64_t key) const;
-  // Which ordinals of (sender, step, partition) were taken.
+  // The accepted ordinals of (sender, step, partition).
   std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
-  // Of lives that the scheduler knows.
+  // Counts only incarnations that the scheduler knows.
   uint64_t heartbeats() const;
   std::vector<RegisterRequest> registrations() const;
   bool said_goodbye() const;
@@ -109,7 +109,7 @@ class FakeCluster {
     Transport::Done done;
   };
 
-  // Takes those that the present table answers.
+  // Removes and returns the held calls that the present table answers.
   std::vector<PendingRouting> TakePendingRouting() PAWL_REQUIRES(mu_);
   void AnswerRouting(std::vector<PendingRouting> pending);
   absl::Status CheckIncarnation(const RequestHeader& header, uint32_t partition) const
@@ -133,14 +133,14 @@ class FakeCluster {
   bool scheduler_down_ PAWL_GUARDED_BY(mu_) = false;
   std::vector<PendingRouting> pending_routing_ PAWL_GUARDED_BY(mu_);
   std::vector<RegisterRequest> registrations_ PAWL_GUARDED_BY(mu_);
-  // The scheduler knows those from this one on.
+  // The first incarnation that the scheduler still knows.
   size_t first_known_ PAWL_GUARDED_BY(mu_) = 0;
-  // By (rank, partition).
+  // Keyed by (rank, partition).
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> clocks_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> incarnations_ PAWL_GUARDED_BY(mu_);
   std::vector<Event> events_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_ PAWL_GUARDED_BY(mu_);
-  // (sender, step, partition) to ordinals
+  // (sender, step, partition) to ordinals.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t>, std::set<uint64_t>> taken_
       PAWL_GUARDED_BY(mu_);
   std::vector<TableSpec> tables_ PAWL_GUARDED_BY(mu_);
@@ -149,12 +149,12 @@ class FakeCluster {
   uint64_t heartbeats_ PAWL_GUARDED_BY(mu_) = 0;
   bool goodbye_ PAWL_GUARDED_BY(mu_) = false;
 
-  // Last: their threads use the rest.
+  // Last: their threads use the members above.
   std::shared_ptr<Scheduler> control_;
   std::shared_ptr<InProcessTransport> transport_;
 };
 
-// RequestHeader's sender as one number.
+// The sender of a RequestHeader as one number.
 uint64_t SenderNumber(const RequestHeader& header);
 
 }  // namespace pawl

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/version.h"
+#include "client_lib/rpc/version.h"
 #include "deploy/pawlctl/cluster/run_command.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/commands/checkpoint_commands.h"

@@ -1,9 +1,8 @@
 #include "deploy/pawlctl/server_connection.h"
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/rpc/grpc/grpc_deadline.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 

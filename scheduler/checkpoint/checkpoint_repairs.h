@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "client_lib/base/clock.h"
-#include "client_lib/rpc/growing_pause.h"
+#include "client_lib/rpc/retry.h"
 
 namespace pawl {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/version.h"
+#include "client_lib/rpc/version.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
 #include "spdlog/spdlog.h"

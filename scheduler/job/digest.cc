@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/little_endian.h"
 
 namespace pawl {
 

@@ -7,7 +7,7 @@
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/version.h"
+#include "client_lib/rpc/version.h"
 
 namespace pawl {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/version.h"
+#include "client_lib/rpc/version.h"
 #include "gtest/gtest.h"
 
 namespace pawl {

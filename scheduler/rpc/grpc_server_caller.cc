@@ -4,9 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/rpc/grpc/grpc_deadline.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 

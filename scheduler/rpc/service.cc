@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "client_lib/rpc/grpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "scheduler/membership/registration_check.h"
 
 namespace pawl {

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/base/version.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/version.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"

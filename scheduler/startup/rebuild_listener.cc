@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 
 namespace pawl {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "client_lib/rpc/grpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "server/replication/replica_map.h"
 
 namespace pawl {

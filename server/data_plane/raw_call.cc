@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "client_lib/rpc/byte_buffer.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 
 namespace pawl {
 namespace {

@@ -15,7 +15,6 @@
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/job/job_limits.h"
 #include "google/protobuf/text_format.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"

@@ -12,7 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/daemon/node_identity.pb.h"
 #include "server/shard/partition.h"
 #include "server/shard/snapshot/partition_snapshot.h"

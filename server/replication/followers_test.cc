@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 #include "server/replication/testing/replica_fixture.h"
 #include "spdlog/sinks/ringbuffer_sink.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/message.h"
 #include "proto/replication.pb.h"

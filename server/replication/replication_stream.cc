@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/growing_pause.h"
 #include "client_lib/rpc/retry.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/transport.h"
 #include "server/replication/log_entry.h"
 
 namespace pawl {

@@ -15,7 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/transport.h"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/btree_set.h"
-#include "client_lib/rpc/attached_routing.h"
 #include "client_lib/rpc/lease.h"
 #include "client_lib/rpc/retry.h"
 #include "spdlog/spdlog.h"

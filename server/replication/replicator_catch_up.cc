@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/transport.h"
 #include "server/replication/replicator.h"
 #include "spdlog/spdlog.h"
 

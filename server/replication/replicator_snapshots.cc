@@ -5,8 +5,8 @@
 
 #include "client_lib/base/crc32c.h"
 #include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/growing_pause.h"
-#include "client_lib/rpc/transfer_time.h"
+#include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/transport.h"
 #include "server/replication/replicator.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "spdlog/spdlog.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/limits.h"
 #include "server/shard/table_schema.h"
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "client_lib/base/philox.h"
+#include "client_lib/base/random.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
 #include "server/optimizer/math/deterministic_math.h"

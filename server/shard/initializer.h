@@ -7,7 +7,7 @@
 //   stream = XXH64(name, size of name, seed = job_seed)      the table's name, as bytes
 //   x      = Philox4x32(counter_low = key, counter_high = i / 4, key = stream)[i % 4]
 //
-// with Philox4x32 of client_lib/base/philox.h. Block k of a dense tensor has key k and its own i
+// with Philox4x32 of client_lib/base/random.h. Block k of a dense tensor has key k and its own i
 // from 0 to 65535.
 //
 // The value. All arithmetic is in IEEE doubles without contraction, in the order written; the

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "proto/types.pb.h"
 #include "server/optimizer/update_rule.h"
 #include "server/shard/initializer.h"

@@ -10,7 +10,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "server/storage/block_file.h"
 #include "server/storage/snapshot/snapshot_store.h"
 #include "server/storage/wal/log_format.h"

@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/little_endian.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "gtest/gtest.h"

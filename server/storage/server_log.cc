@@ -46,7 +46,7 @@ std::vector<std::string> FoldersOf(const std::string& data_folder) {
 absl::StatusOr<std::unique_ptr<ServerLog>> ServerLog::Open(Env& env, ServerLogOptions options) {
   PAWL_RETURN_IF_ERROR(env.MakeFolder(options.data_folder));
   PAWL_RETURN_IF_ERROR(env.SyncFolder(FolderOf(options.data_folder)));
-  PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, options.data_folder));
+  PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, options.data_folder));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(options.data_folder));
   // Check again now that a scheduler would see the lock's file.
   PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, options.data_folder));

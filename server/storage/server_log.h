@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/daemon/node_identity.pb.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/failpoint_control.h"
+#include "client_lib/base/testing/failpoint_control.h"
 #include "server/storage/testing/server_log_fixture.h"
 
 namespace pawl {

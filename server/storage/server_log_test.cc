@@ -243,7 +243,7 @@ TEST_F(ServerLogTest, StartOnHungDiskFailsInTime) {
                                "the log in /data cannot be written: the disk does not answer");
     });
   });
-  env_.LetSyncsGo();
+  env_.ReleaseSyncs();
   const absl::Status status = started.get();
   spdlog::set_default_logger(before);
   EXPECT_TRUE(logged);

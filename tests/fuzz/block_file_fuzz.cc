@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/little_endian.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "server/storage/block_file.h"
 #include "tests/fuzz/fuzz_check.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 
 namespace pawl {
 

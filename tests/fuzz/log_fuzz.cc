@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/little_endian.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "server/storage/recovery.h"
 #include "server/storage/wal/log_format.h"

@@ -17,7 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 #include "client_lib/base/testing/eventually.h"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"

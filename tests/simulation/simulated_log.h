@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "server/replication/durable_log.h"
 #include "server/shard/partition.h"
 #include "tests/simulation/event_loop.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 #include "client_lib/rpc/codec.h"
 #include "proto/parameter.pb.h"
 #include "proto/replication.pb.h"

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

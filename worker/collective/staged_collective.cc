@@ -7,8 +7,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 
 namespace pawl {
 namespace {

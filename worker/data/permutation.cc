@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "client_lib/base/partitioner.h"
-#include "client_lib/base/philox.h"
+#include "client_lib/base/random.h"
 
 namespace pawl {
 namespace {

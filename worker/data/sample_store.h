@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "client_lib/job/job_limits.h"
+#include "client_lib/base/limits.h"
 #include "worker/data/batch.h"
 
 namespace pawl {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 
 namespace pawl {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/futures.h"
+#include "client_lib/rpc/futures.h"
 #include "worker/collective/collective.h"
 #include "worker/process/interrupt.h"
 

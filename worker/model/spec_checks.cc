@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/job/job_limits.h"
+#include "client_lib/base/limits.h"
 
 namespace pawl {
 namespace {

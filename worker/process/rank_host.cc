@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

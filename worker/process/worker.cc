@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/env.h"
-#include "client_lib/base/local_address.h"
+#include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
 #include "client_lib/job/consistency.h"

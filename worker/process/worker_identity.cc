@@ -16,7 +16,7 @@ WorkerIdentity::WorkerIdentity(Env& env, std::string data_dir, std::unique_ptr<F
 absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env,
                                                                      const std::string& data_dir) {
   PAWL_RETURN_IF_ERROR(env.MakeFolder(data_dir));
-  PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));
+  PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, data_dir));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(data_dir));
   // Check again now that a scheduler would see the lock file.
   PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));

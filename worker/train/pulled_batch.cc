@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/futures.h"
 
 namespace pawl {
 

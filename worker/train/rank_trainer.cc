@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/consistency.h"
+#include "client_lib/rpc/futures.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/sampler.h"
 #include "worker/process/rendezvous.h"

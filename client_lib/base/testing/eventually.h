@@ -1,5 +1,4 @@
-// How tests wait for what others bring about and nobody announces; where a look is dear, as in a
-// storm, at intervals of their own.
+// Polling for conditions that are not announced.
 #ifndef PAWL_CLIENT_LIB_BASE_TESTING_EVENTUALLY_H_
 #define PAWL_CLIENT_LIB_BASE_TESTING_EVENTUALLY_H_
 
@@ -12,13 +11,12 @@
 
 namespace pawl {
 
-// Far too long for whatever is waited for, on however busy a machine: who has waited for so long
-// has failed.
+// Far longer than any condition takes, even on a busy machine: running out of it is a failure.
 inline constexpr std::chrono::seconds kTestPatience{30};
 
-// Looks again and again, until `look` returns something that is true (a bool, an optional, a
-// pointer) or `patience` is over; returns the last that it returned. Looks once at least, often at
-// first and every few milliseconds later.
+// Calls `look` until it returns something true (a bool, an optional, a pointer) or `patience` has
+// passed, and returns its last result. Calls it at least once, frequently at first and every few
+// milliseconds later.
 template <typename Look>
 std::invoke_result_t<Look&> Eventually(Look look, MonotonicDuration patience = kTestPatience) {
   constexpr MonotonicDuration kFirstPause = std::chrono::microseconds(200);

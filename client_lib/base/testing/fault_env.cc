@@ -12,16 +12,16 @@
 namespace pawl {
 namespace {
 
-// What a disk writes at once.
+// The unit in which a disk writes.
 constexpr uint64_t kSectorBytes = 512;
-// How often a sync that is held looks whether it may go on.
+// How often a blocked sync checks whether it may continue.
 constexpr std::chrono::seconds kHeldSyncLook{1};
 
 absl::Status NoPower() { return absl::UnavailableError("the machine has no power"); }
 
 }  // namespace
 
-// What holds an open file. A stale one, of an earlier incarnation, fails.
+// An open file. It fails if it was opened in an earlier incarnation.
 class FaultEnv::Writer final : public WritableFile {
  public:
   Writer(FaultEnv& env, std::string path, std::shared_ptr<File> file, uint64_t incarnation)
@@ -36,7 +36,8 @@ class FaultEnv::Writer final : public WritableFile {
     bool last = false;
     PAWL_RETURN_IF_ERROR(Begin(last));
     if (undefined_tail_)
-      return absl::FailedPreconditionError(absl::StrCat("append to ", path_, ": rest not cut off"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("append to ", path_, ": not truncated since a failed append"));
     std::string bytes;
     for (const Fragment& fragment : fragments) bytes.append(fragment.data(), fragment.size());
     const uint64_t used = env_.Used();
@@ -102,7 +103,7 @@ class FaultEnv::Writer final : public WritableFile {
   absl::Status Begin(bool& last) PAWL_REQUIRES(env_.mu_) {
     PAWL_RETURN_IF_ERROR(env_.Begin(last));
     if (incarnation_ != env_.incarnation_)
-      return absl::UnavailableError(absl::StrCat(path_, ": opened by a process that is dead"));
+      return absl::UnavailableError(absl::StrCat(path_, ": opened by a process that has died"));
     return broken_;
   }
 
@@ -168,7 +169,7 @@ void FaultEnv::RestorePower() {
   operations_left_ = std::numeric_limits<int64_t>::max();
   ++incarnation_;
   locked_.clear();
-  // Of the changes of each folder a prefix of its own.
+  // Each folder keeps its own prefix of the changes.
   absl::btree_map<std::string, uint64_t> changes;
   for (const NameChange& change : unsynced_changes_) ++changes[change.folder];
   for (auto& [folder, count] : changes) count = Random(count + 1);
@@ -180,7 +181,7 @@ void FaultEnv::RestorePower() {
   }
   unsynced_changes_.clear();
   names_ = durable_names_;
-  // What lay in folders that are gone. Sorted: a folder comes before what lies in it.
+  // Erases the content of lost folders. Sorted order puts a folder before its content.
   for (auto it = names_.begin(); it != names_.end();) {
     const std::string folder = FolderOf(it->first);
     it = folder == "/" || names_.contains(folder) ? std::next(it) : names_.erase(it);
@@ -200,7 +201,7 @@ void FaultEnv::KillProcesses() {
 }
 
 void FaultEnv::LoseUnsynced(File& file) {
-  // An unsynced cut has happened or not.
+  // An unsynced truncation may or may not survive.
   if (file.agrees < file.durable.size() && Random(2) == 0) file.contents = file.durable;
   const uint64_t kept = file.agrees;
   const uint64_t unsynced = file.contents.size() - kept;
@@ -256,7 +257,7 @@ void FaultEnv::HoldSyncs() {
   holds_syncs_ = true;
 }
 
-void FaultEnv::LetSyncsGo() {
+void FaultEnv::ReleaseSyncs() {
   MutexLock lock(mu_);
   holds_syncs_ = false;
   syncs_go_.NotifyAll();

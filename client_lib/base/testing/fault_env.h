@@ -1,4 +1,4 @@
-// A file system in memory that fails like real ones: power loss, full disk, damaged disk, failed
+// A file system in memory with the faults of real ones: power loss, full disk, damaged disk, failed
 // sync.
 #ifndef PAWL_CLIENT_LIB_BASE_TESTING_FAULT_ENV_H_
 #define PAWL_CLIENT_LIB_BASE_TESTING_FAULT_ENV_H_
@@ -17,16 +17,16 @@
 
 namespace pawl {
 
-// Everything that happens is a function of the seed and of the order of calls.
+// The behaviour is a function of the seed and of the order of calls.
 //
-// What a loss of power leaves:
-//   - of each file what was synced, and of the rest a random part: a prefix torn at any byte, or
-//   pieces of 512
-//     bytes that were written in any order with zeros between them, or a zero-filled tail;
-//   - of each folder what was synced, and a random prefix of the creations, renamings and deletions
+// After power loss:
+// - a file keeps what was synced, and a random part of the rest: a prefix torn at any byte, or
+//   512-byte pieces written in any order with zeros between them, or a tail of zeros;
+// - a folder keeps what was synced, and a random prefix of the creations, renames and deletions
 //   since.
-// A sync that fails leaves the unsynced bytes readable, but they are never durable any more,
-// whatever later syncs of the file say: so do Linux file systems.
+//
+// A failed sync leaves the unsynced bytes readable, but they never become durable, whatever later
+// syncs of the file report. Linux file systems behave like that.
 //
 // Thread-safe.
 class FaultEnv final : public Env {
@@ -35,43 +35,42 @@ class FaultEnv final : public Env {
 
   // --- Faults.
 
-  // From now on everything fails with UNAVAILABLE, until RestorePower.
+  // Every operation fails with UNAVAILABLE until RestorePower.
   void CutPower();
-  // The same after `operations` more writes, syncs, renamings, creations and deletions; the last
-  // one may take effect in part.
+  // Cuts the power after `operations` more writes, syncs, renames, creations and deletions; the
+  // last one may take effect in part.
   void CutPowerAfter(int64_t operations);
-  // The machine is back, with what the loss has left. Files opened before stay dead; locks are
-  // free.
+  // Restarts the machine with what the power loss has left. Files opened before remain unusable;
+  // locks are free.
   void RestorePower();
-  // As if all processes had been killed: files opened before stay dead, nothing is lost.
+  // Simulates the death of all processes: files opened before become unusable, no data is lost.
   void KillProcesses();
 
-  // Files may have so many bytes together; beyond, appends write what fits and fail with
+  // Limits the total size of all files. Beyond it, appends write what fits and fail with
   // RESOURCE_EXHAUSTED, and files cannot be created.
   void SetCapacity(uint64_t bytes);
   void SetUnlimited() { SetCapacity(std::numeric_limits<uint64_t>::max()); }
   uint64_t UsedBytes() const;
 
-  // The next `count` appends (or syncs of files, or syncs of folders, or deletions) fail with
-  // DATA_LOSS. A failing append writes a part.
+  // The next `count` appends (or file syncs, folder syncs, deletions) fail with DATA_LOSS. A
+  // failing append writes a part.
   void FailAppends(int count);
   void FailSyncs(int count);
   void FailFolderSyncs(int count);
   void FailDeletions(int count);
 
-  // From now on syncs of files do not return, as on a disk that has stopped answering, until
-  // LetSyncsGo.
+  // File syncs block until ReleaseSyncs, as on a disk that has stopped answering.
   void HoldSyncs();
-  void LetSyncsGo();
+  void ReleaseSyncs();
 
-  // --- What tests look at and damage.
+  // --- Inspection and damage.
 
   std::string Contents(const std::string& path) const;
-  // As if it had always been so: durable.
+  // Sets the durable content of the file.
   void SetContents(const std::string& path, const std::string& contents);
   uint64_t syncs() const;
 
-  // --- Env. Folders are made with MakeFolder, apart from "/", which is there.
+  // --- Env. Only "/" exists at first; MakeFolder makes further folders.
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override;
@@ -91,10 +90,10 @@ class FaultEnv final : public Env {
 
   struct File {
     std::string contents;
-    // What a loss of power leaves for sure.
+    // What certainly survives power loss.
     std::string durable;
-    // How far `durable` still agrees with `contents`, at least: less than all of it after a cut
-    // since the last sync.
+    // A lower bound of the length to which `durable` agrees with `contents`: below durable.size()
+    // after a truncation since the last sync.
     uint64_t agrees = 0;
     bool sync_failed = false;
   };
@@ -104,19 +103,20 @@ class FaultEnv final : public Env {
   };
   using Names = absl::btree_map<std::string, Entry>;
 
-  // Entries that one unsynced operation sets or erases in its folder. A renaming is one operation.
+  // The entries that one unsynced operation sets or erases in its folder. A rename is one
+  // operation.
   struct NameChange {
     std::string folder;
     std::vector<std::string> erased;
     Names set;
   };
 
-  // Counts one operation that changes something; UNAVAILABLE without power. `last` tells that the
-  // power goes with this operation: it may take effect in part and then fails.
+  // Counts an operation that changes something. UNAVAILABLE without power. Sets `last` if the power
+  // fails during this operation, which may then take effect in part and fails.
   absl::Status Begin(bool& last) PAWL_REQUIRES(mu_);
   absl::Status CheckPower() const PAWL_REQUIRES(mu_);
   absl::StatusOr<std::shared_ptr<File>> Find(const std::string& path) const PAWL_REQUIRES(mu_);
-  // Whether this call is one of the next `count` that are to fail.
+  // Whether this call is one of the next `count`, which must fail.
   static bool TakeFailure(int& count);
   absl::Status CheckFolder(const std::string& path) const PAWL_REQUIRES(mu_);
   void Change(NameChange change) PAWL_REQUIRES(mu_);
@@ -130,7 +130,7 @@ class FaultEnv final : public Env {
   Names durable_names_ PAWL_GUARDED_BY(mu_);
   std::vector<NameChange> unsynced_changes_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> locked_ PAWL_GUARDED_BY(mu_);
-  // One incarnation of the machine's processes: what was opened in an earlier one is dead.
+  // The incarnation of the machine's processes. Files opened in an earlier one are unusable.
   uint64_t incarnation_ PAWL_GUARDED_BY(mu_) = 0;
   bool powered_ PAWL_GUARDED_BY(mu_) = true;
   int64_t operations_left_ PAWL_GUARDED_BY(mu_) = std::numeric_limits<int64_t>::max();

@@ -14,7 +14,7 @@ std::string Read(Env& env, const std::string& path) {
   return ReadWholeFile(env, path, 1 << 20).value();
 }
 
-TEST(FaultEnvTest, PowerLossKeepsWhatWasSyncedAndTearsTheRestAtAnyByte) {
+TEST(FaultEnvTest, PowerLossKeepsSyncedBytesAndTearsTheRest) {
   std::set<size_t> sizes;
   bool zeros = false;
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -27,13 +27,14 @@ TEST(FaultEnvTest, PowerLossKeepsWhatWasSyncedAndTearsTheRestAtAnyByte) {
     env.CutPower();
     EXPECT_EQ(file->Append("x").code(), absl::StatusCode::kUnavailable);
     env.RestorePower();
-    EXPECT_EQ(file->Append("x").code(), absl::StatusCode::kUnavailable) << "it was opened before";
+    EXPECT_EQ(file->Append("x").code(), absl::StatusCode::kUnavailable)
+        << "opened before the power loss";
     const std::string left = Read(env, "/f");
     ASSERT_EQ(left.substr(0, 7), "durable");
     sizes.insert(left.size());
     zeros = zeros || left == "durable" + std::string(8, '\0');
   }
-  EXPECT_EQ(sizes.size(), 9u) << "a cut at every byte of the unsynced part";
+  EXPECT_EQ(sizes.size(), 9u) << "torn at every byte of the unsynced part";
   EXPECT_TRUE(zeros);
 }
 
@@ -65,7 +66,7 @@ TEST(FaultEnvTest, NamesAreDurableOnceTheFolderIsSynced) {
   EXPECT_EQ(deleted.size(), 2u);
 }
 
-TEST(FaultEnvTest, AFailedSyncLosesTheDataThoughLaterSyncsSucceed) {
+TEST(FaultEnvTest, FailedSyncLosesDataDespiteLaterSyncs) {
   std::set<std::string> left;
   for (uint64_t seed = 0; seed < 50; ++seed) {
     FaultEnv env(seed);
@@ -84,7 +85,7 @@ TEST(FaultEnvTest, AFailedSyncLosesTheDataThoughLaterSyncsSucceed) {
   EXPECT_TRUE(left.contains(""));
 }
 
-TEST(FaultEnvTest, AFullDiskTakesWhatFitsUntilSpaceIsBack) {
+TEST(FaultEnvTest, FullDiskAcceptsWhatFits) {
   FaultEnv env(1);
   auto file = env.Create("/f").value();
   env.SetCapacity(5);
@@ -97,7 +98,7 @@ TEST(FaultEnvTest, AFullDiskTakesWhatFitsUntilSpaceIsBack) {
   EXPECT_EQ(env.UsedBytes(), 10u);
 }
 
-TEST(FaultEnvTest, AnUnsyncedCutHasHappenedOrNotAndTouchesNothingBeforeIt) {
+TEST(FaultEnvTest, UnsyncedTruncationMayBeUndone) {
   std::set<std::string> left;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     FaultEnv env(seed);
@@ -118,7 +119,7 @@ TEST(FaultEnvTest, AnUnsyncedCutHasHappenedOrNotAndTouchesNothingBeforeIt) {
   EXPECT_TRUE(left.contains("0123456789"));
 }
 
-TEST(FaultEnvTest, PowerCanGoInTheMiddleOfAnyOperation) {
+TEST(FaultEnvTest, PowerCanFailDuringAnyOperation) {
   FaultEnv env(1);
   env.CutPowerAfter(2);
   auto file = env.Create("/f").value();
@@ -127,7 +128,7 @@ TEST(FaultEnvTest, PowerCanGoInTheMiddleOfAnyOperation) {
   EXPECT_EQ(env.List("/").status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(FaultEnvTest, KilledProcessesLoseNothingAndTheirLocks) {
+TEST(FaultEnvTest, KilledProcessesLoseOnlyTheirLocks) {
   FaultEnv env(1);
   auto lock = env.LockFolder("/").value();
   auto file = env.Create("/f").value();
@@ -139,7 +140,7 @@ TEST(FaultEnvTest, KilledProcessesLoseNothingAndTheirLocks) {
   ASSERT_TRUE(second.ok());
   lock.reset();
   EXPECT_FALSE(env.LockFolder("/").ok())
-      << "the dead one's end must not free the living one's lock";
+      << "releasing a dead process's lock must not release the present one";
   EXPECT_EQ(Read(env, "/f"), "a");
 }
 

@@ -1,4 +1,4 @@
-// A clock that stands still until a test moves it.
+// A clock that only tests advance.
 #ifndef PAWL_CLIENT_LIB_BASE_TESTING_SIMULATED_CLOCK_H_
 #define PAWL_CLIENT_LIB_BASE_TESTING_SIMULATED_CLOCK_H_
 
@@ -14,7 +14,7 @@ class SimulatedClock final : public Clock {
   MonotonicTime Now() const override { return MonotonicTime(MonotonicDuration(ticks_.load())); }
   MonotonicTime LeaseNow() const override { return Now() + MonotonicDuration(suspended_.load()); }
   void Advance(MonotonicDuration by) { ticks_ += by.count(); }
-  // The machine is suspended for so long: only leases notice it.
+  // Suspends the machine: only leases notice.
   void Suspend(MonotonicDuration duration) { suspended_ += duration.count(); }
 
  private:

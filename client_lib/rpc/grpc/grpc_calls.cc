@@ -6,15 +6,14 @@
 #include <vector>
 
 #include "client_lib/rpc/byte_buffer.h"
-#include "client_lib/rpc/grpc/grpc_deadline.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
 
-// After Shutdown nothing takes longer than keepalive needs to break a connection;
-// whatever does is a bug, and going on would free memory that is in use.
+// After Shutdown nothing takes longer than keepalive needs to break a connection. If something
+// does, it is a bug, and continuing would free memory in use.
 constexpr std::chrono::seconds kShutdownLimit{30};
 
 }  // namespace
@@ -35,13 +34,13 @@ class GrpcCalls::OneCall {
     SetDeadline(*context_, timeout);
     request_ = ToByteBuffer(std::move(request), [this] { OnReleased(); });
     stub_->UnaryCall(context_.get(), method, grpc::StubOptions(), &request_, &response_,
-                     [this](grpc::Status status) { OnRpcOver(status); });
+                     [this](grpc::Status status) { OnRpcEnd(status); });
   }
 
  private:
-  void OnRpcOver(const grpc::Status& status) {
+  void OnRpcEnd(const grpc::Status& status) {
     status_ = FromGrpcStatus(status, context_.get());
-    // The context keeps gRPC's call alive, and that the slices that were not written.
+    // The context keeps gRPC's call alive, which keeps the unwritten slices alive.
     request_.Clear();
     std::shared_ptr<grpc::ClientContext> other_reference;
     {
@@ -59,7 +58,7 @@ class GrpcCalls::OneCall {
     // From here on another thread may delete *this.
     const bool finishes = waiting_for_.fetch_sub(1, std::memory_order_acq_rel) == 1;
     if (!finishes) {
-      calls.After(kMaxLoanAfterRpc, [released, stuck = std::move(stuck)]() mutable {
+      calls.After(kMaxBorrowAfterRpc, [released, stuck = std::move(stuck)]() mutable {
         if (!released->load(std::memory_order_acquire)) stuck();
       });
     }
@@ -70,8 +69,8 @@ class GrpcCalls::OneCall {
     if (finishes) Finish();
   }
 
-  // Runs wherever gRPC drops the last slice. Should the rpc be over by then, the
-  // caller's code cannot run here, in the middle of whatever gRPC is doing.
+  // Runs wherever gRPC drops the last slice. If the rpc has ended by then, the caller's code must
+  // not run here, in the middle of gRPC.
   void OnReleased() {
     released_->store(true, std::memory_order_release);
     if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -97,7 +96,7 @@ class GrpcCalls::OneCall {
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   absl::Status status_;
-  // The end of the rpc, and that of the loan of the request's memory.
+  // Waits for two events: the end of the rpc, and the release of the request's memory.
   std::atomic<int> waiting_for_{2};
 };
 
@@ -107,7 +106,7 @@ GrpcCalls::~GrpcCalls() {
   Shutdown();
   {
     MutexLock lock(mu_);
-    WaitFor("rpcs are not over", rpcs_);
+    WaitFor("rpcs have not ended", rpcs_);
     WaitFor("gRPC calls have not ended", pending_);
   }
   timer_queue_.Shutdown();
@@ -131,7 +130,7 @@ void GrpcCalls::RunTimers() {
 
 void GrpcCalls::WaitForRpcs() {
   MutexLock lock(mu_);
-  WaitFor("rpcs are not over", rpcs_);
+  WaitFor("rpcs have not ended", rpcs_);
 }
 
 void GrpcCalls::WaitFor(const char* what, const uint64_t& count) {
@@ -164,7 +163,7 @@ void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string
     done(absl::CancelledError("the transport is shut down"), IncomingMessage());
     return;
   }
-  // A cancellation that comes before the start is noted by the context.
+  // The context remembers a cancellation that comes before the start.
   call->Start(method, std::move(request), timeout);
 }
 
@@ -184,7 +183,7 @@ void GrpcCalls::Shutdown() {
     for (const auto& [call, rpc] : calls_) contexts.push_back(rpc.context);
     for (Timer* const timer : timers_) timer->alarm.Cancel();
   }
-  // Not under the lock: it may drop the last slice of a request, which takes the lock.
+  // Outside the lock: it may drop the last slice of a request, which takes the lock.
   for (const auto& context : contexts) context->TryCancel();
 }
 

@@ -1,4 +1,4 @@
-// Unary gRPC calls of borrowed memory, and timers.
+// Unary gRPC calls with borrowed memory, and timers.
 #ifndef PAWL_CLIENT_LIB_RPC_GRPC_GRPC_CALLS_H_
 #define PAWL_CLIENT_LIB_RPC_GRPC_GRPC_CALLS_H_
 
@@ -22,42 +22,42 @@
 
 namespace pawl {
 
-inline constexpr std::chrono::seconds kMaxLoanAfterRpc{2};
+inline constexpr std::chrono::seconds kMaxBorrowAfterRpc{2};
 
-// What GrpcTransport is made of: it keeps account of all calls and timers under way, so that they
-// can be ended and waited for. Thread-safe. Timers run on a thread of its own: gRPC's executor,
-// which runs those of grpc::Alarm that have a callback, also carries what is due on busy
-// connections, and a long action would hold up heartbeats.
+// The engine of GrpcTransport: tracks all calls and timers in flight, so that they can be ended and
+// waited for. Timers run on a thread of their own. gRPC's executor, which runs grpc::Alarm
+// callbacks, also serves busy connections, so a long action there would delay heartbeats.
+// Thread-safe.
 class GrpcCalls {
  public:
   GrpcCalls();
-  // Shuts down and waits for all calls and timers. Not to be run by one of them.
+  // Shuts down and waits for all calls and timers. Must not run inside one of them.
   ~GrpcCalls();
   GrpcCalls(const GrpcCalls&) = delete;
   GrpcCalls& operator=(const GrpcCalls&) = delete;
 
-  // `done` runs once the rpc is over and gRPC has let go of every fragment of
-  // `request`. After an rpc that ended early (its deadline, say) the connection holds on to
-  // fragments that are half written until the socket takes them. Keepalive does not help if it
-  // never does: its ping waits behind them. So if kMaxLoanAfterRpc has passed since the rpc was
-  // over, `stuck` is called, for the caller to give up the channel: gRPC closes the connection with
-  // its last reference.
+  // `done` runs once the rpc has ended and gRPC has released every fragment of `request`. After an
+  // rpc that ended early (at its deadline, for example), the connection keeps half-written
+  // fragments until the socket accepts them. If it never does, keepalive does not help, because its
+  // ping waits behind them. So `stuck` is called once kMaxBorrowAfterRpc has passed since the end
+  // of the rpc; the caller then drops the channel, and gRPC closes the connection with the
+  // channel's last reference.
   //
-  // The last reference to a channel must not go on a thread of gRPC's that runs `done` (gRPC would
-  // join that thread from itself). Hence the caller keeps `stub` until WaitForRpcs.
+  // The last reference to a channel must not be dropped on the gRPC thread that runs `done`,
+  // because gRPC would join that thread from itself. Hence the caller keeps `stub` until
+  // WaitForRpcs.
   //
-  // `address` is the name of the call for Cancel.
+  // `address` identifies the call for Cancel.
   void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& address,
              const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
              Transport::Done done, absl::AnyInvocable<void()> stuck);
-  // Cancels what is under way to that address.
+  // Cancels the calls in flight to `address`.
   void Cancel(const std::string& address);
-  // Cancels what is under way to that address now, and then runs `then`; both on another thread,
-  // soon.
+  // Cancels the calls in flight to `address` and then runs `then`; both soon, on another thread.
   void CancelAndThen(const std::string& address, absl::AnyInvocable<void()> then);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
   void Shutdown();
-  // Waits until no call refers to a stub any more. REQUIRES: Shutdown was called.
+  // Waits until no call refers to a stub. REQUIRES: Shutdown was called.
   void WaitForRpcs();
 
  private:
@@ -87,7 +87,7 @@ class GrpcCalls {
   // Calls whose `done` and timers whose `action` have not returned yet.
   uint64_t pending_ PAWL_GUARDED_BY(mu_) = 0;
   grpc::CompletionQueue timer_queue_;
-  // Last: it uses the rest.
+  // Last: its thread uses the members above.
   std::thread timer_thread_;
 };
 

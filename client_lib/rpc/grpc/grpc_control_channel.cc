@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "client_lib/rpc/byte_buffer.h"
-#include "client_lib/rpc/grpc/grpc_deadline.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -15,19 +14,19 @@
 namespace pawl {
 namespace {
 
-// After Shutdown everything ends at once; whatever does not is a bug, and going on would free
-// memory in use.
+// After Shutdown everything ends at once. If something does not, it is a bug, and continuing would
+// free memory in use.
 constexpr std::chrono::seconds kShutdownLimit{30};
 
 }  // namespace
 
-// The channel's lock is held during Cancel, and by Start's caller: neither is too late or too early
-// for the other.
+// Cancel and the caller of Start both hold the channel's lock, so neither runs too early or too
+// late for the other.
 class GrpcControlChannel::Event {
  public:
   virtual ~Event() = default;
   virtual void Cancel() = 0;
-  // On the channel's thread.
+  // Runs on the channel's thread.
   virtual void Finish() = 0;
 };
 

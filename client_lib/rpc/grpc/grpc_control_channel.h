@@ -16,16 +16,15 @@
 
 namespace pawl {
 
-// One connection and one thread, which runs every `done` and `action`, one after the other: apart
-// from gRPC's own threads, so that heartbeats go out and are answered in time however busy those
-// are with requests. An action that blocks holds back this channel alone. To connect takes one of
-// gRPC's threads that is free.
+// One connection, and one thread that runs every `done` and `action` in turn. The thread is
+// separate from gRPC's own, so that heartbeats are sent and answered in time however busy those
+// are. An action that blocks delays this channel only. Connecting needs a free thread of gRPC.
 class GrpcControlChannel final : public ControlChannel {
  public:
   explicit GrpcControlChannel(
       const std::string& address,
       std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials());
-  // Shuts down and waits for all calls and actions. Not to be run by one of them.
+  // Shuts down and waits for all calls and actions. Must not run inside one of them.
   ~GrpcControlChannel() override;
 
   void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
@@ -34,7 +33,7 @@ class GrpcControlChannel final : public ControlChannel {
   void Shutdown() override;
 
  private:
-  // What the queue gives back when it is over.
+  // The tag that the queue returns at its end.
   class Event;
   class OneCall;
   class Timer;
@@ -49,7 +48,7 @@ class GrpcControlChannel final : public ControlChannel {
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<Event*> events_ PAWL_GUARDED_BY(mu_);
 
-  // Last: it uses the rest.
+  // Last: it uses the members above.
   std::thread thread_;
 };
 

@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "what the one takes the other should too");
+static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "both limits apply to the same messages");
 
 int Milliseconds(std::chrono::milliseconds duration) { return static_cast<int>(duration.count()); }
 
@@ -27,7 +27,7 @@ grpc::ChannelArguments ChannelSettings(ChannelKind kind) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(kInitialReconnectBackoff));
-  // In spite of its name: how long one attempt to connect may take.
+  // Despite its name: the timeout of one attempt to connect.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Milliseconds(kMaxReconnectBackoff));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(kMaxReconnectBackoff));
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -43,7 +43,7 @@ void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
-  // The server looks for silent clients too: what they have pending here is then freed.
+  // Servers detect silent clients too, to free what those have pending.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepaliveTime));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

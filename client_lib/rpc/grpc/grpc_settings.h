@@ -1,6 +1,5 @@
-// How Pawl sets up gRPC's channels and servers: one place, because a default that
-// is wrong in one process alone (no keepalive, reconnecting after two minutes) is
-// found only when a machine goes silent.
+// The settings of all gRPC channels and servers. They are in one place because a wrong default in
+// one process (no keepalive, a reconnect after two minutes) shows only when a machine goes silent.
 #ifndef PAWL_CLIENT_LIB_RPC_GRPC_GRPC_SETTINGS_H_
 #define PAWL_CLIENT_LIB_RPC_GRPC_GRPC_SETTINGS_H_
 
@@ -12,8 +11,8 @@
 
 namespace pawl {
 
-// What a channel carries. The two never share a connection: a heartbeat that waits
-// behind 64 MiB looks like death.
+// What a channel carries. The two kinds never share a connection: a heartbeat that waits behind 64
+// MiB looks like death.
 enum class ChannelKind {
   // The Parameter service: the methods of client_lib/rpc/transport.h.
   kBulk,
@@ -22,43 +21,42 @@ enum class ChannelKind {
   kControl,
 };
 
-// The largest message that a bulk endpoint takes; codec.h's limit is the same.
+// The largest message of a bulk channel; equals the codec's limit.
 inline constexpr int kMaxBulkMessageBytes = 64 << 20;
-// The same for control messages; the largest is a server's digests
+// The largest message of a control channel. The largest in use is a server's digests
 // (scheduler/job/table_catalogue.h, kMaxDigestBytes).
 inline constexpr int kMaxControlMessageBytes = 16 << 20;
-// Bytes of metadata a call may carry: room for a status payload with a routing table, which travels
-// as metadata (server/replication/replica_map.cc, kMaxAttachedRoutingBytes).
+// The metadata of a call. A status carries its routing table as metadata
+// (server/replication/replica_map.cc, kMaxAttachedRoutingBytes).
 inline constexpr int kMaxMetadataBytes = 1 << 20;
-// Calls in flight on one connection; more wait in the client's gRPC, where no order helps them. A
-// bound on what one client can suspend here. Above what a client has under way:
-// kMaxMessagesPerServer (client_lib/session/messenger.h) for each of two or three steps, and an end
-// of the step for each of a worker's ranks (kMaxHostedRanks, client_lib/hosted_ranks.h).
+// Calls in flight on one connection: bounds what one client can suspend on a server. Further calls
+// would wait in the client's gRPC, where their order is lost, so the limit exceeds what a client
+// sends: kMaxMessagesPerServer (client_lib/session/messenger.h) for each of two or three steps, and
+// one EndStep for each of kMaxHostedRanks ranks.
 inline constexpr int kMaxStreamsPerConnection = 768;
-// A silent peer is noticed after keepalive time plus timeout.
+// A silent peer is detected after the keepalive time plus the timeout.
 inline constexpr std::chrono::milliseconds kKeepaliveTime{2000};
 inline constexpr std::chrono::milliseconds kKeepaliveTimeout{2000};
-// Pings more frequent than this are answered by closing the connection.
+// A server closes the connection of a client that pings more frequently.
 inline constexpr std::chrono::milliseconds kMinimumPingInterval{1000};
 inline constexpr std::chrono::milliseconds kInitialReconnectBackoff{100};
 inline constexpr std::chrono::milliseconds kMaxReconnectBackoff{1000};
-// A connection that has not finished its handshake by then is closed.
+// A server closes a connection whose handshake takes longer.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
 
-// What to give to CreateCustomChannel for an address, host:port, or for several of which one
-// answers, "10.0.0.1:7000, 10.0.0.2:7000" without the space (a scheduler and its standby): they are
-// tried in turn whenever the connection is lost. Several must be IP addresses, all of one family.
+// The target for CreateCustomChannel: one address, host:port, or several separated by commas, such
+// as a scheduler and its standby. gRPC tries several in turn whenever the connection is lost.
+// Several must be IP addresses of one family.
 std::string ChannelTarget(const std::string& addresses);
 
-// For grpc::CreateCustomChannel. The library's own retries are off: a push that is
-// sent again keeps its push id, which only the client knows. Proxies named by the
-// environment are not used. Every channel has a connection of its own.
+// The arguments for grpc::CreateCustomChannel. gRPC's retries are off: a retried push keeps its
+// push id, which only the client knows. Proxies of the environment are not used. Every channel has
+// its own connection.
 grpc::ChannelArguments ChannelSettings(ChannelKind kind);
 
-// To be called once before BuildAndStart. `kind` bounds the messages received: kBulk for a server
-// that takes pushes, kControl for the scheduler. Compressed messages are refused with
-// UNIMPLEMENTED: their size is known only after they have been unpacked. Two processes cannot
-// listen on one port.
+// Call once before BuildAndStart. `kind` bounds the messages received: kBulk for a server that
+// accepts pushes, kControl for the scheduler. Compressed messages are refused with UNIMPLEMENTED,
+// because their size is known only after decompression. Two processes cannot listen on one port.
 void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind = ChannelKind::kBulk);
 
 }  // namespace pawl

@@ -22,7 +22,7 @@ std::shared_ptr<grpc::GenericStub> Connect(
 }
 
 const std::string& FullName(Method method) {
-  // By Method.
+  // Indexed by Method.
   static const auto* const kNames = new std::array<std::string, 7>{
       "/pawl.Parameter/Push",        "/pawl.Parameter/Pull",
       "/pawl.Parameter/EndStep",     "/pawl.Parameter/TakeOver",
@@ -39,7 +39,7 @@ GrpcTransport::GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentia
 GrpcTransport::~GrpcTransport() {
   Shutdown();
   calls_.WaitForRpcs();
-  // Closes the connections, and so ends loans that they hold.
+  // Closes the connections, which releases the memory that they borrow.
   MutexLock lock(mu_);
   closing_ = true;
   connections_.clear();
@@ -63,8 +63,9 @@ void GrpcTransport::Call(const std::string& address, Method method, OutgoingMess
   }
   if (stub == nullptr) {
     request.owner.reset();
-    done(absl::ResourceExhaustedError(absl::StrCat("connections to ", kMaxServerAddresses,
-                                                   " servers, which is the limit; start anew")),
+    done(absl::ResourceExhaustedError(
+             absl::StrCat("connections to ", kMaxServerAddresses,
+                          " servers, which is the limit; restart the client")),
          IncomingMessage());
     return;
   }
@@ -82,18 +83,18 @@ void GrpcTransport::Abandon(const std::string& address,
     MutexLock lock(mu_);
     const auto it = connections_.find(address);
     if (it == connections_.end() || (it->second.push != stub && it->second.pull != stub)) return;
-    spdlog::warn("the connection to {} does not move; making a new one", address);
+    spdlog::warn("the connection to {} is stalled; making a new one", address);
     std::shared_ptr<grpc::GenericStub>& place =
         it->second.push == stub ? it->second.push : it->second.pull;
     abandoned_.push_back(std::exchange(place, Connect(address, credentials_, ChannelKind::kBulk)));
   }
-  CloseAbandonedAfter(kMaxLoanAfterRpc);
+  CloseAbandonedAfter(kMaxBorrowAfterRpc);
 }
 
 void GrpcTransport::CloseAbandonedAfter(MonotonicDuration delay) {
   calls_.After(delay, [this, delay] {
     if (!CloseAbandoned() || shut_down_.load()) return;
-    CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxLoanAfterRpc));
+    CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxBorrowAfterRpc));
   });
 }
 
@@ -121,10 +122,10 @@ void GrpcTransport::Forget(const std::string& address) {
       connections_.erase(it);
     }
   }
-  // Not here: gRPC may run what calls are done with while it cancels them.
+  // On another thread: gRPC may run the callbacks of calls while it cancels them.
   calls_.CancelAndThen(address, [this, forgotten = std::move(forgotten)]() mutable {
     {
-      // Not before, so that whoever cancels them never has the last reference to the channel.
+      // Only now, so that the thread that cancels never has the last reference to the channel.
       MutexLock lock(mu_);
       if (forgotten.push == nullptr || closing_) return;
       abandoned_.push_back(std::move(forgotten.push));

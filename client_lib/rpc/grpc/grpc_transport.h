@@ -16,15 +16,16 @@
 
 namespace pawl {
 
-// Addresses that a transport has connections to; beyond it calls get RESOURCE_EXHAUSTED.
+// The number of addresses that a transport may have connections to; further calls get
+// RESOURCE_EXHAUSTED.
 inline constexpr size_t kMaxServerAddresses = 4096;
-// After Forget, so long until the connections are closed if no call uses them any more; else it is
-// looked again after twice the time, up to kMaxLoanAfterRpc.
+// The delay between Forget and closing the connections, if no call uses them. Otherwise the
+// transport checks again after twice the time, up to kMaxBorrowAfterRpc.
 inline constexpr std::chrono::milliseconds kCloseForgottenAfter{20};
 
-// Two connections to each server: one for pulls, which may be pending there and then
-// count against the connection's limit on streams, and one for everything that a pending pull may
-// wait for. Connections are made when first used and broken ones again, as grpc_settings.h says.
+// Two connections to each server: one for pulls, which may be pending on the server and then count
+// against the connection's limit on streams, and one for everything that a pending pull may wait
+// for. Connections are made on first use and re-made when broken, as grpc_settings.h says.
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(
@@ -38,7 +39,7 @@ class GrpcTransport final : public Transport {
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
   void Shutdown() override;
 
-  // To which it has connections.
+  // The number of addresses with connections.
   size_t addresses() const {
     MutexLock lock(mu_);
     return connections_.size();
@@ -50,13 +51,12 @@ class GrpcTransport final : public Transport {
     std::shared_ptr<grpc::GenericStub> pull;
   };
 
-  // Gives up a connection that holds on to memory for too long; the next call makes a new one.
+  // Drops a connection that keeps memory for too long; the next call makes a new one.
   void Abandon(const std::string& address, const std::shared_ptr<grpc::GenericStub>& stub);
-  // Closes the abandoned connections that no call uses any more, after `delay`; those that are left
-  // later.
+  // Closes, after `delay`, the abandoned connections that no call uses; retries later for the rest.
   void CloseAbandonedAfter(MonotonicDuration delay);
-  // Runs as an action of After, hence on a thread where the last reference to a channel may go.
-  // True if some are left.
+  // Runs as an action of After, hence on a thread that may drop the last reference to a channel.
+  // Returns true if some connections remain.
   bool CloseAbandoned();
 
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
@@ -64,9 +64,9 @@ class GrpcTransport final : public Transport {
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Connections> connections_ PAWL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<grpc::GenericStub>> abandoned_ PAWL_GUARDED_BY(mu_);
-  // Nothing is kept any more.
+  // After Shutdown: no further connections are kept.
   bool closing_ PAWL_GUARDED_BY(mu_) = false;
-  // Last: it waits for what may use the rest.
+  // Last: its destructor waits for users of the members above.
   GrpcCalls calls_;
 };
 

@@ -21,8 +21,8 @@
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/rpc/byte_buffer.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
-#include "client_lib/rpc/grpc/grpc_status.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -46,8 +46,8 @@ struct Answer {
   std::string bytes;
 };
 
-// A service of generated code alone. Push answers with the sum of the bytes it got, Pull with as
-// many bytes as asked.
+// A service of generated code only. Push answers with the sum of the bytes it received, Pull with
+// as many bytes as requested.
 class PlainService final : public Parameter::Service {
  public:
   grpc::Status Push(grpc::ServerContext* context, const PushRequest* request,
@@ -69,7 +69,7 @@ class PlainService final : public Parameter::Service {
   }
   grpc::Status EndStep(grpc::ServerContext* context, const EndStepRequest*,
                        EndStepResponse*) override {
-    // Waits until nobody wants the answer.
+    // Waits until the call is cancelled.
     Eventually([&] { return context->IsCancelled(); });
     return grpc::Status::CANCELLED;
   }
@@ -111,7 +111,7 @@ class GrpcTransportTest : public testing::Test {
   GrpcTransport transport_;
 };
 
-TEST_F(GrpcTransportTest, GeneratedCodeReadsWhatTheCodecWritesAndTheReverse) {
+TEST_F(GrpcTransportTest, GeneratedCodeAndCodecReadEachOther) {
   for (const size_t size : {0, 1, 4, 255, 256, 257, 16384, 1 << 20, 5 << 20}) {
     const std::string values(size, '\3');
     const std::string keys(8, 'k');
@@ -126,7 +126,7 @@ TEST_F(GrpcTransportTest, GeneratedCodeReadsWhatTheCodecWritesAndTheReverse) {
   }
 }
 
-TEST_F(GrpcTransportTest, AnswersArriveInSlicesAndAreNotCopied) {
+TEST_F(GrpcTransportTest, AnswersArriveInSlicesWithoutCopies) {
   const PullSegmentView small{1, 5, ByteView()};
   const PullSegmentView large{1, 3 << 20, ByteView()};
   std::promise<void> promise;
@@ -159,7 +159,7 @@ TEST_F(GrpcTransportTest, RoutingAndPushbackTravelWithTheStatus) {
   EXPECT_EQ(answer.status, absl::InvalidArgumentError(std::string(kMaxStatusMessageBytes, 'x')));
 }
 
-TEST_F(GrpcTransportTest, ARoutingTableOfAThousandPartitionsFitsIntoAStatus) {
+TEST_F(GrpcTransportTest, RoutingTableOf1000PartitionsFitsIntoAStatus) {
   service_.status = absl::FailedPreconditionError("elsewhere");
   service_.status.SetPayload(kRoutingPayloadUrl, absl::Cord(std::string(20000, '\x81')));
   const Answer answer =
@@ -167,14 +167,14 @@ TEST_F(GrpcTransportTest, ARoutingTableOfAThousandPartitionsFitsIntoAStatus) {
   EXPECT_EQ(answer.status, service_.status);
 }
 
-TEST_F(GrpcTransportTest, AnAddressWithoutAServerIsUnavailable) {
+TEST_F(GrpcTransportTest, AddressWithoutServerIsUnavailable) {
   EXPECT_EQ(
       CallAndWait(transport_, "127.0.0.1:1", Method::kPush, EncodePushRequest(RequestHeader(), {}))
           .status.code(),
       absl::StatusCode::kUnavailable);
 }
 
-TEST_F(GrpcTransportTest, NoAnswerInTimeIsDeadlineExceeded) {
+TEST_F(GrpcTransportTest, LateAnswerIsDeadlineExceeded) {
   EXPECT_EQ(CallAndWait(transport_, address_, Method::kEndStep, EncodeSmall(EndStepRequest()),
                         milliseconds(100))
                 .status.code(),
@@ -196,7 +196,7 @@ TEST_F(GrpcTransportTest, ShutdownEndsCallsAndTimers) {
             absl::StatusCode::kCancelled);
 }
 
-TEST_F(GrpcTransportTest, CallsToAnAddressCanBeCancelledWithoutTouchingOthersOrLaterOnes) {
+TEST_F(GrpcTransportTest, CancelCallsAffectsOnlyPresentCallsToTheAddress) {
   std::string other_address;
   const std::unique_ptr<grpc::Server> other = Start(
       [this](grpc::ServerBuilder& builder) { builder.RegisterService(&service_); }, &other_address);
@@ -226,7 +226,7 @@ TEST_F(GrpcTransportTest, TimersRunAfterTheirDelay) {
   EXPECT_GE(Clock::Real().Now() - begin, milliseconds(50));
 }
 
-TEST_F(GrpcTransportTest, ControlCallsGoByTheFullNameOfTheirMethod) {
+TEST_F(GrpcTransportTest, ControlCallsUseTheFullMethodName) {
   GrpcControlChannel control(address_);
   std::promise<absl::Status> promise;
   control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
@@ -234,7 +234,7 @@ TEST_F(GrpcTransportTest, ControlCallsGoByTheFullNameOfTheirMethod) {
   EXPECT_TRUE(promise.get_future().get().ok());
 }
 
-TEST_F(GrpcTransportTest, AControlCallEndsAtItsDeadlineAndAllEndAtShutdown) {
+TEST_F(GrpcTransportTest, ControlCallsEndAtDeadlineOrShutdown) {
   GrpcControlChannel control(address_);
   const auto call = [&](MonotonicDuration timeout) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
@@ -253,13 +253,13 @@ TEST_F(GrpcTransportTest, AControlCallEndsAtItsDeadlineAndAllEndAtShutdown) {
   EXPECT_EQ(call(seconds(600)).get().code(), absl::StatusCode::kCancelled);
 }
 
-// Memory that is unmapped as soon as the transport says that it may be.
+// Memory that is unmapped as soon as the transport releases it.
 class BorrowedMemory {
  public:
   explicit BorrowedMemory(size_t size)
       : size_(size),
         data_(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
-  // The message's owner notes when gRPC has let go of it.
+  // The message's owner records when gRPC has released it.
   OutgoingMessage Message() {
     OutgoingMessage message;
     message.bytes.Append(data_, size_);
@@ -275,7 +275,7 @@ class BorrowedMemory {
   std::atomic<bool> released_{false};
 };
 
-// Sends 32 MiB that the other side does not read, and takes the memory away when `done` runs.
+// Sends 32 MiB that the peer does not read, and unmaps the memory when `done` runs.
 void ExpectMemoryReturnedAfterDeadline(GrpcTransport& transport, const std::string& address) {
   BorrowedMemory memory(32 << 20);
   std::promise<absl::Status> promise;
@@ -286,13 +286,13 @@ void ExpectMemoryReturnedAfterDeadline(GrpcTransport& transport, const std::stri
                    promise.set_value(std::move(status));
                  });
   std::future<absl::Status> future = promise.get_future();
-  // Keepalive breaks a connection that does not move, after 4 s.
+  // Keepalive breaks a stalled connection after 4 s.
   ASSERT_EQ(future.wait_for(seconds(25)), std::future_status::ready);
   EXPECT_EQ(future.get().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(GrpcTransportMemoryTest, ADeadlineWhileTheServersWindowIsFullReturnsTheMemory) {
-  // Takes calls and never reads their messages.
+TEST(GrpcTransportMemoryTest, DeadlineReturnsMemoryWhileTheServerWindowIsFull) {
+  // Accepts calls and never reads their messages.
   grpc::AsyncGenericService service;
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
   std::string address;
@@ -320,7 +320,7 @@ TEST(GrpcTransportMemoryTest, ADeadlineWhileTheServersWindowIsFullReturnsTheMemo
   poller.join();
 }
 
-// Passes bytes on until it is told to stop, and then reads no more.
+// Forwards bytes until told to stop, and then reads no more.
 class StallingProxy {
  public:
   explicit StallingProxy(const std::string& server_address) {
@@ -394,9 +394,9 @@ class StallingProxy {
   std::thread thread_;
 };
 
-TEST_F(GrpcTransportTest, ADeadlineWhileTheSocketIsFullReturnsTheMemory) {
+TEST_F(GrpcTransportTest, DeadlineReturnsMemoryWhileTheSocketIsFull) {
   StallingProxy proxy(address_);
-  // The connection is there before it stalls.
+  // The connection exists before it stalls.
   ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush,
                           EncodePushRequest(RequestHeader(), {}))
                   .status.ok());
@@ -404,7 +404,7 @@ TEST_F(GrpcTransportTest, ADeadlineWhileTheSocketIsFullReturnsTheMemory) {
   ExpectMemoryReturnedAfterDeadline(transport_, proxy.address());
 }
 
-TEST_F(GrpcTransportTest, WhatAForgottenAddressHasHalfWrittenComesBack) {
+TEST_F(GrpcTransportTest, ForgetReturnsMemoryOfUnfinishedWrites) {
   StallingProxy proxy(address_);
   ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush,
                           EncodePushRequest(RequestHeader(), {}))
@@ -427,7 +427,7 @@ TEST_F(GrpcTransportTest, WhatAForgottenAddressHasHalfWrittenComesBack) {
   EXPECT_EQ(future.get().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(GrpcTransportTest, AForgottenAddressTakesNoPlaceAndCanBeCalledAgain) {
+TEST_F(GrpcTransportTest, ForgottenAddressCanBeCalledAgain) {
   const auto works = [&] {
     return CallAndWait(transport_, address_, Method::kPush, EncodePushRequest(RequestHeader(), {}))
                .status.ok() &&
@@ -441,11 +441,11 @@ TEST_F(GrpcTransportTest, AForgottenAddressTakesNoPlaceAndCanBeCalledAgain) {
   transport_.Forget(address_);
   EXPECT_TRUE(works());
   EXPECT_EQ(transport_.addresses(), 1u);
-  // The end comes while the connections are being given up.
+  // Shutdown comes while the connections are being dropped.
   transport_.Forget(address_);
 }
 
-TEST(ByteBufferTest, TheLoanEndsWithTheLastCopyOfTheBuffer) {
+TEST(ByteBufferTest, BorrowEndsWithTheLastCopyOfTheBuffer) {
   const std::string first(1000, 'a');
   const std::string second(2000, 'b');
   OutgoingMessage message;
@@ -463,7 +463,7 @@ TEST(ByteBufferTest, TheLoanEndsWithTheLastCopyOfTheBuffer) {
   EXPECT_TRUE(released);
 }
 
-TEST(ByteBufferTest, AnEmptyMessageIsAValidBuffer) {
+TEST(ByteBufferTest, EmptyMessageIsAValidBuffer) {
   bool released = false;
   grpc::ByteBuffer buffer = ToByteBuffer(OutgoingMessage(), [&] { released = true; });
   EXPECT_TRUE(released);

@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-// A message with memory of its own: copies of it may travel when the caller's is gone.
+// A copy of the message with its own memory, which may travel after the caller's memory is gone.
 OutgoingMessage Copy(const ByteView& bytes) {
   auto memory = std::make_shared<std::string>(bytes.size(), '\0');
   bytes.CopyTo(memory->data());
@@ -59,7 +59,7 @@ void FaultyTransport::Call(const std::string& address, Method method, OutgoingMe
   if (Happens(options_.lose_reply)) {
     done = [counters = counters_, loss = Loss("reply"), done = std::move(done)](
                absl::Status status, IncomingMessage) mutable {
-      // An error stays what it is.
+      // Errors are not changed.
       if (!status.ok()) {
         done(std::move(status), IncomingMessage());
         return;

@@ -1,4 +1,4 @@
-// A transport that loses, repeats and delays what another one carries: for tests.
+// A transport for tests that loses, repeats and delays the messages of another transport.
 #ifndef PAWL_CLIENT_LIB_RPC_TESTING_FAULTY_TRANSPORT_H_
 #define PAWL_CLIENT_LIB_RPC_TESTING_FAULTY_TRANSPORT_H_
 
@@ -14,10 +14,9 @@
 
 namespace pawl {
 
-// Decides by a seeded generator. What is lost is reported as UNAVAILABLE or, after
-// the real deadline would have passed, as DEADLINE_EXCEEDED; the test does not wait for that
-// deadline. A message that is repeated arrives again up to max_delay later, maybe after the call is
-// over and after later messages. Thread-safe.
+// Decides by a seeded generator. A lost message is reported as UNAVAILABLE or DEADLINE_EXCEEDED,
+// without waiting for the deadline. A repeated message arrives again up to max_delay later,
+// possibly after the call has ended and after later messages. Thread-safe.
 class FaultyTransport final : public Transport {
  public:
   struct Options {

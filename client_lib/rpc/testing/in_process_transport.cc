@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-// An idle thread looks up this often at least.
+// The longest sleep of an idle thread.
 constexpr std::chrono::seconds kIdle{1};
 
 }  // namespace
@@ -84,15 +84,15 @@ IncomingMessage InProcessTransport::Copy(const ByteView& bytes) {
   auto copy = std::make_shared<std::vector<std::unique_ptr<char[]>>>();
   std::unique_ptr<char[]> flat(new char[bytes.size()]);
   bytes.CopyTo(flat.get());
-  std::vector<size_t> cuts = {bytes.size()};
+  std::vector<size_t> ends = {bytes.size()};
   {
     MutexLock lock(mu_);
-    for (uint64_t i = random_() % 4; i > 0; --i) cuts.push_back(random_() % (bytes.size() + 1));
+    for (uint64_t i = random_() % 4; i > 0; --i) ends.push_back(random_() % (bytes.size() + 1));
   }
-  std::sort(cuts.begin(), cuts.end());
+  std::sort(ends.begin(), ends.end());
   IncomingMessage message;
   size_t begin = 0;
-  for (const size_t end : cuts) {
+  for (const size_t end : ends) {
     if (end == begin) continue;
     copy->emplace_back(new char[end - begin]);
     std::memcpy(copy->back().get(), flat.get() + begin, end - begin);

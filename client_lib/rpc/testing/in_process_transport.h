@@ -1,4 +1,4 @@
-// A transport that calls request handlers in the same process: for tests.
+// A transport for tests that calls request handlers in the same process.
 #ifndef PAWL_CLIENT_LIB_RPC_TESTING_IN_PROCESS_TRANSPORT_H_
 #define PAWL_CLIENT_LIB_RPC_TESTING_IN_PROCESS_TRANSPORT_H_
 
@@ -18,15 +18,15 @@
 
 namespace pawl {
 
-// Runs actions at their time on threads of its own. Thread-safe.
+// Runs actions at given times on its own threads. Thread-safe.
 class ActionThreads {
  public:
   explicit ActionThreads(int threads);
-  // Runs what is left, and joins.
+  // Runs the remaining actions and joins the threads.
   ~ActionThreads();
 
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
-  // From now on every action is run as soon as a thread is free.
+  // From now on every action runs as soon as a thread is free.
   void Hurry();
 
  private:
@@ -42,15 +42,15 @@ class ActionThreads {
   std::vector<std::thread> threads_;
 };
 
-// Copies every message, as a socket would, into fragments that are cut at random places (by the
-// seed), and calls the handler of the address on a thread of its own. Real time. Thread-safe.
+// Copies every message, as a socket would, into fragments split at random positions (by the seed),
+// and calls the handler of the address on its own thread. Uses real time. Thread-safe.
 class InProcessTransport final : public Transport {
  public:
   explicit InProcessTransport(uint64_t seed = 1, int threads = 2);
   ~InProcessTransport() override;
 
-  // A call to an address without a handler gets UNAVAILABLE. `handler` may be null, to take one
-  // away; it must live until then and until its last call is answered.
+  // Sets the handler of an address; null removes it. Calls to an address without a handler get
+  // UNAVAILABLE. The handler must exist until it is removed and its last call is answered.
   void SetHandler(const std::string& address, RequestHandler* handler);
 
   void Call(const std::string& address, Method method, OutgoingMessage request,
@@ -71,7 +71,7 @@ class InProcessTransport final : public Transport {
   std::map<std::string, RequestHandler*> handlers_ PAWL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<Pending>> pending_ PAWL_GUARDED_BY(mu_);
   uint64_t next_ PAWL_GUARDED_BY(mu_) = 0;
-  // Last: its threads use the rest.
+  // Last: its threads use the members above.
   ActionThreads threads_;
 };
 

@@ -1,6 +1,6 @@
 #include "deploy/pawlctl/cluster/restart_policy.h"
 
-#include "client_lib/rpc/growing_pause.h"
+#include "client_lib/rpc/retry.h"
 
 namespace pawl {
 

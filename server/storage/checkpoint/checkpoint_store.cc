@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
-#include "client_lib/base/little_endian.h"
 #include "client_lib/base/status_macros.h"
 #include "server/storage/checkpoint/checkpoint_layout.h"
 #include "spdlog/spdlog.h"

@@ -9,7 +9,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "proto/replication.pb.h"
 #include "server/shard/partition.h"
 #include "server/storage/recovery.h"

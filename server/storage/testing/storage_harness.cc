@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/little_endian.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {

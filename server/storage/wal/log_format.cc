@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
-#include "client_lib/base/little_endian.h"
 
 namespace pawl {
 namespace {

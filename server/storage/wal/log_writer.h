@@ -12,7 +12,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "client_lib/base/byte_view.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/env.h"
 #include "server/storage/wal/log_format.h"
 

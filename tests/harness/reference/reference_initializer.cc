@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "client_lib/base/philox.h"
+#include "client_lib/base/random.h"
 #include "server/optimizer/math/deterministic_math.h"
 
 namespace pawl {

@@ -14,7 +14,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client_lib/base/futures.h"
+#include "client_lib/rpc/futures.h"
 #include "gtest/gtest.h"
 #include "worker/collective/gloo/collective.h"
 

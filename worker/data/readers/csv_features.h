@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client_lib/job/job_limits.h"
+#include "client_lib/base/limits.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/data/feature_key.h"

@@ -4,8 +4,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/job/job_limits.h"
 #include "worker/model/spec_checks.h"
 
 namespace pawl {

@@ -1,10 +1,13 @@
-// Bytes that were received in pieces, without putting them together.
-#ifndef PAWL_CLIENT_LIB_BASE_BYTE_VIEW_H_
-#define PAWL_CLIENT_LIB_BASE_BYTE_VIEW_H_
+// Bytes in memory: a view of bytes that arrived in several fragments, and little-endian numbers.
+#ifndef PAWL_CLIENT_LIB_BASE_BYTES_H_
+#define PAWL_CLIENT_LIB_BASE_BYTES_H_
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -12,12 +15,11 @@
 
 namespace pawl {
 
-// A sequence of bytes made of fragments of memory that belongs to somebody else
-// and must outlive the view. A field of a message from the socket lies wherever
-// the socket's reads cut it, so a number may begin in one fragment and end in the
-// next, and nothing is aligned.
+// A sequence of bytes in fragments of memory that the view does not own. The memory must outlive
+// the view. A field of a received message is split wherever a socket read ended, so a number may
+// start in one fragment and end in the next, and nothing is aligned.
 //
-// Not thread-safe; copies are cheap and share the memory.
+// Not thread-safe. Copies are cheap and share the memory.
 class ByteView {
  public:
   using Fragment = absl::Span<const char>;
@@ -35,9 +37,9 @@ class ByteView {
   bool empty() const { return size_ == 0; }
   absl::Span<const Fragment> fragments() const { return fragments_; }
 
-  // Calls visit(const char* data, size_t count) for runs of `count` whole granules
-  // of `granule_bytes` each, in order, covering all of the view. A granule that
-  // two fragments share is put together in `scratch` and visited alone.
+  // Calls visit(const char* data, size_t count) for runs of `count` whole granules of
+  // `granule_bytes` each, in order, until the whole view is covered. A granule that spans fragments
+  // is copied to `scratch` and visited alone.
   // REQUIRES: size() is a multiple of granule_bytes; scratch holds granule_bytes.
   template <typename Visit>
   void ForEachRun(size_t granule_bytes, char* scratch, Visit visit) const {
@@ -77,6 +79,31 @@ class ByteView {
   size_t size_ = 0;
 };
 
+// The functions below read and write unaligned little-endian numbers, as files and digests hold
+// them.
+static_assert(std::endian::native == std::endian::little, "numbers are copied without conversion");
+
+// Writes `value` at `out` and returns the position after it.
+template <typename Unsigned>
+char* PutNumber(char* out, Unsigned value) {
+  std::memcpy(out, &value, sizeof(value));
+  return out + sizeof(value);
+}
+
+template <typename Unsigned>
+void AppendNumber(std::string& out, Unsigned value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Reads the number at `in` and advances `in` past it.
+template <typename Unsigned>
+Unsigned TakeNumber(const char*& in) {
+  Unsigned value;
+  std::memcpy(&value, in, sizeof(value));
+  in += sizeof(value);
+  return value;
+}
+
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_BASE_BYTE_VIEW_H_
+#endif  // PAWL_CLIENT_LIB_BASE_BYTES_H_

@@ -1,4 +1,4 @@
-#include "client_lib/base/futures.h"
+#include "client_lib/rpc/futures.h"
 
 #include <memory>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-TEST(FuturesTest, TheFutureIsReadyOnceTheCallbackHasRun) {
+TEST(FuturesTest, FutureIsReadyOnceTheCallbackHasRun) {
   std::future<absl::Status> future;
   absl::AnyInvocable<void(absl::Status)> done = Fulfilling(future);
   EXPECT_FALSE(IsReady(future));
@@ -19,13 +19,13 @@ TEST(FuturesTest, TheFutureIsReadyOnceTheCallbackHasRun) {
   EXPECT_EQ(future.get(), absl::AbortedError("superseded"));
 }
 
-TEST(FuturesTest, AResultThatCannotBeCopiedIsHandedOver) {
+TEST(FuturesTest, MoveOnlyResultIsDelivered) {
   std::future<absl::StatusOr<std::unique_ptr<int>>> future;
   Fulfilling(future)(std::make_unique<int>(7));
   EXPECT_EQ(**future.get(), 7);
 }
 
-TEST(FuturesTest, ASharedFutureIsLookedAtLikewise) {
+TEST(FuturesTest, IsReadyWorksForSharedFutures) {
   std::future<int> future;
   absl::AnyInvocable<void(int)> done = Fulfilling(future);
   const std::shared_future<int> shared = future.share();
@@ -34,7 +34,7 @@ TEST(FuturesTest, ASharedFutureIsLookedAtLikewise) {
   EXPECT_TRUE(IsReady(shared));
 }
 
-TEST(FuturesTest, ACallbackThatIsDroppedIsNotWaitedForInVain) {
+TEST(FuturesTest, DroppedCallbackBreaksThePromise) {
   std::future<int> future;
   Fulfilling(future);
   ASSERT_TRUE(IsReady(future));

@@ -1,4 +1,4 @@
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 
 #include <random>
 #include <utility>

@@ -1,19 +1,36 @@
-// A counter-based random generator: the n-th number of a stream is a function of
-// (key, counter), without state, so that anyone computes it at any time.
-//
-// Philox4x32 with 10 rounds: Salmon, Moraes, Dror and Shaw 2011, "Parallel random
-// numbers: as easy as 1, 2, 3", section 3.3.
-#ifndef PAWL_CLIENT_LIB_BASE_PHILOX_H_
-#define PAWL_CLIENT_LIB_BASE_PHILOX_H_
+// Random numbers: unpredictable ones for names and retry delays, and a counter-based generator
+// whose numbers every process computes alike.
+#ifndef PAWL_CLIENT_LIB_BASE_RANDOM_H_
+#define PAWL_CLIENT_LIB_BASE_RANDOM_H_
 
 #include <array>
 #include <cstdint>
+#include <functional>
 
 namespace pawl {
+
+// Returns 64 random bits. Not for secrets. Thread-safe.
+uint64_t RandomNumber();
+
+// While an instance exists, RandomNumber returns what `source` returns, on this thread only. It
+// makes a simulation repeatable. Instances nest.
+class ScopedRandomNumbers {
+ public:
+  explicit ScopedRandomNumbers(std::function<uint64_t()> source);
+  ~ScopedRandomNumbers();
+  ScopedRandomNumbers(const ScopedRandomNumbers&) = delete;
+  ScopedRandomNumbers& operator=(const ScopedRandomNumbers&) = delete;
+
+ private:
+  const std::function<uint64_t()> source_;
+  const std::function<uint64_t()>* const former_;
+};
 
 using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
+// Philox4x32 with 10 rounds (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy
+// as 1, 2, 3", section 3.3). The n-th number of a stream is a pure function of (key, counter).
 inline constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
@@ -27,7 +44,7 @@ inline constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) 
   return counter;
 }
 
-// The counter and key as 64-bit halves, low half first.
+// The same with counter and key as 64-bit numbers, low half first.
 inline constexpr PhiloxCounter Philox4x32(uint64_t counter_low, uint64_t counter_high,
                                           uint64_t key) {
   return Philox4x32(
@@ -38,4 +55,4 @@ inline constexpr PhiloxCounter Philox4x32(uint64_t counter_low, uint64_t counter
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_BASE_PHILOX_H_
+#endif  // PAWL_CLIENT_LIB_BASE_RANDOM_H_

@@ -1,6 +1,6 @@
-// Results that a callback brings and a thread waits for.
-#ifndef PAWL_CLIENT_LIB_BASE_FUTURES_H_
-#define PAWL_CLIENT_LIB_BASE_FUTURES_H_
+// Futures for the results of callbacks.
+#ifndef PAWL_CLIENT_LIB_RPC_FUTURES_H_
+#define PAWL_CLIENT_LIB_RPC_FUTURES_H_
 
 #include <chrono>
 #include <future>
@@ -10,9 +10,9 @@
 
 namespace pawl {
 
-// A callback that makes `future` ready with what it is given. To be run once, on any thread, also
-// before the call that takes it has returned; one that is destroyed without having run leaves
-// std::future_error (broken_promise) behind.
+// Returns a callback that fulfils `future`. It may run once, on any thread, also before the call
+// that takes it has returned. If it is destroyed without having run, `future` throws
+// std::future_error (broken_promise).
 template <typename T>
 absl::AnyInvocable<void(T)> Fulfilling(std::future<T>& future) {
   std::promise<T> promise;
@@ -20,8 +20,7 @@ absl::AnyInvocable<void(T)> Fulfilling(std::future<T>& future) {
   return [promise = std::move(promise)](T value) mutable { promise.set_value(std::move(value)); };
 }
 
-// Whether get() of a std::future or std::shared_future would return at once. REQUIRES:
-// future.valid().
+// Whether get() of a std::future or std::shared_future returns at once. REQUIRES: future.valid().
 template <typename Future>
 bool IsReady(const Future& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -29,4 +28,4 @@ bool IsReady(const Future& future) {
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_BASE_FUTURES_H_
+#endif  // PAWL_CLIENT_LIB_RPC_FUTURES_H_

@@ -1,4 +1,4 @@
-#include "client_lib/session/deadline_queue.h"
+#include "client_lib/rpc/deadline_queue.h"
 
 #include <algorithm>
 #include <vector>
@@ -6,9 +6,9 @@
 namespace pawl {
 namespace {
 
-// Deadlines may be this late, so that a series of them takes one timer.
+// Entries may expire this late, so that one timer serves several.
 constexpr std::chrono::milliseconds kGranularity{5};
-// A timer that is not reached early is looked at again: bounds how long it keeps the queue alive.
+// The longest timer, which bounds how long a timer keeps the queue alive.
 constexpr std::chrono::seconds kMaxTimer{10};
 
 }  // namespace
@@ -44,7 +44,7 @@ void DeadlineQueue::OnTimer(MonotonicTime armed) {
   MonotonicTime timer = MonotonicTime::max();
   {
     MutexLock lock(mu_);
-    // Another timer was set after this one; it goes on.
+    // A timer that was set after this one takes over.
     if (closed_ || armed_ != armed) return;
     while (!waiting_.empty() && waiting_.begin()->first.first <= now) {
       expired.push_back(std::move(waiting_.begin()->second));

@@ -1,4 +1,4 @@
-#include "client_lib/base/failpoint.h"
+#include "client_lib/base/testing/failpoint_control.h"
 
 #include <signal.h>
 
@@ -7,20 +7,20 @@
 #include <vector>
 
 #include "client_lib/base/clock.h"
-#include "client_lib/base/failpoint_control.h"
+#include "client_lib/base/failpoint.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
 namespace {
 
-TEST(FailpointTest, WithoutASpecNothingHappensAndHitsAreCounted) {
+TEST(FailpointTest, UnarmedFailpointsCountHits) {
   ASSERT_TRUE(ArmFailpoints("").ok());
   EXPECT_FALSE(PAWL_FAILPOINT("test.plain"));
   EXPECT_FALSE(PAWL_FAILPOINT("test.plain"));
   EXPECT_EQ(FailpointHits().at("test.plain"), 2u);
 }
 
-TEST(FailpointTest, ANumberedHitIsTheOnlyOneThatFails) {
+TEST(FailpointTest, OnlyTheNumberedHitFails) {
   ASSERT_TRUE(ArmFailpoints("test.fail=error@3;test.other=error").ok());
   std::vector<bool> failed;
   for (int hit = 0; hit < 5; ++hit) failed.push_back(PAWL_FAILPOINT("test.fail"));
@@ -29,21 +29,21 @@ TEST(FailpointTest, ANumberedHitIsTheOnlyOneThatFails) {
   EXPECT_TRUE(PAWL_FAILPOINT("test.other"));
 }
 
-TEST(FailpointTest, APauseLastsAsLongAsItSays) {
+TEST(FailpointTest, PauseLastsForItsDuration) {
   ASSERT_TRUE(ArmFailpoints("test.pause=pause:30@1").ok());
   const MonotonicTime begin = Clock::Real().Now();
   EXPECT_FALSE(PAWL_FAILPOINT("test.pause"));
   EXPECT_GE(Clock::Real().Now() - begin, std::chrono::milliseconds(30));
 }
 
-TEST(FailpointTest, ACrashIsAKill) {
+TEST(FailpointTest, CrashKillsTheProcess) {
   ASSERT_TRUE(ArmFailpoints("test.crash=crash@2").ok());
   EXPECT_FALSE(PAWL_FAILPOINT("test.crash"));
   EXPECT_EXIT(PAWL_FAILPOINT("test.crash"), testing::KilledBySignal(SIGKILL),
               "failpoint test.crash: crash");
 }
 
-TEST(FailpointTest, ThreadsCountTogether) {
+TEST(FailpointTest, HitsOfAllThreadsAreCounted) {
   ASSERT_TRUE(ArmFailpoints("test.threads=error@400").ok());
   std::vector<std::thread> threads;
   std::vector<int> failures(4);
@@ -56,7 +56,7 @@ TEST(FailpointTest, ThreadsCountTogether) {
   EXPECT_EQ(failures[0] + failures[1] + failures[2] + failures[3], 1);
 }
 
-TEST(FailpointTest, AWrongSpecIsRefusedAndChangesNothing) {
+TEST(FailpointTest, InvalidSpecChangesNothing) {
   ASSERT_TRUE(ArmFailpoints("test.kept=error").ok());
   for (const char* spec :
        {"test.a", "=crash", "test.a=explode", "test.a=crash@0", "test.a=crash@x", "test.a=crash@",

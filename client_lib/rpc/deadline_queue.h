@@ -1,7 +1,6 @@
-// Runs actions at their time, unless they are taken back: deadlines, and pauses before the next
-// attempt.
-#ifndef PAWL_CLIENT_LIB_SESSION_DEADLINE_QUEUE_H_
-#define PAWL_CLIENT_LIB_SESSION_DEADLINE_QUEUE_H_
+// Runs actions at given times: deadlines, and pauses before retries.
+#ifndef PAWL_CLIENT_LIB_RPC_DEADLINE_QUEUE_H_
+#define PAWL_CLIENT_LIB_RPC_DEADLINE_QUEUE_H_
 
 #include <cstdint>
 #include <map>
@@ -15,23 +14,22 @@
 
 namespace pawl {
 
-// Many of them on few timers: a wait that ends in time, as nearly all do, leaves no
-// timer behind. Thread-safe. Owned by shared_ptr, which its timers share.
+// Serves many actions with few timers; an action that is removed in time, as nearly all are, leaves
+// no timer behind. Thread-safe. Owned by shared_ptr, which its timers share.
 class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
  public:
   using Id = std::pair<MonotonicTime, uint64_t>;
 
-  // `transport` gives the timers and outlives their use.
+  // `transport` provides the timers and must outlive their use.
   DeadlineQueue(Transport& transport, const Clock& clock) : transport_(transport), clock_(clock) {}
 
   // Runs `expire` once `deadline` has passed, unless Remove comes first. REQUIRES: `deadline` is
   // years before MonotonicTime::max().
   Id Add(MonotonicTime deadline, absl::AnyInvocable<void()> expire);
-  // False if `expire` has run, or is about to.
+  // Returns false if `expire` has run, or is about to.
   bool Remove(const Id& id);
-  // Nothing expires from now on: whoever has added something, or still does, takes it back, or it
-  // is kept with all that it refers to. To be called before the transport is shut down, which
-  // hurries all timers.
+  // Prevents all further expiry. An entry that is not removed then remains, with all that it refers
+  // to. Call it before shutting down the transport, which runs all timers at once.
   void Close();
 
  private:
@@ -43,10 +41,10 @@ class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   uint64_t next_ PAWL_GUARDED_BY(mu_) = 0;
   std::map<Id, absl::AnyInvocable<void()>> waiting_ PAWL_GUARDED_BY(mu_);
-  // The earliest time that a timer is set for.
+  // The earliest time for which a timer is set.
   MonotonicTime armed_ PAWL_GUARDED_BY(mu_) = MonotonicTime::max();
 };
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_SESSION_DEADLINE_QUEUE_H_
+#endif  // PAWL_CLIENT_LIB_RPC_DEADLINE_QUEUE_H_

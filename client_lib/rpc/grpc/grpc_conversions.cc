@@ -1,6 +1,7 @@
-#include "client_lib/rpc/grpc/grpc_status.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
 
-#include <optional>
+#include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/cord.h"
@@ -25,7 +26,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* c
       pushback && context != nullptr) {
     context->AddTrailingMetadata(kPushbackMetadata, std::string(*pushback));
   }
-  // The codes are the same numbers.
+  // absl and gRPC number the codes alike.
   return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
                       BoundedText(status.message(), kMaxStatusMessageBytes), details);
 }
@@ -47,6 +48,15 @@ absl::Status FromGrpcStatus(const grpc::Status& status, const grpc::ClientContex
     }
   }
   return result;
+}
+
+gpr_timespec FromNow(MonotonicDuration delay) {
+  const int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(delay).count();
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(nanoseconds, GPR_TIMESPAN));
+}
+
+void SetDeadline(grpc::ClientContext& context, MonotonicDuration timeout) {
+  context.set_deadline(FromNow(timeout));
 }
 
 }  // namespace pawl

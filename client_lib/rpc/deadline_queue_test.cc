@@ -1,4 +1,4 @@
-#include "client_lib/session/deadline_queue.h"
+#include "client_lib/rpc/deadline_queue.h"
 
 #include <future>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Timers that the test runs by hand.
+// Timers that the test runs.
 class ManualTimers final : public Transport {
  public:
   void Call(const std::string&, Method, OutgoingMessage, MonotonicDuration, Done) override {}
@@ -42,7 +42,7 @@ class DeadlineQueueTest : public testing::Test {
   std::vector<int> expired_;
 };
 
-TEST_F(DeadlineQueueTest, ExpiresInTheOrderOfDeadlines) {
+TEST_F(DeadlineQueueTest, EntriesExpireInTheOrderOfDeadlines) {
   Add(seconds(2), 2);
   Add(seconds(1), 1);
   Add(seconds(3), 3);
@@ -51,7 +51,7 @@ TEST_F(DeadlineQueueTest, ExpiresInTheOrderOfDeadlines) {
   EXPECT_EQ(expired_, (std::vector<int>{1, 2}));
 }
 
-TEST_F(DeadlineQueueTest, WhatIsRemovedDoesNotExpire) {
+TEST_F(DeadlineQueueTest, RemovedEntryDoesNotExpire) {
   const DeadlineQueue::Id id = Add(seconds(1), 1);
   Add(seconds(1), 2);
   EXPECT_TRUE(queue_->Remove(id));
@@ -61,24 +61,24 @@ TEST_F(DeadlineQueueTest, WhatIsRemovedDoesNotExpire) {
   EXPECT_EQ(expired_, std::vector<int>{2});
 }
 
-TEST_F(DeadlineQueueTest, ManyDeadlinesTakeFewTimers) {
+TEST_F(DeadlineQueueTest, ManyDeadlinesUseFewTimers) {
   for (int i = 0; i < 1000; ++i) queue_->Remove(Add(seconds(100 + i), i));
   EXPECT_EQ(timers_.timers.size(), 1);
   EXPECT_LE(timers_.timers[0].first, seconds(10));
   clock_.Advance(seconds(10));
   timers_.RunFirst();
-  // Nothing waits: the timers end.
+  // Without entries the timers end.
   EXPECT_TRUE(timers_.timers.empty());
 }
 
-TEST_F(DeadlineQueueTest, AnEarlierDeadlineGetsItsTimer) {
+TEST_F(DeadlineQueueTest, EarlierDeadlineGetsItsOwnTimer) {
   Add(seconds(9), 9);
   Add(seconds(1), 1);
   ASSERT_EQ(timers_.timers.size(), 2);
   EXPECT_LE(timers_.timers[1].first, milliseconds(1100));
 }
 
-TEST_F(DeadlineQueueTest, ACallThatWaitsAgainAfterTheTimersEndedGetsOne) {
+TEST_F(DeadlineQueueTest, AddAfterTheLastTimerSetsAnother) {
   Add(seconds(1), 1);
   clock_.Advance(seconds(2));
   timers_.RunFirst();

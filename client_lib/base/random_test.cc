@@ -1,4 +1,4 @@
-#include "client_lib/base/random_number.h"
+#include "client_lib/base/random.h"
 
 #include <set>
 #include <thread>
@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-TEST(RandomNumber, NoneComesTwiceOnAnyThread) {
+TEST(RandomNumber, IsUniqueAcrossThreads) {
   std::set<uint64_t> seen;
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(seen.insert(RandomNumber()).second);
   std::thread([&] {
@@ -16,7 +16,7 @@ TEST(RandomNumber, NoneComesTwiceOnAnyThread) {
   }).join();
 }
 
-TEST(RandomNumber, ComesFromAScriptWhileThereIsOneOnThisThreadAlone) {
+TEST(RandomNumber, ScopedSourceAppliesToItsThreadOnly) {
   uint64_t next = 0;
   {
     const ScopedRandomNumbers outer([&] { return ++next; });
@@ -30,6 +30,16 @@ TEST(RandomNumber, ComesFromAScriptWhileThereIsOneOnThisThreadAlone) {
     EXPECT_EQ(RandomNumber(), 3u);
   }
   EXPECT_GT(RandomNumber(), 1000u);
+}
+
+// The known answers that come with the authors' Random123 library for philox4x32-10.
+TEST(Philox, GivesTheKnownAnswers) {
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
+            (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 }  // namespace

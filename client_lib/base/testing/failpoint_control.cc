@@ -1,4 +1,4 @@
-#include "client_lib/base/failpoint_control.h"
+#include "client_lib/base/testing/failpoint_control.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ absl::StatusOr<Armed> Parse(absl::string_view text) {
   if (absl::StrContains(text, '@') &&
       (!absl::SimpleAtoi(parts.second, &armed.only_hit) || armed.only_hit == 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "': after '@' comes the number of a hit, from 1 up"));
+        absl::StrCat("'", text, "': the number after '@' must be at least 1"));
   }
   absl::string_view action = parts.first;
   uint64_t pause_ms = 0;
@@ -122,7 +122,7 @@ class Failpoints {
  private:
   Mutex mu_;
   std::map<std::string, Armed> armed_ PAWL_GUARDED_BY(mu_);
-  // As many as there are failpoints in the code.
+  // At most as many as there are failpoints in the code.
   std::map<std::string, uint64_t> hits_ PAWL_GUARDED_BY(mu_);
 };
 
