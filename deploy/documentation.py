@@ -1,10 +1,10 @@
-"""What the project's documents (.md files and READMEs) say that can be checked.
+"""Checks the project's documents (.md files and READMEs).
 
-That is commands, flags, targets, files, names of tests and of code, and jobs.
+It checks commands, flags, targets, files, names of tests and of code, and jobs.
 
-A document's commands are in its code blocks (lines that begin with "$ ", with what they print below them, or lines that
-begin with a program of the project) and in its code spans. A page that deploy/reference/generate made is checked less
-strictly: its blocks are what the programs say, prose and all.
+A document's commands are in its code blocks (lines that start with "$ ", followed by their output, or
+lines that start with a program of the project) and in its code spans. Pages made by
+deploy/reference/generate are checked less strictly, since their blocks contain prose.
 """
 
 import importlib.machinery
@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 
-# Programs by the name with which they are called, and by their targets, as deploy/reference/programs.md calls them.
+# The names of programs in deploy/reference/programs.md, by target.
 TARGETS = {
     "//scheduler:pawl-scheduler": "pawl-scheduler",
     "//server:pawl-server": "pawl-server",
@@ -28,17 +28,17 @@ TARGETS = {
     "//tests/perf:overlap": "overlap",
     "//tests/gpu:gpu_kernels": "gpu_kernels",
 }
-# What scripts pass on to others.
+# Scripts, and the programs to which they pass flags.
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
-# Of others.
+# Names of other projects.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
 TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "docker", "echo", "export", "grep", "install", "kill", "kubectl", "ls",
          "mkdir", "sbatch", "sleep", "srun", "systemctl", "systemd-sysusers", "tail", "tar", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
-# A program where it is called: from the project's folder, from one two below it, or in a bundle wherever that is unpacked.
+# The path of a program: from the project's folder, from two folders below it, or in an unpacked bundle.
 PROGRAM_PATH = re.compile(r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+")
-# What may have the names that documents use.
+# Files with names that documents may use.
 SOURCE_ENDS = (".h", ".cc", ".cu", ".proto", ".py", ".bzl", ".sh", ".mjs", ".pbtxt", ".md", ".json")
 SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", "out", ".cache"}
 MADE = "Made by deploy/reference/generate"
@@ -54,7 +54,7 @@ JOB_FIELDS = re.compile(r"([a-z_]+)(?:: | \{).*", re.DOTALL)
 
 
 class Block:
-    """A code block: its lines without indentation, and the number of the first."""
+    """A code block: its lines without indentation, and the number of the first line."""
 
     def __init__(self, line, lines):
         self.line = line
@@ -64,7 +64,7 @@ class Block:
         return any(line.startswith("$ ") for line in self.lines)
 
     def session(self):
-        """(line number, command, lines that it printed) of each command behind a "$ "."""
+        """Yields (line number, command, output lines) of each command after a "$ "."""
         commands = []
         for number, line in enumerate(self.lines, self.line):
             if line.startswith("$ "):
@@ -89,7 +89,7 @@ class Document:
             line = lines[at]
             if line.startswith("```"):
                 end = next((i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines))
-                # A drawing is opened by ```text.
+                # ```text starts a drawing.
                 if line[3:].strip() != "text":
                     self.add_block(heading, at + 2, lines[at + 1:end])
                 at = end + 1
@@ -112,13 +112,13 @@ class Document:
         self.headings[line] = heading
 
     def spans(self):
-        """(line number, text) of what stands between backquotes, also where a line ends in between."""
+        """Yields (line number, text) of each text between backquotes, which may span lines."""
         text = "\n".join(line for _, line in self.prose)
         for match in re.finditer(r"`([^`]+)`", text):
             yield self.prose[text.count("\n", 0, match.start())][0], " ".join(match.group(1).split())
 
     def sessions(self):
-        """The commands with what they printed, by heading."""
+        """Returns the commands with their output, by heading."""
         by_heading = {}
         for block in self.blocks:
             if block.is_session():
@@ -127,7 +127,7 @@ class Document:
 
 
 def simple_commands(line):
-    """The words of each simple command in a line of shell; where files are redirected to is left out."""
+    """Yields the words of each simple command in a shell line, without redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.commenters = "#"
     lexer.whitespace_split = True
@@ -150,12 +150,12 @@ def simple_commands(line):
 
 
 def value_of(word):
-    """What stands behind the = of a flag; any other word itself."""
+    """Returns the value of a flag (--name=value), or the word itself."""
     return word.partition("=")[2] if word.startswith("--") else word
 
 
 class Tree:
-    """What there is to refer to."""
+    """The names that documents can refer to."""
 
     def __init__(self, root):
         self.root = root
@@ -167,7 +167,7 @@ class Tree:
         self.basenames = {os.path.basename(path) for path in self.files}
         self.text = {path: self.read(path) for path in self.files if path.endswith(SOURCE_ENDS) or "/" not in path or
                      os.path.basename(path) == "BUILD" or path.startswith("deploy/")}
-        # The documentation's own test has names that there are not.
+        # The documentation's own test contains wrong names on purpose.
         self.documents = [path for path in self.files if path.endswith(".md") or os.path.basename(path) == "README"]
         code = "\n".join(re.sub(r"(?m)(^|\s)//.*$", "", text) if path.endswith((".h", ".cc", ".cu")) else text
                          for path, text in self.text.items()
@@ -187,7 +187,7 @@ class Tree:
             return file.read()
 
     def read_targets(self):
-        """By package, (rule, name) of each target; the reader of BUILD files is that of tests/lint."""
+        """Returns {package: (rule, name) of its targets}. Uses the reader of BUILD files in tests/lint."""
         path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tests/lint/check_tree.py")
         loader = importlib.machinery.SourceFileLoader("check_tree", path)
         check_tree = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_tree", loader))
@@ -200,11 +200,11 @@ class Tree:
         return targets
 
     def read_flags(self, programs):
-        """By "pawl-server" or "pawlctl scale", the names of its flags."""
+        """Returns {"pawl-server" or "pawlctl scale": names of its flags}."""
         flags = {"bazel": BAZEL_FLAGS}
         for section in re.split(r"^## ", programs, flags=re.MULTILINE)[1:]:
             name, text = section.split("\n", 1)
-            # A program's list has a flag a line; a script's usage is prose.
+            # A program lists one flag a line. A script's usage is prose.
             listed = re.findall(r"^ +--([a-z][a-z_-]*)", text, re.MULTILINE)
             flags[name] = set(listed if "Flags" in text else FLAG.findall(text))
         for script, others in PASSED_ON.items():
@@ -217,7 +217,7 @@ class Tree:
         if package == "..." or package.endswith("/..."):
             return any(one == package[:-4] or one.startswith(package[:-3]) for one in self.targets)
         name = name or os.path.basename(package)
-        # A macro's targets have names that begin with what it was called.
+        # The names of a macro's targets start with the macro's name argument.
         return any(name == target or (not re.match(r"(cc|sh)_|genrule$", rule) and target and name.startswith(target))
                    for rule, target in self.targets.get(package, ()))
 
@@ -225,10 +225,10 @@ class Tree:
         return any(self.has_target("//%s:%s" % (package, name)) for package in self.targets)
 
     def has_path(self, path, folder):
-        """From the root, or from the document's folder. A * stands for anything."""
+        """Whether a path exists, relative to the root or to the document's folder. * matches anything."""
         pattern = re.escape(path.rstrip("/")).replace(r"\*", "[^/]*") + "(/.*)?"
         prefix = re.escape(folder + "/") if folder else ""
-        # In a table of folders: "`tests/` | `harness/`, `chaos/`".
+        # A table of folders: "`tests/` | `harness/`, `chaos/`".
         if path.endswith("/") and path.count("/") == 1:
             prefix = "(.*/)?"
         return any(re.fullmatch(pattern, file) or re.fullmatch(prefix + pattern, file) for file in self.files)
@@ -250,7 +250,7 @@ class Checker:
     def check(self, document):
         for block in document.blocks:
             self.check_block(document, block)
-        # The grammar of a format has names of its own.
+        # The grammar of a format defines its own names.
         own_words = {word for block in document.blocks for text in block.lines for word in re.findall(r"\w+", text)}
         for line, span in document.spans():
             self.check_span(document, line, span, own_words)
@@ -268,7 +268,7 @@ class Checker:
                     self.problem(document, line, "there is no test %s.%s" % (suite, name))
 
     def program_of(self, word):
-        """The name under which programs.md has it, or None."""
+        """Returns the program's name in programs.md, or None."""
         if PROGRAM_PATH.fullmatch(word):
             return os.path.basename(word)
         return word if word in self.tree.flags else None
@@ -286,7 +286,7 @@ class Checker:
             where = "%s:%d" % (document.path, block.line)
             (self.jobs if match.group(1) == "name" else self.parts).append((where, text))
             return
-        # Between empty lines, either all lines are shell or none is.
+        # Of the lines between two empty lines, either all are shell or none.
         begin = 0
         for end in range(len(block.lines) + 1):
             if end == len(block.lines) or not block.lines[end].strip():
@@ -360,7 +360,7 @@ class Checker:
             if program is None and words[0] != "bazel":
                 if words[0] not in TOOLS and not document.is_made:
                     self.problem(document, line, "what is %s? No program of the project, and none in TOOLS" % words[0])
-                # A command that is given to another one: --wrap="pawl-server ...".
+                # A command that is an argument: --wrap="pawl-server ...".
                 for value in map(value_of, words[1:]):
                     if " " in value and self.program_of(value.split()[0]):
                         self.check_command(document, line, value)
@@ -386,7 +386,7 @@ class Checker:
                 self.problem(document, line, "%s has no flag --%s" % (program, flag.group(1)))
             if flag.group(1) == "config" and word.partition("=")[2].strip("].") not in self.tree.configs:
                 self.problem(document, line, ".bazelrc has no %s" % word)
-        # Files of the project among what is given to it.
+        # Arguments that are files of the project.
         for word in words:
             value = value_of(word)
             if PATH.fullmatch(value) and value.split("/")[0] in ("deploy", "tests", "proto"):

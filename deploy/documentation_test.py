@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests that what the documents say is so: names and flags by looking, sessions ("$ ...") by typing them.
+"""Tests that the documents are right: checks their names and flags, and runs their sessions ("$ ...").
 
 Usage: documentation_test.py BIN_FOLDER [unittest's arguments]
-  BIN_FOLDER   in which the programs lie as Bazel builds them
+  BIN_FOLDER   Bazel's output folder with the programs
 """
 
 import os
@@ -22,9 +22,9 @@ import documentation  # noqa: E402
 
 ROOT = os.path.dirname(HERE)
 BIN_FOLDER = ""
-# Far beyond what a session takes.
+# Far longer than a session takes.
 SESSION_LIMIT_S = 240
-# What a session prints only if the machine was quick enough.
+# Lines that a session prints only on a fast machine.
 DEPENDS_ON_TIME = ("evaluation",)
 TREE = documentation.Tree(ROOT)
 
@@ -36,9 +36,9 @@ def problems_of(text, path="README.md"):
 
 
 class CheckerTest(unittest.TestCase):
-    """The checker itself: that it sees what is wrong."""
+    """Tests of the checker itself."""
 
-    def test_what_is_right_passes(self):
+    def test_correct_document_passes(self):
         self.assertEqual(problems_of("""
 `pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`, `server/storage/wal/log_format.md`,
 `--zone`, `//server/shard:partition_test`, `kSilentTooLong`, `bazel run -c opt //tests/perf:bench -- --rows=safety`.
@@ -49,7 +49,7 @@ class CheckerTest(unittest.TestCase):
     42  what it --printed
 """), [])
 
-    def test_each_wrong_name_is_found_with_its_line(self):
+    def test_wrong_name_is_found_with_its_line(self):
         for text, problem in (
                 ("`pawlctl scale --server=5`", "pawlctl scale has no flag --server"),
                 ("`pawlctl scal --servers=5`", "pawlctl has no command scal"),
@@ -109,12 +109,12 @@ class DocumentsTest(unittest.TestCase):
         for path in TREE.documents:
             self.checker.check(documentation.Document(path, TREE.read(path)))
 
-    def test_every_command_flag_target_file_and_name_is_there(self):
+    def test_every_name_exists(self):
         self.assertIn("README.md", TREE.documents)
         self.assertGreater(len(TREE.documents), 10)
         self.assertEqual(self.checker.problems, [], "\n" + "\n".join(self.checker.problems))
 
-    def test_every_job_is_possible(self):
+    def test_every_job_is_valid(self):
         self.assertGreater(len(self.checker.jobs), 0)
         self.assertGreater(len(self.checker.parts), 5)
         folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
@@ -136,16 +136,16 @@ class DocumentsTest(unittest.TestCase):
 
 
 def shape(line):
-    """A line of output without what differs from run to run: words with digits in them, paths, spaces."""
+    """Returns a line of output without the parts that differ between runs: words with digits, paths, spaces."""
     words = ["#" if re.search(r"[\d/]", word) else word for word in line.split()]
     return " ".join(word for i, word in enumerate(words) if word != "#" or i == 0 or words[i - 1] != "#")
 
 
 class SessionsTest(unittest.TestCase):
-    """What README.md says that somebody has typed, typed again."""
+    """Runs the sessions of README.md."""
 
     def type(self, heading):
-        """Types all commands under the heading but Bazel's, and compares what they print. Returns all that they printed."""
+        """Runs the commands under the heading, except Bazel's, compares their output and returns it."""
         commands = [one for one in documentation.Document("README.md", TREE.read("README.md")).sessions()[heading]
                     if not one[1].startswith("bazel ")]
         self.assertGreater(len(commands), 5)
@@ -160,7 +160,7 @@ class SessionsTest(unittest.TestCase):
         script = ["export PATH=$PATH:" + daemons]
         for number, (_, command, _) in enumerate(commands):
             if command == "pawlctl status":
-                # A reader looks when something is going on.
+                # A reader asks while the job trains.
                 script.append("until pawlctl status 2> /dev/null | grep -q ^loss; do sleep 0.1; done")
             script.append("{\n%s\n} > %s/%d.out 2>&1 || exit" % (command.replace("127.0.0.1:7000", address), folder, number))
         process = subprocess.Popen(["bash", "-o", "pipefail", "-c", "\n".join(script)], cwd=folder, start_new_session=True,
@@ -170,7 +170,7 @@ class SessionsTest(unittest.TestCase):
         except subprocess.TimeoutExpired:
             said = "it takes longer than %d s" % SESSION_LIMIT_S
         finally:
-            # The session's processes, which are a group of their own.
+            # The session's process group.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -201,7 +201,7 @@ class SessionsTest(unittest.TestCase):
     def test_a_program_of_your_own(self):
         self.type("A program of your own")
 
-    def test_every_session_is_typed(self):
+    def test_every_session_is_run(self):
         headings = {heading for path in TREE.documents
                     for heading in documentation.Document(path, TREE.read(path)).sessions()}
         self.assertEqual(headings, {"Five minutes by hand", "A program of your own"})

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tests of deploy/kubernetes, deploy/slurm and deploy/systemd, without Kubernetes, Slurm and systemd.
 
-Every flag in these files is given to the program that it is for; the numbers that must agree are compared; the scripts are
-run, with real daemons, and with commands in place of Slurm's that do what these would do on one machine.
+The tests pass every flag in these files to its program, compare numbers that must agree, and run the
+scripts with real daemons, and with commands that imitate Slurm's on one machine.
 """
 
 import glob
@@ -32,7 +32,7 @@ def program(name):
 
 
 def flags_are_known(test, name, flags):
-    """With --version a program looks at its other flags, too, and ends."""
+    """Runs the program with the flags and --version: it checks the flags and exits."""
     done = subprocess.run([program(name)] + flags + ["--version"], capture_output=True, text=True, timeout=PATIENCE_S)
     test.assertEqual(done.returncode, 0, "%s %s\n%s" % (name, " ".join(flags), done.stderr))
 
@@ -80,13 +80,13 @@ class KubernetesTest(unittest.TestCase):
 
     WORKLOADS = {"pawl-scheduler": "Job", "pawl-server": "StatefulSet", "pawl-worker": "Deployment"}
 
-    def test_every_flag_is_one_of_its_program(self):
+    def test_programs_know_their_flags(self):
         for name, kind in self.WORKLOADS.items():
             _, container = self.container(kind, name)
             self.assertEqual(container["command"][-1], name)
             flags_are_known(self, name, [flag.replace("$(POD_IP)", "127.0.0.1") for flag in container["args"]])
 
-    def test_numbers_that_stand_twice_agree(self):
+    def test_repeated_numbers_agree(self):
         scheduler = self.flags("Job", "pawl-scheduler")
         self.assertEqual(int(scheduler["--servers"]), self.objects["StatefulSet", "pawl-server"]["spec"]["replicas"])
         self.assertEqual(int(scheduler["--workers"]), self.objects["Deployment", "pawl-worker"]["spec"]["replicas"])
@@ -96,7 +96,7 @@ class KubernetesTest(unittest.TestCase):
         drain_s = int(self.flags("StatefulSet", "pawl-server")["--drain_timeout_s"])
         self.assertGreater(pod["terminationGracePeriodSeconds"], drain_s)
 
-    def test_probes_and_services_lead_to_where_the_programs_listen(self):
+    def test_probes_and_services_use_the_programs_ports(self):
         for name, kind in self.WORKLOADS.items():
             _, container = self.container(kind, name)
             flags = self.flags(kind, name)
@@ -115,7 +115,7 @@ class KubernetesTest(unittest.TestCase):
             host, _, port = flags["--scheduler"].partition(":")
             self.assertIn(int(port), [each["port"] for each in self.objects["Service", host]["spec"]["ports"]])
 
-    def test_what_is_mounted_is_there(self):
+    def test_mounted_volumes_exist(self):
         made = yaml.safe_load(text_of("kubernetes", "kustomization.yaml"))
         for path in made["resources"]:
             self.assertTrue(os.path.exists(os.path.join(HERE, "kubernetes", path)), path)
@@ -135,7 +135,7 @@ class KubernetesTest(unittest.TestCase):
                 if "configMap" in volume:
                     self.assertIn(volume["configMap"]["name"], files)
 
-    def test_the_job_file_is_possible(self):
+    def test_job_file_is_valid(self):
         done = subprocess.run([os.path.join(BIN_FOLDER, "deploy/check_job"), os.path.join(HERE, "kubernetes/job.pbtxt")],
                               capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
@@ -151,18 +151,18 @@ class RunNodeTest(unittest.TestCase):
         self.addCleanup(node.kill)
         return node
 
-    def test_a_node_that_is_done_holds_its_pod_until_that_is_deleted(self):
+    def test_finished_node_keeps_its_pod(self):
         node = self.start("exit 0")
         self.assertIn("is done", node.stdout.readline())
         self.assertIsNone(node.poll())
         node.send_signal(signal.SIGTERM)
         self.assertEqual(node.wait(PATIENCE_S), 0)
 
-    def test_a_node_that_fails_or_is_killed_ends_the_pod_in_the_same_way(self):
+    def test_failed_node_ends_its_pod(self):
         self.assertEqual(self.start("exit 2").wait(PATIENCE_S), 2)
         self.assertEqual(self.start("kill -KILL $$").wait(PATIENCE_S), 137)
 
-    def test_sigterm_is_the_nodes_and_its_end_is_waited_for(self):
+    def test_sigterm_reaches_the_node(self):
         node = self.start("trap 'echo drained; exit 0' TERM; echo runs; while true; do sleep 0.05; done")
         self.assertEqual(node.stdout.readline(), "runs\n")
         node.send_signal(signal.SIGTERM)
@@ -172,7 +172,7 @@ class RunNodeTest(unittest.TestCase):
 
 class SystemdTest(unittest.TestCase):
 
-    def test_every_flag_is_one_of_its_program(self):
+    def test_programs_know_their_flags(self):
         settings = dict(re.findall("^([A-Z_]+)=(.*)$", text_of("systemd", "pawl.env"), re.M))
         for path in sorted(glob.glob(os.path.join(HERE, "systemd", "*.service"))):
             unit = text_of("systemd", os.path.basename(path)).replace("\\\n", " ")
@@ -182,13 +182,13 @@ class SystemdTest(unittest.TestCase):
                 flags += settings[word[1:]].split() if word.startswith("$") else [word]
             flags_are_known(self, os.path.basename(words[0]), flags)
 
-    def test_time_to_stop_is_more_than_the_program_takes(self):
+    def test_stop_timeouts_suffice(self):
         unit = text_of("systemd", "pawl-server@.service")
         drain = int(re.search(r"--drain_timeout_s=(\d+)", unit).group(1))
         self.assertGreater(int(re.search(r"^TimeoutStopSec=(\d+)", unit, re.M).group(1)), drain)
 
 
-# Slurm's commands, for "nodes" that are all this machine.
+# Imitations of Slurm's commands, for "nodes" that are all this machine.
 FAKE_SRUN = r"""#!/bin/bash
 tasks=1 output=/dev/null
 while [[ "$1" == --* ]]; do
@@ -271,7 +271,7 @@ class SlurmTest(unittest.TestCase):
         except (OSError, ValueError):
             return 0
 
-    def test_a_job_runs_to_its_end_and_is_not_run_again(self):
+    def test_completed_job_is_not_run_again(self):
         self.write_job(epochs=2)
         batch = self.submit()
         self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
@@ -283,7 +283,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(again.wait(PATIENCE_S), 0)
         self.assertIn("has ended before", self.log())
 
-    def test_near_the_time_limit_a_checkpoint_is_made_from_which_the_next_one_goes_on(self):
+    def test_job_resumes_from_checkpoint_at_time_limit(self):
         self.write_job(epochs=1000000)
         batch = self.submit()
         wait_for("steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None)
@@ -301,14 +301,14 @@ class SlurmTest(unittest.TestCase):
         again.send_signal(signal.SIGTERM)
         self.assertEqual(again.wait(2 * PATIENCE_S), 0, self.log())
 
-    def test_a_worker_that_is_killed_is_started_again(self):
+    def test_killed_worker_is_restarted(self):
         self.write_job(epochs=1000000)
         batch = self.submit()
         wait_for("steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None)
         worker = "pawl-worker --data_dir=%s/worker-0 " % self.environment["LOCAL"]
         found = subprocess.run(["pkill", "-KILL", "-f", worker], check=False)
         self.assertEqual(found.returncode, 0)
-        wait_for("a restart", lambda: "is started again (1 of" in self.log())
+        wait_for("a restart", lambda: "is restarted (1 of" in self.log())
         batch.send_signal(signal.SIGTERM)
         self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
 

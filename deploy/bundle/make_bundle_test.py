@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of make_bundle.py with small programs of this machine's compiler: what it carries, what it refuses."""
+"""Tests of make_bundle.py with small programs that this machine's compiler builds."""
 
 import importlib.machinery
 import importlib.util
@@ -45,7 +45,7 @@ class MakeBundleTest(unittest.TestCase):
                                *arguments], text=True, capture_output=True, timeout=60, check=False)
         return done.returncode, done.stderr
 
-    def test_a_program_is_carried_with_its_libraries_and_their_licences(self):
+    def test_bundle_has_libraries_and_licences(self):
         self.assertEqual(self.make("a.tar.gz", "--program=" + self.zlib_program()), (0, ""))
         with tarfile.open(self.path("a.tar.gz")) as archive:
             names = archive.getnames()
@@ -58,7 +58,7 @@ class MakeBundleTest(unittest.TestCase):
         self.assertIn(self.path("top/bin/../lib/libz.so.1"), shown)
         self.assertEqual(subprocess.run([self.path("top/bin/zip")], check=False, timeout=60).returncode, 0)
 
-    def test_the_same_inputs_give_the_same_bytes(self):
+    def test_same_inputs_give_same_bytes(self):
         program = self.zlib_program()
         script = self.path("script")
         with open(script, "w", encoding="utf-8") as file:
@@ -77,7 +77,7 @@ class MakeBundleTest(unittest.TestCase):
                          {(load().TIME_STAMP, 0, 0, "")})
         self.assertEqual({oct(entry.mode) for entry in entries}, {"0o755", "0o644"})
 
-    def test_what_the_machine_is_to_have_is_not_carried(self):
+    def test_libraries_of_the_machine_are_left_out(self):
         module = load()
         for name in ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libresolv.so.2", "libnss_files.so.2"):
             self.assertTrue(module.GLIBC.match(name), name)
@@ -87,7 +87,7 @@ class MakeBundleTest(unittest.TestCase):
         for name in ("libcurl.so.4", "libcares.so.2", "libpawl_cuda.so", "libmd.so.0", "libcrypto.so.3", "libstdc++.so.6"):
             self.assertFalse(module.GLIBC.match(name) or module.NVIDIA.match(name), name)
 
-    def test_a_plugin_goes_beside_the_libraries_and_finds_them_and_cuda(self):
+    def test_plugin_finds_libraries_and_cuda(self):
         plugin = self.compile("libplugin.so", "#include <zlib.h>\nconst char* Version(void) { return zlibVersion(); }\n",
                               "-shared", "-fPIC", "-lz", "-Wl,-rpath,/somewhere/here")
         self.assertEqual(self.make("a.tar.gz", "--plugin=" + plugin), (0, ""))
@@ -99,18 +99,18 @@ class MakeBundleTest(unittest.TestCase):
         self.assertNotIn("/somewhere", shown)
         self.assertTrue(os.path.exists(self.path("top/lib/libz.so.1")))
 
-    def test_what_the_builders_environment_names_is_not_carried(self):
-        # Not zlib: make_bundle.py is a program too, which loads it.
+    def test_environment_does_not_add_libraries(self):
+        # Not zlib, which make_bundle.py itself loads.
         source = "#include <xxhash.h>\nint main(void) { return XXH64(\"\", 0, 0) == 1; }\n"
         program = self.compile("hash", source, "-lxxhash")
         os.mkdir(self.path("mine"))
         self.compile("mine/libxxhash.so.0", "int XXH64(void) { return 1; }\n", "-shared", "-fPIC")
         os.environ["LD_LIBRARY_PATH"] = self.path("mine")
         self.addCleanup(os.environ.pop, "LD_LIBRARY_PATH")
-        # A library of no package would be refused.
+        # A library without a package would be refused.
         self.assertEqual(self.make("a.tar.gz", "--program=" + program), (0, ""))
 
-    def test_a_library_that_is_nowhere_is_named(self):
+    def test_missing_library_is_named(self):
         self.compile("libgone.so", "int Gone(void) { return 1; }\n", "-shared", "-fPIC")
         program = self.compile("needy", "int Gone(void);\nint main(void) { return Gone(); }\n", "-L" + self.folder, "-lgone")
         os.remove(self.path("libgone.so"))
@@ -118,7 +118,7 @@ class MakeBundleTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("libgone.so", error)
 
-    def test_a_library_of_no_package_is_refused_since_its_licence_is_unknown(self):
+    def test_library_without_package_is_refused(self):
         self.compile("libown.so", "int Own(void) { return 1; }\n", "-shared", "-fPIC")
         program = self.compile("owner", "int Own(void);\nint main(void) { return Own(); }\n", "-L" + self.folder, "-lown",
                                "-Wl,-rpath," + self.folder)
@@ -126,7 +126,7 @@ class MakeBundleTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("libown.so", error)
 
-    def test_a_later_glibc_and_the_inside_of_one_are_refused(self):
+    def test_later_glibc_and_private_symbols_are_refused(self):
         module = load()
         module.check_glibc("good", b"\0GLIBC_2.2.5\0GLIBC_2.36\0")
         for bad in (b"\0GLIBC_2.2.5\0GLIBC_2.37\0", b"\0GLIBC_3.0\0", b"\0GLIBC_PRIVATE\0"):

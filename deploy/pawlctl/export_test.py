@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of `pawlctl export`: jobs are trained to their end, and their models are used without Pawl.
+"""Tests of `pawlctl export`: trains jobs to their end and uses their models without Pawl.
 
-Nothing here comes from Pawl but the program: arrays are parsed by the words of NumPy's format, keys and scores are computed
-by those of server/export/model_format.md, the digest by those of scheduler/job/digest.h.
+The test shares no code with Pawl. It parses arrays after the specification of NumPy's format, and
+computes keys and scores after server/export/model_format.md and the digest after
+scheduler/job/digest.h.
 
 Usage: export_test.py PAWLCTL
 """
@@ -20,13 +21,13 @@ import tempfile
 import unittest
 
 PAWLCTL = ""
-# Far beyond what anything here takes: only what hangs reaches it.
+# Far longer than any command takes. Only a hang reaches it.
 LIMIT_S = 120
 MASK = (1 << 64) - 1
 
 
 def read_npy(path):
-    """The shape and the elements, in C order."""
+    """Returns the shape and the elements, in C order."""
     with open(path, "rb") as file:
         data = file.read()
     magic, major, minor, length = struct.unpack_from("<6sBBH", data)
@@ -45,7 +46,7 @@ def rotate(value, bits):
 
 
 def xxh64(data, seed):
-    """XXH64, after the text of its specification."""
+    """XXH64, after its specification."""
     p1, p2, p3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
     p4, p5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
     step = lambda sum_, lane: rotate((sum_ + lane * p2) & MASK, 31) * p1 & MASK
@@ -102,7 +103,7 @@ def partition_of(table, key, partitions):
 
 
 class Exported:
-    """The model in a folder."""
+    """An exported model."""
 
     def __init__(self, folder):
         with open(os.path.join(folder, "model.json"), encoding="utf-8") as file:
@@ -125,7 +126,7 @@ class Exported:
         assert self.files == set(os.listdir(folder)), os.listdir(folder)
 
     def digest(self):
-        """Of all tables, which must be all of the job's; blocks that were never pushed do not count, and there are none."""
+        """The digest of all tables. REQUIRES: they are all of the job's, and every block was pushed."""
         records = []
         for table in self.json["tables"]:
             if table["kind"] == "dense":
@@ -195,11 +196,11 @@ class ExportTest(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def train(self, *more):
-        """Trains to the end; the metrics."""
+        """Trains to the end and returns the metrics."""
         code, text, err = self.pawlctl("run", "--job=" + self.job, "--servers=2", "--workers=2", "--out=" + self.path("out"),
                                        "--set=checkpoint.dir=" + self.checkpoints, *more)
         self.assertEqual((code, err), (0, ""), text)
-        self.assertIn("checkpoint of the end in " + self.checkpoints, text)
+        self.assertIn("final checkpoint in " + self.checkpoints, text)
         with open(self.path("out/metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
@@ -222,7 +223,7 @@ model { deepfm { dim: 4 hidden: [8, 4] } } optimizer { adagrad { learning_rate: 
 """)
         return samples["eval"]
 
-    def test_a_score_needs_the_files_and_a_line_of_data_alone(self):
+    def test_score_follows_from_files_and_a_line_of_data(self):
         columns = ("hour", "origin", "a destination of a name longer than 32 bytes")
         samples = []
         for name, lines in (("train", 2000), ("eval", 500)):
@@ -258,7 +259,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
             keys.append(xxh64(struct.pack("<2Q", *keys[:2]), xxh64(b"pair", 0)))
             return keys
 
-        # A key that no training sample had has no row, and reads as 0 here.
+        # A key without training samples has no row and counts as 0.
         for label, row, distance in samples:
             for key in keys_of(row, distance):
                 model.sparse["linear"].setdefault(key, (0.0,))
@@ -271,7 +272,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
         self.assertAlmostEqual(reached, metrics["eval"]["logloss"], places=5)
         self.assertLess(reached, 0.6)
 
-    def test_every_parameter_is_that_of_the_end(self):
+    def test_model_is_the_final_one(self):
         samples = self.write_libsvm_job()
         for mode in ("SYNC", "BOUNDED", "ASYNC"):
             with self.subTest(mode):
@@ -284,7 +285,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
                 self.assertEqual(model.digest(), metrics["digest"])
                 self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=5)
 
-    def test_the_dense_part_that_the_workers_train_is_that_of_the_end(self):
+    def test_all_reduced_dense_part_is_the_final_one(self):
         samples = self.write_libsvm_job()
         metrics = self.train("--set=dense_path=ALLREDUCE", "--set=all_reduce.write_back_steps=1000")
         model, _ = self.export()
@@ -292,7 +293,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
                                                "mlp/2/bias", "mlp/2/weight"])
         self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=5)
 
-    def test_the_best_parameters_where_early_stopping_restores_them(self):
+    def test_early_stopping_exports_the_best_parameters(self):
         samples = self.write_libsvm_job()
         metrics = self.train("--set=evaluation.every_steps=8", "--set=evaluation.early_stopping.patience=1",
                              "--set=evaluation.early_stopping.metric=LOGLOSS", "--set=optimizer.adagrad.learning_rate=3",
@@ -302,7 +303,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
         self.assertEqual(model.digest(), metrics["digest"])
         self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=4)
 
-    def test_what_cannot_be_is_told_with_the_way_out(self):
+    def test_error_says_what_to_do(self):
         self.write_libsvm_job()
         self.train("--set=epochs=1")
         checkpoint = "--checkpoint=" + self.checkpoints
