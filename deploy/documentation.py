@@ -2,10 +2,9 @@
 
 It checks commands, flags, targets, files, names of tests and of code, and jobs.
 
-A document's commands are in its code blocks (lines that start with "$ ", followed by their output, or
-lines that start with a program of the project) and in its code spans. Pages made by
-deploy/reference/generate are checked less strictly, since their blocks contain prose.
-"""
+A document's commands are in its code blocks (lines that start with "$ ", followed by their output,
+or lines that start with a program of the project) and in its code spans. Pages made by
+deploy/reference/generate are checked less strictly, since their blocks contain prose."""
 
 import importlib.machinery
 import importlib.util
@@ -32,12 +31,37 @@ TARGETS = {
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Names of other projects.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
-TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "docker", "echo", "export", "grep", "install", "kill", "kubectl", "ls",
-         "mkdir", "sbatch", "sleep", "srun", "systemctl", "systemd-sysusers", "tail", "tar", "wait"}
+TOOLS = {
+    "[",
+    "awk",
+    "cat",
+    "cd",
+    "cp",
+    "curl",
+    "docker",
+    "echo",
+    "export",
+    "grep",
+    "install",
+    "kill",
+    "kubectl",
+    "ls",
+    "mkdir",
+    "sbatch",
+    "sleep",
+    "srun",
+    "systemctl",
+    "systemd-sysusers",
+    "tail",
+    "tar",
+    "wait",
+}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
-# The path of a program: from the project's folder, from two folders below it, or in an unpacked bundle.
-PROGRAM_PATH = re.compile(r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+")
+# The path of a program: from the project's folder, from two folders below it, or in a bundle.
+PROGRAM_PATH = re.compile(
+    r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+"
+)
 # Files with names that documents may use.
 SOURCE_ENDS = (".h", ".cc", ".cu", ".proto", ".py", ".bzl", ".sh", ".mjs", ".pbtxt", ".md", ".json")
 SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", "out", ".cache"}
@@ -88,14 +112,18 @@ class Document:
         while at < len(lines):
             line = lines[at]
             if line.startswith("```"):
-                end = next((i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines))
+                end = next(
+                    (i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines)
+                )
                 # ```text starts a drawing.
                 if line[3:].strip() != "text":
-                    self.add_block(heading, at + 2, lines[at + 1:end])
+                    self.add_block(heading, at + 2, lines[at + 1 : end])
                 at = end + 1
             elif line.startswith("    ") and (at == 0 or not lines[at - 1].strip()):
                 end = at
-                while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
+                while end < len(lines) and (
+                    lines[end].startswith("    ") or not lines[end].strip()
+                ):
                     end += 1
                 while not lines[end - 1].strip():
                     end -= 1
@@ -115,7 +143,9 @@ class Document:
         """Yields (line number, text) of each text between backquotes, which may span lines."""
         text = "\n".join(line for _, line in self.prose)
         for match in re.finditer(r"`([^`]+)`", text):
-            yield self.prose[text.count("\n", 0, match.start())][0], " ".join(match.group(1).split())
+            yield self.prose[text.count("\n", 0, match.start())][0], " ".join(
+                match.group(1).split()
+            )
 
     def sessions(self):
         """Returns the commands with their output, by heading."""
@@ -161,25 +191,46 @@ class Tree:
         self.root = root
         self.files = []
         for folder, subfolders, names in os.walk(root):
-            subfolders[:] = sorted(name for name in subfolders if name not in SKIPPED_FOLDERS and
-                                   not name.startswith("bazel-"))
-            self.files += [os.path.relpath(os.path.join(folder, name), root) for name in sorted(names)]
+            subfolders[:] = sorted(
+                name
+                for name in subfolders
+                if name not in SKIPPED_FOLDERS and not name.startswith("bazel-")
+            )
+            self.files += [
+                os.path.relpath(os.path.join(folder, name), root) for name in sorted(names)
+            ]
         self.basenames = {os.path.basename(path) for path in self.files}
-        self.text = {path: self.read(path) for path in self.files if path.endswith(SOURCE_ENDS) or "/" not in path or
-                     os.path.basename(path) == "BUILD" or path.startswith("deploy/")}
+        self.text = {
+            path: self.read(path)
+            for path in self.files
+            if path.endswith(SOURCE_ENDS)
+            or "/" not in path
+            or os.path.basename(path) == "BUILD"
+            or path.startswith("deploy/")
+        }
         # The documentation's own test contains wrong names on purpose.
-        self.documents = [path for path in self.files if path.endswith(".md") or os.path.basename(path) == "README"]
-        code = "\n".join(re.sub(r"(?m)(^|\s)//.*$", "", text) if path.endswith((".h", ".cc", ".cu")) else text
-                         for path, text in self.text.items()
-                         if path not in self.documents and path != "deploy/documentation_test.py")
+        self.documents = [
+            path
+            for path in self.files
+            if path.endswith(".md") or os.path.basename(path) == "README"
+        ]
+        code = "\n".join(
+            re.sub(r"(?m)(^|\s)//.*$", "", text) if path.endswith((".h", ".cc", ".cu")) else text
+            for path, text in self.text.items()
+            if path not in self.documents and path != "deploy/documentation_test.py"
+        )
         self.words = set(re.findall(r"[A-Za-z_]\w*", code)) | NAMES
         self.tests = set(re.findall(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", code))
         self.targets = self.read_targets()
-        self.configs = set(re.findall(r"^(?:build|test):(\w+)", self.text.get(".bazelrc", ""), re.MULTILINE))
+        self.configs = set(
+            re.findall(r"^(?:build|test):(\w+)", self.text.get(".bazelrc", ""), re.MULTILINE)
+        )
         self.flags = self.read_flags(self.text.get("deploy/reference/programs.md", ""))
         job = self.text.get("deploy/reference/job.md", "")
         section = re.search(r"^## Job$(.*?)^## ", job, re.MULTILINE | re.DOTALL)
-        self.job_fields = set(re.findall(r"^- `(\w+)`", section.group(1), re.MULTILINE)) if section else set()
+        self.job_fields = (
+            set(re.findall(r"^- `(\w+)`", section.group(1), re.MULTILINE)) if section else set()
+        )
         self.metrics = set(METRIC.findall(self.text.get("deploy/reference/metrics.md", "")))
 
     def read(self, path):
@@ -187,16 +238,22 @@ class Tree:
             return file.read()
 
     def read_targets(self):
-        """Returns {package: (rule, name) of its targets}. Uses the reader of BUILD files in tests/lint."""
-        path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tests/lint/check_tree.py")
+        """Returns {package: (rule, name) of its targets}, with the reader of tests/lint."""
+        path = os.path.join(
+            os.path.dirname(os.path.realpath(__file__)), "../tests/lint/check_tree.py"
+        )
         loader = importlib.machinery.SourceFileLoader("check_tree", path)
-        check_tree = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_tree", loader))
+        check_tree = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("check_tree", loader)
+        )
         loader.exec_module(check_tree)
         targets = {}
         for path, text in self.text.items():
             if os.path.basename(path) == "BUILD":
                 package = os.path.dirname(path)
-                targets[package] = {(target.rule, target.name) for target in check_tree.read_targets(package, text)}
+                targets[package] = {
+                    (target.rule, target.name) for target in check_tree.read_targets(package, text)
+                }
         return targets
 
     def read_flags(self, programs):
@@ -218,24 +275,30 @@ class Tree:
             return any(one == package[:-4] or one.startswith(package[:-3]) for one in self.targets)
         name = name or os.path.basename(package)
         # The names of a macro's targets start with the macro's name argument.
-        return any(name == target or (not re.match(r"(cc|sh)_|genrule$", rule) and target and name.startswith(target))
-                   for rule, target in self.targets.get(package, ()))
+        return any(
+            name == target
+            or (not re.match(r"(cc|sh)_|genrule$", rule) and target and name.startswith(target))
+            for rule, target in self.targets.get(package, ())
+        )
 
     def has_target_called(self, name):
         return any(self.has_target("//%s:%s" % (package, name)) for package in self.targets)
 
     def has_path(self, path, folder):
-        """Whether a path exists, relative to the root or to the document's folder. * matches anything."""
+        """Whether a path exists, relative to the root or the document. * matches anything."""
         pattern = re.escape(path.rstrip("/")).replace(r"\*", "[^/]*") + "(/.*)?"
         prefix = re.escape(folder + "/") if folder else ""
         # A table of folders: "`tests/` | `harness/`, `chaos/`".
         if path.endswith("/") and path.count("/") == 1:
             prefix = "(.*/)?"
-        return any(re.fullmatch(pattern, file) or re.fullmatch(prefix + pattern, file) for file in self.files)
+        return any(
+            re.fullmatch(pattern, file) or re.fullmatch(prefix + pattern, file)
+            for file in self.files
+        )
 
 
 class Checker:
-    """Checks documents against a tree. `problems` has a line "path:line: what is wrong" for each error."""
+    """Checks documents against a tree. `problems` has lines "path:line: what is wrong"."""
 
     def __init__(self, tree):
         self.tree = tree
@@ -251,14 +314,24 @@ class Checker:
         for block in document.blocks:
             self.check_block(document, block)
         # The grammar of a format defines its own names.
-        own_words = {word for block in document.blocks for text in block.lines for word in re.findall(r"\w+", text)}
+        own_words = {
+            word
+            for block in document.blocks
+            for text in block.lines
+            for word in re.findall(r"\w+", text)
+        }
         for line, span in document.spans():
             self.check_span(document, line, span, own_words)
         own_metrics = set(re.findall(r'as: "(pawl_\w+)"', self.tree.text.get(document.path, "")))
-        for line, text in document.prose + [(block.line + i, text) for block in document.blocks
-                                            for i, text in enumerate(block.lines)]:
+        for line, text in document.prose + [
+            (block.line + i, text)
+            for block in document.blocks
+            for i, text in enumerate(block.lines)
+        ]:
             for label in LABEL.findall(text):
-                if len(label) > 2 and not self.tree.has_target(label.rstrip(".") if "..." not in label else label):
+                if len(label) > 2 and not self.tree.has_target(
+                    label.rstrip(".") if "..." not in label else label
+                ):
                     self.problem(document, line, "there is no target %s" % label)
             for metric in METRIC.findall(text):
                 if metric not in self.tree.metrics | own_metrics and metric not in self.tree.words:
@@ -280,7 +353,11 @@ class Checker:
             return
         text = "\n".join(block.lines)
         match = JOB_FIELDS.fullmatch(text.strip())
-        if match and match.group(1) not in self.tree.job_fields and match.group(1) not in self.tree.words:
+        if (
+            match
+            and match.group(1) not in self.tree.job_fields
+            and match.group(1) not in self.tree.words
+        ):
             self.problem(document, block.line, "a job has no field %s" % match.group(1))
         if match and match.group(1) in self.tree.job_fields:
             where = "%s:%d" % (document.path, block.line)
@@ -296,8 +373,10 @@ class Checker:
     def check_lines(self, document, first_line, lines):
         first_words = [line.split()[0] for line in lines]
         is_shell = not document.is_made and (
-            first_words[:1] and first_words[0] in TOOLS or
-            any(self.program_of(word) or "$(" in word for word in first_words))
+            first_words[:1]
+            and first_words[0] in TOOLS
+            or any(self.program_of(word) or "$(" in word for word in first_words)
+        )
         continued = ""
         for number, (line, word) in enumerate(zip(lines, first_words), first_line):
             if continued:
@@ -308,7 +387,11 @@ class Checker:
             if is_shell or self.program_of(word):
                 self.check_command(document, number, line)
             elif not document.is_made and re.match(r"[\w./-]*\w .*(?<!\S)--[a-z]", line.strip()):
-                self.problem(document, number, "what is %s? No program of the project, and none in TOOLS" % word)
+                self.problem(
+                    document,
+                    number,
+                    "what is %s? No program of the project, and none in TOOLS" % word,
+                )
 
     def check_span(self, document, line, span, own_words):
         words = span.split()
@@ -341,12 +424,18 @@ class Checker:
 
     def check_path(self, document, line, path):
         if path.startswith("bazel-bin/"):
-            package, name = os.path.split(path[len("bazel-bin/"):])
-            if package not in self.tree.targets or (name and not self.tree.has_target("//%s:%s" % (package, name)) and
-                                                    path[len("bazel-bin/"):] not in self.tree.targets):
+            package, name = os.path.split(path[len("bazel-bin/") :])
+            if package not in self.tree.targets or (
+                name
+                and not self.tree.has_target("//%s:%s" % (package, name))
+                and path[len("bazel-bin/") :] not in self.tree.targets
+            ):
                 self.problem(document, line, "Bazel builds no %s" % path)
-        elif not path.startswith(("out/", "/", "..")) and not self.tree.has_path(path, os.path.dirname(document.path)) and \
-                not self.tree.has_target("//%s:%s" % os.path.split(path)):
+        elif (
+            not path.startswith(("out/", "/", ".."))
+            and not self.tree.has_path(path, os.path.dirname(document.path))
+            and not self.tree.has_target("//%s:%s" % os.path.split(path))
+        ):
             self.problem(document, line, "there is no %s" % path)
 
     def check_command(self, document, line, command):
@@ -359,7 +448,11 @@ class Checker:
             program = self.program_of(words[0])
             if program is None and words[0] != "bazel":
                 if words[0] not in TOOLS and not document.is_made:
-                    self.problem(document, line, "what is %s? No program of the project, and none in TOOLS" % words[0])
+                    self.problem(
+                        document,
+                        line,
+                        "what is %s? No program of the project, and none in TOOLS" % words[0],
+                    )
                 # A command that is an argument: --wrap="pawl-server ...".
                 for value in map(value_of, words[1:]):
                     if " " in value and self.program_of(value.split()[0]):
@@ -384,7 +477,10 @@ class Checker:
                 continue
             if flag.group(1) not in self.tree.flags.get(program, ()):
                 self.problem(document, line, "%s has no flag --%s" % (program, flag.group(1)))
-            if flag.group(1) == "config" and word.partition("=")[2].strip("].") not in self.tree.configs:
+            if (
+                flag.group(1) == "config"
+                and word.partition("=")[2].strip("].") not in self.tree.configs
+            ):
                 self.problem(document, line, ".bazelrc has no %s" % word)
         # Arguments that are files of the project.
         for word in words:
@@ -401,6 +497,8 @@ class Checker:
         if split < len(words):
             program = TARGETS.get(labels[0]) if labels else None
             if program is None:
-                self.problem(document, line, "TARGETS does not know what flags %s has" % (labels or "this"))
+                self.problem(
+                    document, line, "TARGETS does not know what flags %s has" % (labels or "this")
+                )
             else:
-                self.check_flags(document, line, program, words[split + 1:])
+                self.check_flags(document, line, program, words[split + 1 :])

@@ -30,7 +30,9 @@ def write(path, samples, name):
     with open(path, "w", encoding="ascii") as file:
         for sample in range(samples):
             # Small numbers are more frequent.
-            chosen = [int(CATEGORIES * uniform(name, sample, field)**2) for field in range(FIELDS)]
+            chosen = [
+                int(CATEGORIES * uniform(name, sample, field) ** 2) for field in range(FIELDS)
+            ]
             score = sum(weights[field][category] for field, category in enumerate(chosen))
             score += signs[0][chosen[0]] * signs[1][chosen[1]]
             label = int(uniform(name, sample, "label") < 1 / (1 + math.exp(-2 * score)))

@@ -41,7 +41,6 @@ def write_data(path, lines, generator):
 
 
 class LocalClusterTest(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
@@ -60,8 +59,15 @@ class LocalClusterTest(unittest.TestCase):
         self.environment.pop("PAWL_SCHEDULER", None)
 
     def pawlctl(self, *arguments):
-        done = subprocess.run([PAWLCTL] + list(arguments), env=self.environment, text=True, capture_output=True,
-                              timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [PAWLCTL] + list(arguments),
+            env=self.environment,
+            text=True,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def metrics(self, out):
@@ -70,10 +76,24 @@ class LocalClusterTest(unittest.TestCase):
 
     def start_endless(self, *arguments):
         """Starts a run that does not end by itself, and waits until it trains."""
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
-                                    "--set=epochs=100000", "--set=consistency.mode=ASYNC", "--out=" + self.out, *arguments],
-                                   env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [
+                PAWLCTL,
+                "run",
+                "--job=" + self.job,
+                "--servers=2",
+                "--workers=2",
+                "--set=epochs=100000",
+                "--set=consistency.mode=ASYNC",
+                "--out=" + self.out,
+                *arguments,
+            ],
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         address_file = os.path.join(self.out, "scheduler.addr")
@@ -98,7 +118,9 @@ class LocalClusterTest(unittest.TestCase):
 
     def child_of(self, process, program):
         """Returns the child of `process` that runs `program`, or None."""
-        with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="utf-8") as file:
+        with open(
+            "/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="utf-8"
+        ) as file:
             pids = [int(pid) for pid in file.read().split()]
         for pid in pids:
             try:
@@ -128,8 +150,13 @@ class LocalClusterTest(unittest.TestCase):
         digests = []
         for servers, workers in ((1, 1), (2, 2)):
             out = "%s-%d" % (self.out, servers)
-            code, text, err = self.pawlctl("run", "--job=" + self.job, "--servers=%d" % servers,
-                                           "--workers=%d" % workers, "--out=" + out)
+            code, text, err = self.pawlctl(
+                "run",
+                "--job=" + self.job,
+                "--servers=%d" % servers,
+                "--workers=%d" % workers,
+                "--out=" + out,
+            )
             self.assertEqual((code, err), (0, ""), text)
             metrics = self.metrics(out)
             self.assertEqual(metrics["state"], "COMPLETED")
@@ -154,8 +181,9 @@ class LocalClusterTest(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         before = json.loads(out)["rows"][0]
         self.assertEqual((before["key"], len(before["values"])), (int(key), width))
-        code, _, err = self.pawlctl("push", "--table=" + name, "--key=" + key,
-                                    "--values=" + ",".join(["1"] * width))
+        code, _, err = self.pawlctl(
+            "push", "--table=" + name, "--key=" + key, "--values=" + ",".join(["1"] * width)
+        )
         self.assertEqual((code, err), (0, ""))
         after = json.loads(self.pawlctl(*pull)[1])["rows"][0]
         for old, new in zip(before["values"], after["values"]):
@@ -165,12 +193,17 @@ class LocalClusterTest(unittest.TestCase):
         self.assertRegex(json.loads(out)["digest"], r"^[0-9a-f]{8}$")
 
         # Errors are reported and change nothing.
-        for arguments, part, expected in ((("pull", "--table=nope", "--keys=1"), "nope", 1),
-                                          (("pull", "--table=" + name), "--keys", 2),
-                                          (("pull", "--table=" + name, "--keys=x"), "'x'", 2),
-                                          (("push", "--table=" + name, "--key=1", "--values=inf"), "'inf'", 2),
-                                          (("push", "--table=" + name, "--key=1",
-                                            "--values=" + ",".join(["1"] * (width + 1))), "--values", 2)):
+        for arguments, part, expected in (
+            (("pull", "--table=nope", "--keys=1"), "nope", 1),
+            (("pull", "--table=" + name), "--keys", 2),
+            (("pull", "--table=" + name, "--keys=x"), "'x'", 2),
+            (("push", "--table=" + name, "--key=1", "--values=inf"), "'inf'", 2),
+            (
+                ("push", "--table=" + name, "--key=1", "--values=" + ",".join(["1"] * (width + 1))),
+                "--values",
+                2,
+            ),
+        ):
             with self.subTest(arguments=arguments):
                 code, _, err = self.pawlctl(*arguments)
                 self.assertEqual(code, expected, err)
@@ -190,11 +223,22 @@ class LocalClusterTest(unittest.TestCase):
         self.assertEqual(len(partitions), 256)
         for partition in partitions:
             self.assertEqual(partition["result"], "equal")
-            self.assertEqual(sorted(replica["node"] for replica in partition["replicas"]), ["server-0", "server-1"])
-            self.assertEqual([replica["primary"] for replica in partition["replicas"]], [True, False])
-        servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
-        self.assertEqual([(server["primary"], server["backup"], server["learner"]) for server in servers],
-                         [(128, 128, 0), (128, 128, 0)])
+            self.assertEqual(
+                sorted(replica["node"] for replica in partition["replicas"]),
+                ["server-0", "server-1"],
+            )
+            self.assertEqual(
+                [replica["primary"] for replica in partition["replicas"]], [True, False]
+            )
+        servers = [
+            node
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "server"
+        ]
+        self.assertEqual(
+            [(server["primary"], server["backup"], server["learner"]) for server in servers],
+            [(128, 128, 0), (128, 128, 0)],
+        )
         self.assertIn("2 of each of 256 partitions", self.pawlctl("status")[1])
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
@@ -203,7 +247,11 @@ class LocalClusterTest(unittest.TestCase):
         process = self.start_endless("--replicas=2")
         code, out, err = self.pawlctl("scale", "--servers=4", "--wait=60s")
         self.assertEqual((code, err), (0, ""), out)
-        servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
+        servers = [
+            node
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "server"
+        ]
         self.assertEqual([server["primary"] + server["backup"] for server in servers], [128] * 4)
         status = json.loads(self.pawlctl("status", "--json")[1])
         # The second new server may join while replicas move to the first.
@@ -217,8 +265,11 @@ class LocalClusterTest(unittest.TestCase):
         code, out, err = self.pawlctl("scale", "--servers=2", "--wait")
         self.assertEqual((code, err), (0, ""), out)
         self.assert_all_gone([victim])
-        left = [node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])
-                if node["role"] == "server" and not node["gone"]]
+        left = [
+            node["node"]
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "server" and not node["gone"]
+        ]
         self.assertEqual(left, ["server-1", "server-2"])
         code, _, err = self.pawlctl("drain", "server-1")
         self.assertEqual(code, 1)
@@ -232,15 +283,20 @@ class LocalClusterTest(unittest.TestCase):
         pauses = [event["pause_ms"] for event in events if event["kind"] == "PRIMARY_MOVED"]
         self.assertGreater(len(pauses), 0)
         before = self.steps()
-        self.wait_for(lambda: process.poll() is not None or self.steps() > before, "the job does not go on")
+        self.wait_for(
+            lambda: process.poll() is not None or self.steps() > before, "the job does not go on"
+        )
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
 
     def ranks(self):
         """Returns the number of ranks of each present worker."""
-        return [len(node["logical_workers"]) for node in json.loads(self.pawlctl("nodes", "--json")[1])
-                if node["role"] == "worker" and not node["gone"]]
+        return [
+            len(node["logical_workers"])
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "worker" and not node["gone"]
+        ]
 
     def test_workers_are_added_and_removed_while_the_job_runs(self):
         process = self.start_endless("--set=logical_workers=4")
@@ -248,9 +304,13 @@ class LocalClusterTest(unittest.TestCase):
         for workers, ranks in ((4, [1, 1, 1, 1]), (1, [4])):
             code, out, err = self.pawlctl("scale", "--workers=%d" % workers, "--wait=60s")
             self.assertEqual((code, err), (0, ""), out)
-            self.wait_for(lambda: self.ranks() == ranks, "the ranks are not with %d workers" % workers)
+            self.wait_for(
+                lambda: self.ranks() == ranks, "the ranks are not with %d workers" % workers
+            )
             before = self.steps()
-            self.wait_for(lambda: self.steps() > before, "the job does not go on with %d workers" % workers)
+            self.wait_for(
+                lambda: self.steps() > before, "the job does not go on with %d workers" % workers
+            )
         code, _, err = self.pawlctl("drain", "worker-0")
         self.assertEqual(code, 1)
         self.assertIn("the last worker", err)
@@ -262,25 +322,35 @@ class LocalClusterTest(unittest.TestCase):
         for node in ("server-1", "worker-0", "scheduler"):
             with self.subTest(node=node):
                 before = self.steps()
-                os.kill(self.child_of(process, "pawl-scheduler") if node == "scheduler" else self.pid_of(node),
-                        signal.SIGKILL)
+                os.kill(
+                    self.child_of(process, "pawl-scheduler")
+                    if node == "scheduler"
+                    else self.pid_of(node),
+                    signal.SIGKILL,
+                )
                 # Further than the steps that were in progress.
-                self.wait_for(lambda: process.poll() is not None or self.steps() > before + 1000,
-                              "the job does not go on after the death of " + node)
+                self.wait_for(
+                    lambda: process.poll() is not None or self.steps() > before + 1000,
+                    "the job does not go on after the death of " + node,
+                )
                 self.assertIsNone(process.poll())
         self.assertEqual(self.pawlctl("stop", "--reason=seen enough")[0], 0)
         _, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 1)
         for node in ("server-1", "worker-0", "the scheduler"):
             self.assertRegex(err, node + r" \(pid [0-9]+\) was killed by signal 9 .*restarting it")
-        self.assertEqual(self.metrics(self.out)["restarts"],
-                         {"scheduler": 1, "server-0": 0, "server-1": 1, "worker-0": 1, "worker-1": 0})
+        self.assertEqual(
+            self.metrics(self.out)["restarts"],
+            {"scheduler": 1, "server-0": 0, "server-1": 1, "worker-0": 1, "worker-1": 0},
+        )
 
     def test_job_without_restarts_ends_within_10_s(self):
         for node in ("server-1", "worker-0"):
             with self.subTest(node=node):
                 process = self.start_endless("--max_restarts=0")
-                pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
+                pids = [
+                    self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")
+                ]
                 victim = self.pid_of(node)
                 began = time.monotonic()
                 os.kill(victim, signal.SIGKILL)
@@ -300,7 +370,9 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("the job was not stopped", err)
         self.assertIsNone(process.poll())
         checkpoints = self.out + "-checkpoints"
-        code, text, err = self.pawlctl("stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough", "--json")
+        code, text, err = self.pawlctl(
+            "stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough", "--json"
+        )
         self.assertEqual((code, err), (0, ""), text)
         told = json.loads(text)
         self.assertTrue(told["stopped"])
@@ -325,7 +397,9 @@ class LocalClusterTest(unittest.TestCase):
         bad = os.path.join(self.folder, "bad.libsvm")
         with open(bad, "w", encoding="utf-8") as file:
             file.write("1 1:1\n0 2:x\n")
-        code, _, err = self.pawlctl("run", "--job=" + self.job, "--set=data.train=" + bad, "--out=" + self.out)
+        code, _, err = self.pawlctl(
+            "run", "--job=" + self.job, "--set=data.train=" + bad, "--out=" + self.out
+        )
         self.assertEqual(code, 1)
         self.assertIn("bad.libsvm:2:", err)
 

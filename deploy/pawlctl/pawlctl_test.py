@@ -32,7 +32,6 @@ batch_size: 64
 
 
 class PawlctlTest(unittest.TestCase):
-
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -80,25 +79,54 @@ class PawlctlTest(unittest.TestCase):
             time.sleep(0.01)
 
     def pawlctl(self, *arguments, fake=""):
-        done = subprocess.run([PAWLCTL] + list(arguments), env=dict(self.environment, PAWL_FAKE=fake), text=True,
-                              capture_output=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [PAWLCTL] + list(arguments),
+            env=dict(self.environment, PAWL_FAKE=fake),
+            text=True,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def run_job(self, *arguments, fake=""):
-        code, out, err = self.pawlctl("run", "--job=" + self.job, "--servers=2", "--workers=2", "--out=" + self.out,
-                                      *arguments, fake=fake)
+        code, out, err = self.pawlctl(
+            "run",
+            "--job=" + self.job,
+            "--servers=2",
+            "--workers=2",
+            "--out=" + self.out,
+            *arguments,
+            fake=fake
+        )
         self.assertEqual(self.left_over(), [], out + err)
         return code, out, err
 
     def start(self, fake="runs-forever"):
         """Starts a run and waits until it trains."""
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
-                                    "--out=" + self.out], env=dict(self.environment, PAWL_FAKE=fake), text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [
+                PAWLCTL,
+                "run",
+                "--job=" + self.job,
+                "--servers=2",
+                "--workers=2",
+                "--out=" + self.out,
+            ],
+            env=dict(self.environment, PAWL_FAKE=fake),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         log = os.path.join(self.out, "logs", "worker-1.log")
-        self.wait_for(lambda: os.path.exists(log) or process.poll() is not None, "the workers did not register")
+        self.wait_for(
+            lambda: os.path.exists(log) or process.poll() is not None,
+            "the workers did not register",
+        )
         self.assertIsNone(process.poll())
         return process
 
@@ -119,8 +147,10 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn("digest 000000ab", out)
         self.assertEqual(self.metrics()["digest"], "000000ab")
         self.assertRegex(self.address(), r"^127\.0\.0\.1:[0-9]+$")
-        self.assertEqual(sorted(os.listdir(os.path.join(self.out, "logs"))),
-                         ["scheduler.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"])
+        self.assertEqual(
+            sorted(os.listdir(os.path.join(self.out, "logs"))),
+            ["scheduler.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"],
+        )
 
     def test_job_is_run_with_its_settings_and_absolute_paths(self):
         self.assertEqual(self.run_job("--set=batch_size=77", "--set", "seed=5")[0], 0)
@@ -151,7 +181,9 @@ class PawlctlTest(unittest.TestCase):
         began = time.monotonic()
         code, _, err = self.run_job("--max_restarts=0", fake="scheduler-dies")
         self.assertEqual(code, 1)
-        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*--max_restarts=0")
+        self.assertRegex(
+            err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*--max_restarts=0"
+        )
         self.assertIn("| the disk is on fire", err)
         self.assertLess(time.monotonic() - began, 10)
 
@@ -160,20 +192,30 @@ class PawlctlTest(unittest.TestCase):
     def test_dead_scheduler_is_restarted_at_its_port(self):
         code, _, err = self.run_job(fake="scheduler-dies-once")
         self.assertEqual(code, 0, err)
-        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*restarting it")
-        self.assertEqual(self.metrics()["restarts"],
-                         {"scheduler": 1, "server-0": 0, "server-1": 0, "worker-0": 0, "worker-1": 0})
+        self.assertRegex(
+            err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*restarting it"
+        )
+        self.assertEqual(
+            self.metrics()["restarts"],
+            {"scheduler": 1, "server-0": 0, "server-1": 0, "worker-0": 0, "worker-1": 0},
+        )
 
     def test_restarted_node_keeps_its_name_log_and_data(self):
         code, out, err = self.run_job(fake="worker-dies-once")
         self.assertEqual(code, 0, err)
-        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) was killed by signal 9 .*restart 1 of at most 10")
-        self.assertEqual(self.metrics()["restarts"],
-                         {"scheduler": 0, "server-0": 0, "server-1": 0, "worker-0": 1, "worker-1": 0})
+        self.assertRegex(
+            err, r"worker-0 \(pid [0-9]+\) was killed by signal 9 .*restart 1 of at most 10"
+        )
+        self.assertEqual(
+            self.metrics()["restarts"],
+            {"scheduler": 0, "server-0": 0, "server-1": 0, "worker-0": 1, "worker-1": 0},
+        )
         self.assertEqual(self.metrics()["digest"], "000000ab")
         with open(os.path.join(self.out, "logs", "worker-0.log"), encoding="utf-8") as file:
-            self.assertEqual(file.read().splitlines(),
-                             ["the fake WORKER_ROLE begins", "out of luck", "the fake WORKER_ROLE begins"])
+            self.assertEqual(
+                file.read().splitlines(),
+                ["the fake WORKER_ROLE begins", "out of luck", "the fake WORKER_ROLE begins"],
+            )
 
     def test_node_beyond_the_restart_limit_is_named(self):
         code, _, err = self.run_job("--max_restarts=2", fake="worker-dies")
@@ -261,11 +303,16 @@ class PawlctlTest(unittest.TestCase):
         self.assertLess(seconds, 4)
 
     def test_ctrl_c_before_the_scheduler_listens(self):
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
-                                   env=dict(self.environment, PAWL_FAKE="scheduler-never-listens"),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+            env=dict(self.environment, PAWL_FAKE="scheduler-never-listens"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         log = os.path.join(self.out, "logs", "scheduler.log")
-        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the scheduler did not start")
+        self.wait_for(
+            lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the scheduler did not start"
+        )
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 130)
@@ -281,7 +328,9 @@ class PawlctlTest(unittest.TestCase):
     def test_job_that_only_serves_tables_runs_without_workers(self):
         with open(self.job, "w", encoding="utf-8") as file:
             file.write('name: "serve"\noptimizer { sgd { learning_rate: 0.1 } }\n')
-        code, out, err = self.pawlctl("run", "--job=" + self.job, "--workers=1", "--out=" + self.out)
+        code, out, err = self.pawlctl(
+            "run", "--job=" + self.job, "--workers=1", "--out=" + self.out
+        )
         self.assertEqual(code, 2, out)
         self.assertIn("--workers", err)
         code, out, err = self.pawlctl("run", "--job=" + self.job, "--out=" + self.out)
@@ -299,9 +348,14 @@ class PawlctlTest(unittest.TestCase):
         import fcntl
         import struct
         import termios
+
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
-                                   env=dict(self.environment, PAWL_FAKE=""), stdout=follower, stderr=follower)
+        process = subprocess.Popen(
+            [PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+            env=dict(self.environment, PAWL_FAKE=""),
+            stdout=follower,
+            stderr=follower,
+        )
         os.close(follower)
         text = b""
         deadline = time.monotonic() + LIMIT_S
@@ -342,7 +396,9 @@ class PawlctlTest(unittest.TestCase):
                 read.append(os.read(pipe, 65536).decode())
             except BlockingIOError:
                 pass
-            return re.search(r"\n\[[0-9]+s\] epoch 1/2  step [0-9]+/100000 .* samples/s .*left\n", "".join(read))
+            return re.search(
+                r"\n\[[0-9]+s\] epoch 1/2  step [0-9]+/100000 .* samples/s .*left\n", "".join(read)
+            )
 
         self.wait_for(has_a_line, "no line of progress")
         process.send_signal(signal.SIGINT)
@@ -358,8 +414,10 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertIn("RUNNING", out)
         self.assertEqual(json.loads(self.pawlctl("status", "--json")[1])["state"], "RUNNING")
-        self.assertEqual([node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])],
-                         [node.split()[0] for node in self.pawlctl("nodes")[1].splitlines()[1:]])
+        self.assertEqual(
+            [node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])],
+            [node.split()[0] for node in self.pawlctl("nodes")[1].splitlines()[1:]],
+        )
         self.assertEqual(json.loads(self.pawlctl("tables", "--json")[1])[0]["row_width"], 9)
         self.assertIn("embeddings", self.pawlctl("tables", "--scheduler=" + self.address())[1])
         self.assertEqual(self.pawlctl("stop", "--reason=enough")[0], 0)
@@ -400,18 +458,26 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(job + ["--replicas=2"], "--replicas=2", "--servers=1")
         self.assert_usage_error(job + ["--durability=DISK"], "--durability=DISK", "FSYNC")
         for device in ("gpu", "cuda:", "cuda:x", ""):
-            self.assert_usage_error(job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0")
-        self.assert_usage_error(job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl")
+            self.assert_usage_error(
+                job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0"
+            )
+        self.assert_usage_error(
+            job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl"
+        )
         self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")
         self.assert_usage_error(["status"], "--scheduler", "PAWL_SCHEDULER")
         self.assert_usage_error(["status", "--scheduler=localhost"], "HOST:PORT")
-        self.assert_usage_error(["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s")
+        self.assert_usage_error(
+            ["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s"
+        )
 
     def test_missing_daemons_are_named(self):
         self.environment["PAWL_BIN_DIR"] = self.folder
-        self.assert_usage_error(["run", "--job=" + self.job, "--out=" + self.out], "pawl-scheduler", self.folder)
+        self.assert_usage_error(
+            ["run", "--job=" + self.job, "--out=" + self.out], "pawl-scheduler", self.folder
+        )
 
     def test_version_is_printed(self):
         code, out, _ = self.pawlctl("--version")
@@ -421,7 +487,9 @@ class PawlctlTest(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         code, out, _ = self.pawlctl("--help")
         self.assertEqual(code, 0)
-        commands = [line.split()[0] for line in out.split("Commands:\n")[1].split("\n\n")[0].splitlines()]
+        commands = [
+            line.split()[0] for line in out.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+        ]
         self.assertIn("run", commands)
         for command in commands:
             with self.subTest(command=command):
