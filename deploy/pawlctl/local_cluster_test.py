@@ -284,7 +284,7 @@ class LocalClusterTest(unittest.TestCase):
         self.assertGreater(len(pauses), 0)
         before = self.steps()
         self.wait_for(
-            lambda: process.poll() is not None or self.steps() > before, "the job does not go on"
+            lambda: process.poll() is not None or self.steps() > before, "the job does not continue"
         )
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
@@ -309,7 +309,7 @@ class LocalClusterTest(unittest.TestCase):
             )
             before = self.steps()
             self.wait_for(
-                lambda: self.steps() > before, "the job does not go on with %d workers" % workers
+                lambda: self.steps() > before, "the job does not continue with %d workers" % workers
             )
         code, _, err = self.pawlctl("drain", "worker-0")
         self.assertEqual(code, 1)
@@ -331,7 +331,7 @@ class LocalClusterTest(unittest.TestCase):
                 # Further than the steps that were in progress.
                 self.wait_for(
                     lambda: process.poll() is not None or self.steps() > before + 1000,
-                    "the job does not go on after the death of " + node,
+                    "the job does not continue after the death of " + node,
                 )
                 self.assertIsNone(process.poll())
         self.assertEqual(self.pawlctl("stop", "--reason=seen enough")[0], 0)
@@ -352,10 +352,10 @@ class LocalClusterTest(unittest.TestCase):
                     self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")
                 ]
                 victim = self.pid_of(node)
-                began = time.monotonic()
+                started = time.monotonic()
                 os.kill(victim, signal.SIGKILL)
                 _, err = process.communicate(timeout=LIMIT_S)
-                self.assertLess(time.monotonic() - began, 10)
+                self.assertLess(time.monotonic() - started, 10)
                 self.assertEqual(process.returncode, 1)
                 self.assertRegex(err, r"%s \(pid %d\) was killed by signal 9" % (node, victim))
                 self.assertRegex(err, r"job small was stopped before its end: %s" % node)
@@ -386,11 +386,11 @@ class LocalClusterTest(unittest.TestCase):
     def test_ctrl_c_ends_everything(self):
         process = self.start_endless()
         pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
-        began = time.monotonic()
+        started = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 130, err)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - started, 10)
         self.assert_all_gone(pids)
 
     def test_malformed_data_fails_the_job_with_its_position(self):

@@ -178,14 +178,14 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn("| the port is taken", err)
 
     def test_scheduler_that_is_not_restarted_ends_the_run(self):
-        began = time.monotonic()
+        started = time.monotonic()
         code, _, err = self.run_job("--max_restarts=0", fake="scheduler-dies")
         self.assertEqual(code, 1)
         self.assertRegex(
             err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*--max_restarts=0"
         )
         self.assertIn("| the disk is on fire", err)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - started, 10)
 
     # Restarts.
 
@@ -272,13 +272,13 @@ class PawlctlTest(unittest.TestCase):
 
     def interrupt(self, number, fake="runs-forever", times=1):
         process = self.start(fake)
-        began = time.monotonic()
+        started = time.monotonic()
         for _ in range(times):
             process.send_signal(number)
             time.sleep(0.2 if times > 1 else 0)
         out, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(self.left_over(), [], out + err)
-        return process.returncode, err, time.monotonic() - began
+        return process.returncode, err, time.monotonic() - started
 
     def test_ctrl_c_stops_the_job_and_leaves_no_process(self):
         code, err, seconds = self.interrupt(signal.SIGINT)

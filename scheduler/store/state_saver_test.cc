@@ -156,14 +156,14 @@ TEST_F(StateSaverTest, ChangesDoNotShortenThePause) {
   Begin();
   constexpr int kFailures = 8;
   for (int i = 0; i < kFailures; ++i) store_.FailNext(absl::UnavailableError("no answer"));
-  const MonotonicTime begun = Clock::Real().Now();
+  const MonotonicTime started = Clock::Real().Now();
   Change();
-  const MonotonicTime patience = begun + kPatience;
+  const MonotonicTime patience = started + kPatience;
   while (!saver_->WaitUntilSaved(Clock::Real().Now() + std::chrono::milliseconds(1)) &&
          Clock::Real().Now() < patience) {
     saver_->Notify();
   }
-  const MonotonicDuration took = Clock::Real().Now() - begun;
+  const MonotonicDuration took = Clock::Real().Now() - started;
   EXPECT_EQ(store_.saves().size(), kFailures + 1u);
   EXPECT_GE(took, kFailures * kSaveRetryInterval);
   saver_.reset();
