@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "deploy/pawlctl/cluster/progress.h"
+#include "deploy/pawlctl/commands/event_report.h"
 
 namespace pawl {
 namespace {
@@ -165,6 +166,11 @@ std::string OptimizerName(const Optimizer& optimizer) {
   return field == nullptr ? "none" : field->name();
 }
 
+std::string WallClockText(uint64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
+                          absl::LocalTimeZone());
+}
+
 }  // namespace
 
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
@@ -190,112 +196,6 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-namespace {
-
-std::string WallClockText(uint64_t unix_ms) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
-                          absl::LocalTimeZone());
-}
-
-}  // namespace
-
-std::string MovesText(const MovesStatus& moves) {
-  std::string text;
-  if (moves.replicas_left() == 0 && moves.handovers_left() == 0) {
-    text = "none left";
-  } else {
-    text = absl::StrCat(
-        FormatCount(moves.replicas_left()), " replicas to copy (", moves.under_way(),
-        " in progress, ", FormatCount(moves.bytes_left()), " bytes left",
-        moves.seconds_left() > 0 ? absl::StrCat(", about ", FormatSeconds(moves.seconds_left()))
-                                 : "",
-        ")");
-    if (moves.handovers_left() > 0)
-      absl::StrAppend(&text, ", ", moves.handovers_left(), " primaries to hand over");
-  }
-  if (moves.replicas_moved() > 0) {
-    absl::StrAppend(&text, "; ", FormatCount(moves.replicas_moved()), " copied so far, ",
-                    FormatCount(moves.bytes_moved()), " bytes");
-  }
-  if (moves.handovers() > 0) {
-    absl::StrAppend(&text, "; handover pauses ", moves.pause_ms_p50(), " ms (p50), ",
-                    moves.pause_ms_p99(), " ms (p99), ", moves.pause_ms_max(), " ms (max)");
-  }
-  return text;
-}
-
-std::string EventText(const ClusterEvent& event) {
-  const std::string partition = absl::StrCat("partition ", event.partition());
-  const std::string pause =
-      event.has_pause_ms() ? absl::StrCat(", pause ", event.pause_ms(), " ms") : "";
-  std::string what;
-  switch (event.kind()) {
-    case NODE_JOINED:
-      what = absl::StrCat(event.node(), " joined: ", event.text());
-      break;
-    case NODE_RETURNED:
-      what = absl::StrCat(event.node(), " came back: ", event.text());
-      break;
-    case NODE_LEFT:
-      what = absl::StrCat(event.node(), " ", event.text());
-      break;
-    case NODE_DIED:
-      what = absl::StrCat(event.node(), " ", event.text());
-      break;
-    case NODE_DRAINING:
-      what = absl::StrCat(event.node(), " is leaving: ", event.text());
-      break;
-    case PRIMARY_PROMOTED:
-      what =
-          absl::StrCat(event.node(), " is primary in place of ", event.from(), ": ", event.text());
-      break;
-    case PRIMARY_MOVED:
-      what = absl::StrCat(partition, ": ", event.node(), " is primary, handed over by ",
-                          event.from(), pause);
-      break;
-    case REPLICA_MOVED:
-      what = absl::StrCat(partition, ": copied to ", event.node(),
-                          event.from().empty() ? "" : " in place of ", event.from(), ", ",
-                          FormatCount(event.bytes()), " bytes");
-      break;
-    case REPLICAS_DROPPED:
-      what = absl::StrCat(event.node(), " does not accept what ", event.from(),
-                          " sends: its replicas of that server's partitions are dropped");
-      break;
-    case JOB_SCALED:
-      what = absl::StrCat("the job gets ", event.text());
-      break;
-    case CHECKPOINT_OF_END:
-      what = absl::StrCat("the final checkpoint: ", event.text());
-      break;
-    case JOB_STATE_CHANGED:
-      what = absl::StrCat("the job is ", event.text());
-      break;
-    default:
-      what = absl::StrCat(EventKind_Name(event.kind()), " ", event.node(), " ", event.text());
-  }
-  return absl::StrCat(event.number(), "  ",
-                      absl::FormatTime("%Y-%m-%d %H:%M:%E3S",
-                                       absl::FromUnixMillis(static_cast<int64_t>(event.unix_ms())),
-                                       absl::LocalTimeZone()),
-                      "  ", what);
-}
-
-nlohmann::ordered_json EventJson(const ClusterEvent& event) {
-  Json json = {{"number", event.number()},
-               {"unix_ms", event.unix_ms()},
-               {"kind", EventKind_Name(event.kind())}};
-  if (!event.node().empty()) json["node"] = event.node();
-  if (!event.from().empty()) json["from"] = event.from();
-  const bool of_partition = event.kind() == PRIMARY_PROMOTED || event.kind() == PRIMARY_MOVED ||
-                            event.kind() == REPLICA_MOVED;
-  if (of_partition) json["partition"] = event.partition();
-  if (event.bytes() > 0) json["bytes"] = event.bytes();
-  if (event.has_pause_ms()) json["pause_ms"] = event.pause_ms();
-  if (!event.text().empty()) json["text"] = event.text();
-  return json;
-}
-
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::string text;
   const auto line = [&text](absl::string_view name, absl::string_view value) {
@@ -314,12 +214,11 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   line("state", JobState_Name(status.state()));
   if (!status.failure().empty()) line("failure", status.failure());
   line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
-  line("nodes",
-       absl::StrCat(servers, " servers, ", workers, " workers",
-                    draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
-                    standby > 0 ? absl::StrCat("; ", standby,
-                                               " standby servers wait for pawlctl scale")
-                                : ""));
+  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers",
+                             draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
+                             standby > 0 ? absl::StrCat("; ", standby,
+                                                        " standby servers wait for pawlctl scale")
+                                         : ""));
   if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
   for (const PushWait& wait : status.push_waits())
     line("pushes wait", PushWaitText(status.job(), wait));
@@ -331,9 +230,10 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   }
   for (const NodeStatus& node : status.nodes()) {
     if (node.gone() || node.server().kept_replicas() == 0) continue;
-    line("retained", absl::StrCat(node.node(), " retains ", FormatCount(node.server().kept_replicas()),
-                              " replicas, ", FormatCount(node.server().kept_bytes()),
-                              " bytes, until others have them"));
+    line("retained",
+         absl::StrCat(node.node(), " retains ", FormatCount(node.server().kept_replicas()),
+                      " replicas, ", FormatCount(node.server().kept_bytes()),
+                      " bytes, until others have them"));
   }
   const MovesStatus& moves = status.moves();
   if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0)
@@ -364,8 +264,7 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                                        " segments pulled while a returned rank was further behind "
                                        "than the bound")));
   line("pushes", absl::StrCat(FormatCount(status.counters().pushes_applied()), " applied, ",
-                              FormatCount(status.counters().pushes_deduplicated()),
-                              " duplicates, ",
+                              FormatCount(status.counters().pushes_deduplicated()), " duplicates, ",
                               FormatCount(status.counters().pushes_late()), " late"));
   line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
                                   FormatCount(status.counters().parameter_bytes()), " bytes"));
@@ -391,8 +290,8 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                       " (", checkpoint.completed(), " in all)"));
   }
   if (checkpoint.failed() > 0) {
-    line("", absl::StrCat(checkpoint.failed(), " checkpoints failed, the last one: ",
-                          checkpoint.last_failure()));
+    line("", absl::StrCat(checkpoint.failed(),
+                          " checkpoints failed, the last one: ", checkpoint.last_failure()));
   }
   if (!checkpoint.end_folder().empty()) {
     line("", absl::StrCat("final: ", checkpoint.end_folder()));

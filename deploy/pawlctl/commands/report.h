@@ -25,13 +25,6 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status,
 std::string TablesText(const ListTablesResponse& tables);
 nlohmann::ordered_json TablesJson(const ListTablesResponse& tables);
 
-// "12 replicas to copy (3 in progress, 40 MB left, about 5.0 s), ..."
-std::string MovesText(const MovesStatus& moves);
-
-// One line.
-std::string EventText(const ClusterEvent& event);
-nlohmann::ordered_json EventJson(const ClusterEvent& event);
-
 // Eight hexadecimal digits, as everywhere in Pawl.
 std::string FormatDigest(uint32_t digest);
 

@@ -15,7 +15,7 @@
 #include "client_lib/process/signal_waiter.h"
 #include "deploy/pawlctl/cluster/progress.h"
 #include "deploy/pawlctl/commands/connection_flags.h"
-#include "deploy/pawlctl/commands/report.h"
+#include "deploy/pawlctl/commands/event_report.h"
 #include "deploy/pawlctl/console.h"
 #include "deploy/pawlctl/scheduler_connection.h"
 #include "nlohmann/json.hpp"
