@@ -1,10 +1,9 @@
-// check_job: whether job files are jobs that could be run, but for the files that they name. For
+// check_job: checks job files, but not whether the files that they name exist. For
 // documentation_test.py.
 //
-//   check_job FILE [PART...]     each PART is some fields of a job, checked as if they stood at the
-//   end of FILE
+//   check_job FILE [PART...]     each PART has fields of a job and is checked at the end of FILE
 //
-// Prints a line for each that is not possible. Exit codes: 0 all are, 1 some are not, 2 wrong
+// Prints a line for each invalid one. Exit codes: 0: all are valid; 1: some are not; 2: wrong
 // usage.
 #include <fstream>
 #include <iostream>

@@ -1,11 +1,10 @@
-"""What the project's documents (.md files and READMEs) say that can be checked.
+"""Checks the project's documents (.md files and READMEs).
 
-That is commands, flags, targets, files, names of tests and of code, and jobs.
+It checks commands, flags, targets, files, names of tests and of code, and jobs.
 
-A document's commands are in its code blocks (lines that begin with "$ ", with what they print below them, or lines that
-begin with a program of the project) and in its code spans. A page that deploy/reference/generate made is checked less
-strictly: its blocks are what the programs say, prose and all.
-"""
+A document's commands are in its code blocks (lines that start with "$ ", followed by their output,
+or lines that start with a program of the project) and in its code spans. Pages made by
+deploy/reference/generate are checked less strictly, since their blocks contain prose."""
 
 import importlib.machinery
 import importlib.util
@@ -13,7 +12,7 @@ import os
 import re
 import shlex
 
-# Programs by the name with which they are called, and by their targets, as deploy/reference/programs.md calls them.
+# The names of programs in deploy/reference/programs.md, by target.
 TARGETS = {
     "//scheduler:pawl-scheduler": "pawl-scheduler",
     "//server:pawl-server": "pawl-server",
@@ -28,17 +27,42 @@ TARGETS = {
     "//tests/perf:overlap": "overlap",
     "//tests/gpu:gpu_kernels": "gpu_kernels",
 }
-# What scripts pass on to others.
+# Scripts, and the programs to which they pass flags.
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
-# Of others.
+# Names of other projects.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
-TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "docker", "echo", "export", "grep", "install", "kill", "kubectl", "ls",
-         "mkdir", "sbatch", "sleep", "srun", "systemctl", "systemd-sysusers", "tail", "tar", "wait"}
+TOOLS = {
+    "[",
+    "awk",
+    "cat",
+    "cd",
+    "cp",
+    "curl",
+    "docker",
+    "echo",
+    "export",
+    "grep",
+    "install",
+    "kill",
+    "kubectl",
+    "ls",
+    "mkdir",
+    "sbatch",
+    "sleep",
+    "srun",
+    "systemctl",
+    "systemd-sysusers",
+    "tail",
+    "tar",
+    "wait",
+}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config", "test_env", "test_filter"}
-# A program where it is called: from the project's folder, from one two below it, or in a bundle wherever that is unpacked.
-PROGRAM_PATH = re.compile(r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+")
-# What may have the names that documents use.
+# The path of a program: from the project's folder, from two folders below it, or in a bundle.
+PROGRAM_PATH = re.compile(
+    r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+"
+)
+# Files with names that documents may use.
 SOURCE_ENDS = (".h", ".cc", ".cu", ".proto", ".py", ".bzl", ".sh", ".mjs", ".pbtxt", ".md", ".json")
 SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", "out", ".cache"}
 MADE = "Made by deploy/reference/generate"
@@ -54,7 +78,7 @@ JOB_FIELDS = re.compile(r"([a-z_]+)(?:: | \{).*", re.DOTALL)
 
 
 class Block:
-    """A code block: its lines without indentation, and the number of the first."""
+    """A code block: its lines without indentation, and the number of the first line."""
 
     def __init__(self, line, lines):
         self.line = line
@@ -64,7 +88,7 @@ class Block:
         return any(line.startswith("$ ") for line in self.lines)
 
     def session(self):
-        """(line number, command, lines that it printed) of each command behind a "$ "."""
+        """Yields (line number, command, output lines) of each command after a "$ "."""
         commands = []
         for number, line in enumerate(self.lines, self.line):
             if line.startswith("$ "):
@@ -88,14 +112,18 @@ class Document:
         while at < len(lines):
             line = lines[at]
             if line.startswith("```"):
-                end = next((i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines))
-                # A drawing is opened by ```text.
+                end = next(
+                    (i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines)
+                )
+                # ```text starts a drawing.
                 if line[3:].strip() != "text":
-                    self.add_block(heading, at + 2, lines[at + 1:end])
+                    self.add_block(heading, at + 2, lines[at + 1 : end])
                 at = end + 1
             elif line.startswith("    ") and (at == 0 or not lines[at - 1].strip()):
                 end = at
-                while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
+                while end < len(lines) and (
+                    lines[end].startswith("    ") or not lines[end].strip()
+                ):
                     end += 1
                 while not lines[end - 1].strip():
                     end -= 1
@@ -112,13 +140,15 @@ class Document:
         self.headings[line] = heading
 
     def spans(self):
-        """(line number, text) of what stands between backquotes, also where a line ends in between."""
+        """Yields (line number, text) of each text between backquotes, which may span lines."""
         text = "\n".join(line for _, line in self.prose)
         for match in re.finditer(r"`([^`]+)`", text):
-            yield self.prose[text.count("\n", 0, match.start())][0], " ".join(match.group(1).split())
+            yield self.prose[text.count("\n", 0, match.start())][0], " ".join(
+                match.group(1).split()
+            )
 
     def sessions(self):
-        """The commands with what they printed, by heading."""
+        """Returns the commands with their output, by heading."""
         by_heading = {}
         for block in self.blocks:
             if block.is_session():
@@ -127,7 +157,7 @@ class Document:
 
 
 def simple_commands(line):
-    """The words of each simple command in a line of shell; where files are redirected to is left out."""
+    """Yields the words of each simple command in a shell line, without redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.commenters = "#"
     lexer.whitespace_split = True
@@ -150,36 +180,57 @@ def simple_commands(line):
 
 
 def value_of(word):
-    """What stands behind the = of a flag; any other word itself."""
+    """Returns the value of a flag (--name=value), or the word itself."""
     return word.partition("=")[2] if word.startswith("--") else word
 
 
 class Tree:
-    """What there is to refer to."""
+    """The names that documents can refer to."""
 
     def __init__(self, root):
         self.root = root
         self.files = []
         for folder, subfolders, names in os.walk(root):
-            subfolders[:] = sorted(name for name in subfolders if name not in SKIPPED_FOLDERS and
-                                   not name.startswith("bazel-"))
-            self.files += [os.path.relpath(os.path.join(folder, name), root) for name in sorted(names)]
+            subfolders[:] = sorted(
+                name
+                for name in subfolders
+                if name not in SKIPPED_FOLDERS and not name.startswith("bazel-")
+            )
+            self.files += [
+                os.path.relpath(os.path.join(folder, name), root) for name in sorted(names)
+            ]
         self.basenames = {os.path.basename(path) for path in self.files}
-        self.text = {path: self.read(path) for path in self.files if path.endswith(SOURCE_ENDS) or "/" not in path or
-                     os.path.basename(path) == "BUILD" or path.startswith("deploy/")}
-        # The documentation's own test has names that there are not.
-        self.documents = [path for path in self.files if path.endswith(".md") or os.path.basename(path) == "README"]
-        code = "\n".join(re.sub(r"(?m)(^|\s)//.*$", "", text) if path.endswith((".h", ".cc", ".cu")) else text
-                         for path, text in self.text.items()
-                         if path not in self.documents and path != "deploy/documentation_test.py")
+        self.text = {
+            path: self.read(path)
+            for path in self.files
+            if path.endswith(SOURCE_ENDS)
+            or "/" not in path
+            or os.path.basename(path) == "BUILD"
+            or path.startswith("deploy/")
+        }
+        # The documentation's own test contains wrong names on purpose.
+        self.documents = [
+            path
+            for path in self.files
+            if path.endswith(".md") or os.path.basename(path) == "README"
+        ]
+        code = "\n".join(
+            re.sub(r"(?m)(^|\s)//.*$", "", text) if path.endswith((".h", ".cc", ".cu")) else text
+            for path, text in self.text.items()
+            if path not in self.documents and path != "deploy/documentation_test.py"
+        )
         self.words = set(re.findall(r"[A-Za-z_]\w*", code)) | NAMES
         self.tests = set(re.findall(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", code))
         self.targets = self.read_targets()
-        self.configs = set(re.findall(r"^(?:build|test):(\w+)", self.text.get(".bazelrc", ""), re.MULTILINE))
+        self.configs = set(
+            re.findall(r"^(?:build|test):(\w+)", self.text.get(".bazelrc", ""), re.MULTILINE)
+        )
         self.flags = self.read_flags(self.text.get("deploy/reference/programs.md", ""))
         job = self.text.get("deploy/reference/job.md", "")
         section = re.search(r"^## Job$(.*?)^## ", job, re.MULTILINE | re.DOTALL)
-        self.job_fields = set(re.findall(r"^- `(\w+)`", section.group(1), re.MULTILINE)) if section else set()
+        self.job_fields = (
+            set(re.findall(r"^- `(\w+)`", section.group(1), re.MULTILINE)) if section else set()
+        )
         self.metrics = set(METRIC.findall(self.text.get("deploy/reference/metrics.md", "")))
 
     def read(self, path):
@@ -187,24 +238,30 @@ class Tree:
             return file.read()
 
     def read_targets(self):
-        """By package, (rule, name) of each target; the reader of BUILD files is that of tests/lint."""
-        path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tests/lint/check_tree.py")
+        """Returns {package: (rule, name) of its targets}, with the reader of tests/lint."""
+        path = os.path.join(
+            os.path.dirname(os.path.realpath(__file__)), "../tests/lint/check_tree.py"
+        )
         loader = importlib.machinery.SourceFileLoader("check_tree", path)
-        check_tree = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_tree", loader))
+        check_tree = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("check_tree", loader)
+        )
         loader.exec_module(check_tree)
         targets = {}
         for path, text in self.text.items():
             if os.path.basename(path) == "BUILD":
                 package = os.path.dirname(path)
-                targets[package] = {(target.rule, target.name) for target in check_tree.read_targets(package, text)}
+                targets[package] = {
+                    (target.rule, target.name) for target in check_tree.read_targets(package, text)
+                }
         return targets
 
     def read_flags(self, programs):
-        """By "pawl-server" or "pawlctl scale", the names of its flags."""
+        """Returns {"pawl-server" or "pawlctl scale": names of its flags}."""
         flags = {"bazel": BAZEL_FLAGS}
         for section in re.split(r"^## ", programs, flags=re.MULTILINE)[1:]:
             name, text = section.split("\n", 1)
-            # A program's list has a flag a line; a script's usage is prose.
+            # A program lists one flag a line. A script's usage is prose.
             listed = re.findall(r"^ +--([a-z][a-z_-]*)", text, re.MULTILINE)
             flags[name] = set(listed if "Flags" in text else FLAG.findall(text))
         for script, others in PASSED_ON.items():
@@ -217,25 +274,31 @@ class Tree:
         if package == "..." or package.endswith("/..."):
             return any(one == package[:-4] or one.startswith(package[:-3]) for one in self.targets)
         name = name or os.path.basename(package)
-        # A macro's targets have names that begin with what it was called.
-        return any(name == target or (not re.match(r"(cc|sh)_|genrule$", rule) and target and name.startswith(target))
-                   for rule, target in self.targets.get(package, ()))
+        # The names of a macro's targets start with the macro's name argument.
+        return any(
+            name == target
+            or (not re.match(r"(cc|sh)_|genrule$", rule) and target and name.startswith(target))
+            for rule, target in self.targets.get(package, ())
+        )
 
     def has_target_called(self, name):
         return any(self.has_target("//%s:%s" % (package, name)) for package in self.targets)
 
     def has_path(self, path, folder):
-        """From the root, or from the document's folder. A * stands for anything."""
+        """Whether a path exists, relative to the root or the document. * matches anything."""
         pattern = re.escape(path.rstrip("/")).replace(r"\*", "[^/]*") + "(/.*)?"
         prefix = re.escape(folder + "/") if folder else ""
-        # In a table of folders: "`tests/` | `harness/`, `chaos/`".
+        # A table of folders: "`tests/` | `harness/`, `chaos/`".
         if path.endswith("/") and path.count("/") == 1:
             prefix = "(.*/)?"
-        return any(re.fullmatch(pattern, file) or re.fullmatch(prefix + pattern, file) for file in self.files)
+        return any(
+            re.fullmatch(pattern, file) or re.fullmatch(prefix + pattern, file)
+            for file in self.files
+        )
 
 
 class Checker:
-    """Checks documents against a tree. `problems` has a line "path:line: what is wrong" for each error."""
+    """Checks documents against a tree. `problems` has lines "path:line: what is wrong"."""
 
     def __init__(self, tree):
         self.tree = tree
@@ -250,15 +313,25 @@ class Checker:
     def check(self, document):
         for block in document.blocks:
             self.check_block(document, block)
-        # The grammar of a format has names of its own.
-        own_words = {word for block in document.blocks for text in block.lines for word in re.findall(r"\w+", text)}
+        # The grammar of a format defines its own names.
+        own_words = {
+            word
+            for block in document.blocks
+            for text in block.lines
+            for word in re.findall(r"\w+", text)
+        }
         for line, span in document.spans():
             self.check_span(document, line, span, own_words)
         own_metrics = set(re.findall(r'as: "(pawl_\w+)"', self.tree.text.get(document.path, "")))
-        for line, text in document.prose + [(block.line + i, text) for block in document.blocks
-                                            for i, text in enumerate(block.lines)]:
+        for line, text in document.prose + [
+            (block.line + i, text)
+            for block in document.blocks
+            for i, text in enumerate(block.lines)
+        ]:
             for label in LABEL.findall(text):
-                if len(label) > 2 and not self.tree.has_target(label.rstrip(".") if "..." not in label else label):
+                if len(label) > 2 and not self.tree.has_target(
+                    label.rstrip(".") if "..." not in label else label
+                ):
                     self.problem(document, line, "there is no target %s" % label)
             for metric in METRIC.findall(text):
                 if metric not in self.tree.metrics | own_metrics and metric not in self.tree.words:
@@ -268,7 +341,7 @@ class Checker:
                     self.problem(document, line, "there is no test %s.%s" % (suite, name))
 
     def program_of(self, word):
-        """The name under which programs.md has it, or None."""
+        """Returns the program's name in programs.md, or None."""
         if PROGRAM_PATH.fullmatch(word):
             return os.path.basename(word)
         return word if word in self.tree.flags else None
@@ -280,13 +353,17 @@ class Checker:
             return
         text = "\n".join(block.lines)
         match = JOB_FIELDS.fullmatch(text.strip())
-        if match and match.group(1) not in self.tree.job_fields and match.group(1) not in self.tree.words:
+        if (
+            match
+            and match.group(1) not in self.tree.job_fields
+            and match.group(1) not in self.tree.words
+        ):
             self.problem(document, block.line, "a job has no field %s" % match.group(1))
         if match and match.group(1) in self.tree.job_fields:
             where = "%s:%d" % (document.path, block.line)
             (self.jobs if match.group(1) == "name" else self.parts).append((where, text))
             return
-        # Between empty lines, either all lines are shell or none is.
+        # Of the lines between two empty lines, either all are shell or none.
         begin = 0
         for end in range(len(block.lines) + 1):
             if end == len(block.lines) or not block.lines[end].strip():
@@ -296,8 +373,10 @@ class Checker:
     def check_lines(self, document, first_line, lines):
         first_words = [line.split()[0] for line in lines]
         is_shell = not document.is_made and (
-            first_words[:1] and first_words[0] in TOOLS or
-            any(self.program_of(word) or "$(" in word for word in first_words))
+            first_words[:1]
+            and first_words[0] in TOOLS
+            or any(self.program_of(word) or "$(" in word for word in first_words)
+        )
         continued = ""
         for number, (line, word) in enumerate(zip(lines, first_words), first_line):
             if continued:
@@ -308,7 +387,11 @@ class Checker:
             if is_shell or self.program_of(word):
                 self.check_command(document, number, line)
             elif not document.is_made and re.match(r"[\w./-]*\w .*(?<!\S)--[a-z]", line.strip()):
-                self.problem(document, number, "what is %s? No program of the project, and none in TOOLS" % word)
+                self.problem(
+                    document,
+                    number,
+                    "what is %s? No program of the project, and none in TOOLS" % word,
+                )
 
     def check_span(self, document, line, span, own_words):
         words = span.split()
@@ -341,12 +424,18 @@ class Checker:
 
     def check_path(self, document, line, path):
         if path.startswith("bazel-bin/"):
-            package, name = os.path.split(path[len("bazel-bin/"):])
-            if package not in self.tree.targets or (name and not self.tree.has_target("//%s:%s" % (package, name)) and
-                                                    path[len("bazel-bin/"):] not in self.tree.targets):
+            package, name = os.path.split(path[len("bazel-bin/") :])
+            if package not in self.tree.targets or (
+                name
+                and not self.tree.has_target("//%s:%s" % (package, name))
+                and path[len("bazel-bin/") :] not in self.tree.targets
+            ):
                 self.problem(document, line, "Bazel builds no %s" % path)
-        elif not path.startswith(("out/", "/", "..")) and not self.tree.has_path(path, os.path.dirname(document.path)) and \
-                not self.tree.has_target("//%s:%s" % os.path.split(path)):
+        elif (
+            not path.startswith(("out/", "/", ".."))
+            and not self.tree.has_path(path, os.path.dirname(document.path))
+            and not self.tree.has_target("//%s:%s" % os.path.split(path))
+        ):
             self.problem(document, line, "there is no %s" % path)
 
     def check_command(self, document, line, command):
@@ -359,8 +448,12 @@ class Checker:
             program = self.program_of(words[0])
             if program is None and words[0] != "bazel":
                 if words[0] not in TOOLS and not document.is_made:
-                    self.problem(document, line, "what is %s? No program of the project, and none in TOOLS" % words[0])
-                # A command that is given to another one: --wrap="pawl-server ...".
+                    self.problem(
+                        document,
+                        line,
+                        "what is %s? No program of the project, and none in TOOLS" % words[0],
+                    )
+                # A command that is an argument: --wrap="pawl-server ...".
                 for value in map(value_of, words[1:]):
                     if " " in value and self.program_of(value.split()[0]):
                         self.check_command(document, line, value)
@@ -384,9 +477,12 @@ class Checker:
                 continue
             if flag.group(1) not in self.tree.flags.get(program, ()):
                 self.problem(document, line, "%s has no flag --%s" % (program, flag.group(1)))
-            if flag.group(1) == "config" and word.partition("=")[2].strip("].") not in self.tree.configs:
+            if (
+                flag.group(1) == "config"
+                and word.partition("=")[2].strip("].") not in self.tree.configs
+            ):
                 self.problem(document, line, ".bazelrc has no %s" % word)
-        # Files of the project among what is given to it.
+        # Arguments that are files of the project.
         for word in words:
             value = value_of(word)
             if PATH.fullmatch(value) and value.split("/")[0] in ("deploy", "tests", "proto"):
@@ -401,6 +497,8 @@ class Checker:
         if split < len(words):
             program = TARGETS.get(labels[0]) if labels else None
             if program is None:
-                self.problem(document, line, "TARGETS does not know what flags %s has" % (labels or "this"))
+                self.problem(
+                    document, line, "TARGETS does not know what flags %s has" % (labels or "this")
+                )
             else:
-                self.check_flags(document, line, program, words[split + 1:])
+                self.check_flags(document, line, program, words[split + 1 :])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tests that what the documents say is so: names and flags by looking, sessions ("$ ...") by typing them.
+"""Tests of the documents: checks their names and flags, and runs their sessions ("$ ...").
 
 Usage: documentation_test.py BIN_FOLDER [unittest's arguments]
-  BIN_FOLDER   in which the programs lie as Bazel builds them
+  BIN_FOLDER   Bazel's output folder with the programs
 """
 
 import os
@@ -22,9 +22,9 @@ import documentation  # noqa: E402
 
 ROOT = os.path.dirname(HERE)
 BIN_FOLDER = ""
-# Far beyond what a session takes.
+# Far longer than a session takes.
 SESSION_LIMIT_S = 240
-# What a session prints only if the machine was quick enough.
+# Lines that a session prints only on a fast machine.
 DEPENDS_ON_TIME = ("evaluation",)
 TREE = documentation.Tree(ROOT)
 
@@ -36,10 +36,12 @@ def problems_of(text, path="README.md"):
 
 
 class CheckerTest(unittest.TestCase):
-    """The checker itself: that it sees what is wrong."""
+    """Tests of the checker itself."""
 
-    def test_what_is_right_passes(self):
-        self.assertEqual(problems_of("""
+    def test_correct_document_passes(self):
+        self.assertEqual(
+            problems_of(
+                """
 `pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`, `server/storage/wal/log_format.md`,
 `--zone`, `//server/shard:partition_test`, `kSilentTooLong`, `bazel run -c opt //tests/perf:bench -- --rows=safety`.
 
@@ -47,38 +49,54 @@ class CheckerTest(unittest.TestCase):
 
     $ pawlctl events --follow
     42  what it --printed
-"""), [])
+"""
+            ),
+            [],
+        )
 
-    def test_each_wrong_name_is_found_with_its_line(self):
+    def test_wrong_name_is_found_with_its_line(self):
         for text, problem in (
-                ("`pawlctl scale --server=5`", "pawlctl scale has no flag --server"),
-                ("`pawlctl scal --servers=5`", "pawlctl has no command scal"),
-                ("`pawl-server --data_dri=x`", "pawl-server has no flag --data_dri"),
-                ("`--data_dri`", "no program has the flag --data_dri"),
-                ("`deploy/chaos --minuts=1`", "chaos has no flag --minuts"),
-                ("`deploy/kaos --minutes=1`", "there is no deploy/kaos"),
-                ("`bazel test --config=assan //...`", ".bazelrc has no --config=assan"),
-                ("`bazel run //tests/perf:bench -- --row=safety`", "bench has no flag --row"),
-                ("see //server/shard:partition_tst", "there is no target //server/shard:partition_tst"),
-                ("`partition_tst_test`", "there is no test partition_tst_test"),
-                ("`server/storage/log_fromat.md`", "there is no server/storage/log_fromat.md"),
-                ("`log_fromat.md`", "there is no file log_fromat.md"),
-                ("`kSilentTooLon`", "no code has the name kSilentTooLon"),
-                ("`TrainingModell`", "no code has the name TrainingModell"),
-                ("`durabilty: LOG`", "no code has the name durabilty"),
-                ("    checkpont { dir: \"x\" }", "a job has no field checkpont"),
-                ("    a=$(echo 1)\n    sbatch --wrap=\"pawl-server --data_dri=x\"", "pawl-server has no flag --data_dri"),
-                ("PartitionTest.DoesNotExist", "there is no test PartitionTest.DoesNotExist"),
-                ("`rate(pawl_server_cpu)`", "there is no metric pawl_server_cpu"),
-                ("    pawlctl status --jason", "pawlctl status has no flag --jason"),
-                ("    pawlctl status \\\n        --jason", "pawlctl status has no flag --jason"),
-                ("    pawlct status --json", "what is pawlct?"),
-                ("    pawlctl status | pawlct status", "what is pawlct?"),
-                ("    $ pawlct status", "what is pawlct?"),
-                ("    $ for i in 0 1; do pawl-server --data_dri=$i & done", "pawl-server has no flag --data_dri"),
-                ("    $ bazel-bin/client_lib/exampel/example", "Bazel builds no bazel-bin/client_lib/exampel/example"),
-                ("```\npawl-worker --devise=cpu\n```", "pawl-worker has no flag --devise"),
-                ("    pawlctl run --job=deploy/jobs/flights.pbtxt", "there is no deploy/jobs/flights.pbtxt")):
+            ("`pawlctl scale --server=5`", "pawlctl scale has no flag --server"),
+            ("`pawlctl scal --servers=5`", "pawlctl has no command scal"),
+            ("`pawl-server --data_dri=x`", "pawl-server has no flag --data_dri"),
+            ("`--data_dri`", "no program has the flag --data_dri"),
+            ("`deploy/chaos --minuts=1`", "chaos has no flag --minuts"),
+            ("`deploy/kaos --minutes=1`", "there is no deploy/kaos"),
+            ("`bazel test --config=assan //...`", ".bazelrc has no --config=assan"),
+            ("`bazel run //tests/perf:bench -- --row=safety`", "bench has no flag --row"),
+            ("see //server/shard:partition_tst", "there is no target //server/shard:partition_tst"),
+            ("`partition_tst_test`", "there is no test partition_tst_test"),
+            ("`server/storage/log_fromat.md`", "there is no server/storage/log_fromat.md"),
+            ("`log_fromat.md`", "there is no file log_fromat.md"),
+            ("`kSilentTooLon`", "no code has the name kSilentTooLon"),
+            ("`TrainingModell`", "no code has the name TrainingModell"),
+            ("`durabilty: LOG`", "no code has the name durabilty"),
+            ("    checkpont { dir: \"x\" }", "a job has no field checkpont"),
+            (
+                "    a=$(echo 1)\n    sbatch --wrap=\"pawl-server --data_dri=x\"",
+                "pawl-server has no flag --data_dri",
+            ),
+            ("PartitionTest.DoesNotExist", "there is no test PartitionTest.DoesNotExist"),
+            ("`rate(pawl_server_cpu)`", "there is no metric pawl_server_cpu"),
+            ("    pawlctl status --jason", "pawlctl status has no flag --jason"),
+            ("    pawlctl status \\\n        --jason", "pawlctl status has no flag --jason"),
+            ("    pawlct status --json", "what is pawlct?"),
+            ("    pawlctl status | pawlct status", "what is pawlct?"),
+            ("    $ pawlct status", "what is pawlct?"),
+            (
+                "    $ for i in 0 1; do pawl-server --data_dri=$i & done",
+                "pawl-server has no flag --data_dri",
+            ),
+            (
+                "    $ bazel-bin/client_lib/exampel/example",
+                "Bazel builds no bazel-bin/client_lib/exampel/example",
+            ),
+            ("```\npawl-worker --devise=cpu\n```", "pawl-worker has no flag --devise"),
+            (
+                "    pawlctl run --job=deploy/jobs/flights.pbtxt",
+                "there is no deploy/jobs/flights.pbtxt",
+            ),
+        ):
             with self.subTest(text=text):
                 found = problems_of("one\n\n" + text)
                 self.assertTrue(any(problem in one for one in found), found)
@@ -86,7 +104,10 @@ class CheckerTest(unittest.TestCase):
 
     def test_jobs_are_found(self):
         checker = documentation.Checker(TREE)
-        checker.check(documentation.Document("README.md", '''`durability: LOG` and
+        checker.check(
+            documentation.Document(
+                "README.md",
+                '''`durability: LOG` and
 
     name: "a"
     epochs: 2
@@ -96,8 +117,12 @@ class CheckerTest(unittest.TestCase):
 text
 
     checkpoint { dir: "x" }
-'''))
-        self.assertEqual([text for _, text in checker.parts], ['checkpoint { dir: "x" }', "durability: LOG"])
+''',
+            )
+        )
+        self.assertEqual(
+            [text for _, text in checker.parts], ['checkpoint { dir: "x" }', "durability: LOG"]
+        )
         self.assertEqual([where for where, _ in checker.jobs], ["README.md:3"])
 
 
@@ -109,12 +134,12 @@ class DocumentsTest(unittest.TestCase):
         for path in TREE.documents:
             self.checker.check(documentation.Document(path, TREE.read(path)))
 
-    def test_every_command_flag_target_file_and_name_is_there(self):
+    def test_every_name_exists(self):
         self.assertIn("README.md", TREE.documents)
         self.assertGreater(len(TREE.documents), 10)
         self.assertEqual(self.checker.problems, [], "\n" + "\n".join(self.checker.problems))
 
-    def test_every_job_is_possible(self):
+    def test_every_job_is_valid(self):
         self.assertGreater(len(self.checker.jobs), 0)
         self.assertGreater(len(self.checker.parts), 5)
         folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
@@ -127,27 +152,44 @@ class DocumentsTest(unittest.TestCase):
             return path
 
         calls = [[write(where, text)] for where, text in self.checker.jobs]
-        calls.append([os.path.join(HERE, "jobs/clicks.pbtxt")] +
-                     [write("%s-%d" % (where, i), text) for i, (where, text) in enumerate(self.checker.parts)])
+        calls.append(
+            [os.path.join(HERE, "jobs/clicks.pbtxt")]
+            + [
+                write("%s-%d" % (where, i), text)
+                for i, (where, text) in enumerate(self.checker.parts)
+            ]
+        )
         for call in calls:
-            done = subprocess.run([os.path.join(BIN_FOLDER, "deploy/check_job")] + call, capture_output=True, text=True,
-                                  timeout=60, check=False)
+            done = subprocess.run(
+                [os.path.join(BIN_FOLDER, "deploy/check_job")] + call,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 def shape(line):
-    """A line of output without what differs from run to run: words with digits in them, paths, spaces."""
+    """Returns a line of output without words with digits, paths and spaces, which differ."""
     words = ["#" if re.search(r"[\d/]", word) else word for word in line.split()]
-    return " ".join(word for i, word in enumerate(words) if word != "#" or i == 0 or words[i - 1] != "#")
+    return " ".join(
+        word for i, word in enumerate(words) if word != "#" or i == 0 or words[i - 1] != "#"
+    )
 
 
 class SessionsTest(unittest.TestCase):
-    """What README.md says that somebody has typed, typed again."""
+    """Runs the sessions of README.md."""
 
     def type(self, heading):
-        """Types all commands under the heading but Bazel's, and compares what they print. Returns all that they printed."""
-        commands = [one for one in documentation.Document("README.md", TREE.read("README.md")).sessions()[heading]
-                    if not one[1].startswith("bazel ")]
+        """Runs the commands under the heading but Bazel's, compares their output, returns it."""
+        commands = [
+            one
+            for one in documentation.Document("README.md", TREE.read("README.md")).sessions()[
+                heading
+            ]
+            if not one[1].startswith("bazel ")
+        ]
         self.assertGreater(len(commands), 5)
         folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
@@ -156,21 +198,35 @@ class SessionsTest(unittest.TestCase):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = "127.0.0.1:%d" % free.getsockname()[1]
-        daemons = ":".join("$PWD/bazel-bin/" + name for name in ("deploy/pawlctl", "scheduler", "server", "worker"))
+        daemons = ":".join(
+            "$PWD/bazel-bin/" + name for name in ("deploy/pawlctl", "scheduler", "server", "worker")
+        )
         script = ["export PATH=$PATH:" + daemons]
         for number, (_, command, _) in enumerate(commands):
             if command == "pawlctl status":
-                # A reader looks when something is going on.
-                script.append("until pawlctl status 2> /dev/null | grep -q ^loss; do sleep 0.1; done")
-            script.append("{\n%s\n} > %s/%d.out 2>&1 || exit" % (command.replace("127.0.0.1:7000", address), folder, number))
-        process = subprocess.Popen(["bash", "-o", "pipefail", "-c", "\n".join(script)], cwd=folder, start_new_session=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                # A reader asks while the job trains.
+                script.append(
+                    "until pawlctl status 2> /dev/null | grep -q ^loss; do sleep 0.1; done"
+                )
+            script.append(
+                "{\n%s\n} > %s/%d.out 2>&1 || exit"
+                % (command.replace("127.0.0.1:7000", address), folder, number)
+            )
+        process = subprocess.Popen(
+            ["bash", "-o", "pipefail", "-c", "\n".join(script)],
+            cwd=folder,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
             said, _ = process.communicate(timeout=SESSION_LIMIT_S)
         except subprocess.TimeoutExpired:
             said = "it takes longer than %d s" % SESSION_LIMIT_S
         finally:
-            # The session's processes, which are a group of their own.
+            # The session's process group.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -190,7 +246,11 @@ class SessionsTest(unittest.TestCase):
             shapes = {shape(one) for one in output.splitlines()}
             for one in expected:
                 if not one.startswith(DEPENDS_ON_TIME):
-                    self.assertIn(shape(one), shapes, "README.md:%d: $ %s\nprinted:\n%s" % (line, command, output))
+                    self.assertIn(
+                        shape(one),
+                        shapes,
+                        "README.md:%d: $ %s\nprinted:\n%s" % (line, command, output),
+                    )
         return "".join(output for _, _, _, output in printed)
 
     def test_five_minutes_by_hand(self):
@@ -201,9 +261,12 @@ class SessionsTest(unittest.TestCase):
     def test_a_program_of_your_own(self):
         self.type("A program of your own")
 
-    def test_every_session_is_typed(self):
-        headings = {heading for path in TREE.documents
-                    for heading in documentation.Document(path, TREE.read(path)).sessions()}
+    def test_every_session_is_run(self):
+        headings = {
+            heading
+            for path in TREE.documents
+            for heading in documentation.Document(path, TREE.read(path)).sessions()
+        }
         self.assertEqual(headings, {"Five minutes by hand", "A program of your own"})
 
 

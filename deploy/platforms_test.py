@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of deploy/kubernetes, deploy/slurm and deploy/systemd, without Kubernetes, Slurm and systemd.
+"""Tests of deploy/kubernetes, deploy/slurm and deploy/systemd, without these systems.
 
-Every flag in these files is given to the program that it is for; the numbers that must agree are compared; the scripts are
-run, with real daemons, and with commands in place of Slurm's that do what these would do on one machine.
-"""
+The tests pass every flag in these files to its program, compare numbers that must agree, and run
+the scripts with real daemons, and with commands that imitate Slurm's on one machine."""
 
 import glob
 import json
@@ -22,8 +21,12 @@ import yaml
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 BIN_FOLDER = sys.argv.pop(1)
-PROGRAMS = {"pawl-scheduler": "scheduler/pawl-scheduler", "pawl-server": "server/pawl-server",
-            "pawl-worker": "worker/pawl-worker", "pawlctl": "deploy/pawlctl/pawlctl"}
+PROGRAMS = {
+    "pawl-scheduler": "scheduler/pawl-scheduler",
+    "pawl-server": "server/pawl-server",
+    "pawl-worker": "worker/pawl-worker",
+    "pawlctl": "deploy/pawlctl/pawlctl",
+}
 PATIENCE_S = 60
 
 
@@ -32,8 +35,10 @@ def program(name):
 
 
 def flags_are_known(test, name, flags):
-    """With --version a program looks at its other flags, too, and ends."""
-    done = subprocess.run([program(name)] + flags + ["--version"], capture_output=True, text=True, timeout=PATIENCE_S)
+    """Runs the program with the flags and --version: it checks the flags and exits."""
+    done = subprocess.run(
+        [program(name)] + flags + ["--version"], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     test.assertEqual(done.returncode, 0, "%s %s\n%s" % (name, " ".join(flags), done.stderr))
 
 
@@ -51,7 +56,6 @@ def text_of(*path):
 
 
 class KubernetesTest(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.objects = {}
@@ -80,28 +84,40 @@ class KubernetesTest(unittest.TestCase):
 
     WORKLOADS = {"pawl-scheduler": "Job", "pawl-server": "StatefulSet", "pawl-worker": "Deployment"}
 
-    def test_every_flag_is_one_of_its_program(self):
+    def test_programs_know_their_flags(self):
         for name, kind in self.WORKLOADS.items():
             _, container = self.container(kind, name)
             self.assertEqual(container["command"][-1], name)
-            flags_are_known(self, name, [flag.replace("$(POD_IP)", "127.0.0.1") for flag in container["args"]])
+            flags_are_known(
+                self, name, [flag.replace("$(POD_IP)", "127.0.0.1") for flag in container["args"]]
+            )
 
-    def test_numbers_that_stand_twice_agree(self):
+    def test_repeated_numbers_agree(self):
         scheduler = self.flags("Job", "pawl-scheduler")
-        self.assertEqual(int(scheduler["--servers"]), self.objects["StatefulSet", "pawl-server"]["spec"]["replicas"])
-        self.assertEqual(int(scheduler["--workers"]), self.objects["Deployment", "pawl-worker"]["spec"]["replicas"])
+        self.assertEqual(
+            int(scheduler["--servers"]),
+            self.objects["StatefulSet", "pawl-server"]["spec"]["replicas"],
+        )
+        self.assertEqual(
+            int(scheduler["--workers"]),
+            self.objects["Deployment", "pawl-worker"]["spec"]["replicas"],
+        )
         at_least = self.objects["HorizontalPodAutoscaler", "pawl-server"]["spec"]["minReplicas"]
         self.assertGreaterEqual(at_least, int(scheduler["--servers"]))
         pod, _ = self.container("StatefulSet", "pawl-server")
         drain_s = int(self.flags("StatefulSet", "pawl-server")["--drain_timeout_s"])
         self.assertGreater(pod["terminationGracePeriodSeconds"], drain_s)
 
-    def test_probes_and_services_lead_to_where_the_programs_listen(self):
+    def test_probes_and_services_use_the_programs_ports(self):
         for name, kind in self.WORKLOADS.items():
             _, container = self.container(kind, name)
             flags = self.flags(kind, name)
             ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-            listened = {int(flags[flag].rpartition(":")[2]) for flag in ("--listen", "--metrics_listen") if flag in flags}
+            listened = {
+                int(flags[flag].rpartition(":")[2])
+                for flag in ("--listen", "--metrics_listen")
+                if flag in flags
+            }
             self.assertEqual(set(ports.values()), listened, name)
             self.assertIn(container["readinessProbe"]["grpc"]["port"], listened)
             if ("Service", name) in self.objects:
@@ -110,12 +126,16 @@ class KubernetesTest(unittest.TestCase):
                     self.assertEqual(ports[port["targetPort"]], port["port"])
                 labels = self.objects[kind, name]["spec"]["template"]["metadata"]["labels"]
                 self.assertLessEqual(service["selector"].items(), labels.items())
-        server, worker = self.flags("StatefulSet", "pawl-server"), self.flags("Deployment", "pawl-worker")
+        server, worker = self.flags("StatefulSet", "pawl-server"), self.flags(
+            "Deployment", "pawl-worker"
+        )
         for flags in (server, worker):
             host, _, port = flags["--scheduler"].partition(":")
-            self.assertIn(int(port), [each["port"] for each in self.objects["Service", host]["spec"]["ports"]])
+            self.assertIn(
+                int(port), [each["port"] for each in self.objects["Service", host]["spec"]["ports"]]
+            )
 
-    def test_what_is_mounted_is_there(self):
+    def test_mounted_volumes_exist(self):
         made = yaml.safe_load(text_of("kubernetes", "kustomization.yaml"))
         for path in made["resources"]:
             self.assertTrue(os.path.exists(os.path.join(HERE, "kubernetes", path)), path)
@@ -131,39 +151,52 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, known, name)
             for volume in volumes.values():
                 if "persistentVolumeClaim" in volume:
-                    self.assertIn(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]), self.objects)
+                    self.assertIn(
+                        ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]),
+                        self.objects,
+                    )
                 if "configMap" in volume:
                     self.assertIn(volume["configMap"]["name"], files)
 
-    def test_the_job_file_is_possible(self):
-        done = subprocess.run([os.path.join(BIN_FOLDER, "deploy/check_job"), os.path.join(HERE, "kubernetes/job.pbtxt")],
-                              capture_output=True, text=True, timeout=PATIENCE_S)
+    def test_job_file_is_valid(self):
+        done = subprocess.run(
+            [
+                os.path.join(BIN_FOLDER, "deploy/check_job"),
+                os.path.join(HERE, "kubernetes/job.pbtxt"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
 
 
 class RunNodeTest(unittest.TestCase):
-
     SCRIPT = os.path.join(HERE, "kubernetes", "run-node")
 
     def start(self, command):
-        node = subprocess.Popen(["sh", self.SCRIPT, "sh", "-c", command], stdout=subprocess.PIPE, text=True)
+        node = subprocess.Popen(
+            ["sh", self.SCRIPT, "sh", "-c", command], stdout=subprocess.PIPE, text=True
+        )
         self.addCleanup(node.stdout.close)
         self.addCleanup(node.kill)
         return node
 
-    def test_a_node_that_is_done_holds_its_pod_until_that_is_deleted(self):
+    def test_finished_node_keeps_its_pod(self):
         node = self.start("exit 0")
         self.assertIn("is done", node.stdout.readline())
         self.assertIsNone(node.poll())
         node.send_signal(signal.SIGTERM)
         self.assertEqual(node.wait(PATIENCE_S), 0)
 
-    def test_a_node_that_fails_or_is_killed_ends_the_pod_in_the_same_way(self):
+    def test_failed_node_ends_its_pod(self):
         self.assertEqual(self.start("exit 2").wait(PATIENCE_S), 2)
         self.assertEqual(self.start("kill -KILL $$").wait(PATIENCE_S), 137)
 
-    def test_sigterm_is_the_nodes_and_its_end_is_waited_for(self):
-        node = self.start("trap 'echo drained; exit 0' TERM; echo runs; while true; do sleep 0.05; done")
+    def test_sigterm_reaches_the_node(self):
+        node = self.start(
+            "trap 'echo drained; exit 0' TERM; echo runs; while true; do sleep 0.05; done"
+        )
         self.assertEqual(node.stdout.readline(), "runs\n")
         node.send_signal(signal.SIGTERM)
         self.assertEqual(node.wait(PATIENCE_S), 0)
@@ -171,24 +204,25 @@ class RunNodeTest(unittest.TestCase):
 
 
 class SystemdTest(unittest.TestCase):
-
-    def test_every_flag_is_one_of_its_program(self):
+    def test_programs_know_their_flags(self):
         settings = dict(re.findall("^([A-Z_]+)=(.*)$", text_of("systemd", "pawl.env"), re.M))
         for path in sorted(glob.glob(os.path.join(HERE, "systemd", "*.service"))):
             unit = text_of("systemd", os.path.basename(path)).replace("\\\n", " ")
-            words = shlex.split(re.search("^ExecStart=(.*)$", unit, re.M).group(1).replace("%i", "0"))
+            words = shlex.split(
+                re.search("^ExecStart=(.*)$", unit, re.M).group(1).replace("%i", "0")
+            )
             flags = []
             for word in words[1:]:
                 flags += settings[word[1:]].split() if word.startswith("$") else [word]
             flags_are_known(self, os.path.basename(words[0]), flags)
 
-    def test_time_to_stop_is_more_than_the_program_takes(self):
+    def test_stop_timeouts_suffice(self):
         unit = text_of("systemd", "pawl-server@.service")
         drain = int(re.search(r"--drain_timeout_s=(\d+)", unit).group(1))
         self.assertGreater(int(re.search(r"^TimeoutStopSec=(\d+)", unit, re.M).group(1)), drain)
 
 
-# Slurm's commands, for "nodes" that are all this machine.
+# Imitations of Slurm's commands, for "nodes" that are all this machine.
 FAKE_SRUN = r"""#!/bin/bash
 tasks=1 output=/dev/null
 while [[ "$1" == --* ]]; do
@@ -217,12 +251,15 @@ FAKE_HOSTNAME = '#!/bin/bash\nif [[ "${1:-}" == -I ]]; then echo 127.0.0.1; else
 
 
 class SlurmTest(unittest.TestCase):
-
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         commands = os.path.join(self.folder, "commands")
         os.makedirs(commands)
-        for name, text in (("srun", FAKE_SRUN), ("scontrol", FAKE_SCONTROL), ("hostname", FAKE_HOSTNAME)):
+        for name, text in (
+            ("srun", FAKE_SRUN),
+            ("scontrol", FAKE_SCONTROL),
+            ("hostname", FAKE_HOSTNAME),
+        ):
             path = os.path.join(commands, name)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
@@ -233,31 +270,50 @@ class SlurmTest(unittest.TestCase):
             os.symlink(os.path.realpath(program(name)), os.path.join(bundle, name))
         self.checkpoints = os.path.join(self.folder, "checkpoints")
         generate = os.path.join(HERE, "data", "generate_clicks")
-        subprocess.run([generate, "--samples=2000", os.path.join(self.folder, "train.libsvm")], check=True)
+        subprocess.run(
+            [generate, "--samples=2000", os.path.join(self.folder, "train.libsvm")], check=True
+        )
         self.environment = dict(
-            os.environ, PATH="%s:%s" % (commands, os.environ["PATH"]), PAWL=os.path.join(self.folder, "pawl"),
-            JOB=os.path.join(self.folder, "job.pbtxt"), CHECKPOINTS=self.checkpoints, OUT=os.path.join(self.folder, "out"),
-            LOCAL=os.path.join(self.folder, "local"), SLURM_JOB_ID="4711", SLURM_JOB_NUM_NODES="2",
-            SLURM_JOB_NODELIST="node-[1-2]")
+            os.environ,
+            PATH="%s:%s" % (commands, os.environ["PATH"]),
+            PAWL=os.path.join(self.folder, "pawl"),
+            JOB=os.path.join(self.folder, "job.pbtxt"),
+            CHECKPOINTS=self.checkpoints,
+            OUT=os.path.join(self.folder, "out"),
+            LOCAL=os.path.join(self.folder, "local"),
+            SLURM_JOB_ID="4711",
+            SLURM_JOB_NUM_NODES="2",
+            SLURM_JOB_NODELIST="node-[1-2]",
+        )
 
     def write_job(self, epochs):
         with open(self.environment["JOB"], "w", encoding="utf-8") as file:
-            file.write("""name: "clicks" seed: 7 data { train: "%s/train.libsvm" format: LIBSVM } model { fm { dim: 4 } }
+            file.write(
+                """name: "clicks" seed: 7 data { train: "%s/train.libsvm" format: LIBSVM } model { fm { dim: 4 } }
                 optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } batch_size: 100 epochs: %d
-                logical_workers: 2 partitions: 8 replicas: 2 checkpoint { dir: "%s" }""" %
-                       (self.folder, epochs, self.checkpoints))
+                logical_workers: 2 partitions: 8 replicas: 2 checkpoint { dir: "%s" }"""
+                % (self.folder, epochs, self.checkpoints)
+            )
 
     def submit(self, **more):
         log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         self.addCleanup(log.close)
-        batch = subprocess.Popen(["bash", os.path.join(HERE, "slurm", "pawl.sbatch")], stdout=log, stderr=subprocess.STDOUT,
-                                 env=dict(self.environment, **more), cwd=self.folder, start_new_session=True)
+        batch = subprocess.Popen(
+            ["bash", os.path.join(HERE, "slurm", "pawl.sbatch")],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(self.environment, **more),
+            cwd=self.folder,
+            start_new_session=True,
+        )
         self.addCleanup(lambda: batch.poll() is None and os.killpg(batch.pid, signal.SIGKILL))
         return batch
 
     def log(self):
         texts = []
-        for path in [os.path.join(self.folder, "log")] + sorted(glob.glob(os.path.join(self.folder, "out*", "*.log"))):
+        for path in [os.path.join(self.folder, "log")] + sorted(
+            glob.glob(os.path.join(self.folder, "out*", "*.log"))
+        ):
             with open(path, encoding="utf-8") as file:
                 texts.append("--- %s\n%s" % (path, file.read()))
         return "\n".join(texts)
@@ -265,17 +321,23 @@ class SlurmTest(unittest.TestCase):
     def steps(self, out):
         try:
             with open(os.path.join(out, "scheduler.addr"), encoding="utf-8") as file:
-                done = subprocess.run([program("pawlctl"), "status", "--json", "--scheduler=" + file.read().strip()],
-                                      capture_output=True, text=True, timeout=PATIENCE_S)
+                done = subprocess.run(
+                    [program("pawlctl"), "status", "--json", "--scheduler=" + file.read().strip()],
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE_S,
+                )
             return int(json.loads(done.stdout).get("steps", 0))
         except (OSError, ValueError):
             return 0
 
-    def test_a_job_runs_to_its_end_and_is_not_run_again(self):
+    def test_completed_job_is_not_run_again(self):
         self.write_job(epochs=2)
         batch = self.submit()
         self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
-        with open(os.path.join(self.environment["OUT"], "scheduler", "metrics.json"), encoding="utf-8") as file:
+        with open(
+            os.path.join(self.environment["OUT"], "scheduler", "metrics.json"), encoding="utf-8"
+        ) as file:
             self.assertEqual(json.load(file)["state"], "COMPLETED")
         self.assertFalse(os.path.exists(self.environment["LOCAL"]), "the servers' logs are left")
         self.assertEqual(len(glob.glob(os.path.join(self.checkpoints, "*-end"))), 1)
@@ -283,10 +345,12 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(again.wait(PATIENCE_S), 0)
         self.assertIn("has ended before", self.log())
 
-    def test_near_the_time_limit_a_checkpoint_is_made_from_which_the_next_one_goes_on(self):
+    def test_job_resumes_from_checkpoint_at_time_limit(self):
         self.write_job(epochs=1000000)
         batch = self.submit()
-        wait_for("steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None)
+        wait_for(
+            "steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None
+        )
         self.assertIsNone(batch.poll(), self.log())
         batch.send_signal(signal.SIGUSR1)
         self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
@@ -301,14 +365,16 @@ class SlurmTest(unittest.TestCase):
         again.send_signal(signal.SIGTERM)
         self.assertEqual(again.wait(2 * PATIENCE_S), 0, self.log())
 
-    def test_a_worker_that_is_killed_is_started_again(self):
+    def test_killed_worker_is_restarted(self):
         self.write_job(epochs=1000000)
         batch = self.submit()
-        wait_for("steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None)
+        wait_for(
+            "steps", lambda: self.steps(self.environment["OUT"]) > 0 or batch.poll() is not None
+        )
         worker = "pawl-worker --data_dir=%s/worker-0 " % self.environment["LOCAL"]
         found = subprocess.run(["pkill", "-KILL", "-f", worker], check=False)
         self.assertEqual(found.returncode, 0)
-        wait_for("a restart", lambda: "is started again (1 of" in self.log())
+        wait_for("a restart", lambda: "is restarted (1 of" in self.log())
         batch.send_signal(signal.SIGTERM)
         self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
 

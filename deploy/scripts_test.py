@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the scripts in deploy/: what summarize_tests counts, and how the others answer wrong usage."""
+"""Tests of the scripts in deploy/."""
 
 import importlib.machinery
 import importlib.util
@@ -12,7 +12,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
-# Outside of Bazel too, nothing is left behind in the project.
+# Also outside of Bazel, the tests leave no files in the project.
 FOLDER = os.environ.get("TEST_TMPDIR") or tempfile.mkdtemp()
 
 
@@ -32,29 +32,53 @@ def completed(label, success):
 
 
 def finished(success, name):
-    return {"id": {"buildFinished": {}}, "finished": {"overallSuccess": success, "exitCode": {"name": name}}}
+    return {
+        "id": {"buildFinished": {}},
+        "finished": {"overallSuccess": success, "exitCode": {"name": name}},
+    }
 
 
 class TimelineTest(unittest.TestCase):
-
-    SAMPLES = [{"unix_s": 100.0 + t, "samples": 1000 * t, "servers": 3, "workers": 2 + (t > 5)} for t in range(11)]
+    SAMPLES = [
+        {"unix_s": 100.0 + t, "samples": 1000 * t, "servers": 3, "workers": 2 + (t > 5)}
+        for t in range(11)
+    ]
 
     def test_throughput_is_samples_over_time(self):
-        self.assertEqual({round(rate) for _, rate in load("timeline").throughput(self.SAMPLES)}, {1000})
+        self.assertEqual(
+            {round(rate) for _, rate in load("timeline").throughput(self.SAMPLES)}, {1000}
+        )
 
-    def test_every_event_within_the_time_is_a_dot_that_says_what_it_was(self):
-        events = [{"number": 1, "unix_ms": 103000, "kind": "NODE_DIED", "node": "server-1", "text": "kill <9>"},
-                  {"number": 2, "unix_ms": 104000, "kind": "PRIMARY_MOVED", "node": "server-2", "from": "server-0",
-                   "partition": 7, "pause_ms": 12},
-                  {"number": 3, "unix_ms": 90000, "kind": "NODE_JOINED", "node": "server-0"}]
+    def test_events_are_dots_with_a_description(self):
+        events = [
+            {
+                "number": 1,
+                "unix_ms": 103000,
+                "kind": "NODE_DIED",
+                "node": "server-1",
+                "text": "kill <9>",
+            },
+            {
+                "number": 2,
+                "unix_ms": 104000,
+                "kind": "PRIMARY_MOVED",
+                "node": "server-2",
+                "from": "server-0",
+                "partition": 7,
+                "pause_ms": 12,
+            },
+            {"number": 3, "unix_ms": 90000, "kind": "NODE_JOINED", "node": "server-0"},
+        ]
         picture = load("timeline").draw(self.SAMPLES, events)
         self.assertEqual(picture.count("<circle"), 2)
         self.assertIn("3.0 s: node died, server-1, kill &lt;9&gt;", picture)
-        self.assertIn("4.0 s: primary moved, server-2, from server-0, partition 7, paused 12 ms", picture)
+        self.assertIn(
+            "4.0 s: primary moved, server-2, from server-0, partition 7, paused 12 ms", picture
+        )
         self.assertIn(">3+2<", picture)
         self.assertIn(">3+3<", picture)
 
-    def test_what_was_recorded_is_drawn_again(self):
+    def test_record_is_drawn_again(self):
         folder = FOLDER
         record, picture = os.path.join(folder, "record.jsonl"), os.path.join(folder, "picture.svg")
         with open(record, "w") as out:
@@ -64,98 +88,160 @@ class TimelineTest(unittest.TestCase):
         with open(picture) as drawn:
             self.assertEqual(drawn.read(), load("timeline").draw(self.SAMPLES, []))
 
-    def test_nothing_to_draw_is_said(self):
+    def test_one_sample_is_nothing_to_draw(self):
         self.assertIsNone(load("timeline").draw(self.SAMPLES[:1], []))
 
 
 class SummarizeTestsTest(unittest.TestCase):
-
     def summarize(self, *events):
         return load("summarize_tests").summarize([json.dumps(event) for event in events])
 
     def test_counts_tests_by_their_summary(self):
-        tests, broken = self.summarize(completed("//a:t", True), test_event("//a:t", "FAILED"),
-                                       test_event("//a:u", "PASSED"), finished(False, "TESTS_FAILED"))
+        tests, broken = self.summarize(
+            completed("//a:t", True),
+            test_event("//a:t", "FAILED"),
+            test_event("//a:u", "PASSED"),
+            finished(False, "TESTS_FAILED"),
+        )
         self.assertEqual(tests, {"//a:t": "FAILED", "//a:u": "PASSED"})
         self.assertEqual(broken, {})
 
-    def test_what_cannot_be_built_is_counted_once(self):
-        tests, broken = self.summarize(completed("//a:t", False), test_event("//a:t", "NO_STATUS"),
-                                       finished(False, "BUILD_FAILURE"))
+    def test_target_that_cannot_be_built_is_counted_once(self):
+        tests, broken = self.summarize(
+            completed("//a:t", False),
+            test_event("//a:t", "NO_STATUS"),
+            finished(False, "BUILD_FAILURE"),
+        )
         self.assertEqual(tests, {})
         self.assertEqual(list(broken), ["//a:t"])
 
-    def test_a_run_that_was_cut_off_has_failed(self):
+    def test_aborted_run_has_failed(self):
         self.assertIn("bazel", self.summarize(test_event("//a:u", "PASSED"))[1])
 
-    def test_a_failure_that_no_event_names_is_a_failure(self):
-        self.assertIn("bazel", self.summarize(test_event("//a:u", "PASSED"), finished(False, "PARSING_FAILURE"))[1])
-        self.assertEqual(self.summarize(test_event("//a:u", "PASSED"), finished(True, "SUCCESS"))[1], {})
+    def test_failure_without_a_target_is_a_failure(self):
+        self.assertIn(
+            "bazel",
+            self.summarize(test_event("//a:u", "PASSED"), finished(False, "PARSING_FAILURE"))[1],
+        )
+        self.assertEqual(
+            self.summarize(test_event("//a:u", "PASSED"), finished(True, "SUCCESS"))[1], {}
+        )
 
-    def test_the_last_line_says_how_many(self):
+    def test_last_line_has_the_counts(self):
         path = os.path.join(FOLDER, "events.json")
-        for statuses, line, code in ((("PASSED", "FLAKY"), "2 passed, 0 failed", 0),
-                                     (("PASSED", "TIMEOUT"), "1 passed, 1 failed", 1), ((), "0 passed, 0 failed", 1)):
+        for statuses, line, code in (
+            (("PASSED", "FLAKY"), "2 passed, 0 failed", 0),
+            (("PASSED", "TIMEOUT"), "1 passed, 1 failed", 1),
+            ((), "0 passed, 0 failed", 1),
+        ):
             success = "TIMEOUT" not in statuses
             with open(path, "w", encoding="utf-8") as file:
                 for number, status in enumerate(statuses):
                     file.write(json.dumps(test_event("//a:t%d" % number, status)) + "\n")
-                file.write(json.dumps(finished(success, "SUCCESS" if success else "TESTS_FAILED")) + "\n")
-            done = subprocess.run([os.path.join(HERE, "summarize_tests"), path], capture_output=True, text=True,
-                                  timeout=60, check=False)
+                file.write(
+                    json.dumps(finished(success, "SUCCESS" if success else "TESTS_FAILED")) + "\n"
+                )
+            done = subprocess.run(
+                [os.path.join(HERE, "summarize_tests"), path],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
             self.assertEqual((done.stdout.splitlines()[-1], done.returncode), (line, code))
 
-
-    def test_what_passes_in_a_second_run_is_named_and_counts(self):
+    def test_test_that_passes_in_second_run_counts_as_passed(self):
         paths = [os.path.join(FOLDER, name) for name in ("first.json", "second.json")]
-        first = [test_event("//a:t", "FAILED"), test_event("//a:u", "FAILED"), test_event("//a:v", "PASSED"),
-                 finished(False, "TESTS_FAILED")]
-        second = [test_event("//a:t", "PASSED"), test_event("//a:u", "FAILED"), finished(False, "TESTS_FAILED")]
+        first = [
+            test_event("//a:t", "FAILED"),
+            test_event("//a:u", "FAILED"),
+            test_event("//a:v", "PASSED"),
+            finished(False, "TESTS_FAILED"),
+        ]
+        second = [
+            test_event("//a:t", "PASSED"),
+            test_event("//a:u", "FAILED"),
+            finished(False, "TESTS_FAILED"),
+        ]
         for path, events in zip(paths, (first, second)):
             with open(path, "w", encoding="utf-8") as file:
                 file.write("".join(json.dumps(event) + "\n" for event in events))
         script = os.path.join(HERE, "summarize_tests")
-        done = subprocess.run([script, "--failed_tests", paths[0]], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [script, "--failed_tests", paths[0]],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         self.assertEqual(done.stdout.split(), ["//a:t", "//a:u"])
-        done = subprocess.run([script] + paths, capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual((done.stdout.splitlines(), done.returncode),
-                         (["failed at first, passed when run again with nothing beside it: //a:t",
-                           "failed: //a:u (failed)", "2 passed, 1 failed"], 1))
+        done = subprocess.run(
+            [script] + paths, capture_output=True, text=True, timeout=60, check=False
+        )
+        self.assertEqual(
+            (done.stdout.splitlines(), done.returncode),
+            (
+                [
+                    "failed at first, passed when run again alone: //a:t",
+                    "failed: //a:u (failed)",
+                    "2 passed, 1 failed",
+                ],
+                1,
+            ),
+        )
 
 
 class UsageTest(unittest.TestCase):
-
     def run_script(self, *command):
-        return subprocess.run([os.path.join(HERE, command[0])] + list(command[1:]), capture_output=True, text=True,
-                              timeout=60, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [os.path.join(HERE, command[0])] + list(command[1:]),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
-    def test_help_teaches_and_changes_nothing(self):
-        for script in ("install_packages", "test", "quickstart", "chaos", "timeline", "data/fetch", "data/generate_clicks",
-                       "reference/generate"):
+    def test_help_is_printed(self):
+        for script in (
+            "install_packages",
+            "test",
+            "quickstart",
+            "chaos",
+            "timeline",
+            "data/fetch",
+            "data/generate_clicks",
+            "reference/generate",
+        ):
             with self.subTest(script=script):
                 done = self.run_script(script, "--help")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn("Usage: deploy/%s" % script, done.stdout)
                 self.assertIn("Exit codes:", done.stdout)
 
-    def test_a_wrong_argument_is_named_and_exits_with_2(self):
+    def test_wrong_argument_exits_with_2(self):
         for script in ("install_packages", "test", "quickstart", "chaos", "reference/generate"):
             with self.subTest(script=script):
                 done = self.run_script(script, "nonsense")
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn("'nonsense'", done.stderr)
 
-    def test_an_unknown_job_is_refused_with_the_ones_there_are(self):
+    def test_unknown_job_exits_with_2(self):
         done = self.run_script("quickstart", "--job=nonsense")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("'nonsense'", done.stderr)
 
-    def test_the_same_arguments_make_the_same_clicks(self):
+    def test_clicks_depend_on_arguments_only(self):
         folder = FOLDER
         made = []
         for name, seed in (("a", 1), ("b", 1), ("c", 2)):
             path = os.path.join(folder, name + ".libsvm")
-            self.assertEqual(self.run_script("data/generate_clicks", "--samples=50", "--seed=%d" % seed, path).returncode, 0)
+            self.assertEqual(
+                self.run_script(
+                    "data/generate_clicks", "--samples=50", "--seed=%d" % seed, path
+                ).returncode,
+                0,
+            )
             with open(path, encoding="ascii") as file:
                 made.append(file.read())
         self.assertEqual(made[0], made[1])
@@ -163,30 +249,44 @@ class UsageTest(unittest.TestCase):
         for line in made[0].splitlines():
             self.assertRegex(line, r"^[01]( \d+:1){6}$")
 
-    def test_the_list_of_packages_has_no_package_twice(self):
+    def test_no_package_is_listed_twice(self):
         packages = self.run_script("install_packages", "--with-clang", "--list").stdout.split()
         self.assertIn("bazel-bootstrap", packages)
         self.assertEqual(len(packages), len(set(packages)))
 
-    def test_a_toolkit_with_all_parts_is_used_as_it_is(self):
+    def test_complete_toolkit_is_used(self):
         home = os.path.join(FOLDER, "toolkit")
-        for file in ("bin/nvcc", "include/cuda_runtime.h", "include/cublas_v2.h", "include/nccl.h",
-                     "lib64/libcudart_static.a", "lib64/libcublas.so", "lib64/libnccl.so"):
+        for file in (
+            "bin/nvcc",
+            "include/cuda_runtime.h",
+            "include/cublas_v2.h",
+            "include/nccl.h",
+            "lib64/libcudart_static.a",
+            "lib64/libcublas.so",
+            "lib64/libnccl.so",
+        ):
             os.makedirs(os.path.dirname(os.path.join(home, file)), exist_ok=True)
             open(os.path.join(home, file), "w", encoding="ascii").close()
         done = self.install_cuda(CUDA_HOME=home)
         self.assertIn("are in %s\n" % home, done.stdout)
-        # Without one of them, it is not. A folder that cannot be made keeps this test from downloading.
+        # An incomplete one is not. HOME cannot be written, which keeps this test from downloading.
         os.remove(os.path.join(home, "include/nccl.h"))
         done = self.install_cuda(CUDA_HOME=home)
         self.assertNotIn("are in %s\n" % home, done.stdout)
 
     def install_cuda(self, **environment):
-        """Runs the function alone: the packages of Debian may be missing where this test runs."""
+        """Runs only install_cuda, since Debian's packages may be missing on this machine."""
         with open(os.path.join(HERE, "install_packages"), encoding="utf-8") as file:
             script = file.read().split("list_only=")[0] + "install_cuda\n"
-        return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False,
-                              stdin=subprocess.DEVNULL, env={"PATH": os.environ["PATH"], "HOME": "/dev/null", **environment})
+        return subprocess.run(
+            ["bash", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": os.environ["PATH"], "HOME": "/dev/null", **environment},
+        )
 
     def test_wheels_of_cuda_are_pinned(self):
         packages = self.run_script("install_packages", "--with-cuda", "--list").stdout.split()

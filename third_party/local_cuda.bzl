@@ -1,4 +1,4 @@
-"""NVIDIA's toolkit, where a machine has it: a repository with its libraries, or an empty one."""
+"""A repository with NVIDIA's toolkit; empty on machines without one."""
 
 _HEADERS = """
 package(default_visibility = ["//visibility:public"])
@@ -15,7 +15,7 @@ cc_library(
     includes = ["include", "include/cccl"],
 )
 
-# The runtime, linked into whatever uses it: it loads the driver when it is first called.
+# The runtime, linked statically. It loads the driver on its first call.
 cc_library(
     name = "runtime",
     linkopts = [
@@ -56,10 +56,22 @@ cc_library(
 def _has(context, home, files):
     return all([context.path(home + "/" + file).exists for file in files])
 
-_CUDA_FILES = ["include/cuda_runtime.h", "include/cublas_v2.h", "lib64/libcudart_static.a", "lib64/libcublas.so", "bin/nvcc"]
-_NCCL_FILES = ["include/cuda_runtime.h", "include/nccl.h", "lib64/libcudart_static.a", "lib64/libnccl.so"]
+_CUDA_FILES = [
+    "include/cuda_runtime.h",
+    "include/cublas_v2.h",
+    "lib64/libcudart_static.a",
+    "lib64/libcublas.so",
+    "bin/nvcc",
+]
+_NCCL_FILES = [
+    "include/cuda_runtime.h",
+    "include/nccl.h",
+    "lib64/libcudart_static.a",
+    "lib64/libnccl.so",
+]
 
-# CUDA_HOME if it is set. Otherwise the usual place if it has all, then what deploy/install_packages --with-cuda has made.
+# CUDA_HOME if it is set. Otherwise the usual folder if it is complete, or else the one that
+# deploy/install_packages --with-cuda has made.
 def _find_home(context):
     if context.os.environ.get("CUDA_HOME"):
         return context.os.environ["CUDA_HOME"]
@@ -76,7 +88,7 @@ def _local_cuda_impl(context):
     has_nccl = _has(context, home, _NCCL_FILES)
     has_cuda = _has(context, home, _CUDA_FILES)
 
-    # What nvcc makes depends on which one it is.
+    # nvcc's output depends on its version.
     version = ""
     if has_cuda:
         version = context.execute([home + "/bin/nvcc", "--version"]).stdout.strip().split("\n")[-1]
@@ -92,8 +104,8 @@ def _local_cuda_impl(context):
         build += _NCCL
     context.file("BUILD", build.format(home = home))
 
-# Targets that need it are declared only where @local_cuda//:defs.bzl says HAVE_CUDA (nvcc, the runtime and cuBLAS) or
-# HAVE_NCCL (the runtime and NCCL); everything else builds without.
+# Targets that need the toolkit are declared only if @local_cuda//:defs.bzl says HAVE_CUDA (nvcc, the
+# runtime and cuBLAS) or HAVE_NCCL (the runtime and NCCL). Everything else builds without it.
 local_cuda = repository_rule(
     implementation = _local_cuda_impl,
     environ = ["CUDA_HOME", "HOME"],

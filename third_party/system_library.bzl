@@ -1,4 +1,4 @@
-"""A library of the system as a Bazel target."""
+"""System libraries as Bazel targets."""
 
 def system_library(name, libs, deps = [], defines = [], always_link = False, testonly = False):
     """Declares a cc_library that links system libraries and has no headers of its own.

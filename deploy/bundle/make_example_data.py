@@ -3,8 +3,8 @@
 
 Usage: make_example_data.py TRAIN_FILE EVAL_FILE
 
-Clicks: five fields of 50 categories each, and a label that is drawn by the logistic of a sum over the categories and
-over pairs of them, so that there is something for factors to learn.
+Clicks: five fields of 50 categories each, and a label drawn from the logistic of a sum over the
+categories and over pairs of them, so that a model with factors has something to learn.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ EVAL_SAMPLES = 5000
 
 
 def uniform(*what):
-    """A number in [0, 1) that is a function of `what` alone."""
+    """Returns a number in [0, 1) that depends on `what` only."""
     digest = hashlib.sha256(repr(what).encode()).digest()
     return int.from_bytes(digest[:6], "little") / 2.0**48
 
@@ -29,8 +29,10 @@ def write(path, samples, name):
     signs = [[1 if uniform("sign", *place) < 0.5 else -1 for place in row] for row in places]
     with open(path, "w", encoding="ascii") as file:
         for sample in range(samples):
-            # Small numbers come more often.
-            chosen = [int(CATEGORIES * uniform(name, sample, field)**2) for field in range(FIELDS)]
+            # Small numbers are more frequent.
+            chosen = [
+                int(CATEGORIES * uniform(name, sample, field) ** 2) for field in range(FIELDS)
+            ]
             score = sum(weights[field][category] for field, category in enumerate(chosen))
             score += signs[0][chosen[0]] * signs[1][chosen[1]]
             label = int(uniform(name, sample, "label") < 1 / (1 + math.exp(-2 * score)))

@@ -1,12 +1,12 @@
 #!/bin/bash
-# deploy/data/fetch without a network: what it skips, and what it says when something is missing.
+# Tests of deploy/data/fetch without a network: existing files are kept, missing tools are reported.
 set -euo pipefail
 
 readonly FETCH="$PWD/deploy/data/fetch"
 readonly OUT="$TEST_TMPDIR/out"
-readonly BIN="$TEST_TMPDIR/bin"  # stands before the real programs in PATH
+readonly BIN="$TEST_TMPDIR/bin"  # before the real programs in PATH
 
-# expect CODE TEXT COMMAND...: the command ends with CODE and says TEXT.
+# expect CODE TEXT COMMAND...: the command must exit with CODE and print TEXT.
 expect() {
   local code="$1" text="$2" actual=0
   shift 2
@@ -19,7 +19,7 @@ expect() {
   fi
 }
 
-# program NAME LINE: puts a shell script into BIN.
+# program NAME LINE: writes a shell script to BIN.
 program() {
   printf '#!/bin/bash\n%s\n' "$2" > "$BIN/$1"
   chmod +x "$BIN/$1"
@@ -45,7 +45,7 @@ program npm 'echo "npm: no network" >&2; exit 1'
 expect 4 "npm could not download" "$FETCH" "$OUT" flights
 expect 4 "npm: no network" "$FETCH" "$OUT" flights
 
-# Packages that install, but a preparation that fails or writes too few rows.
+# The packages install, but the preparation fails or writes too few rows.
 program npm 'exit 0'
 expect 5 "could not be prepared" "$FETCH" "$OUT" flights
 program node '[[ "$1" == prepare_flights.mjs ]] || exit 1; printf "header\n1\n" > "$2/flights-train.csv"'

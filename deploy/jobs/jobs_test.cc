@@ -1,4 +1,4 @@
-// The example jobs are jobs, and read the columns that deploy/data/fetch writes.
+// Tests that the example jobs are valid and read the columns that deploy/data/fetch writes.
 #include <google/protobuf/text_format.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ Job ReadJob(const std::string& name) {
   return job;
 }
 
-TEST(JobsTest, FlightsJobsReadTheFlightsFiles) {
+TEST(JobsTest, FlightsJobsReadFlightsFiles) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/flights.csv";
   std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,"
                          "23,6,ATL,SAV,215\n";
@@ -37,8 +37,8 @@ TEST(JobsTest, FlightsJobsReadTheFlightsFiles) {
   }
 }
 
-// The distance is a number to it, and a category to the others.
-TEST(JobsTest, FlightsDlrmJobReadsTheFlightsFiles) {
+// This job reads the distance as a number, the others as a category.
+TEST(JobsTest, FlightsDlrmJobReadsFlightsFiles) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/flights-dlrm.csv";
   std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,"
                          "23,6,ATL,SAV,215\n";
@@ -50,7 +50,7 @@ TEST(JobsTest, FlightsDlrmJobReadsTheFlightsFiles) {
   EXPECT_EQ((*dataset)->shape().numeric_count, 1u);
 }
 
-TEST(JobsTest, FashionMnistJobHasTheNetworkOfThePublishedScore) {
+TEST(JobsTest, FashionMnistJobHasPublishedNetwork) {
   const Job job = ReadJob("fashion-mnist");
   EXPECT_EQ(job.name(), "fashion-mnist");
   EXPECT_TRUE(ValidateData(job.data()).ok());

@@ -1,61 +1,123 @@
-// Command lines of subcommands: `program COMMAND --flag=value ... ARGUMENT ...`.
-//
-// Abseil's flags hold the values, check them and know their help texts;
-// absl::ParseCommandLine itself knows no subcommands, keeps only the last of a
-// repeated flag, and ends the program in its own way, with its own exit code.
+// The command line of a program with subcommands: `pawlctl COMMAND [FLAGS]`. CLI11 parses it.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMAND_LINE_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMAND_LINE_H_
 
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "client_lib/base/clock.h"
+#include "deploy/pawlctl/exit_code.h"
+
+// CLI11's header is large: only command_line.cc includes it.
+namespace CLI {
+class App;
+class Option;
+class ParseError;
+}  // namespace CLI
 
 namespace pawl {
 
-// One subcommand, for its help and for what its command line may say.
-struct CommandSpec {
-  std::string name;
-  // One line, for the list of all commands.
-  std::string summary;
-  // What it does, and examples.
-  std::string help;
-  // Names of absl flags, in the order in which the help shows them.
-  std::vector<std::string> flags;
-  // Those of them that may come more than once: absl::Flag<std::string>s, whose value is not used.
-  std::vector<std::string> repeated_flags = {};
-  // The flag that a word which is no flag stands for: `pawlctl drain server-1`. Empty: there are no
-  // such words.
-  std::string argument = {};
-  // Flags that may come without a value, and what they mean then.
-  absl::flat_hash_map<std::string, std::string> bare_flags = {};
-  // What flags mean here where that is not what they mean to other commands; shown without a
-  // default.
-  absl::flat_hash_map<std::string, std::string> flag_help = {};
+// The commands of one program. A flag's value is written to a variable that its command owns.
+//
+//   CommandLine line("pawlctl", kVersion);
+//   auto name = std::make_shared<std::string>();
+//   CLI::App& greet = line.AddCommand("greet", "print a greeting", "Prints it.", [name] { ... });
+//   AddFlag(greet, "--name", "NAME", *name, "The person to greet.", {.required = true});
+//   return line.Run(arguments);
+class CommandLine {
+ public:
+  CommandLine(const std::string& program, const std::string& version);
+  ~CommandLine();
+
+  // `summary` is the command's line in the list of all commands. `help` says what the command does
+  // and shows examples. Run calls `run` and returns its exit code.
+  CLI::App& AddCommand(const std::string& name, const std::string& summary, const std::string& help,
+                       std::function<int()> run, absl::string_view exit_codes = kExitCodesHelp);
+
+  // Parses the arguments (without the program's name) and runs their command, or prints the help
+  // that they ask for. A mistake is reported on stderr with the flag, its value and what is
+  // possible instead; the exit code is then kExitUsage.
+  int Run(std::vector<std::string> arguments);
+
+ private:
+  int OnParseError(const CLI::ParseError& error);
+
+  const std::unique_ptr<CLI::App> app_;
+  std::map<const CLI::App*, std::function<int()>> run_;
 };
 
-struct CommandLine {
-  // --help was there; nothing else counts then.
-  bool help = false;
-  // The values of repeated flags, in their order.
-  absl::flat_hash_map<std::string, std::vector<std::string>> repeated;
-  // The flags that were there.
-  absl::flat_hash_set<std::string> given;
+// Makes a command line an error if `check` fails. `check` runs after the flags are set.
+void SetCheck(CLI::App& command, std::function<absl::Status()> check);
+
+// Sets `value` to what the text of a flag means. An error says what is possible.
+absl::Status ParseFlagText(absl::string_view text, std::string& value);
+absl::Status ParseFlagText(absl::string_view text, int32_t& value);
+absl::Status ParseFlagText(absl::string_view text, uint32_t& value);
+absl::Status ParseFlagText(absl::string_view text, uint64_t& value);
+// Finite numbers only.
+absl::Status ParseFlagText(absl::string_view text, float& value);
+// More than 0 and at most 24 hours: "500ms", "1m30s".
+absl::Status ParseFlagText(absl::string_view text, MonotonicDuration& value);
+
+// Unset until the flag is given.
+template <typename T>
+absl::Status ParseFlagText(absl::string_view text, std::optional<T>& value) {
+  return ParseFlagText(text, value.emplace());
+}
+
+// The elements are separated by commas.
+template <typename T>
+absl::Status ParseFlagText(absl::string_view text, std::vector<T>& values) {
+  values.clear();
+  if (text.empty()) return absl::OkStatus();
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (const absl::Status status = ParseFlagText(part, values.emplace_back()); !status.ok())
+      return status;
+  }
+  return absl::OkStatus();
+}
+
+struct FlagTraits {
+  bool required = false;
+  // The environment variable with the default; empty: none.
+  std::string environment = {};
+  // A flag that must be given too.
+  CLI::Option* needs = nullptr;
 };
 
-// Sets the flags that `arguments` (what comes after the command) give, as --name=value or --name
-// value, or
-// --name for a boolean or a bare flag. INVALID_ARGUMENT, saying what would be right, for anything
-// else.
-absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command,
-                                             absl::Span<const std::string> arguments);
+using FlagParser = std::function<absl::Status(const std::string& text)>;
 
-// The text of `program COMMAND --help`.
-std::string CommandHelp(absl::string_view program, const CommandSpec& command);
+// Adds a flag with a value. `name` is "--name", or "name,--name" if the value may also come as a
+// word of its own. If the flag comes more than once, the last value counts.
+CLI::Option* AddParsedFlag(CLI::App& command, const std::string& name,
+                           const std::string& placeholder, FlagParser parse,
+                           const std::string& help, const FlagTraits& traits = {});
+template <typename T>
+CLI::Option* AddFlag(CLI::App& command, const std::string& name, const std::string& placeholder,
+                     T& value, const std::string& help, const FlagTraits& traits = {}) {
+  return AddParsedFlag(
+      command, name, placeholder,
+      [&value](const std::string& text) { return ParseFlagText(text, value); }, help, traits);
+}
+
+// Adds a flag without a value.
+CLI::Option* AddSwitch(CLI::App& command, const std::string& name, bool& value,
+                       const std::string& help);
+// Adds a flag that stands for `bare_value` if it comes without a value.
+void AddBareFlag(CLI::App& command, const std::string& name, const std::string& placeholder,
+                 const std::string& bare_value, std::optional<MonotonicDuration>& value,
+                 const std::string& help);
+// Adds a flag that may be repeated. `values` keeps their order.
+void AddRepeatedFlag(CLI::App& command, const std::string& name, const std::string& placeholder,
+                     std::vector<std::string>& values, const std::string& help);
 
 }  // namespace pawl
 

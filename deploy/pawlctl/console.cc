@@ -5,11 +5,13 @@
 
 #include <cstdio>
 
+#include "absl/strings/strip.h"
+
 namespace pawl {
 namespace {
 
 constexpr size_t kUnknownWidth = 80;
-// Without a terminal nothing has to fit.
+// Without a terminal every line fits.
 constexpr size_t kNoWidth = 4096;
 
 void Put(std::FILE* file, absl::string_view text) {
@@ -37,6 +39,8 @@ void Console::Line(absl::string_view text) {
   std::fflush(stdout);
 }
 
+void Console::Text(absl::string_view text) { Line(absl::StripSuffix(text, "\n")); }
+
 void Console::Error(absl::string_view text) {
   Clear();
   Put(stderr, "pawlctl: ");
@@ -47,7 +51,6 @@ void Console::Error(absl::string_view text) {
 
 void Console::Draw(absl::string_view text) {
   if (!is_terminal_) return;
-  // Return, the text, and nothing after it.
   Put(stdout, "\r");
   Put(stdout, text);
   Put(stdout, "\x1b[K");
@@ -60,6 +63,11 @@ void Console::Clear() {
   Put(stdout, "\r\x1b[K");
   std::fflush(stdout);
   drawn_ = false;
+}
+
+int ReportError(const absl::Status& error) {
+  Console().Error(error.message());
+  return ExitCodeOf(error);
 }
 
 }  // namespace pawl

@@ -1,14 +1,16 @@
-// What pawlctl says while it works: lines, and on a terminal one line that is drawn anew in place.
+// pawlctl's output: lines, and on a terminal one progress line that is redrawn in place.
 #ifndef PAWL_DEPLOY_PAWLCTL_CONSOLE_H_
 #define PAWL_DEPLOY_PAWLCTL_CONSOLE_H_
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "deploy/pawlctl/exit_code.h"
 
 namespace pawl {
 
-// For one thread.
+// Not thread-safe.
 class Console {
  public:
   Console();
@@ -18,21 +20,27 @@ class Console {
 
   // Whether stdout is a terminal.
   bool is_terminal() const { return is_terminal_; }
-  // Characters that a line drawn in place may have.
+  // The number of characters that fit into the progress line.
   size_t width() const;
 
-  // A whole line to stdout, or to stderr after "pawlctl: ".
+  // Prints a line to stdout.
   void Line(absl::string_view text);
+  // Prints text to stdout that ends with one line break, whether `text` has it or not.
+  void Text(absl::string_view text);
+  // Prints a line to stderr, after "pawlctl: ".
   void Error(absl::string_view text);
-  // Terminal: takes the place of what was drawn before.
+  // Replaces the progress line. Does nothing without a terminal.
   void Draw(absl::string_view text);
-  // Takes away what was drawn.
+  // Removes the progress line.
   void Clear();
 
  private:
   const bool is_terminal_;
   bool drawn_ = false;
 };
+
+// Prints the error. Returns its exit code.
+int ReportError(const absl::Status& error);
 
 }  // namespace pawl
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of `pawlctl export`: jobs are trained to their end, and their models are used without Pawl.
+"""Tests of `pawlctl export`: trains jobs to their end and uses their models without Pawl.
 
-Nothing here comes from Pawl but the program: arrays are parsed by the words of NumPy's format, keys and scores are computed
-by those of server/export/model_format.md, the digest by those of scheduler/job/digest.h.
+The test shares no code with Pawl. It parses arrays after the specification of NumPy's format, and
+computes keys and scores after server/export/model_format.md and the digest after
+scheduler/job/digest.h.
 
 Usage: export_test.py PAWLCTL
 """
@@ -20,19 +21,19 @@ import tempfile
 import unittest
 
 PAWLCTL = ""
-# Far beyond what anything here takes: only what hangs reaches it.
+# Far longer than any command takes. Only a hang reaches it.
 LIMIT_S = 120
 MASK = (1 << 64) - 1
 
 
 def read_npy(path):
-    """The shape and the elements, in C order."""
+    """Returns the shape and the elements, in C order."""
     with open(path, "rb") as file:
         data = file.read()
     magic, major, minor, length = struct.unpack_from("<6sBBH", data)
     assert (magic, major, minor) == (b"\x93NUMPY", 1, 0), path
     assert (10 + length) % 64 == 0, path
-    header = ast.literal_eval(data[10:10 + length].decode("latin1"))
+    header = ast.literal_eval(data[10 : 10 + length].decode("latin1"))
     assert not header["fortran_order"], path
     kind = {"<f4": "f", "<u8": "Q"}[header["descr"]]
     count = math.prod(header["shape"])
@@ -45,7 +46,7 @@ def rotate(value, bits):
 
 
 def xxh64(data, seed):
-    """XXH64, after the text of its specification."""
+    """XXH64, after its specification."""
     p1, p2, p3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
     p4, p5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
     step = lambda sum_, lane: rotate((sum_ + lane * p2) & MASK, 31) * p1 & MASK
@@ -63,10 +64,14 @@ def xxh64(data, seed):
         result = (seed + p5) & MASK
     result = (result + len(data)) & MASK
     while at + 8 <= len(data):
-        result = (rotate(result ^ step(0, struct.unpack_from("<Q", data, at)[0]), 27) * p1 + p4) & MASK
+        result = (
+            rotate(result ^ step(0, struct.unpack_from("<Q", data, at)[0]), 27) * p1 + p4
+        ) & MASK
         at += 8
     if at + 4 <= len(data):
-        result = (rotate(result ^ (struct.unpack_from("<I", data, at)[0] * p1 & MASK), 23) * p2 + p3) & MASK
+        result = (
+            rotate(result ^ (struct.unpack_from("<I", data, at)[0] * p1 & MASK), 23) * p2 + p3
+        ) & MASK
         at += 4
     for byte in data[at:]:
         result = rotate(result ^ (byte * p5 & MASK), 11) * p1 & MASK
@@ -102,7 +107,7 @@ def partition_of(table, key, partitions):
 
 
 class Exported:
-    """The model in a folder."""
+    """An exported model."""
 
     def __init__(self, folder):
         with open(os.path.join(folder, "model.json"), encoding="utf-8") as file:
@@ -120,26 +125,38 @@ class Exported:
             width = table["row_width"]
             assert shape == (count, width) and count == table["rows"]
             assert list(keys) == sorted(set(keys))
-            self.sparse[table["name"]] = {key: values[i * width:(i + 1) * width] for i, key in enumerate(keys)}
+            self.sparse[table["name"]] = {
+                key: values[i * width : (i + 1) * width] for i, key in enumerate(keys)
+            }
             self.files |= {table["keys_file"], table["rows_file"]}
         assert self.files == set(os.listdir(folder)), os.listdir(folder)
 
     def digest(self):
-        """Of all tables, which must be all of the job's; blocks that were never pushed do not count, and there are none."""
+        """The digest of all tables. REQUIRES: every block was pushed."""
         records = []
         for table in self.json["tables"]:
             if table["kind"] == "dense":
                 values = self.dense[table["name"]][1]
-                rows = {b: values[b * 65536:(b + 1) * 65536] for b in range((len(values) + 65535) // 65536)}
+                rows = {
+                    b: values[b * 65536 : (b + 1) * 65536]
+                    for b in range((len(values) + 65535) // 65536)
+                }
             else:
                 rows = self.sparse[table["name"]]
             parts = {}
             for key in sorted(rows):
-                part = parts.setdefault(partition_of(table["id"], key, self.json["partitions"]), [b"", 0])
+                part = parts.setdefault(
+                    partition_of(table["id"], key, self.json["partitions"]), [b"", 0]
+                )
                 part[0] += struct.pack("<Q%df" % len(rows[key]), key, *rows[key])
                 part[1] += 1
-            records += [(table["name"].encode(), p, crc32c(data), count) for p, (data, count) in parts.items()]
-        return "%08x" % crc32c(b"".join(name + b"\0" + struct.pack("<IIQ", *rest) for name, *rest in sorted(records)))
+            records += [
+                (table["name"].encode(), p, crc32c(data), count)
+                for p, (data, count) in parts.items()
+            ]
+        return "%08x" % crc32c(
+            b"".join(name + b"\0" + struct.pack("<IIQ", *rest) for name, *rest in sorted(records))
+        )
 
     def linear(self, keys):
         return self.dense["bias"][1][0] + sum(self.sparse["linear"][key][0] for key in keys)
@@ -155,7 +172,10 @@ class Exported:
             bias = self.dense["mlp/%d/bias" % layer][1]
             if layer > 0:
                 values = [max(value, 0) for value in values]
-            values = [bias[j] + sum(values[i] * weights[i * outputs + j] for i in range(inputs)) for j in range(outputs)]
+            values = [
+                bias[j] + sum(values[i] * weights[i * outputs + j] for i in range(inputs))
+                for j in range(outputs)
+            ]
             layer += 1
         return score + values[0]
 
@@ -170,7 +190,6 @@ def logloss(samples, score):
 
 
 class ExportTest(unittest.TestCase):
-
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -190,21 +209,38 @@ class ExportTest(unittest.TestCase):
             file.write(text)
 
     def pawlctl(self, *arguments):
-        done = subprocess.run([PAWLCTL] + list(arguments), env=self.environment, text=True, capture_output=True,
-                              timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL, cwd=self.folder)
+        done = subprocess.run(
+            [PAWLCTL] + list(arguments),
+            env=self.environment,
+            text=True,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def train(self, *more):
-        """Trains to the end; the metrics."""
-        code, text, err = self.pawlctl("run", "--job=" + self.job, "--servers=2", "--workers=2", "--out=" + self.path("out"),
-                                       "--set=checkpoint.dir=" + self.checkpoints, *more)
+        """Trains to the end and returns the metrics."""
+        code, text, err = self.pawlctl(
+            "run",
+            "--job=" + self.job,
+            "--servers=2",
+            "--workers=2",
+            "--out=" + self.path("out"),
+            "--set=checkpoint.dir=" + self.checkpoints,
+            *more
+        )
         self.assertEqual((code, err), (0, ""), text)
-        self.assertIn("checkpoint of the end in " + self.checkpoints, text)
+        self.assertIn("final checkpoint in " + self.checkpoints, text)
         with open(self.path("out/metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
     def export(self):
-        code, text, err = self.pawlctl("export", "--checkpoint=" + self.checkpoints, "--out=" + self.model)
+        code, text, err = self.pawlctl(
+            "export", "--checkpoint=" + self.checkpoints, "--out=" + self.model
+        )
         self.assertEqual((code, err), (0, ""), text)
         return Exported(self.model), text
 
@@ -215,28 +251,40 @@ class ExportTest(unittest.TestCase):
             for _ in range(lines):
                 keys = [self.generator.randrange(10) + 1, self.generator.randrange(10) + 11]
                 samples[name].append((int((keys[0] < 6) != (self.generator.random() < 0.1)), keys))
-            self.write(name + ".libsvm", "".join("%d %d:1 %d:1\n" % (label, *keys) for label, keys in samples[name]))
-        self.write("job.pbtxt", """name: "small" seed: 7 batch_size: 64 epochs: 2 logical_workers: 4 partitions: 16
+            self.write(
+                name + ".libsvm",
+                "".join("%d %d:1 %d:1\n" % (label, *keys) for label, keys in samples[name]),
+            )
+        self.write(
+            "job.pbtxt",
+            """name: "small" seed: 7 batch_size: 64 epochs: 2 logical_workers: 4 partitions: 16
 data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
 model { deepfm { dim: 4 hidden: [8, 4] } } optimizer { adagrad { learning_rate: 0.1 } }
-""")
+""",
+        )
         return samples["eval"]
 
-    def test_a_score_needs_the_files_and_a_line_of_data_alone(self):
+    def test_score_follows_from_files_and_a_line_of_data(self):
         columns = ("hour", "origin", "a destination of a name longer than 32 bytes")
         samples = []
         for name, lines in (("train", 2000), ("eval", 500)):
             rows = [",".join(columns) + ",distance,late"]
             for _ in range(lines):
-                row = ["%d" % self.generator.randrange(24), "airport-%d" % self.generator.randrange(5),
-                       "an airport with a name of more than 32 bytes: %d" % self.generator.randrange(5)]
+                row = [
+                    "%d" % self.generator.randrange(24),
+                    "airport-%d" % self.generator.randrange(5),
+                    "an airport with a name of more than 32 bytes: %d"
+                    % self.generator.randrange(5),
+                ]
                 distance = self.generator.randrange(40)
                 late = int((int(row[0]) > 12) != (self.generator.random() < 0.1))
                 rows.append(",".join(row + [str(distance), str(late)]))
                 if name == "eval":
                     samples.append((late, row, distance))
             self.write(name + ".csv", "\n".join(rows) + "\n")
-        self.write("job.pbtxt", """name: "late" seed: 7 batch_size: 64 epochs: 2 logical_workers: 4 partitions: 16
+        self.write(
+            "job.pbtxt",
+            """name: "late" seed: 7 batch_size: 64 epochs: 2 logical_workers: 4 partitions: 16
 data { train: "train.csv" eval: "eval.csv" format: CSV csv {
   columns { name: "late" label {} }
   columns { name: "%s" categorical {} } columns { name: "%s" categorical {} } columns { name: "%s" categorical {} }
@@ -245,7 +293,9 @@ data { train: "train.csv" eval: "eval.csv" format: CSV csv {
   columns { name: "late-hour" source: "hour" numeric { mean: 11.5 } }
   columns { name: "pair" crossed { columns: "hour" columns: "origin" } } } }
 model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
-""" % columns)
+"""
+            % columns,
+        )
         metrics = self.train()
         model, text = self.export()
         self.assertIn("model of job late at step %d, its end" % metrics["steps"], text)
@@ -258,51 +308,73 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
             keys.append(xxh64(struct.pack("<2Q", *keys[:2]), xxh64(b"pair", 0)))
             return keys
 
-        # A key that no training sample had has no row, and reads as 0 here.
+        # A key without training samples has no row and counts as 0.
         for label, row, distance in samples:
             for key in keys_of(row, distance):
                 model.sparse["linear"].setdefault(key, (0.0,))
-        numbers = {id(row): ((distance - 20) / 12, int(row[0]) - 11.5) for _, row, distance in samples}
+        numbers = {
+            id(row): ((distance - 20) / 12, int(row[0]) - 11.5) for _, row, distance in samples
+        }
         weights = model.dense["linear/numeric"][1]
         self.assertTrue(all(weights), weights)
-        reached = logloss([(label, (row, distance)) for label, row, distance in samples],
-                          lambda sample: model.linear(keys_of(*sample)) +
-                          sum(weight * number for weight, number in zip(weights, numbers[id(sample[0])])))
+        reached = logloss(
+            [(label, (row, distance)) for label, row, distance in samples],
+            lambda sample: model.linear(keys_of(*sample))
+            + sum(weight * number for weight, number in zip(weights, numbers[id(sample[0])])),
+        )
         self.assertAlmostEqual(reached, metrics["eval"]["logloss"], places=5)
         self.assertLess(reached, 0.6)
 
-    def test_every_parameter_is_that_of_the_end(self):
+    def test_model_is_the_final_one(self):
         samples = self.write_libsvm_job()
         for mode in ("SYNC", "BOUNDED", "ASYNC"):
             with self.subTest(mode):
                 shutil.rmtree(self.checkpoints, ignore_errors=True)
                 shutil.rmtree(self.model, ignore_errors=True)
-                metrics = self.train("--set=consistency.mode=" + mode, "--set=checkpoint.every_steps=16")
+                metrics = self.train(
+                    "--set=consistency.mode=" + mode, "--set=checkpoint.every_steps=16"
+                )
                 model, _ = self.export()
                 self.assertEqual(model.json["step"], metrics["steps"])
                 self.assertTrue(model.json["of_end"])
                 self.assertEqual(model.digest(), metrics["digest"])
-                self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=5)
+                self.assertAlmostEqual(
+                    logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=5
+                )
 
-    def test_the_dense_part_that_the_workers_train_is_that_of_the_end(self):
+    def test_all_reduced_dense_part_is_the_final_one(self):
         samples = self.write_libsvm_job()
         metrics = self.train("--set=dense_path=ALLREDUCE", "--set=all_reduce.write_back_steps=1000")
         model, _ = self.export()
-        self.assertEqual(sorted(model.dense), ["bias", "mlp/0/bias", "mlp/0/weight", "mlp/1/bias", "mlp/1/weight",
-                                               "mlp/2/bias", "mlp/2/weight"])
+        self.assertEqual(
+            sorted(model.dense),
+            [
+                "bias",
+                "mlp/0/bias",
+                "mlp/0/weight",
+                "mlp/1/bias",
+                "mlp/1/weight",
+                "mlp/2/bias",
+                "mlp/2/weight",
+            ],
+        )
         self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=5)
 
-    def test_the_best_parameters_where_early_stopping_restores_them(self):
+    def test_early_stopping_exports_the_best_parameters(self):
         samples = self.write_libsvm_job()
-        metrics = self.train("--set=evaluation.every_steps=8", "--set=evaluation.early_stopping.patience=1",
-                             "--set=evaluation.early_stopping.metric=LOGLOSS", "--set=optimizer.adagrad.learning_rate=3",
-                             "--set=checkpoint.every_steps=8")
+        metrics = self.train(
+            "--set=evaluation.every_steps=8",
+            "--set=evaluation.early_stopping.patience=1",
+            "--set=evaluation.early_stopping.metric=LOGLOSS",
+            "--set=optimizer.adagrad.learning_rate=3",
+            "--set=checkpoint.every_steps=8",
+        )
         self.assertLess(metrics["eval"]["step"], metrics["steps"])
         model, _ = self.export()
         self.assertEqual(model.digest(), metrics["digest"])
         self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=4)
 
-    def test_what_cannot_be_is_told_with_the_way_out(self):
+    def test_error_says_what_to_do(self):
         self.write_libsvm_job()
         self.train("--set=epochs=1")
         checkpoint = "--checkpoint=" + self.checkpoints
@@ -311,7 +383,11 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
             ((out,), 2, "--checkpoint=FOLDER is missing"),
             ((checkpoint,), 2, "--out=FOLDER is missing"),
             ((checkpoint, out, "--format=onnx"), 2, "--format"),
-            (("--checkpoint=" + self.path("nowhere"), out), 2, self.path("nowhere") + " is no complete checkpoint"),
+            (
+                ("--checkpoint=" + self.path("nowhere"), out),
+                2,
+                self.path("nowhere") + " is no complete checkpoint",
+            ),
             ((checkpoint, "--out=" + self.folder), 2, "is there already; name another folder"),
             ((checkpoint, "--out=" + self.path("not/there")), 2, "not/there"),
         ):

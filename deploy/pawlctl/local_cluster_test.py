@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of pawlctl with Pawl's own daemons: a small job from start to end, and its ends before that.
+"""Tests of pawlctl with Pawl's daemons: small jobs that complete, are stopped or fail.
 
 Usage: local_cluster_test.py PAWLCTL
 """
@@ -16,7 +16,7 @@ import time
 import unittest
 
 PAWLCTL = ""
-# Far beyond what anything here takes: only what hangs reaches it.
+# Far longer than any command takes. Only a hang reaches it.
 LIMIT_S = 120
 
 JOB = """name: "small"
@@ -32,7 +32,7 @@ logical_workers: 4
 
 
 def write_data(path, lines, generator):
-    """Two fields of ten categories each; the label follows from the first, with noise."""
+    """Writes two fields of ten categories each. The label depends on the first, with noise."""
     with open(path, "w", encoding="utf-8") as file:
         for _ in range(lines):
             first, second = generator.randrange(10), generator.randrange(10)
@@ -41,7 +41,6 @@ def write_data(path, lines, generator):
 
 
 class LocalClusterTest(unittest.TestCase):
-
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
@@ -60,8 +59,15 @@ class LocalClusterTest(unittest.TestCase):
         self.environment.pop("PAWL_SCHEDULER", None)
 
     def pawlctl(self, *arguments):
-        done = subprocess.run([PAWLCTL] + list(arguments), env=self.environment, text=True, capture_output=True,
-                              timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [PAWLCTL] + list(arguments),
+            env=self.environment,
+            text=True,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def metrics(self, out):
@@ -69,11 +75,25 @@ class LocalClusterTest(unittest.TestCase):
             return json.load(file)
 
     def start_endless(self, *arguments):
-        """A run that has begun to train and does not end by itself."""
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
-                                    "--set=epochs=100000", "--set=consistency.mode=ASYNC", "--out=" + self.out, *arguments],
-                                   env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   stdin=subprocess.DEVNULL)
+        """Starts a run that does not end by itself, and waits until it trains."""
+        process = subprocess.Popen(
+            [
+                PAWLCTL,
+                "run",
+                "--job=" + self.job,
+                "--servers=2",
+                "--workers=2",
+                "--set=epochs=100000",
+                "--set=consistency.mode=ASYNC",
+                "--out=" + self.out,
+                *arguments,
+            ],
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         address_file = os.path.join(self.out, "scheduler.addr")
@@ -90,15 +110,17 @@ class LocalClusterTest(unittest.TestCase):
         self.fail("no step was done: %s" % (process.communicate(),))
 
     def pid_of(self, node):
-        """The process of a node, which describes itself as host:pid."""
+        """Returns the process of a node, which describes itself as host:pid."""
         for entry in json.loads(self.pawlctl("nodes", "--json")[1]):
             if entry["node"] == node:
                 return int(entry["description"].rsplit(":", 1)[1])
         return self.fail("there is no " + node)
 
     def child_of(self, process, program):
-        """The child of `process` that runs `program`; None if there is none."""
-        with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="utf-8") as file:
+        """Returns the child of `process` that runs `program`, or None."""
+        with open(
+            "/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="utf-8"
+        ) as file:
             pids = [int(pid) for pid in file.read().split()]
         for pid in pids:
             try:
@@ -109,7 +131,7 @@ class LocalClusterTest(unittest.TestCase):
         return None
 
     def steps(self):
-        """The steps that all ranks have done; -1 while nobody says."""
+        """Returns the steps that all ranks have completed; -1 if they are unknown."""
         code, out, _ = self.pawlctl("status", "--json", "--timeout=1s")
         return json.loads(out)["steps"] if code == 0 else -1
 
@@ -124,12 +146,17 @@ class LocalClusterTest(unittest.TestCase):
             with self.assertRaises(ProcessLookupError):
                 os.kill(pid, 0)
 
-    def test_job_completes_with_the_same_digest_whoever_serves_it(self):
+    def test_digest_does_not_depend_on_number_of_servers(self):
         digests = []
         for servers, workers in ((1, 1), (2, 2)):
             out = "%s-%d" % (self.out, servers)
-            code, text, err = self.pawlctl("run", "--job=" + self.job, "--servers=%d" % servers,
-                                           "--workers=%d" % workers, "--out=" + out)
+            code, text, err = self.pawlctl(
+                "run",
+                "--job=" + self.job,
+                "--servers=%d" % servers,
+                "--workers=%d" % workers,
+                "--out=" + out,
+            )
             self.assertEqual((code, err), (0, ""), text)
             metrics = self.metrics(out)
             self.assertEqual(metrics["state"], "COMPLETED")
@@ -140,22 +167,23 @@ class LocalClusterTest(unittest.TestCase):
             digests.append(metrics["digest"])
         self.assertEqual(digests[0], digests[1])
 
-    def test_running_job_can_be_asked_changed_and_stopped(self):
+    def test_commands_control_a_running_job(self):
         process = self.start_endless()
         pids = [self.pid_of(node) for node in ("server-0", "server-1", "worker-0", "worker-1")]
         tables = {table["name"]: table for table in json.loads(self.pawlctl("tables", "--json")[1])}
         name = next(name for name, table in tables.items() if table["kind"] == "SPARSE")
         width = tables[name]["row_width"]
 
-        # A row that no sample has: nobody else changes it.
+        # A row without samples. Only this test changes it.
         key = str(2**63 + 5)
         pull = ("pull", "--table=" + name, "--keys=" + key, "--json")
         code, out, err = self.pawlctl(*pull)
         self.assertEqual((code, err), (0, ""))
         before = json.loads(out)["rows"][0]
         self.assertEqual((before["key"], len(before["values"])), (int(key), width))
-        code, _, err = self.pawlctl("push", "--table=" + name, "--key=" + key,
-                                    "--values=" + ",".join(["1"] * width))
+        code, _, err = self.pawlctl(
+            "push", "--table=" + name, "--key=" + key, "--values=" + ",".join(["1"] * width)
+        )
         self.assertEqual((code, err), (0, ""))
         after = json.loads(self.pawlctl(*pull)[1])["rows"][0]
         for old, new in zip(before["values"], after["values"]):
@@ -164,13 +192,18 @@ class LocalClusterTest(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(json.loads(out)["digest"], r"^[0-9a-f]{8}$")
 
-        # What is wrong is named, and harms nobody.
-        for arguments, part, expected in ((("pull", "--table=nope", "--keys=1"), "nope", 1),
-                                          (("pull", "--table=" + name), "--keys", 2),
-                                          (("pull", "--table=" + name, "--keys=x"), "'x'", 2),
-                                          (("push", "--table=" + name, "--key=1", "--values=inf"), "'inf'", 2),
-                                          (("push", "--table=" + name, "--key=1",
-                                            "--values=" + ",".join(["1"] * (width + 1))), "--values", 2)):
+        # Errors are reported and change nothing.
+        for arguments, part, expected in (
+            (("pull", "--table=nope", "--keys=1"), "nope", 1),
+            (("pull", "--table=" + name), "--keys", 2),
+            (("pull", "--table=" + name, "--keys=x"), "'x'", 2),
+            (("push", "--table=" + name, "--key=1", "--values=inf"), "'inf'", 2),
+            (
+                ("push", "--table=" + name, "--key=1", "--values=" + ",".join(["1"] * (width + 1))),
+                "--values",
+                2,
+            ),
+        ):
             with self.subTest(arguments=arguments):
                 code, _, err = self.pawlctl(*arguments)
                 self.assertEqual(code, expected, err)
@@ -182,7 +215,7 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("seen enough", err)
         self.assert_all_gone(pids)
 
-    def test_replicas_of_a_running_job_are_equal_and_shown(self):
+    def test_replicas_of_a_running_job_are_equal(self):
         process = self.start_endless("--replicas=2", "--set=consistency.mode=SYNC")
         code, out, err = self.pawlctl("verify", "--json", "--timeout=60s")
         self.assertEqual((code, err), (0, ""), out)
@@ -190,11 +223,22 @@ class LocalClusterTest(unittest.TestCase):
         self.assertEqual(len(partitions), 256)
         for partition in partitions:
             self.assertEqual(partition["result"], "equal")
-            self.assertEqual(sorted(replica["node"] for replica in partition["replicas"]), ["server-0", "server-1"])
-            self.assertEqual([replica["primary"] for replica in partition["replicas"]], [True, False])
-        servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
-        self.assertEqual([(server["primary"], server["backup"], server["learner"]) for server in servers],
-                         [(128, 128, 0), (128, 128, 0)])
+            self.assertEqual(
+                sorted(replica["node"] for replica in partition["replicas"]),
+                ["server-0", "server-1"],
+            )
+            self.assertEqual(
+                [replica["primary"] for replica in partition["replicas"]], [True, False]
+            )
+        servers = [
+            node
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "server"
+        ]
+        self.assertEqual(
+            [(server["primary"], server["backup"], server["learner"]) for server in servers],
+            [(128, 128, 0), (128, 128, 0)],
+        )
         self.assertIn("2 of each of 256 partitions", self.pawlctl("status")[1])
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
@@ -203,10 +247,14 @@ class LocalClusterTest(unittest.TestCase):
         process = self.start_endless("--replicas=2")
         code, out, err = self.pawlctl("scale", "--servers=4", "--wait=60s")
         self.assertEqual((code, err), (0, ""), out)
-        servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
+        servers = [
+            node
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "server"
+        ]
         self.assertEqual([server["primary"] + server["backup"] for server in servers], [128] * 4)
         status = json.loads(self.pawlctl("status", "--json")[1])
-        # The second of the joiners may come when moves to the first are under way.
+        # The second new server may join while replicas move to the first.
         self.assertGreaterEqual(status["moves"]["replicas_moved"], 256)
         self.assertLessEqual(status["moves"]["replicas_moved"], 1.1 * 256)
         self.assertTrue(status["moves"]["at_rest"])
@@ -217,8 +265,11 @@ class LocalClusterTest(unittest.TestCase):
         code, out, err = self.pawlctl("scale", "--servers=2", "--wait")
         self.assertEqual((code, err), (0, ""), out)
         self.assert_all_gone([victim])
-        left = [node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])
-                if node["role"] == "server" and not node["gone"]]
+        left = [
+            node["node"]
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "server" and not node["gone"]
+        ]
         self.assertEqual(left, ["server-1", "server-2"])
         code, _, err = self.pawlctl("drain", "server-1")
         self.assertEqual(code, 1)
@@ -232,15 +283,20 @@ class LocalClusterTest(unittest.TestCase):
         pauses = [event["pause_ms"] for event in events if event["kind"] == "PRIMARY_MOVED"]
         self.assertGreater(len(pauses), 0)
         before = self.steps()
-        self.wait_for(lambda: process.poll() is not None or self.steps() > before, "the job does not go on")
+        self.wait_for(
+            lambda: process.poll() is not None or self.steps() > before, "the job does not continue"
+        )
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
 
     def ranks(self):
-        """How many ranks each worker that is there has."""
-        return [len(node["logical_workers"]) for node in json.loads(self.pawlctl("nodes", "--json")[1])
-                if node["role"] == "worker" and not node["gone"]]
+        """Returns the number of ranks of each present worker."""
+        return [
+            len(node["logical_workers"])
+            for node in json.loads(self.pawlctl("nodes", "--json")[1])
+            if node["role"] == "worker" and not node["gone"]
+        ]
 
     def test_workers_are_added_and_removed_while_the_job_runs(self):
         process = self.start_endless("--set=logical_workers=4")
@@ -248,51 +304,65 @@ class LocalClusterTest(unittest.TestCase):
         for workers, ranks in ((4, [1, 1, 1, 1]), (1, [4])):
             code, out, err = self.pawlctl("scale", "--workers=%d" % workers, "--wait=60s")
             self.assertEqual((code, err), (0, ""), out)
-            self.wait_for(lambda: self.ranks() == ranks, "the ranks are not with %d workers" % workers)
+            self.wait_for(
+                lambda: self.ranks() == ranks, "the ranks are not with %d workers" % workers
+            )
             before = self.steps()
-            self.wait_for(lambda: self.steps() > before, "the job does not go on with %d workers" % workers)
+            self.wait_for(
+                lambda: self.steps() > before, "the job does not continue with %d workers" % workers
+            )
         code, _, err = self.pawlctl("drain", "worker-0")
         self.assertEqual(code, 1)
         self.assertIn("the last worker", err)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
 
-    def test_what_is_killed_is_started_again_and_the_job_goes_on(self):
+    def test_killed_processes_are_restarted_and_the_job_continues(self):
         process = self.start_endless()
         for node in ("server-1", "worker-0", "scheduler"):
             with self.subTest(node=node):
                 before = self.steps()
-                os.kill(self.child_of(process, "pawl-scheduler") if node == "scheduler" else self.pid_of(node),
-                        signal.SIGKILL)
-                # Beyond what was on its way.
-                self.wait_for(lambda: process.poll() is not None or self.steps() > before + 1000,
-                              "the job does not go on after the death of " + node)
+                os.kill(
+                    self.child_of(process, "pawl-scheduler")
+                    if node == "scheduler"
+                    else self.pid_of(node),
+                    signal.SIGKILL,
+                )
+                # Further than the steps that were in progress.
+                self.wait_for(
+                    lambda: process.poll() is not None or self.steps() > before + 1000,
+                    "the job does not continue after the death of " + node,
+                )
                 self.assertIsNone(process.poll())
         self.assertEqual(self.pawlctl("stop", "--reason=seen enough")[0], 0)
         _, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 1)
         for node in ("server-1", "worker-0", "the scheduler"):
-            self.assertRegex(err, node + r" \(pid [0-9]+\) was killed by signal 9 .*starting it again")
-        self.assertEqual(self.metrics(self.out)["restarts"],
-                         {"scheduler": 1, "server-0": 0, "server-1": 1, "worker-0": 1, "worker-1": 0})
+            self.assertRegex(err, node + r" \(pid [0-9]+\) was killed by signal 9 .*restarting it")
+        self.assertEqual(
+            self.metrics(self.out)["restarts"],
+            {"scheduler": 1, "server-0": 0, "server-1": 1, "worker-0": 1, "worker-1": 0},
+        )
 
-    def test_what_must_not_be_started_again_ends_the_job_by_name_within_10_s(self):
+    def test_job_without_restarts_ends_within_10_s(self):
         for node in ("server-1", "worker-0"):
             with self.subTest(node=node):
                 process = self.start_endless("--max_restarts=0")
-                pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
+                pids = [
+                    self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")
+                ]
                 victim = self.pid_of(node)
-                began = time.monotonic()
+                started = time.monotonic()
                 os.kill(victim, signal.SIGKILL)
                 _, err = process.communicate(timeout=LIMIT_S)
-                self.assertLess(time.monotonic() - began, 10)
+                self.assertLess(time.monotonic() - started, 10)
                 self.assertEqual(process.returncode, 1)
                 self.assertRegex(err, r"%s \(pid %d\) was killed by signal 9" % (node, victim))
                 self.assertRegex(err, r"job small was stopped before its end: %s" % node)
                 self.assertEqual(self.metrics(self.out)["state"], "STOPPED")
                 self.assert_all_gone(pids)
 
-    def test_a_job_is_stopped_with_a_checkpoint_or_goes_on(self):
+    def test_stop_with_checkpoint_continues_without_one(self):
         process = self.start_endless()
         code, _, err = self.pawlctl("stop", "--with_checkpoint")
         self.assertEqual(code, 1, err)
@@ -300,7 +370,9 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("the job was not stopped", err)
         self.assertIsNone(process.poll())
         checkpoints = self.out + "-checkpoints"
-        code, text, err = self.pawlctl("stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough", "--json")
+        code, text, err = self.pawlctl(
+            "stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough", "--json"
+        )
         self.assertEqual((code, err), (0, ""), text)
         told = json.loads(text)
         self.assertTrue(told["stopped"])
@@ -314,18 +386,20 @@ class LocalClusterTest(unittest.TestCase):
     def test_ctrl_c_ends_everything(self):
         process = self.start_endless()
         pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
-        began = time.monotonic()
+        started = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 130, err)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - started, 10)
         self.assert_all_gone(pids)
 
-    def test_malformed_data_fails_the_job_naming_the_place(self):
+    def test_malformed_data_fails_the_job_with_its_position(self):
         bad = os.path.join(self.folder, "bad.libsvm")
         with open(bad, "w", encoding="utf-8") as file:
             file.write("1 1:1\n0 2:x\n")
-        code, _, err = self.pawlctl("run", "--job=" + self.job, "--set=data.train=" + bad, "--out=" + self.out)
+        code, _, err = self.pawlctl(
+            "run", "--job=" + self.job, "--set=data.train=" + bad, "--out=" + self.out
+        )
         self.assertEqual(code, 1)
         self.assertIn("bad.libsvm:2:", err)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the program pawlctl, with fake daemons (fake_daemon.cc) in place of Pawl's.
+"""Tests of pawlctl with fake daemons (testing/fake_daemon.cc) instead of Pawl's.
 
 Usage: pawlctl_test.py PAWLCTL FAKE_DAEMON
 """
@@ -20,7 +20,7 @@ import uuid
 
 PAWLCTL = ""
 FAKE_DAEMON = ""
-# Far beyond what anything here takes: only what hangs reaches it.
+# Far longer than any command takes. Only a hang reaches it.
 LIMIT_S = 60
 
 JOB = """name: "fake"
@@ -32,7 +32,6 @@ batch_size: 64
 
 
 class PawlctlTest(unittest.TestCase):
-
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -46,7 +45,7 @@ class PawlctlTest(unittest.TestCase):
         os.mkdir(bin_folder)
         for name in ("pawl-scheduler", "pawl-server", "pawl-worker"):
             os.symlink(FAKE_DAEMON, os.path.join(bin_folder, name))
-        # Every process of this test carries the mark in its environment, by which those left over are found.
+        # The mark in their environment finds the test's processes that are left over.
         self.mark = "PAWL_TEST_MARK=" + uuid.uuid4().hex
         name, value = self.mark.split("=")
         self.environment = dict(os.environ, PAWL_BIN_DIR=bin_folder, **{name: value})
@@ -80,25 +79,54 @@ class PawlctlTest(unittest.TestCase):
             time.sleep(0.01)
 
     def pawlctl(self, *arguments, fake=""):
-        done = subprocess.run([PAWLCTL] + list(arguments), env=dict(self.environment, PAWL_FAKE=fake), text=True,
-                              capture_output=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [PAWLCTL] + list(arguments),
+            env=dict(self.environment, PAWL_FAKE=fake),
+            text=True,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def run_job(self, *arguments, fake=""):
-        code, out, err = self.pawlctl("run", "--job=" + self.job, "--servers=2", "--workers=2", "--out=" + self.out,
-                                      *arguments, fake=fake)
+        code, out, err = self.pawlctl(
+            "run",
+            "--job=" + self.job,
+            "--servers=2",
+            "--workers=2",
+            "--out=" + self.out,
+            *arguments,
+            fake=fake
+        )
         self.assertEqual(self.left_over(), [], out + err)
         return code, out, err
 
     def start(self, fake="runs-forever"):
-        """A run that has begun to train."""
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
-                                    "--out=" + self.out], env=dict(self.environment, PAWL_FAKE=fake), text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        """Starts a run and waits until it trains."""
+        process = subprocess.Popen(
+            [
+                PAWLCTL,
+                "run",
+                "--job=" + self.job,
+                "--servers=2",
+                "--workers=2",
+                "--out=" + self.out,
+            ],
+            env=dict(self.environment, PAWL_FAKE=fake),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         log = os.path.join(self.out, "logs", "worker-1.log")
-        self.wait_for(lambda: os.path.exists(log) or process.poll() is not None, "the workers did not register")
+        self.wait_for(
+            lambda: os.path.exists(log) or process.poll() is not None,
+            "the workers did not register",
+        )
         self.assertIsNone(process.poll())
         return process
 
@@ -110,7 +138,7 @@ class PawlctlTest(unittest.TestCase):
         with open(os.path.join(self.out, "metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    # How a run ends.
+    # The end of a run.
 
     def test_completed_job_leaves_its_result_and_exits_with_0(self):
         code, out, err = self.run_job()
@@ -119,8 +147,10 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn("digest 000000ab", out)
         self.assertEqual(self.metrics()["digest"], "000000ab")
         self.assertRegex(self.address(), r"^127\.0\.0\.1:[0-9]+$")
-        self.assertEqual(sorted(os.listdir(os.path.join(self.out, "logs"))),
-                         ["scheduler.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"])
+        self.assertEqual(
+            sorted(os.listdir(os.path.join(self.out, "logs"))),
+            ["scheduler.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"],
+        )
 
     def test_job_is_run_with_its_settings_and_absolute_paths(self):
         self.assertEqual(self.run_job("--set=batch_size=77", "--set", "seed=5")[0], 0)
@@ -130,52 +160,64 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn(os.path.join(self.folder, "data.libsvm"), job)
         self.assertIn("seed: 5", job)
 
-    def test_a_result_of_an_earlier_run_is_not_taken_for_this_ones(self):
+    def test_earlier_result_is_removed(self):
         self.assertEqual(self.run_job()[0], 0)
         self.assertEqual(self.run_job(fake="scheduler-exits")[0], 1)
         self.assertFalse(os.path.exists(os.path.join(self.out, "metrics.json")))
 
-    def test_failed_job_says_why_and_exits_with_1(self):
+    def test_failed_job_exits_with_1_and_the_reason(self):
         code, _, err = self.run_job(fake="job-fails")
         self.assertEqual(code, 1)
         self.assertIn("flights.csv:7:3 is not a number", err)
         self.assertEqual(self.metrics()["state"], "FAILED")
 
-    def test_scheduler_that_cannot_start_is_named_with_its_last_words(self):
+    def test_scheduler_that_cannot_start_is_reported_with_its_log(self):
         code, _, err = self.run_job(fake="scheduler-exits")
         self.assertEqual(code, 1)
         self.assertRegex(err, r"the scheduler \(pid [0-9]+\) exited with code 3 before it listened")
         self.assertIn("| the port is taken", err)
 
-    def test_scheduler_that_dies_for_good_takes_the_cluster_with_it(self):
-        began = time.monotonic()
+    def test_scheduler_that_is_not_restarted_ends_the_run(self):
+        started = time.monotonic()
         code, _, err = self.run_job("--max_restarts=0", fake="scheduler-dies")
         self.assertEqual(code, 1)
-        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*--max_restarts=0")
+        self.assertRegex(
+            err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*--max_restarts=0"
+        )
         self.assertIn("| the disk is on fire", err)
-        self.assertLess(time.monotonic() - began, 10)
+        self.assertLess(time.monotonic() - started, 10)
 
     # Restarts.
 
-    def test_scheduler_that_dies_is_started_again_at_its_port(self):
+    def test_dead_scheduler_is_restarted_at_its_port(self):
         code, _, err = self.run_job(fake="scheduler-dies-once")
         self.assertEqual(code, 0, err)
-        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*starting it again")
-        self.assertEqual(self.metrics()["restarts"],
-                         {"scheduler": 1, "server-0": 0, "server-1": 0, "worker-0": 0, "worker-1": 0})
+        self.assertRegex(
+            err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*restarting it"
+        )
+        self.assertEqual(
+            self.metrics()["restarts"],
+            {"scheduler": 1, "server-0": 0, "server-1": 0, "worker-0": 0, "worker-1": 0},
+        )
 
-    def test_node_that_dies_is_started_again_and_keeps_its_name_log_and_data(self):
+    def test_restarted_node_keeps_its_name_log_and_data(self):
         code, out, err = self.run_job(fake="worker-dies-once")
         self.assertEqual(code, 0, err)
-        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) was killed by signal 9 .*restart 1 of at most 10")
-        self.assertEqual(self.metrics()["restarts"],
-                         {"scheduler": 0, "server-0": 0, "server-1": 0, "worker-0": 1, "worker-1": 0})
+        self.assertRegex(
+            err, r"worker-0 \(pid [0-9]+\) was killed by signal 9 .*restart 1 of at most 10"
+        )
+        self.assertEqual(
+            self.metrics()["restarts"],
+            {"scheduler": 0, "server-0": 0, "server-1": 0, "worker-0": 1, "worker-1": 0},
+        )
         self.assertEqual(self.metrics()["digest"], "000000ab")
         with open(os.path.join(self.out, "logs", "worker-0.log"), encoding="utf-8") as file:
-            self.assertEqual(file.read().splitlines(),
-                             ["the fake WORKER_ROLE begins", "out of luck", "the fake WORKER_ROLE begins"])
+            self.assertEqual(
+                file.read().splitlines(),
+                ["the fake WORKER_ROLE begins", "out of luck", "the fake WORKER_ROLE begins"],
+            )
 
-    def test_restarts_end_at_their_limit_with_a_name(self):
+    def test_node_beyond_the_restart_limit_is_named(self):
         code, _, err = self.run_job("--max_restarts=2", fake="worker-dies")
         self.assertEqual(code, 1)
         self.assertIn("restart 2 of at most 2", err)
@@ -184,18 +226,18 @@ class PawlctlTest(unittest.TestCase):
         self.assertRegex(err, r"job fake was stopped before its end: worker-0")
         self.assertEqual(self.metrics()["restarts"]["worker-0"], 2)
 
-    def test_server_whose_partitions_others_have_too_may_stay_dead(self):
-        # The fake scheduler fails the job by itself, for its silence.
+    def test_replicated_server_may_stay_dead(self):
+        # The fake scheduler fails the job because of the server's silence.
         code, _, err = self.run_job("--max_restarts=1", "--replicas=2", fake="server-dies-unknown")
         self.assertEqual(code, 1)
         self.assertRegex(err, r"server-0 \(pid [0-9]+\) was killed by signal 9 .*all 1 restarts")
         self.assertRegex(err, r"job fake failed: server-0 has not been heard of")
 
-    def test_node_that_leaves_is_not_started_again(self):
+    def test_node_that_leaves_is_not_restarted(self):
         code, _, err = self.run_job(fake="worker-leaves")
         self.assertEqual(code, 1)
         self.assertRegex(err, r"worker-0 \(pid [0-9]+\) exited with code 0: it has left the job")
-        self.assertNotIn("starting it again", err)
+        self.assertNotIn("restarting it", err)
         self.assertIn("worker-0 has not been heard of", err)
 
     def test_replicas_and_durability_go_into_the_job(self):
@@ -230,13 +272,13 @@ class PawlctlTest(unittest.TestCase):
 
     def interrupt(self, number, fake="runs-forever", times=1):
         process = self.start(fake)
-        began = time.monotonic()
+        started = time.monotonic()
         for _ in range(times):
             process.send_signal(number)
             time.sleep(0.2 if times > 1 else 0)
         out, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(self.left_over(), [], out + err)
-        return process.returncode, err, time.monotonic() - began
+        return process.returncode, err, time.monotonic() - started
 
     def test_ctrl_c_stops_the_job_and_leaves_no_process(self):
         code, err, seconds = self.interrupt(signal.SIGINT)
@@ -246,10 +288,10 @@ class PawlctlTest(unittest.TestCase):
         with open(os.path.join(self.out, "logs", "scheduler.log"), encoding="utf-8") as file:
             self.assertIn("stopped: interrupted by its user", file.read())
 
-    def test_sigterm_does_the_same(self):
+    def test_sigterm_stops_the_job_too(self):
         self.assertEqual(self.interrupt(signal.SIGTERM)[0], 143)
 
-    def test_ctrl_c_works_though_the_scheduler_refuses(self):
+    def test_ctrl_c_works_if_the_scheduler_refuses(self):
         code, _, seconds = self.interrupt(signal.SIGINT, fake="scheduler-refuses-stop")
         self.assertEqual(code, 130)
         self.assertLess(seconds, 10)
@@ -261,11 +303,16 @@ class PawlctlTest(unittest.TestCase):
         self.assertLess(seconds, 4)
 
     def test_ctrl_c_before_the_scheduler_listens(self):
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
-                                   env=dict(self.environment, PAWL_FAKE="scheduler-never-listens"),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+            env=dict(self.environment, PAWL_FAKE="scheduler-never-listens"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         log = os.path.join(self.out, "logs", "scheduler.log")
-        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the scheduler did not start")
+        self.wait_for(
+            lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the scheduler did not start"
+        )
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 130)
@@ -281,17 +328,19 @@ class PawlctlTest(unittest.TestCase):
     def test_job_that_only_serves_tables_runs_without_workers(self):
         with open(self.job, "w", encoding="utf-8") as file:
             file.write('name: "serve"\noptimizer { sgd { learning_rate: 0.1 } }\n')
-        code, out, err = self.pawlctl("run", "--job=" + self.job, "--workers=1", "--out=" + self.out)
+        code, out, err = self.pawlctl(
+            "run", "--job=" + self.job, "--workers=1", "--out=" + self.out
+        )
         self.assertEqual(code, 2, out)
         self.assertIn("--workers", err)
         code, out, err = self.pawlctl("run", "--job=" + self.job, "--out=" + self.out)
         self.assertEqual((code, err), (0, ""))
         self.assertIn("0 workers", out)
 
-    # What it shows.
+    # Output.
 
     def run_on_terminal(self, columns):
-        """What pawlctl writes to a terminal in a whole run."""
+        """Returns the terminal output of a whole run."""
         try:
             leader, follower = pty.openpty()
         except OSError as problem:
@@ -299,9 +348,14 @@ class PawlctlTest(unittest.TestCase):
         import fcntl
         import struct
         import termios
+
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
-                                   env=dict(self.environment, PAWL_FAKE=""), stdout=follower, stderr=follower)
+        process = subprocess.Popen(
+            [PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+            env=dict(self.environment, PAWL_FAKE=""),
+            stdout=follower,
+            stderr=follower,
+        )
         os.close(follower)
         text = b""
         deadline = time.monotonic() + LIMIT_S
@@ -319,7 +373,7 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(process.wait(timeout=LIMIT_S), 0, text)
         return text.decode()
 
-    def test_terminal_gets_one_line_drawn_in_place_that_fits(self):
+    def test_progress_line_fits_the_terminal(self):
         for columns in (60, 200):
             with self.subTest(columns=columns):
                 text = self.run_on_terminal(columns)
@@ -342,7 +396,9 @@ class PawlctlTest(unittest.TestCase):
                 read.append(os.read(pipe, 65536).decode())
             except BlockingIOError:
                 pass
-            return re.search(r"\n\[[0-9]+s\] epoch 1/2  step [0-9]+/100000 .* samples/s .*left\n", "".join(read))
+            return re.search(
+                r"\n\[[0-9]+s\] epoch 1/2  step [0-9]+/100000 .* samples/s .*left\n", "".join(read)
+            )
 
         self.wait_for(has_a_line, "no line of progress")
         process.send_signal(signal.SIGINT)
@@ -351,15 +407,17 @@ class PawlctlTest(unittest.TestCase):
 
     # The other commands.
 
-    def test_commands_ask_and_tell_a_running_job(self):
+    def test_commands_control_a_running_job(self):
         process = self.start()
         self.environment["PAWL_SCHEDULER"] = self.address()
         code, out, err = self.pawlctl("status")
         self.assertEqual((code, err), (0, ""))
         self.assertIn("RUNNING", out)
         self.assertEqual(json.loads(self.pawlctl("status", "--json")[1])["state"], "RUNNING")
-        self.assertEqual([node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])],
-                         [node.split()[0] for node in self.pawlctl("nodes")[1].splitlines()[1:]])
+        self.assertEqual(
+            [node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])],
+            [node.split()[0] for node in self.pawlctl("nodes")[1].splitlines()[1:]],
+        )
         self.assertEqual(json.loads(self.pawlctl("tables", "--json")[1])[0]["row_width"], 9)
         self.assertIn("embeddings", self.pawlctl("tables", "--scheduler=" + self.address())[1])
         self.assertEqual(self.pawlctl("stop", "--reason=enough")[0], 0)
@@ -368,7 +426,7 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn("was stopped", err)
         self.assertEqual(self.left_over(), [])
 
-    def test_unreachable_scheduler_exits_with_3_and_says_what_to_do(self):
+    def test_unreachable_scheduler_exits_with_3(self):
         for command in ("status", "nodes", "tables", "stop", "verify"):
             with self.subTest(command=command):
                 code, out, err = self.pawlctl(command, "--scheduler=127.0.0.1:1", "--timeout=2s")
@@ -376,7 +434,7 @@ class PawlctlTest(unittest.TestCase):
                 self.assertIn("127.0.0.1:1 does not answer", err)
                 self.assertIn("PAWL_SCHEDULER", err)
 
-    # Wrong usage changes nothing.
+    # Wrong usage.
 
     def assert_usage_error(self, arguments, *parts):
         code, out, err = self.pawlctl(*arguments)
@@ -385,7 +443,7 @@ class PawlctlTest(unittest.TestCase):
             self.assertIn(part, err)
         self.assertFalse(os.path.exists(self.out))
 
-    def test_wrong_command_lines_are_named(self):
+    def test_wrong_command_line_exits_with_2(self):
         run = ["run", "--out=" + self.out]
         self.assert_usage_error([], "Usage: pawlctl")
         self.assert_usage_error(["dance"], "'dance'", "--help")
@@ -400,20 +458,28 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(job + ["--replicas=2"], "--replicas=2", "--servers=1")
         self.assert_usage_error(job + ["--durability=DISK"], "--durability=DISK", "FSYNC")
         for device in ("gpu", "cuda:", "cuda:x", ""):
-            self.assert_usage_error(job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0")
-        self.assert_usage_error(job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl")
+            self.assert_usage_error(
+                job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0"
+            )
+        self.assert_usage_error(
+            job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl"
+        )
         self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")
         self.assert_usage_error(["status"], "--scheduler", "PAWL_SCHEDULER")
         self.assert_usage_error(["status", "--scheduler=localhost"], "HOST:PORT")
-        self.assert_usage_error(["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s")
+        self.assert_usage_error(
+            ["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s"
+        )
 
     def test_missing_daemons_are_named(self):
         self.environment["PAWL_BIN_DIR"] = self.folder
-        self.assert_usage_error(["run", "--job=" + self.job, "--out=" + self.out], "pawl-scheduler", self.folder)
+        self.assert_usage_error(
+            ["run", "--job=" + self.job, "--out=" + self.out], "pawl-scheduler", self.folder
+        )
 
-    def test_version_is_said(self):
+    def test_version_is_printed(self):
         code, out, _ = self.pawlctl("--version")
         self.assertEqual(code, 0)
         self.assertRegex(out, r"^pawlctl [0-9]+\.[0-9]+\.[0-9]+\n$")
@@ -421,7 +487,9 @@ class PawlctlTest(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         code, out, _ = self.pawlctl("--help")
         self.assertEqual(code, 0)
-        commands = [line.split()[0] for line in out.split("Commands:\n")[1].split("\n\n")[0].splitlines()]
+        commands = [
+            line.split()[0] for line in out.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+        ]
         self.assertIn("run", commands)
         for command in commands:
             with self.subTest(command=command):

@@ -1,4 +1,4 @@
-// Calls to a scheduler by somebody who is no node of its job.
+// Calls to a scheduler by a program that is not a node of its job.
 #ifndef PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
 #define PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
 
@@ -13,11 +13,11 @@
 
 namespace pawl {
 
-// Connects with the first call. Each call blocks, for at most `timeout`; an error
-// names the address and, where nobody answers, the way out. Thread-safe.
+// Connects on the first call. Each call blocks for at most `timeout`. An error names the address
+// and, if the scheduler does not answer, what to check. Thread-safe.
 class SchedulerConnection {
  public:
-  // `address` is host:port.
+  // `address`: "HOST:PORT".
   explicit SchedulerConnection(const std::string& address);
 
   absl::StatusOr<GetStatusResponse> GetStatus(MonotonicDuration timeout);

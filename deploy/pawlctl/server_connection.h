@@ -1,4 +1,4 @@
-// Calls to one server by somebody who is no node of its job.
+// Calls to a server by a program that is not a node of its job.
 #ifndef PAWL_DEPLOY_PAWLCTL_SERVER_CONNECTION_H_
 #define PAWL_DEPLOY_PAWLCTL_SERVER_CONNECTION_H_
 
@@ -11,8 +11,8 @@
 
 namespace pawl {
 
-// Connects with the first call. Each call blocks, for at most `timeout`; an error names the server
-// and the way out where it was too slow. Thread-safe.
+// Connects on the first call. Each call blocks for at most `timeout`. An error names the server
+// and, after a timeout, what to try. Thread-safe.
 class ServerConnection {
  public:
   explicit ServerConnection(const ServerAddress& server);

@@ -9,19 +9,19 @@
 
 namespace pawl {
 
-// Longer lines are broken between words.
-inline constexpr size_t kPageColumns = 120;
+// The width to which text is wrapped.
+inline constexpr size_t kPageColumns = 100;
 
-// What stands above and behind the declaration, as one line; empty if nothing does. The
-// descriptor's pool must have been built with source info (protoc --include_source_info).
+// The comments before and after the declaration, as one line; empty if it has none. REQUIRES: the
+// descriptor's pool has source info (protoc --include_source_info).
 template <typename T>
 std::string CommentOf(const T& descriptor);
 
-// `first` and the words of `text`, in lines of at most kPageColumns characters, each but the first
-// begun with `indent`.
+// `first` and the words of `text`, wrapped to kPageColumns. All lines but the first start with
+// `indent`.
 std::string Wrapped(absl::string_view first, absl::string_view indent, absl::string_view text);
 
-// One line of words with single spaces.
+// The words of `text` in one line, separated by single spaces.
 std::string OneLine(absl::string_view text);
 
 template <typename T>

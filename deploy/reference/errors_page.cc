@@ -20,7 +20,7 @@ using google::protobuf::FileDescriptor;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
-// All but OK.
+// All status codes except OK.
 std::vector<absl::StatusCode> Codes() {
   std::vector<absl::StatusCode> codes;
   for (int code = 1; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
@@ -33,13 +33,13 @@ std::string ClientDoes(const absl::Status& error) {
   RetryBudget budget;
   switch (DecideRetry(error, 0, 0, budget).action) {
     case RetryAction::kAgain:
-      return "sends the same again, after a pause";
+      return "repeats the call after a pause";
     case RetryAction::kReroute:
-      return "sends the same push ids by the new routing";
+      return "sends the same push ids with the new routing";
     case RetryAction::kGiveUp:
       break;
   }
-  return "gives the error to the caller";
+  return "returns the error to the caller";
 }
 
 std::string Row(absl::string_view status, absl::string_view action) {
@@ -64,14 +64,13 @@ std::string StatusTable() {
       absl::StrAppend(
           &text,
           Row(absl::StrCat(name, " with grpc-retry-pushback-ms"),
-              absl::StrCat(
-                  action, " at least as long as that says (10 s are believed), longer each time")));
+              absl::StrCat(action, " of at least that time (10 s at most), longer each time")));
     }
   }
   return text;
 }
 
-// The statuses that a comment names.
+// The status codes that a comment names.
 std::vector<std::string> CodesIn(absl::string_view comment) {
   std::vector<std::string> named;
   const std::vector<absl::string_view> words =
@@ -83,7 +82,7 @@ std::vector<std::string> CodesIn(absl::string_view comment) {
   return named;
 }
 
-// What stands above `syntax` in the file: about all of it.
+// The comment above `syntax`, which is about the whole file.
 std::string FileComment(const FileDescriptor& file) {
   google::protobuf::FileDescriptorProto proto;
   file.CopyTo(&proto);
@@ -97,13 +96,13 @@ std::string FileComment(const FileDescriptor& file) {
   return "";
 }
 
-// From the line on that speaks of errors, as it stands there.
+// The lines of a comment from the one that starts with "Errors ", unchanged.
 std::string ErrorsOfAllRpcs(const FileDescriptor& file) {
   std::string text;
-  bool begun = false;
+  bool started = false;
   for (const absl::string_view line : absl::StrSplit(FileComment(file), '\n')) {
-    begun = begun || absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "Errors ");
-    if (begun && !line.empty()) absl::StrAppend(&text, "   ", line, "\n");
+    started = started || absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "Errors ");
+    if (started && !line.empty()) absl::StrAppend(&text, "   ", line, "\n");
   }
   return text;
 }
@@ -132,11 +131,11 @@ std::string ServiceText(const ServiceDescriptor& service) {
 std::string ErrorsPage(const google::protobuf::DescriptorPool& pool,
                        const std::vector<std::string>& files) {
   std::string text = absl::StrCat(
-      "# What a call can fail with\n\n",
+      "# Errors of the calls\n\n",
       Wrapped("", "",
-              "Every call ends with a gRPC status. Behind an rpc's name stand the statuses that "
-              "its comment names, besides "
-              "those that all of the service's have; the comment says when, and what to do."),
+              "Every call ends with a gRPC status. The statuses after an rpc's name are those that "
+              "its comment names, in addition to those of all rpcs of its service. The comment "
+              "says when they occur and how to react."),
       "\n", StatusTable());
   for (const std::string& name : files) {
     const FileDescriptor& file = *pool.FindFileByName(name);

@@ -1,4 +1,4 @@
-// errors.md: what each rpc can fail with, and what to do then.
+// errors.md: the errors of each rpc, and how to react.
 #ifndef PAWL_DEPLOY_REFERENCE_ERRORS_PAGE_H_
 #define PAWL_DEPLOY_REFERENCE_ERRORS_PAGE_H_
 
@@ -9,7 +9,7 @@
 
 namespace pawl {
 
-// What the C++ client does for each status (asked of DecideRetry, client_lib/rpc/retry.h), and the
+// The C++ client's reaction to each status (from DecideRetry, client_lib/rpc/retry.h), and the
 // services of `files` with the comments of their rpcs. REQUIRES: the pool has the files, with
 // source info.
 std::string ErrorsPage(const google::protobuf::DescriptorPool& pool,

@@ -25,28 +25,28 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
-// By the full name of a field: what it is when it is left out.
+// The values of omitted fields, by the full name of the field.
 using Defaults = std::map<std::string, std::string>;
 
-// Makes the messages in `message` that no oneof chooses among.
-void MakeMessages(Message& message) {
+// Creates all submessages of `message` that are not in a oneof.
+void CreateMessages(Message& message) {
   const Descriptor& descriptor = *message.GetDescriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor* const field = descriptor.field(i);
     if (field->is_repeated() || field->real_containing_oneof() != nullptr ||
         field->message_type() == nullptr)
       continue;
-    MakeMessages(*message.GetReflection()->MutableMessage(&message, field));
+    CreateMessages(*message.GetReflection()->MutableMessage(&message, field));
   }
 }
 
-void NoteDefaults(const Message& message, Defaults& defaults) {
+void CollectDefaults(const Message& message, Defaults& defaults) {
   std::vector<const FieldDescriptor*> set;
   message.GetReflection()->ListFields(message, &set);
   for (const FieldDescriptor* const field : set) {
     if (field->message_type() != nullptr) {
       if (!field->is_repeated())
-        NoteDefaults(message.GetReflection()->GetMessage(message, field), defaults);
+        CollectDefaults(message.GetReflection()->GetMessage(message, field), defaults);
       continue;
     }
     TextFormat::PrintFieldValueToString(message, field, -1, &defaults[field->full_name()]);
@@ -56,15 +56,15 @@ void NoteDefaults(const Message& message, Defaults& defaults) {
 Defaults DefaultsWith(uint32_t workers, const Model& model) {
   Job job;
   *job.mutable_model() = model;
-  MakeMessages(job);
+  CreateMessages(job);
   FillDefaults(job, workers);
   Defaults defaults;
-  NoteDefaults(job, defaults);
+  CollectDefaults(job, defaults);
   return defaults;
 }
 
-// Of all jobs alike: what depends on the number of workers or on the model is left to the field's
-// comment.
+// The defaults that all jobs share. The comment of a field says if its default depends on the
+// number of workers or on the model.
 Defaults DefaultsOfAllJobs() {
   Model classes, factors;
   classes.mutable_mlp()->set_classes(2);
@@ -80,7 +80,7 @@ Defaults DefaultsOfAllJobs() {
   return common;
 }
 
-// Without the package.
+// The name without the package.
 template <typename T>
 std::string NameOf(const T& type) {
   return type.full_name().substr(type.file()->package().size() + 1);
@@ -115,13 +115,13 @@ std::string MessageText(const Descriptor& message, const Defaults& defaults) {
   if (!about.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", about));
   if (message.field_count() == 0) return absl::StrCat(text, "\nNo fields.\n");
   absl::StrAppend(&text, "\n");
-  std::set<const google::protobuf::OneofDescriptor*> told;
+  std::set<const google::protobuf::OneofDescriptor*> written;
   for (int i = 0; i < message.field_count(); ++i) {
     const google::protobuf::OneofDescriptor* const oneof =
         message.field(i)->real_containing_oneof();
     if (oneof == nullptr) {
       absl::StrAppend(&text, FieldText(*message.field(i), defaults, ""));
-    } else if (told.insert(oneof).second) {
+    } else if (written.insert(oneof).second) {
       const std::string comment = CommentOf(*oneof);
       absl::StrAppend(&text, Wrapped(comment.empty() ? "- one of" : "- one of: ", "  ", comment));
       for (int j = 0; j < oneof->field_count(); ++j)
@@ -139,10 +139,10 @@ std::string EnumText(const EnumDescriptor& type) {
   for (int i = 0; i < type.value_count(); ++i) {
     const EnumValueDescriptor& value = *type.value(i);
     const std::string comment = CommentOf(value);
-    // What is not written.
+    // The value of an omitted field.
     if (value.number() == 0 && comment.empty()) continue;
     if (value.number() == 0) {
-      absl::StrAppend(&text, Wrapped("- left out: ", "  ", comment));
+      absl::StrAppend(&text, Wrapped("- omitted: ", "  ", comment));
     } else {
       absl::StrAppend(
           &text,
@@ -158,8 +158,8 @@ std::string JobPage(const google::protobuf::DescriptorPool& pool) {
   const Defaults defaults = DefaultsOfAllJobs();
   std::string text =
       "# The job file\n\n"
-      "One protobuf text file, a [Job](#job). A field that is left out is 0, false or empty, "
-      "unless a default is named.\n";
+      "One protobuf text file, a [Job](#job). An omitted field is 0, false or empty, unless a "
+      "default is given.\n";
   std::string enums;
   std::deque<const Descriptor*> messages = {
       pool.FindMessageTypeByName(Job::descriptor()->full_name())};

@@ -8,9 +8,8 @@
 
 namespace pawl {
 
-// The messages and enums that pawl.Job is made of, each with its comment, its fields and their
-// defaults: those that FillDefaults (client_lib/job/job_file.h) puts in. REQUIRES: the pool has
-// pawl.Job, with source info.
+// The messages and enums of pawl.Job, each with its comment, its fields and the defaults that
+// FillDefaults (client_lib/job/job_file.h) sets. REQUIRES: the pool has pawl.Job, with source info.
 std::string JobPage(const google::protobuf::DescriptorPool& pool);
 
 }  // namespace pawl

@@ -1,11 +1,11 @@
-// write_page: writes one page of the reference to its output.
+// write_page: writes one page of the reference to stdout.
 //
-//   write_page job|errors|metrics DESCRIPTORS     (protoc --descriptor_set_out --include_imports
-//   --include_source_info)
+//   write_page job|errors|metrics DESCRIPTORS
 //
-// deploy/reference/generate runs it for all pages.
+// DESCRIPTORS: a file from protoc --descriptor_set_out --include_imports --include_source_info.
+// deploy/reference/generate makes all pages with it.
 //
-// Exit codes: 0 written, 1 it cannot be written, 2 wrong usage.
+// Exit codes: 0: written; 1: cannot be written; 2: wrong usage.
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -51,8 +51,8 @@ int main(int argc, char** argv) {
     std::cerr << "write_page: there is no page '" << page << "'\n";
     return 2;
   }
-  std::cout << "Made by deploy/reference/generate, from " << source
-            << ": change that, not this.\n\n"
+  std::cout << "Made by deploy/reference/generate from " << source << ". Change\n"
+            << "those, not this page.\n\n"
             << text;
   return std::cout.flush() ? 0 : 1;
 }

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// What a metric is told apart by: "state=STARTING, RUNNING, ...".
+// The labels of a metric with their values: "state: STARTING, RUNNING, ...".
 std::string LabelsOf(const prometheus::MetricFamily& family) {
   std::map<std::string, std::vector<std::string>> values;
   for (const prometheus::ClientMetric& metric : family.metric) {
@@ -35,9 +35,8 @@ std::string MetricsPage() {
   status.mutable_nodes(1)->set_node("worker-0");
   std::string text =
       "# Metrics\n\n"
-      "`pawl-scheduler --metrics_listen=HOST:PORT` tells them at `http://HOST:PORT/metrics`. A "
-      "counter may begin anew when\n"
-      "the scheduler or the node is restarted.\n\n"
+      "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`. A\n"
+      "counter may start again at 0 when the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n|---|---|---|---|\n";
   for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
     const bool is_counter = family.type == prometheus::MetricType::Counter;

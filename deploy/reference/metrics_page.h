@@ -1,4 +1,4 @@
-// metrics.md: what the scheduler tells Prometheus.
+// metrics.md: the metrics that the scheduler exports to Prometheus.
 #ifndef PAWL_DEPLOY_REFERENCE_METRICS_PAGE_H_
 #define PAWL_DEPLOY_REFERENCE_METRICS_PAGE_H_
 
@@ -6,7 +6,8 @@
 
 namespace pawl {
 
-// Of a cluster with a server and a worker, which has every metric (scheduler/status/metrics.h).
+// The metrics of a cluster with a server and a worker, which has all metrics
+// (scheduler/status/metrics.h).
 std::string MetricsPage();
 
 }  // namespace pawl

@@ -1,62 +1,67 @@
-// Requests to an etcd cluster, over its v3 JSON gateway.
+// Calls to an etcd cluster over its gRPC API.
 #ifndef PAWL_SCHEDULER_STORE_ETCD_CLIENT_H_
 #define PAWL_SCHEDULER_STORE_ETCD_CLIENT_H_
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
-#include "nlohmann/json.hpp"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/status.h"
+#include "scheduler/store/etcd.pb.h"
 
 namespace pawl {
 
-// An answer larger than this is refused while it arrives. A chunk of EtcdStore is half of it in
-// base64.
-inline constexpr size_t kMaxEtcdAnswerBytes = size_t{4} << 20;
+// The largest response. EtcdStore's chunks are a quarter of it.
+inline constexpr int kMaxEtcdResponseBytes = 4 << 20;
 
-// One connection to one endpoint at a time. For one thread.
+// Sends each call to one endpoint after the other until one answers, starting with the one that
+// answered last. Each endpoint gets the call at most once. So a call may be executed more than
+// once, and a failed call may have been executed: callers must make their calls idempotent. Not
+// thread-safe.
+//
+// Errors of all calls:
+//   UNAVAILABLE: no endpoint answered before `deadline`; the message says why for each.
+//   UNIMPLEMENTED: the endpoint does not speak etcd's v3 API.
+//   INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, PERMISSION_DENIED, RESOURCE_EXHAUSTED,
+//   UNAUTHENTICATED: etcd's own. INTERNAL: another error of etcd.
 class EtcdClient {
  public:
-  // `endpoints`: "HOST:PORT", at least one. An endpoint that does not answer within
-  // `attempt_timeout` is left for the next one.
+  // `endpoints`: "HOST:PORT", at least one. The client leaves an endpoint that does not answer
+  // within `attempt_timeout`.
   EtcdClient(std::vector<std::string> endpoints, std::chrono::milliseconds attempt_timeout);
   ~EtcdClient();
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // Posts `request` to `path` ("/v3/kv/range") and returns the answer, an object. Each endpoint is
-  // tried once at most, first the one that answered last. A request may thus be carried out more
-  // than once, and a failed one may have been carried out: the caller makes it idempotent.
-  //   UNAVAILABLE: no endpoint answered before `deadline`; the message says why for each.
-  //   UNIMPLEMENTED: what answers is not etcd.
-  //   INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, PERMISSION_DENIED, RESOURCE_EXHAUSTED,
-  //   UNAUTHENTICATED: etcd's own. INTERNAL: another error of etcd.
-  absl::StatusOr<nlohmann::json> Call(absl::string_view path, const nlohmann::json& request,
-                                      MonotonicTime deadline);
+  absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request,
+                                                    MonotonicTime deadline);
+  absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request,
+                                                MonotonicTime deadline);
+  absl::StatusOr<etcdserverpb::LeaseGrantResponse> GrantLease(std::chrono::seconds ttl,
+                                                              MonotonicTime deadline);
+  // Returns the time for which the lease is renewed; 0 if it has expired.
+  absl::StatusOr<std::chrono::seconds> RenewLease(int64_t lease, MonotonicTime deadline);
+  absl::Status RevokeLease(int64_t lease, MonotonicTime deadline);
 
  private:
-  class Handle;
+  struct Connection;
+  using Attempt = std::function<grpc::Status(Connection&, grpc::ClientContext&)>;
+
+  absl::Status Call(const char* name, MonotonicTime deadline, const Attempt& attempt);
 
   const std::vector<std::string> endpoints_;
   const std::chrono::milliseconds attempt_timeout_;
-  const std::unique_ptr<Handle> handle_;
   size_t current_ = 0;
+  // To endpoints_[current_]; null if there is none.
+  std::unique_ptr<Connection> connection_;
 };
-
-// Keys and values travel in base64.
-std::string EtcdBytes(absl::string_view bytes);
-
-// The member `name` of `object`, as etcd writes it: int64 as a decimal string; what is zero or
-// empty is left out. DATA_LOSS if it is there and is not of the type.
-absl::StatusOr<int64_t> EtcdIntegerAt(const nlohmann::json& object, const char* name);
-absl::StatusOr<std::string> EtcdBytesAt(const nlohmann::json& object, const char* name);
 
 }  // namespace pawl
 

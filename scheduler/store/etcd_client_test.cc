@@ -6,173 +6,210 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "scheduler/store/etcd.grpc.pb.h"
 
 namespace pawl {
 namespace {
 
-using nlohmann::json;
+using etcdserverpb::KV;
+using etcdserverpb::Lease;
+using etcdserverpb::LeaseKeepAliveRequest;
+using etcdserverpb::LeaseKeepAliveResponse;
+using etcdserverpb::RangeRequest;
+using etcdserverpb::RangeResponse;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAttemptTimeout{5000};
 
 MonotonicTime Soon() { return Clock::Real().Now() + std::chrono::seconds(20); }
 
-// Answers every connection's first request with the same bytes.
-class FixedAnswer {
+// Answers every Range with one status, and every renewal with one number of seconds.
+class FakeEtcd {
  public:
-  explicit FixedAnswer(std::string answer)
-      : answer_(std::move(answer)), socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    EXPECT_EQ(listen(socket_, 8), 0);
-    endpoint_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-    thread_ = std::thread([this] { Serve(); });
-  }
-  ~FixedAnswer() {
-    shutdown(socket_, SHUT_RDWR);
-    thread_.join();
-    close(socket_);
+  explicit FakeEtcd(grpc::Status range, int64_t ttl = 0, size_t value_bytes = 1)
+      : kv_(std::move(range), value_bytes), lease_(ttl) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&kv_);
+    builder.RegisterService(&lease_);
+    server_ = builder.BuildAndStart();
+    endpoint_ = absl::StrCat("127.0.0.1:", port);
   }
 
   const std::string& endpoint() const { return endpoint_; }
-  int requests() const { return requests_; }
+  int requests() const { return kv_.requests; }
 
  private:
-  void Serve() {
-    while (true) {
-      const int connection = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (connection < 0) return;
-      // The requests here fit into one packet of the loopback.
-      char request[4096];
-      if (recv(connection, request, sizeof(request), 0) > 0) {
-        ++requests_;
-        for (size_t sent = 0; sent < answer_.size();) {
-          const ssize_t bytes =
-              send(connection, answer_.data() + sent, answer_.size() - sent, MSG_NOSIGNAL);
-          if (bytes <= 0) break;
-          sent += bytes;
-        }
-      }
-      close(connection);
+  struct FakeKv final : KV::Service {
+    FakeKv(grpc::Status range_status, size_t bytes)
+        : status(std::move(range_status)), value_bytes(bytes) {}
+    grpc::Status Range(grpc::ServerContext*, const RangeRequest* request,
+                       RangeResponse* response) override {
+      ++requests;
+      etcdserverpb::KeyValue& pair = *response->add_kvs();
+      pair.set_key(request->key());
+      pair.set_value(std::string(value_bytes, 'v'));
+      return status;
     }
-  }
+    const grpc::Status status;
+    const size_t value_bytes;
+    std::atomic<int> requests{0};
+  };
+  struct FakeLease final : Lease::Service {
+    explicit FakeLease(int64_t seconds) : ttl(seconds) {}
+    grpc::Status LeaseKeepAlive(
+        grpc::ServerContext*,
+        grpc::ServerReaderWriter<LeaseKeepAliveResponse, LeaseKeepAliveRequest>* stream) override {
+      LeaseKeepAliveRequest request;
+      while (ttl >= 0 && stream->Read(&request)) {
+        LeaseKeepAliveResponse response;
+        response.set_id(request.id());
+        response.set_ttl(ttl);
+        stream->Write(response);
+      }
+      return grpc::Status::OK;
+    }
+    const int64_t ttl;
+  };
 
-  const std::string answer_;
-  const int socket_;
+  FakeKv kv_;
+  FakeLease lease_;
   std::string endpoint_;
-  std::atomic<int> requests_{0};
-  std::thread thread_;
+  std::unique_ptr<grpc::Server> server_;
 };
 
-std::string Http(absl::string_view code, absl::string_view body) {
-  return absl::StrCat("HTTP/1.1 ", code, "\r\nContent-Length: ", body.size(),
-                      "\r\nConnection: close\r\n\r\n", body);
+absl::StatusOr<RangeResponse> RangeFrom(std::vector<std::string> endpoints) {
+  RangeRequest request;
+  request.set_key("k");
+  return EtcdClient(std::move(endpoints), kAttemptTimeout).Range(request, Soon());
 }
 
-absl::StatusOr<json> CallAgainst(const std::string& answer) {
-  const FixedAnswer server(answer);
-  return EtcdClient({server.endpoint()}, std::chrono::milliseconds(5000))
-      .Call("/v3/kv/range", json::object(), Soon());
+TEST(EtcdClientTest, ResponseIsReturned) {
+  const FakeEtcd etcd(grpc::Status::OK);
+  const auto response = RangeFrom({etcd.endpoint()});
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->kvs_size(), 1);
+  EXPECT_EQ(response->kvs(0).key(), "k");
 }
 
-TEST(EtcdClientTest, AnObjectIsReturned) {
-  const auto answer = CallAgainst(Http("200 OK", R"({"count": "12", "kvs": []})"));
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(*EtcdIntegerAt(*answer, "count"), 12);
-}
-
-TEST(EtcdClientTest, EtcdsErrorKeepsItsCodeAndWords) {
+TEST(EtcdClientTest, ErrorKeepsItsCodeAndMessage) {
   const struct {
-    int sent;
+    grpc::StatusCode sent;
     absl::StatusCode expected;
-  } cases[] = {{3, absl::StatusCode::kInvalidArgument},
-               {4, absl::StatusCode::kUnavailable},
-               {5, absl::StatusCode::kNotFound},
-               {8, absl::StatusCode::kResourceExhausted},
-               // These two mean something else to a caller of StateStore.
-               {9, absl::StatusCode::kInternal},
-               {10, absl::StatusCode::kInternal},
-               {14, absl::StatusCode::kUnavailable},
-               {16, absl::StatusCode::kUnauthenticated},
-               {0, absl::StatusCode::kInternal},
-               {77, absl::StatusCode::kInternal}};
+  } cases[] = {{grpc::StatusCode::INVALID_ARGUMENT, absl::StatusCode::kInvalidArgument},
+               {grpc::StatusCode::DEADLINE_EXCEEDED, absl::StatusCode::kUnavailable},
+               {grpc::StatusCode::NOT_FOUND, absl::StatusCode::kNotFound},
+               {grpc::StatusCode::RESOURCE_EXHAUSTED, absl::StatusCode::kResourceExhausted},
+               {grpc::StatusCode::UNIMPLEMENTED, absl::StatusCode::kUnimplemented},
+               // StateStore gives these two other meanings.
+               {grpc::StatusCode::FAILED_PRECONDITION, absl::StatusCode::kInternal},
+               {grpc::StatusCode::ABORTED, absl::StatusCode::kInternal},
+               {grpc::StatusCode::UNAVAILABLE, absl::StatusCode::kUnavailable},
+               {grpc::StatusCode::UNAUTHENTICATED, absl::StatusCode::kUnauthenticated}};
   for (const auto& [sent, expected] : cases) {
-    const std::string body = absl::StrCat(R"({"message": "words of etcd", "code": )", sent, "}");
-    const auto answer = CallAgainst(Http("400 Bad Request", body));
-    EXPECT_EQ(answer.status().code(), expected) << answer.status();
-    EXPECT_TRUE(absl::StrContains(answer.status().message(), "words of etcd")) << answer.status();
+    const FakeEtcd etcd(grpc::Status(sent, "words of etcd"));
+    const auto response = RangeFrom({etcd.endpoint()});
+    EXPECT_EQ(response.status().code(), expected) << response.status();
+    EXPECT_TRUE(absl::StrContains(response.status().message(), "words of etcd"))
+        << response.status();
   }
 }
 
-TEST(EtcdClientTest, WhatIsNotEtcdIsQuoted) {
-  for (const std::string& reply :
-       {Http("404 Not Found", "no\nsuch page"), Http("200 OK", "no\nsuch page"),
-        Http("302 Found", "no\nsuch page")}) {
-    const auto answer = CallAgainst(reply);
-    EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnimplemented) << answer.status();
-    EXPECT_TRUE(absl::StrContains(answer.status().message(), "no\\nsuch page")) << answer.status();
-  }
-  for (const char* body : {"", "[]", "12", "{", "null"}) {
-    EXPECT_EQ(CallAgainst(Http("200 OK", body)).status().code(), absl::StatusCode::kUnimplemented)
-        << body;
-  }
+TEST(EtcdClientTest, ServerWithoutEtcdsServicesIsReported) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto response = RangeFrom({absl::StrCat("127.0.0.1:", port)});
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kUnimplemented) << response.status();
+  EXPECT_TRUE(absl::StrContains(response.status().message(), "does not speak etcd's v3 API"))
+      << response.status();
 }
 
-TEST(EtcdClientTest, AnotherEndpointIsTriedWhereOneCannotServe) {
-  const FixedAnswer good(Http("200 OK", R"({"count": "1"})"));
-  for (const std::string& reply :
-       {Http("503 Service Unavailable", "proxy"), std::string("not HTTP at all\n"), std::string(),
-        Http("200 OK", std::string(kMaxEtcdAnswerBytes + 1, ' ')),
-        Http("503 Service Unavailable", R"({"message": "no leader", "code": 14})")}) {
-    const FixedAnswer bad(reply);
-    EtcdClient client({bad.endpoint(), good.endpoint()}, std::chrono::milliseconds(5000));
-    for (int i = 0; i < 2; ++i) {
-      const auto answer = client.Call("/v3/kv/range", json::object(), Soon());
-      ASSERT_TRUE(answer.ok()) << answer.status();
-      EXPECT_EQ(*EtcdIntegerAt(*answer, "count"), 1);
-    }
-    EXPECT_GE(bad.requests(), 1);
-    EXPECT_LE(bad.requests(), 2)
-        << "curl may repeat a request on a connection that was closed without an answer";
+TEST(EtcdClientTest, UnavailableEndpointIsLeftForTheNext) {
+  const FakeEtcd good(grpc::Status::OK);
+  const FakeEtcd bad(grpc::Status(grpc::StatusCode::UNAVAILABLE, "no leader"));
+  EtcdClient client({bad.endpoint(), good.endpoint()}, kAttemptTimeout);
+  for (int i = 0; i < 2; ++i) {
+    const auto response = client.Range(RangeRequest(), Soon());
+    ASSERT_TRUE(response.ok()) << response.status();
   }
+  EXPECT_EQ(bad.requests(), 1) << "the client stays with the endpoint that answered";
+  EXPECT_EQ(good.requests(), 2);
 }
 
-TEST(EtcdClientTest, AnErrorOfEtcdIsNotRepeatedElsewhere) {
-  const FixedAnswer refusing(Http("400 Bad Request", R"({"message": "too large", "code": 3})"));
-  const FixedAnswer other(Http("200 OK", "{}"));
-  EtcdClient client({refusing.endpoint(), other.endpoint()}, std::chrono::milliseconds(5000));
-  EXPECT_EQ(client.Call("/v3/kv/put", json::object(), Soon()).status().code(),
+TEST(EtcdClientTest, ErrorOfEtcdIsNotRepeatedElsewhere) {
+  const FakeEtcd refusing(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too large"));
+  const FakeEtcd other(grpc::Status::OK);
+  EXPECT_EQ(RangeFrom({refusing.endpoint(), other.endpoint()}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(other.requests(), 0);
 }
 
-TEST(EtcdClientTest, NothingIsSentAfterTheDeadline) {
-  const FixedAnswer server(Http("200 OK", "{}"));
-  EtcdClient client({server.endpoint()}, std::chrono::milliseconds(5000));
-  const auto answer = client.Call("/v3/kv/put", json::object(), Clock::Real().Now());
-  EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable) << answer.status();
-  EXPECT_EQ(server.requests(), 0);
+TEST(EtcdClientTest, OversizedResponseIsRefused) {
+  const FakeEtcd etcd(grpc::Status::OK, 0, kMaxEtcdResponseBytes + 1);
+  EXPECT_EQ(RangeFrom({etcd.endpoint()}).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(EtcdClientTest, MembersOfTheWrongTypeAreDataLoss) {
-  const json answer =
-      json::parse(R"({"integer": 7, "text": "-8", "words": "x", "list": [], "bytes": "AP8="})");
-  EXPECT_EQ(*EtcdIntegerAt(answer, "integer"), 7);
-  EXPECT_EQ(*EtcdIntegerAt(answer, "text"), -8);
-  EXPECT_EQ(*EtcdIntegerAt(answer, "absent"), 0);
-  EXPECT_EQ(EtcdIntegerAt(answer, "words").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(EtcdIntegerAt(answer, "list").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(*EtcdBytesAt(answer, "bytes"), std::string("\0\xff", 2));
-  EXPECT_EQ(*EtcdBytesAt(answer, "absent"), "");
-  EXPECT_EQ(EtcdBytesAt(answer, "integer").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(EtcdBytesAt(answer, "words").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(EtcdBytes(std::string("\0\xff", 2)), "AP8=");
+TEST(EtcdClientTest, NothingIsSentAfterTheDeadline) {
+  const FakeEtcd etcd(grpc::Status::OK);
+  EtcdClient client({etcd.endpoint()}, kAttemptTimeout);
+  const auto response = client.Range(RangeRequest(), Clock::Real().Now());
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kUnavailable) << response.status();
+  EXPECT_EQ(etcd.requests(), 0);
+}
+
+TEST(EtcdClientTest, RenewalReturnsTimeToLive) {
+  for (const int64_t ttl : {int64_t{0}, int64_t{7}}) {
+    const FakeEtcd etcd(grpc::Status::OK, ttl);
+    const auto renewed = EtcdClient({etcd.endpoint()}, kAttemptTimeout).RenewLease(12, Soon());
+    ASSERT_TRUE(renewed.ok()) << renewed.status();
+    EXPECT_EQ(renewed->count(), ttl);
+  }
+}
+
+TEST(EtcdClientTest, RenewalWithoutResponseIsUnavailable) {
+  const FakeEtcd etcd(grpc::Status::OK, /*ttl=*/-1);
+  EXPECT_EQ(EtcdClient({etcd.endpoint()}, kAttemptTimeout).RenewLease(12, Soon()).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+// Accepts connections and never answers.
+class SilentListener {
+ public:
+  SilentListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address_);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address_), size), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &size), 0);
+    EXPECT_EQ(listen(socket_, 8), 0);
+  }
+  ~SilentListener() { close(socket_); }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port)); }
+
+ private:
+  const int socket_;
+  sockaddr_in address_{};
+};
+
+TEST(EtcdClientTest, SilentEndpointIsLeftAfterTheAttemptTimeout) {
+  const SilentListener silent;
+  const FakeEtcd good(grpc::Status::OK);
+  EtcdClient client({silent.endpoint(), good.endpoint()}, milliseconds(300));
+  const auto response = client.Range(RangeRequest(), Soon());
+  EXPECT_TRUE(response.ok()) << response.status();
 }
 
 }  // namespace

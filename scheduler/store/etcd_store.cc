@@ -17,20 +17,25 @@
 namespace pawl {
 namespace {
 
-using nlohmann::json;
+using etcdserverpb::Compare;
+using etcdserverpb::KeyValue;
+using etcdserverpb::RangeRequest;
+using etcdserverpb::RangeResponse;
+using etcdserverpb::RequestOp;
+using etcdserverpb::TxnRequest;
+using etcdserverpb::TxnResponse;
 
-// An endpoint that is silent for this long is left for the next; etcd answers in milliseconds
-// unless it elects.
+// The client leaves an endpoint that is silent for this long. etcd answers in milliseconds unless
+// it elects a leader.
 constexpr std::chrono::milliseconds kAttemptTimeout{3000};
-// Between two looks at who leads.
 constexpr std::chrono::milliseconds kCampaignInterval{200};
 // Campaign tries at least once, with this much time.
 constexpr std::chrono::milliseconds kMinCampaignTime{500};
-// Leaving politely must not hold up the end of a process.
+// Revoking the lease must not delay the end of the process.
 constexpr std::chrono::milliseconds kLeaveTimeout{1000};
 
-constexpr char kRunOut[] =
-    "the lease has run out: etcd could not be reached, or this process stood still";
+constexpr char kExpired[] =
+    "the lease has expired: etcd was unreachable, or this process stood still";
 
 MonotonicTime Now() { return Clock::Real().Now(); }
 
@@ -44,33 +49,43 @@ std::string Identity() {
   return absl::StrCat(host, " pid ", getpid());
 }
 
-json Put(const std::string& key, absl::string_view value) {
-  return {{"request_put", {{"key", EtcdBytes(key)}, {"value", EtcdBytes(value)}}}};
+RangeRequest RangeOf(std::string key) {
+  RangeRequest request;
+  request.set_key(std::move(key));
+  return request;
 }
 
-// All keys from `begin` on, before `end`.
-json DeleteRange(const std::string& begin, const std::string& end) {
-  return {{"request_delete_range", {{"key", EtcdBytes(begin)}, {"range_end", EtcdBytes(end)}}}};
+RequestOp RangeOp(std::string key) {
+  RequestOp op;
+  *op.mutable_request_range() = RangeOf(std::move(key));
+  return op;
 }
 
-json Range(const std::string& key) { return {{"request_range", {{"key", EtcdBytes(key)}}}}; }
-
-bool Succeeded(const json& answer) { return answer.value("succeeded", json(false)) == json(true); }
-
-// The first key-value of a range's answer; null if there is none.
-json FirstOf(const json& range) {
-  const auto found = range.find("kvs");
-  return found != range.end() && found->is_array() && !found->empty() ? found->front() : json();
+RequestOp PutOp(std::string key, absl::string_view value, int64_t lease = 0) {
+  RequestOp op;
+  op.mutable_request_put()->set_key(std::move(key));
+  op.mutable_request_put()->set_value(std::string(value));
+  op.mutable_request_put()->set_lease(lease);
+  return op;
 }
 
-// The same of the `index`-th operation of a transaction.
-json FirstOf(const json& answer, size_t index) {
-  const auto responses = answer.find("responses");
-  if (responses == answer.end() || !responses->is_array() || responses->size() <= index)
-    return json();
-  const json& response = (*responses)[index];
-  const auto range = response.find("response_range");
-  return range == response.end() ? json() : FirstOf(*range);
+// Deletes the keys from `begin`, before `end`.
+RequestOp DeleteOp(std::string begin, std::string end) {
+  RequestOp op;
+  op.mutable_request_delete_range()->set_key(std::move(begin));
+  op.mutable_request_delete_range()->set_range_end(std::move(end));
+  return op;
+}
+
+// The first pair of a response; null if there is none.
+const KeyValue* FirstOf(const RangeResponse& response) {
+  return response.kvs().empty() ? nullptr : &response.kvs(0);
+}
+
+// The first pair that the `index`-th operation of a transaction read; null if there is none.
+const KeyValue* FirstOf(const TxnResponse& response, int index) {
+  return index < response.responses_size() ? FirstOf(response.responses(index).response_range())
+                                           : nullptr;
 }
 
 }  // namespace
@@ -91,11 +106,11 @@ EtcdStore::~EtcdStore() {
     if (leadership_.has_value()) lease = leadership_->lease;
   }
   if (lease == 0) return;
-  // The key `leader` goes with its lease.
-  const auto left =
-      client_.Call("/v3/lease/revoke", {{"ID", absl::StrCat(lease)}}, Now() + kLeaveTimeout);
-  if (!left.ok())
-    spdlog::warn("{}: the lease is left to run out: {}", Describe(), left.status().ToString());
+  // This deletes the key `leader` too.
+  const absl::Status revoked = client_.RevokeLease(lease, Now() + kLeaveTimeout);
+  if (!revoked.ok())
+    spdlog::warn("{}: the lease was not revoked and will expire: {}", Describe(),
+                 revoked.ToString());
 }
 
 std::string EtcdStore::Describe() const {
@@ -110,11 +125,15 @@ std::string EtcdStore::ChunkKey(absl::string_view folder, size_t index) const {
   return Key(absl::StrFormat("state/%s/%06d", folder, index));
 }
 
-json EtcdStore::IsLed(int64_t create_revision) const {
-  return {{"key", EtcdBytes(Key("leader"))},
-          {"target", "CREATE"},
-          {"result", "EQUAL"},
-          {"create_revision", absl::StrCat(create_revision)}};
+TxnRequest EtcdStore::LeaderTxn(int64_t create_revision) const {
+  TxnRequest request;
+  Compare& leads = *request.add_compare();
+  leads.set_key(Key("leader"));
+  leads.set_target(Compare::CREATE);
+  leads.set_result(Compare::EQUAL);
+  leads.set_create_revision(create_revision);
+  *request.add_failure() = RangeOp(Key("leader"));
+  return request;
 }
 
 void EtcdStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) {
@@ -127,20 +146,20 @@ absl::StatusOr<EtcdStore::Leadership> EtcdStore::CurrentLeadership() const {
   MutexLock lock(mu_);
   if (leadership_.has_value() && Now() < leadership_->until) return *leadership_;
   if (leadership_.has_value())
-    return absl::AbortedError(absl::StrCat(Describe(), ": the lease has run out"));
+    return absl::AbortedError(absl::StrCat(Describe(), ": the lease has expired"));
   if (!lost_why_.ok()) return lost_why_;
   return absl::AbortedError(absl::StrCat(Describe(), ": this process is not the leader"));
 }
 
 absl::Status EtcdStore::Campaign(MonotonicTime deadline) {
   if (IsLeader()) return absl::OkStatus();
-  std::optional<Leadership> run_out;
+  std::optional<Leadership> expired;
   {
     MutexLock lock(mu_);
-    run_out = leadership_;
+    expired = leadership_;
   }
-  if (run_out.has_value()) Lose(run_out->lease, kRunOut).IgnoreError();
-  // It tells of the loss and ends.
+  if (expired.has_value()) Lose(expired->lease, kExpired).IgnoreError();
+  // The thread reports the loss and ends.
   if (lease_thread_.joinable()) lease_thread_.join();
   deadline = std::max(deadline, Now() + kMinCampaignTime);
   while (true) {
@@ -158,60 +177,46 @@ absl::Status EtcdStore::Campaign(MonotonicTime deadline) {
 absl::StatusOr<MonotonicTime> EtcdStore::KeepPendingLease(MonotonicTime deadline) {
   const MonotonicTime asked = Now();
   if (pending_lease_ != 0) {
-    PAWL_ASSIGN_OR_RETURN(
-        const json answer,
-        client_.Call("/v3/lease/keepalive", {{"ID", absl::StrCat(pending_lease_)}}, deadline));
-    PAWL_ASSIGN_OR_RETURN(const int64_t ttl,
-                          EtcdIntegerAt(answer.value("result", json::object()), "TTL"));
-    if (ttl > 0) return asked + std::chrono::seconds(ttl);
+    PAWL_ASSIGN_OR_RETURN(const std::chrono::seconds ttl,
+                          client_.RenewLease(pending_lease_, deadline));
+    if (ttl.count() > 0) return asked + ttl;
     pending_lease_ = 0;
   }
-  PAWL_ASSIGN_OR_RETURN(
-      const json answer,
-      client_.Call("/v3/lease/grant", {{"TTL", absl::StrCat(options_.lease_ttl.count())}},
-                   deadline));
-  PAWL_ASSIGN_OR_RETURN(pending_lease_, EtcdIntegerAt(answer, "ID"));
-  PAWL_ASSIGN_OR_RETURN(const int64_t ttl, EtcdIntegerAt(answer, "TTL"));
-  if (pending_lease_ == 0 || ttl <= 0)
+  PAWL_ASSIGN_OR_RETURN(const etcdserverpb::LeaseGrantResponse granted,
+                        client_.GrantLease(options_.lease_ttl, deadline));
+  pending_lease_ = granted.id();
+  if (pending_lease_ == 0 || granted.ttl() <= 0)
     return absl::InternalError(absl::StrCat(Describe(), " granted no lease"));
-  return asked + std::chrono::seconds(ttl);
+  return asked + std::chrono::seconds(granted.ttl());
 }
 
 absl::Status EtcdStore::TryToLead(MonotonicTime deadline) {
   const std::string key = Key("leader");
-  PAWL_ASSIGN_OR_RETURN(const json range,
-                        client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
-  json leader = FirstOf(range);
-  if (!leader.is_null()) {
-    PAWL_ASSIGN_OR_RETURN(const int64_t lease, EtcdIntegerAt(leader, "lease"));
-    // Ours if the reply to an earlier try was lost.
-    if (lease == 0 || lease != pending_lease_) {
-      PAWL_ASSIGN_OR_RETURN(const std::string name, EtcdBytesAt(leader, "value"));
-      return absl::DeadlineExceededError(absl::StrCat(Describe(), ": the leader is ", name));
-    }
+  PAWL_ASSIGN_OR_RETURN(const RangeResponse range, client_.Range(RangeOf(key), deadline));
+  // The leader is this process if the response to an earlier try was lost.
+  if (const KeyValue* const leader = FirstOf(range);
+      leader != nullptr && (leader->lease() == 0 || leader->lease() != pending_lease_)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(Describe(), ": the leader is ", leader->value()));
   }
   PAWL_ASSIGN_OR_RETURN(const MonotonicTime until, KeepPendingLease(deadline));
-  json put = Put(key, Identity());
-  put["request_put"]["lease"] = absl::StrCat(pending_lease_);
-  const json transaction = {{"compare", json::array({IsLed(0)})},
-                            {"success", json::array({put})},
-                            {"failure", json::array({Range(key)})}};
-  PAWL_ASSIGN_OR_RETURN(const json answer, client_.Call("/v3/kv/txn", transaction, deadline));
+  // A create revision of 0: there is no leader.
+  TxnRequest request = LeaderTxn(/*create_revision=*/0);
+  *request.add_success() = PutOp(key, Identity(), pending_lease_);
+  PAWL_ASSIGN_OR_RETURN(const TxnResponse response, client_.Txn(request, deadline));
 
   Leadership mine;
   mine.lease = pending_lease_;
   mine.until = until;
-  if (Succeeded(answer)) {
-    PAWL_ASSIGN_OR_RETURN(mine.create_revision,
-                          EtcdIntegerAt(answer.value("header", json::object()), "revision"));
+  if (response.succeeded()) {
+    mine.create_revision = response.header().revision();
   } else {
-    leader = FirstOf(answer, 0);
-    PAWL_ASSIGN_OR_RETURN(const int64_t lease, EtcdIntegerAt(leader, "lease"));
-    if (lease != pending_lease_) {
+    const KeyValue* const leader = FirstOf(response, 0);
+    if (leader == nullptr || leader->lease() != pending_lease_) {
       return absl::DeadlineExceededError(
           absl::StrCat(Describe(), ": another process was quicker to lead"));
     }
-    PAWL_ASSIGN_OR_RETURN(mine.create_revision, EtcdIntegerAt(leader, "create_revision"));
+    mine.create_revision = leader->create_revision();
   }
   if (mine.create_revision <= 0)
     return absl::InternalError(absl::StrCat(Describe(), " answers without a revision"));
@@ -222,7 +227,7 @@ absl::Status EtcdStore::TryToLead(MonotonicTime deadline) {
 }
 
 void EtcdStore::KeepLease() {
-  // Waits for no endpoint so long that there is none left for the next.
+  // One silent endpoint must leave time for the next.
   EtcdClient client(options_.endpoints, std::chrono::milliseconds(options_.lease_ttl) / 4);
   const MonotonicDuration interval = std::chrono::milliseconds(options_.lease_ttl) / 3;
   MonotonicTime next = Now() + interval;
@@ -237,23 +242,20 @@ void EtcdStore::KeepLease() {
     }
     const MonotonicTime asked = Now();
     if (asked >= mine.until) {
-      Lose(mine.lease, kRunOut).IgnoreError();
+      Lose(mine.lease, kExpired).IgnoreError();
       continue;
     }
     next = asked + interval;
-    const auto answer =
-        client.Call("/v3/lease/keepalive", {{"ID", absl::StrCat(mine.lease)}}, mine.until);
-    const auto ttl = answer.ok() ? EtcdIntegerAt(answer->value("result", json::object()), "TTL")
-                                 : answer.status();
+    const absl::StatusOr<std::chrono::seconds> ttl = client.RenewLease(mine.lease, mine.until);
     if (!ttl.ok()) {
       spdlog::warn("{}: the lease was not renewed: {}", Describe(), ttl.status().ToString());
-      // The lease may end before the usual time comes round.
+      // The lease may expire before the next regular renewal.
       next = std::min(next, Now() + std::chrono::milliseconds(options_.lease_ttl) / 10);
-    } else if (*ttl <= 0) {
+    } else if (ttl->count() <= 0) {
       Lose(mine.lease, "etcd has ended the lease").IgnoreError();
     } else {
       MutexLock lock(mu_);
-      if (leadership_.has_value()) leadership_->until = asked + std::chrono::seconds(*ttl);
+      if (leadership_.has_value()) leadership_->until = asked + *ttl;
     }
   }
   absl::Status why;
@@ -277,17 +279,15 @@ absl::Status EtcdStore::Lose(int64_t lease, absl::string_view why) {
   return status;
 }
 
-absl::Status EtcdStore::CheckStillLed(const Leadership& leadership, const json& answer) {
-  const json leader = FirstOf(answer, 0);
-  if (leader.is_null()) return Lose(leadership.lease, "the lease has run out");
-  PAWL_ASSIGN_OR_RETURN(const int64_t create_revision, EtcdIntegerAt(leader, "create_revision"));
-  if (create_revision == leadership.create_revision) return absl::OkStatus();
-  PAWL_ASSIGN_OR_RETURN(const std::string name, EtcdBytesAt(leader, "value"));
-  return Lose(leadership.lease, absl::StrCat("the leader is now ", name));
+absl::Status EtcdStore::CheckStillLeads(const Leadership& leadership, const TxnResponse& response) {
+  const KeyValue* const leader = FirstOf(response, 0);
+  if (leader == nullptr) return Lose(leadership.lease, "the lease has expired");
+  if (leader->create_revision() == leadership.create_revision) return absl::OkStatus();
+  return Lose(leadership.lease, absl::StrCat("the leader is now ", leader->value()));
 }
 
-absl::Status EtcdStore::NotLed(const Leadership& leadership, const json& answer) {
-  PAWL_RETURN_IF_ERROR(CheckStillLed(leadership, answer));
+absl::Status EtcdStore::NotLeader(const Leadership& leadership, const TxnResponse& response) {
+  PAWL_RETURN_IF_ERROR(CheckStillLeads(leadership, response));
   return absl::InternalError(
       absl::StrCat(Describe(), " refuses a transaction whose condition holds"));
 }
@@ -309,38 +309,33 @@ absl::StatusOr<std::optional<StoredState>> EtcdStore::Load() {
   PAWL_ASSIGN_OR_RETURN(const Leadership leadership, CurrentLeadership());
   const MonotonicTime deadline = CallDeadline();
   const std::string key = Key("newest");
-  // Without a write where there is a state: a full etcd still lets it be read.
-  const json is_led = json::array({IsLed(leadership.create_revision)});
-  const json refused = json::array({Range(Key("leader"))});
-  json transaction = {
-      {"compare", is_led}, {"success", json::array({Range(key)})}, {"failure", refused}};
-  PAWL_ASSIGN_OR_RETURN(json answer, client_.Call("/v3/kv/txn", transaction, deadline));
-  if (!Succeeded(answer)) return NotLed(leadership, answer);
-  const json pair = FirstOf(answer, 0);
-  if (pair.is_null()) {
-    // A revision to compare with must be there before the first Save: etcd takes no condition on an
-    // absent value.
-    transaction["success"] =
-        json::array({Put(key, absl::StrCat(RevisionText(0), " 00000000 0 none"))});
-    PAWL_ASSIGN_OR_RETURN(answer, client_.Call("/v3/kv/txn", transaction, deadline));
-    if (!Succeeded(answer)) return NotLed(leadership, answer);
+  // Without a write if there is a state: a full etcd can still be read.
+  TxnRequest read = LeaderTxn(leadership.create_revision);
+  *read.add_success() = RangeOp(key);
+  PAWL_ASSIGN_OR_RETURN(TxnResponse response, client_.Txn(read, deadline));
+  if (!response.succeeded()) return NotLeader(leadership, response);
+  const KeyValue* const pair = FirstOf(response, 0);
+  if (pair == nullptr) {
+    // Save compares with a revision, and etcd takes no condition on an absent value.
+    TxnRequest create = LeaderTxn(leadership.create_revision);
+    *create.add_success() = PutOp(key, absl::StrCat(RevisionText(0), " 00000000 0 none"));
+    PAWL_ASSIGN_OR_RETURN(response, client_.Txn(create, deadline));
+    if (!response.succeeded()) return NotLeader(leadership, response);
     loaded_create_revision_ = leadership.create_revision;
     return std::nullopt;
   }
-  PAWL_ASSIGN_OR_RETURN(const std::string text, EtcdBytesAt(pair, "value"));
-  const absl::StatusOr<Newest> newest = ParseNewest(text);
+  const absl::StatusOr<Newest> newest = ParseNewest(pair->value());
   if (!newest.ok()) return Annotate(newest.status(), absl::StrCat(Describe(), ": the key ", key));
   if (newest->revision == 0) {
     loaded_create_revision_ = leadership.create_revision;
     return std::nullopt;
   }
-  // Only a leader changes chunks, so they stand still while this one reads.
+  // Only the leader, this process, changes chunks.
   absl::StatusOr<std::string> state = ReadState(*newest, deadline);
   if (absl::IsNotFound(state.status())) {
-    // Or this process was overtaken while it read, and the folder removed.
-    const json check = {{"compare", is_led}, {"failure", refused}};
-    PAWL_ASSIGN_OR_RETURN(answer, client_.Call("/v3/kv/txn", check, deadline));
-    if (!Succeeded(answer)) return NotLed(leadership, answer);
+    // Unless this process was overtaken meanwhile, and the folder removed.
+    PAWL_ASSIGN_OR_RETURN(response, client_.Txn(LeaderTxn(leadership.create_revision), deadline));
+    if (!response.succeeded()) return NotLeader(leadership, response);
     return absl::DataLossError(state.status().message());
   }
   if (!state.ok()) return state.status();
@@ -352,20 +347,18 @@ absl::StatusOr<std::string> EtcdStore::ReadState(const Newest& newest, Monotonic
   std::string state;
   for (size_t index = 0; index == 0 || state.size() < newest.bytes; ++index) {
     const std::string chunk_key = ChunkKey(newest.folder, index);
-    PAWL_ASSIGN_OR_RETURN(const json range,
-                          client_.Call("/v3/kv/range", {{"key", EtcdBytes(chunk_key)}}, deadline));
-    const json found = FirstOf(range);
-    PAWL_ASSIGN_OR_RETURN(const std::string chunk, EtcdBytesAt(found, "value"));
-    if (found.is_null() || (chunk.empty() && newest.bytes != 0)) {
+    PAWL_ASSIGN_OR_RETURN(const RangeResponse range, client_.Range(RangeOf(chunk_key), deadline));
+    const KeyValue* const chunk = FirstOf(range);
+    if (chunk == nullptr || (chunk->value().empty() && newest.bytes != 0)) {
       return absl::NotFoundError(absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ",
                                               newest.revision, " is missing or empty"));
     }
-    state += chunk;
+    state += chunk->value();
   }
   const uint32_t crc = Crc32c(0, state.data(), state.size());
   if (state.size() != newest.bytes || crc != newest.crc) {
     return absl::DataLossError(absl::StrFormat(
-        "%s: the keys under %s hold %d bytes with CRC32C %08x, and %s says %d bytes with %08x",
+        "%s: the keys under %s hold %d bytes with CRC32C %08x, but %s says %d bytes with %08x",
         Describe(), Key(absl::StrCat("state/", newest.folder)), state.size(), crc, Key("newest"),
         newest.bytes, newest.crc));
   }
@@ -374,15 +367,12 @@ absl::StatusOr<std::string> EtcdStore::ReadState(const Newest& newest, Monotonic
 
 absl::StatusOr<std::optional<StoredState>> EtcdStore::Peek() {
   const MonotonicTime deadline = CallDeadline();
-  const std::string key = Key("newest");
-  PAWL_ASSIGN_OR_RETURN(const json range,
-                        client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
-  const json pair = FirstOf(range);
-  if (pair.is_null()) return std::nullopt;
-  PAWL_ASSIGN_OR_RETURN(const std::string text, EtcdBytesAt(pair, "value"));
-  PAWL_ASSIGN_OR_RETURN(const Newest newest, ParseNewest(text));
+  PAWL_ASSIGN_OR_RETURN(const RangeResponse range, client_.Range(RangeOf(Key("newest")), deadline));
+  const KeyValue* const pair = FirstOf(range);
+  if (pair == nullptr) return std::nullopt;
+  PAWL_ASSIGN_OR_RETURN(const Newest newest, ParseNewest(pair->value()));
   if (newest.revision == 0) return std::nullopt;
-  // NOT_FOUND: the leader has saved another one meanwhile.
+  // NOT_FOUND: the leader has saved a newer one meanwhile.
   PAWL_ASSIGN_OR_RETURN(std::string state, ReadState(newest, deadline));
   return StoredState{newest.revision, std::move(state)};
 }
@@ -392,44 +382,41 @@ absl::Status EtcdStore::Save(uint64_t revision, absl::string_view state) {
   PAWL_ASSIGN_OR_RETURN(const Leadership leadership, CurrentLeadership());
   if (loaded_create_revision_ != leadership.create_revision) {
     return absl::FailedPreconditionError(
-        absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
+        absl::StrCat(Describe(), ": a new leader must Load before its first Save"));
   }
   const MonotonicTime deadline = CallDeadline();
   const std::string key = Key("newest");
   const size_t total = state.size();
   const uint32_t crc = Crc32c(0, state.data(), total);
   const std::string folder = absl::StrCat(leadership.create_revision, "-", ++folders_made_);
-  const json is_newer = {{"key", EtcdBytes(key)},
-                         {"target", "VALUE"},
-                         {"result", "LESS"},
-                         {"value", EtcdBytes(RevisionText(revision))}};
-  json transaction = {{"compare", json::array({IsLed(leadership.create_revision), is_newer})},
-                      {"failure", json::array({Range(Key("leader")), Range(key)})}};
+  TxnRequest request = LeaderTxn(leadership.create_revision);
+  Compare& is_newer = *request.add_compare();
+  is_newer.set_key(key);
+  is_newer.set_target(Compare::VALUE);
+  is_newer.set_result(Compare::LESS);
+  is_newer.set_value(RevisionText(revision));
+  *request.add_failure() = RangeOp(key);
+  TxnResponse response;
   size_t index = 0;
-  bool refused = false;
-  json answer;
   do {
     const absl::string_view chunk = state.substr(0, kEtcdChunkBytes);
     state.remove_prefix(chunk.size());
-    transaction["success"] = json::array({Put(ChunkKey(folder, index++), chunk)});
+    request.clear_success();
+    *request.add_success() = PutOp(ChunkKey(folder, index++), chunk);
     if (state.empty()) {
-      // '0' follows '/': the range of a folder's keys ends before it. Whatever is not in this
-      // folder goes.
-      transaction["success"].push_back(
-          DeleteRange(Key("state/"), Key(absl::StrCat("state/", folder, "/"))));
-      transaction["success"].push_back(
-          DeleteRange(Key(absl::StrCat("state/", folder, "0")), Key("state0")));
-      transaction["success"].push_back(
-          Put(key, absl::StrFormat("%s %08x %d %s", RevisionText(revision), crc, total, folder)));
+      // All folders but this one. '0' follows '/', so "FOLDER0" ends the range of a folder's keys.
+      *request.add_success() = DeleteOp(Key("state/"), Key(absl::StrCat("state/", folder, "/")));
+      *request.add_success() = DeleteOp(Key(absl::StrCat("state/", folder, "0")), Key("state0"));
+      *request.add_success() =
+          PutOp(key, absl::StrFormat("%s %08x %d %s", RevisionText(revision), crc, total, folder));
     }
-    PAWL_ASSIGN_OR_RETURN(answer, client_.Call("/v3/kv/txn", transaction, deadline));
-    refused = !Succeeded(answer);
-  } while (!refused && !state.empty());
-  if (!refused) return absl::OkStatus();
+    PAWL_ASSIGN_OR_RETURN(response, client_.Txn(request, deadline));
+  } while (response.succeeded() && !state.empty());
+  if (response.succeeded()) return absl::OkStatus();
 
-  PAWL_RETURN_IF_ERROR(CheckStillLed(leadership, answer));
-  PAWL_ASSIGN_OR_RETURN(const std::string text, EtcdBytesAt(FirstOf(answer, 1), "value"));
-  const absl::StatusOr<Newest> newest = ParseNewest(text);
+  PAWL_RETURN_IF_ERROR(CheckStillLeads(leadership, response));
+  const KeyValue* const pair = FirstOf(response, 1);
+  const absl::StatusOr<Newest> newest = ParseNewest(pair == nullptr ? "" : pair->value());
   if (!newest.ok()) return Annotate(newest.status(), absl::StrCat(Describe(), ": the key ", key));
   if (newest->revision == revision && newest->crc == crc && newest->bytes == total)
     return absl::OkStatus();

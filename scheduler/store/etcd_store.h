@@ -1,11 +1,10 @@
-// The scheduler's state in etcd: for schedulers that stand by on other machines.
+// The scheduler's state in etcd, for schedulers with standbys on other machines.
 #ifndef PAWL_SCHEDULER_STORE_ETCD_STORE_H_
 #define PAWL_SCHEDULER_STORE_ETCD_STORE_H_
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "scheduler/store/etcd.pb.h"
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/state_store.h"
 
@@ -24,36 +24,37 @@ namespace pawl {
 struct EtcdStoreOptions {
   // "HOST:PORT" of the members' client addresses, at least one.
   std::vector<std::string> endpoints;
-  // Begins the keys; one for each job.
+  // The prefix of all keys, different for each job.
   std::string prefix;
-  // After a leader's death a standby waits for this long. It is renewed three times as often. etcd
-  // rounds it up to one and a half of its own election timeout (2 s as it comes).
+  // After the death of a leader a standby waits this long. The leader renews its lease three times
+  // in it. etcd raises it to at least 1.5 times its own election timeout (2 s by default).
   std::chrono::seconds lease_ttl{5};
 };
 
-// etcd refuses requests beyond 1.5 MiB (--max-request-bytes), after base64 is undone: larger states
-// are cut.
+// etcd refuses requests beyond 1.5 MiB (--max-request-bytes). Larger states are stored in chunks.
 inline constexpr size_t kEtcdChunkBytes = size_t{1} << 20;
 
 // The keys, below the prefix:
 //
-//   leader              who leads, for people; on the leader's lease, so that it goes with it
+//   leader              the name of the leader, for people; attached to the leader's lease
 //   newest              "REVISION CRC32C BYTES FOLDER": 20 decimal digits, 8 hexadecimal digits,
-//   decimal, text state/FOLDER/INDEX  the bytes of the newest state in chunks of at most
-//   kEtcdChunkBytes; INDEX has 6 digits
+//                       decimal, text
+//   state/FOLDER/INDEX  the newest state in chunks of at most kEtcdChunkBytes; INDEX has 6 digits
+//
+// Invariants:
 //
 // 1. Every write is a transaction with the condition that `leader` has the create revision that it
-// got when this
-//    process became leader: etcd itself refuses whoever was overtaken, however late his request
-//    arrives.
-// 2. The last chunk, `newest` and the removal of older folders are one transaction, with the
-// condition that the
-//    revision in `newest` is smaller. Each Save has a folder of its own, so nothing that fails or
-//    comes late can change a chunk that `newest` names.
+//    got when this process became leader. So etcd refuses the requests of an overtaken leader,
+//    however late they arrive.
+// 2. One transaction writes the last chunk and `newest` and removes older folders. Its condition is
+//    that the revision in `newest` is smaller. Each Save has its own folder, so a failed or late
+//    request cannot change a chunk that `newest` names.
 //
-// etcd keeps each written value until it is compacted: run it with --auto-compaction-retention, or
-// its quota fills and Save answers RESOURCE_EXHAUSTED, and Campaign too; who leads goes on leading
-// and can Load. Plain HTTP, without authentication.
+// etcd keeps each written value until it is compacted. Run it with --auto-compaction-retention, or
+// its quota fills up: Save and Campaign then return RESOURCE_EXHAUSTED, while the leader keeps the
+// lead and can still Load.
+//
+// Connections are not encrypted and not authenticated.
 class EtcdStore final : public StateStore {
  public:
   explicit EtcdStore(EtcdStoreOptions options);
@@ -70,12 +71,12 @@ class EtcdStore final : public StateStore {
  private:
   struct Leadership {
     int64_t lease = 0;
-    // Of the key `leader`: never the same for two leaders.
+    // The create revision of the key `leader`. No two leaders have the same.
     int64_t create_revision = 0;
     // etcd keeps the lease at least until then.
     MonotonicTime until;
   };
-  // What the key `newest` says.
+  // The value of the key `newest`.
   struct Newest {
     uint64_t revision = 0;
     uint32_t crc = 0;
@@ -87,35 +88,38 @@ class EtcdStore final : public StateStore {
 
   std::string Key(absl::string_view name) const;
   std::string ChunkKey(absl::string_view folder, size_t index) const;
-  // The condition of invariant 1.
-  nlohmann::json IsLed(int64_t create_revision) const;
+  // A transaction with the condition of invariant 1. If it fails, its first response is `leader`.
+  etcdserverpb::TxnRequest LeaderTxn(int64_t create_revision) const;
 
-  // What the keys of the newest state hold. NOT_FOUND: one is missing; DATA_LOSS: it is not what
-  // `newest` says.
+  // Reads the chunks of a state. NOT_FOUND: a chunk is missing. DATA_LOSS: the chunks do not match
+  // `newest`.
   absl::StatusOr<std::string> ReadState(const Newest& newest, MonotonicTime deadline);
 
-  // One try to become leader. DEADLINE_EXCEEDED, naming the leader, if there is another.
+  // Tries once to become leader. DEADLINE_EXCEEDED: another process leads; the message names it.
   absl::Status TryToLead(MonotonicTime deadline);
-  // The lease to campaign with: the pending one if it still lives, else a new one; how long it
-  // surely lives.
+  // Sets pending_lease_ to a live lease: the present one if it is alive, or else a new one. Returns
+  // the time until which it surely lives.
   absl::StatusOr<MonotonicTime> KeepPendingLease(MonotonicTime deadline);
   absl::StatusOr<Leadership> CurrentLeadership() const;
-  // Ends the leadership that has this lease, if it is still ours; the lease's thread tells.
+  // Ends the leadership if it still has this lease. The lease's thread then reports the loss.
   absl::Status Lose(int64_t lease, absl::string_view why);
-  // ABORTED, and no longer leader, if `leader` in the answer of a refused transaction is not ours.
-  absl::Status CheckStillLed(const Leadership& leadership, const nlohmann::json& answer);
-  // The error of a transaction that was refused though its only condition is that `leader` is ours.
-  absl::Status NotLed(const Leadership& leadership, const nlohmann::json& answer);
+  // Checks the key `leader` in the response of a LeaderTxn that failed. ABORTED, and no longer
+  // leader, if it is not ours.
+  absl::Status CheckStillLeads(const Leadership& leadership,
+                               const etcdserverpb::TxnResponse& response);
+  // The error of a LeaderTxn that failed although it had no other condition.
+  absl::Status NotLeader(const Leadership& leadership, const etcdserverpb::TxnResponse& response);
+  // Renews the lease until the leadership ends. Runs on lease_thread_.
   void KeepLease();
 
   const EtcdStoreOptions options_;
   std::function<void(const absl::Status&)> lost_;
 
-  // For the thread that calls Campaign, Load and Save.
+  // Used by the thread that calls Campaign, Load and Save.
   EtcdClient client_;
-  // Granted and not yet known to carry the key `leader`: a reply may have been lost. 0 is none.
+  // Granted, but not known to carry the key `leader`, since a response may have been lost. 0: none.
   int64_t pending_lease_ = 0;
-  // The leadership that Load was called in. 0 is none.
+  // The leadership in which Load was called. 0: none.
   int64_t loaded_create_revision_ = 0;
   uint64_t folders_made_ = 0;
   std::thread lease_thread_;

@@ -1,4 +1,4 @@
-// What EtcdStore does when etcd or its keys fail. What all stores promise: store_conformance_test.
+// EtcdStore when etcd or its keys fail. store_conformance_test tests the contract of all stores.
 #include "scheduler/store/etcd_store.h"
 
 #include <gtest/gtest.h>
@@ -11,18 +11,18 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/eventually.h"
 #include "scheduler/store/etcd_client.h"
-#include "scheduler/store/etcd_cluster.h"
+#include "scheduler/store/testing/etcd_cluster.h"
 
 namespace pawl {
 namespace {
 
-using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -37,7 +37,7 @@ std::string NewFolder() {
   return name;
 }
 
-// Takes connections and never answers.
+// Accepts connections and never answers.
 class SilentListener {
  public:
   SilentListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -79,52 +79,55 @@ class EtcdStoreTest : public testing::Test {
     return store;
   }
 
-  // Names below the prefix, in order.
-  std::vector<std::string> Keys() {
-    const std::string begin = absl::StrCat(kPrefix, "/");
-    const auto answer = client_->Call("/v3/kv/range",
-                                      {{"key", EtcdBytes(begin)},
-                                       {"range_end", EtcdBytes(absl::StrCat(kPrefix, "0"))},
-                                       {"keys_only", true}},
-                                      In(kLong));
-    EXPECT_TRUE(answer.ok()) << answer.status();
-    std::vector<std::string> keys;
-    for (const json& pair : answer->value("kvs", json::array())) {
-      keys.push_back(EtcdBytesAt(pair, "key")->substr(begin.size()));
-    }
-    return keys;
+  // Reads the keys from `begin`, before `end`; only `begin` if `end` is empty.
+  etcdserverpb::RangeResponse Range(const std::string& begin, const std::string& end = "") {
+    etcdserverpb::RangeRequest request;
+    request.set_key(begin);
+    request.set_range_end(end);
+    const auto response = client_->Range(request, In(kLong));
+    EXPECT_TRUE(response.ok()) << response.status();
+    return *response;
+  }
+  void Apply(etcdserverpb::RequestOp op) {
+    etcdserverpb::TxnRequest request;
+    *request.add_success() = std::move(op);
+    const auto response = client_->Txn(request, In(kLong));
+    EXPECT_TRUE(response.ok()) << response.status();
   }
 
-  std::string Get(const std::string& name) {
-    const auto answer = client_->Call(
-        "/v3/kv/range", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
-    EXPECT_TRUE(answer.ok()) << answer.status();
-    return *EtcdBytesAt((*answer)["kvs"][0], "value");
+  // The sorted names below the prefix.
+  std::vector<std::string> Keys() {
+    const std::string begin = FullKey("");
+    std::vector<std::string> keys;
+    for (const auto& pair : Range(begin, absl::StrCat(kPrefix, "0")).kvs())
+      keys.push_back(pair.key().substr(begin.size()));
+    return keys;
   }
+  std::string Get(const std::string& name) { return Range(FullKey(name)).kvs(0).value(); }
   void Put(const std::string& name, const std::string& value) {
-    const auto answer = client_->Call(
-        "/v3/kv/put",
-        {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}, {"value", EtcdBytes(value)}},
-        In(kLong));
-    EXPECT_TRUE(answer.ok()) << answer.status();
+    etcdserverpb::RequestOp op;
+    op.mutable_request_put()->set_key(FullKey(name));
+    op.mutable_request_put()->set_value(value);
+    Apply(std::move(op));
   }
   void Delete(const std::string& name) {
-    const auto answer = client_->Call(
-        "/v3/kv/deleterange", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
-    EXPECT_TRUE(answer.ok()) << answer.status();
+    etcdserverpb::RequestOp op;
+    op.mutable_request_delete_range()->set_key(FullKey(name));
+    Apply(std::move(op));
   }
+  static std::string FullKey(const std::string& name) { return absl::StrCat(kPrefix, "/", name); }
 
   std::unique_ptr<EtcdCluster> cluster_;
   std::unique_ptr<EtcdClient> client_;
 };
 
-TEST_F(EtcdStoreTest, OnlyTheNewestStatesKeysStay) {
+TEST_F(EtcdStoreTest, SaveRemovesOlderKeys) {
   StartCluster();
   auto store = Lead();
   ASSERT_TRUE(store->Save(1, std::string(3 * kEtcdChunkBytes, 'x')).ok());
   EXPECT_EQ(Keys().size(), 5u);
   ASSERT_TRUE(store->Save(2, "small").ok());
-  // Folders numbered with one digit and with two.
+  // Folder numbers with one digit and with two.
   for (int i = 0; i < 12; ++i)
     ASSERT_TRUE(store->Save(3 + i, std::string(i % 2 * kEtcdChunkBytes + 1, 'x')).ok());
   ASSERT_TRUE(store->Save(20, "small").ok());
@@ -136,10 +139,10 @@ TEST_F(EtcdStoreTest, OnlyTheNewestStatesKeysStay) {
   EXPECT_EQ(Get(keys[2]), "small");
   EXPECT_TRUE(absl::StrContains(Get("leader"), absl::StrCat("pid ", getpid())));
   store.reset();
-  EXPECT_EQ(Keys().size(), 2u) << "who leaves takes the key 'leader' along";
+  EXPECT_EQ(Keys().size(), 2u) << "a leader that leaves deletes the key 'leader'";
 }
 
-TEST_F(EtcdStoreTest, DamagedKeysAreRefusedByName) {
+TEST_F(EtcdStoreTest, DamagedKeyIsNamed) {
   StartCluster();
   auto store = Lead();
   ASSERT_TRUE(store->Save(1, std::string(kEtcdChunkBytes + 1, 'x')).ok());
@@ -172,7 +175,7 @@ TEST_F(EtcdStoreTest, DamagedKeysAreRefusedByName) {
   EXPECT_EQ((*loaded)->state, std::string(kEtcdChunkBytes + 1, 'x'));
 }
 
-TEST_F(EtcdStoreTest, WithoutEtcdALeaderIsOneOnlyForItsLeaseAndCallsEnd) {
+TEST_F(EtcdStoreTest, LeadershipEndsWithLeaseWhileEtcdIsSilent) {
   StartCluster();
   auto store = Open();
   std::atomic<int> lost{0};
@@ -181,10 +184,10 @@ TEST_F(EtcdStoreTest, WithoutEtcdALeaderIsOneOnlyForItsLeaseAndCallsEnd) {
   ASSERT_TRUE(store->Load().ok());
   ASSERT_TRUE(store->Save(1, "one").ok());
   cluster_->member(0).Signal(SIGSTOP);
-  const MonotonicTime begun = Clock::Real().Now();
+  const MonotonicTime started = Clock::Real().Now();
   const absl::Status status = store->Save(2, "two");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_LT(Seconds(Clock::Real().Now() - begun), 9);
+  EXPECT_LT(Seconds(Clock::Real().Now() - started), 9);
   EXPECT_TRUE(Eventually([&] { return !store->IsLeader(); }));
   EXPECT_EQ(store->Save(2, "two").code(), absl::StatusCode::kAborted);
   const absl::Status campaign = store->Campaign(In(milliseconds(600)));
@@ -194,13 +197,13 @@ TEST_F(EtcdStoreTest, WithoutEtcdALeaderIsOneOnlyForItsLeaseAndCallsEnd) {
   ASSERT_TRUE(store->Campaign(In(kLong)).ok());
   const auto loaded = store->Load();
   ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
-  // The Save that failed may have been done.
+  // The failed Save may have been executed.
   EXPECT_TRUE((*loaded)->state == "one" || (*loaded)->state == "two");
   EXPECT_TRUE(store->Save(3, "three").ok());
   EXPECT_EQ(lost, 1);
 }
 
-TEST_F(EtcdStoreTest, ALeaderStaysOneForManyLeases) {
+TEST_F(EtcdStoreTest, LeaseIsRenewed) {
   StartCluster();
   auto store = Lead();
   const auto other = Open();
@@ -211,11 +214,11 @@ TEST_F(EtcdStoreTest, ALeaderStaysOneForManyLeases) {
   EXPECT_TRUE(store->Save(1, "one").ok());
 }
 
-TEST_F(EtcdStoreTest, EndpointsThatDoNotAnswerArePassedOver) {
+TEST_F(EtcdStoreTest, DeadEndpointsAreSkipped) {
   StartCluster();
   const SilentListener silent;
   const std::string good = cluster_->endpoints()[0];
-  // Port 1 refuses.
+  // Port 1 refuses connections.
   for (const std::vector<std::string>& endpoints : {std::vector<std::string>{"127.0.0.1:1", good},
                                                     {silent.endpoint(), good},
                                                     {good, silent.endpoint()}}) {
@@ -227,7 +230,7 @@ TEST_F(EtcdStoreTest, EndpointsThatDoNotAnswerArePassedOver) {
   }
 }
 
-TEST_F(EtcdStoreTest, WhereNobodyAnswersTheMessageNamesEveryEndpoint) {
+TEST_F(EtcdStoreTest, ErrorNamesEveryDeadEndpoint) {
   const SilentListener silent;
   auto store = Open({"127.0.0.1:1", silent.endpoint()});
   const absl::Status status = store->Campaign(In(seconds(2)));
@@ -236,7 +239,7 @@ TEST_F(EtcdStoreTest, WhereNobodyAnswersTheMessageNamesEveryEndpoint) {
   EXPECT_TRUE(absl::StrContains(status.message(), silent.endpoint())) << status;
 }
 
-TEST_F(EtcdStoreTest, AFullEtcdIsATypedErrorAndTheStateBeforeStays) {
+TEST_F(EtcdStoreTest, FullEtcdIsAnErrorAndKeepsTheState) {
   StartCluster(1, {"--quota-backend-bytes=8388608"});
   auto store = Lead();
   absl::Status status;
@@ -259,8 +262,8 @@ TEST_F(EtcdStoreTest, OneOfThreeMembersMayDie) {
   auto store = Lead();
   ASSERT_TRUE(store->Save(1, "one").ok());
   cluster_->member(0).Signal(SIGKILL);
-  // While etcd elects, calls may fail, and the leadership may be lost and won again; the same Save
-  // is repeated.
+  // While etcd elects a leader, calls may fail, and the leadership may be lost and won again. Then
+  // the same Save is repeated.
   const auto save = [&](uint64_t revision, const std::string& state) {
     absl::Status status;
     const MonotonicTime deadline = In(kLong);

@@ -15,10 +15,10 @@
 namespace pawl {
 namespace {
 
-// Between two tries to lock. A try is two system calls.
+// The pause between two attempts to lock.
 constexpr std::chrono::milliseconds kCampaignInterval{50};
 
-// Durable, also if an earlier process died before it had synced the name.
+// Creates the folders durably, even if an earlier process died before it synced their names.
 absl::Status MakeFolders(Env& env, const std::string& folder) {
   const std::string parent = FolderOf(folder);
   absl::Status made = env.MakeFolder(folder);
@@ -28,11 +28,11 @@ absl::Status MakeFolders(Env& env, const std::string& folder) {
   }
   PAWL_RETURN_IF_ERROR(made);
   const absl::Status synced = env.SyncFolder(parent);
-  // A parent that this process may not open is not one that it has written to.
+  // This process has not written to a parent that it may not open.
   return absl::IsPermissionDenied(synced) ? absl::OkStatus() : synced;
 }
 
-// What a failed write means to the caller of Save: nothing that was stored is damaged.
+// The error of a failed write for the caller of Save: the stored state is not damaged.
 absl::Status WriteError(const absl::Status& status) {
   if (!absl::IsDataLoss(status)) return status;
   return absl::UnavailableError(status.message());
@@ -84,8 +84,8 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   log_.reset();
   newest_ = Newest();
   const std::string path = log_path();
-  // What is returned must be durable, and its writer may have died before it had synced. An empty
-  // folder must stay empty too: a renaming may be on its way.
+  // The returned state must be durable, but its writer may have died before it synced. An empty
+  // folder must stay empty, too: a rename may not be synced yet.
   PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.folder));
   absl::StatusOr<std::unique_ptr<WritableFile>> log = env_.OpenForAppend(path);
   if (absl::IsNotFound(log.status())) {
@@ -101,8 +101,7 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   if (parsed->end < bytes) {
     spdlog::warn(
         "{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the "
-        "newest "
-        "revision is {}",
+        "newest revision is {}",
         path, bytes - parsed->end, parsed->end, parsed->newest.revision);
   }
   newest_ = {parsed->newest.revision, parsed->newest.state.size(),
@@ -120,13 +119,13 @@ absl::StatusOr<StateLog> FileStore::ReadLog(uint64_t* bytes) const {
   absl::StatusOr<StateLog> parsed = ParseStateLog(contents);
   if (!parsed.ok()) {
     return Annotate(parsed.status(),
-                    absl::StrCat(log_path(), " (put it aside to begin without a state)"));
+                    absl::StrCat(log_path(), " (move it away to start without a state)"));
   }
   return parsed;
 }
 
 absl::StatusOr<std::optional<StoredState>> FileStore::Peek() {
-  // What the leader is just writing is an interrupted write to who reads it.
+  // A record that the leader is writing looks like an interrupted write.
   uint64_t bytes = 0;
   absl::StatusOr<StateLog> log = ReadLog(&bytes);
   if (absl::IsNotFound(log.status())) return std::nullopt;
@@ -153,7 +152,7 @@ absl::Status FileStore::Save(uint64_t revision, absl::string_view state) {
   PAWL_RETURN_IF_ERROR(CheckLeader());
   if (!loaded_) {
     return absl::FailedPreconditionError(
-        absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
+        absl::StrCat(Describe(), ": a new leader must Load before its first Save"));
   }
   PAWL_RETURN_IF_ERROR(CheckLogIsOurs());
   const uint32_t crc = Crc32c(0, state.data(), state.size());
@@ -188,7 +187,7 @@ absl::Status FileStore::Rewrite(absl::string_view record) {
       WritableFile::Fragment(record.data(), record.size())};
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, log_path(), fragments));
   log_bytes_ = kStateLogHeaderBytes + record.size();
-  // If it cannot be opened the next record is written anew too.
+  // If opening fails, the next Save rewrites the log, too.
   if (auto log = env_.OpenForAppend(log_path()); log.ok()) log_ = *std::move(log);
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// The scheduler's state in a directory of its own machine.
+// The scheduler's state in a folder of its own machine.
 #ifndef PAWL_SCHEDULER_STORE_FILE_STORE_H_
 #define PAWL_SCHEDULER_STORE_FILE_STORE_H_
 
@@ -20,23 +20,23 @@
 namespace pawl {
 
 struct FileStoreOptions {
-  // Made, with its parents, if it is missing. On a local file system: the lock is flock's.
+  // Created with its parents if it is missing. Must be on a local file system: flock locks it.
   std::string folder;
-  // A log that would grow beyond this is replaced by its newest state. Larger makes rewriting rarer
-  // and Load longer.
+  // A log that would exceed this is replaced by its newest state. A larger limit makes rewrites
+  // rarer and Load slower.
   uint64_t max_log_bytes = uint64_t{8} << 20;
 };
 
-// `state.log` of state_log_format.md, written by the process that holds the folder's lock.
+// The process that holds the folder's lock is the leader and writes `state.log`
+// (state_log_format.md).
 //
-// 1. Who cannot lock the folder is no leader; the kernel gives the lock back when its process dies.
-// 2. Before each write the log must have the length that this process has left it with. So one
-// whose lock
-//    was broken by removing the lock file is refused as soon as another has written.
-// 3. No failed write is built upon: the next Save writes the log anew.
+// 1. Only the owner of the lock leads. The kernel releases the lock when its process dies.
+// 2. Before each write the log must have the length that this process left. So a process whose lock
+//    file was removed is refused as soon as another process has written.
+// 3. Nothing is appended after a failed write: the next Save rewrites the log.
 class FileStore final : public StateStore {
  public:
-  // `env` outlives the store.
+  // REQUIRES: `env` outlives the store.
   explicit FileStore(FileStoreOptions options, Env& env = Env::Real());
   ~FileStore() override = default;
 
@@ -51,7 +51,7 @@ class FileStore final : public StateStore {
   std::string log_path() const { return JoinPath(options_.folder, "state.log"); }
 
  private:
-  // What is stored, as far as this process knows; revision 0 is nothing.
+  // The stored state as this process knows it; revision 0: none.
   struct Newest {
     uint64_t revision = 0;
     uint64_t bytes = 0;
@@ -59,7 +59,8 @@ class FileStore final : public StateStore {
   };
 
   absl::Status CheckLeader() const;
-  // NOT_FOUND; DATA_LOSS. `*bytes` gets the log's length.
+  // Reads the log and sets `*bytes` to its length. NOT_FOUND: there is none. DATA_LOSS: it is
+  // damaged.
   absl::StatusOr<StateLog> ReadLog(uint64_t* bytes) const;
   absl::Status CheckLogIsOurs();
   absl::Status Append(absl::string_view record);
@@ -70,13 +71,13 @@ class FileStore final : public StateStore {
   std::function<void(const absl::Status&)> lost_;
   std::atomic<bool> leader_{false};
 
-  // For the thread that calls Campaign, Load and Save.
+  // Used by the thread that calls Campaign, Load and Save.
   std::unique_ptr<FolderLock> lock_;
   bool loaded_ = false;
   Newest newest_;
-  // Its length on disk; none if it is unknown since a write failed.
+  // The log's length on disk; unset if a failed write made it unknown.
   std::optional<uint64_t> log_bytes_;
-  // Open if the next record may be appended.
+  // The open log if the next record may be appended; otherwise null.
   std::unique_ptr<WritableFile> log_;
 };
 

@@ -1,5 +1,5 @@
-// What FileStore does when the disk, the power or the file fails. What all stores promise:
-// store_conformance_test.
+// FileStore when the disk, the power or the file fails. store_conformance_test tests the contract
+// of all stores.
 #include "scheduler/store/file_store.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ constexpr uint64_t kMaxLogBytes = 4000;
 
 MonotonicTime Soon() { return Clock::Real().Now() + std::chrono::milliseconds(10); }
 
-// Of a length that depends on the revision, so that writes end at all places of a block.
+// Its length depends on the revision, so that writes end at all offsets of a block.
 std::string StateOf(uint64_t revision) {
   return std::string(revision * 37 % 900, static_cast<char>('a' + revision % 26));
 }
@@ -33,7 +33,7 @@ class FileStoreTest : public testing::Test {
     return std::make_unique<FileStore>(FileStoreOptions{kFolder, kMaxLogBytes}, env_);
   }
 
-  // A leader that has loaded; `revision` is set to what it found.
+  // A leader that has called Load. Sets `revision` to the loaded one.
   std::unique_ptr<FileStore> Lead(uint64_t& revision) {
     auto store = Open();
     absl::Status status = store->Campaign(Soon());
@@ -52,7 +52,7 @@ class FileStoreTest : public testing::Test {
   uint64_t revision_ = 0;
 };
 
-TEST_F(FileStoreTest, TheLogStaysWithinItsLimit) {
+TEST_F(FileStoreTest, LogStaysWithinItsLimit) {
   auto store = Lead(revision_);
   uint64_t largest = 0;
   for (uint64_t revision = 1; revision <= 200; ++revision) {
@@ -67,7 +67,7 @@ TEST_F(FileStoreTest, TheLogStaysWithinItsLimit) {
   EXPECT_EQ(revision_, 200);
 }
 
-TEST_F(FileStoreTest, AStateLargerThanTheLogsLimitIsSavedToo) {
+TEST_F(FileStoreTest, StateLargerThanLogLimitIsSaved) {
   auto store = Lead(revision_);
   for (uint64_t revision = 1; revision <= 3; ++revision) {
     ASSERT_TRUE(store->Save(revision, std::string(2 * kMaxLogBytes, 'x')).ok());
@@ -77,8 +77,8 @@ TEST_F(FileStoreTest, AStateLargerThanTheLogsLimitIsSavedToo) {
   EXPECT_EQ((*loaded)->revision, 3);
 }
 
-// At each operation of the disk in turn, with what each seed leaves of unsynced bytes.
-TEST(FileStorePowerTest, WhatWasSavedSurvivesAnyLossOfPower) {
+// Power fails at each disk operation in turn. Each seed leaves other unsynced bytes.
+TEST(FileStorePowerTest, SavedStateSurvivesPowerLoss) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     for (int64_t operations = 0; operations < 60; ++operations) {
       FaultEnv env(seed);
@@ -98,7 +98,7 @@ TEST(FileStorePowerTest, WhatWasSavedSurvivesAnyLossOfPower) {
       }
       env.CutPower();
       env.RestorePower();
-      // Twice: what the first reader saw must not be lost by the next failure.
+      // Twice: the next failure must not lose what the first reader saw.
       uint64_t seen = acknowledged;
       for (int restart = 0; restart < 2; ++restart) {
         FileStore store(options, env);
@@ -125,8 +125,8 @@ TEST(FileStorePowerTest, WhatWasSavedSurvivesAnyLossOfPower) {
   }
 }
 
-// A process that dies between its write and its sync leaves bytes that only the page cache has.
-TEST(FileStorePowerTest, WhatLoadReturnedIsNotLostByALaterLossOfPower) {
+// A process that dies between write and sync leaves bytes in the page cache only.
+TEST(FileStorePowerTest, LoadedStateSurvivesLaterPowerLoss) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     FaultEnv env(seed);
     const FileStoreOptions options{kFolder, kMaxLogBytes};
@@ -152,8 +152,8 @@ TEST(FileStorePowerTest, WhatLoadReturnedIsNotLostByALaterLossOfPower) {
   }
 }
 
-// The same of a process that dies between its renaming and the sync of the folder.
-TEST(FileStorePowerTest, ARenamingThatLoadHasSeenIsNotLostByALaterLossOfPower) {
+// A process that dies between its rename and the sync of the folder.
+TEST(FileStorePowerTest, LoadedRenameSurvivesLaterPowerLoss) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     FaultEnv env(seed);
     const FileStoreOptions options{kFolder, kMaxLogBytes};
@@ -181,7 +181,7 @@ TEST(FileStorePowerTest, ARenamingThatLoadHasSeenIsNotLostByALaterLossOfPower) {
   }
 }
 
-TEST_F(FileStoreTest, AFullDiskRefusesAndSavesAgainWhenThereIsSpace) {
+TEST_F(FileStoreTest, FullDiskIsAnErrorUntilThereIsSpace) {
   auto store = Lead(revision_);
   ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
   ASSERT_TRUE(store->Save(2, StateOf(2)).ok());
@@ -197,7 +197,7 @@ TEST_F(FileStoreTest, AFullDiskRefusesAndSavesAgainWhenThereIsSpace) {
   EXPECT_EQ(revision_, 4);
 }
 
-TEST_F(FileStoreTest, AFullDiskAndARestartKeepWhatWasSaved) {
+TEST_F(FileStoreTest, StateSurvivesFullDiskAndRestart) {
   auto store = Lead(revision_);
   ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
   ASSERT_TRUE(store->Save(2, StateOf(2)).ok());
@@ -210,8 +210,8 @@ TEST_F(FileStoreTest, AFullDiskAndARestartKeepWhatWasSaved) {
   EXPECT_TRUE(store->Save(3, StateOf(3)).ok());
 }
 
-// The pages of a failed sync are gone though they can be read: nothing may be built on them.
-TEST_F(FileStoreTest, AfterAFailedSyncTheNextSaveIsDurable) {
+// A failed sync drops the pages although they can still be read. Nothing may be appended to them.
+TEST_F(FileStoreTest, SaveAfterFailedSyncIsDurable) {
   auto store = Lead(revision_);
   ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
   ASSERT_TRUE(store->Save(2, StateOf(2)).ok());
@@ -225,7 +225,7 @@ TEST_F(FileStoreTest, AfterAFailedSyncTheNextSaveIsDurable) {
   EXPECT_EQ(revision_, 4);
 }
 
-TEST_F(FileStoreTest, AfterAFailedWriteOrFolderSyncTheNextSaveIsDurable) {
+TEST_F(FileStoreTest, SaveAfterFailedWriteOrFolderSyncIsDurable) {
   auto store = Lead(revision_);
   env_.FailFolderSyncs(1);
   EXPECT_EQ(store->Save(1, StateOf(1)).code(), absl::StatusCode::kUnavailable);
@@ -240,7 +240,7 @@ TEST_F(FileStoreTest, AfterAFailedWriteOrFolderSyncTheNextSaveIsDurable) {
   EXPECT_EQ(revision_, 3);
 }
 
-TEST_F(FileStoreTest, ADamagedLogIsRefusedAndLeftAsItIs) {
+TEST_F(FileStoreTest, DamagedLogIsRefusedUnchanged) {
   auto store = Lead(revision_);
   for (uint64_t revision = 1; revision <= 3; ++revision)
     ASSERT_TRUE(store->Save(revision, StateOf(revision)).ok());
@@ -262,7 +262,7 @@ TEST_F(FileStoreTest, ADamagedLogIsRefusedAndLeftAsItIs) {
   EXPECT_EQ(env_.Contents(path), damaged);
 }
 
-TEST_F(FileStoreTest, AnInterruptedWriteIsIgnoredAndWrittenOver) {
+TEST_F(FileStoreTest, InterruptedWriteIsOverwritten) {
   auto store = Lead(revision_);
   for (uint64_t revision = 1; revision <= 3; ++revision)
     ASSERT_TRUE(store->Save(revision, StateOf(revision)).ok());
@@ -279,7 +279,7 @@ TEST_F(FileStoreTest, AnInterruptedWriteIsIgnoredAndWrittenOver) {
   EXPECT_EQ(revision_, 4);
 }
 
-TEST_F(FileStoreTest, ALogThatIsTooLargeIsRefusedUnread) {
+TEST_F(FileStoreTest, TooLargeLogIsRefused) {
   auto store = Lead(revision_);
   ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
   const std::string path = store->log_path();

@@ -8,25 +8,25 @@
 namespace pawl {
 
 absl::StatusOr<Leadership> BecomeLeader(
-    StateStore& store, absl::FunctionRef<bool(MonotonicDuration pause)> is_to_end,
+    StateStore& store, absl::FunctionRef<bool(MonotonicDuration pause)> must_end,
     absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check) {
-  bool told = false;
+  bool standing_by = false;
   bool checked = false;
   while (true) {
     absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
-    if (status.ok()) return told ? Leadership::kAfterAnother : Leadership::kAtOnce;
+    if (status.ok()) return standing_by ? Leadership::kAfterAnother : Leadership::kAtOnce;
     if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
-    if (!told) spdlog::info("standing by: {}", std::string(status.message()));
-    told = true;
+    if (!standing_by) spdlog::info("standing by: {}", std::string(status.message()));
+    standing_by = true;
     if (absl::IsDeadlineExceeded(status) && !checked) {
-      // One that cannot be read now may be a moment later; who leads then says what is wrong with
-      // it.
+      // A state that cannot be read now may be readable later. A damaged one is reported by its
+      // leader.
       if (const auto stored = store.Peek(); stored.ok()) {
         PAWL_ASSIGN_OR_RETURN(checked, check(*stored));
       }
     }
-    // The other has been waited for in Campaign; a storage that is away answers at once.
-    if (is_to_end(absl::IsUnavailable(status) ? kCampaignInterval : MonotonicDuration::zero()))
+    // Campaign waits for another leader, but returns at once if the storage is unreachable.
+    if (must_end(absl::IsUnavailable(status) ? kCampaignInterval : MonotonicDuration::zero()))
       return Leadership::kNever;
   }
 }

@@ -1,4 +1,4 @@
-// Waiting until this scheduler is the one that directs the job.
+// Waits until this scheduler leads its job.
 #ifndef PAWL_SCHEDULER_STORE_LEADERSHIP_H_
 #define PAWL_SCHEDULER_STORE_LEADERSHIP_H_
 
@@ -12,24 +12,22 @@
 
 namespace pawl {
 
-// A standby looks this often whether it is to end, and tries so often to reach a storage that is
-// away.
+// How often a standby checks whether it must end, and retries an unreachable storage.
 inline constexpr std::chrono::seconds kCampaignInterval{1};
 
 enum class Leadership {
   kAtOnce,
-  // Another scheduler directed the job before.
+  // Another scheduler led the job before.
   kAfterAnother,
-  // Asked to end before.
+  // This process was asked to end first.
   kNever,
 };
 
-// Waits until `store` says that this process leads, or `is_to_end(pause)`, which waits for the
-// pause, says so. `check` is called meanwhile with what the leader has stored last, until it has
-// found a state to look at: then it says true. Its error, and any of the store's that waiting does
-// not cure, ends the waiting.
+// Waits until this process leads, or until `must_end(pause)`, which waits for the pause, returns
+// true. Meanwhile calls `check` with the leader's newest state until it returns true, which means
+// that it has checked one. An error of `check`, or a permanent error of the store, ends the wait.
 absl::StatusOr<Leadership> BecomeLeader(
-    StateStore& store, absl::FunctionRef<bool(MonotonicDuration pause)> is_to_end,
+    StateStore& store, absl::FunctionRef<bool(MonotonicDuration pause)> must_end,
     absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check);
 
 }  // namespace pawl

@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// Answers Campaign with what the test says, in order; the last answer is OK.
+// Answers Campaign with the test's statuses, in order, and then with OK.
 class FakeStore final : public StateStore {
  public:
   absl::Status Campaign(MonotonicTime) override {
@@ -54,12 +54,12 @@ class LeadershipTest : public testing::Test {
   size_t ends_after_ = 100;
 };
 
-TEST_F(LeadershipTest, WhoIsAloneLeadsAtOnce) {
+TEST_F(LeadershipTest, SingleProcessLeadsAtOnce) {
   EXPECT_EQ(*Become(), Leadership::kAtOnce);
   EXPECT_EQ(checks_, 0);
 }
 
-TEST_F(LeadershipTest, AStandbyLooksAtWhatIsStoredUntilThereIsSomething) {
+TEST_F(LeadershipTest, StandbyPeeksUntilThereIsAState) {
   store_.answers = {another_, another_, another_};
   check_ = false;
   EXPECT_EQ(*Become(), Leadership::kAfterAnother);
@@ -70,33 +70,33 @@ TEST_F(LeadershipTest, AStandbyLooksAtWhatIsStoredUntilThereIsSomething) {
   EXPECT_EQ(checks_, 4);
 }
 
-TEST_F(LeadershipTest, AStateThatIsNotThisJobsEndsTheWaiting) {
+TEST_F(LeadershipTest, StateOfAnotherJobEndsTheWait) {
   store_.answers = {another_, another_};
   check_ = absl::FailedPreconditionError("another job");
   EXPECT_EQ(Become().status(), check_.status());
 }
 
-TEST_F(LeadershipTest, OneThatCannotBeReadIsLookedAtLater) {
+TEST_F(LeadershipTest, UnreadableStateIsCheckedLater) {
   store_.answers = {another_, another_};
   store_.peeked = absl::UnavailableError("it is being written");
   EXPECT_EQ(*Become(), Leadership::kAfterAnother);
   EXPECT_EQ(checks_, 0);
 }
 
-TEST_F(LeadershipTest, AStorageThatIsAwayIsTriedAgainAfterAPause) {
+TEST_F(LeadershipTest, UnreachableStorageIsRetriedAfterAPause) {
   store_.answers = {absl::UnavailableError("away")};
   EXPECT_EQ(*Become(), Leadership::kAfterAnother);
   EXPECT_EQ(pauses_.at(0), kCampaignInterval);
 }
 
-TEST_F(LeadershipTest, WhoIsAskedToEndLeadsNever) {
+TEST_F(LeadershipTest, ProcessAskedToEndNeverLeads) {
   store_.answers = {another_, another_, another_};
   ends_after_ = 2;
   EXPECT_EQ(*Become(), Leadership::kNever);
   EXPECT_EQ(store_.answers.size(), 1u);
 }
 
-TEST_F(LeadershipTest, AnyOtherErrorIsTold) {
+TEST_F(LeadershipTest, OtherErrorEndsTheWait) {
   store_.answers = {absl::DataLossError("damaged")};
   EXPECT_EQ(Become().status(), absl::DataLossError("damaged"));
 }

@@ -62,8 +62,7 @@ absl::StatusOr<EtcdStoreOptions> ParseEtcd(absl::string_view rest) {
   options.endpoints = absl::StrSplit(parts.first, ',');
   if (options.endpoints.size() > kMaxEndpoints) {
     return absl::InvalidArgumentError(absl::StrCat("there are ", options.endpoints.size(),
-                                                   " endpoints, and at most ", kMaxEndpoints,
-                                                   " are taken"));
+                                                   " endpoints; the limit is ", kMaxEndpoints));
   }
   for (const std::string& endpoint : options.endpoints)
     PAWL_RETURN_IF_ERROR(CheckEndpoint(endpoint));

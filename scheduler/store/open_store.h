@@ -1,4 +1,4 @@
-// From the place that a flag names to the store there.
+// Opens the StateStore that a flag names.
 #ifndef PAWL_SCHEDULER_STORE_OPEN_STORE_H_
 #define PAWL_SCHEDULER_STORE_OPEN_STORE_H_
 
@@ -11,12 +11,12 @@
 namespace pawl {
 
 // `place` is one of
-//   DIR, file:DIR                            a directory of this machine, made if it is missing
-//   (FileStore) etcd://HOST:PORT[,HOST:PORT...]/PREFIX   keys under PREFIX in an etcd cluster
-//   (EtcdStore); one PREFIX for each
-//                                            job
-// Connects to nothing and locks nothing: Campaign does.
-//   INVALID_ARGUMENT: it is none of these; the message quotes the part that is wrong.
+//   DIR, file:DIR
+//       FileStore: a folder of this machine, created if it is missing
+//   etcd://HOST:PORT[,HOST:PORT...]/PREFIX
+//       EtcdStore: the keys under PREFIX in an etcd cluster; each job needs its own PREFIX
+// Neither connects nor locks; Campaign does. INVALID_ARGUMENT: it is none of these; the message
+// quotes the wrong part.
 absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(absl::string_view place);
 
 }  // namespace pawl

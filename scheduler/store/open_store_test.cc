@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-TEST(OpenStoreTest, AFolderIsAFileStore) {
+TEST(OpenStoreTest, FolderOpensFileStore) {
   for (const char* place :
        {"/tmp/some/folder", "folder", "file:/tmp/some/folder", "file:folder", "a,b:c", "C:/x"}) {
     const auto store = OpenStore(place);
@@ -21,7 +21,7 @@ TEST(OpenStoreTest, AFolderIsAFileStore) {
   }
 }
 
-TEST(OpenStoreTest, EndpointsAndAPrefixAreAnEtcdStore) {
+TEST(OpenStoreTest, EndpointsAndPrefixOpenEtcdStore) {
   for (const char* place : {"etcd://127.0.0.1:2379/pawl",
                             "etcd://a.example:2379,b-c.example:1,[::1]:65535/pawl/job_1.x"}) {
     const auto store = OpenStore(place);
@@ -31,7 +31,7 @@ TEST(OpenStoreTest, EndpointsAndAPrefixAreAnEtcdStore) {
   }
 }
 
-TEST(OpenStoreTest, AnythingElseIsRefusedWithThePartThatIsWrong) {
+TEST(OpenStoreTest, ErrorNamesWrongPart) {
   const struct {
     std::string place;
     std::string quoted;

@@ -22,7 +22,7 @@ struct Record {
 
 constexpr size_t kCheckedHeaderBytes = kStateRecordHeaderBytes - sizeof(uint32_t);
 
-// The record that begins `bytes`; none if there is no whole and undamaged one.
+// The record at the start of `bytes`; nullopt if it is incomplete or damaged.
 std::optional<Record> RecordAt(absl::string_view bytes) {
   if (bytes.size() < kStateRecordHeaderBytes) return std::nullopt;
   if (Crc32c(0, bytes.data(), kCheckedHeaderBytes) !=
@@ -67,21 +67,20 @@ absl::StatusOr<StateLog> ParseStateLog(absl::string_view log) {
     end += kStateRecordHeaderBytes + record->state.size();
   }
   if (newest.revision == 0) {
-    // A log is put in place with its first record.
+    // A log is created with its first record.
     return absl::DataLossError(
         absl::StrCat("offset ", end, ": the first record is damaged or missing"));
   }
-  // One write at a time is under way, so an interrupted one is at the end, and no record was
-  // written after it.
+  // Writes do not overlap. So an interrupted write is the last one, and no record follows it.
   if (log.size() - end > kMaxStateRecordBytes) {
     return absl::DataLossError(
         absl::StrCat("offset ", end, ": ", log.size() - end,
-                     " bytes that are no record, and more than one interrupted write leaves"));
+                     " bytes without a record, more than one interrupted write leaves"));
   }
   for (size_t offset = end + 1; offset < log.size(); ++offset) {
     if (RecordAt(log.substr(offset)).has_value()) {
       return absl::DataLossError(absl::StrCat(
-          "offset ", end, ": a damaged record; a good one follows at offset ", offset));
+          "offset ", end, ": a damaged record; an intact one follows at offset ", offset));
     }
   }
   StateLog parsed;

@@ -1,4 +1,4 @@
-// The bytes of FileStore's log; state_log_format.md describes them.
+// The encoding of FileStore's log (state_log_format.md).
 #ifndef PAWL_SCHEDULER_STORE_STATE_LOG_H_
 #define PAWL_SCHEDULER_STORE_STATE_LOG_H_
 
@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// What a log begins with: a name and the version of the format.
+// The first bytes of a log: a name and the version of the format.
 inline constexpr char kStateLogMagic[8] = {'P', 'A', 'W', 'L', 'S', 'T', 'A', '1'};
 inline constexpr size_t kStateLogHeaderBytes = sizeof(kStateLogMagic);
 inline constexpr size_t kStateRecordHeaderBytes = 20;
@@ -24,13 +24,12 @@ void AppendStateRecord(uint64_t revision, absl::string_view state, std::string& 
 struct StateLog {
   // The last record.
   StoredState newest;
-  // Where the last record ends. What comes after is one record at most, whose write was
-  // interrupted.
+  // The end of the last record. At most one record with an interrupted write follows.
   size_t end = 0;
 };
 
-// Reads a whole log. DATA_LOSS, naming the offset, if it is anything but a header, records of
-// growing revisions, at least one, and a tail that is no more than one interrupted write.
+// Parses a whole log: a header, at least one record, with growing revisions, and a tail of at most
+// one interrupted write. DATA_LOSS: it is anything else; the message names the offset.
 absl::StatusOr<StateLog> ParseStateLog(absl::string_view log);
 
 }  // namespace pawl

@@ -17,7 +17,7 @@ namespace {
 
 const std::string kMagic(kStateLogMagic, sizeof(kStateLogMagic));
 
-// A log of three records, and where each ends.
+// A log of three records, and the end of each.
 struct Example {
   Example() {
     log = kMagic;
@@ -31,7 +31,7 @@ struct Example {
   std::vector<size_t> ends;
 };
 
-TEST(StateLogTest, TheDocumentsWorkedBytesAreWhatIsWritten) {
+TEST(StateLogTest, WorkedBytesOfTheDocumentAreRight) {
   std::ifstream document(absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
                                       "/scheduler/store/state_log_format.md"));
   ASSERT_TRUE(document.good());
@@ -52,7 +52,7 @@ TEST(StateLogTest, TheDocumentsWorkedBytesAreWhatIsWritten) {
   EXPECT_EQ(absl::BytesToHexString(worked), absl::BytesToHexString(written));
 }
 
-TEST(StateLogTest, TheLastRecordIsTheNewestState) {
+TEST(StateLogTest, LastRecordIsNewestState) {
   const Example example;
   const auto parsed = ParseStateLog(example.log);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -61,7 +61,7 @@ TEST(StateLogTest, TheLastRecordIsTheNewestState) {
   EXPECT_EQ(parsed->end, example.log.size());
 }
 
-TEST(StateLogTest, ALogCutAnywhereGivesTheLastWholeRecord) {
+TEST(StateLogTest, TruncatedLogYieldsLastWholeRecord) {
   const Example example;
   for (size_t size = 0; size < example.log.size(); ++size) {
     const auto parsed = ParseStateLog(absl::string_view(example.log).substr(0, size));
@@ -75,7 +75,7 @@ TEST(StateLogTest, ALogCutAnywhereGivesTheLastWholeRecord) {
   }
 }
 
-TEST(StateLogTest, AnyFlippedBitBeforeTheLastRecordIsRefusedWithItsRecordsOffset) {
+TEST(StateLogTest, FlippedBitBeforeLastRecordIsReportedWithOffset) {
   const Example example;
   for (size_t offset = 0; offset < example.log.size(); ++offset) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -83,7 +83,7 @@ TEST(StateLogTest, AnyFlippedBitBeforeTheLastRecordIsRefusedWithItsRecordsOffset
       damaged[offset] ^= static_cast<char>(1 << bit);
       const auto parsed = ParseStateLog(damaged);
       if (offset >= example.ends[1]) {
-        // Not to be told from an interrupted write.
+        // Indistinguishable from an interrupted write.
         ASSERT_TRUE(parsed.ok()) << offset << ": " << parsed.status();
         EXPECT_EQ(parsed->newest.revision, 2);
         EXPECT_EQ(parsed->end, example.ends[1]);
@@ -100,7 +100,7 @@ TEST(StateLogTest, AnyFlippedBitBeforeTheLastRecordIsRefusedWithItsRecordsOffset
   }
 }
 
-TEST(StateLogTest, ZerosAndGarbageAtTheEndAreATail) {
+TEST(StateLogTest, ZerosAndGarbageAtTheEndAreIgnored) {
   const Example example;
   for (const std::string& tail :
        {std::string(1, '\0'), std::string(4096, '\0'), std::string(100, '\xff')}) {
@@ -111,13 +111,13 @@ TEST(StateLogTest, ZerosAndGarbageAtTheEndAreATail) {
   }
 }
 
-TEST(StateLogTest, ATailLongerThanOneWriteIsRefused) {
+TEST(StateLogTest, TailLongerThanOneWriteIsRefused) {
   const Example example;
   const auto parsed = ParseStateLog(example.log + std::string(kMaxStateRecordBytes + 1, '\0'));
   EXPECT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss) << parsed.status();
 }
 
-TEST(StateLogTest, ARevisionThatDoesNotGrowIsRefused) {
+TEST(StateLogTest, RevisionThatDoesNotGrowIsRefused) {
   for (const uint64_t revision : {uint64_t{0}, uint64_t{8}, uint64_t{9}}) {
     Example example;
     AppendStateRecord(revision, "again", example.log);
@@ -129,7 +129,7 @@ TEST(StateLogTest, ARevisionThatDoesNotGrowIsRefused) {
   }
 }
 
-TEST(StateLogTest, WhatIsNoStateLogIsRefused) {
+TEST(StateLogTest, OtherFileIsRefused) {
   for (const std::string& log :
        {std::string(), std::string("PAWL"), std::string("PAWLSTA2"), std::string(100, '\0')}) {
     EXPECT_EQ(ParseStateLog(log).status().code(), absl::StatusCode::kDataLoss);

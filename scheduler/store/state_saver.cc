@@ -9,10 +9,10 @@ namespace pawl {
 namespace {
 
 constexpr std::chrono::seconds kLongWait{60};
-// Between two lines about a store that goes on failing.
+// The interval between two log lines about a store that keeps failing.
 constexpr std::chrono::seconds kReportInterval{1};
 
-// What to look at when a state is too large.
+// The sizes of a state's parts, for a state that is too large.
 std::string SizesText(const SchedulerState& state) {
   return absl::StrCat("nodes ", state.membership().ByteSizeLong(), ", placement ",
                       state.placement().ByteSizeLong(), ", ranks ", state.ranks().ByteSizeLong(),
@@ -68,14 +68,13 @@ void StateSaver::Run() {
         MutexLock lock(mu_);
         notified_ = false;
       }
-      // Anew for each attempt: a state that cannot be saved must not stand in the way of the next
-      // one.
+      // Each attempt takes the newest state: one that cannot be saved must not block the next.
       const std::optional<UnsavedState> unsaved = callbacks_.take();
       if (!unsaved.has_value()) break;
-      // A newer revision each time: a Save that has failed may have happened.
+      // Each attempt has a newer revision: a failed Save may have been executed.
       const absl::Status status = store_.Save(++revision_, unsaved->state.SerializeAsString());
       if (status.ok()) {
-        NoteSuccess();
+        LogSuccess();
         callbacks_.saved(unsaved->change);
         break;
       }
@@ -84,25 +83,26 @@ void StateSaver::Run() {
         callbacks_.lost(status);
         return;
       }
-      NoteFailure(status, unsaved->state);
+      LogFailure(status, unsaved->state);
       if (!Pause()) return;
     }
   }
 }
 
-void StateSaver::NoteFailure(const absl::Status& status, const SchedulerState& state) {
+void StateSaver::LogFailure(const absl::Status& status, const SchedulerState& state) {
   ++failures_;
   const MonotonicTime now = Clock::Real().Now();
   if (failures_ > 1 && now - reported_ < kReportInterval) return;
   reported_ = now;
   spdlog::warn(
-      "the scheduler's state cannot be saved, and nothing new is told until it is ({} failure{}): "
+      "the scheduler's state cannot be saved; changes are announced only after it is ({} "
+      "failure{}): "
       "{}{}",
       failures_, failures_ == 1 ? "" : "s", status.ToString(),
       absl::IsInvalidArgument(status) ? absl::StrCat("; ", SizesText(state)) : "");
 }
 
-void StateSaver::NoteSuccess() {
+void StateSaver::LogSuccess() {
   if (failures_ > 0)
     spdlog::info("the scheduler's state is saved again, after {} failures", failures_);
   failures_ = 0;
@@ -111,7 +111,7 @@ void StateSaver::NoteSuccess() {
 bool StateSaver::Pause() {
   const MonotonicTime until = Clock::Real().Now() + kSaveRetryInterval;
   MutexLock lock(mu_);
-  // Changes go on meanwhile, and each of them wakes the thread.
+  // New changes wake the thread, too.
   while (!stop_ && Clock::Real().Now() < until) wake_.WaitUntil(mu_, until);
   return !stop_;
 }

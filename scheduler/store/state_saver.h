@@ -1,4 +1,4 @@
-// Saves the scheduler's state, on a thread of its own.
+// Saves the scheduler's state on a thread of its own.
 #ifndef PAWL_SCHEDULER_STORE_STATE_SAVER_H_
 #define PAWL_SCHEDULER_STORE_STATE_SAVER_H_
 
@@ -17,57 +17,57 @@
 
 namespace pawl {
 
-// A state to save, and the number of the change that made it.
+// A state to save, and the number of the change that produced it.
 struct UnsavedState {
   uint64_t change = 0;
   SchedulerState state;
 };
 
-// How long the saver waits after a failed Save before the next attempt.
+// The pause after a failed Save.
 inline constexpr std::chrono::milliseconds kSaveRetryInterval{200};
 
-// Whenever it is notified it takes the newest state and saves it; all changes until then go out in
-// one Save. After a Save that has failed, and a pause, it takes the newest state again, until one
-// is saved or another process leads. Thread-safe.
+// After a notification the saver takes the newest state and saves it; one Save covers all changes
+// until then. After a failed Save and a pause it takes the newest state again, until a Save
+// succeeds or another process leads. Thread-safe.
 class StateSaver {
  public:
   struct Callbacks {
-    // The newest state, if it is not saved yet.
+    // Returns the newest state, or nullopt if it is saved already.
     std::function<std::optional<UnsavedState>()> take;
-    // It is saved.
+    // The state with this change is saved.
     std::function<void(uint64_t change)> saved;
-    // Another process leads: nothing can be saved any more. Runs once; the saver rests from then
+    // Another process leads, and nothing more can be saved. Runs once; the saver is idle from then
     // on.
     std::function<void(const absl::Status& why)> lost;
   };
 
-  // Campaign and Load of `store` have succeeded; `revision` is the stored one, 0 if there is none.
-  // The thread alone calls `store`, which outlives it.
+  // `revision` is the stored one, or 0. Only the saver's thread calls `store`. REQUIRES: Campaign
+  // and Load of `store` have succeeded, and `store` outlives the saver.
   StateSaver(StateStore& store, uint64_t revision, Callbacks callbacks);
-  // Does not save what is not saved yet; see WaitUntilSaved.
+  // Does not save pending changes; see WaitUntilSaved.
   ~StateSaver();
   StateSaver(const StateSaver&) = delete;
   StateSaver& operator=(const StateSaver&) = delete;
 
-  // There is something to save. Does not block and calls nobody back.
+  // Reports a change to save. Does not block and runs no callback.
   void Notify() PAWL_EXCLUDES(mu_);
 
-  // Whether all that was notified of is saved by then.
+  // Waits until all reported changes are saved. False: they are not by `deadline`.
   bool WaitUntilSaved(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:
   void Run() PAWL_EXCLUDES(mu_);
-  // One line for the first failure, then one a second.
-  void NoteFailure(const absl::Status& status, const SchedulerState& state);
-  void NoteSuccess();
-  // Between two attempts; false: the saver ends.
+  // Logs the first failure, then at most one a second.
+  void LogFailure(const absl::Status& status, const SchedulerState& state);
+  void LogSuccess();
+  // Waits between two attempts. False: the saver must end.
   bool Pause() PAWL_EXCLUDES(mu_);
 
   StateStore& store_;
   const Callbacks callbacks_;
-  // For the thread alone.
+  // Used by the saver's thread only.
   uint64_t revision_;
-  // In a row, and when one of them was reported.
+  // Consecutive failures, and the time of the last log line about them.
   uint64_t failures_ = 0;
   MonotonicTime reported_;
 

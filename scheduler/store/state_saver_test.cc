@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{60};
 
-// Fails as it is told; the rest works.
+// Saves fail on request.
 class ScriptedStore final : public StateStore {
  public:
   absl::Status Campaign(MonotonicTime) override { return absl::OkStatus(); }
@@ -42,7 +42,7 @@ class ScriptedStore final : public StateStore {
   }
   std::string Describe() const override { return "scripted"; }
 
-  // `then`: what happens meanwhile.
+  // `then` runs during the Save.
   void FailNext(absl::Status status, std::function<void()> then = nullptr) {
     MutexLock lock(mu_);
     failures_.emplace_back(std::move(status), std::move(then));
@@ -110,7 +110,7 @@ class StateSaverTest : public testing::Test {
   std::unique_ptr<StateSaver> saver_;
 };
 
-TEST_F(StateSaverTest, NewestStateIsSavedUnderGrowingRevisions) {
+TEST_F(StateSaverTest, NewestStateIsSavedWithGrowingRevisions) {
   Begin(41);
   Change();
   ASSERT_TRUE(WaitUntilSaved());
@@ -127,7 +127,7 @@ TEST_F(StateSaverTest, NewestStateIsSavedUnderGrowingRevisions) {
   EXPECT_EQ(saved_, 2u);
 }
 
-TEST_F(StateSaverTest, AfterAFailedSaveTheNewestStateIsTakenAgain) {
+TEST_F(StateSaverTest, FailedSaveIsRepeatedWithNewestState) {
   Begin();
   store_.FailNext(absl::InvalidArgumentError("the state is too large"), [this] {
     MutexLock lock(mu_);
@@ -149,21 +149,21 @@ TEST_F(StateSaverTest, AfterAFailedSaveTheNewestStateIsTakenAgain) {
   EXPECT_EQ(saved_, 2u);
 }
 
-TEST_F(StateSaverTest, ChangesNeitherShortenThePauseNorFloodTheLog) {
+TEST_F(StateSaverTest, ChangesDoNotShortenThePause) {
   auto log = std::make_shared<CountingSink>();
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
   Begin();
   constexpr int kFailures = 8;
   for (int i = 0; i < kFailures; ++i) store_.FailNext(absl::UnavailableError("no answer"));
-  const MonotonicTime begun = Clock::Real().Now();
+  const MonotonicTime started = Clock::Real().Now();
   Change();
-  const MonotonicTime patience = begun + kPatience;
+  const MonotonicTime patience = started + kPatience;
   while (!saver_->WaitUntilSaved(Clock::Real().Now() + std::chrono::milliseconds(1)) &&
          Clock::Real().Now() < patience) {
     saver_->Notify();
   }
-  const MonotonicDuration took = Clock::Real().Now() - begun;
+  const MonotonicDuration took = Clock::Real().Now() - started;
   EXPECT_EQ(store_.saves().size(), kFailures + 1u);
   EXPECT_GE(took, kFailures * kSaveRetryInterval);
   saver_.reset();
@@ -175,7 +175,7 @@ TEST_F(StateSaverTest, ChangesNeitherShortenThePauseNorFloodTheLog) {
   }
 }
 
-TEST_F(StateSaverTest, SaverThatIsOvertakenSaysSoAndSavesNoMore) {
+TEST_F(StateSaverTest, OvertakenSaverReportsLossAndStops) {
   Begin();
   store_.FailNext(absl::AbortedError("another leads"));
   Change();
@@ -192,7 +192,7 @@ TEST_F(StateSaverTest, SaverThatIsOvertakenSaysSoAndSavesNoMore) {
   EXPECT_EQ(store_.saves().size(), 1u);
 }
 
-TEST_F(StateSaverTest, EndsWhileTheStoreFails) {
+TEST_F(StateSaverTest, EndsWhileStoreFails) {
   Begin();
   for (int i = 0; i < 1000; ++i) store_.FailNext(absl::UnavailableError("no answer"));
   Change();

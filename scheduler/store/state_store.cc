@@ -6,7 +6,7 @@ namespace pawl {
 
 absl::Status StateStore::CheckState(uint64_t revision, absl::string_view state) {
   if (revision == 0)
-    return absl::InvalidArgumentError("revision is 0, which stands for no state; begin with 1");
+    return absl::InvalidArgumentError("revision 0 stands for no state; start with 1");
   if (state.size() > kMaxStateBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the state of revision ", revision, " has ",
                                                    state.size(), " bytes, and at most ",
@@ -19,7 +19,7 @@ absl::Status StateStore::NotNewer(absl::string_view store, uint64_t revision,
                                   uint64_t stored_revision) {
   return absl::FailedPreconditionError(absl::StrCat(store, ": revision ", revision,
                                                     " is not newer than ", stored_revision,
-                                                    ", which is stored; load that one first"));
+                                                    ", the stored one; load that one first"));
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// Where the scheduler keeps its own state, and who may write it.
+// The durable store of the scheduler's state, with leader election.
 #ifndef PAWL_SCHEDULER_STORE_STATE_STORE_H_
 #define PAWL_SCHEDULER_STORE_STATE_STORE_H_
 
@@ -16,22 +16,22 @@
 
 namespace pawl {
 
-// One whole state, and the number of the change that made it.
+// A whole state, and the number of the change that produced it.
 struct StoredState {
   uint64_t revision = 0;
   std::string state;
 };
 
-// A state is routing, membership and positions: KiB for a usual job. The limit keeps one Save
+// A state holds routing, membership and positions: some KiB for a usual job. The limit keeps a Save
 // within a second.
 inline constexpr size_t kMaxStateBytes = size_t{16} << 20;
 
 // How long one call may block on disk or network before it fails.
 inline constexpr std::chrono::seconds kMaxStoreCallTime{10};
 
-// The newest state of one scheduler, durable, and written by one process at a time.
+// The newest state of one scheduler. It is durable, and one process at a time writes it.
 //
-//   while (!(status = store->Campaign(Now() + 1s)).ok()) {    // a standby waits here
+//   while (!(status = store->Campaign(Now() + 1s)).ok()) {  // A standby waits here.
 //     if (!absl::IsDeadlineExceeded(status) || stopping) return status;
 //   }
 //   PAWL_ASSIGN_OR_RETURN(std::optional<StoredState> newest, store->Load());
@@ -39,70 +39,67 @@ inline constexpr std::chrono::seconds kMaxStoreCallTime{10};
 //   ...
 //   PAWL_RETURN_IF_ERROR(store->Save(++revision, state));
 //
-// The state is opaque bytes and is saved whole: what is loaded is always exactly what one Save was
-// given.
+// The state is opaque bytes and is saved whole. Load returns exactly the bytes of one Save.
 //
-// 1. When Save has returned OK the state survives the loss of the process and of power; Load never
+// 1. After Save has returned OK, the state survives process death and power loss, and Load never
 //    returns an older one.
-// 2. At most one process is leader. One that was overtaken can save nothing, whatever it believes
-// of
-//    itself: the storage refuses it, not a clock.
-// 3. Revisions only grow, over all leaders; the first is 1 or more.
-// 4. A failed Save may have happened or not, as a lost reply leaves it. Repeat it with the same
-// revision
-//    and the same state, or save a newer revision. Nothing else changes what is stored.
+// 2. At most one process is the leader. An overtaken leader cannot save, even if it does not know
+//    that it was overtaken: the storage refuses it, without relying on clocks.
+// 3. Revisions only grow, across all leaders. The first is at least 1.
+// 4. A failed Save may have been executed. Repeat it with the same revision and the same state, or
+//    save a newer revision. Nothing else changes the stored state.
 //
-// All calls may block on disk or network, each for at most kMaxStoreCallTime unless it takes a
-// deadline: never make them under a lock of the data path. Campaign, Load and Save are for one
-// thread at a time; IsLeader is for any thread and does not block.
+// Calls may block on disk or network, each for at most kMaxStoreCallTime unless it takes a
+// deadline. Never call them under a lock of the data path. One thread at a time may call Campaign,
+// Load and Save. Any thread may call IsLeader, which does not block.
 class StateStore {
  public:
-  // Gives the leadership up, so that a standby need not wait for a lease to run out.
+  // Gives up the leadership, so that a standby need not wait for a lease to expire.
   virtual ~StateStore() = default;
 
-  // Waits until this process is the leader; OK at once if it is.
-  //   DEADLINE_EXCEEDED: another one is, named in the message; call again. Short deadlines make a
-  //     waiting standby easy to stop.
-  //   UNAVAILABLE: the storage cannot be reached; call again.
-  //   anything else: the place cannot be used as it is; the message says why.
-  // After a loss it may be called anew; Load comes before the next Save then too.
+  // Waits until this process is the leader. Returns OK at once if it is.
+  //   DEADLINE_EXCEEDED: another process leads; the message names it. Call again. A standby with
+  //     short deadlines is easy to stop.
+  //   UNAVAILABLE: the storage cannot be reached. Call again.
+  //   Other errors: the storage is unusable; the message says why.
+  // May be called again after the leadership is lost. Then Load must precede the next Save, too.
   virtual absl::Status Campaign(MonotonicTime deadline) = 0;
 
-  // False from the moment that the leadership may have passed to another process.
+  // False as soon as another process may be the leader.
   virtual bool IsLeader() const = 0;
 
-  // `lost` runs once for each leadership that is lost against our will (not when the store is
-  // destroyed), with the reason, on a thread of the store or within Save; it must not call the
+  // Sets a function that runs once for each leadership that is lost, with the reason, but not when
+  // the store is destroyed. It runs on a thread of the store or within Save, and must not call the
   // store. REQUIRES: Campaign was not called yet.
   virtual void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) = 0;
 
-  // The newest state; none if nothing was ever saved.
+  // Returns the newest state; nullopt if none was ever saved.
   //   ABORTED: this process is not the leader.
-  //   DATA_LOSS: what is stored is damaged; the message names the place. Nothing was changed.
+  //   DATA_LOSS: the stored state is damaged; the message names the place. Nothing was changed.
   virtual absl::StatusOr<std::optional<StoredState>> Load() = 0;
 
-  // The newest state as it was a moment ago, for who is not the leader; none if nothing was ever
-  // saved. Nothing is changed, and nothing may be decided by it that matters. Any error: it cannot
-  // be read now, as while the leader writes.
+  // Returns a recent state, for processes that are not the leader; nullopt if none was ever saved.
+  // It may be outdated, so base no important decision on it. Any error: it cannot be read now, for
+  // example while the leader writes.
   virtual absl::StatusOr<std::optional<StoredState>> Peek() = 0;
 
   // Stores `state` as the newest, durably.
-  //   ABORTED: this process is not, or no longer, the leader: it must stop deciding.
+  //   ABORTED: this process is not the leader (any more). It must stop deciding.
   //   FAILED_PRECONDITION: `revision` is not newer than the stored one, or Load was not called
-  //   since Campaign.
-  //     The stored revision with the very same state is OK: it is a repetition.
+  //   since
+  //     Campaign. Saving the stored revision again with the same state is OK.
   //   INVALID_ARGUMENT: the state is larger than kMaxStateBytes.
-  //   RESOURCE_EXHAUSTED, UNAVAILABLE: the storage is full or cannot be reached or written now; try
-  //   again later.
+  //   RESOURCE_EXHAUSTED, UNAVAILABLE: the storage is full, or cannot be reached or written. Try
+  //     again later.
   virtual absl::Status Save(uint64_t revision, absl::string_view state) = 0;
 
-  // What messages call it: "file:DIR" or "etcd://...".
+  // The name in messages: "file:DIR" or "etcd://...".
   virtual std::string Describe() const = 0;
 
  protected:
-  // Whether any store takes these: the revision is not 0, the state within the limit.
+  // Checks that the revision is not 0 and the state is within the limit.
   static absl::Status CheckState(uint64_t revision, absl::string_view state);
-  // The refusal of a revision that is not newer.
+  // The error for a revision that is not newer.
   static absl::Status NotNewer(absl::string_view store, uint64_t revision,
                                uint64_t stored_revision);
 };

@@ -1,4 +1,4 @@
-// What every StateStore promises, against each of them.
+// The contract of StateStore, for each implementation.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/process/child_process.h"
 #include "scheduler/store/etcd_client.h"
-#include "scheduler/store/etcd_cluster.h"
 #include "scheduler/store/etcd_store.h"
 #include "scheduler/store/file_store.h"
 #include "scheduler/store/open_store.h"
+#include "scheduler/store/testing/etcd_cluster.h"
 
 namespace pawl {
 namespace {
@@ -32,21 +32,21 @@ using std::chrono::seconds;
 
 MonotonicTime In(MonotonicDuration duration) { return Clock::Real().Now() + duration; }
 
-// Of etcd's leaders. It is over long before a campaign is that may take kLong; kLongLease is not.
+// Leases of etcd's leaders. kLease expires well within a campaign of kLong, kLongLease does not.
 constexpr seconds kLease{2};
 constexpr seconds kLong{30};
 constexpr seconds kLongLease{60};
 constexpr milliseconds kShort{300};
 
-// One place, and processes that use it.
+// One place and its stores.
 class Backend {
  public:
   virtual ~Backend() = default;
-  // As OpenStore takes it.
+  // In OpenStore's syntax.
   virtual std::string Place() const = 0;
-  // `lease`: where there is one.
+  // `lease` applies to etcd only.
   virtual std::unique_ptr<StateStore> Open(seconds lease) = 0;
-  // Lets another process lead though the leader lives and knows nothing of it.
+  // Lets another process lead while the leader lives and does not notice.
   virtual void BreakLeadership() = 0;
 };
 
@@ -81,14 +81,15 @@ class EtcdBackend final : public Backend {
   }
   void BreakLeadership() override {
     EtcdClient client({Endpoint()}, milliseconds(5000));
-    const auto answer =
-        client.Call("/v3/kv/deleterange", {{"key", EtcdBytes(absl::StrCat(prefix_, "/leader"))}},
-                    In(seconds(5)));
-    ASSERT_TRUE(answer.ok()) << answer.status();
-    EXPECT_EQ(*EtcdIntegerAt(*answer, "deleted"), 1);
+    etcdserverpb::TxnRequest request;
+    request.add_success()->mutable_request_delete_range()->set_key(
+        absl::StrCat(prefix_, "/leader"));
+    const auto response = client.Txn(request, In(seconds(5)));
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->responses(0).response_delete_range().deleted(), 1);
   }
 
-  // One for all tests: a prefix keeps them apart.
+  // One cluster for all tests. Each test has its own prefix.
   static void StartCluster() {
     auto started = EtcdCluster::Start({1, NewFolder(), {}});
     ASSERT_TRUE(started.ok()) << started.status();
@@ -124,7 +125,7 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
 
   std::unique_ptr<StateStore> Open(seconds lease = kLease) { return backend_->Open(lease); }
 
-  // A store that leads and has loaded.
+  // A store that leads and has called Load.
   std::unique_ptr<StateStore> Lead(seconds lease = kLease) {
     std::unique_ptr<StateStore> store = Open(lease);
     absl::Status status = store->Campaign(In(kLong));
@@ -135,8 +136,8 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
     return store;
   }
 
-  // What a new leader finds.
-  StoredState LoadAnew() {
+  // Loads the state as a new leader.
+  StoredState LoadAsNextLeader() {
     std::unique_ptr<StateStore> store = Open();
     const absl::Status status = store->Campaign(In(kLong));
     EXPECT_TRUE(status.ok()) << status;
@@ -145,13 +146,13 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
     return loaded.ok() && loaded->has_value() ? **loaded : StoredState();
   }
 
-  // A process that has saved `revision`; null if it did not.
+  // A process that leads and has saved `revision`; null on failure.
   std::unique_ptr<ChildProcess> StartHolder(uint64_t revision, const std::string& state) {
     const std::string folder = NewFolder();
     ready_ = folder + "/ready";
     go_ = folder + "/go";
     const std::string program = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
-                                             "/scheduler/store/store_holder");
+                                             "/scheduler/store/testing/store_holder");
     auto child =
         ChildProcess::Start({"holder",
                              program,
@@ -171,7 +172,7 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
   std::string go_;
 };
 
-TEST_P(StoreConformanceTest, WhoStandsByCanLookAtTheNewestState) {
+TEST_P(StoreConformanceTest, StandbyPeeksAtNewestState) {
   auto standby = Open();
   EXPECT_FALSE(standby->Peek().ok() && standby->Peek()->has_value()) << "there is none";
   auto leader = Open();
@@ -180,7 +181,7 @@ TEST_P(StoreConformanceTest, WhoStandsByCanLookAtTheNewestState) {
   const auto none = standby->Peek();
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_FALSE(none->has_value());
-  // More than one piece of it.
+  // More than one chunk.
   const std::string large(3000000, 'x');
   uint64_t revision = 0;
   for (const std::string& state : {std::string("one"), std::string(), large}) {
@@ -196,7 +197,7 @@ TEST_P(StoreConformanceTest, WhoStandsByCanLookAtTheNewestState) {
   EXPECT_TRUE(leader->Save(4000000, "still the leader").ok());
 }
 
-TEST_P(StoreConformanceTest, AnEmptyStoreHasNoState) {
+TEST_P(StoreConformanceTest, EmptyStoreHasNoState) {
   const auto store = Open();
   ASSERT_TRUE(store->Campaign(In(kLong)).ok());
   for (int i = 0; i < 2; ++i) {
@@ -206,7 +207,7 @@ TEST_P(StoreConformanceTest, AnEmptyStoreHasNoState) {
   }
 }
 
-TEST_P(StoreConformanceTest, TheNextLeaderLoadsTheNewestState) {
+TEST_P(StoreConformanceTest, NextLeaderLoadsNewestState) {
   const std::string bytes("\0binary\xff\n", 9);
   {
     const auto store = Lead();
@@ -214,12 +215,12 @@ TEST_P(StoreConformanceTest, TheNextLeaderLoadsTheNewestState) {
     EXPECT_TRUE(store->Save(2, "two").ok());
     EXPECT_TRUE(store->Save(7, bytes).ok());
   }
-  const StoredState state = LoadAnew();
+  const StoredState state = LoadAsNextLeader();
   EXPECT_EQ(state.revision, 7);
   EXPECT_EQ(state.state, bytes);
 }
 
-TEST_P(StoreConformanceTest, StatesOfAllSizesComeBack) {
+TEST_P(StoreConformanceTest, StatesOfAllSizesAreLoaded) {
   uint64_t revision = 0;
   for (const size_t size :
        {size_t{0}, size_t{1}, kEtcdChunkBytes - 1, kEtcdChunkBytes, kEtcdChunkBytes + 1,
@@ -232,13 +233,13 @@ TEST_P(StoreConformanceTest, StatesOfAllSizesComeBack) {
       const absl::Status status = store->Save(++revision, state);
       ASSERT_TRUE(status.ok()) << size << ": " << status;
     }
-    const StoredState loaded = LoadAnew();
+    const StoredState loaded = LoadAsNextLeader();
     EXPECT_EQ(loaded.revision, revision);
     EXPECT_TRUE(loaded.state == state) << size << " bytes came back as " << loaded.state.size();
   }
 }
 
-TEST_P(StoreConformanceTest, AStateThatIsTooLargeIsRefusedAndChangesNothing) {
+TEST_P(StoreConformanceTest, TooLargeStateIsRefused) {
   {
     const auto store = Lead();
     EXPECT_TRUE(store->Save(1, "one").ok());
@@ -247,10 +248,10 @@ TEST_P(StoreConformanceTest, AStateThatIsTooLargeIsRefusedAndChangesNothing) {
     EXPECT_EQ(store->Save(0, "zero").code(), absl::StatusCode::kInvalidArgument);
     EXPECT_TRUE(store->IsLeader());
   }
-  EXPECT_EQ(LoadAnew().state, "one");
+  EXPECT_EQ(LoadAsNextLeader().state, "one");
 }
 
-TEST_P(StoreConformanceTest, ARevisionThatIsNotNewerIsRefused) {
+TEST_P(StoreConformanceTest, OldRevisionIsRefused) {
   {
     const auto store = Lead();
     EXPECT_TRUE(store->Save(5, "five").ok());
@@ -263,12 +264,12 @@ TEST_P(StoreConformanceTest, ARevisionThatIsNotNewerIsRefused) {
     EXPECT_EQ(store->Save(3, "three").code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(store->Save(5, "other").code(), absl::StatusCode::kFailedPrecondition);
   }
-  const StoredState state = LoadAnew();
+  const StoredState state = LoadAsNextLeader();
   EXPECT_EQ(state.revision, 5);
   EXPECT_EQ(state.state, "five");
 }
 
-TEST_P(StoreConformanceTest, TheSameSaveAgainIsOk) {
+TEST_P(StoreConformanceTest, RepeatedSaveIsOk) {
   const auto store = Lead();
   const std::string state(kEtcdChunkBytes + 1, 's');
   EXPECT_TRUE(store->Save(5, state).ok());
@@ -279,7 +280,7 @@ TEST_P(StoreConformanceTest, TheSameSaveAgainIsOk) {
   EXPECT_TRUE(store->Save(6, "six").ok());
 }
 
-TEST_P(StoreConformanceTest, WhoDoesNotLeadNeitherLoadsNorSaves) {
+TEST_P(StoreConformanceTest, OnlyLeaderLoadsAndSaves) {
   const auto leader = Lead();
   ASSERT_TRUE(leader->Save(1, "one").ok());
   const auto other = Open();
@@ -289,7 +290,7 @@ TEST_P(StoreConformanceTest, WhoDoesNotLeadNeitherLoadsNorSaves) {
   EXPECT_EQ((*leader->Load())->state, "one");
 }
 
-TEST_P(StoreConformanceTest, ALeaderLoadsBeforeItSaves) {
+TEST_P(StoreConformanceTest, SaveBeforeLoadIsRefused) {
   const auto store = Open();
   ASSERT_TRUE(store->Campaign(In(kLong)).ok());
   EXPECT_EQ(store->Save(1, "one").code(), absl::StatusCode::kFailedPrecondition);
@@ -297,8 +298,8 @@ TEST_P(StoreConformanceTest, ALeaderLoadsBeforeItSaves) {
   EXPECT_TRUE(store->Save(1, "one").ok());
 }
 
-TEST_P(StoreConformanceTest, AStandbyWaitsUntilTheLeaderLeaves) {
-  // Nobody waits until it has run out: the leader gives it back.
+TEST_P(StoreConformanceTest, StandbyWaitsUntilLeaderLeaves) {
+  // A leader that leaves revokes its lease.
   auto leader = Lead(kLongLease);
   EXPECT_TRUE(leader->Campaign(In(kShort)).ok());
   ASSERT_TRUE(leader->Save(1, "one").ok());
@@ -319,7 +320,7 @@ TEST_P(StoreConformanceTest, AStandbyWaitsUntilTheLeaderLeaves) {
   EXPECT_TRUE(standby->Save(2, "two").ok());
 }
 
-TEST_P(StoreConformanceTest, AStandbyTakesOverFromAKilledLeader) {
+TEST_P(StoreConformanceTest, StandbyTakesOverFromKilledLeader) {
   const auto holder = StartHolder(41, "of the killed");
   ASSERT_NE(holder, nullptr);
   const auto standby = Open();
@@ -333,7 +334,7 @@ TEST_P(StoreConformanceTest, AStandbyTakesOverFromAKilledLeader) {
   EXPECT_TRUE(standby->Save(42, "of the standby").ok());
 }
 
-TEST_P(StoreConformanceTest, AnOvertakenLeaderSavesNothingAndHearsOfItOnce) {
+TEST_P(StoreConformanceTest, OvertakenLeaderCannotSaveAndIsToldOnce) {
   const auto old = Open();
   std::atomic<int> lost{0};
   old->WhenLeadershipLost([&](const absl::Status& why) {
@@ -348,7 +349,7 @@ TEST_P(StoreConformanceTest, AnOvertakenLeaderSavesNothingAndHearsOfItOnce) {
   {
     const auto next = Lead();
     ASSERT_TRUE(next->Save(2, "of the next").ok());
-    EXPECT_TRUE(old->IsLeader()) << "the test is to show what happens to one that does not know";
+    EXPECT_TRUE(old->IsLeader()) << "the old leader does not know yet";
 
     const absl::Status status = old->Save(3, "of the old again");
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
@@ -361,7 +362,7 @@ TEST_P(StoreConformanceTest, AnOvertakenLeaderSavesNothingAndHearsOfItOnce) {
     EXPECT_EQ(old->Campaign(In(kShort)).code(), absl::StatusCode::kDeadlineExceeded);
   }
   EXPECT_EQ(lost, 1);
-  // It can lead again, from the state that is there then.
+  // It can lead again, from the state that it then loads.
   ASSERT_TRUE(old->Campaign(In(kLong)).ok());
   EXPECT_EQ(old->Save(3, "unseen").code(), absl::StatusCode::kFailedPrecondition);
   const auto loaded = old->Load();
@@ -371,8 +372,7 @@ TEST_P(StoreConformanceTest, AnOvertakenLeaderSavesNothingAndHearsOfItOnce) {
   EXPECT_EQ(lost, 1);
 }
 
-// Each leader adds one to a number. Were there ever two at once, or a state lost, the sum would be
-// too small.
+// Each leader adds to a number. Two leaders at once, or a lost state, would make the sum too small.
 TEST_P(StoreConformanceTest, OneOfManyLeadsAtATime) {
   constexpr int kThreads = 4;
   constexpr int kTerms = 3;
@@ -399,7 +399,7 @@ TEST_P(StoreConformanceTest, OneOfManyLeadsAtATime) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const StoredState state = LoadAnew();
+  const StoredState state = LoadAsNextLeader();
   EXPECT_EQ(state.state, absl::StrCat(kThreads * kTerms * kSaves));
   EXPECT_EQ(state.revision, kThreads * kTerms * kSaves);
 }
@@ -407,10 +407,10 @@ TEST_P(StoreConformanceTest, OneOfManyLeadsAtATime) {
 INSTANTIATE_TEST_SUITE_P(Stores, StoreConformanceTest, testing::Values("File", "Etcd"),
                          [](const auto& info) { return info.param; });
 
-// A paused process finds its lease gone; the pause of a file's leader takes no lock from it.
+// A paused process loses its lease. FileStore's lock survives a pause.
 class EtcdPauseTest : public StoreConformanceTest {};
 
-TEST_P(EtcdPauseTest, ALeaderThatStoodStillForLongerThanItsLeaseSavesNothing) {
+TEST_P(EtcdPauseTest, LeaderPausedBeyondItsLeaseCannotSave) {
   const auto holder = StartHolder(1, "before the pause");
   ASSERT_NE(holder, nullptr);
   holder->Signal(SIGSTOP);

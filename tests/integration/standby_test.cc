@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/store/etcd_cluster.h"
+#include "scheduler/store/testing/etcd_cluster.h"
 #include "tests/harness/free_address.h"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"

@@ -1,4 +1,4 @@
-"""Files made in Bazel's host configuration: they lie in bazel-out/host/bin, whatever is built with whatever flags."""
+"""Files built in Bazel's host configuration: always in bazel-out/host/bin, whatever the flags."""
 
 def _host_files_impl(context):
     return [DefaultInfo(files = depset(context.files.srcs))]

@@ -25,13 +25,13 @@ constexpr char kServerName[] = "pawl-server";
 constexpr char kWorkerName[] = "pawl-worker";
 // pawl-worker's --device without a GPU.
 constexpr char kCpu[] = "cpu";
-// All of them are on this machine: nobody else needs to reach them.
+// All nodes are on this machine.
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
-// Longer than the scheduler's default: all processes share this machine's cores, and one that waits
-// its turn for a second is not dead. One that has died says so itself when it is started again.
+// Longer than the scheduler's default: the processes share this machine's cores, so a process may
+// wait a second for its turn. A process that died reports it itself when it is restarted.
 constexpr int kLeaseMs = 5000;
-// Below those that the system gives to outgoing connections: while the scheduler is away, the
-// nodes' attempts to reach it could otherwise take its port.
+// Below the ephemeral ports: while the scheduler is down, a node's attempt to connect could
+// otherwise take the scheduler's port.
 constexpr int kFirstPort = 10000;
 constexpr int kLastPort = 32000;
 constexpr int kMaxPortAttempts = 100;
@@ -64,7 +64,7 @@ absl::StatusOr<std::string> FreeLocalAddress() {
                                              " attempts"));
 }
 
-// Processes describe themselves as host:pid.
+// Nodes describe themselves as host:pid.
 bool Describes(const NodeStatus& node, const ChildProcess& child) {
   return absl::EndsWith(node.description(), absl::StrCat(":", child.pid()));
 }
@@ -95,7 +95,7 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
       kSchedulerName, ", ", kServerName, " and ", kWorkerName, " are neither in ", own_folder,
       " nor in ", root, "/{scheduler,server,worker}: build them (bazel build //scheduler:",
       kSchedulerName, " //server:", kServerName, " //worker:", kWorkerName,
-      ") or name their folder by PAWL_BIN_DIR"));
+      ") or set PAWL_BIN_DIR to their folder"));
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers,
@@ -113,7 +113,7 @@ absl::Status LocalCluster::Start(const std::string& process, const std::string& 
                                  std::vector<std::string> arguments,
                                  std::vector<std::string> environment) {
   const bool is_scheduler = children_.empty();
-  // A node's log gets its name from NameNodes; until then it must not have that of another node.
+  // NameNodes names a node's log. Until then it must not have another node's name.
   const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
   PAWL_ASSIGN_OR_RETURN(
       std::unique_ptr<ChildProcess> child,
@@ -143,8 +143,6 @@ std::string LocalCluster::SchedulerAddress() const {
   std::ifstream file(out_.address_file());
   std::string address;
   std::getline(file, address);
-  // Written in one piece, with a line's end or not; eof before any character is a file not yet
-  // filled.
   return address;
 }
 
@@ -176,8 +174,8 @@ absl::Status LocalCluster::StartWorker() {
     uint32_t sharing = 0;
     for (uint32_t other = 0; other < number; ++other)
       sharing += devices_[other % devices_.size()] == device;
-    // NCCL refuses two ranks on one GPU of one host: with --collectives=nccl the second one on a
-    // GPU is on another host.
+    // NCCL refuses two ranks on one GPU of one host. With --collectives=nccl the second worker of a
+    // GPU claims to be on another host.
     if (sharing > 0 && device != kCpu)
       environment.push_back(absl::StrCat("NCCL_HOSTID=pawl-", sharing));
   }
@@ -190,7 +188,7 @@ uint32_t LocalCluster::CountStaying(const GetStatusResponse& status, Role role) 
   for (Child& child : children_) {
     if (!absl::StartsWith(child.key, role == SERVER_ROLE ? "server-" : "worker-")) continue;
     if (child.named) own.insert(child.process->name());
-    // One whose end nobody has looked at yet may be started again.
+    // A process that has ended, but was not taken, may be restarted.
     bool leaves = child.taken && !child.start_again_at.has_value();
     for (const NodeStatus& node : status.nodes()) {
       if (!Describes(node, *child.process)) continue;
@@ -221,7 +219,7 @@ void LocalCluster::NameNodes(const GetStatusResponse& status) {
     if (child.named) continue;
     for (const NodeStatus& node : status.nodes()) {
       if (!Describes(node, *child.process)) continue;
-      // A log that keeps its first name is not worth failing for.
+      // Failing to rename the log does no harm.
       child.process->Rename(node.node(), out_.log(node.node())).IgnoreError();
       child.named = true;
       break;

@@ -19,7 +19,7 @@
 
 namespace pawl {
 
-// Of each role on one machine; beyond it there would be nothing but switching between them.
+// The largest number of nodes of one role. With more, the machine would only switch between them.
 inline constexpr uint32_t kMaxLocalNodes = 64;
 
 // The daemons' executables.
@@ -29,71 +29,70 @@ struct Programs {
   std::string worker;
 };
 
-// Looks in `bin_folder` if it is not empty (the environment's PAWL_BIN_DIR), else beside
-// `own_program`, else where Bazel builds them relative to it. NOT_FOUND saying what was looked for
-// and how to have it.
+// Looks in `bin_folder` (the environment's PAWL_BIN_DIR) if it is not empty; otherwise beside
+// `own_program`, and then in Bazel's output relative to it. NOT_FOUND: the message says where they
+// were expected and how to build them.
 absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
                                       const std::string& bin_folder);
 
-// The processes of one run. What is left of them is killed on destruction. For one
-// thread, the main one (see ChildProcess).
+// The processes of one run. Kills them on destruction. Used by the main thread only (see
+// ChildProcess).
 class LocalCluster {
  public:
-  // `out` outlives this. `devices`: see RunOptions; `worker_flags` are given to each worker
-  // besides.
+  // REQUIRES: `out` outlives this. `devices`: see RunOptions. Each worker gets `worker_flags`.
   LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
                uint32_t max_restarts, std::vector<std::string> devices = {},
                std::vector<std::string> worker_flags = {});
 
-  // Starts the scheduler with the folder's job file, at a free port that it keeps over its
-  // restarts.
+  // Starts the scheduler with the folder's job file, at a free port that it keeps when it is
+  // restarted.
   absl::Status StartScheduler(const std::vector<std::string>& more_flags = {});
-  // The address that the scheduler listens at; empty if it does not yet.
+  // The address at which the scheduler listens; empty if it does not yet.
   std::string SchedulerAddress() const;
-  // Starts the servers and workers. On failure those started so far go on.
+  // Starts the servers and workers. After a failure those already started continue.
   absl::Status StartNodes(const std::string& scheduler_address);
-  // Starts as many more as the job has been scaled to and has not. On failure those started so far
-  // go on.
+  // Starts the nodes that are missing after the job was scaled. After a failure those already
+  // started continue.
   absl::Status StartMissing(const GetStatusResponse& status);
 
-  // Gives each node's process and log the name that the scheduler knows it by, once
-  // that is known: nodes are numbered in the order of their registration.
+  // Gives each process and its log the node name that the scheduler assigned when the node
+  // registered.
   void NameNodes(const GetStatusResponse& status);
-  // True if the scheduler knows the process.
+  // Whether the scheduler knows the process.
   static bool IsRegistered(const GetStatusResponse& status, const ChildProcess& child);
 
   // REQUIRES: StartScheduler succeeded.
   ChildProcess& scheduler() { return *children_.front().process; }
-  // The processes that have ended since the last call; good until they are started again.
+  // The processes that have ended since the last call. Valid until they are restarted.
   std::vector<ChildProcess*> TakeEnded();
-  // True if the scheduler has known the process, in this incarnation or an earlier one.
+  // Whether the process has registered, in this incarnation or an earlier one.
   bool WasRegistered(const ChildProcess& child);
-  // Those that run.
+  // The number of running processes.
   size_t Running();
   void SignalAll(int signal);
 
-  // Lets a process that has ended begin another incarnation by its same command, when the policy
-  // says; returns how long that is from now, or nullopt if all restarts are used up.
+  // Schedules the restart of an ended process with the same command. Returns the delay; nullopt if
+  // all restarts are used up.
   std::optional<MonotonicDuration> Restart(const ChildProcess& ended, MonotonicTime now);
-  // Starts those whose time has come. An error names the first that could not be started.
+  // Starts the processes whose delay has passed. An error names the first that could not start.
   absl::Status StartDue(MonotonicTime now);
-  // When the next one is to start.
+  // The time of the next scheduled restart.
   std::optional<MonotonicTime> next_start() const;
   void CancelRestarts();
   const RestartPolicy& restart_policy() const { return restart_policy_; }
-  // How often each has been started again, by its present name.
+  // The number of restarts of each process, by its present name.
   std::map<std::string, uint32_t> Restarts() const;
 
  private:
   struct Child {
-    // "server-0": as first started.
+    // The name at its first start: "server-0".
     std::string key;
     std::unique_ptr<ChildProcess> process;
     MonotonicTime started;
     std::optional<MonotonicTime> start_again_at = std::nullopt;
     // TakeEnded has returned it.
     bool taken = false;
-    // It has the scheduler's name for it, which it keeps from incarnation to incarnation.
+    // It has the name that the scheduler assigned. Later incarnations keep it.
     bool named = false;
   };
 
@@ -101,8 +100,8 @@ class LocalCluster {
                      std::vector<std::string> arguments, std::vector<std::string> environment = {});
   absl::Status StartServer();
   absl::Status StartWorker();
-  // Those of this cluster that run or will again, and others that the scheduler knows, but none
-  // that is on its way out.
+  // Counts the nodes of a role that are not leaving: processes of this cluster that run or will be
+  // restarted, and other nodes that the scheduler knows.
   uint32_t CountStaying(const GetStatusResponse& status, Role role);
   Child& Find(const ChildProcess& process);
 
@@ -114,10 +113,10 @@ class LocalCluster {
   const std::vector<std::string> devices_;
   const std::vector<std::string> worker_flags_;
   std::string scheduler_address_;
-  // The numbers of the next ones.
+  // The numbers of the next processes.
   uint32_t next_server_ = 0;
   uint32_t next_worker_ = 0;
-  // The scheduler first.
+  // The first is the scheduler.
   std::vector<Child> children_;
 };
 

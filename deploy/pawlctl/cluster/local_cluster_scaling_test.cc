@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{30};
 
-// A program that does nothing until it is killed.
+// A program that sleeps until it is killed.
 std::string IdleProgram() {
   std::string path = testing::TempDir() + "idle";
   std::ofstream(path) << "#!/bin/sh\nexec sleep 600\n";
@@ -53,10 +53,10 @@ class LocalClusterScalingTest : public testing::Test {
   GetStatusResponse status_;
 };
 
-TEST_F(LocalClusterScalingTest, AServerWhoseDeathIsNotDealtWithYetIsNotMissing) {
+TEST_F(LocalClusterScalingTest, DeadServerThatMayRestartIsNotMissing) {
   KillAll();
   ASSERT_TRUE(cluster_->StartMissing(status_).ok());
-  EXPECT_EQ(cluster_->Running(), 0u) << "it may be started again";
+  EXPECT_EQ(cluster_->Running(), 0u) << "it may be restarted";
   for (ChildProcess* const ended : cluster_->TakeEnded()) {
     ASSERT_TRUE(cluster_->Restart(*ended, Clock::Real().Now()).has_value());
   }
@@ -64,7 +64,7 @@ TEST_F(LocalClusterScalingTest, AServerWhoseDeathIsNotDealtWithYetIsNotMissing) 
   EXPECT_EQ(cluster_->Running(), 0u) << "it will be started again";
 }
 
-// The first line of a file that is being written; empty if it does not come.
+// Waits for the first line of a file; empty if it does not appear.
 std::string FirstLine(const std::string& path) {
   const MonotonicTime limit = Clock::Real().Now() + kPatience;
   while (Clock::Real().Now() < limit) {
@@ -76,7 +76,7 @@ std::string FirstLine(const std::string& path) {
   return "";
 }
 
-TEST(LocalClusterDevicesTest, WorkersTakeDevicesInTurnAndThoseOnOneGpuAreDifferentHostsForNccl) {
+TEST(LocalClusterDevicesTest, WorkersGetDevicesInTurn) {
   const std::string path = testing::TempDir() + "sayer";
   std::ofstream(path) << "#!/bin/sh\necho \"host=$NCCL_HOSTID $*\"\nexec sleep 600\n";
   chmod(path.c_str(), 0755);
@@ -102,7 +102,7 @@ TEST(LocalClusterDevicesTest, WorkersTakeDevicesInTurnAndThoseOnOneGpuAreDiffere
   }
 }
 
-TEST_F(LocalClusterScalingTest, AServerThatHasEndedForGoodIsMissing) {
+TEST_F(LocalClusterScalingTest, ServerThatIsNotRestartedIsMissing) {
   KillAll();
   cluster_->TakeEnded();
   ASSERT_TRUE(cluster_->StartMissing(status_).ok());

@@ -17,12 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::string_view kLockName = ".pawlctl-run";
-// What a run makes and the next one removes.
+// The files of a run, which the next run removes.
 constexpr const char* kMade[] = {"job.pbtxt", "scheduler.addr", "metrics.json", "logs", "data"};
 
 absl::Status FileError(absl::string_view what, const std::string& path, int error) {
   return absl::ErrnoToStatus(
-      error, absl::StrCat("cannot ", what, " ", path, " (choose another folder by --out)"));
+      error, absl::StrCat("cannot ", what, " ", path, " (choose another folder with --out)"));
 }
 
 }  // namespace
@@ -35,20 +35,20 @@ absl::StatusOr<std::unique_ptr<OutFolder>> OutFolder::Open(const std::string& gi
   if (error) return FileError("make the folder", path, error.value());
 
   const std::string lock_path = absl::StrCat(path, "/", kLockName);
-  // The lock's file marks a folder whose contents a run may remove.
+  // The lock file marks a folder whose contents a run may remove.
   if (!fs::exists(lock_path)) {
     for (const char* name : kMade) {
       if (fs::exists(fs::path(path) / name, error)) {
         return absl::FailedPreconditionError(
             absl::StrCat(path, "/", name,
-                         " is there and was not made by pawlctl run, which would remove it: choose "
+                         " exists and was not made by pawlctl run, which would remove it: choose "
                          "another --out"));
       }
     }
   }
   const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock < 0) return FileError("write", lock_path, errno);
-  // Made now, so that everything below frees the lock on failure.
+  // From here on its destructor frees the lock.
   std::unique_ptr<OutFolder> folder(new OutFolder(path, lock));
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(

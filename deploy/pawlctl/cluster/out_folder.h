@@ -1,4 +1,4 @@
-// The folder in which `pawlctl run` leaves what a run made.
+// The folder with the files of a run of `pawlctl run`.
 #ifndef PAWL_DEPLOY_PAWLCTL_CLUSTER_OUT_FOLDER_H_
 #define PAWL_DEPLOY_PAWLCTL_CLUSTER_OUT_FOLDER_H_
 
@@ -11,18 +11,18 @@
 
 namespace pawl {
 
-// The folder, locked against a second run until this is destroyed (or its process ends). For one
-// thread.
+// The folder, locked against a second run until this object is destroyed or the process ends. Not
+// thread-safe.
 //
 //   job.pbtxt        the job as it ran: with --set applied and absolute paths
 //   scheduler.addr   host:port of the scheduler, as soon as it listens
-//   logs/NODE.log    what each process said
+//   logs/NODE.log    the output of each process
 //   data/            the processes' own folders
-//   metrics.json     the result, once there is one
+//   metrics.json     the result, after the end of the job
 class OutFolder {
  public:
-  // Makes the folder, or empties what an earlier run left of the above. FAILED_PRECONDITION if
-  // another run uses it, or if it holds files by these names that are not of an earlier run.
+  // Creates the folder, or removes the files of an earlier run. FAILED_PRECONDITION: another run
+  // uses the folder, or it holds files with these names that no run made.
   static absl::StatusOr<std::unique_ptr<OutFolder>> Open(const std::string& path);
 
   ~OutFolder();
@@ -34,10 +34,10 @@ class OutFolder {
   std::string address_file() const { return path_ + "/scheduler.addr"; }
   std::string metrics_file() const { return path_ + "/metrics.json"; }
   std::string log(absl::string_view node) const;
-  // Made by the process itself.
+  // Created by the process itself.
   std::string data(absl::string_view process) const;
 
-  // Writes a file of the folder whole or not at all.
+  // Writes a file atomically.
   absl::Status Write(const std::string& path, absl::string_view content) const;
 
  private:

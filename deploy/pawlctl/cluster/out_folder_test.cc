@@ -19,7 +19,7 @@ std::string NewPath() {
 
 void Touch(const std::string& path) { std::ofstream(path) << "x"; }
 
-TEST(OutFolder, IsMadeWithItsParents) {
+TEST(OutFolderTest, OpenCreatesParents) {
   const std::string path = NewPath();
   const auto folder = OutFolder::Open(path);
   ASSERT_TRUE(folder.ok()) << folder.status();
@@ -27,7 +27,7 @@ TEST(OutFolder, IsMadeWithItsParents) {
   EXPECT_TRUE(fs::path((*folder)->path()).is_absolute());
 }
 
-TEST(OutFolder, IsOneRunsAtATime) {
+TEST(OutFolderTest, SecondRunIsRefused) {
   const std::string path = NewPath();
   auto first = OutFolder::Open(path);
   ASSERT_TRUE(first.ok());
@@ -38,7 +38,7 @@ TEST(OutFolder, IsOneRunsAtATime) {
   EXPECT_TRUE(OutFolder::Open(path).ok());
 }
 
-TEST(OutFolder, ResultsOfAnEarlierRunAreGoneAndOtherFilesStay) {
+TEST(OutFolderTest, OpenRemovesOnlyEarlierResults) {
   const std::string path = NewPath();
   {
     const auto folder = OutFolder::Open(path);
@@ -56,7 +56,7 @@ TEST(OutFolder, ResultsOfAnEarlierRunAreGoneAndOtherFilesStay) {
   EXPECT_TRUE(fs::exists(path + "/notes.txt"));
 }
 
-TEST(OutFolder, FilesThatNoRunMadeAreNotRemoved) {
+TEST(OutFolderTest, OpenKeepsFilesOfOthers) {
   const std::string path = NewPath();
   fs::create_directories(path + "/data");
   Touch(path + "/data/precious.csv");
@@ -66,7 +66,7 @@ TEST(OutFolder, FilesThatNoRunMadeAreNotRemoved) {
   EXPECT_TRUE(fs::exists(path + "/data/precious.csv"));
 }
 
-TEST(OutFolder, WriteReplacesTheWholeFile) {
+TEST(OutFolderTest, WriteReplacesTheWholeFile) {
   const auto folder = OutFolder::Open(NewPath());
   ASSERT_TRUE(folder.ok());
   ASSERT_TRUE((*folder)->Write((*folder)->metrics_file(), "a longer text").ok());
@@ -76,7 +76,7 @@ TEST(OutFolder, WriteReplacesTheWholeFile) {
   EXPECT_EQ(text.str(), "short");
 }
 
-TEST(OutFolder, UnwritablePlaceIsNamed) {
+TEST(OutFolderTest, ErrorNamesUnwritableFolder) {
   const std::string path = NewPath();
   fs::create_directories(fs::path(path).parent_path());
   Touch(path);

@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-// The evaluation's value by the job's metric, or by the first that it has.
+// The evaluation's value of the job's metric, or of the first metric that it has.
 std::pair<std::string, std::optional<double>> MetricOf(const Job& job,
                                                        const EvaluationResult& result) {
   const std::vector<std::pair<Metric, std::pair<std::string, std::optional<double>>>> all = {
@@ -46,7 +46,7 @@ Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime no
   progress.step = status.steps();
   progress.steps_total = status.steps_total();
   progress.epochs = status.job().epochs();
-  // With max_steps the total does not say how long an epoch is.
+  // With max_steps the total does not tell the length of an epoch.
   if (status.steps_total() > 0 && status.job().epochs() > 0 && status.job().max_steps() == 0) {
     const uint64_t steps_per_epoch =
         std::max<uint64_t>(1, status.steps_total() / status.job().epochs());
@@ -65,7 +65,7 @@ Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime no
     observations_.pop_front();
   const Observation& first = observations_.front();
   const double seconds = Seconds(now - first.time);
-  // A job that began anew (its scheduler came back) counts from there.
+  // The counters of a job whose scheduler was restarted start again.
   if (status.samples() < first.samples || status.steps() < first.steps) {
     observations_ = {observations_.back()};
   } else if (seconds > 0 && status.samples() > first.samples) {
@@ -80,14 +80,14 @@ Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime no
 }
 
 std::string FormatProgress(const Progress& progress, size_t width) {
-  // Text and how soon it gives way: the highest number first.
+  // The text of each part and its priority. The part with the highest number is dropped first.
   std::vector<std::pair<std::string, int>> parts;
   switch (progress.state) {
     case STARTING:
       parts.emplace_back(
           absl::StrCat("starting: ", progress.servers,
                        progress.servers == 1 ? " server, " : " servers, ", progress.workers,
-                       progress.workers == 1 ? " worker" : " workers", " there"),
+                       progress.workers == 1 ? " worker" : " workers"),
           0);
       break;
     case FINISHING:

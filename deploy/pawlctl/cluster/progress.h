@@ -1,4 +1,4 @@
-// How far the job is, in one line.
+// The progress of a job in one line.
 #ifndef PAWL_DEPLOY_PAWLCTL_CLUSTER_PROGRESS_H_
 #define PAWL_DEPLOY_PAWLCTL_CLUSTER_PROGRESS_H_
 
@@ -13,10 +13,10 @@
 
 namespace pawl {
 
-// What the line shows; what is unset is left out of it.
+// The contents of the line. Unset parts are omitted.
 struct Progress {
   JobState state = JOB_STATE_UNSPECIFIED;
-  // STARTING: the nodes that are there.
+  // The nodes that are present, shown while STARTING.
   uint32_t servers = 0;
   uint32_t workers = 0;
   // Counted from 1.
@@ -34,8 +34,8 @@ struct Progress {
   std::optional<double> seconds_left;
 };
 
-// Turns what the scheduler says from time to time into Progress: speeds are means
-// over the last kSpeedWindow. For one thread.
+// Computes Progress from the scheduler's successive answers. Speeds are means over the last
+// kSpeedWindow. Not thread-safe.
 class ProgressMeter {
  public:
   Progress Update(const GetStatusResponse& status, MonotonicTime now);
@@ -49,18 +49,18 @@ class ProgressMeter {
   std::deque<Observation> observations_;
 };
 
-// Long enough that a pause for an evaluation does not look like the end.
+// Long enough to hide the pause of an evaluation.
 inline constexpr std::chrono::seconds kSpeedWindow{15};
 
 // "epoch 2/2  step 610/1220  50%  412,345 samples/s  loss 0.4603  auc 0.7216  staleness 0  1m 12s
-// left". Parts that do not fit into `width` characters are left out, the least interesting first.
+// left". Parts that do not fit into `width` characters are dropped, the least important first.
 std::string FormatProgress(const Progress& progress, size_t width);
 
 // 1234567 -> "1,234,567"
 std::string FormatCount(uint64_t count);
 // 45.2 -> "45s", 125 -> "2m 5s", 7320 -> "2h 2m"
 std::string FormatSeconds(double seconds);
-// Four decimals; what is smaller than 0.01 with four significant digits.
+// Four decimals; four significant digits below 0.01.
 std::string FormatValue(double value);
 
 }  // namespace pawl

@@ -38,20 +38,20 @@ Progress Full() {
   return progress;
 }
 
-TEST(FormatProgress, ShowsEverythingThatIsKnown) {
+TEST(FormatProgress, ShowsAllKnownParts) {
   EXPECT_EQ(FormatProgress(Full(), 200),
             "epoch 2/2  step 610/1220  50%  412,345 samples/s  loss 0.4603  auc 0.7216  staleness "
             "0  1m 12s left");
 }
 
-TEST(FormatProgress, LeavesOutWhatIsUnknown) {
+TEST(FormatProgress, OmitsUnknownParts) {
   Progress progress;
   progress.state = RUNNING;
   progress.step = 5;
   EXPECT_EQ(FormatProgress(progress, 200), "step 5  staleness 0");
 }
 
-TEST(FormatProgress, NeverExceedsTheWidthAndKeepsTheStepLongest) {
+TEST(FormatProgress, FitsWidthAndDropsStepLast) {
   for (size_t width = 0; width < 120; ++width)
     EXPECT_LE(FormatProgress(Full(), width).size(), width);
   EXPECT_EQ(FormatProgress(Full(), 79),
@@ -59,20 +59,20 @@ TEST(FormatProgress, NeverExceedsTheWidthAndKeepsTheStepLongest) {
   EXPECT_EQ(FormatProgress(Full(), 14), "step 610/1220");
 }
 
-TEST(FormatProgress, SaysWhoIsThereWhileStarting) {
+TEST(FormatProgress, ShowsNodesWhileStarting) {
   Progress progress;
   progress.state = STARTING;
   progress.servers = 1;
-  EXPECT_EQ(FormatProgress(progress, 80), "starting: 1 server, 0 workers there");
+  EXPECT_EQ(FormatProgress(progress, 80), "starting: 1 server, 0 workers");
 }
 
-TEST(ProgressMeter, SpeedIsTheMeanOfTheWindow) {
+TEST(ProgressMeter, SpeedIsMeanOfWindow) {
   ProgressMeter meter;
   EXPECT_FALSE(meter.Update(Running(0, 1000, 0), At(100)).samples_per_s.has_value());
   Progress progress = meter.Update(Running(10, 1000, 1000), At(102));
   EXPECT_DOUBLE_EQ(*progress.samples_per_s, 500);
   EXPECT_DOUBLE_EQ(*progress.seconds_left, 990 / 5.0);
-  // Twice as fast from here on: after the window the old speed is forgotten.
+  // Twice as fast from here on: the old speed leaves the window.
   uint64_t steps = 10;
   for (int second = 1; second <= 40; ++second) {
     steps += 10;
@@ -81,14 +81,14 @@ TEST(ProgressMeter, SpeedIsTheMeanOfTheWindow) {
   EXPECT_NEAR(*progress.samples_per_s, 1000, 1e-6);
 }
 
-TEST(ProgressMeter, CountsFromTheBeginningOfAJobThatBeganAnew) {
+TEST(ProgressMeter, CountersMayRestart) {
   ProgressMeter meter;
   meter.Update(Running(500, 1000, 50000), At(0));
   EXPECT_FALSE(meter.Update(Running(0, 1000, 0), At(1)).samples_per_s.has_value());
   EXPECT_DOUBLE_EQ(*meter.Update(Running(1, 1000, 100), At(2)).samples_per_s, 100);
 }
 
-TEST(ProgressMeter, EpochGoesFromOneToTheLast) {
+TEST(ProgressMeter, EpochCountsFromOne) {
   ProgressMeter meter;
   EXPECT_EQ(meter.Update(Running(0, 1220, 0), At(0)).epoch, 1u);
   EXPECT_EQ(meter.Update(Running(609, 1220, 1), At(1)).epoch, 1u);
@@ -96,13 +96,13 @@ TEST(ProgressMeter, EpochGoesFromOneToTheLast) {
   EXPECT_EQ(meter.Update(Running(1220, 1220, 3), At(3)).epoch, 2u);
 }
 
-TEST(ProgressMeter, EpochIsUnknownWithALimitOnSteps) {
+TEST(ProgressMeter, EpochIsUnknownWithMaxSteps) {
   GetStatusResponse status = Running(5, 10, 1);
   status.mutable_job()->set_max_steps(10);
   EXPECT_FALSE(ProgressMeter().Update(status, At(0)).epoch.has_value());
 }
 
-TEST(ProgressMeter, ShowsTheLatestEvaluationByTheJobsMetric) {
+TEST(ProgressMeter, ShowsLatestEvaluationByJobsMetric) {
   GetStatusResponse status = Running(5, 10, 1);
   for (const double auc : {0.5, 0.7}) {
     EvaluationResult& result = *status.add_evaluations();
@@ -118,7 +118,7 @@ TEST(ProgressMeter, ShowsTheLatestEvaluationByTheJobsMetric) {
   EXPECT_DOUBLE_EQ(*progress.metric_value, 0.4);
 }
 
-TEST(ProgressMeter, CountsNodesThatAreThere) {
+TEST(ProgressMeter, CountsPresentNodes) {
   GetStatusResponse status;
   status.set_state(STARTING);
   status.add_nodes()->set_role(SERVER_ROLE);

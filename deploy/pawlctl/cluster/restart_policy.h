@@ -1,4 +1,4 @@
-// When a process that has died is started again.
+// When a process that died is restarted.
 #ifndef PAWL_DEPLOY_PAWLCTL_CLUSTER_RESTART_POLICY_H_
 #define PAWL_DEPLOY_PAWLCTL_CLUSTER_RESTART_POLICY_H_
 
@@ -12,21 +12,21 @@
 
 namespace pawl {
 
-// The delay before a process is started again is kFirstRestartDelay; it doubles, up to
-// kMaxRestartDelay, with every incarnation in a row that was shorter than kLongRun: what dies at
-// once will do so again, and others need the machine.
+// The first restart of a process is delayed by kFirstRestartDelay. The delay doubles, up to
+// kMaxRestartDelay, with every consecutive incarnation shorter than kLongRun: a process that dies
+// at once will probably die again, and others need the machine.
 inline constexpr std::chrono::milliseconds kFirstRestartDelay{100};
 inline constexpr std::chrono::milliseconds kMaxRestartDelay{5000};
 inline constexpr std::chrono::seconds kLongRun{30};
 
-// Decides alone: it knows neither processes nor clocks. Not thread-safe.
+// A pure decision: it knows neither processes nor clocks. Not thread-safe.
 class RestartPolicy {
  public:
-  // Of all processes together.
+  // `max_restarts`: of all processes together.
   explicit RestartPolicy(uint32_t max_restarts) : max_restarts_(max_restarts) {}
 
-  // `process` has died after having run for `lifetime`: how long to wait before it is started
-  // again, which counts as one restart; nullopt if there are no more.
+  // Counts a restart of `process`, which died after `lifetime`, and returns the delay before it;
+  // nullopt if all restarts are used up.
   std::optional<MonotonicDuration> OnDeath(const std::string& process, MonotonicDuration lifetime);
 
   uint32_t max_restarts() const { return max_restarts_; }

@@ -34,18 +34,18 @@ TEST(RestartPolicyTest, RestartsAreCountedOverAllProcesses) {
   EXPECT_EQ(policy.restarts_of("worker-0"), 0u);
 }
 
-TEST(RestartPolicyTest, WithoutRestartsWhatDiesStaysDead) {
+TEST(RestartPolicyTest, NoRestartsMeansNoDelay) {
   RestartPolicy policy(0);
   EXPECT_FALSE(policy.OnDeath("server-0", seconds(60)).has_value());
 }
 
-TEST(RestartPolicyTest, TheDelayDoublesWithShortLivesUpToItsLimit) {
+TEST(RestartPolicyTest, DelayDoublesAfterShortRuns) {
   RestartPolicy policy(100);
   EXPECT_EQ(DelaysMs(policy, "server-0", milliseconds(10), 9),
             (std::vector<int64_t>{100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000}));
 }
 
-TEST(RestartPolicyTest, ALongLifeBeginsAnew) {
+TEST(RestartPolicyTest, LongRunResetsDelay) {
   RestartPolicy policy(100);
   DelaysMs(policy, "server-0", milliseconds(10), 5);
   EXPECT_EQ(DelaysMs(policy, "server-0", kLongRun, 1), (std::vector<int64_t>{100}));

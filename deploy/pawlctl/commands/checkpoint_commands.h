@@ -1,25 +1,23 @@
-// `pawlctl checkpoint` and `pawlctl checkpoints`.
+// The commands checkpoint, checkpoints and stop.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_CHECKPOINT_COMMANDS_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_CHECKPOINT_COMMANDS_H_
 
 #include <string>
 
-#include "client_lib/base/clock.h"
-#include "deploy/pawlctl/commands/status_commands.h"
+#include "deploy/pawlctl/command_line.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
 
 namespace pawl {
 
-// Each prints the answer, or the error on stderr, and returns the exit code.
+void AddCheckpointCommands(CommandLine& line);
+
+// Each prints the answer to stdout or an error to stderr, and returns the exit code.
 //
-// Has a checkpoint made in `dir`, which counts from the current folder; empty: the job's own. Waits
-// for options.timeout; a process that ends before takes its wish back.
-int CheckpointCommand(const ConnectionOptions& options, const std::string& dir);
-// The same, for which `wait` is the limit, and then ends the job; if there is no checkpoint the job
-// goes on.
-int StopWithCheckpointCommand(const ConnectionOptions& options, const std::string& dir,
-                              MonotonicDuration wait, const std::string& reason);
-// What checkpoints there are in `dir`, each read and checked. 1 if one of them is damaged.
-int ListCheckpointsCommand(const std::string& dir, bool json);
+// Requests a checkpoint in `dir`, relative to the current folder; empty: the job's own folder.
+// Waits for options.timeout. The request is withdrawn if this process ends earlier.
+int MakeCheckpoint(const ConnectionOptions& options, const std::string& dir);
+// Lists the checkpoints in `dir`. Reads and checks each. kExitFailed if one is damaged.
+int ListCheckpoints(const std::string& dir, bool json);
 
 }  // namespace pawl
 

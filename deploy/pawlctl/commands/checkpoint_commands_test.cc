@@ -16,7 +16,7 @@
 namespace pawl {
 namespace {
 
-// Never has a checkpoint ready.
+// Never completes a checkpoint.
 class SlowScheduler final : public Scheduler::Service {
  public:
   grpc::Status Checkpoint(grpc::ServerContext* context, const CheckpointRequest*,
@@ -26,15 +26,15 @@ class SlowScheduler final : public Scheduler::Service {
   }
   grpc::Status GetStatus(grpc::ServerContext*, const GetStatusRequest*,
                          GetStatusResponse*) override {
-    ++looks;
+    ++status_calls;
     return grpc::Status::OK;
   }
 
   std::atomic<bool> withdrawn{false};
-  std::atomic<int> looks{0};
+  std::atomic<int> status_calls{0};
 };
 
-TEST(CheckpointCommandTest, ACheckpointThatTakesLongIsNotTakenForASchedulerThatIsAway) {
+TEST(CheckpointCommandsTest, SlowCheckpointIsNotReportedAsUnreachableScheduler) {
   SlowScheduler service;
   int port = 0;
   grpc::ServerBuilder builder;
@@ -45,29 +45,29 @@ TEST(CheckpointCommandTest, ACheckpointThatTakesLongIsNotTakenForASchedulerThatI
   options.scheduler = absl::StrCat("127.0.0.1:", port);
   options.timeout = std::chrono::milliseconds(300);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(CheckpointCommand(options, "/c"), kExitFailed);
-  const std::string words = testing::internal::GetCapturedStderr();
-  EXPECT_NE(words.find("within --wait=0.3s"), std::string::npos) << words;
-  EXPECT_EQ(words.find("does not answer"), std::string::npos) << words;
-  EXPECT_EQ(service.looks, 1);
+  EXPECT_EQ(MakeCheckpoint(options, "/c"), kExitFailed);
+  const std::string message = testing::internal::GetCapturedStderr();
+  EXPECT_NE(message.find("within --wait=0.3s"), std::string::npos) << message;
+  EXPECT_EQ(message.find("does not answer"), std::string::npos) << message;
+  EXPECT_EQ(service.status_calls, 1);
   server->Shutdown();
   EXPECT_TRUE(service.withdrawn);
 
   testing::internal::CaptureStderr();
-  EXPECT_EQ(CheckpointCommand(options, "/c"), kExitUnreachable);
+  EXPECT_EQ(MakeCheckpoint(options, "/c"), kExitUnreachable);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("does not answer"), std::string::npos);
 }
 
-TEST(CheckpointCommandTest, AFolderThatIsMissingIsAnErrorAndNotAnEmptyList) {
+TEST(CheckpointCommandsTest, MissingFolderIsAnError) {
   const std::string missing = absl::StrCat(testing::TempDir(), "/missing");
   testing::internal::CaptureStderr();
-  EXPECT_EQ(ListCheckpointsCommand(missing, /*json=*/false), kExitFailed);
-  const std::string words = testing::internal::GetCapturedStderr();
-  EXPECT_NE(words.find(absl::StrCat("--dir=", missing)), std::string::npos) << words;
+  EXPECT_EQ(ListCheckpoints(missing, /*json=*/false), kExitFailed);
+  const std::string message = testing::internal::GetCapturedStderr();
+  EXPECT_NE(message.find(absl::StrCat("--dir=", missing)), std::string::npos) << message;
 
   const std::string empty = absl::StrCat(testing::TempDir(), "/empty");
   std::filesystem::create_directory(empty);
-  EXPECT_EQ(ListCheckpointsCommand(empty, /*json=*/false), kExitDone);
+  EXPECT_EQ(ListCheckpoints(empty, /*json=*/false), kExitDone);
 }
 
 }  // namespace

@@ -1,17 +1,31 @@
 #include "deploy/pawlctl/commands/export_command.h"
 
+#include <memory>
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/env.h"
 #include "deploy/pawlctl/cluster/progress.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
 #include "deploy/pawlctl/console.h"
-#include "deploy/pawlctl/exit_code.h"
 #include "nlohmann/json.hpp"
 #include "server/export/model_export.h"
 
 namespace pawl {
 
-int ExportCommand(const std::string& checkpoint, const std::string& out, bool json) {
+namespace {
+
+struct ExportOptions {
+  std::string checkpoint;
+  std::string out;
+  bool json = false;
+};
+
+// kExitUsage: one of the two folders is the wrong one. kExitFailed: reading or writing failed.
+int Export(const ExportOptions& options) {
+  const auto& [checkpoint, out, json] = options;
   Console console;
   const absl::StatusOr<ExportSummary> written = ExportModel(Env::Real(), checkpoint, out);
   if (!written.ok()) {
@@ -41,6 +55,33 @@ int ExportCommand(const std::string& checkpoint, const std::string& out, bool js
                               FormatCount(written->bytes), " bytes"));
   }
   return kExitDone;
+}
+
+}  // namespace
+
+void AddExportCommand(CommandLine& line) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App& command = line.AddCommand(
+      "export", "write the trained model of a checkpoint as NumPy files",
+      "Reads a checkpoint, without any server, and writes its parameters for programs without\n"
+      "Pawl: TABLE.npy for each dense table, TABLE.keys.npy (ascending) and TABLE.rows.npy for "
+      "each\n"
+      "sparse one, and model.json, which names them (server/export/model_format.md). The\n"
+      "optimizer's state is left out. The whole checkpoint is checked first, and --out is created\n"
+      "whole or not at all. The export needs a few times the memory of the largest partition, and\n"
+      "disk space for two copies of the model. It exits with 1 if the checkpoint is damaged, or "
+      "is\n"
+      "deleted during the export.\n"
+      "\n"
+      "  pawlctl export --checkpoint=/shared/checkpoints --out=model",
+      [options] { return Export(*options); });
+  AddFlag(command, "--checkpoint", "FOLDER", options->checkpoint,
+          "A checkpoint's own folder, or a folder with checkpoints of one job; then the newest is\n"
+          "exported.",
+          {.required = true});
+  AddFlag(command, "--out", "FOLDER", options->out, "The model's folder, which must not exist yet.",
+          {.required = true});
+  AddJsonFlag(command, options->json);
 }
 
 }  // namespace pawl

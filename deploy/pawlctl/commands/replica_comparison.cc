@@ -30,11 +30,11 @@ const char* Word(State state) {
   return "";
 }
 
-// What one round says about the replicas that were expected.
+// The result of one round for a partition with `expected` replicas.
 State Compare(const std::vector<Replica>& replicas, size_t expected) {
   if (replicas.size() < expected || replicas.empty() || !replicas[0].primary)
     return State::kIncomplete;
-  // A difference at one index is one, wherever the others are.
+  // Two replicas that differ at one index suffice, wherever the others are.
   bool moving = false;
   for (size_t i = 0; i < replicas.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -80,11 +80,11 @@ void ReplicaComparison::Add(const RoutingTable& routing,
     }
     const State state = Compare(found, expected.size());
     Partition& partition = partitions_[p];
-    // What was seen once stays seen until there is something new to say.
-    const bool says_something = state == State::kEqual || state == State::kDifferent;
-    const bool said_something =
+    // A result stays until there is a new one.
+    const bool has_result = state == State::kEqual || state == State::kDifferent;
+    const bool had_result =
         partition.state == State::kEqual || partition.state == State::kDifferent;
-    if (!says_something && said_something) continue;
+    if (!has_result && had_result) continue;
     partition.different_rounds = state == State::kDifferent ? partition.different_rounds + 1 : 0;
     partition.state = state;
     partition.replicas = std::move(found);

@@ -1,4 +1,4 @@
-// Whether the replicas of each partition hold the same state, to the bit.
+// Compares the replicas of each partition, bit for bit.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_REPLICA_COMPARISON_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_REPLICA_COMPARISON_H_
 
@@ -12,23 +12,23 @@
 
 namespace pawl {
 
-// A difference counts when it was seen in so many rounds: after a failover a replica may, for a
-// moment, have changes that nobody was told of and that it is about to lose.
+// A difference counts when it was seen in this many rounds. Right after a failover a replica may
+// have unacknowledged changes that it is about to drop.
 inline constexpr int kDifferentRounds = 3;
 
-// Compares what servers answered to Fingerprint, round by round. While a job trains, replicas are
-// asked at different moments: those that have not seen the same number of changes say nothing, and
-// are asked again. Replicas are compared within a round alone, since log indices of different
-// routing epochs may name different changes. Not thread-safe.
+// Compares the servers' responses to Fingerprint, round by round. While a job trains, replicas
+// answer at different log indices; they cannot be compared then and must be asked again. Replicas
+// are compared within a round only, since a log index may name different changes in different
+// routing epochs. Not thread-safe.
 class ReplicaComparison {
  public:
   enum class State {
-    // Of all in-sync replicas.
+    // All in-sync replicas are equal.
     kEqual,
     kDifferent,
-    // They were not seen at the same log index.
+    // The replicas were not seen at the same log index.
     kMoving,
-    // Not all of them are there.
+    // A replica is missing.
     kIncomplete,
   };
   struct Replica {
@@ -39,23 +39,23 @@ class ReplicaComparison {
   };
   struct Partition {
     State state = State::kIncomplete;
-    // In the last round that says something, the primary first; those that answered.
+    // The replicas that answered in the last round with a result, the primary first.
     std::vector<Replica> replicas;
     int different_rounds = 0;
   };
 
-  // One round: `answers[i]` is that of routing.servers(i). Nothing comes of one whose answers are
-  // of several epochs.
+  // Adds a round. `answers[i]` is the response of routing.servers(i). Ignores a round with
+  // responses of different epochs.
   void Add(const RoutingTable& routing, const std::vector<FingerprintResponse>& answers);
 
-  // Another round would tell nothing new: every partition is equal, or different often enough.
+  // Every partition is equal, or was different often enough: no further round is needed.
   bool decided() const;
   bool all_equal() const;
-  // There was no round that told anything yet.
+  // No round has been added.
   bool empty() const { return partitions_.empty(); }
   const std::vector<Partition>& partitions() const { return partitions_; }
 
-  // A line for each partition, and one that sums up.
+  // A line for each partition, and a summary.
   std::string Text() const;
   nlohmann::ordered_json Json() const;
 

@@ -10,7 +10,8 @@ using State = ReplicaComparison::State;
 
 constexpr uint64_t kEpoch = 5;
 
-// Two partitions on server-0 and server-1: each is the primary of one and has the other's backup.
+// Two partitions on server-0 and server-1. Each server is the primary of one and the backup of the
+// other.
 RoutingTable Routing() {
   RoutingTable routing;
   routing.set_epoch(kEpoch);
@@ -48,7 +49,7 @@ const FingerprintResponse& First() {
   return *first;
 }
 
-TEST(ReplicaComparisonTest, ReplicasWithTheSameStateAreEqual) {
+TEST(ReplicaComparisonTest, SameStateIsEqual) {
   ReplicaComparison comparison;
   EXPECT_FALSE(comparison.decided());
   comparison.Add(Routing(), {First(), Fingerprints({{0, false, 10, 0xaa}, {1, true, 20, 0xbb}})});
@@ -62,7 +63,7 @@ TEST(ReplicaComparisonTest, ReplicasWithTheSameStateAreEqual) {
   EXPECT_EQ(comparison.Json()["equal"], true);
 }
 
-TEST(ReplicaComparisonTest, ADifferenceAtTheSameIndexCountsWhenItStays) {
+TEST(ReplicaComparisonTest, LastingDifferenceCounts) {
   ReplicaComparison comparison;
   for (int round = 1; round <= kDifferentRounds; ++round) {
     EXPECT_FALSE(comparison.decided());
@@ -80,14 +81,14 @@ TEST(ReplicaComparisonTest, ADifferenceAtTheSameIndexCountsWhenItStays) {
   EXPECT_EQ(comparison.Json()["partitions"][0]["result"], "DIFFERENT");
 }
 
-TEST(ReplicaComparisonTest, ADifferenceThatWasARemnantIsNone) {
+TEST(ReplicaComparisonTest, PassingDifferenceDoesNotCount) {
   ReplicaComparison comparison;
   comparison.Add(Routing(), {First(), Fingerprints({{0, false, 10, 0xac}, {1, true, 20, 0xbb}})});
   comparison.Add(Routing(), {First(), Fingerprints({{0, false, 10, 0xaa}, {1, true, 20, 0xbb}})});
   EXPECT_TRUE(comparison.all_equal());
 }
 
-TEST(ReplicaComparisonTest, ReplicasAtOtherIndicesSayNothingAndTakeNothingBack) {
+TEST(ReplicaComparisonTest, DifferentIndicesChangeNothing) {
   ReplicaComparison comparison;
   comparison.Add(Routing(), {First(), Fingerprints({{0, false, 9, 0xac}, {1, true, 20, 0xbb}})});
   EXPECT_EQ(comparison.partitions()[0].state, State::kMoving);
@@ -99,7 +100,7 @@ TEST(ReplicaComparisonTest, ReplicasAtOtherIndicesSayNothingAndTakeNothingBack) 
   EXPECT_TRUE(comparison.all_equal());
 }
 
-TEST(ReplicaComparisonTest, AReplicaThatIsMissingIsNotEqual) {
+TEST(ReplicaComparisonTest, MissingReplicaIsNotEqual) {
   ReplicaComparison comparison;
   comparison.Add(Routing(), {First(), Fingerprints({{1, true, 20, 0xbb}})});
   EXPECT_EQ(comparison.partitions()[0].state, State::kIncomplete);
@@ -107,7 +108,7 @@ TEST(ReplicaComparisonTest, AReplicaThatIsMissingIsNotEqual) {
   EXPECT_FALSE(comparison.all_equal());
 }
 
-TEST(ReplicaComparisonTest, APartitionWithoutAPrimaryIsNotEqual) {
+TEST(ReplicaComparisonTest, PartitionWithoutPrimaryIsNotEqual) {
   RoutingTable routing = Routing();
   routing.set_primary(0, UINT32_MAX);
   ReplicaComparison comparison;
@@ -115,14 +116,14 @@ TEST(ReplicaComparisonTest, APartitionWithoutAPrimaryIsNotEqual) {
   EXPECT_EQ(comparison.partitions()[0].state, State::kIncomplete);
 }
 
-TEST(ReplicaComparisonTest, AnswersOfDifferentEpochsAreNotCompared) {
+TEST(ReplicaComparisonTest, DifferentEpochsAreNotCompared) {
   ReplicaComparison comparison;
   comparison.Add(Routing(),
                  {First(), Fingerprints({{0, false, 10, 0xac}, {1, true, 20, 0xbb}}, kEpoch + 1)});
   EXPECT_TRUE(comparison.empty());
 }
 
-TEST(ReplicaComparisonTest, AnOnlyReplicaIsEqualToItself) {
+TEST(ReplicaComparisonTest, SingleReplicaIsEqual) {
   RoutingTable routing;
   routing.set_epoch(kEpoch);
   routing.add_servers()->set_node("server-0");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "deploy/pawlctl/cluster/progress.h"
+#include "deploy/pawlctl/commands/event_report.h"
 
 namespace pawl {
 namespace {
@@ -76,7 +77,7 @@ std::string EvaluationText(const EvaluationResult& result) {
   return absl::StrCat(absl::StrJoin(parts, "  "), "  (after step ", result.step(), ")");
 }
 
-// What a server is to how many partitions.
+// The numbers of partitions in which a server has each role.
 struct Roles {
   uint32_t primary = 0;
   uint32_t backup = 0;
@@ -101,10 +102,10 @@ std::map<std::string, Roles> RolesOf(const RoutingTable* routing) {
   return roles;
 }
 
-// How well the partitions are kept.
+// How many replicas the partitions have.
 struct Redundancy {
   uint32_t without_primary = 0;
-  // In-sync replicas fewer than the job wants.
+  // Partitions with fewer in-sync replicas than the job wants.
   uint32_t with_fewer_replicas = 0;
   uint32_t learners = 0;
 };
@@ -132,14 +133,14 @@ std::string RedundancyText(const Job& job, const RoutingTable& routing) {
     absl::StrAppend(&text, "; ", redundancy.with_fewer_replicas, " have fewer now");
   if (redundancy.without_primary > 0)
     absl::StrAppend(&text, "; ", redundancy.without_primary, " have no primary now");
-  if (redundancy.learners > 0) absl::StrAppend(&text, "; ", redundancy.learners, " being made");
+  if (redundancy.learners > 0) absl::StrAppend(&text, "; ", redundancy.learners, " being copied");
   return text;
 }
 
 std::string PushWaitText(const Job& job, const PushWait& wait) {
   switch (wait.reason()) {
     case NO_PRIMARY:
-      return absl::StrCat("to ", wait.text(), ": no server can serve them at the moment");
+      return absl::StrCat("to ", wait.text(), ": no server can serve them now");
     case TOO_FEW_IN_SYNC:
       return absl::StrCat("to ", wait.text(), ": min_in_sync is ", job.min_in_sync(),
                           ", and fewer replicas are in sync");
@@ -151,7 +152,7 @@ std::string PushWaitText(const Job& job, const PushWait& wait) {
   }
 }
 
-// What a table is made of: "128 x 64" or "17 a row".
+// "128 x 64" or "17 a row".
 std::string ShapeText(const TableSpec& table) {
   return table.kind() == DENSE ? absl::StrJoin(table.shape(), " x ")
                                : absl::StrCat(table.row_width(), " a row");
@@ -163,6 +164,11 @@ std::string OptimizerName(const Optimizer& optimizer) {
   const google::protobuf::FieldDescriptor* const field =
       optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kind);
   return field == nullptr ? "none" : field->name();
+}
+
+std::string WallClockText(uint64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
+                          absl::LocalTimeZone());
 }
 
 }  // namespace
@@ -190,112 +196,6 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-namespace {
-
-std::string WallClockText(uint64_t unix_ms) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)),
-                          absl::LocalTimeZone());
-}
-
-}  // namespace
-
-std::string MovesText(const MovesStatus& moves) {
-  std::string text;
-  if (moves.replicas_left() == 0 && moves.handovers_left() == 0) {
-    text = "none left";
-  } else {
-    text = absl::StrCat(
-        FormatCount(moves.replicas_left()), " replicas to copy (", moves.under_way(),
-        " under way, ", FormatCount(moves.bytes_left()), " bytes left",
-        moves.seconds_left() > 0 ? absl::StrCat(", about ", FormatSeconds(moves.seconds_left()))
-                                 : "",
-        ")");
-    if (moves.handovers_left() > 0)
-      absl::StrAppend(&text, ", ", moves.handovers_left(), " primaries to hand over");
-  }
-  if (moves.replicas_moved() > 0) {
-    absl::StrAppend(&text, "; ", FormatCount(moves.replicas_moved()), " copied so far, ",
-                    FormatCount(moves.bytes_moved()), " bytes");
-  }
-  if (moves.handovers() > 0) {
-    absl::StrAppend(&text, "; pauses of handovers ", moves.pause_ms_p50(), " ms (half), ",
-                    moves.pause_ms_p99(), " ms (99 %), ", moves.pause_ms_max(), " ms (all)");
-  }
-  return text;
-}
-
-std::string EventText(const ClusterEvent& event) {
-  const std::string partition = absl::StrCat("partition ", event.partition());
-  const std::string pause =
-      event.has_pause_ms() ? absl::StrCat(", pause ", event.pause_ms(), " ms") : "";
-  std::string what;
-  switch (event.kind()) {
-    case NODE_JOINED:
-      what = absl::StrCat(event.node(), " joined: ", event.text());
-      break;
-    case NODE_RETURNED:
-      what = absl::StrCat(event.node(), " came back: ", event.text());
-      break;
-    case NODE_LEFT:
-      what = absl::StrCat(event.node(), " ", event.text());
-      break;
-    case NODE_DIED:
-      what = absl::StrCat(event.node(), " ", event.text());
-      break;
-    case NODE_DRAINING:
-      what = absl::StrCat(event.node(), " is to leave: ", event.text());
-      break;
-    case PRIMARY_PROMOTED:
-      what =
-          absl::StrCat(event.node(), " is primary in place of ", event.from(), ": ", event.text());
-      break;
-    case PRIMARY_MOVED:
-      what = absl::StrCat(partition, ": ", event.node(), " is primary, handed over by ",
-                          event.from(), pause);
-      break;
-    case REPLICA_MOVED:
-      what = absl::StrCat(partition, ": copied to ", event.node(),
-                          event.from().empty() ? "" : " in place of ", event.from(), ", ",
-                          FormatCount(event.bytes()), " bytes");
-      break;
-    case REPLICAS_DROPPED:
-      what = absl::StrCat(event.node(), " takes nothing of what ", event.from(),
-                          " sends: it loses its replicas of that one's partitions");
-      break;
-    case JOB_SCALED:
-      what = absl::StrCat("the job is to have ", event.text());
-      break;
-    case CHECKPOINT_OF_END:
-      what = absl::StrCat("the checkpoint of the job's end: ", event.text());
-      break;
-    case JOB_STATE_CHANGED:
-      what = absl::StrCat("the job is ", event.text());
-      break;
-    default:
-      what = absl::StrCat(EventKind_Name(event.kind()), " ", event.node(), " ", event.text());
-  }
-  return absl::StrCat(event.number(), "  ",
-                      absl::FormatTime("%Y-%m-%d %H:%M:%E3S",
-                                       absl::FromUnixMillis(static_cast<int64_t>(event.unix_ms())),
-                                       absl::LocalTimeZone()),
-                      "  ", what);
-}
-
-nlohmann::ordered_json EventJson(const ClusterEvent& event) {
-  Json json = {{"number", event.number()},
-               {"unix_ms", event.unix_ms()},
-               {"kind", EventKind_Name(event.kind())}};
-  if (!event.node().empty()) json["node"] = event.node();
-  if (!event.from().empty()) json["from"] = event.from();
-  const bool of_partition = event.kind() == PRIMARY_PROMOTED || event.kind() == PRIMARY_MOVED ||
-                            event.kind() == REPLICA_MOVED;
-  if (of_partition) json["partition"] = event.partition();
-  if (event.bytes() > 0) json["bytes"] = event.bytes();
-  if (event.has_pause_ms()) json["pause_ms"] = event.pause_ms();
-  if (!event.text().empty()) json["text"] = event.text();
-  return json;
-}
-
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::string text;
   const auto line = [&text](absl::string_view name, absl::string_view value) {
@@ -314,26 +214,26 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   line("state", JobState_Name(status.state()));
   if (!status.failure().empty()) line("failure", status.failure());
   line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
-  line("nodes",
-       absl::StrCat(servers, " servers, ", workers, " workers",
-                    draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
-                    standby > 0 ? absl::StrCat("; ", standby,
-                                               " servers have nothing and wait for pawlctl scale")
-                                : ""));
+  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers",
+                             draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
+                             standby > 0 ? absl::StrCat("; ", standby,
+                                                        " standby servers wait for pawlctl scale")
+                                         : ""));
   if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
   for (const PushWait& wait : status.push_waits())
     line("pushes wait", PushWaitText(status.job(), wait));
   for (const NodeStatus& node : status.nodes()) {
     if (!node.has_disk_failure()) continue;
-    line("disk", absl::StrCat(node.node(), " cannot write its log for ",
+    line("disk", absl::StrCat(node.node(), " has not been able to write its log for ",
                               FormatSeconds(node.disk_failure().lasts_ms() / 1000.0), ": ",
                               node.disk_failure().reason()));
   }
   for (const NodeStatus& node : status.nodes()) {
     if (node.gone() || node.server().kept_replicas() == 0) continue;
-    line("kept", absl::StrCat(node.node(), " keeps ", FormatCount(node.server().kept_replicas()),
-                              " replicas, ", FormatCount(node.server().kept_bytes()),
-                              " bytes, until others have them"));
+    line("retained",
+         absl::StrCat(node.node(), " retains ", FormatCount(node.server().kept_replicas()),
+                      " replicas, ", FormatCount(node.server().kept_bytes()),
+                      " bytes, until others have them"));
   }
   const MovesStatus& moves = status.moves();
   if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0)
@@ -361,11 +261,10 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                     status.counters().pulls_beyond_bound() == 0
                         ? ""
                         : absl::StrCat("; ", FormatCount(status.counters().pulls_beyond_bound()),
-                                       " segments pulled while a rank that came back was further "
-                                       "behind than the bound")));
+                                       " segments pulled while a returned rank was further behind "
+                                       "than the bound")));
   line("pushes", absl::StrCat(FormatCount(status.counters().pushes_applied()), " applied, ",
-                              FormatCount(status.counters().pushes_deduplicated()),
-                              " recognised as repeated, ",
+                              FormatCount(status.counters().pushes_deduplicated()), " duplicates, ",
                               FormatCount(status.counters().pushes_late()), " late"));
   line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
                                   FormatCount(status.counters().parameter_bytes()), " bytes"));
@@ -391,15 +290,15 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                       " (", checkpoint.completed(), " in all)"));
   }
   if (checkpoint.failed() > 0) {
-    line("", absl::StrCat(checkpoint.failed(), " checkpoints came to nothing, the last one: ",
-                          checkpoint.last_failure()));
+    line("", absl::StrCat(checkpoint.failed(),
+                          " checkpoints failed, the last one: ", checkpoint.last_failure()));
   }
   if (!checkpoint.end_folder().empty()) {
-    line("", absl::StrCat("of the job's end: ", checkpoint.end_folder()));
+    line("", absl::StrCat("final: ", checkpoint.end_folder()));
   } else if (!checkpoint.end_failure().empty()) {
-    line("", absl::StrCat("none of the job's end: ", checkpoint.end_failure()));
+    line("", absl::StrCat("no final checkpoint: ", checkpoint.end_failure()));
   } else if (status.state() == FINISHING && checkpoint.under_way_step() > 0) {
-    line("", absl::StrCat("of the job's end, step ", FormatCount(checkpoint.under_way_step()),
+    line("", absl::StrCat("final, step ", FormatCount(checkpoint.under_way_step()),
                           ", is being written"));
   }
   if (status.has_digest()) line("digest", FormatDigest(status.digest()));
@@ -478,7 +377,7 @@ std::string NodesText(const GetStatusResponse& status, const RoutingTable* routi
     const std::string state = node.gone()       ? "gone"
                               : node.draining() ? "leaving"
                               : node.standby()  ? "standby"
-                                                : "there";
+                                                : "present";
     rows.push_back({node.node(), state, absl::StrCat(node.silent_ms()), node.address(),
                     node.description(), role(&Roles::primary), role(&Roles::backup),
                     role(&Roles::learner), node.zone(),

@@ -1,4 +1,4 @@
-// What the scheduler knows, as tables for people and as JSON for programs.
+// The scheduler's answers as text for people and as JSON for programs.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_REPORT_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_REPORT_H_
 
@@ -10,11 +10,10 @@
 
 namespace pawl {
 
-// Lines of cells in columns: the first row is the heading; columns of numbers are aligned to the
-// right.
+// Aligns cells in columns, numbers to the right. The first row is the heading.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
-// `routing`: null where nobody has said where the partitions are.
+// `routing` may be null.
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing = nullptr);
 nlohmann::ordered_json StatusJson(const GetStatusResponse& status,
                                   const RoutingTable* routing = nullptr);
@@ -26,14 +25,7 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status,
 std::string TablesText(const ListTablesResponse& tables);
 nlohmann::ordered_json TablesJson(const ListTablesResponse& tables);
 
-// "12 replicas to copy (3 under way, 40 MB left, about 5.0 s), ..."
-std::string MovesText(const MovesStatus& moves);
-
-// One line.
-std::string EventText(const ClusterEvent& event);
-nlohmann::ordered_json EventJson(const ClusterEvent& event);
-
-// CRC32C values as everywhere in Pawl: eight hexadecimal digits.
+// Eight hexadecimal digits, as everywhere in Pawl.
 std::string FormatDigest(uint32_t digest);
 
 }  // namespace pawl

@@ -31,54 +31,14 @@ GetStatusResponse Status() {
   return status;
 }
 
-TEST(Report, MovesAreShownWithWhatIsLeft) {
-  MovesStatus moves;
-  EXPECT_EQ(MovesText(moves), "none left");
-  moves.set_replicas_left(12);
-  moves.set_under_way(3);
-  moves.set_bytes_left(4000000);
-  moves.set_seconds_left(5);
-  moves.set_replicas_moved(4);
-  moves.set_bytes_moved(2000);
-  moves.set_handovers(2);
-  moves.set_pause_ms_p50(20);
-  moves.set_pause_ms_p99(30);
-  moves.set_pause_ms_max(40);
-  const std::string text = MovesText(moves);
-  for (const char* part : {"12 replicas", "3 under way", "4,000,000 bytes left", "4 copied",
-                           "2,000 bytes", "20 ms", "40 ms (all)"}) {
-    EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in " << text;
-  }
-}
-
-TEST(Report, EventsSayWhoWhatAndHowLong) {
-  ClusterEvent event;
-  event.set_number(7);
-  event.set_kind(PRIMARY_MOVED);
-  event.set_node("server-1");
-  event.set_from("server-0");
-  event.set_partition(3);
-  event.set_pause_ms(25);
-  EXPECT_TRUE(absl::StrContains(
-      EventText(event), "partition 3: server-1 is primary, handed over by server-0, pause 25 ms"))
-      << EventText(event);
-  EXPECT_EQ(EventJson(event)["pause_ms"], 25);
-  EXPECT_EQ(EventJson(event)["kind"], "PRIMARY_MOVED");
-  event.set_kind(REPLICA_MOVED);
-  event.set_bytes(1000);
-  EXPECT_TRUE(
-      absl::StrContains(EventText(event), "copied to server-1 in place of server-0, 1,000 bytes"))
-      << EventText(event);
-}
-
-TEST(Report, ColumnsAreAlignedAndNumbersToTheRight) {
+TEST(ReportTest, ColumnsAreAligned) {
   EXPECT_EQ(FormatTable({{"NODE", "ROWS"}, {"server-10", "7"}, {"a", "1,000"}}),
             "NODE        ROWS\n"
             "server-10      7\n"
             "a          1,000\n");
 }
 
-TEST(Report, StatusTextSaysStateFailureAndLatestEvaluation) {
+TEST(ReportTest, StatusTextShowsFailureAndLatestEvaluation) {
   const std::string text = StatusText(Status());
   for (const char* part : {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216",
                            "0 servers, 1 workers", "000000ab"}) {
@@ -87,7 +47,7 @@ TEST(Report, StatusTextSaysStateFailureAndLatestEvaluation) {
   EXPECT_FALSE(absl::StrContains(text, "0.5"));
 }
 
-TEST(Report, StatusTextSaysWhatThereIsOfCheckpoints) {
+TEST(ReportTest, StatusTextShowsCheckpoints) {
   GetStatusResponse status = Status();
   EXPECT_FALSE(absl::StrContains(StatusText(status), "checkpoint"));
   status.mutable_checkpoint()->set_completed(3);
@@ -103,7 +63,7 @@ TEST(Report, StatusTextSaysWhatThereIsOfCheckpoints) {
   }
 }
 
-TEST(Report, StatusJsonKeepsLargeNumbersAndAllEvaluations) {
+TEST(ReportTest, StatusJsonHasAllEvaluations) {
   const nlohmann::json json = nlohmann::json::parse(StatusJson(Status()).dump());
   EXPECT_EQ(json["samples"].get<uint64_t>(), uint64_t{1} << 60);
   EXPECT_EQ(json["evaluations"].size(), 2u);
@@ -112,13 +72,14 @@ TEST(Report, StatusJsonKeepsLargeNumbersAndAllEvaluations) {
   EXPECT_EQ(json["nodes"][1]["logical_workers"], (std::vector<int>{0, 2}));
 }
 
-TEST(Report, NodesTextShowsWhoIsGone) {
+TEST(ReportTest, NodesTextShowsGoneNodes) {
   const std::string text = NodesText(Status());
   EXPECT_TRUE(absl::StrContains(text, "server-0  gone")) << text;
   EXPECT_TRUE(absl::StrContains(text, "worker-0  there")) << text;
 }
 
-// server-0 is the primary of partition 0 and learns 1; server-1 is the backup of 0; nobody has 2.
+// server-0 is the primary of partition 0 and a learner of 1. server-1 is the backup of 0. Partition
+// 2 has no replicas.
 RoutingTable Routing() {
   RoutingTable routing;
   for (const char* node : {"server-0", "server-1"}) routing.add_servers()->set_node(node);
@@ -129,7 +90,7 @@ RoutingTable Routing() {
   return routing;
 }
 
-TEST(Report, NodesShowWhatTheyAreToHowManyPartitions) {
+TEST(ReportTest, NodesShowRolesInPartitions) {
   GetStatusResponse status = Status();
   NodeStatus& server = *status.add_nodes();
   server.set_node("server-1");
@@ -146,13 +107,13 @@ TEST(Report, NodesShowWhatTheyAreToHowManyPartitions) {
   EXPECT_TRUE(absl::StrContains(text, "PRIMARY  BACKUP  LEARNER")) << text;
 }
 
-TEST(Report, StatusShowsHowWellThePartitionsAreKept) {
+TEST(ReportTest, StatusShowsRedundancy) {
   GetStatusResponse status = Status();
   status.mutable_job()->set_replicas(2);
   const RoutingTable routing = Routing();
   EXPECT_TRUE(absl::StrContains(StatusText(status, &routing),
                                 "replicas      2 of each of 3 partitions; 2 have fewer now; 1 have "
-                                "no primary now; 1 being made"))
+                                "no primary now; 1 being copied"))
       << StatusText(status, &routing);
   const nlohmann::json json = nlohmann::json::parse(StatusJson(status, &routing).dump());
   EXPECT_EQ(json["replicas"], (nlohmann::json{{"wanted", 2},
@@ -162,7 +123,7 @@ TEST(Report, StatusShowsHowWellThePartitionsAreKept) {
                                               {"learners", 1}}));
 }
 
-TEST(Report, StatusShowsWhyPushesWaitWhichDiskFailsAndWhatIsKept) {
+TEST(ReportTest, StatusShowsPushWaitsFailingDisksAndRetainedReplicas) {
   GetStatusResponse status = Status();
   status.mutable_job()->set_min_in_sync(2);
   PushWait& wait = *status.add_push_waits();
@@ -179,13 +140,13 @@ TEST(Report, StatusShowsWhyPushesWaitWhichDiskFailsAndWhatIsKept) {
   EXPECT_NE(text.find("to partitions 1, 4: min_in_sync is 2, and fewer replicas are in sync"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("server-7 keeps 3 replicas, 4,096 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("server-7 retains 3 replicas, 4,096 bytes"), std::string::npos) << text;
   EXPECT_NE(text.find("no space left on device"), std::string::npos) << text;
   const nlohmann::json json = nlohmann::json::parse(StatusJson(status).dump());
   EXPECT_EQ(json["push_waits"][0]["reason"], "TOO_FEW_IN_SYNC");
 }
 
-TEST(Report, TablesShowShapeOrRowWidth) {
+TEST(ReportTest, TablesShowShapeOrRowWidth) {
   ListTablesResponse tables;
   TableSpec& dense = *tables.add_tables();
   dense.set_id(1);

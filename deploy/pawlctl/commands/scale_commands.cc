@@ -3,34 +3,36 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/process/signal_waiter.h"
 #include "deploy/pawlctl/cluster/progress.h"
-#include "deploy/pawlctl/commands/report.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
+#include "deploy/pawlctl/commands/event_report.h"
 #include "deploy/pawlctl/console.h"
-#include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/scheduler_connection.h"
 #include "nlohmann/json.hpp"
 
 namespace pawl {
 namespace {
 
-// How often the scheduler is asked while it is waited for, and how often that is told.
+// How often to ask the scheduler for its status, and how often to print progress.
 constexpr std::chrono::milliseconds kPollInterval{200};
 constexpr std::chrono::seconds kLineInterval{2};
+// What --wait alone means.
+constexpr char kDefaultWait[] = "10m";
 
-int Refuse(const absl::Status& status) {
-  Console().Error(status.message());
-  return ExitCodeOf(status);
-}
+bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
-bool IsOver(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
-
-// Asks until `done` says so, the time is up, or a signal comes. A scheduler that is away for a
-// moment is asked again.
+// Asks for the status until `done` returns true, the time is up, or a signal arrives. Retries while
+// the scheduler is unreachable.
 int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options,
             MonotonicDuration wait, SignalWaiter& signals,
             const std::function<bool(const GetStatusResponse&)>& done) {
@@ -42,9 +44,8 @@ int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options,
     const absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
     if (status.ok()) {
       if (done(*status)) return kExitDone;
-      if (IsOver(status->state())) {
-        console.Error(
-            absl::StrCat("the job is over before that: ", JobState_Name(status->state())));
+      if (HasEnded(status->state())) {
+        console.Error(absl::StrCat("the job ended before that: ", JobState_Name(status->state())));
         return kExitFailed;
       }
       if (!options.json && clock.Now() >= next_line) {
@@ -52,11 +53,11 @@ int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options,
         next_line = clock.Now() + kLineInterval;
       }
     } else if (ExitCodeOf(status.status()) != kExitUnreachable) {
-      return Refuse(status.status());
+      return ReportError(status.status());
     }
     if (clock.Now() >= end) {
       console.Error(
-          absl::StrCat("not done within ", FormatSeconds(Seconds(wait)), " (--wait); it goes on",
+          absl::StrCat("not done within ", FormatSeconds(Seconds(wait)), " (--wait); it continues",
                        status.ok() ? absl::StrCat(": ", MovesText(status->moves())) : ""));
       return kExitFailed;
     }
@@ -70,17 +71,28 @@ uint32_t CountOf(const GetStatusResponse& status, Role role) {
                     [&](const NodeStatus& node) { return node.role() == role && !node.gone(); }));
 }
 
-}  // namespace
+struct ScaleOptions {
+  ConnectionOptions connection;
+  // Unset: unchanged.
+  std::optional<uint32_t> servers;
+  std::optional<uint32_t> workers;
+  // Unset: do not wait.
+  std::optional<MonotonicDuration> wait;
+};
 
-int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> servers,
-                 std::optional<uint32_t> workers, std::optional<MonotonicDuration> wait) {
+int Scale(const ScaleOptions& scale) {
+  const auto& [options, servers, workers, wait] = scale;
+  if (!servers.has_value() && !workers.has_value()) {
+    Console().Error("scale: to how many? Give --servers=N or --workers=N");
+    return kExitUsage;
+  }
   SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);
   ScaleRequest request;
   if (servers.has_value()) request.set_servers(*servers);
   if (workers.has_value()) request.set_workers(*workers);
   const absl::StatusOr<ScaleResponse> scaled = scheduler.Scale(request, options.timeout);
-  if (!scaled.ok()) return Refuse(scaled.status());
+  if (!scaled.ok()) return ReportError(scaled.status());
   if (options.json) {
     Console().Line(
         nlohmann::ordered_json({{"servers", scaled->scale().servers()},
@@ -92,79 +104,90 @@ int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> serve
             .dump(2));
   } else {
     Console console;
-    console.Line(absl::StrCat("the job is to have ", scaled->scale().servers(), " servers and ",
+    console.Line(absl::StrCat("the job gets ", scaled->scale().servers(), " servers and ",
                               scaled->scale().workers(), " workers"));
     if (!scaled->draining().empty())
       console.Line(absl::StrCat("leaving: ", absl::StrJoin(scaled->draining(), " ")));
     if (scaled->servers_missing() > 0) {
       console.Line(absl::StrCat(scaled->servers_missing(),
-                                " more servers are to be started; pawlctl run does it for its own "
-                                "cluster, elsewhere: pawl-server --scheduler=",
+                                " more servers are needed; pawlctl run starts them for its own "
+                                "cluster, elsewhere run: pawl-server --scheduler=",
                                 options.scheduler, " --listen=HOST:0 --data_dir=FOLDER"));
     }
     if (scaled->workers_missing() > 0) {
       console.Line(absl::StrCat(scaled->workers_missing(),
-                                " more workers are to be started; pawlctl run does it for its own "
-                                "cluster, elsewhere: pawl-worker --scheduler=",
+                                " more workers are needed; pawlctl run starts them for its own "
+                                "cluster, elsewhere run: pawl-worker --scheduler=",
                                 options.scheduler));
     }
   }
   if (!wait.has_value()) return kExitDone;
-  return WaitFor(scheduler, options, *wait, signals, [&](const GetStatusResponse& status) {
-    return (!servers.has_value() || CountOf(status, SERVER_ROLE) == *servers) &&
-           (!workers.has_value() || CountOf(status, WORKER_ROLE) == *workers) &&
+  return WaitFor(scheduler, options, *wait, signals, [&scale](const GetStatusResponse& status) {
+    return CountOf(status, SERVER_ROLE) == scale.servers.value_or(CountOf(status, SERVER_ROLE)) &&
+           CountOf(status, WORKER_ROLE) == scale.workers.value_or(CountOf(status, WORKER_ROLE)) &&
            status.moves().at_rest();
   });
 }
 
-int DrainCommand(const ConnectionOptions& options, const std::string& node, bool force,
-                 std::optional<MonotonicDuration> wait) {
+// Of drain and release_kept.
+struct NodeOptions {
+  ConnectionOptions connection;
+  std::string node;
+  bool force = false;
+  // Unset: do not wait.
+  std::optional<MonotonicDuration> wait;
+};
+
+int Drain(const NodeOptions& drain) {
+  const ConnectionOptions& options = drain.connection;
+  const std::string& node = drain.node;
   SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);
   DrainRequest request;
   request.set_node(node);
-  request.set_force(force);
+  request.set_force(drain.force);
   if (const absl::Status status = scheduler.Drain(request, options.timeout); !status.ok())
-    return Refuse(status);
+    return ReportError(status);
   if (options.json) {
     Console().Line(nlohmann::ordered_json({{"draining", node}}).dump(2));
   } else {
-    Console().Line(absl::StrCat(node, " is to leave"));
+    Console().Line(absl::StrCat(node, " is leaving"));
   }
-  if (!wait.has_value()) return kExitDone;
-  return WaitFor(scheduler, options, *wait, signals, [&](const GetStatusResponse& status) {
+  if (!drain.wait.has_value()) return kExitDone;
+  return WaitFor(scheduler, options, *drain.wait, signals, [&](const GetStatusResponse& status) {
     return std::none_of(status.nodes().begin(), status.nodes().end(), [&](const NodeStatus& other) {
       return other.node() == node && !other.gone();
     });
   });
 }
 
-int ReleaseKeptCommand(const ConnectionOptions& options, const std::string& node, bool force) {
+int ReleaseKept(const NodeOptions& release) {
+  const ConnectionOptions& options = release.connection;
+  const std::string& node = release.node;
   SchedulerConnection scheduler(options.scheduler);
   ReleaseKeptRequest request;
   request.set_node(node);
-  request.set_force(force);
+  request.set_force(release.force);
   const absl::StatusOr<ReleaseKeptResponse> released =
       scheduler.ReleaseKept(request, options.timeout);
-  if (!released.ok()) return Refuse(released.status());
+  if (!released.ok()) return ReportError(released.status());
   if (options.json) {
     Console().Line(
         nlohmann::ordered_json({{"node", node}, {"released", released->partitions()}}).dump(2));
   } else {
-    Console().Line(
-        absl::StrCat(node, " need not keep ", released->partitions(), " replicas any more"));
+    Console().Line(absl::StrCat(node, " deletes ", released->partitions(), " retained replicas"));
   }
   return kExitDone;
 }
 
-int EventsCommand(const ConnectionOptions& options, bool follow) {
+int PrintEvents(const ConnectionOptions& options, bool follow) {
   SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);
   uint64_t after = 0;
   while (true) {
     const absl::StatusOr<ListEventsResponse> events = scheduler.ListEvents(after, options.timeout);
     if (!events.ok() && !(follow && after > 0 && ExitCodeOf(events.status()) == kExitUnreachable)) {
-      return Refuse(events.status());
+      return ReportError(events.status());
     }
     if (events.ok()) {
       Console console;
@@ -172,10 +195,101 @@ int EventsCommand(const ConnectionOptions& options, bool follow) {
         console.Line(options.json ? EventJson(event).dump() : EventText(event));
         after = event.number();
       }
-      if (!follow || IsOver(events->job_state())) return kExitDone;
+      if (!follow || HasEnded(events->job_state())) return kExitDone;
     }
     if (const int signal = signals.Wait(kPollInterval); signal != 0) return kExitSignal + signal;
   }
+}
+
+void AddScaleCommand(CommandLine& line) {
+  const auto options = std::make_shared<ScaleOptions>();
+  CLI::App& command = line.AddCommand(
+      "scale", "change the number of servers and workers of a running job",
+      "Surplus nodes leave once others have taken over. Training continues, and no update is "
+      "lost.\n"
+      "pawlctl run starts the missing nodes of its own cluster. Elsewhere, start them yourself:\n"
+      "scale says how many are missing. --wait waits until all nodes are present and all\n"
+      "partitions are in place.\n"
+      "\n"
+      "  pawlctl scale --servers=5 --wait\n"
+      "  pawlctl scale --workers=1",
+      [options] { return Scale(*options); });
+  AddFlag(command, "--servers", "N", options->servers,
+          "How many servers; default: as many as now.");
+  AddFlag(command, "--workers", "N", options->workers,
+          "How many workers; default: as many as now.");
+  AddBareFlag(command, "--wait", "DURATION", kDefaultWait, options->wait,
+              "Wait until it is done; --wait alone waits for 10m at most.");
+  AddConnectionFlags(command, options->connection);
+}
+
+void AddDrainCommand(CommandLine& line) {
+  const auto options = std::make_shared<NodeOptions>();
+  CLI::App& command = line.AddCommand(
+      "drain", "remove a node from a running job",
+      "A server hands over all of its partitions, a worker finishes its step; then it exits with "
+      "0.\n"
+      "The request is refused if the remaining servers could not hold all replicas, unless "
+      "--force\n"
+      "is given. --wait waits until the node is gone. A server of a FINISHING job hands over\n"
+      "nothing: it waits for the end of the job and so for the final checkpoint.\n"
+      "\n"
+      "  pawlctl drain server-1 --wait",
+      [options] { return Drain(*options); });
+  AddFlag(command, "node,--node", "NODE", options->node, "The node (pawlctl nodes lists them).",
+          {.required = true});
+  AddSwitch(command, "--force", options->force,
+            "Drain even if the job then has too few replicas of each partition, or no worker.\n"
+            "The last server cannot leave.");
+  AddBareFlag(command, "--wait", "DURATION", kDefaultWait, options->wait,
+              "Wait until it is done; --wait alone waits for 10m at most.");
+  AddConnectionFlags(command, options->connection);
+}
+
+void AddReleaseKeptCommand(CommandLine& line) {
+  const auto options = std::make_shared<NodeOptions>();
+  CLI::App& command = line.AddCommand(
+      "release_kept", "delete the replicas that a server retains",
+      "A server that is no longer in sync retains its replicas until their partitions have as "
+      "many\n"
+      "others as the job wants (pawlctl status shows them). This deletes them earlier, to free "
+      "disk\n"
+      "space; the server may be gone. The request is refused if no other server is known to have\n"
+      "every acknowledged push, unless --force is given; that loses those pushes and ends the "
+      "job.\n"
+      "\n"
+      "  pawlctl release_kept server-1",
+      [options] { return ReleaseKept(*options); });
+  AddFlag(command, "node,--node", "NODE", options->node, "The server (pawlctl nodes lists them).",
+          {.required = true});
+  AddSwitch(command, "--force", options->force,
+            "Delete even the last copy of acknowledged pushes, and end the job.");
+  AddConnectionFlags(command, options->connection);
+}
+
+void AddEventsCommand(CommandLine& line) {
+  struct Options {
+    ConnectionOptions connection;
+    bool follow = false;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App& command = line.AddCommand(
+      "events", "nodes that came and went, partitions that moved",
+      "Prints the last events, the oldest first. --json prints one JSON object a line.\n"
+      "\n"
+      "  pawlctl events --follow --scheduler=10.0.0.1:7000",
+      [options] { return PrintEvents(options->connection, options->follow); });
+  AddSwitch(command, "--follow", options->follow, "Print new events until the job ends.");
+  AddConnectionFlags(command, options->connection);
+}
+
+}  // namespace
+
+void AddScaleCommands(CommandLine& line) {
+  AddScaleCommand(line);
+  AddDrainCommand(line);
+  AddReleaseKeptCommand(line);
+  AddEventsCommand(line);
 }
 
 }  // namespace pawl

@@ -2,77 +2,98 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
 #include "deploy/pawlctl/commands/report.h"
 #include "deploy/pawlctl/console.h"
-#include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/scheduler_connection.h"
+#include "nlohmann/json.hpp"
 
 namespace pawl {
 namespace {
 
-int Refuse(const absl::Status& status) {
-  Console().Error(status.message());
-  return ExitCodeOf(status);
-}
-
-// A scheduler that has placed nothing yet has no routing to give; that is not worth waiting for.
+// A scheduler that has placed nothing yet has no routing table. Do not wait long for one.
 constexpr std::chrono::milliseconds kRoutingTimeout{500};
 
-std::optional<RoutingTable> RoutingOf(SchedulerConnection& scheduler,
-                                      const ConnectionOptions& options) {
-  auto routing =
-      scheduler.GetRouting(std::min<MonotonicDuration>(options.timeout, kRoutingTimeout));
-  return routing.ok() ? std::optional(*std::move(routing)) : std::nullopt;
+int PrintAnswer(bool json, const nlohmann::ordered_json& value, const std::string& text) {
+  Console().Text(json ? value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+                      : text);
+  return kExitDone;
 }
 
-int Print(bool json, const nlohmann::ordered_json& value, absl::string_view text) {
-  Console console;
-  if (json) {
-    console.Line(value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  } else {
-    // Line adds the last line's end.
-    console.Line(text.empty() || text.back() != '\n' ? text : text.substr(0, text.size() - 1));
-  }
-  return kExitDone;
+struct StatusAndRouting {
+  GetStatusResponse status;
+  std::optional<RoutingTable> routing;
+
+  const RoutingTable* table() const { return routing.has_value() ? &*routing : nullptr; }
+};
+
+absl::StatusOr<StatusAndRouting> Ask(const ConnectionOptions& options) {
+  SchedulerConnection scheduler(options.scheduler);
+  absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
+  if (!status.ok()) return status.status();
+  auto routing =
+      scheduler.GetRouting(std::min<MonotonicDuration>(options.timeout, kRoutingTimeout));
+  return StatusAndRouting{*std::move(status),
+                          routing.ok() ? std::optional(*std::move(routing)) : std::nullopt};
+}
+
+int PrintStatus(const ConnectionOptions& options) {
+  const absl::StatusOr<StatusAndRouting> answer = Ask(options);
+  if (!answer.ok()) return ReportError(answer.status());
+  return PrintAnswer(options.json, StatusJson(answer->status, answer->table()),
+                     StatusText(answer->status, answer->table()));
+}
+
+int PrintNodes(const ConnectionOptions& options) {
+  const absl::StatusOr<StatusAndRouting> answer = Ask(options);
+  if (!answer.ok()) return ReportError(answer.status());
+  return PrintAnswer(options.json, NodesJson(answer->status, answer->table()),
+                     NodesText(answer->status, answer->table()));
+}
+
+int PrintTables(const ConnectionOptions& options) {
+  const absl::StatusOr<ListTablesResponse> tables =
+      SchedulerConnection(options.scheduler).ListTables(options.timeout);
+  if (!tables.ok()) return ReportError(tables.status());
+  return PrintAnswer(options.json, TablesJson(*tables), TablesText(*tables));
+}
+
+void AddQuestion(CommandLine& line, const std::string& name, const std::string& summary,
+                 const std::string& help, int (*print)(const ConnectionOptions&)) {
+  const auto options = std::make_shared<ConnectionOptions>();
+  AddConnectionFlags(
+      line.AddCommand(name, summary, help, [options, print] { return print(*options); }), *options);
 }
 
 }  // namespace
 
-int StatusCommand(const ConnectionOptions& options) {
-  SchedulerConnection scheduler(options.scheduler);
-  const absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
-  if (!status.ok()) return Refuse(status.status());
-  const std::optional<RoutingTable> routing = RoutingOf(scheduler, options);
-  const RoutingTable* const table = routing.has_value() ? &*routing : nullptr;
-  return Print(options.json, StatusJson(*status, table), StatusText(*status, table));
-}
-
-int NodesCommand(const ConnectionOptions& options) {
-  SchedulerConnection scheduler(options.scheduler);
-  const absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
-  if (!status.ok()) return Refuse(status.status());
-  const std::optional<RoutingTable> routing = RoutingOf(scheduler, options);
-  const RoutingTable* const table = routing.has_value() ? &*routing : nullptr;
-  return Print(options.json, NodesJson(*status, table), NodesText(*status, table));
-}
-
-int TablesCommand(const ConnectionOptions& options) {
-  const absl::StatusOr<ListTablesResponse> tables =
-      SchedulerConnection(options.scheduler).ListTables(options.timeout);
-  if (!tables.ok()) return Refuse(tables.status());
-  return Print(options.json, TablesJson(*tables), TablesText(*tables));
-}
-
-int StopCommand(const ConnectionOptions& options, const std::string& reason) {
-  const absl::Status status =
-      SchedulerConnection(options.scheduler).StopJob(reason, options.timeout);
-  if (!status.ok()) return Refuse(status);
-  return Print(options.json, {{"stopped", true}}, "the job is being stopped");
+void AddStatusCommands(CommandLine& line) {
+  AddQuestion(
+      line, "status", "progress, loss and counters of a running job",
+      "Shows state, replicas, steps, samples, loss, the latest evaluation and the servers'\n"
+      "counters.\n"
+      "\n"
+      "  pawlctl status --scheduler=10.0.0.1:7000\n"
+      "  PAWL_SCHEDULER=$(cat out/flights/scheduler.addr) pawlctl status --json",
+      &PrintStatus);
+  AddQuestion(line, "nodes", "servers, workers and clients of the job",
+              "Shows for each node how long it has been silent. Shows for a server in how many\n"
+              "partitions it is the primary, an in-sync backup or a learner (a replica that is\n"
+              "catching up), and for a worker what it has done.\n"
+              "\n"
+              "  pawlctl nodes --scheduler=10.0.0.1:7000",
+              &PrintNodes);
+  AddQuestion(line, "tables", "the job's tables",
+              "Shows each table with its kind, its shape and its optimizer.\n"
+              "\n"
+              "  pawlctl tables --scheduler=10.0.0.1:7000",
+              &PrintTables);
 }
 
 }  // namespace pawl

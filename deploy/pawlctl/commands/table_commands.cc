@@ -4,10 +4,12 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -15,9 +17,9 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
 #include "deploy/pawlctl/commands/report.h"
 #include "deploy/pawlctl/console.h"
-#include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/scheduler_connection.h"
 #include "deploy/pawlctl/server_connection.h"
 #include "nlohmann/json.hpp"
@@ -28,19 +30,40 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int Refuse(const absl::Status& status) {
-  Console().Error(status.message());
-  return absl::IsInvalidArgument(status) ? kExitUsage : ExitCodeOf(status);
+constexpr char kTableHelp[] = "The table's name (pawlctl tables lists them).";
+
+struct PullOptions {
+  ConnectionOptions connection;
+  std::string table;
+  // Of a sparse table.
+  std::vector<uint64_t> keys;
+  // Of a dense table; unset: the whole table.
+  std::optional<uint64_t> block;
+};
+
+struct PushOptions {
+  ConnectionOptions connection;
+  std::string table;
+  // Of a sparse table.
+  std::optional<uint64_t> key;
+  // The gradient of the row, or of the whole dense table.
+  std::vector<float> values;
+};
+
+// The exit code of a command that ended with `status`. A wrong argument is a usage error.
+int Finish(const absl::Status& status) {
+  if (status.ok()) return kExitDone;
+  const int code = ReportError(status);
+  return absl::IsInvalidArgument(status) ? kExitUsage : code;
 }
 
 void Print(bool json, const Json& value, absl::string_view text) {
   Console().Line(json ? value.dump(2) : text);
 }
 
-// A membership for one command.
+// Joins the job as a client for one command.
 absl::StatusOr<std::unique_ptr<Client>> Join(const ConnectionOptions& options) {
-  // The client itself waits long for a scheduler that may yet come; a person at a terminal wants to
-  // know.
+  // Client::Connect retries an unreachable scheduler for long; fail fast instead.
   PAWL_RETURN_IF_ERROR(SchedulerConnection(options.scheduler).GetStatus(options.timeout).status());
   ClientOptions client;
   client.scheduler = options.scheduler;
@@ -57,7 +80,7 @@ absl::StatusOr<Table> Open(Client& client, const std::string& name) {
   return table;
 }
 
-// Nine digits say exactly which float it is.
+// Nine digits identify a float exactly.
 std::string ValuesText(absl::Span<const float> values) {
   return absl::StrJoin(values, " ", [](std::string* out, float value) {
     absl::StrAppendFormat(out, "%.9g", value);
@@ -75,7 +98,7 @@ Json ValuesJson(absl::Span<const float> values) {
 absl::Status PullRows(Client& client, const Table& table, const PullOptions& options) {
   if (options.keys.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(options.table, " is a sparse table: say which rows by --keys=1,2,3"));
+        absl::StrCat(options.table, " is a sparse table: name its rows with --keys=1,2,3"));
   }
   const size_t width = table.row_width();
   std::vector<float> values(options.keys.size() * width);
@@ -133,7 +156,7 @@ absl::Status PushTable(const PushOptions& options) {
     return absl::InvalidArgumentError(
         table.dense()
             ? absl::StrCat(options.table, " is a dense table: it has no keys; leave --key out")
-            : absl::StrCat(options.table, " is a sparse table: say which row by --key"));
+            : absl::StrCat(options.table, " is a sparse table: name its row with --key"));
   }
   const uint64_t wanted = table.dense() ? table.elements() : table.row_width();
   if (options.values.size() != wanted) {
@@ -175,53 +198,63 @@ absl::Status PrintDigest(const ConnectionOptions& options) {
   const std::string digest = FormatDigest(combined);
   Print(options.json, {{"digest", digest}, {"state", JobState_Name(status.state())}},
         absl::StrCat(digest, "  (the job is ", JobState_Name(status.state()),
-                     ": parameters that changed meanwhile are in it or not)"));
+                     ": changes during the reading may be in it or not)"));
   return absl::OkStatus();
+}
+
+void AddPullCommand(CommandLine& line) {
+  const auto options = std::make_shared<PullOptions>();
+  CLI::App& command = line.AddCommand(
+      "pull", "print parameters",
+      "Prints rows of a sparse table, or a dense table or one block of it. A row that no push has\n"
+      "created reads as its initial value. Changes nothing.\n"
+      "\n"
+      "  pawlctl pull --table=embeddings --keys=7,42\n"
+      "  pawlctl pull --table=hidden/weights --block=0 --json",
+      [options] { return Finish(PullTable(*options)); });
+  AddFlag(command, "--table", "NAME", options->table, kTableHelp, {.required = true});
+  AddFlag(command, "--keys", "KEY,KEY,...", options->keys,
+          "The rows of a sparse table: --keys=1,2,3.");
+  AddFlag(command, "--block", "N", options->block,
+          "The block of 65,536 elements of a dense table, from 0; default: the whole table.");
+  AddConnectionFlags(command, options->connection);
+}
+
+void AddPushCommand(CommandLine& line) {
+  const auto options = std::make_shared<PushOptions>();
+  CLI::App& command = line.AddCommand(
+      "push", "apply one gradient",
+      "Pushes a gradient, which the table's optimizer applies at once, in every consistency mode.\n"
+      "It changes the model: use it for experiments.\n"
+      "\n"
+      "  pawlctl push --table=embeddings --key=7 --values=0.5,-1,0,0.25",
+      [options] { return Finish(PushTable(*options)); });
+  AddFlag(command, "--table", "NAME", options->table, kTableHelp, {.required = true});
+  AddFlag(command, "--key", "KEY", options->key, "The row of a sparse table.");
+  AddFlag(command, "--values", "X,X,...", options->values,
+          "The gradient, with as many numbers as a row or the dense table has: --values=0.5,-1.");
+  AddConnectionFlags(command, options->connection);
+}
+
+void AddDigestCommand(CommandLine& line) {
+  const auto options = std::make_shared<ConnectionOptions>();
+  CLI::App& command = line.AddCommand(
+      "digest", "the identity of the parameters",
+      "Prints the CRC32C over all tables: two jobs with the same digest have bit-identical\n"
+      "parameters. metrics.json has the digest of a completed job. While a job trains, its\n"
+      "parameters change during the reading.\n"
+      "\n"
+      "  pawlctl digest --scheduler=10.0.0.1:7000",
+      [options] { return Finish(PrintDigest(*options)); });
+  AddConnectionFlags(command, *options);
 }
 
 }  // namespace
 
-int PullCommand(const PullOptions& options) {
-  const absl::Status status = PullTable(options);
-  return status.ok() ? kExitDone : Refuse(status);
-}
-
-int PushCommand(const PushOptions& options) {
-  const absl::Status status = PushTable(options);
-  return status.ok() ? kExitDone : Refuse(status);
-}
-
-int DigestCommand(const ConnectionOptions& options) {
-  const absl::Status status = PrintDigest(options);
-  return status.ok() ? kExitDone : Refuse(status);
-}
-
-absl::StatusOr<std::vector<uint64_t>> ParseKeys(absl::string_view flag,
-                                                const std::vector<std::string>& parts) {
-  std::vector<uint64_t> keys;
-  for (const std::string& part : parts) {
-    uint64_t key;
-    if (!absl::SimpleAtoi(part, &key)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", flag, ": '", part, "' is not a whole number from 0 to 2^64 - 1"));
-    }
-    keys.push_back(key);
-  }
-  return keys;
-}
-
-absl::StatusOr<std::vector<float>> ParseValues(absl::string_view flag,
-                                               const std::vector<std::string>& parts) {
-  std::vector<float> values;
-  for (const std::string& part : parts) {
-    float value;
-    if (!absl::SimpleAtof(part, &value) || !std::isfinite(value)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", flag, ": '", part, "' is not a finite number"));
-    }
-    values.push_back(value);
-  }
-  return values;
+void AddTableCommands(CommandLine& line) {
+  AddPullCommand(line);
+  AddPushCommand(line);
+  AddDigestCommand(line);
 }
 
 }  // namespace pawl

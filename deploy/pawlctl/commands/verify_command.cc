@@ -14,9 +14,9 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
+#include "deploy/pawlctl/commands/connection_flags.h"
 #include "deploy/pawlctl/commands/replica_comparison.h"
 #include "deploy/pawlctl/console.h"
-#include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/scheduler_connection.h"
 #include "deploy/pawlctl/server_connection.h"
 
@@ -31,7 +31,8 @@ class Verification {
   explicit Verification(const ConnectionOptions& options)
       : scheduler_(options.scheduler), deadline_(Clock::Real().Now() + options.timeout) {}
 
-  // Until it is decided or the time is over; an error if no round has told anything.
+  // Asks all servers until every partition is decided or the time is up. Fails if no round
+  // compared anything.
   absl::Status Run() {
     absl::Status last_error;
     while (!comparison_.decided()) {
@@ -40,7 +41,7 @@ class Verification {
       if (!comparison_.decided()) std::this_thread::sleep_for(kRoundPause);
     }
     if (!comparison_.empty()) return absl::OkStatus();
-    return last_error.ok() ? absl::UnavailableError("the routing changed all the time; try again")
+    return last_error.ok() ? absl::UnavailableError("the routing changed in every round; try again")
                            : last_error;
   }
 
@@ -51,7 +52,7 @@ class Verification {
 
   absl::Status Round() {
     PAWL_ASSIGN_OR_RETURN(const RoutingTable routing, scheduler_.GetRouting(TimeLeft()));
-    // All at once: what is asked later has seen more.
+    // In parallel: a server that is asked later has applied more pushes.
     std::vector<std::future<absl::StatusOr<FingerprintResponse>>> asked;
     for (const ServerAddress& server : routing.servers()) {
       asked.push_back(
@@ -90,26 +91,36 @@ class Verification {
   ReplicaComparison comparison_;
 };
 
-}  // namespace
-
-int VerifyCommand(const ConnectionOptions& options) {
+int Verify(const ConnectionOptions& options) {
   Console console;
   Verification verification(options);
-  if (const absl::Status status = verification.Run(); !status.ok()) {
-    console.Error(status.message());
-    return ExitCodeOf(status);
-  }
+  if (const absl::Status status = verification.Run(); !status.ok()) return ReportError(status);
   const ReplicaComparison& comparison = verification.comparison();
-  const std::string text = options.json ? comparison.Json().dump(2) : comparison.Text();
-  // Line adds the last line's end.
-  console.Line(options.json ? text : text.substr(0, text.size() - 1));
+  console.Text(options.json ? comparison.Json().dump(2) : comparison.Text());
   if (!comparison.decided()) {
     console.Error(
-        "not all partitions could be compared in the time; a larger --timeout, or a moment at "
-        "which the job pushes less, "
-        "may help");
+        "not all partitions could be compared in time; try a larger --timeout, or a moment with "
+        "fewer pushes");
   }
   return comparison.all_equal() ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+
+void AddVerifyCommand(CommandLine& line) {
+  const auto options = std::make_shared<ConnectionOptions>();
+  CLI::App& command = line.AddCommand(
+      "verify", "compare the replicas of each partition",
+      "Compares the replicas of each partition, bit for bit, at the same point of their logs. "
+      "While\n"
+      "the job trains, replicas are at different points for moments: verify asks until it has "
+      "seen\n"
+      "each partition equal once, for --timeout at most. Servers read all of their parameters for\n"
+      "it. It exits with 0 if all are equal, with 1 if some differ or could not be compared.\n"
+      "\n"
+      "  pawlctl verify --scheduler=10.0.0.1:7000 --timeout=1m",
+      [options] { return Verify(*options); });
+  AddConnectionFlags(command, *options);
 }
 
 }  // namespace pawl

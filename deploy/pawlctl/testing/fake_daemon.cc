@@ -1,21 +1,24 @@
-// Stands in for pawl-scheduler, pawl-server and pawl-worker in pawlctl's test: it
-// is run under each of these names, speaks as much of proto/scheduler.proto as
-// pawlctl hears, and goes wrong in the way that the environment's PAWL_FAKE says:
+// Stands in for pawl-scheduler, pawl-server and pawl-worker in pawlctl's tests. It runs under each
+// of these names and implements the rpcs of proto/scheduler.proto that pawlctl uses. The
+// environment variable PAWL_FAKE selects a failure:
 //
-//   scheduler-exits          before it listens, with code 3
+//   scheduler-exits         exits with code 3 before it listens
 //   scheduler-never-listens
-//   scheduler-dies           by SIGKILL, while the job runs
-//   scheduler-dies-once      the same, in its first incarnation
-//   scheduler-refuses-stop   answers StopJob with an error
-//   server-exits             before it registers, with code 3
-//   worker-dies              worker-0 by SIGKILL, whenever the job runs
-//   worker-dies-once         the same, in its first incarnation
-//   worker-leaves            worker-0 with code 0, once the job runs; the scheduler then fails the
-//   job server-dies-unknown      by SIGKILL, once it is registered, and in every later incarnation
-//   before it registers worker-leaves-badly      with code 5, after the job has completed job-fails
-//   the scheduler fails it by itself no-result                the scheduler writes no metrics.json
-//   runs-forever             the job does not end by itself
-//   nodes-stay               servers and workers ignore the job's end and SIGTERM
+//   scheduler-dies          dies by SIGKILL while the job runs
+//   scheduler-dies-once     the same, in its first incarnation only
+//   scheduler-refuses-stop  answers StopJob with an error
+//   server-exits            exits with code 3 before it registers
+//   server-dies-unknown     dies by SIGKILL once it is registered, and then before it registers
+//   worker-dies             worker-0 dies by SIGKILL whenever the job runs
+//   worker-dies-once        the same, in its first incarnation only
+//   worker-leaves           worker-0 exits with code 0 once the job runs; the scheduler then fails
+//   the
+//                           job
+//   worker-leaves-badly     exits with code 5 after the job has completed
+//   job-fails               the scheduler fails the job
+//   no-result               the scheduler writes no metrics.json
+//   runs-forever            the job does not end by itself
+//   nodes-stay              servers and workers ignore the job's end and SIGTERM
 #include <signal.h>
 #include <unistd.h>
 
@@ -48,8 +51,7 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-// The fake's own time: short, since nothing is computed, but long enough that pawlctl asks in
-// between.
+// Short, since nothing is computed, but long enough for pawlctl to ask for the status.
 constexpr milliseconds kTick{20};
 constexpr milliseconds kRunTime{2000};
 constexpr milliseconds kLease{1000};
@@ -70,7 +72,7 @@ std::string Argument(int argc, char** argv, const std::string& name) {
 
 std::atomic<bool> terminated = false;
 
-// Whether this is the first call for the folder, over all incarnations of the process.
+// Whether this is the first call for the folder, across all incarnations of the process.
 bool IsFirst(const std::string& data, const std::string& what) {
   const std::string file = absl::StrCat(data, "/", what);
   if (std::filesystem::exists(file)) return false;
@@ -83,8 +85,8 @@ class FakeScheduler final : public Scheduler::Service {
  public:
   FakeScheduler(int servers, int workers, const std::string& data)
       : servers_(servers), workers_(workers) {
-    // What it has of its earlier incarnation.
-    if (!Fake("scheduler-dies-once") || IsFirst(data, "began")) return;
+    // The state of its earlier incarnation.
+    if (!Fake("scheduler-dies-once") || IsFirst(data, "started")) return;
     status_.set_state(RUNNING);
     running_since_ = SteadyClock::now();
     dies_ = false;
@@ -148,7 +150,7 @@ class FakeScheduler final : public Scheduler::Service {
     return grpc::Status::OK;
   }
 
-  // Lets a tick of time pass. Returns true when the job is over.
+  // Advances the job by a tick. Returns true when the job has ended.
   bool Tick() {
     const MutexLock lock(mu_);
     const auto now = SteadyClock::now();
@@ -246,7 +248,8 @@ int RunNode(int argc, char** argv, Role role) {
     return 3;
   }
   const std::string data = Argument(argc, argv, "data_dir");
-  if (Fake("server-dies-unknown") && role == SERVER_ROLE && !IsFirst(data, "began")) raise(SIGKILL);
+  if (Fake("server-dies-unknown") && role == SERVER_ROLE && !IsFirst(data, "started"))
+    raise(SIGKILL);
   const auto stub = Scheduler::NewStub(
       grpc::CreateChannel(Argument(argc, argv, "scheduler"), grpc::InsecureChannelCredentials()));
   RegisterRequest registration;

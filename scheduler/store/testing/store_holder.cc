@@ -1,6 +1,6 @@
 // A process that leads: opens the store PLACE, waits until it leads and saves revision REVISION
-// with the bytes STATE. Then it writes its pid into the file READY and waits for the file GO, saves
-// REVISION + 1000, and exits with the code of that Save's status (0 is OK, 10 ABORTED).
+// with the bytes STATE. Then it writes its pid into the file READY, waits for the file GO, saves
+// REVISION + 1000 and exits with the code of that Save's status (0 is OK, 10 ABORTED).
 //
 //   store_holder PLACE REVISION STATE READY GO
 #include <unistd.h>

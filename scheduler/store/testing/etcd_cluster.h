@@ -1,6 +1,6 @@
 // A real etcd on this machine, for tests.
-#ifndef PAWL_SCHEDULER_STORE_ETCD_CLUSTER_H_
-#define PAWL_SCHEDULER_STORE_ETCD_CLUSTER_H_
+#ifndef PAWL_SCHEDULER_STORE_TESTING_ETCD_CLUSTER_H_
+#define PAWL_SCHEDULER_STORE_TESTING_ETCD_CLUSTER_H_
 
 #include <memory>
 #include <string>
@@ -14,16 +14,16 @@ namespace pawl {
 
 struct EtcdClusterOptions {
   int members = 1;
-  // Empty and there; gets the data and the logs.
+  // An existing, empty folder for the data and the logs.
   std::string folder;
   // For every member.
   std::vector<std::string> flags;
 };
 
-// The processes end with it. For the main thread.
+// Kills its processes on destruction. Used by the main thread only.
 class EtcdCluster {
  public:
-  // Returns when every member answers. NOT_FOUND if etcd is not installed.
+  // Waits until every member answers. NOT_FOUND: etcd is not installed.
   static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(EtcdClusterOptions options);
 
   // "127.0.0.1:PORT", in the order of members.
@@ -41,4 +41,4 @@ class EtcdCluster {
 
 }  // namespace pawl
 
-#endif  // PAWL_SCHEDULER_STORE_ETCD_CLUSTER_H_
+#endif  // PAWL_SCHEDULER_STORE_TESTING_ETCD_CLUSTER_H_

@@ -1,4 +1,4 @@
-#include "scheduler/store/etcd_cluster.h"
+#include "scheduler/store/testing/etcd_cluster.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kStartTimeout{30};
 constexpr int kMaxAttempts = 5;
 constexpr size_t kLogTailLines = 10;
 
-// Ports that nobody listens on, all different.
+// Different ports without a listener.
 absl::StatusOr<std::vector<int>> FreePorts(int count) {
   std::vector<int> ports;
   std::vector<int> sockets;
@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
 absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(EtcdClusterOptions options) {
   if (access(kProgram, X_OK) != 0) {
     return absl::NotFoundError(absl::StrCat(
-        kProgram, " is not there: apt-get install etcd-server (deploy/install_packages does it)"));
+        kProgram, " is missing: apt-get install etcd-server (deploy/install_packages does it)"));
   }
   absl::Status status;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -95,7 +95,9 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
     absl::Status status;
     Eventually(
         [&] {
-          status = client.Call("/v3/kv/range", {{"key", EtcdBytes("any")}}, deadline).status();
+          etcdserverpb::RangeRequest request;
+          request.set_key("any");
+          status = client.Range(request, deadline).status();
           return status.ok() || members_[i]->HasEnded();
         },
         deadline - Clock::Real().Now());

@@ -1,0 +1,53 @@
+// The job and the cluster that `pawlctl run` is asked for, checked before anything starts.
+#ifndef PAWL_DEPLOY_PAWLCTL_CLUSTER_LOCAL_JOB_H_
+#define PAWL_DEPLOY_PAWLCTL_CLUSTER_LOCAL_JOB_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+
+namespace pawl {
+
+struct RunOptions {
+  std::string job;
+  uint32_t servers = 1;
+  // -1: 1, or 0 for a job that only serves tables.
+  int32_t workers = -1;
+  // Each "cpu" or "cuda:N". The workers get them in turn. Empty: the CPU.
+  std::vector<std::string> devices = {"cpu"};
+  // pawl-worker's --collectives; empty: its default.
+  std::string collectives;
+  // pawl-worker's --cuda_graphs.
+  bool cuda_graphs = false;
+  // 0: what the job says, or 1.
+  uint32_t replicas = 0;
+  // A pawl.Durability; empty: what the job says, or LOG.
+  std::string durability;
+  // How often processes that die are restarted, all together.
+  uint32_t max_restarts = 10;
+  // "path=value", applied to the job in this order. Relative file names are relative to the current
+  // folder.
+  std::vector<std::string> set;
+  // Empty: out/NAME in the current folder, NAME being the job's.
+  std::string out;
+  // A checkpoint's folder, or a folder of checkpoints, to start from; empty: none.
+  std::string restore;
+};
+
+struct LocalJob {
+  Job job;
+  uint32_t workers = 0;
+  // For each worker.
+  std::vector<std::string> worker_flags;
+};
+
+// Reads the job file, applies the options and checks everything. INVALID_ARGUMENT or another error
+// names the flag or the field.
+absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options);
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_CLUSTER_LOCAL_JOB_H_

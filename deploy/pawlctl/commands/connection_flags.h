@@ -1,0 +1,29 @@
+// The flags of commands that ask a running job for something.
+#ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_CONNECTION_FLAGS_H_
+#define PAWL_DEPLOY_PAWLCTL_COMMANDS_CONNECTION_FLAGS_H_
+
+#include <chrono>
+#include <string>
+
+#include "client_lib/base/clock.h"
+#include "deploy/pawlctl/command_line.h"
+
+namespace pawl {
+
+struct ConnectionOptions {
+  // "HOST:PORT"
+  std::string scheduler;
+  MonotonicDuration timeout = std::chrono::seconds(5);
+  // JSON instead of text.
+  bool json = false;
+};
+
+void AddJsonFlag(CLI::App& command, bool& json);
+// Adds --scheduler and --json, and sets the command's check.
+void AddSchedulerFlags(CLI::App& command, ConnectionOptions& options);
+// Adds --scheduler, --timeout and --json.
+void AddConnectionFlags(CLI::App& command, ConnectionOptions& options);
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_COMMANDS_CONNECTION_FLAGS_H_
