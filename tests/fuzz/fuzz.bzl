@@ -1,21 +1,21 @@
-"""Fuzz targets, and ordinary tests that replay what they were fed before."""
+"""Fuzz targets, and ordinary tests that replay their corpus."""
 
 def pawl_fuzz_test(name, srcs, deps = [], tags = ["tsan"]):
     """Declares a fuzz target whose sources define LLVMFuzzerTestOneInput.
 
-    <name>_fuzz_test is an ordinary test: it feeds the files of corpus/<name>/ to
-    the target. <name>_fuzzer looks for more with libFuzzer:
+    <name>_fuzz_test is an ordinary test that feeds the files of corpus/<name>/ to the target.
+    <name>_fuzzer searches for more inputs with libFuzzer:
 
         bazel build --config=fuzz //tests/fuzz:csv_fuzzer
         bazel-bin/tests/fuzz/csv_fuzzer -max_total_time=60 /tmp/found tests/fuzz/corpus/csv
 
-    An input that it crashes on, made small with -minimize_crash=1, belongs into corpus/<name>/.
+    Add an input that crashes it, reduced with -minimize_crash=1, to corpus/<name>/.
 
     Args:
-      name: the target's name and that of its folder in corpus/.
+      name: the name of the target and of its folder in corpus/.
       srcs: the sources.
-      deps: what they need.
-      tags: of the replay test.
+      deps: the dependencies of the sources.
+      tags: the tags of the replay test.
     """
     native.cc_library(
         name = name + "_fuzz_target",
