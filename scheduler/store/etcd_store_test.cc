@@ -99,7 +99,8 @@ class EtcdStoreTest : public testing::Test {
   std::vector<std::string> Keys() {
     const std::string begin = FullKey("");
     std::vector<std::string> keys;
-    for (const auto& pair : Range(begin, absl::StrCat(kPrefix, "0")).kvs())
+    const etcdserverpb::RangeResponse range = Range(begin, absl::StrCat(kPrefix, "0"));
+    for (const etcdserverpb::KeyValue& pair : range.kvs())
       keys.push_back(pair.key().substr(begin.size()));
     return keys;
   }

@@ -75,7 +75,7 @@ TEST(ReportTest, StatusJsonHasAllEvaluations) {
 TEST(ReportTest, NodesTextShowsGoneNodes) {
   const std::string text = NodesText(Status());
   EXPECT_TRUE(absl::StrContains(text, "server-0  gone")) << text;
-  EXPECT_TRUE(absl::StrContains(text, "worker-0  there")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "worker-0  present")) << text;
 }
 
 // server-0 is the primary of partition 0 and a learner of 1. server-1 is the backup of 0. Partition
