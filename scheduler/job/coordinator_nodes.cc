@@ -46,13 +46,13 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
                                          "' (", options_.job_id, "), not ", request.job_id())));
   }
   LogicalWorkers::Worker worker;
-  worker.wishes.assign(request.logical_workers().begin(), request.logical_workers().end());
+  worker.requested_ranks.assign(request.logical_workers().begin(), request.logical_workers().end());
   worker.follows = request.follows_assignment();
   const Node* const before = membership_.FindReturning(request);
   const bool repeated = before != nullptr && !before->gone && IsRepeated(request, *before);
   if (request.role() == WORKER_ROLE && !repeated) {
     if (before != nullptr) worker.name = before->name;
-    const absl::Status status = logical_workers_.CheckWishes(worker);
+    const absl::Status status = logical_workers_.CheckRequestedRanks(worker);
     if (!status.ok()) return rpc.Answer(status);
   }
   const absl::StatusOr<Membership::Registration> registration =

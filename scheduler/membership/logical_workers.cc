@@ -11,22 +11,23 @@
 
 namespace pawl {
 
-absl::Status LogicalWorkers::CheckWishes(const Worker& worker) const {
-  if (worker.wishes.empty() && !worker.follows && decided_ && Predecessor(worker.name).empty()) {
+absl::Status LogicalWorkers::CheckRequestedRanks(const Worker& worker) const {
+  if (worker.requested_ranks.empty() && !worker.follows && decided_ &&
+      Predecessor(worker.name).empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("all ", total(), " ranks are assigned; ",
                      "name free ones in logical_workers to host them"));
   }
-  std::vector<bool> wished(total());
-  for (const uint32_t rank : worker.wishes) {
+  std::vector<bool> is_requested(total());
+  for (const uint32_t rank : worker.requested_ranks) {
     if (rank >= total()) {
       return absl::OutOfRangeError(
           absl::StrCat("logical_workers names rank ", rank, "; the job's last is ", total() - 1));
     }
-    if (wished[rank])
+    if (is_requested[rank])
       return absl::InvalidArgumentError(
           absl::StrCat("logical_workers names rank ", rank, " twice"));
-    wished[rank] = true;
+    is_requested[rank] = true;
     if (!ranks_[rank].host.empty() && ranks_[rank].host != worker.name) {
       return absl::AlreadyExistsError(
           absl::StrCat("rank ", rank, " is hosted by ", ranks_[rank].host));
@@ -38,12 +39,13 @@ absl::Status LogicalWorkers::CheckWishes(const Worker& worker) const {
 void LogicalWorkers::Join(const Worker& worker) {
   Host& host = hosts_.emplace_back();
   host.worker = worker;
-  host.worker.follows = worker.follows && worker.wishes.empty();
+  host.worker.follows = worker.follows && worker.requested_ranks.empty();
   host.version = ++version_;
   if (host.worker.follows) return;
   // It keeps the ranks that it gets now, or in MaybeDecide.
-  const std::string predecessor = worker.wishes.empty() && decided_ ? Predecessor(worker.name) : "";
-  for (const uint32_t rank : worker.wishes) Assign(host, ranks_[rank], nullptr);
+  const std::string predecessor =
+      worker.requested_ranks.empty() && decided_ ? Predecessor(worker.name) : "";
+  for (const uint32_t rank : worker.requested_ranks) Assign(host, ranks_[rank], nullptr);
   for (Rank& rank : ranks_) {
     if (rank.IsOrphaned() && rank.last_host == predecessor) Assign(host, rank, nullptr);
   }
@@ -152,7 +154,7 @@ void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnati
   for (Host& host : hosts_) {
     if (host.draining) continue;
     ++there;
-    if (host.worker.wishes.empty()) takers.push_back(&host);
+    if (host.worker.requested_ranks.empty()) takers.push_back(&host);
   }
   if (there < wanted_workers_) return;
   // Without --workers, the ranks wait for a worker without requests.
@@ -170,7 +172,7 @@ void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnati
   }
   // Workers without a rank also get a new version.
   for (Host& host : hosts_) {
-    if (host.worker.wishes.empty()) host.version = ++version_;
+    if (host.worker.requested_ranks.empty()) host.version = ++version_;
   }
 }
 
@@ -280,7 +282,7 @@ bool LogicalWorkers::AllFinished() const {
 std::optional<LogicalWorkers::Assignment> LogicalWorkers::AssignmentOf(
     const std::string& worker) const {
   const Host* const host = Find(worker);
-  if (host == nullptr || (!decided_ && host->worker.wishes.empty())) return std::nullopt;
+  if (host == nullptr || (!decided_ && host->worker.requested_ranks.empty())) return std::nullopt;
   Assignment assignment;
   assignment.version = host->version;
   for (uint32_t i = 0; i < total(); ++i) {
@@ -358,7 +360,7 @@ StoredRanks LogicalWorkers::Save() const {
   for (const Host& host : hosts_) {
     StoredRankHost& to = *stored.add_hosts();
     to.set_name(host.worker.name);
-    to.set_wishes(!host.worker.wishes.empty());
+    to.set_wishes(!host.worker.requested_ranks.empty());
     to.set_follows(host.worker.follows);
     to.set_draining(host.draining);
     to.set_ready(host.ready);
@@ -394,7 +396,7 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
     host.worker.name = from.name();
     host.worker.incarnation = from.incarnation();
     // The requested ranks are those that it has.
-    if (from.wishes()) host.worker.wishes = RanksOf(from.name());
+    if (from.wishes()) host.worker.requested_ranks = RanksOf(from.name());
     host.worker.follows = from.follows();
     host.draining = from.draining();
     host.ready = from.ready();

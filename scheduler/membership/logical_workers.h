@@ -28,9 +28,8 @@ inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 // without requests. From then on the ranks of a worker that goes are free. A free rank goes to
 //  1. the same worker, if it returns, unless it died with the rank twice in a row without a step;
 //  2. else to an idle follower, which gets all ranks of the worker that went;
-//  3. else to the followers with the fewest ranks (scheduler/membership/rank_placement.h), after
-//  the
-//     grace period, or at once if the worker left on purpose.
+//  3. else, after the grace period, or at once if the worker left on purpose, to the followers with
+//     the fewest ranks (scheduler/membership/rank_placement.h).
 //
 // With `rebalance`, or when a follower is drained, ranks also move while they have a host: the host
 // is told to give them up, and then others get them. Finished ranks stay with their last host. As
@@ -60,7 +59,7 @@ class LogicalWorkers {
     std::string name;
     // The incarnation of the process, and of its ranks unless it is a follower.
     uint64_t incarnation = 0;
-    std::vector<uint32_t> wishes = {};
+    std::vector<uint32_t> requested_ranks = {};
     bool follows = false;
   };
   // The number of workers, without draining ones, that must join before ranks are assigned. 0: the
@@ -69,8 +68,8 @@ class LogicalWorkers {
   // Whether the worker may join. OUT_OF_RANGE for an impossible rank, INVALID_ARGUMENT for a rank
   // named twice, ALREADY_EXISTS for a rank that another worker hosts, RESOURCE_EXHAUSTED if the
   // worker would never get a rank.
-  absl::Status CheckWishes(const Worker& worker) const;
-  // REQUIRES: CheckWishes(worker) is OK, and the worker has not joined, or has left.
+  absl::Status CheckRequestedRanks(const Worker& worker) const;
+  // REQUIRES: CheckRequestedRanks(worker) is OK, and the worker has not joined, or has left.
   void Join(const Worker& worker);
   // The worker can start a rank at once. Returns whether it was not ready before.
   bool MarkReady(const std::string& worker);

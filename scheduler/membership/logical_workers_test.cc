@@ -29,21 +29,24 @@ class LogicalWorkersTest : public testing::Test {
   }
   // Joins a ready follower.
   void Join(const std::string& worker, bool ready = true) {
-    ASSERT_TRUE(ranks_->CheckWishes({.name = worker, .follows = true}).ok());
+    ASSERT_TRUE(ranks_->CheckRequestedRanks({.name = worker, .follows = true}).ok());
     ranks_->Join({.name = worker, .incarnation = ++incarnation_, .follows = true});
     if (ready) ranks_->MarkReady(worker);
     Place();
   }
-  void JoinWith(const std::string& worker, const Ranks& wishes) {
+  void JoinWith(const std::string& worker, const Ranks& requested_ranks) {
     const LogicalWorkers::Worker joining = {
-        .name = worker, .incarnation = ++incarnation_, .wishes = wishes};
-    ASSERT_TRUE(ranks_->CheckWishes(joining).ok());
+        .name = worker, .incarnation = ++incarnation_, .requested_ranks = requested_ranks};
+    ASSERT_TRUE(ranks_->CheckRequestedRanks(joining).ok());
     ranks_->Join(joining);
     Place();
   }
-  absl::StatusCode Check(const std::string& worker, const Ranks& wishes = {},
+  absl::StatusCode Check(const std::string& worker, const Ranks& requested_ranks = {},
                          bool follows = false) {
-    return ranks_->CheckWishes({.name = worker, .wishes = wishes, .follows = follows}).code();
+    return ranks_
+        ->CheckRequestedRanks(
+            {.name = worker, .requested_ranks = requested_ranks, .follows = follows})
+        .code();
   }
   Ranks Leave(const std::string& worker, bool may_return = true) {
     Ranks free;
@@ -374,7 +377,7 @@ TEST_F(LogicalWorkersTest, MovingRankGoesToAWorkerPresentAtItsRelease) {
   Join("worker-1");
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
   Leave("worker-1");
-  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it has begun to give them up";
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it is giving them up";
   GiveUpWhatIsNotAssigned("worker-0");
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
   Join("worker-2");

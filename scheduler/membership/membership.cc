@@ -345,7 +345,7 @@ absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": incarnation ", incarnation, " has not been given out"));
   }
-  // Whoever starts it again wants it.
+  // Starting the process again means that it is wanted.
   node.told_to_leave = false;
   if (!node.gone) MarkGone(node);
   return absl::OkStatus();

@@ -122,9 +122,8 @@ class Membership {
   // Registers a node. A repeated registration renews the lease as a heartbeat does. Errors:
   // INVALID_ARGUMENT: an impossible request.
   // ALREADY_EXISTS: another server's address, or a copy of a living server.
-  // UNAVAILABLE: it is not known whether the former incarnation lives; or a repeated registration
-  // of
-  //   a refused server (RefuseStaleServers), which may register again when its lease has expired.
+  // UNAVAILABLE: the former incarnation may still live; or the server is refused
+  //   (RefuseStaleServers) and repeats its registration: it may register when its lease expires.
   // RESOURCE_EXHAUSTED: beyond the limits.
   // ABORTED: older than a registration of that node, or repeated after its incarnation ended.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);

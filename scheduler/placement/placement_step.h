@@ -45,8 +45,8 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
 //  3. Starts learners within the limits: first where replicas are missing, then for draining
 //     servers, then for balance.
 // The number of replicas in sync never falls below both its present and its target value. A living
-// primary hands over only to a settled server. No learner starts at a primary that is `silent` to
-// it. REQUIRES: `servers`, ascending, has the primary, backups and learners of every set; the
+// primary hands over only to a settled server. No learner starts whose pair with its primary is in
+// `silent`. REQUIRES: `servers`, ascending, has the primary, backups and learners of every set; the
 // target is for these servers.
 bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
                  const SilentPairs& silent, Placement& placement);

@@ -28,9 +28,9 @@ constexpr size_t kMaxCandidates = 64;
 constexpr double kLeastGain = 1e-3;
 constexpr double kGainPerCopy = 4e-3;
 
-// What servers hold of each partition, and are to hold equally many of.
+// What is counted and evened out.
 enum Role { kReplica, kPrimary, kRoles };
-// What is to be equal besides.
+// The loads to balance.
 enum Measure { kBytes, kKeys, kMeasures };
 
 struct Server {
@@ -43,7 +43,7 @@ struct Server {
 };
 
 struct Partition {
-  // A server that has its data is present.
+  // A server with its data is present.
   bool placed = false;
   std::vector<Index> members;
   // The members in the present placement, those in sync first.
@@ -128,7 +128,7 @@ class Planner {
     const auto count = static_cast<double>(loads.size());
     std::vector<double> sorted = values;
     std::sort(sorted.begin(), sorted.end());
-    // None counts as more than all together.
+    // No partition costs more than all partitions together.
     const double ordinary = std::max(sorted[sorted.size() / 2], total / count / count);
     for (size_t p = 0; p < loads.size(); ++p) {
       Partition& part = partitions_[p];
@@ -211,9 +211,9 @@ class Planner {
     return std::find(part.former.begin(), end, server) != end;
   }
 
-  // The server for one more replica: of the zone with the fewest, the one with the lowest cost. Of
-  // equal servers each partition takes another one, so that the backups of one server are spread
-  // over all others. kNone if all are members.
+  // The server for one more replica: in the zone with the fewest replicas, the server with the
+  // lowest cost. Partitions start the search at different servers, so that the backups of one
+  // server are spread over all others. kNone if all servers are members.
   Index ServerForReplica(uint32_t p) const {
     const size_t count = servers_.size();
     Index best = kNone;
@@ -282,7 +282,8 @@ class Planner {
     }
   }
 
-  // To the server with the lowest cost that can take one: the most expensive partition.
+  // Passes the most expensive partition that helps to the server with the lowest cost that can take
+  // one.
   bool PassDirectly(Role role, Index from) {
     std::vector<Index> takers = all_;
     std::stable_sort(takers.begin(), takers.end(), [&](Index a, Index b) {
@@ -338,14 +339,14 @@ class Planner {
     for (const Index server : queue) stuck[server] = true;
   }
 
-  // Replicas that a move makes it necessary to copy, besides those that are to be copied anyway.
+  // The number of additional replicas that a move makes necessary to copy.
   int Copies(uint32_t p, Index from, Index to) const {
     const std::vector<Index>& former = partitions_[p].former;
     return static_cast<int>(Contains(former, from)) - static_cast<int>(Contains(former, to));
   }
 
-  // By how much the squares of bytes and keys fall if p goes from `from` to `to`, and q (unless
-  // kNone) the other way.
+  // The decrease of the sum of squared loads if p moves from `from` to `to`, and q, unless kNone,
+  // the other way.
   double Gain(uint32_t p, uint32_t q, Index from, Index to) const {
     double gain = 0;
     for (int m = 0; m < kMeasures; ++m) {
@@ -359,7 +360,7 @@ class Planner {
   bool ExchangeOne() {
     size_t all = 0;
     for (const Server& server : servers_) all += server.partitions.size();
-    // A server to which its zone gives fewer replicas is to have less.
+    // A server that holds fewer replicas because of its zone is to have less load.
     const auto excess = [&](Index s, int m) {
       return servers_[s].load[m] -
              static_cast<double>(servers_[s].partitions.size() * servers_.size()) /
@@ -401,7 +402,7 @@ class Planner {
     return true;
   }
 
-  // The heaviest and the lightest partitions that can pass.
+  // The heaviest and the lightest ordinary partitions that can pass.
   std::vector<uint32_t> Candidates(Index from, Index to) const {
     std::vector<uint32_t> all;
     for (const uint32_t p : servers_[from].partitions) {
@@ -454,7 +455,7 @@ class Planner {
     return target;
   }
 
-  // Without those that drain.
+  // The servers that are not draining.
   std::vector<Server> servers_;
   // Their indices.
   std::vector<Index> all_;

@@ -92,7 +92,7 @@ struct Needs {
   int copies = 0;
 };
 
-// `replicas` of a partition spread over zones with so many servers, as evenly as their sizes allow.
+// Spreads `replicas` of a partition over zones of these sizes, as evenly as the sizes allow.
 std::vector<ZoneBounds> SpreadOverZones(const std::vector<uint32_t>& servers_in_zone,
                                         uint32_t replicas) {
   uint32_t most = 0;

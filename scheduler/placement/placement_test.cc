@@ -76,7 +76,7 @@ TEST(PlacementTest, LastServerWithTheDataReturnsAsPrimary) {
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
   EXPECT_TRUE(placement.partitions[0].IsUnavailable());
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
-  EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "nobody else has the data";
+  EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "no other server has the data";
   EXPECT_FALSE(HoldsNothing(0, placement));
   const Recovery recovery = RecoverServer(0, {0}, false, placement);
   EXPECT_TRUE(recovery.changed);
@@ -131,7 +131,7 @@ TEST(PlacementTest, FallbackReplacesAnUnconfirmedPrimaryThatDies) {
   ASSERT_TRUE(RecoverServer(0, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   ASSERT_TRUE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement));
-  EXPECT_TRUE(placement.partitions[0].IsLearner(0)) << "it keeps what it has meanwhile";
+  EXPECT_TRUE(placement.partitions[0].IsLearner(0)) << "it keeps its data meanwhile";
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u);
   EXPECT_TRUE(placement.partitions[0].learners.empty());
@@ -212,7 +212,7 @@ TEST(PlacementTest, FilesAreRetainedUntilAllReplicasAreConfirmed) {
   EXPECT_TRUE(ReleaseRetained(AllAt({0, 2}, placement.epoch), 2, placement))
       << "the confirmation changes the routing";
   EXPECT_EQ(placement.partitions[0].confirm_since, 0u);
-  EXPECT_EQ(placement.partitions[0].retained, (Servers{1})) << "0 is the only one that has it";
+  EXPECT_EQ(placement.partitions[0].retained, (Servers{1})) << "only server 0 has the data";
   RecoverServer(1, {0}, false, placement);
   ASSERT_TRUE(PlacementStep(AllAt({0, 2}, placement.epoch), 2, true, placement));
   ASSERT_TRUE(CaughtUp(0, 0, 2, placement.epoch, placement));
@@ -328,7 +328,7 @@ TEST(PlacementTest, FailoverPrefersASettledBackup) {
   ASSERT_TRUE(RemoveServers({0}, {1}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 2u);
   EXPECT_EQ(SetBackups(placement, 0), (Servers{1}));
-  EXPECT_EQ(placement.partitions[1].primary, 1u) << "it lives, and serves";
+  EXPECT_EQ(placement.partitions[1].primary, 1u) << "it is alive and serves";
   ASSERT_TRUE(RemoveServers({0}, {1, 2}, other));
   EXPECT_EQ(other.partitions[0].primary, 1u) << "there is no choice";
 }
@@ -413,7 +413,7 @@ TEST(PlacementTest, UnwritablePrimaryHandsOverAndUnwritableBackupLeaves) {
   EXPECT_EQ(placement.partitions[0].yielding, 0u);
   EXPECT_EQ(placement.partitions[2].primary, 2u);
   EXPECT_TRUE(SetBackups(placement, 2).empty());
-  EXPECT_EQ(placement.partitions[2].fallbacks, (Servers{0})) << "what it has is still needed";
+  EXPECT_EQ(placement.partitions[2].fallbacks, (Servers{0})) << "its data is still needed";
   servers[0].adopted_epoch = placement.epoch;
   ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
   EXPECT_EQ(placement.partitions[0].primary, 1u);

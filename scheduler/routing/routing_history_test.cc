@@ -66,11 +66,11 @@ TEST(RoutingHistoryTest, ServersAreSentOnlyIfChanged) {
   restarted.mutable_servers(2)->set_incarnation(9);
   history.Add(other, restarted);
   EXPECT_EQ(history.Since(1, restarted)->servers_size(), 3);
-  RoutingTable nobody = restarted;
-  nobody.set_epoch(4);
-  nobody.clear_servers();
-  history.Add(restarted, nobody);
-  EXPECT_FALSE(history.Since(3, nobody).has_value()) << "an empty list means unchanged servers";
+  RoutingTable no_servers = restarted;
+  no_servers.set_epoch(4);
+  no_servers.clear_servers();
+  history.Add(restarted, no_servers);
+  EXPECT_FALSE(history.Since(3, no_servers).has_value()) << "an empty list means unchanged servers";
 }
 
 TEST(RoutingHistoryTest, LargeChangeIsSentAsAWholeTable) {
