@@ -361,7 +361,7 @@ class SlurmTest(unittest.TestCase):
         again = self.submit(OUT=out, LOCAL=os.path.join(self.folder, "local-1"))
         wait_for("steps again", lambda: self.steps(out) > 0 or again.poll() is not None)
         self.assertIsNone(again.poll(), self.log())
-        self.assertIn("beginning with the checkpoint %s" % os.path.basename(made[0]), self.log())
+        self.assertIn("starting from checkpoint %s" % os.path.basename(made[0]), self.log())
         again.send_signal(signal.SIGTERM)
         self.assertEqual(again.wait(2 * PATIENCE_S), 0, self.log())
 

@@ -410,7 +410,7 @@ int Direct(EndSignal& signal) {
       **store, [&signal](MonotonicDuration pause) { return signal.Wait(pause); },
       [&](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
         PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
-                              StateOfThisJob(stored, *options, startup));
+                              StateToResume(stored, *options, startup));
         return state.has_value();
       });
   if (!leadership.ok()) return UsageError(leadership.status().message());
@@ -436,7 +436,7 @@ int Direct(EndSignal& signal) {
     if (!stored.ok()) return UsageError(stored.status().message());
   }
   const absl::StatusOr<std::optional<SchedulerState>> found =
-      StateOfThisJob(*stored, *options, startup);
+      StateToResume(*stored, *options, startup);
   if (!found.ok()) return UsageError(found.status().message());
   if (*leadership == Leadership::kAfterAnother && stored->has_value() &&
       (!found->has_value() || (*found)->closed())) {

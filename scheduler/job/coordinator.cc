@@ -158,7 +158,7 @@ void Coordinator::Tick() {
   }
   if (std::exchange(goes_on_, false)) TakeUpWhatWasUnderWay(section.actions());
   if (told_.routing != nullptr)
-    membership_.RefuseThoseBehind(told_.routing->epoch(), options_.adoption_timeout, now);
+    membership_.RefuseStaleServers(told_.routing->epoch(), options_.adoption_timeout, now);
   const std::vector<Node> dead = membership_.ExpireLeases(now);
   std::vector<std::string> how;
   for (const Node& node : dead) {
@@ -169,7 +169,7 @@ void Coordinator::Tick() {
   if (state_.over()) return;
 
   // A replica that is copied before its partition is loaded would be one of nothing.
-  if (director_.placed() && nothing_yet() && director_.BeginAnew(ServersHeardOf())) {
+  if (director_.placed() && nothing_yet() && director_.RestartEmpty(ServersHeardOf())) {
     OnPlacementChanged(section.actions());
     // The new primaries know nothing of ranks that were released before.
     ReleaseOnServers(logical_workers_.FreeRanks(), section.actions());

@@ -59,7 +59,7 @@ Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroup
   absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
   const absl::StatusOr<std::optional<std::string>> over =
-      group_.IsOver(request.node(), request.generation());
+      group_.CheckEnded(request.node(), request.generation());
   if (!over.ok()) return rpc.Answer(over.status());
   if (over->has_value()) {
     WatchGroupResponse response;
@@ -79,9 +79,9 @@ WorkerGroup::Hosts Coordinator::HostsOfRanks() const {
 }
 
 void Coordinator::UpdateGroup(DeferredActions& actions) {
-  if (group_.anybody()) {
+  if (group_.IsActive()) {
     const WorkerGroup::Hosts hosts = HostsOfRanks();
-    for (const std::string& refused : group_.RanksAreHosted(hosts)) {
+    for (const std::string& refused : group_.OnRanksAssigned(hosts)) {
       pending_.joins.AnswerIf([&](const std::string& node) { return node == refused; },
                               absl::FailedPreconditionError(kOtherRanks), actions);
     }
@@ -93,13 +93,13 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
   // All who wait in a group wait in the same one; another one may be there already.
   std::optional<uint64_t> over;
   const auto is_over = [&over, group = &group_](uint64_t generation) {
-    if (!group->WhyOver(generation).has_value()) return false;
+    if (!group->EndReason(generation).has_value()) return false;
     over = generation;
     return true;
   };
   if (pending_.watches.Any(is_over)) {
     WatchGroupResponse response;
-    response.set_reason(*group_.WhyOver(*over));
+    response.set_reason(*group_.EndReason(*over));
     spdlog::info("group {} is over: {}", *over, response.reason());
     pending_.watches.AnswerIf(is_over, response, actions);
   }
@@ -107,7 +107,7 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
     return is_over(exchange.generation);
   };
   if (pending_.exchanges.Any(exchanges_in_it)) {
-    pending_.exchanges.AnswerIf(exchanges_in_it, absl::AbortedError(*group_.WhyOver(*over)),
+    pending_.exchanges.AnswerIf(exchanges_in_it, absl::AbortedError(*group_.EndReason(*over)),
                                 actions);
   }
   std::optional<std::string> joined;

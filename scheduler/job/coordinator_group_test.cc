@@ -195,7 +195,7 @@ TEST_F(CoordinatorGroupTest, JoiningAnewEndsTheGroupForTheOthers) {
   const auto joined = JoinGroup(second_);
   EXPECT_FALSE(joined->has_value());
   ASSERT_TRUE(StatusIn(watched).ok());
-  EXPECT_EQ((**watched)->reason(), absl::StrCat(second_.node(), " joins anew"));
+  EXPECT_EQ((**watched)->reason(), absl::StrCat(second_.node(), " joins again"));
   EXPECT_TRUE(StatusIn(JoinGroup(first_)).ok());
   EXPECT_TRUE(StatusIn(joined).ok());
 }

@@ -46,13 +46,13 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
                                          "' (", options_.job_id, "), not ", request.job_id())));
   }
   LogicalWorkers::Worker worker;
-  worker.wishes.assign(request.logical_workers().begin(), request.logical_workers().end());
+  worker.requested_ranks.assign(request.logical_workers().begin(), request.logical_workers().end());
   worker.follows = request.follows_assignment();
   const Node* const before = membership_.FindReturning(request);
   const bool repeated = before != nullptr && !before->gone && IsRepeated(request, *before);
   if (request.role() == WORKER_ROLE && !repeated) {
     if (before != nullptr) worker.name = before->name;
-    const absl::Status status = logical_workers_.CheckWishes(worker);
+    const absl::Status status = logical_workers_.CheckRequestedRanks(worker);
     if (!status.ok()) return rpc.Answer(status);
   }
   const absl::StatusOr<Membership::Registration> registration =
@@ -98,7 +98,7 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     for (const RecoveredReplica& replica : request.recovered())
       recovered.push_back(replica.partition());
     const std::optional<std::string> loss =
-        director_.ServerIsThere(node, std::move(recovered), nothing_yet());
+        director_.OnServerJoined(node, std::move(recovered), nothing_yet());
     OnPlacementChanged(rpc.actions());
     if (loss.has_value()) {
       FailJob(*loss, rpc.actions());
@@ -146,8 +146,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
     replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted ||
               node->disk_failure.empty() != could_write;
-    if (director_.NoteFigures(*node, request, running_.Now())) gate_.Changed();
-    bool changed = director_.LearnersHaveCaughtUp(*node, request, membership_);
+    if (director_.OnFigures(*node, request, running_.Now())) gate_.Changed();
+    bool changed = director_.OnLearnersCaughtUp(*node, request, membership_);
     changed = director_.DropSilent(*node, request, membership_, running_.Now()) || changed;
     if (changed) OnPlacementChanged(section.actions());
   }
@@ -215,7 +215,7 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
   // All at once: who died together may each be the one that comes back first.
   if (!servers.empty() && director_.placed()) {
     const std::optional<std::string> loss =
-        director_.ServersAreGone(servers, how_servers, dead, nothing_yet(), running_.Now());
+        director_.OnServersGone(servers, how_servers, dead, nothing_yet(), running_.Now());
     // The table is for those that are there; a restarted server is again.
     OnPlacementChanged(actions);
     if (loss.has_value()) FailJob(*loss, actions);
@@ -244,7 +244,7 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
       gone, actions);
   pending_.joins.AnswerIf([&](const std::string& node) { return node == worker.name; }, gone,
                           actions);
-  group_.NodeIsGone(worker.name, how);
+  group_.OnNodeGone(worker.name, how);
   UpdateGroup(actions);
 }
 
@@ -323,7 +323,7 @@ void Coordinator::OnPlacementChanged(DeferredActions& actions) {
   const uint64_t since = director_.primaries_since();
   if (since == targets_since_) return;
   targets_since_ = since;
-  if (!director_.EveryPartitionHasAPrimary()) {
+  if (!director_.HasAllPrimaries()) {
     rounds_.SetTargets(std::nullopt, running_.Now(), actions);
     return;
   }

@@ -95,8 +95,8 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
     std::vector<const Node*> servers = Staying(SERVER_ROLE);
     std::stable_sort(servers.begin(), servers.end(),
                      [&](const Node* a, const Node* b) PAWL_REQUIRES(mu_) {
-                       return std::pair(director_.StandsBy(*a), a->number) <
-                              std::pair(director_.StandsBy(*b), b->number);
+                       return std::pair(director_.IsStandby(*a), a->number) <
+                              std::pair(director_.IsStandby(*b), b->number);
                      });
     response.set_servers_missing(shed(std::move(servers), request.servers()));
   }
@@ -179,7 +179,7 @@ Ticket Coordinator::ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseK
   }
   if (!director_.placed()) return rpc.Answer(ReleaseKeptResponse());
   std::optional<std::string> loss;
-  const absl::StatusOr<uint32_t> released = director_.ReleaseKept(*node, request.force(), loss);
+  const absl::StatusOr<uint32_t> released = director_.ReleaseRetained(*node, request.force(), loss);
   if (!released.ok()) return rpc.Answer(released.status());
   ReleaseKeptResponse response;
   response.set_partitions(*released);

@@ -73,7 +73,7 @@ GetStatusResponse Coordinator::Status() const {
             std::chrono::duration_cast<std::chrono::milliseconds>(now - node->disk_failed_at)
                 .count()));
       }
-      shown.set_standby(!node->gone && director_.StandsBy(*node));
+      shown.set_standby(!node->gone && director_.IsStandby(*node));
       if (!end_.counters.has_value() && !node->gone)
         AddCounters(node->counters, *status.mutable_counters());
       if (const auto it = replicas_of_incarnation.find(node->incarnation);

@@ -34,7 +34,7 @@ absl::StatusOr<Barriers::Outcome> Barriers::Arrive(const std::string& name, uint
     return absl::InvalidArgumentError(absl::StrCat("barrier ", name, ": parties is ", parties,
                                                    ", but the others said ", barrier.parties));
   }
-  if (barrier.over) {
+  if (barrier.closed) {
     if (!barrier.result.ok()) return barrier.result;
     return Outcome::kComplete;
   }
@@ -51,7 +51,7 @@ absl::StatusOr<Barriers::Outcome> Barriers::Arrive(const std::string& name, uint
 absl::Status Barriers::FailParty(const std::string& name, uint32_t party, const std::string& node,
                                  absl::string_view reason) {
   const auto it = barriers_.find(name);
-  if (it == barriers_.end() || it->second.over) return absl::OkStatus();
+  if (it == barriers_.end() || it->second.closed) return absl::OkStatus();
   Barrier& barrier = it->second;
   const auto arrived = barrier.arrived.find(party);
   if (arrived == barrier.arrived.end() || arrived->second != node) return absl::OkStatus();
@@ -73,7 +73,7 @@ std::vector<Barriers::Failure> Barriers::FailNode(const std::string& node,
                                                   absl::string_view reason) {
   std::vector<std::pair<std::string, uint32_t>> hit;
   for (const auto& [name, barrier] : barriers_) {
-    if (barrier.over) continue;
+    if (barrier.closed) continue;
     for (const auto& [party, who] : barrier.arrived) {
       if (who != node) continue;
       hit.emplace_back(name, party);
@@ -87,7 +87,7 @@ std::vector<Barriers::Failure> Barriers::FailNode(const std::string& node,
 }
 
 void Barriers::Close(const std::string& name, Barrier& barrier, const absl::Status& result) {
-  barrier.over = true;
+  barrier.closed = true;
   barrier.result = result;
   barrier.arrived.clear();
   --open_;
@@ -110,7 +110,7 @@ StoredBarriers Barriers::Save() const {
 void Barriers::Restore(const StoredBarriers& stored) {
   for (int i = 0; i < stored.names_size(); ++i) {
     Barrier& barrier = barriers_[stored.names(i)];
-    barrier.over = true;
+    barrier.closed = true;
     if (!stored.failures(i).empty()) barrier.result = absl::AbortedError(stored.failures(i));
     closed_.push_back(stored.names(i));
   }

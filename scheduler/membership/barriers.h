@@ -1,4 +1,4 @@
-// Barriers: parties that wait for each other.
+// Barriers at which the parties of a job wait for each other.
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_BARRIERS_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_BARRIERS_H_
 
@@ -16,56 +16,55 @@
 
 namespace pawl {
 
-// Barriers that wait for parties.
+// Barriers that are open.
 inline constexpr size_t kMaxOpenBarriers = 256;
-// Barriers that are over and still known, for parties whose answer was lost; the oldest are
-// forgotten.
+// Closed barriers that are remembered for parties whose answer was lost. The oldest are forgotten.
 inline constexpr size_t kMaxClosedBarriers = 4096;
 inline constexpr size_t kMaxBarrierNameBytes = 128;
-// All ranks of a job.
+// The maximum number of ranks of a job.
 inline constexpr uint32_t kMaxBarrierParties = 16384;
 
-// Knows who has arrived where. Counts parties, not messages: a party that asks again counts once,
-// and one that died is known by name. Not thread-safe.
+// Counts parties, not messages: a party that arrives repeatedly counts once, and a failure names
+// the party that died. Not thread-safe.
 class Barriers {
  public:
   enum class Outcome { kWaiting, kComplete };
 
-  // `node` arrives as `party`. kComplete: all are there; everybody who waits is to be answered.
-  // INVALID_ARGUMENT for impossible numbers or ones that differ from the others',
-  // RESOURCE_EXHAUSTED beyond the limit, ABORTED if the barrier has failed.
+  // `node` arrives as `party`. kComplete: all parties have arrived, and all waiting calls are to be
+  // answered. INVALID_ARGUMENT for impossible numbers or numbers that differ from the other
+  // parties', RESOURCE_EXHAUSTED beyond the limit, ABORTED if the barrier has failed.
   absl::StatusOr<Outcome> Arrive(const std::string& name, uint32_t parties, uint32_t party,
                                  const std::string& node);
 
-  // The node gives up as this party: the barrier fails for all. Returns the failure, or OK if the
-  // barrier was over already or it is not this node that has arrived as the party.
+  // The node gives up as this party: the barrier fails for all parties. Returns the failure, or OK
+  // if the barrier was closed or this node has not arrived as the party.
   absl::Status FailParty(const std::string& name, uint32_t party, const std::string& node,
                          absl::string_view reason);
 
-  // The node is not this party any more, and has not arrived as it where that is still open:
-  // another is to come.
+  // The node no longer is this party: revokes its arrival at open barriers, so that another node
+  // can arrive.
   void Withdraw(const std::string& node, uint32_t party);
 
   struct Failure {
     std::string name;
     absl::Status status;
   };
-  // The node is gone: every open barrier at which it had arrived fails.
+  // The node is gone: fails every open barrier at which it has arrived.
   std::vector<Failure> FailNode(const std::string& node, absl::string_view reason);
 
-  // Those that are over: who waits at an open one asks again.
+  // Saves closed barriers only. Parties that wait at open barriers arrive again.
   StoredBarriers Save() const;
-  // REQUIRES: nobody has arrived anywhere.
+  // REQUIRES: no party has arrived at any barrier.
   void Restore(const StoredBarriers& stored);
 
  private:
   struct Barrier {
-    // 0: not known any more.
+    // 0: unknown, after a restart.
     uint32_t parties = 0;
-    // By party.
+    // The node of each party.
     std::map<uint32_t, std::string> arrived;
-    bool over = false;
-    // Why it failed, once it is over.
+    bool closed = false;
+    // The failure, if any, once closed.
     absl::Status result;
   };
 

@@ -17,7 +17,7 @@ TEST(BarriersTest, LastPartyOpensTheBarrier) {
   EXPECT_EQ(*barriers.Arrive("epoch", 3, 1, "worker-0"), Outcome::kComplete);
 }
 
-TEST(BarriersTest, PartyThatAsksAgainCountsOnce) {
+TEST(BarriersTest, RepeatedArrivalCountsOnce) {
   Barriers barriers;
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(*barriers.Arrive("epoch", 2, 0, "worker-0"), Outcome::kWaiting);
@@ -41,7 +41,7 @@ TEST(BarriersTest, ImpossibleNumbersAreRefused) {
   EXPECT_EQ(*barriers.Arrive("b", 2, 1, "other"), Outcome::kComplete);
 }
 
-TEST(BarriersTest, PartyThatGivesUpFailsTheBarrierForAllByName) {
+TEST(BarriersTest, PartyThatGivesUpFailsTheBarrier) {
   Barriers barriers;
   ASSERT_TRUE(barriers.Arrive("epoch", 3, 0, "worker-0").ok());
   ASSERT_TRUE(barriers.Arrive("epoch", 3, 1, "worker-1").ok());
@@ -53,7 +53,7 @@ TEST(BarriersTest, PartyThatGivesUpFailsTheBarrierForAllByName) {
   EXPECT_TRUE(barriers.FailParty("epoch", 0, "worker-0", "too late to matter").ok());
 }
 
-TEST(BarriersTest, NodeThatIsNotThePartyAnyMoreFailsNothing) {
+TEST(BarriersTest, FormerPartyDoesNotFailTheBarrier) {
   Barriers barriers;
   ASSERT_TRUE(barriers.Arrive("epoch", 2, 0, "worker-0").ok());
   barriers.Withdraw("worker-0", 0);
@@ -73,7 +73,7 @@ TEST(BarriersTest, DeadNodeFailsOnlyTheBarriersAtWhichItWaits) {
   EXPECT_EQ(*barriers.Arrive("b", 2, 1, "worker-2"), Outcome::kComplete);
 }
 
-TEST(BarriersTest, AnotherNodeMayComeAsAPartyThatWithdrew) {
+TEST(BarriersTest, AnotherNodeMayReplaceAWithdrawnParty) {
   Barriers barriers;
   ASSERT_TRUE(barriers.Arrive("b", 2, 0, "worker-0").ok());
   EXPECT_FALSE(barriers.Arrive("b", 2, 0, "worker-1").ok());
@@ -84,7 +84,7 @@ TEST(BarriersTest, AnotherNodeMayComeAsAPartyThatWithdrew) {
   EXPECT_EQ(*barriers.Arrive("b", 2, 0, "worker-1"), Barriers::Outcome::kComplete);
 }
 
-TEST(BarriersTest, OpenBarriersAreBoundedAndClosedOnesMakeRoom) {
+TEST(BarriersTest, OpenBarriersAreBounded) {
   Barriers barriers;
   for (size_t i = 0; i < kMaxOpenBarriers; ++i)
     ASSERT_TRUE(barriers.Arrive(absl::StrCat("b", i), 2, 0, "n").ok());
@@ -98,12 +98,12 @@ TEST(BarriersTest, OldestClosedBarriersAreForgotten) {
   Barriers barriers;
   for (size_t i = 0; i <= kMaxClosedBarriers; ++i)
     ASSERT_TRUE(barriers.Arrive(absl::StrCat("b", i), 1, 0, "n").ok());
-  // The first name stands for a new barrier again, the second one is still known.
+  // The first name denotes a new barrier; the second is still remembered.
   EXPECT_EQ(*barriers.Arrive("b0", 2, 0, "n"), Outcome::kWaiting);
   EXPECT_FALSE(barriers.Arrive("b1", 2, 0, "n").ok());
 }
 
-TEST(BarriersTest, RestoredOnesThatAreOverAnswerAsBefore) {
+TEST(BarriersTest, ClosedBarriersSurviveARestart) {
   Barriers before;
   ASSERT_TRUE(before.Arrive("done", 1, 0, "worker-0").ok());
   ASSERT_TRUE(before.Arrive("failed", 2, 0, "worker-0").ok());
@@ -114,7 +114,7 @@ TEST(BarriersTest, RestoredOnesThatAreOverAnswerAsBefore) {
   EXPECT_EQ(*after.Arrive("done", 1, 0, "worker-0"), Barriers::Outcome::kComplete);
   EXPECT_EQ(after.Arrive("failed", 2, 1, "worker-1").status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(*after.Arrive("open", 2, 1, "worker-1"), Barriers::Outcome::kWaiting)
-      << "who was there asks again";
+      << "waiting parties arrive again";
   EXPECT_EQ(*after.Arrive("open", 2, 0, "worker-0"), Barriers::Outcome::kComplete);
 }
 

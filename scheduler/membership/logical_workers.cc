@@ -11,24 +11,23 @@
 
 namespace pawl {
 
-// Coming, going and speaking ----------------------------------------------------
-
-absl::Status LogicalWorkers::CheckWishes(const Worker& worker) const {
-  if (worker.wishes.empty() && !worker.follows && decided_ && Predecessor(worker.name).empty()) {
+absl::Status LogicalWorkers::CheckRequestedRanks(const Worker& worker) const {
+  if (worker.requested_ranks.empty() && !worker.follows && decided_ &&
+      Predecessor(worker.name).empty()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("all ", total(), " ranks have been given out; ",
+        absl::StrCat("all ", total(), " ranks are assigned; ",
                      "name free ones in logical_workers to host them"));
   }
-  std::vector<bool> wished(total());
-  for (const uint32_t rank : worker.wishes) {
+  std::vector<bool> is_requested(total());
+  for (const uint32_t rank : worker.requested_ranks) {
     if (rank >= total()) {
       return absl::OutOfRangeError(
           absl::StrCat("logical_workers names rank ", rank, "; the job's last is ", total() - 1));
     }
-    if (wished[rank])
+    if (is_requested[rank])
       return absl::InvalidArgumentError(
           absl::StrCat("logical_workers names rank ", rank, " twice"));
-    wished[rank] = true;
+    is_requested[rank] = true;
     if (!ranks_[rank].host.empty() && ranks_[rank].host != worker.name) {
       return absl::AlreadyExistsError(
           absl::StrCat("rank ", rank, " is hosted by ", ranks_[rank].host));
@@ -40,14 +39,15 @@ absl::Status LogicalWorkers::CheckWishes(const Worker& worker) const {
 void LogicalWorkers::Join(const Worker& worker) {
   Host& host = hosts_.emplace_back();
   host.worker = worker;
-  host.worker.follows = worker.follows && worker.wishes.empty();
+  host.worker.follows = worker.follows && worker.requested_ranks.empty();
   host.version = ++version_;
   if (host.worker.follows) return;
-  // What it gets now, or at the decision, is all that it ever gets.
-  const std::string predecessor = worker.wishes.empty() && decided_ ? Predecessor(worker.name) : "";
-  for (const uint32_t rank : worker.wishes) GiveTo(host, ranks_[rank], nullptr);
+  // It keeps the ranks that it gets now, or in MaybeDecide.
+  const std::string predecessor =
+      worker.requested_ranks.empty() && decided_ ? Predecessor(worker.name) : "";
+  for (const uint32_t rank : worker.requested_ranks) Assign(host, ranks_[rank], nullptr);
   for (Rank& rank : ranks_) {
-    if (rank.HasLostItsHost() && rank.last_host == predecessor) GiveTo(host, rank, nullptr);
+    if (rank.IsOrphaned() && rank.last_host == predecessor) Assign(host, rank, nullptr);
   }
 }
 
@@ -68,18 +68,17 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
     Rank& rank = ranks_[i];
     if (rank.host != departure.worker || rank.finished) continue;
     free.push_back({i, rank.incarnation});
-    const bool was_in_vain = !rank.HasDoneAStep();
+    const bool no_step = !rank.HasProgressed();
     rank.CountSteps();
-    const bool was_lost_so_before =
-        rank.losses_without_a_step > 0 && rank.last_host == departure.worker;
-    rank.died_in_vain = departure.may_return && was_in_vain;
-    if (rank.died_in_vain && rank.losses_without_a_step++ == 0) rank.first_loss = now;
+    const bool died_before = rank.losses_without_a_step > 0 && rank.last_host == departure.worker;
+    rank.died_without_step = departure.may_return && no_step;
+    if (rank.died_without_step && rank.losses_without_a_step++ == 0) rank.first_loss = now;
     rank.last_host = std::move(rank.host);
     rank.host.clear();
     rank.how_gone = departure.how;
     rank.must_return = departure.must_return;
-    // Else it would hold up the others for as long as somebody starts it again.
-    rank.kept = departure.may_return && !rank.leaving && !was_lost_so_before;
+    // A worker that keeps dying with the rank must not stall the others by being restarted.
+    rank.kept = departure.may_return && !rank.leaving && !died_before;
     rank.leaving = false;
     rank.free_since = now;
   }
@@ -97,7 +96,7 @@ bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how,
   if (rank.host != worker || rank.incarnation != given_up.incarnation || rank.finished)
     return false;
   rank.CountSteps();
-  rank.died_in_vain = false;
+  rank.died_without_step = false;
   rank.last_host = std::move(rank.host);
   rank.host.clear();
   rank.how_gone = how;
@@ -124,15 +123,13 @@ void LogicalWorkers::NoteProgress(const RankProgress& progress) {
   if (!known.has_value() || known->steps() <= progress.steps()) known = progress;
 }
 
-// Giving out --------------------------------------------------------------------
-
 std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
                                                const std::function<uint64_t()>& next_incarnation) {
   const uint64_t before = version_;
-  DecideIfAllAreThere(next_incarnation);
+  MaybeDecide(next_incarnation);
   if (decided_) {
-    GiveBackAndToSpares(next_incarnation);
-    PlaceAmongFollowers(now, next_incarnation);
+    AssignToReturnedAndIdle(next_incarnation);
+    ShareAmongFollowers(now, next_incarnation);
   }
   std::vector<std::string> changed;
   for (const Host& host : hosts_) {
@@ -141,7 +138,7 @@ std::vector<std::string> LogicalWorkers::Place(MonotonicTime now,
   return changed;
 }
 
-void LogicalWorkers::GiveTo(Host& host, Rank& rank,
+void LogicalWorkers::Assign(Host& host, Rank& rank,
                             const std::function<uint64_t()>& next_incarnation) {
   rank.host = host.worker.name;
   rank.incarnation = host.worker.follows ? next_incarnation() : host.worker.incarnation;
@@ -150,17 +147,17 @@ void LogicalWorkers::GiveTo(Host& host, Rank& rank,
   host.version = ++version_;
 }
 
-void LogicalWorkers::DecideIfAllAreThere(const std::function<uint64_t()>& next_incarnation) {
+void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnation) {
   if (decided_) return;
   uint32_t there = 0;
   std::vector<Host*> takers;
   for (Host& host : hosts_) {
     if (host.draining) continue;
     ++there;
-    if (host.worker.wishes.empty()) takers.push_back(&host);
+    if (host.worker.requested_ranks.empty()) takers.push_back(&host);
   }
   if (there < wanted_workers_) return;
-  // Without --workers, those with wishes leave the question open for one that has none.
+  // Without --workers, the ranks wait for a worker without requests.
   if (wanted_workers_ == 0 && takers.empty()) return;
   decided_ = true;
   RankPlacementInput input;
@@ -171,47 +168,46 @@ void LogicalWorkers::DecideIfAllAreThere(const std::function<uint64_t()>& next_i
   }
   const std::vector<uint32_t> placed = PlaceRanks(input);
   for (uint32_t i = 0; i < total(); ++i) {
-    if (placed[i] < takers.size()) GiveTo(*takers[placed[i]], ranks_[i], next_incarnation);
+    if (placed[i] < takers.size()) Assign(*takers[placed[i]], ranks_[i], next_incarnation);
   }
-  // Also for whoever gets none.
+  // Workers without a rank also get a new version.
   for (Host& host : hosts_) {
-    if (host.worker.wishes.empty()) host.version = ++version_;
+    if (host.worker.requested_ranks.empty()) host.version = ++version_;
   }
 }
 
-void LogicalWorkers::GiveBackAndToSpares(const std::function<uint64_t()>& next_incarnation) {
+void LogicalWorkers::AssignToReturnedAndIdle(const std::function<uint64_t()>& next_incarnation) {
   for (Rank& rank : ranks_) {
-    if (!rank.HasLostItsHost() || !rank.kept) continue;
+    if (!rank.IsOrphaned() || !rank.kept) continue;
     Host* const last = Find(rank.last_host);
     if (last != nullptr && last->worker.follows && !last->draining)
-      GiveTo(*last, rank, next_incarnation);
+      Assign(*last, rank, next_incarnation);
   }
-  const bool somebody_is_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
+  const bool any_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
     return host.worker.follows && host.ready;
   });
   for (Host& host : hosts_) {
-    if (!host.worker.follows || host.draining || (somebody_is_ready && !host.ready)) continue;
-    if (HostsUnfinished(host.worker.name)) continue;
+    if (!host.worker.follows || host.draining || (any_ready && !host.ready)) continue;
+    if (HasUnfinishedRanks(host.worker.name)) continue;
     std::string predecessor;
     for (Rank& rank : ranks_) {
-      // What was given up, or left on purpose, is shared.
-      if (!rank.HasLostItsHost() || !rank.kept) continue;
+      // Ranks that were given up, or left on purpose, are shared in ShareAmongFollowers.
+      if (!rank.IsOrphaned() || !rank.kept) continue;
       if (predecessor.empty()) predecessor = rank.last_host;
-      if (rank.last_host == predecessor) GiveTo(host, rank, next_incarnation);
+      if (rank.last_host == predecessor) Assign(host, rank, next_incarnation);
     }
   }
 }
 
-void LogicalWorkers::PlaceAmongFollowers(MonotonicTime now,
+void LogicalWorkers::ShareAmongFollowers(MonotonicTime now,
                                          const std::function<uint64_t()>& next_incarnation) {
-  const bool somebody_is_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
+  const bool any_ready = std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) {
     return host.worker.follows && host.ready;
   });
   std::vector<Host*> takers;
   for (Host& host : hosts_) {
     if (!host.worker.follows || host.draining) continue;
-    if (!somebody_is_ready || host.ready || HostsUnfinished(host.worker.name))
-      takers.push_back(&host);
+    if (!any_ready || host.ready || HasUnfinishedRanks(host.worker.name)) takers.push_back(&host);
   }
   if (takers.empty()) return;
   RankPlacementInput input;
@@ -224,7 +220,7 @@ void LogicalWorkers::PlaceAmongFollowers(MonotonicTime now,
     } else if (const Host* const present = Find(rank.host);
                !rank.finished && present != nullptr && present->worker.follows) {
       const auto taker = std::find(takers.begin(), takers.end(), present);
-      // What is on its way is for whoever is to get it.
+      // A rank that is being given up counts as free.
       host = rank.leaving || taker == takers.end() ? RankPlacementInput::kFree
                                                    : static_cast<uint32_t>(taker - takers.begin());
     }
@@ -235,7 +231,7 @@ void LogicalWorkers::PlaceAmongFollowers(MonotonicTime now,
     if (placed[i] >= takers.size() || placed[i] == input.hosts[i]) continue;
     Rank& rank = ranks_[i];
     if (rank.host.empty()) {
-      GiveTo(*takers[placed[i]], rank, next_incarnation);
+      Assign(*takers[placed[i]], rank, next_incarnation);
     } else if (!rank.leaving) {
       rank.leaving = true;
       Find(rank.host)->version = ++version_;
@@ -247,7 +243,7 @@ std::string LogicalWorkers::Predecessor(const std::string& worker) const {
   std::string first;
   for (const Rank& rank : ranks_) {
     if (!worker.empty() && rank.host == worker) return worker;
-    if (!rank.HasLostItsHost()) continue;
+    if (!rank.IsOrphaned()) continue;
     if (rank.last_host == worker) return worker;
     if (first.empty()) first = rank.last_host;
   }
@@ -255,10 +251,8 @@ std::string LogicalWorkers::Predecessor(const std::string& worker) const {
 }
 
 bool LogicalWorkers::IsKept(const Rank& rank, MonotonicTime now) const {
-  return rank.HasLostItsHost() && rank.kept && now - rank.free_since <= options_.takeover_grace;
+  return rank.IsOrphaned() && rank.kept && now - rank.free_since <= options_.takeover_grace;
 }
-
-// Saying how it is ----------------------------------------------------------------
 
 LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) {
   return const_cast<Host*>(static_cast<const LogicalWorkers*>(this)->Find(worker));
@@ -276,7 +270,7 @@ bool LogicalWorkers::Follows(const std::string& worker) const {
   return host != nullptr && host->worker.follows;
 }
 
-bool LogicalWorkers::HostsUnfinished(const std::string& worker) const {
+bool LogicalWorkers::HasUnfinishedRanks(const std::string& worker) const {
   return std::any_of(ranks_.begin(), ranks_.end(),
                      [&](const Rank& rank) { return rank.host == worker && !rank.finished; });
 }
@@ -288,12 +282,12 @@ bool LogicalWorkers::AllFinished() const {
 std::optional<LogicalWorkers::Assignment> LogicalWorkers::AssignmentOf(
     const std::string& worker) const {
   const Host* const host = Find(worker);
-  if (host == nullptr || (!decided_ && host->worker.wishes.empty())) return std::nullopt;
+  if (host == nullptr || (!decided_ && host->worker.requested_ranks.empty())) return std::nullopt;
   Assignment assignment;
   assignment.version = host->version;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
-    // Whoever asks only once may not know that it had finished.
+    // A worker that is not a follower asks only once and may not know that the rank has finished.
     if (rank.host != worker || rank.leaving || (rank.finished && host->worker.follows)) continue;
     assignment.ranks.push_back({i, rank.incarnation});
   }
@@ -320,7 +314,7 @@ const std::string& LogicalWorkers::LastHostOf(uint32_t rank) const {
 std::vector<LogicalWorkers::FreeRank> LogicalWorkers::FreeRanks() const {
   std::vector<FreeRank> free;
   for (uint32_t rank = 0; rank < total(); ++rank) {
-    if (ranks_[rank].HasLostItsHost()) free.push_back({rank, ranks_[rank].incarnation});
+    if (ranks_[rank].IsOrphaned()) free.push_back({rank, ranks_[rank].incarnation});
   }
   return free;
 }
@@ -331,9 +325,9 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,
   std::string how;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
-    if (!rank.HasLostItsHost() || !rank.must_return) continue;
-    // A program that says nothing of its ranks may have done any number of steps.
-    if (rank.died_in_vain && rank.progress.has_value() &&
+    if (!rank.IsOrphaned() || !rank.must_return) continue;
+    // Without progress reports the number of steps is unknown.
+    if (rank.died_without_step && rank.progress.has_value() &&
         rank.losses_without_a_step >= kMaxLossesWithoutAStep && now - rank.first_loss > timeout) {
       return absl::StrCat(rank.how_gone, "; it was the last of ", rank.losses_without_a_step,
                           " in a row that died as host of rank ", i, " before a step was done");
@@ -343,7 +337,7 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,
     if (rank.how_gone == how) late.push_back(i);
   }
   if (late.empty()) return std::nullopt;
-  return absl::StrCat(how, "; nobody has taken over its rank", late.size() == 1 ? " " : "s ",
+  return absl::StrCat(how, "; no worker has taken over its rank", late.size() == 1 ? " " : "s ",
                       absl::StrJoin(late, ", "),
                       absl::StrFormat(" within %.1f s", Seconds(timeout)));
 }
@@ -366,7 +360,7 @@ StoredRanks LogicalWorkers::Save() const {
   for (const Host& host : hosts_) {
     StoredRankHost& to = *stored.add_hosts();
     to.set_name(host.worker.name);
-    to.set_wishes(!host.worker.wishes.empty());
+    to.set_wishes(!host.worker.requested_ranks.empty());
     to.set_follows(host.worker.follows);
     to.set_draining(host.draining);
     to.set_ready(host.ready);
@@ -401,12 +395,12 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
     Host& host = hosts_.emplace_back();
     host.worker.name = from.name();
     host.worker.incarnation = from.incarnation();
-    // Which ones it has already.
-    if (from.wishes()) host.worker.wishes = RanksOf(from.name());
+    // The requested ranks are those that it has.
+    if (from.wishes()) host.worker.requested_ranks = RanksOf(from.name());
     host.worker.follows = from.follows();
     host.draining = from.draining();
     host.ready = from.ready();
-    // Whichever it knows, this one is no older.
+    // Not older than any version that the worker knows.
     host.version = version_;
   }
 }

@@ -1,4 +1,4 @@
-// Which worker hosts which ranks.
+// Assigns the ranks of the job to workers.
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_LOGICAL_WORKERS_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_LOGICAL_WORKERS_H_
 
@@ -16,33 +16,30 @@
 
 namespace pawl {
 
-// A rank that so many workers in a row have lost by dying, none of them with a step done, is a rank
-// that nobody can host. They are counted in one incarnation of the scheduler and not saved: one
-// that is restarted gives the rank as many hosts anew.
+// The job fails after this many workers in a row died as host of a rank without completing a step.
+// The count is not saved: after a restart of the scheduler it starts at 0.
 inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 
-// Gives the ranks 0 to total - 1 to workers. A worker insists on certain ranks, which are its own
-// at once, or takes what it is given. The latter are of two kinds: those that follow their
-// assignment take over and give up ranks while they run, the others keep what they got first.
+// Assigns the ranks 0 to total - 1. A worker either requests certain ranks and gets them at once,
+// or takes what it is assigned. A worker of the second kind may be a follower, which takes over and
+// gives up ranks while it runs; the others keep the ranks that they get first.
 //
-// Once as many workers are there as are wanted, the free ranks are shared among those without a
-// wish. From then on a rank of a worker that goes is free, and is given out
+// Once the wanted number of workers have joined, the free ranks are shared among the workers
+// without requests. From then on the ranks of a worker that goes are free. A free rank goes to
+//  1. the same worker, if it returns, unless it died with the rank twice in a row without a step;
+//  2. else to an idle follower, which gets all ranks of the worker that went;
+//  3. else, after the grace period, or at once if the worker left on purpose, to the followers with
+//     the fewest ranks (scheduler/membership/rank_placement.h).
 //
-//   to the same worker, if that is there again, unless it has died with it twice in a row without a
-//   step: then others come first; else to a follower that stands by: all that one who went has left
-//   to one; else, when it has been kept for the worker for the grace, or at once if that left on
-//   purpose, to the followers with the fewest ranks (scheduler/membership/rank_placement.h).
-//
-// With `rebalance`, and of a follower that is drained, ranks move also while they have a host: it
-// is told to give them up, and others get them when it has. Ranks that have finished stay with
-// their last host. Only followers that are ready take over from others, as long as there are any.
-// Time is passed in. Not thread-safe.
+// With `rebalance`, or when a follower is drained, ranks also move while they have a host: the host
+// is told to give them up, and then others get them. Finished ranks stay with their last host. As
+// long as any follower is ready, only ready followers take over ranks. Time is passed in. Not
+// thread-safe.
 //
 // Invariants:
-// 1. A rank has at most one host, in whose hands its incarnation is one that was never given out
-// before.
-// 2. A rank that is to be given up is: it never goes back into the assignment without having been
-// in it anew.
+//  1. A rank has at most one host. Each change of host gives the rank a new incarnation.
+//  2. A rank that its host is told to give up returns to the host's assignment only with a new
+//     incarnation.
 class LogicalWorkers {
  public:
   struct Options {
@@ -60,56 +57,55 @@ class LogicalWorkers {
 
   struct Worker {
     std::string name;
-    // Of the process; also of its ranks, unless it follows.
+    // The incarnation of the process, and of its ranks unless it is a follower.
     uint64_t incarnation = 0;
-    std::vector<uint32_t> wishes = {};
+    std::vector<uint32_t> requested_ranks = {};
     bool follows = false;
   };
-  // So many are to be there before ranks are given out, without those that are drained. 0: the
-  // first worker without a wish gets all free ranks. Not saved.
+  // The number of workers, without draining ones, that must join before ranks are assigned. 0: the
+  // first worker without requests gets all free ranks. Not saved.
   void SetWantedWorkers(uint32_t workers) { wanted_workers_ = workers; }
-  // Whether the worker could join: OUT_OF_RANGE for an impossible rank, INVALID_ARGUMENT for a rank
-  // named twice, ALREADY_EXISTS for one that another worker hosts, RESOURCE_EXHAUSTED if it would
-  // never get a rank.
-  absl::Status CheckWishes(const Worker& worker) const;
-  // REQUIRES: CheckWishes(worker) is OK, and the worker has not joined, or has left.
+  // Whether the worker may join. OUT_OF_RANGE for an impossible rank, INVALID_ARGUMENT for a rank
+  // named twice, ALREADY_EXISTS for a rank that another worker hosts, RESOURCE_EXHAUSTED if the
+  // worker would never get a rank.
+  absl::Status CheckRequestedRanks(const Worker& worker) const;
+  // REQUIRES: CheckRequestedRanks(worker) is OK, and the worker has not joined, or has left.
   void Join(const Worker& worker);
-  // It can begin with a rank at once. Returns whether that is new.
+  // The worker can start a rank at once. Returns whether it was not ready before.
   bool MarkReady(const std::string& worker);
-  // A follower is to have no ranks any more, if others can have them. Returns whether that is new.
+  // The follower is to give up its ranks, if others can take them. Returns whether it was not
+  // draining before.
   bool Drain(const std::string& worker);
-  // From now on as with Options::rebalance.
+  // Sets Options::rebalance from now on.
   void Rebalance() { rebalance_ = true; }
 
   struct Departure {
     std::string worker;
     // "worker-1 (host pid 7) died: ..."
     std::string how;
-    // The job waits for a successor; false: whenever one comes.
+    // The job fails if no successor takes over in time (CheckReturn).
     bool must_return = true;
-    // It may come back by itself, and has its ranks kept for a while.
+    // It may return by itself; its ranks are reserved for the grace period.
     bool may_return = true;
   };
   struct FreeRank {
     uint32_t rank = 0;
-    // In the hands of its last host.
+    // The incarnation that the last host had.
     uint64_t incarnation = 0;
   };
-  // Its ranks are free; returns those that it had not finished.
+  // Frees the worker's unfinished ranks and returns them.
   std::vector<FreeRank> Leave(const Departure& departure, MonotonicTime now);
 
-  // The worker has done with the rank in that incarnation. False: that is over, or the rank has
-  // finished.
+  // The worker gives up the rank. False: that incarnation has ended, or the rank has finished.
   bool GiveUp(const std::string& worker, const std::string& how, const FreeRank& given_up,
               MonotonicTime now);
 
-  // Gives out what there is to give out and says who is to give up what; returns the workers whose
-  // assignments are other ones. To be called after each change, and as time passes.
+  // Assigns free ranks and decides which ranks are to be given up. Returns the workers whose
+  // assignments changed. To be called after each change, and as time passes.
   std::vector<std::string> Place(MonotonicTime now,
                                  const std::function<uint64_t()>& next_incarnation);
 
-  // These ranks, or if none are named all, as far as the worker hosts them, have done all their
-  // steps.
+  // The worker has completed all steps of these of its ranks, or of all if `ranks` is empty.
   void Finish(const std::string& worker, absl::Span<const uint32_t> ranks = {});
   bool AllFinished() const;
 
@@ -118,41 +114,41 @@ class LogicalWorkers {
     // Ascending.
     std::vector<FreeRank> ranks;
   };
-  // What the worker is to host; nullopt while that is not decided.
+  // The ranks that the worker is to host. nullopt while undecided.
   std::optional<Assignment> AssignmentOf(const std::string& worker) const;
-  // What it hosts, or has finished. Ascending.
+  // The ranks that it hosts, including finished ones. Ascending.
   std::vector<uint32_t> RanksOf(const std::string& worker) const;
-  // It takes over and gives up ranks as it is told.
+  // Whether the worker is a follower.
   bool Follows(const std::string& worker) const;
-  // The free ranks have been given out.
+  // Whether the free ranks have been assigned for the first time.
   bool decided() const { return decided_; }
-  // Every rank has a host.
+  // Whether every rank has a host.
   bool AllHosted() const;
-  // The worker that hosts each rank; empty where there is none.
+  // The host of the rank. Empty: none.
   const std::string& HostOf(uint32_t rank) const { return ranks_[rank].host; }
-  // In whose hands it has this incarnation; is to be given up by them; has done all its steps.
+  // The rank's incarnation; whether its host is to give it up; whether it completed all its steps.
   uint64_t IncarnationOf(uint32_t rank) const { return ranks_[rank].incarnation; }
   bool IsLeaving(uint32_t rank) const { return ranks_[rank].leaving; }
   bool IsFinished(uint32_t rank) const { return ranks_[rank].finished; }
-  // HostOf, or where there is none the one that did last.
+  // HostOf, or if there is none the last host.
   const std::string& LastHostOf(uint32_t rank) const;
   uint32_t total() const { return options_.total; }
-  // Ranks that have lost their host before they had finished.
+  // The unfinished ranks that lost their hosts.
   std::vector<FreeRank> FreeRanks() const;
 
-  // What the job fails with: nobody has taken over some rank for longer than `timeout`, or for
-  // longer than that whoever did has died without a step, kMaxLossesWithoutAStep workers in a row.
+  // Returns the error that the job fails with: no worker took over some rank within `timeout`, or
+  // kMaxLossesWithoutAStep hosts in a row died without a step over more than `timeout`.
   std::optional<std::string> CheckReturn(MonotonicTime now, MonotonicDuration timeout) const;
 
-  // What its host says of the rank; what says less than others did before it counts for nothing.
+  // The host's report on its rank. Ignored if it has fewer steps than an earlier report.
   void NoteProgress(const RankProgress& progress);
-  // Not set: nobody has said anything.
+  // Not set: no report yet.
   const std::optional<RankProgress>& ProgressOf(uint32_t rank) const {
     return ranks_[rank].progress;
   }
 
   StoredRanks Save() const;
-  // REQUIRES: nobody has joined, and `stored` has as many ranks.
+  // REQUIRES: no worker has joined, and `stored` has as many ranks.
   void Restore(const StoredRanks& stored, MonotonicTime now);
 
  private:
@@ -168,26 +164,26 @@ class LogicalWorkers {
     bool finished = false;
     MonotonicTime free_since;
     std::optional<RankProgress> progress;
-    // The following are not saved: after a restart of the scheduler they are counted anew, which
-    // puts off what comes of them by as much as has been counted.
+    // The following are not saved. After a restart of the scheduler they are counted again, which
+    // delays the failure that follows from them.
     //
-    // Of `progress`, when the present host got it.
+    // The steps when the present host got the rank.
     uint64_t steps_when_given = 0;
-    // Hosts that have died with it one after the other without a step in between, and when the
-    // first one; whether the last host is one of them.
+    // The number of hosts in a row that died without a step, when the first of them died, and
+    // whether the last host is one of them.
     uint32_t losses_without_a_step = 0;
     MonotonicTime first_loss;
-    bool died_in_vain = false;
+    bool died_without_step = false;
 
     uint64_t Steps() const { return progress.has_value() ? progress->steps() : 0; }
-    bool HasDoneAStep() const { return Steps() > steps_when_given; }
-    // Whenever it changes hands.
+    bool HasProgressed() const { return Steps() > steps_when_given; }
+    // To be called at each change of host.
     void CountSteps() {
-      if (HasDoneAStep()) losses_without_a_step = 0;
+      if (HasProgressed()) losses_without_a_step = 0;
       steps_when_given = Steps();
     }
 
-    bool HasLostItsHost() const { return host.empty() && !last_host.empty() && !finished; }
+    bool IsOrphaned() const { return host.empty() && !last_host.empty() && !finished; }
   };
   struct Host {
     Worker worker;
@@ -198,13 +194,13 @@ class LogicalWorkers {
 
   Host* Find(const std::string& worker);
   const Host* Find(const std::string& worker) const;
-  bool HostsUnfinished(const std::string& worker) const;
+  bool HasUnfinishedRanks(const std::string& worker) const;
   bool IsKept(const Rank& rank, MonotonicTime now) const;
-  void GiveTo(Host& host, Rank& rank, const std::function<uint64_t()>& next_incarnation);
-  void DecideIfAllAreThere(const std::function<uint64_t()>& next_incarnation);
-  void GiveBackAndToSpares(const std::function<uint64_t()>& next_incarnation);
-  void PlaceAmongFollowers(MonotonicTime now, const std::function<uint64_t()>& next_incarnation);
-  // Whose ranks a worker that does not follow gets now; empty if there are none.
+  void Assign(Host& host, Rank& rank, const std::function<uint64_t()>& next_incarnation);
+  void MaybeDecide(const std::function<uint64_t()>& next_incarnation);
+  void AssignToReturnedAndIdle(const std::function<uint64_t()>& next_incarnation);
+  void ShareAmongFollowers(MonotonicTime now, const std::function<uint64_t()>& next_incarnation);
+  // The worker whose ranks a worker that is not a follower gets now. Empty: none.
   std::string Predecessor(const std::string& worker) const;
 
   const Options options_;

@@ -20,30 +20,33 @@ using std::chrono::seconds;
 
 constexpr seconds kGrace{5};
 
-// Workers that come, speak and go.
+// Drives workers that join, report and leave.
 class LogicalWorkersTest : public testing::Test {
  protected:
   void Begin(uint32_t total, uint32_t workers, bool rebalance = false) {
     ranks_ = std::make_unique<LogicalWorkers>(LogicalWorkers::Options{
         .total = total, .workers = workers, .rebalance = rebalance, .takeover_grace = kGrace});
   }
-  // One that follows its assignment and has all that it needs.
+  // Joins a ready follower.
   void Join(const std::string& worker, bool ready = true) {
-    ASSERT_TRUE(ranks_->CheckWishes({.name = worker, .follows = true}).ok());
+    ASSERT_TRUE(ranks_->CheckRequestedRanks({.name = worker, .follows = true}).ok());
     ranks_->Join({.name = worker, .incarnation = ++incarnation_, .follows = true});
     if (ready) ranks_->MarkReady(worker);
     Place();
   }
-  void JoinWith(const std::string& worker, const Ranks& wishes) {
+  void JoinWith(const std::string& worker, const Ranks& requested_ranks) {
     const LogicalWorkers::Worker joining = {
-        .name = worker, .incarnation = ++incarnation_, .wishes = wishes};
-    ASSERT_TRUE(ranks_->CheckWishes(joining).ok());
+        .name = worker, .incarnation = ++incarnation_, .requested_ranks = requested_ranks};
+    ASSERT_TRUE(ranks_->CheckRequestedRanks(joining).ok());
     ranks_->Join(joining);
     Place();
   }
-  absl::StatusCode Check(const std::string& worker, const Ranks& wishes = {},
+  absl::StatusCode Check(const std::string& worker, const Ranks& requested_ranks = {},
                          bool follows = false) {
-    return ranks_->CheckWishes({.name = worker, .wishes = wishes, .follows = follows}).code();
+    return ranks_
+        ->CheckRequestedRanks(
+            {.name = worker, .requested_ranks = requested_ranks, .follows = follows})
+        .code();
   }
   Ranks Leave(const std::string& worker, bool may_return = true) {
     Ranks free;
@@ -68,7 +71,7 @@ class LogicalWorkersTest : public testing::Test {
     clock_.Advance(duration);
     Place();
   }
-  // The worker does what its assignment says.
+  // The worker gives up the ranks that its assignment lacks.
   void GiveUpWhatIsNotAssigned(const std::string& worker) {
     const Ranks assigned = Assigned(worker);
     for (const uint32_t rank : ranks_->RanksOf(worker)) {
@@ -101,7 +104,7 @@ class LogicalWorkersTest : public testing::Test {
   std::unique_ptr<LogicalWorkers> ranks_;
 };
 
-TEST_F(LogicalWorkersTest, RanksAreSharedInContiguousRunsOnceAllWorkersAreThere) {
+TEST_F(LogicalWorkersTest, RanksAreSharedInRunsOnceAllWorkersJoined) {
   Begin(5, 2);
   Join("worker-0");
   EXPECT_FALSE(ranks_->AssignmentOf("worker-0").has_value());
@@ -112,7 +115,7 @@ TEST_F(LogicalWorkersTest, RanksAreSharedInContiguousRunsOnceAllWorkersAreThere)
   EXPECT_TRUE(ranks_->AllHosted());
 }
 
-TEST_F(LogicalWorkersTest, FewerAreEnoughOnceNoMoreAreWanted) {
+TEST_F(LogicalWorkersTest, LoweredWantedCountStartsTheAssignment) {
   Begin(4, 3);
   Join("worker-0");
   Join("worker-1");
@@ -123,7 +126,7 @@ TEST_F(LogicalWorkersTest, FewerAreEnoughOnceNoMoreAreWanted) {
   EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, OneThatIsToLeaveIsNoneOfThoseThatAreWanted) {
+TEST_F(LogicalWorkersTest, DrainingWorkerDoesNotCountAsWanted) {
   Begin(4, 2);
   Join("worker-0");
   ranks_->Drain("worker-0");
@@ -135,7 +138,7 @@ TEST_F(LogicalWorkersTest, OneThatIsToLeaveIsNoneOfThoseThatAreWanted) {
   EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, WishesAreGrantedAtOnceAndTheRestIsShared) {
+TEST_F(LogicalWorkersTest, RequestedRanksAreAssignedAtOnce) {
   Begin(4, 2);
   JoinWith("worker-0", {1, 2});
   EXPECT_EQ(Assigned("worker-0"), (Ranks{1, 2}));
@@ -143,7 +146,7 @@ TEST_F(LogicalWorkersTest, WishesAreGrantedAtOnceAndTheRestIsShared) {
   EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 3}));
 }
 
-TEST_F(LogicalWorkersTest, ImpossibleWishesAreRefused) {
+TEST_F(LogicalWorkersTest, ImpossibleRequestsAreRefused) {
   Begin(4, 0);
   EXPECT_EQ(Check("", {4}), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(Check("", {1, 1}), absl::StatusCode::kInvalidArgument);
@@ -152,7 +155,7 @@ TEST_F(LogicalWorkersTest, ImpossibleWishesAreRefused) {
   EXPECT_EQ(Check("", {0, 2}), absl::StatusCode::kOk);
 }
 
-TEST_F(LogicalWorkersTest, OneMoreStandsByIfItFollowsAndIsRefusedIfNot) {
+TEST_F(LogicalWorkersTest, SurplusFollowerIsIdleAndOthersAreRefused) {
   Begin(4, 1);
   Join("worker-0");
   EXPECT_EQ(Check("worker-1"), absl::StatusCode::kResourceExhausted);
@@ -162,7 +165,7 @@ TEST_F(LogicalWorkersTest, OneMoreStandsByIfItFollowsAndIsRefusedIfNot) {
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, MoreWorkersThanRanksStandBy) {
+TEST_F(LogicalWorkersTest, SurplusWorkersAreIdle) {
   Begin(2, 3);
   for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0}));
@@ -172,7 +175,7 @@ TEST_F(LogicalWorkersTest, MoreWorkersThanRanksStandBy) {
   EXPECT_EQ(Assigned("worker-2"), (Ranks{0})) << "it waits for nothing";
 }
 
-TEST_F(LogicalWorkersTest, RanksOfOneThatLeftCanBeWishedAgain) {
+TEST_F(LogicalWorkersTest, RanksOfALeaverCanBeRequested) {
   Begin(2, 0);
   JoinWith("worker-0", {0, 1});
   Leave("worker-0");
@@ -181,7 +184,7 @@ TEST_F(LogicalWorkersTest, RanksOfOneThatLeftCanBeWishedAgain) {
   EXPECT_EQ(Check("", {0, 1}), absl::StatusCode::kOk);
 }
 
-TEST_F(LogicalWorkersTest, OneThatLeftBeforeTheDecisionIsNotCounted) {
+TEST_F(LogicalWorkersTest, WorkerThatLeftBeforeTheAssignmentIsNotCounted) {
   Begin(2, 2);
   Join("worker-0");
   Leave("worker-0");
@@ -192,7 +195,7 @@ TEST_F(LogicalWorkersTest, OneThatLeftBeforeTheDecisionIsNotCounted) {
   EXPECT_EQ(Assigned("worker-2"), (Ranks{1}));
 }
 
-TEST_F(LogicalWorkersTest, WithoutAFixedNumberTheFirstWorkerWithoutWishesGetsTheRest) {
+TEST_F(LogicalWorkersTest, FirstWorkerGetsAllRanksWithoutAWantedCount) {
   Begin(3, 0);
   JoinWith("worker-0", {1});
   EXPECT_FALSE(ranks_->decided());
@@ -200,7 +203,7 @@ TEST_F(LogicalWorkersTest, WithoutAFixedNumberTheFirstWorkerWithoutWishesGetsThe
   EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 2}));
 }
 
-TEST_F(LogicalWorkersTest, WorkerThatComesBackInTimeGetsItsOwnRanksAgain) {
+TEST_F(LogicalWorkersTest, WorkerThatReturnsInTimeGetsItsRanks) {
   Begin(6, 3);
   for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
   EXPECT_EQ(Leave("worker-1"), (Ranks{2, 3}));
@@ -214,30 +217,29 @@ TEST_F(LogicalWorkersTest, WorkerThatComesBackInTimeGetsItsOwnRanksAgain) {
   EXPECT_TRUE(ranks_->FreeRanks().empty());
 }
 
-TEST_F(LogicalWorkersTest, OneThatDiesAgainWithoutAStepLosesItsRanksToTheLiving) {
+TEST_F(LogicalWorkersTest, WorkerThatDiesTwiceWithoutAStepLosesItsRanks) {
   Begin(4, 2);
   Join("worker-0");
   Join("worker-1");
   Step(0, 7);
   Leave("worker-0");
   Join("worker-0", /*ready=*/false);
-  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}))
-      << "it has done something, and may have died by chance";
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it has progressed and may have died by chance";
   Step(0, 8);
   Leave("worker-0");
-  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "of rank 1 it has never done a step";
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "it has done no step of rank 1";
   Join("worker-0", /*ready=*/false);
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0})) << "rank 0 had got further";
   Leave("worker-0");
-  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "the first time in vain";
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "the first death without a step";
   Join("worker-0", /*ready=*/false);
   Leave("worker-0");
-  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1, 2, 3})) << "without any grace";
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1, 2, 3})) << "without a grace period";
   Join("worker-0");
   EXPECT_EQ(Assigned("worker-0"), Ranks());
 }
 
-TEST_F(LogicalWorkersTest, RankWithWhichOneAfterTheOtherDiesWithoutAStepIsNamed) {
+TEST_F(LogicalWorkersTest, RankWithRepeatedDeathsFailsTheJob) {
   Begin(1, 1);
   Join("worker-0");
   Step(0, 7);
@@ -258,17 +260,17 @@ TEST_F(LogicalWorkersTest, RankWithWhichOneAfterTheOtherDiesWithoutAStepIsNamed)
   Join("worker-0");
   die(1);
   EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(100)).has_value())
-      << "whoever is that fast may be a moment's";
+      << "a short outage can cause fast deaths";
   EXPECT_EQ(*ranks_->CheckReturn(clock_.Now(), seconds(60)),
             "worker-0 died; it was the last of 5 in a row that died as host of rank 0 before a "
             "step was done");
-  // What has been counted is lost with the scheduler, and the rank kept once more.
+  // A restart loses the count, so the rank is reserved once more.
   workers_ = 1;
   Restart();
   EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value());
 }
 
-TEST_F(LogicalWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLiving) {
+TEST_F(LogicalWorkersTest, RanksOfADeadWorkerGoToTheLiving) {
   Begin(6, 3);
   for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
   Leave("worker-1");
@@ -278,22 +280,22 @@ TEST_F(LogicalWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLiving) {
   EXPECT_EQ(Assigned("worker-2"), (Ranks{3, 4, 5}));
   EXPECT_EQ(changed_, (std::set<std::string>{"worker-0", "worker-2"}));
   Join("worker-1");
-  EXPECT_EQ(Assigned("worker-1"), Ranks()) << "it comes too late and stands by";
+  EXPECT_EQ(Assigned("worker-1"), Ranks()) << "it joined too late and is idle";
 }
 
-TEST_F(LogicalWorkersTest, RanksOfOneThatLeavesOnPurposeGoToTheLivingAtOnce) {
+TEST_F(LogicalWorkersTest, RanksOfALeaverGoToTheLivingAtOnce) {
   Begin(4, 2);
   Join("worker-0");
   Join("worker-1");
   Leave("worker-1", /*may_return=*/false);
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
   Leave("worker-0", /*may_return=*/false);
-  EXPECT_EQ(ranks_->FreeRanks().size(), 4u) << "the last one's wait";
+  EXPECT_EQ(ranks_->FreeRanks().size(), 4u) << "those of the last dead worker";
   Join("worker-2", /*ready=*/false);
   EXPECT_EQ(Assigned("worker-2"), (Ranks{0, 1, 2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, EachNewWorkerTakesTheRanksOfOneThatDiedWhenNobodyElseIsThere) {
+TEST_F(LogicalWorkersTest, NewWorkerTakesTheRanksOfOneDeadWorker) {
   Begin(4, 2);
   Join("worker-0");
   Join("worker-1");
@@ -306,7 +308,7 @@ TEST_F(LogicalWorkersTest, EachNewWorkerTakesTheRanksOfOneThatDiedWhenNobodyElse
   EXPECT_TRUE(ranks_->AllHosted());
 }
 
-TEST_F(LogicalWorkersTest, OneThatStillReadsItsDataTakesNothingOverWhileOthersAreReady) {
+TEST_F(LogicalWorkersTest, UnreadyWorkerTakesNothingWhileOthersAreReady) {
   Begin(4, 2);
   Join("worker-0");
   Join("worker-1");
@@ -319,7 +321,7 @@ TEST_F(LogicalWorkersTest, OneThatStillReadsItsDataTakesNothingOverWhileOthersAr
   EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, OneThatDoesNotFollowKeepsWhatItHasAndGetsNoMore) {
+TEST_F(LogicalWorkersTest, WorkerThatIsNoFollowerKeepsItsFirstRanks) {
   Begin(4, 2, /*rebalance=*/true);
   JoinWith("program", {});
   Join("worker-0");
@@ -334,7 +336,7 @@ TEST_F(LogicalWorkersTest, OneThatDoesNotFollowKeepsWhatItHasAndGetsNoMore) {
   EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1, 2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, WorkerThatIsRestartedBeforeItsDeathIsSeenMayJoin) {
+TEST_F(LogicalWorkersTest, RestartedWorkerMayJoinBeforeItsDeathIsSeen) {
   Begin(2, 1);
   JoinWith("worker-0", {});
   EXPECT_EQ(Check("worker-0"), absl::StatusCode::kOk);
@@ -342,7 +344,7 @@ TEST_F(LogicalWorkersTest, WorkerThatIsRestartedBeforeItsDeathIsSeenMayJoin) {
   EXPECT_EQ(Check(""), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(LogicalWorkersTest, JoinerTakesItsShareOnceTheOthersHaveGivenItUp) {
+TEST_F(LogicalWorkersTest, JoinerGetsRanksThatOthersGaveUp) {
   Begin(6, 2, /*rebalance=*/true);
   Join("worker-0");
   Join("worker-1");
@@ -355,7 +357,7 @@ TEST_F(LogicalWorkersTest, JoinerTakesItsShareOnceTheOthersHaveGivenItUp) {
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
   EXPECT_EQ(Assigned("worker-1"), (Ranks{3, 4}));
   EXPECT_EQ(Assigned("worker-2"), Ranks());
-  EXPECT_EQ(ranks_->HostOf(2), "worker-0") << "as long as it has not given it up";
+  EXPECT_EQ(ranks_->HostOf(2), "worker-0") << "it has not given it up";
   EXPECT_EQ(changed_, (std::set<std::string>{"worker-0", "worker-1"}));
   const uint64_t before = IncarnationOf(2);
   EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {2, before + 100}, clock_.Now()));
@@ -366,16 +368,16 @@ TEST_F(LogicalWorkersTest, JoinerTakesItsShareOnceTheOthersHaveGivenItUp) {
   GiveUpWhatIsNotAssigned("worker-1");
   EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 5}));
   EXPECT_FALSE(ranks_->GiveUp("worker-0", "", {2, before}, clock_.Now()))
-      << "said again, it concerns the one before";
+      << "a repeated release is about the former incarnation";
 }
 
-TEST_F(LogicalWorkersTest, RankOnItsWayGoesToWhoeverIsThereThen) {
+TEST_F(LogicalWorkersTest, MovingRankGoesToAWorkerPresentAtItsRelease) {
   Begin(4, 1, /*rebalance=*/true);
   Join("worker-0");
   Join("worker-1");
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
   Leave("worker-1");
-  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it has begun to give them up";
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it is giving them up";
   GiveUpWhatIsNotAssigned("worker-0");
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3}));
   Join("worker-2");
@@ -384,7 +386,7 @@ TEST_F(LogicalWorkersTest, RankOnItsWayGoesToWhoeverIsThereThen) {
   EXPECT_EQ(Assigned("worker-2"), (Ranks{0, 1, 2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, DrainedWorkerGivesAllUpIfAnybodyElseIsThere) {
+TEST_F(LogicalWorkersTest, DrainedWorkerGivesUpAllRanksIfOthersExist) {
   Begin(4, 2);
   Join("worker-0");
   Join("worker-1");
@@ -399,7 +401,7 @@ TEST_F(LogicalWorkersTest, DrainedWorkerGivesAllUpIfAnybodyElseIsThere) {
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3})) << "the last logical worker is never lost";
 }
 
-TEST_F(LogicalWorkersTest, OneThatStandsByGetsItsShareWhenTheRanksAreRebalancedAlsoAfterARestart) {
+TEST_F(LogicalWorkersTest, IdleWorkerGetsItsShareByRebalancing) {
   Begin(4, 1);
   Join("worker-0");
   Join("worker-1");
@@ -422,7 +424,7 @@ TEST_F(LogicalWorkersTest, FinishedRanksStayWithTheirLastHost) {
   EXPECT_EQ(ranks_->RanksOf("worker-0"), (Ranks{0}));
   EXPECT_FALSE(ranks_->AllFinished());
   Join("worker-0");
-  EXPECT_EQ(Assigned("worker-0"), Ranks()) << "there is nothing to do for it";
+  EXPECT_EQ(Assigned("worker-0"), Ranks()) << "it has nothing to do";
   ranks_->Finish("worker-1", {1});
   EXPECT_TRUE(ranks_->AllFinished());
   EXPECT_TRUE(Leave("worker-1").empty());
@@ -430,7 +432,7 @@ TEST_F(LogicalWorkersTest, FinishedRanksStayWithTheirLastHost) {
   EXPECT_EQ(Assigned("worker-1"), (Ranks{1})) << "it may not know that it had finished";
 }
 
-TEST_F(LogicalWorkersTest, OnlyTheRanksThatAreNamedFinish) {
+TEST_F(LogicalWorkersTest, OnlyNamedRanksFinish) {
   Begin(3, 1);
   Join("worker-0");
   ranks_->Finish("worker-0", {1});
@@ -440,7 +442,7 @@ TEST_F(LogicalWorkersTest, OnlyTheRanksThatAreNamedFinish) {
   EXPECT_EQ(ranks_->FreeRanks().size(), 2u);
 }
 
-TEST_F(LogicalWorkersTest, RanksThatNobodyTakesOverInTimeAreNamed) {
+TEST_F(LogicalWorkersTest, OrphanedRanksFailTheJobByName) {
   Begin(3, 1);
   Join("worker-0");
   Leave("worker-0");
@@ -449,12 +451,12 @@ TEST_F(LogicalWorkersTest, RanksThatNobodyTakesOverInTimeAreNamed) {
   EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
   Pass(seconds(1));
   EXPECT_EQ(*ranks_->CheckReturn(clock_.Now(), seconds(5)),
-            "worker-0 died; nobody has taken over its ranks 0, 1, 2 within 5.0 s");
+            "worker-0 died; no worker has taken over its ranks 0, 1, 2 within 5.0 s");
   Join("worker-1");
   EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(5)).has_value());
 }
 
-TEST_F(LogicalWorkersTest, NobodyWaitsForOneThatLeftAJobThatTakesThemAsTheyCome) {
+TEST_F(LogicalWorkersTest, JobWithoutMustReturnWaitsForNoSuccessor) {
   Begin(1, 0);
   JoinWith("worker-0", {0});
   ranks_->Leave({"worker-0", "left", /*must_return=*/false, /*may_return=*/false}, clock_.Now());
@@ -480,7 +482,7 @@ TEST_F(LogicalWorkersTest, ProgressOfARankOnlyGrows) {
   ranks_->NoteProgress(progress);
 }
 
-TEST_F(LogicalWorkersTest, RestoredAssignmentGoesOn) {
+TEST_F(LogicalWorkersTest, RestoredAssignmentContinues) {
   workers_ = 3;
   Begin(6, 3);
   for (const char* worker : {"worker-0", "worker-1", "worker-2"}) Join(worker);
@@ -500,7 +502,7 @@ TEST_F(LogicalWorkersTest, RestoredAssignmentGoesOn) {
   EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
 }
 
-TEST_F(LogicalWorkersTest, RankThatWasToBeGivenUpIsSoAfterARestart) {
+TEST_F(LogicalWorkersTest, LeavingRankSurvivesARestart) {
   Begin(2, 1, /*rebalance=*/true);
   Join("worker-0");
   Join("worker-1");
@@ -512,18 +514,18 @@ TEST_F(LogicalWorkersTest, RankThatWasToBeGivenUpIsSoAfterARestart) {
   EXPECT_EQ(ranks_->HostOf(1), "worker-1");
 }
 
-TEST_F(LogicalWorkersTest, RestoredBeforeTheDecisionItIsMadeWhenTheLastComes) {
+TEST_F(LogicalWorkersTest, AssignmentIsMadeAfterARestart) {
   Begin(4, 2);
   Join("worker-1");
   Restart();
   EXPECT_FALSE(ranks_->decided());
   Join("worker-0");
-  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1})) << "it was there first";
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1})) << "it joined first";
 }
 
-// Whatever happens: one host a rank, a newer incarnation with each, versions that grow with each
-// change, and all ranks hosted in the end.
-TEST_F(LogicalWorkersTest, RandomComingsAndGoingsKeepTheInvariants) {
+// After random events a rank has one host and a new incarnation with each host, versions grow with
+// each change, and in the end all ranks have hosts.
+TEST_F(LogicalWorkersTest, RandomEventsKeepTheInvariants) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 random(seed);
@@ -580,7 +582,7 @@ TEST_F(LogicalWorkersTest, RandomComingsAndGoingsKeepTheInvariants) {
         ranks = now;
       }
     }
-    // Everybody comes to rest.
+    // No more events: the assignment settles.
     while (!ranks_->decided()) {
       const std::string worker = absl::StrCat("worker-", present.size() + 10);
       present.insert(worker);

@@ -26,8 +26,7 @@ const char* RoleWord(Role role) {
   }
 }
 
-// The number in the name of a node of that role, if it is below the limit; unset if it is no such
-// name.
+// The number in the name of a node of this role, if it is below the limit.
 std::optional<uint32_t> NumberInName(const std::string& name, Role role, uint32_t limit) {
   const std::string prefix = absl::StrCat(RoleWord(role), "-");
   uint32_t number = 0;
@@ -38,8 +37,8 @@ std::optional<uint32_t> NumberInName(const std::string& name, Role role, uint32_
   return number;
 }
 
-// OK if it is not older than what is known of the node, which it names or whose process sends it.
-absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
+// OK unless the request is older than the node's last registration.
+absl::Status CheckOrder(const RegisterRequest& request, const Node& node) {
   if (request.process_nonce() == node.process_nonce &&
       (node.role != request.role() || node.address != request.address())) {
     return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(node)));
@@ -47,8 +46,8 @@ absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
   const auto sent = std::pair(request.start_count(), request.registration());
   const auto known = std::pair(node.start_count, node.registration);
   if (request.process_nonce() != node.process_nonce && sent.first == known.first) {
-    // Processes that do not count cannot be told to be late; two that do have copies of one data
-    // directory.
+    // The order of processes that do not count their starts is unknown. Two processes with the same
+    // count have copies of one data directory.
     if (sent.first == 0) return absl::OkStatus();
   } else if (sent >= known) {
     return absl::OkStatus();
@@ -57,7 +56,7 @@ absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
       absl::StrCat("this registration as ", node.name, " is of incarnation ", sent.first,
                    ", registration ", sent.second, ", and ", NodeText(node),
                    " has registered in incarnation ", known.first, ", registration ", known.second,
-                   ": it comes too late, or from a copy of that node's data directory"));
+                   ": it is late, or from a copy of that node's data directory"));
 }
 
 }  // namespace
@@ -73,7 +72,8 @@ bool IsRepeated(const RegisterRequest& request, const Node& node) {
          request.registration() == node.registration;
 }
 
-absl::Status Membership::CheckIsSilent(uint64_t newcomer, Node& server, MonotonicTime now) const {
+absl::Status Membership::CheckReplaceable(uint64_t newcomer, Node& server,
+                                          MonotonicTime now) const {
   if (newcomer != server.newcomer) {
     server.newcomer = newcomer;
     server.newcomer_since = now;
@@ -88,7 +88,7 @@ absl::Status Membership::CheckIsSilent(uint64_t newcomer, Node& server, Monotoni
     status.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
     return status;
   }
-  // One that this scheduler has never heard may not have found it yet.
+  // A server that this scheduler has never heard may not have found the scheduler yet.
   const MonotonicTime heard =
       server.heard_of ? server.last_heard : std::min(server.last_heard, server.newcomer_since);
   const MonotonicDuration left = heard + options_.silence - now;
@@ -120,9 +120,9 @@ absl::StatusOr<uint32_t> Membership::NextNumber(const RegisterRequest& request) 
   const Role role = request.role();
   PAWL_RETURN_IF_ERROR(CheckRoom(role));
   if (role == WORKER_ROLE) return next_worker_++;
-  // A node that was forgotten, or that an earlier scheduler knew whose state is lost, gets its
-  // number again. The data directory of a server has its name; another client with this one's
-  // number would shut its pushes out.
+  // A node that was forgotten, or that is known only from a lost state, gets its number again. A
+  // server's data directory contains its name, and another client with this client's number would
+  // block its pushes.
   if (const std::optional<uint32_t> former =
           NumberInName(request.node(), role, role == SERVER_ROLE ? next_server_ : kMaxClients);
       former.has_value() && request.job_id() == options_.job_id &&
@@ -141,7 +141,7 @@ absl::StatusOr<uint32_t> Membership::NextNumber(const RegisterRequest& request) 
 
 const Node* Membership::FindReturning(const RegisterRequest& request) const {
   if (const auto it = by_nonce_.find(request.process_nonce()); it != by_nonce_.end()) {
-    // A client that was forgotten may have become another one by its own late registration.
+    // A late registration may have given a forgotten client another name.
     const bool is_another =
         request.role() == CLIENT_ROLE && !request.node().empty() && request.node() != it->second;
     if (!is_another) return FindByName(it->second);
@@ -157,19 +157,19 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   PAWL_RETURN_IF_ERROR(CheckRegistration(request));
   const Node* const before = FindReturning(request);
   if (before != nullptr) {
-    PAWL_RETURN_IF_ERROR(CheckIsNext(request, *before));
+    PAWL_RETURN_IF_ERROR(CheckOrder(request, *before));
     if (before->gone && IsRepeated(request, *before) && request.registration() != 0) {
-      // It may come late, from a process that is dead, so it begins no incarnation. A process that
-      // lives registers once more.
+      // It may be late, from a dead process, so it begins no incarnation. A living process
+      // registers once more.
       return absl::AbortedError(
           absl::StrCat("registration ", request.registration(), " of ", before->name,
-                       " began an incarnation that is over; register with a higher number"));
+                       " began an incarnation that has ended; register with a higher number"));
     }
     if (!before->gone && IsRepeated(request, *before)) {
       Node& node = nodes_.at(by_name_.at(before->name));
       if (node.refused) {
         return absl::UnavailableError(
-            absl::StrCat(node.name, " has adopted no routing for too long; its lease runs out"));
+            absl::StrCat(node.name, " has adopted no routing for too long; its lease expires"));
       }
       node.last_heard = now;
       return Registration{&node, false};
@@ -177,7 +177,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     if (request.role() == SERVER_ROLE && !before->gone &&
         request.process_nonce() != before->process_nonce) {
       PAWL_RETURN_IF_ERROR(
-          CheckIsSilent(request.process_nonce(), nodes_.at(by_name_.at(before->name)), now));
+          CheckReplaceable(request.process_nonce(), nodes_.at(by_name_.at(before->name)), now));
     }
   }
   if (request.role() == SERVER_ROLE) {
@@ -194,8 +194,8 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     PAWL_ASSIGN_OR_RETURN(node.number, NextNumber(request));
     node.name = absl::StrCat(RoleWord(request.role()), "-", node.number);
   } else {
-    // A replacement may have come in the meantime; the one that was there first may still have what
-    // nobody else has.
+    // A server that returns may exceed options_.max_servers, because a replacement may have joined
+    // and the returning server may have the only copy of some data.
     if (before->role == WORKER_ROLE && before->gone) PAWL_RETURN_IF_ERROR(CheckRoom(WORKER_ROLE));
     if (before->role == SERVER_ROLE && before->gone && Present(SERVER_ROLE).size() >= kMaxServers) {
       return absl::ResourceExhaustedError(
@@ -205,12 +205,12 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     if (!before->gone) registration.former = *before;
     node.name = before->name;
     node.number = before->number;
-    // It may have died on its way out.
+    // It may have died while leaving.
     node.told_to_leave = before->told_to_leave;
     node.draining = before->told_to_leave;
     node.earlier = before->earlier;
     node.earlier.set_samples(before->earlier.samples());
-    // Who counts by rank has them counted there.
+    // Workers that report by rank have their samples counted by rank.
     if (before->progress.ranks().empty())
       node.earlier.set_samples(before->earlier.samples() + before->progress.samples());
     node.earlier.set_steps_min(std::max(before->earlier.steps_min(), before->progress.steps_min()));
@@ -296,8 +296,8 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   return node;
 }
 
-void Membership::RefuseThoseBehind(uint64_t newest_epoch, MonotonicDuration limit,
-                                   MonotonicTime now) {
+void Membership::RefuseStaleServers(uint64_t newest_epoch, MonotonicDuration limit,
+                                    MonotonicTime now) {
   for (auto& [key, node] : nodes_) {
     if (node.role != SERVER_ROLE || node.gone || node.refused) continue;
     if (node.adopted_epoch >= newest_epoch || now - node.adopted_at <= limit) continue;
@@ -329,7 +329,7 @@ absl::Status Membership::CheckProgress(const WorkerProgress& progress) const {
 }
 
 WorkerProgress Membership::KnownProgress(WorkerProgress progress) {
-  // It is saved with the scheduler's state, again and again.
+  // It is saved with every save of the scheduler's state.
   progress.DiscardUnknownFields();
   if (!progress.failure().empty())
     progress.set_failure(BoundedText(progress.failure(), kMaxFailureBytes));
@@ -345,7 +345,7 @@ absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": incarnation ", incarnation, " has not been given out"));
   }
-  // Whoever starts it again wants it.
+  // Starting the process again means that it is wanted.
   node.told_to_leave = false;
   if (!node.gone) MarkGone(node);
   return absl::OkStatus();

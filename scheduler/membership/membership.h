@@ -1,4 +1,4 @@
-// Who takes part in the job.
+// The nodes of the job, their incarnations and their leases.
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_MEMBERSHIP_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_MEMBERSHIP_H_
 
@@ -21,60 +21,60 @@
 
 namespace pawl {
 
-// Every server is called by the scheduler and by every worker, each over connections of its own.
+// The scheduler and every worker hold connections of their own to every server.
 inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 16384;
-// Dead and departed servers and workers that are still shown; the oldest go first.
+// Dead and departed servers and workers that are remembered. The oldest are forgotten first.
 inline constexpr size_t kMaxGoneNodes = 2048;
-// What a worker says of itself, of all its ranks together.
+// A worker's progress report, for all its ranks together.
 inline constexpr size_t kMaxProgressBytes = size_t{64} << 10;
-// A failure may quote a worker or a server; every heartbeat's answer carries it to the others.
+// A failure may quote a worker or server. Every heartbeat response carries it.
 inline constexpr size_t kMaxFailureBytes = 1024;
 
 // One process in one incarnation.
 struct Node {
   std::string name;
   Role role = ROLE_UNSPECIFIED;
-  // The one in its name.
+  // The number in its name.
   uint32_t number = 0;
   uint64_t incarnation = 0;
   uint64_t process_nonce = 0;
-  // RegisterRequest's.
+  // As in RegisterRequest.
   uint32_t start_count = 0;
   uint64_t registration = 0;
   std::string address;
   std::string description;
-  // When this incarnation began.
+  // When this incarnation registered.
   MonotonicTime registered_at;
   MonotonicTime last_heard;
-  // A lease that an earlier scheduler may have given it binds until then.
+  // Until then it may hold a lease from a former scheduler process.
   MonotonicTime former_lease_until = MonotonicTime::min();
   // Left or dead.
   bool gone = false;
-  // SERVER_ROLE: what it fails together with.
+  // SERVER_ROLE: its failure domain.
   std::string zone;
-  // Has been told to leave.
+  // The scheduler told it to leave.
   bool told_to_leave = false;
-  // On its way out, told or by itself; a server is to be relieved of its replicas.
+  // It is leaving, told or by itself. A server's replicas are moved away first.
   bool draining = false;
-  // SERVER_ROLE: why its log cannot be written, and since when; empty: it can.
+  // SERVER_ROLE: why its log cannot be written, and since when. Empty: it can be written.
   std::string disk_failure;
   MonotonicTime disk_failed_at;
-  // Has sent a heartbeat in this incarnation. A server that writes a log has written down who it is
-  // before that.
+  // It has sent a heartbeat in this incarnation. A server with a log has stored its identity before
+  // that.
   bool heard_of = false;
-  // SERVER_ROLE: the routing epoch that it acts by, and when it last adopted one or had none to
-  // adopt.
+  // SERVER_ROLE: the routing epoch that it acts by, and when it last adopted an epoch or was up to
+  // date.
   uint64_t adopted_epoch = 0;
   MonotonicTime adopted_at;
-  // Its lease is not renewed any more.
+  // Its lease is no longer renewed.
   bool refused = false;
   ServerCounters counters;
   WorkerProgress progress;
-  // What the node did in its earlier incarnations.
+  // The progress of its earlier incarnations.
   WorkerProgress earlier;
-  // SERVER_ROLE: the process that wants to be the next incarnation, by its nonce; 0: there is none.
-  // Since when it does, and whether this incarnation was heard to live since.
+  // SERVER_ROLE: the nonce of the process that asks to become the next incarnation, or 0. Since
+  // when it asks, and whether this incarnation has proved since that it is alive.
   uint64_t newcomer = 0;
   MonotonicTime newcomer_since;
   bool newcomer_is_refused = false;
@@ -83,25 +83,24 @@ struct Node {
 // "server-1 (host pid 123, 127.0.0.1:4321)"
 std::string NodeText(const Node& node);
 
-// Whether the node's present incarnation began with this very request.
+// Whether the request is the one that began the node's present incarnation.
 bool IsRepeated(const RegisterRequest& request, const Node& node);
 
 // Keeps the nodes and their leases. Time is passed in. Not thread-safe.
 //
 // Invariants:
-//  1. Incarnations grow over the whole duration of the job, whatever the node: a client's number
-//     is used again only with a higher incarnation.
-//  2. A incarnation that is over never comes back. A server or worker that registers as the node
-//  that it was, or as the
-//     process that it was, begins another incarnation of that node, and the one before is over.
-//  3. Of a node's registrations that say how many there were before them, the last one counts,
-//  however late others come.
+//  1. Incarnations grow over the whole job, across all nodes. A client's number is reused only with
+//     a higher incarnation.
+//  2. An incarnation that has ended never resumes. A server or worker that registers under its
+//     former name, or from its former process, begins another incarnation of that node and ends the
+//     previous one.
+//  3. Among the numbered registrations of a node the latest counts, however late the others arrive.
 class Membership {
  public:
   struct Options {
     uint64_t job_id = 0;
     MonotonicDuration lease = std::chrono::seconds(1);
-    // A server that sends no heartbeat for so long may be replaced by its next incarnation: some
+    // A server that sends no heartbeat for this long may be replaced by its next incarnation. A few
     // heartbeat intervals.
     MonotonicDuration silence = std::chrono::milliseconds(500);
     uint32_t max_servers = kMaxServers;
@@ -114,76 +113,76 @@ class Membership {
 
   struct Registration {
     const Node* node;
-    // False: the same process had registered before, and is in that incarnation still.
+    // False: the process had registered before and is still in that incarnation.
     bool is_new;
-    // The node had an earlier incarnation; `former` if that is over only now.
+    // The node had an earlier incarnation. `former` is set if this registration ended it.
     bool returned = false;
     std::optional<Node> former = std::nullopt;
   };
-  // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address and for
-  // a copy of a server that lives, UNAVAILABLE while it is not known whether that lives,
-  // RESOURCE_EXHAUSTED beyond the limits. ABORTED for a registration that comes after a later one
-  // of that node, or again when the incarnation that it began is over. A repeated registration
-  // renews the lease as a heartbeat does; UNAVAILABLE where a heartbeat would be refused
-  // (RefuseThoseBehind): when the lease has run out it is a new one.
+  // Registers a node. A repeated registration renews the lease as a heartbeat does. Errors:
+  // INVALID_ARGUMENT: an impossible request.
+  // ALREADY_EXISTS: another server's address, or a copy of a living server.
+  // UNAVAILABLE: the former incarnation may still live; or the server is refused
+  //   (RefuseStaleServers) and repeats its registration: it may register when its lease expires.
+  // RESOURCE_EXHAUSTED: beyond the limits.
+  // ABORTED: older than a registration of that node, or repeated after its incarnation ended.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
 
-  // What Register(request) would take up again: the process's node, or the one that it names;
-  // nullptr if none.
+  // The node that Register(request) would resume: the node of this process, or the node that the
+  // request names. nullptr if none.
   const Node* FindReturning(const RegisterRequest& request) const;
 
-  // In whatever incarnation, gone or not; nullptr if there was none.
+  // The node in any incarnation, gone or not. nullptr if there was none.
   const Node* FindByName(const std::string& name) const;
 
-  // The node in this very incarnation; ABORTED if it is gone, superseded or was never there. The
-  // pointer is good until the next change of membership.
+  // The node in this incarnation. ABORTED if it is gone, superseded or unknown. The pointer is
+  // valid until the next change of membership.
   absl::StatusOr<Node*> Find(const std::string& name, uint64_t incarnation);
 
-  // Renews the lease. `newest_epoch`: of the routing that there is for servers to adopt. ABORTED as
-  // with Find, and after RefuseThoseBehind; INVALID_ARGUMENT as with CheckProgress.
+  // Renews the lease. `newest_epoch` is the newest routing epoch that servers can adopt. ABORTED as
+  // in Find, and for a refused server; INVALID_ARGUMENT as in CheckProgress.
   absl::StatusOr<Node*> Heartbeat(const HeartbeatRequest& request, uint64_t newest_epoch,
                                   MonotonicTime now);
 
-  // Servers that have adopted none of the newer routings for so long lose their leases: from now on
-  // they are not renewed.
-  void RefuseThoseBehind(uint64_t newest_epoch, MonotonicDuration limit, MonotonicTime now);
+  // Stops renewing the leases of servers that are behind `newest_epoch` and have adopted no routing
+  // for longer than `limit`.
+  void RefuseStaleServers(uint64_t newest_epoch, MonotonicDuration limit, MonotonicTime now);
 
-  // The node is to leave; its heartbeats tell it. False: it was told before. REQUIRES: it is there.
+  // Tells the node to leave, by its next heartbeat response. False: it was told before. REQUIRES:
+  // the node is present.
   bool TellToLeave(const std::string& name);
-  // INVALID_ARGUMENT for a progress that no worker of this job can have made, or that is too large
-  // to keep.
+  // INVALID_ARGUMENT if no worker of this job can have made this progress, or if it is too large.
   absl::Status CheckProgress(const WorkerProgress& progress) const;
-  // What is kept of a progress that CheckProgress finds possible.
+  // The part of a checked progress that is stored.
   static WorkerProgress KnownProgress(WorkerProgress progress);
 
-  // The node leaves, a client without a trace. OK too if it had left before.
+  // The node leaves; a client is forgotten. OK also if it had left before.
   absl::Status Leave(const std::string& name, uint64_t incarnation);
 
-  // Declares dead whoever has been silent for longer than the lease, and returns what they were.
+  // Declares dead every node that was silent for longer than the lease, and returns those nodes.
   std::vector<Node> ExpireLeases(MonotonicTime now);
 
-  // By role and number; gone ones too.
+  // All nodes, including gone ones, by role and number.
   std::vector<const Node*> All() const;
-  // Those of one role that are there.
+  // The present nodes of one role.
   std::vector<const Node*> Present(Role role) const;
   size_t PresentCount() const;
 
-  // For something else that needs one, such as a rank that goes to another worker: newer than all
-  // before.
+  // A new incarnation for anything else that needs one, such as a rank that changes its host.
   uint64_t NewIncarnation() { return ++last_incarnation_; }
   uint64_t last_incarnation() const { return last_incarnation_; }
 
   StoredMembership Save() const;
-  // The leases of all that were there count from `now`, and last for at least `longest_lease`,
-  // which the scheduler before may have given. REQUIRES: no node has registered yet.
+  // Leases of present nodes start at `now`. They last for at least `longest_lease`, which the
+  // former scheduler process may have granted. REQUIRES: no node has registered.
   void Restore(const StoredMembership& stored, MonotonicTime now, MonotonicDuration longest_lease);
 
  private:
-  // OK if the server, which has not been declared dead, can be replaced by the process.
-  absl::Status CheckIsSilent(uint64_t newcomer, Node& server, MonotonicTime now) const;
+  // OK if the process can replace the server, which has not been declared dead.
+  absl::Status CheckReplaceable(uint64_t newcomer, Node& server, MonotonicTime now) const;
   absl::Status CheckRoom(Role role) const;
-  // For a new node. A server or client that names itself by a number that no node has gets that
-  // number.
+  // The number for a new node. A server or client that asks for an unused number by its name gets
+  // it.
   absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);
   void MarkGone(Node& node);
   void Forget(const std::string& name);
@@ -198,8 +197,8 @@ class Membership {
   uint64_t last_incarnation_ = 0;
   uint32_t next_server_ = 0;
   uint32_t next_worker_ = 0;
-  // In turn, so that one that was taken for dead goes on with its push ids for long before its
-  // number is another's.
+  // Assigned round-robin, so that a client that was declared dead by mistake can use its push ids
+  // for a long time before another client gets its number.
   uint32_t next_client_ = 0;
 };
 

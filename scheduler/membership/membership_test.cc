@@ -65,7 +65,7 @@ class MembershipTest : public testing::Test {
   Membership membership_{Options()};
 };
 
-TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
+TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrow) {
   EXPECT_EQ(Join(Server(1))->name, "server-0");
   EXPECT_EQ(Join(Other(WORKER_ROLE, 2))->name, "worker-0");
   const Node second = *Join(Server(3));
@@ -74,7 +74,7 @@ TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
   EXPECT_EQ(NodeText(second), "server-1 (host pid 3, 127.0.0.1:4003)");
 }
 
-TEST_F(MembershipTest, SameProcessGetsTheSameAnswerAgain) {
+TEST_F(MembershipTest, RepeatedRegistrationReturnsTheSameNode) {
   const Node first = *Join(Server(1));
   const auto again = membership_.Register(Server(1), clock_.Now());
   ASSERT_TRUE(again.ok());
@@ -83,7 +83,7 @@ TEST_F(MembershipTest, SameProcessGetsTheSameAnswerAgain) {
   EXPECT_EQ(membership_.PresentCount(), 1u);
 }
 
-TEST_F(MembershipTest, AnImpossibleRegistrationLeavesNoTrace) {
+TEST_F(MembershipTest, RefusedRegistrationLeavesNoTrace) {
   EXPECT_EQ(Join(Server(0)).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(membership_.All().size(), 0u);
 }
@@ -97,7 +97,7 @@ TEST_F(MembershipTest, AddressOfALivingServerIsRefused) {
   EXPECT_NE(second.status().message().find("server-0"), absl::string_view::npos);
 }
 
-TEST_F(MembershipTest, LimitsAreTyped) {
+TEST_F(MembershipTest, RegistrationBeyondTheLimitIsRefused) {
   ASSERT_TRUE(Join(Server(1)).ok());
   ASSERT_TRUE(Join(Server(2)).ok());
   EXPECT_EQ(Join(Server(3)).status().code(), absl::StatusCode::kResourceExhausted);
@@ -108,7 +108,7 @@ TEST_F(MembershipTest, LimitsAreTyped) {
   EXPECT_EQ(Join(Other(CLIENT_ROLE, 99999)).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(MembershipTest, LeaseRunsOutOnlyWithoutHeartbeats) {
+TEST_F(MembershipTest, LeaseExpiresOnlyWithoutHeartbeats) {
   const Node beating = *Join(Server(1));
   const Node silent = *Join(Server(2));
   for (int i = 0; i < 5; ++i) {
@@ -123,7 +123,7 @@ TEST_F(MembershipTest, LeaseRunsOutOnlyWithoutHeartbeats) {
   EXPECT_TRUE(membership_.ExpireLeases(clock_.Now()).empty());
 }
 
-TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnother) {
+TEST_F(MembershipTest, EndedIncarnationIsAbortedForGood) {
   const Node node = *Join(Server(1));
   clock_.Advance(milliseconds(1001));
   ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
@@ -133,19 +133,19 @@ TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnothe
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->is_new);
   EXPECT_TRUE(again->returned);
-  EXPECT_FALSE(again->former.has_value()) << "it was over before";
+  EXPECT_FALSE(again->former.has_value()) << "it had ended before";
   EXPECT_EQ(again->node->name, node.name);
   EXPECT_GT(again->node->incarnation, node.incarnation);
   EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(Beat(*again->node).ok());
 }
 
-TEST_F(MembershipTest, ARepeatedRegistrationRenewsNoLeaseThatAHeartbeatWouldNot) {
+TEST_F(MembershipTest, RepeatedRegistrationRenewsNoRefusedLease) {
   RegisterRequest request = Server(1);
   request.set_registration(1);
   const Node node = *Join(request);
   clock_.Advance(milliseconds(900));
-  membership_.RefuseThoseBehind(/*newest_epoch=*/5, milliseconds(500), clock_.Now());
+  membership_.RefuseStaleServers(/*newest_epoch=*/5, milliseconds(500), clock_.Now());
   ASSERT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kUnavailable);
   clock_.Advance(milliseconds(101));
@@ -156,7 +156,7 @@ TEST_F(MembershipTest, ARepeatedRegistrationRenewsNoLeaseThatAHeartbeatWouldNot)
   EXPECT_GT(Join(next)->incarnation, node.incarnation) << "its next incarnation";
 }
 
-TEST_F(MembershipTest, ARegistrationThatComesAgainAfterTheDeathBeginsNoLife) {
+TEST_F(MembershipTest, RepeatedRegistrationAfterDeathBeginsNoIncarnation) {
   RegisterRequest request = Server(1);
   request.set_registration(1);
   ASSERT_TRUE(Join(request).ok());
@@ -167,14 +167,14 @@ TEST_F(MembershipTest, ARegistrationThatComesAgainAfterTheDeathBeginsNoLife) {
   EXPECT_TRUE(Join(Returning(Server(2), /*incarnation=*/1)).ok());
 }
 
-TEST_F(MembershipTest, LeasesOfASchedulerBeforeAreHonoured) {
+TEST_F(MembershipTest, LeasesOfAFormerSchedulerAreHonoured) {
   const Node node = *Join(Server(1));
   Membership restored(Options());
   restored.Restore(membership_.Save(), clock_.Now(), milliseconds(7000));
   HeartbeatRequest request;
   request.set_node(node.name);
   request.set_incarnation(node.incarnation);
-  // The answer to this may be lost, and the node count on what it had before.
+  // The response may be lost, and the node may rely on its previous lease.
   ASSERT_TRUE(restored.Heartbeat(request, 0, clock_.Now()).ok());
   clock_.Advance(milliseconds(7000));
   EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
@@ -182,7 +182,7 @@ TEST_F(MembershipTest, LeasesOfASchedulerBeforeAreHonoured) {
   EXPECT_EQ(restored.ExpireLeases(clock_.Now()).size(), 1u);
 }
 
-TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
+TEST_F(MembershipTest, LateRegistrationOfAFormerIncarnationEndsNothing) {
   ASSERT_TRUE(Join(Server(1)).ok());
   // It is killed before the scheduler has heard of it.
   const RegisterRequest second = Returning(Server(2), /*incarnation=*/2);
@@ -192,14 +192,14 @@ TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
   EXPECT_TRUE(absl::IsAborted(late));
   EXPECT_THAT(std::string(late.message()), testing::HasSubstr("incarnation 2"));
   EXPECT_TRUE(Beat(present).ok());
-  EXPECT_EQ(Join(third)->incarnation, present.incarnation) << "the same again";
+  EXPECT_EQ(Join(third)->incarnation, present.incarnation) << "a repeated registration";
   Membership restored(Options());
   restored.Restore(membership_.Save(), clock_.Now(), Options().lease);
   EXPECT_TRUE(absl::IsAborted(restored.Register(second, clock_.Now()).status()));
   EXPECT_TRUE(restored.Register(Returning(Server(4), /*incarnation=*/4), clock_.Now()).ok());
 }
 
-TEST_F(MembershipTest, LateRegistrationOfAProcessThatHasJoinedAgainEndsNothing) {
+TEST_F(MembershipTest, LateRegistrationOfALivingProcessEndsNothing) {
   const RegisterRequest first = Server(1);
   ASSERT_TRUE(Join(first).ok());
   clock_.Advance(milliseconds(1001));
@@ -212,7 +212,7 @@ TEST_F(MembershipTest, LateRegistrationOfAProcessThatHasJoinedAgainEndsNothing) 
   EXPECT_TRUE(Beat(present).ok());
 }
 
-TEST_F(MembershipTest, ProcessesThatDoNotCountFollowEachOther) {
+TEST_F(MembershipTest, ProcessesWithoutStartCountReplaceEachOther) {
   RegisterRequest first = Server(1);
   first.set_registration(3);
   ASSERT_TRUE(Join(first).ok());
@@ -221,13 +221,13 @@ TEST_F(MembershipTest, ProcessesThatDoNotCountFollowEachOther) {
   EXPECT_EQ(Join(second)->name, "server-0");
 }
 
-TEST_F(MembershipTest, AClientsLateRegistrationDoesNotCostItItsNumber) {
+TEST_F(MembershipTest, LateRegistrationKeepsTheClientsNumber) {
   RegisterRequest client = Other(CLIENT_ROLE, 1);
   client.set_registration(1);
   const Node first = *Join(client);
   clock_.Advance(milliseconds(1001));
   membership_.ExpireLeases(clock_.Now());
-  EXPECT_NE(Join(client)->number, first.number) << "a registration that was sent twice";
+  EXPECT_NE(Join(client)->number, first.number) << "a duplicate registration";
   client.set_registration(2);
   client.set_node(first.name);
   client.set_job_id(77);
@@ -236,13 +236,14 @@ TEST_F(MembershipTest, AClientsLateRegistrationDoesNotCostItItsNumber) {
   clock_.Advance(milliseconds(500));
   ASSERT_TRUE(Beat(again).ok());
   clock_.Advance(milliseconds(501));
-  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u) << "nobody beats for the other one";
+  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u)
+      << "the other client sends no heartbeats";
   const auto repeated = membership_.Register(client, clock_.Now());
   ASSERT_TRUE(repeated.ok());
   EXPECT_FALSE(repeated->is_new);
 }
 
-TEST_F(MembershipTest, OfTwoProcessesWithCopiesOfOneDataDirectoryTheSecondIsRefused) {
+TEST_F(MembershipTest, SecondCopyOfADataDirectoryIsRefused) {
   ASSERT_TRUE(Join(Server(1)).ok());
   const Node present = *Join(Returning(Server(2), /*incarnation=*/2));
   const absl::Status copy = Join(Returning(Server(3), /*incarnation=*/2)).status();
@@ -251,7 +252,7 @@ TEST_F(MembershipTest, OfTwoProcessesWithCopiesOfOneDataDirectoryTheSecondIsRefu
   EXPECT_TRUE(Beat(present).ok());
 }
 
-TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
+TEST_F(MembershipTest, RegistrationByNameEndsTheFormerIncarnation) {
   const Node first = *Join(Server(1));
   ASSERT_TRUE(Join(Server(2)).ok());
   RegisterRequest request = Server(3);
@@ -267,8 +268,7 @@ TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
   EXPECT_EQ(membership_.PresentCount(), 2u);
 }
 
-// Two processes that want to be server-0: the one that was it, and one with the next incarnation of
-// its data directory.
+// Two processes claim server-0: the present one, and a later start with its data directory.
 class NewcomerTest : public MembershipTest {
  protected:
   static Membership::Options WithSilence() {
@@ -278,7 +278,7 @@ class NewcomerTest : public MembershipTest {
   }
   NewcomerTest() : original_(*membership_of_newcomers_.Register(Server(1), clock_.Now())->node) {}
 
-  // As NodeLink sends it: with what the answer to the last one brought.
+  // As NodeLink sends it, with the challenge from the last response.
   void BeatOfOriginal() {
     HeartbeatRequest request;
     request.set_node("server-0");
@@ -297,7 +297,7 @@ class NewcomerTest : public MembershipTest {
   uint64_t challenge_ = 0;
 };
 
-TEST_F(NewcomerTest, NextIncarnationIsTakenOnceTheOneBeforeHasBeenSilent) {
+TEST_F(NewcomerTest, NextIncarnationReplacesASilentServer) {
   BeatOfOriginal();
   clock_.Advance(milliseconds(100));
   const absl::Status held = Newcomer();
@@ -308,18 +308,18 @@ TEST_F(NewcomerTest, NextIncarnationIsTakenOnceTheOneBeforeHasBeenSilent) {
   EXPECT_EQ(membership_of_newcomers_.FindByName("server-0")->process_nonce, 2u);
 }
 
-TEST_F(NewcomerTest, OneThatHasBeenSilentForLongIsReplacedAtOnce) {
+TEST_F(NewcomerTest, LongSilentServerIsReplacedAtOnce) {
   BeatOfOriginal();
   clock_.Advance(milliseconds(600));
   EXPECT_TRUE(Newcomer().ok());
 }
 
-TEST_F(NewcomerTest, CopyOfALivingServersDataDirectoryIsRefusedForGood) {
+TEST_F(NewcomerTest, CopyOfALivingServerIsRefusedForGood) {
   BeatOfOriginal();
   EXPECT_TRUE(absl::IsUnavailable(Newcomer()));
   clock_.Advance(milliseconds(200));
   BeatOfOriginal();
-  EXPECT_TRUE(absl::IsUnavailable(Newcomer())) << "that heartbeat may have been under way";
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer())) << "that heartbeat may have been in flight";
   clock_.Advance(milliseconds(200));
   BeatOfOriginal();
   const absl::Status refused = Newcomer();
@@ -331,7 +331,7 @@ TEST_F(NewcomerTest, CopyOfALivingServersDataDirectoryIsRefusedForGood) {
   EXPECT_TRUE(absl::IsUnavailable(Newcomer(3))) << "another process is not refused for this one";
 }
 
-TEST_F(NewcomerTest, LateHeartbeatsOfADeadServerRefuseNobody) {
+TEST_F(NewcomerTest, LateHeartbeatsOfADeadServerRefuseNoNewcomer) {
   BeatOfOriginal();
   EXPECT_TRUE(absl::IsUnavailable(Newcomer()));
   challenge_ = 0;
@@ -344,7 +344,7 @@ TEST_F(NewcomerTest, LateHeartbeatsOfADeadServerRefuseNobody) {
   EXPECT_TRUE(Newcomer().ok());
 }
 
-TEST_F(NewcomerTest, ServerThatARestartedSchedulerHasNotHeardHasTimeToFindIt) {
+TEST_F(NewcomerTest, UnheardServerGetsTimeAfterASchedulerRestart) {
   BeatOfOriginal();
   Membership next(WithSilence());
   next.Restore(membership_of_newcomers_.Save(), clock_.Now() + milliseconds(2000), Options().lease);
@@ -353,7 +353,7 @@ TEST_F(NewcomerTest, ServerThatARestartedSchedulerHasNotHeardHasTimeToFindIt) {
   EXPECT_TRUE(next.Register(Returning(Server(2), 2), clock_.Now()).ok());
 }
 
-TEST_F(MembershipTest, RestartedServerMayHaveItsFormerAddress) {
+TEST_F(MembershipTest, RestartedServerMayReuseItsAddress) {
   ASSERT_TRUE(Join(Server(1)).ok());
   RegisterRequest request = Server(2);
   request.set_address("127.0.0.1:4001");
@@ -361,7 +361,7 @@ TEST_F(MembershipTest, RestartedServerMayHaveItsFormerAddress) {
   EXPECT_TRUE(Join(request).ok());
 }
 
-TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsNobody) {
+TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsUnknown) {
   ASSERT_TRUE(Join(Server(1)).ok());
   RegisterRequest request = Server(2);
   request.set_node("server-0");
@@ -373,7 +373,7 @@ TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsNobody) {
   EXPECT_EQ(membership_.PresentCount(), 3u);
 }
 
-TEST_F(MembershipTest, ServerThatComesBackFindsRoomThoughItWasReplaced) {
+TEST_F(MembershipTest, ReturningServerMayExceedTheLimit) {
   ASSERT_TRUE(Join(Server(1)).ok());
   ASSERT_TRUE(Join(Server(2)).ok());
   clock_.Advance(milliseconds(1001));
@@ -386,7 +386,7 @@ TEST_F(MembershipTest, ServerThatComesBackFindsRoomThoughItWasReplaced) {
   EXPECT_EQ(Join(request)->name, "server-1");
 }
 
-TEST_F(MembershipTest, WorkOfEarlierLivesIsAddedUp) {
+TEST_F(MembershipTest, WorkOfEarlierIncarnationsIsAddedUp) {
   Node worker = *Join(Other(WORKER_ROLE, 1));
   for (uint64_t nonce = 2; nonce <= 3; ++nonce) {
     HeartbeatRequest beat;
@@ -403,7 +403,7 @@ TEST_F(MembershipTest, WorkOfEarlierLivesIsAddedUp) {
   EXPECT_EQ(worker.earlier.steps_min(), 15u);
 }
 
-TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
+TEST_F(MembershipTest, RestoredNodesContinueWithFreshLeases) {
   const Node server = *Join(Server(1));
   const Node gone = *Join(Other(WORKER_ROLE, 2));
   const Node client = *Join(Other(CLIENT_ROLE, 3));
@@ -439,7 +439,7 @@ TEST_F(MembershipTest, WrongIncarnationAndUnknownNodeAreAborted) {
   EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(MembershipTest, LeavingIsIdempotentAndAnOldLifeCannotEndANewOne) {
+TEST_F(MembershipTest, LeavingIsIdempotentAndEndsOnlyItsIncarnation) {
   const Node first = *Join(Other(WORKER_ROLE, 1));
   EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
   EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
@@ -451,7 +451,7 @@ TEST_F(MembershipTest, LeavingIsIdempotentAndAnOldLifeCannotEndANewOne) {
   EXPECT_TRUE(Beat(second).ok());
 }
 
-TEST_F(MembershipTest, AClientsNumberIsUsedAgainWhenAllOthersHaveBeenAndWithAHigherIncarnation) {
+TEST_F(MembershipTest, ClientNumbersAreReusedLast) {
   const Node first = *Join(Other(CLIENT_ROLE, 1));
   clock_.Advance(milliseconds(1001));
   membership_.ExpireLeases(clock_.Now());
@@ -466,7 +466,7 @@ TEST_F(MembershipTest, AClientsNumberIsUsedAgainWhenAllOthersHaveBeenAndWithAHig
   EXPECT_GT(last.incarnation, first.incarnation);
 }
 
-TEST_F(MembershipTest, AClientThatJoinsAgainHasItsNumberUnlessAnotherHasIt) {
+TEST_F(MembershipTest, ReturningClientGetsItsNumberIfFree) {
   const Node first = *Join(Other(CLIENT_ROLE, 1));
   const Node second = *Join(Other(CLIENT_ROLE, 2));
   clock_.Advance(milliseconds(1001));
@@ -479,11 +479,11 @@ TEST_F(MembershipTest, AClientThatJoinsAgainHasItsNumberUnlessAnotherHasIt) {
   EXPECT_EQ(returned.number, first.number);
   EXPECT_GT(returned.incarnation, second.incarnation);
   again.set_process_nonce(4);
-  EXPECT_EQ(Join(again)->number, 2u) << "it is the other's while that one lives";
+  EXPECT_EQ(Join(again)->number, 2u) << "the number belongs to another living client";
   again.set_process_nonce(5);
   again.set_node(second.name);
   again.set_job_id(78);
-  EXPECT_EQ(Join(again)->number, 3u) << "that was in another job";
+  EXPECT_EQ(Join(again)->number, 3u) << "its number was from another job";
   again.set_job_id(77);
   uint32_t expected = 4;
   for (const std::string name :
@@ -494,7 +494,7 @@ TEST_F(MembershipTest, AClientThatJoinsAgainHasItsNumberUnlessAnotherHasIt) {
   }
 }
 
-TEST_F(MembershipTest, HeartbeatsKeepTheFiguresOfTheirRole) {
+TEST_F(MembershipTest, HeartbeatsUpdateTheFiguresOfTheirRole) {
   const Node worker = *Join(Other(WORKER_ROLE, 1));
   HeartbeatRequest request;
   request.set_node(worker.name);
@@ -515,7 +515,7 @@ TEST_F(MembershipTest, GoneNodesAreForgottenBeyondTheLimit) {
   EXPECT_EQ(membership_.All().front()->name, "worker-5");
 }
 
-TEST_F(MembershipTest, ANodeOfAnotherJobIsNone) {
+TEST_F(MembershipTest, HeartbeatOfAnotherJobIsAborted) {
   const Node server = *Join(Server(1));
   HeartbeatRequest request;
   request.set_node(server.name);
@@ -527,7 +527,7 @@ TEST_F(MembershipTest, ANodeOfAnotherJobIsNone) {
             absl::StatusCode::kAborted);
 }
 
-TEST_F(MembershipTest, ProgressIsKeptOnlyAsFarAsItIsKnownAndPossible) {
+TEST_F(MembershipTest, OnlyKnownAndPossibleProgressIsKept) {
   const Node worker = *Join(Other(WORKER_ROLE, 1));
   HeartbeatRequest request;
   request.set_node(worker.name);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint32_t kFree = RankPlacementInput::kFree;
 
-// How many each worker is to have. The sums over `counts` and `free` are shared as evenly as
-// possible; who has more now has more then, and who joined first has more where that is equal.
+// The number of ranks for each worker. The total is shared evenly. Workers that have more ranks
+// now, and among equals those that joined first, get the remainder.
 std::vector<uint32_t> BalancedShares(const std::vector<uint32_t>& counts, uint32_t free) {
   const uint32_t workers = static_cast<uint32_t>(counts.size());
   const uint32_t total = std::accumulate(counts.begin(), counts.end(), free);
@@ -23,7 +23,7 @@ std::vector<uint32_t> BalancedShares(const std::vector<uint32_t>& counts, uint32
   return shares;
 }
 
-// The same where nobody gives anything up.
+// As BalancedShares, but no worker gives up a rank.
 std::vector<uint32_t> GrownShares(std::vector<uint32_t> counts, uint32_t free) {
   for (; free > 0; --free) ++*std::min_element(counts.begin(), counts.end());
   return counts;
@@ -43,7 +43,7 @@ std::vector<uint32_t> PlaceRanks(const RankPlacementInput& input) {
   const std::vector<uint32_t> shares =
       input.rebalance ? BalancedShares(counts, free) : GrownShares(counts, free);
 
-  // Who has too many gives the last ones up.
+  // Workers with too many ranks give up their last ones.
   std::vector<uint32_t> first(input.workers, std::numeric_limits<uint32_t>::max());
   for (uint32_t rank = static_cast<uint32_t>(hosts.size()); rank-- > 0;) {
     const uint32_t host = hosts[rank];

@@ -19,32 +19,32 @@ Hosts Place(uint32_t workers, Hosts hosts, bool rebalance) {
   return PlaceRanks({workers, std::move(hosts), rebalance});
 }
 
-TEST(RankPlacementTest, FreshRanksAreSharedInRunsInTheOrderOfJoining) {
+TEST(RankPlacementTest, FreshRanksAreSharedInRuns) {
   EXPECT_EQ(Place(2, Hosts(5, kFree), false), (Hosts{0, 0, 0, 1, 1}));
   EXPECT_EQ(Place(3, Hosts(2, kFree), false), (Hosts{0, 1}))
-      << "who is there first has them; the others stand by";
+      << "the first workers get them; the others are idle";
 }
 
-TEST(RankPlacementTest, ARankThatHasAHostStaysUnlessThereIsToBeBalance) {
+TEST(RankPlacementTest, HostedRankStaysWithoutRebalance) {
   EXPECT_EQ(Place(2, {0, 0, 0, 0}, false), (Hosts{0, 0, 0, 0}));
   EXPECT_EQ(Place(2, {0, 0, 0, 0}, true), (Hosts{0, 0, 1, 1}));
 }
 
-TEST(RankPlacementTest, RanksOfOneThatIsGoneGoToThoseWithTheFewest) {
+TEST(RankPlacementTest, FreeRanksGoToTheWorkersWithTheFewest) {
   EXPECT_EQ(Place(2, {0, 0, kFree, kFree, 1}, false), (Hosts{0, 0, 0, 1, 1}));
   EXPECT_EQ(Place(2, {0, 0, 0, kFree, kFree}, false), (Hosts{0, 0, 0, 1, 1}));
 }
 
-TEST(RankPlacementTest, FixedRanksAndThoseWithoutAnybodyStay) {
+TEST(RankPlacementTest, FixedRanksStay) {
   EXPECT_EQ(Place(1, {kFixed, kFree, kFixed}, true), (Hosts{kFixed, 0, kFixed}));
   EXPECT_EQ(Place(0, {kFixed, kFree}, true), (Hosts{kFixed, kFree}));
 }
 
-TEST(RankPlacementTest, TheFourthWorkerLeavesTheRestAlone) {
+TEST(RankPlacementTest, JoinerTakesOnlyItsShare) {
   EXPECT_EQ(Place(4, {0, 0, 0, 1, 1, 1, 2, 2}, true), (Hosts{0, 0, 3, 1, 1, 3, 2, 2}));
 }
 
-// Workers come and go, ranks finish, and each placement is judged by what it was asked for.
+// Workers join and leave and ranks finish at random; checks every placement against its contract.
 class RandomCluster {
  public:
   explicit RandomCluster(uint32_t seed) : random_(seed) {
@@ -69,7 +69,7 @@ class RandomCluster {
                               rebalance ? " rebalanced" : "", " -> ", absl::StrJoin(placed, " ")));
     Judge(placed, rebalance);
     ASSERT_EQ(placed, Place(workers_, hosts_, rebalance));
-    ASSERT_EQ(placed, Place(workers_, placed, rebalance)) << "it does not come to rest";
+    ASSERT_EQ(placed, Place(workers_, placed, rebalance)) << "the placement is not stable";
     hosts_ = placed;
   }
 
@@ -111,7 +111,7 @@ class RandomCluster {
     const auto [min, max] = std::minmax_element(after.begin(), after.end());
     if (!rebalance) {
       ASSERT_EQ(moved, 0u);
-      // Who got something has no more than one above those with the fewest.
+      // A worker that got a rank has at most one more than the workers with the fewest.
       for (uint32_t worker = 0; worker < workers_; ++worker) {
         if (after[worker] > before[worker]) {
           ASSERT_LE(after[worker], *min + 1);
@@ -120,7 +120,7 @@ class RandomCluster {
       return;
     }
     ASSERT_LE(*max, *min + 1);
-    // In no balanced placement can one keep more than that.
+    // No balanced placement keeps more ranks in place.
     uint32_t total = 0;
     for (const uint32_t count : after) total += count;
     Hosts sorted = before;
@@ -138,7 +138,7 @@ class RandomCluster {
   Hosts hosts_;
 };
 
-TEST(RankPlacementTest, RandomClustersAreBalancedWithTheFewestMoves) {
+TEST(RankPlacementTest, RandomPlacementsAreBalancedWithTheFewestMoves) {
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     RandomCluster cluster(seed);

@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// OK if others can be told to reach a server there.
+// OK if other nodes can reach a server at this address.
 absl::Status CheckAddress(const std::string& address) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (address.size() > kMaxAddressBytes || !parsed.ok() || parsed->port == 0) {
@@ -21,10 +21,10 @@ absl::Status CheckAddress(const std::string& address) {
                      "'; a server's must be host:port with a port from 1 to 65535"));
   }
   if (parsed->IsWildcard()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address is '", address,
-                     "', which stands for all addresses of a machine and "
-                     "leads nobody there; give the server one that others reach (--advertise)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "address is '", address,
+        "', which means all addresses of a machine and "
+        "cannot be reached; give the server an address that others reach (--advertise)"));
   }
   return absl::OkStatus();
 }
@@ -53,7 +53,7 @@ absl::Status CheckRegistration(const RegisterRequest& request) {
                      "; it must be SERVER_ROLE, WORKER_ROLE or CLIENT_ROLE"));
   }
   if (request.process_nonce() == 0) {
-    return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
+    return absl::InvalidArgumentError("process_nonce is 0; choose a random one per process");
   }
   PAWL_RETURN_IF_ERROR(CheckProtocol(request, ProtocolRange()));
   if (request.version().size() > kMaxVersionBytes || HasControlCharacters(request.version())) {
@@ -65,7 +65,7 @@ absl::Status CheckRegistration(const RegisterRequest& request) {
                                                    " bytes; at most ", kMaxDescriptionBytes,
                                                    " are possible"));
   }
-  // They are shown on terminals and in logs.
+  // Both are printed on terminals and in logs.
   if (HasControlCharacters(request.description()) || HasControlCharacters(request.zone())) {
     return absl::InvalidArgumentError("description or zone has control characters");
   }

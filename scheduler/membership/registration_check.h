@@ -1,4 +1,4 @@
-// Whether a registration is one that a node can send.
+// Validates registrations.
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_REGISTRATION_CHECK_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_REGISTRATION_CHECK_H_
 
@@ -15,13 +15,13 @@ inline constexpr size_t kMaxDescriptionBytes = 256;
 inline constexpr size_t kMaxNodeNameBytes = 64;
 inline constexpr size_t kMaxZoneBytes = 64;
 
-// Looks at the request alone, not at who else is there: the right fields for its role, within the
-// limits, printable, and an address at which others can reach the server. INVALID_ARGUMENT names
-// the field.
+// Checks the request alone, not against other nodes: that it has the right fields for its role,
+// within the limits and printable, and for a server an address that others can reach.
+// INVALID_ARGUMENT names the field.
 absl::Status CheckRegistration(const RegisterRequest& request);
 
-// OK unless it is a server that cannot replicate to the servers of this version: UNIMPLEMENTED,
-// naming both ranges.
+// UNIMPLEMENTED, naming both protocol ranges, for a server that cannot replicate with servers of
+// this version. OK otherwise.
 absl::Status CheckServerProtocol(const RegisterRequest& request);
 
 }  // namespace pawl

@@ -21,7 +21,7 @@ bool Refused(const RegisterRequest& request) {
   return absl::IsInvalidArgument(CheckRegistration(request));
 }
 
-TEST(RegistrationCheckTest, WhoSaysWhoItIsMayCome) {
+TEST(RegistrationCheckTest, CompleteRegistrationIsAccepted) {
   for (const Role role : {SERVER_ROLE, WORKER_ROLE, CLIENT_ROLE})
     EXPECT_TRUE(CheckRegistration(Of(role)).ok()) << role;
 }
@@ -33,7 +33,7 @@ TEST(RegistrationCheckTest, RoleAndNonceAreNeeded) {
   EXPECT_TRUE(Refused(request));
 }
 
-TEST(RegistrationCheckTest, AProcessOfAnotherProtocolIsRefusedNamingBothRanges) {
+TEST(RegistrationCheckTest, OtherProtocolIsRefusedNamingBothRanges) {
   RegisterRequest request = Of(WORKER_ROLE);
   request.set_version("7.0.0");
   request.set_oldest_protocol(kNewestProtocol + 1);
@@ -53,7 +53,7 @@ TEST(RegistrationCheckTest, AProcessOfAnotherProtocolIsRefusedNamingBothRanges) 
   EXPECT_TRUE(Refused(request));
 }
 
-TEST(RegistrationCheckTest, AServerThatCannotReplicateToTheOthersIsRefused) {
+TEST(RegistrationCheckTest, ServerWithOtherReplicationProtocolIsRefused) {
   for (const Role role : {SERVER_ROLE, WORKER_ROLE, CLIENT_ROLE}) {
     RegisterRequest request = Of(role);
     const bool is_server = role == SERVER_ROLE;
@@ -67,7 +67,7 @@ TEST(RegistrationCheckTest, AServerThatCannotReplicateToTheOthersIsRefused) {
   }
 }
 
-TEST(RegistrationCheckTest, OthersMustReachAServerAtItsAddress) {
+TEST(RegistrationCheckTest, ServerAddressMustBeReachable) {
   for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80",
                               "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {
     RegisterRequest request = Of(SERVER_ROLE);
@@ -91,7 +91,7 @@ TEST(RegistrationCheckTest, TextsAreBoundedAndPrintable) {
   EXPECT_TRUE(Refused(request));
 }
 
-TEST(RegistrationCheckTest, WhatIsOfAnotherRoleIsRefused) {
+TEST(RegistrationCheckTest, FieldOfAnotherRoleIsRefused) {
   RegisterRequest request = Of(SERVER_ROLE);
   request.add_logical_workers(0);
   EXPECT_TRUE(Refused(request));

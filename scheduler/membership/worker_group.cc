@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-bool SaysTheSame(const JoinGroupRequest& a, const JoinGroupRequest& b) {
+bool IsSameRequest(const JoinGroupRequest& a, const JoinGroupRequest& b) {
   return a.incarnation() == b.incarnation() && a.has_state() == b.has_state() &&
          a.dense_steps() == b.dense_steps() &&
          std::equal(a.ranks().begin(), a.ranks().end(), b.ranks().begin(), b.ranks().end(),
@@ -26,39 +26,41 @@ std::string RanksText(const JoinGroupRequest& request) {
 
 }  // namespace
 
-// Ranks that are the worker's, and among them all that it is to go on with.
+// Whether the ranks belong to the worker and include all that it is to continue with.
 bool WorkerGroup::Holds(const JoinGroupRequest& request, const Hosts& hosts) {
   for (const GroupRank& rank : request.ranks()) {
     if (rank.rank() >= hosts.size()) return false;
     const HostedRank& hosted = hosts[rank.rank()];
     if (hosted.node != request.node() || hosted.incarnation != rank.incarnation()) return false;
   }
-  const auto goes_on = [](const HostedRank& hosted) { return !hosted.leaving && !hosted.finished; };
+  const auto continues = [](const HostedRank& hosted) {
+    return !hosted.leaving && !hosted.finished;
+  };
   size_t assigned = 0;
   size_t brought = 0;
   for (const HostedRank& hosted : hosts)
-    assigned += hosted.node == request.node() && goes_on(hosted);
-  for (const GroupRank& rank : request.ranks()) brought += goes_on(hosts[rank.rank()]);
+    assigned += hosted.node == request.node() && continues(hosted);
+  for (const GroupRank& rank : request.ranks()) brought += continues(hosts[rank.rank()]);
   return brought == assigned;
 }
 
 absl::Status WorkerGroup::Join(const JoinGroupRequest& request, const Hosts& hosts) {
   if (request.ranks_size() == 0)
-    return absl::InvalidArgumentError("whoever hosts no rank takes part in no group");
+    return absl::InvalidArgumentError("a worker without ranks cannot join a group");
   for (int i = 1; i < request.ranks_size(); ++i) {
     if (request.ranks(i - 1).rank() >= request.ranks(i).rank()) {
       return absl::InvalidArgumentError("ranks are not in ascending order, each once");
     }
   }
   const Member* const member = Find(request.node());
-  if (member != nullptr && !member->has_heard && SaysTheSame(member->request, request))
+  if (member != nullptr && !member->has_heard && IsSameRequest(member->request, request))
     return absl::OkStatus();
-  if (member != nullptr) End(absl::StrCat(request.node(), " joins anew"));
+  if (member != nullptr) End(absl::StrCat(request.node(), " joins again"));
   waiting_.erase(request.node());
   if (!Holds(request, hosts)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(request.node(), " brings ranks ", RanksText(request),
-                     ", which are not those that are assigned to it"));
+    return absl::FailedPreconditionError(absl::StrCat(request.node(), " brings ranks ",
+                                                      RanksText(request),
+                                                      ", which are not the ranks assigned to it"));
   }
   waiting_.emplace(request.node(), request);
   return absl::OkStatus();
@@ -66,21 +68,21 @@ absl::Status WorkerGroup::Join(const JoinGroupRequest& request, const Hosts& hos
 
 void WorkerGroup::Withdraw(const std::string& node) { waiting_.erase(node); }
 
-void WorkerGroup::NodeIsGone(const std::string& node, const std::string& how) {
+void WorkerGroup::OnNodeGone(const std::string& node, const std::string& how) {
   waiting_.erase(node);
   if (Find(node) != nullptr) End(absl::StrCat(node, " ", how));
 }
 
-std::vector<std::string> WorkerGroup::RanksAreHosted(const Hosts& hosts) {
+std::vector<std::string> WorkerGroup::OnRanksAssigned(const Hosts& hosts) {
   for (const Member& member : members_) {
     for (const GroupRank& rank : member.request.ranks()) {
       const HostedRank& hosted = hosts[rank.rank()];
       if (hosted.node == member.request.node() && hosted.incarnation == rank.incarnation())
         continue;
-      End(absl::StrCat("rank ", rank.rank(), " is not ", member.request.node(), "'s any more"));
+      End(absl::StrCat("rank ", rank.rank(), " no longer belongs to ", member.request.node()));
       break;
     }
-    // What was looked at is gone.
+    // End() has invalidated the iterators.
     if (members_.empty()) break;
   }
   std::vector<std::string> refused;
@@ -93,7 +95,7 @@ std::vector<std::string> WorkerGroup::RanksAreHosted(const Hosts& hosts) {
 
 bool WorkerGroup::Form(const Hosts& hosts, const std::function<uint64_t()>& next_generation) {
   if (generation_ != 0 || waiting_.empty()) return false;
-  // Whoever waits brings ranks of its own alone, so none comes twice.
+  // Each waiting worker brings only its own ranks, so no rank occurs twice.
   size_t brought = 0;
   for (const auto& [node, request] : waiting_) {
     if (!Holds(request, hosts)) return false;
@@ -126,7 +128,7 @@ std::optional<JoinGroupResponse> WorkerGroup::GroupOf(const std::string& node) c
 }
 
 absl::Status WorkerGroup::Exchange(const ExchangeInGroupRequest& request) {
-  if (const auto why = WhyOver(request.generation()); why.has_value())
+  if (const auto why = EndReason(request.generation()); why.has_value())
     return absl::AbortedError(*why);
   Member* const member = Find(request.node());
   if (member == nullptr)
@@ -151,7 +153,7 @@ absl::Status WorkerGroup::Exchange(const ExchangeInGroupRequest& request) {
   if (known != exchanges_.end() && known->second[place].has_value()) {
     if (*known->second[place] == request.value()) return absl::OkStatus();
     return absl::AlreadyExistsError(
-        absl::StrCat(request.node(), " has said something else as ", request.name()));
+        absl::StrCat(request.node(), " has stored another value as ", request.name()));
   }
   if (exchange_bytes_ + request.value().size() > kMaxGroupExchangeBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the group has exchanged ", exchange_bytes_,
@@ -167,7 +169,7 @@ absl::Status WorkerGroup::Exchange(const ExchangeInGroupRequest& request) {
 
 absl::StatusOr<std::optional<ExchangeInGroupResponse>> WorkerGroup::Values(
     uint64_t generation, const std::string& name) const {
-  if (const auto why = WhyOver(generation); why.has_value()) return absl::AbortedError(*why);
+  if (const auto why = EndReason(generation); why.has_value()) return absl::AbortedError(*why);
   const auto known = exchanges_.find(name);
   ExchangeInGroupResponse response;
   for (size_t place = 0; place < members_.size(); ++place) {
@@ -177,9 +179,9 @@ absl::StatusOr<std::optional<ExchangeInGroupResponse>> WorkerGroup::Values(
   return response;
 }
 
-absl::StatusOr<std::optional<std::string>> WorkerGroup::IsOver(const std::string& node,
-                                                               uint64_t generation) {
-  if (auto why = WhyOver(generation); why.has_value()) return why;
+absl::StatusOr<std::optional<std::string>> WorkerGroup::CheckEnded(const std::string& node,
+                                                                   uint64_t generation) {
+  if (auto why = EndReason(generation); why.has_value()) return why;
   Member* const member = Find(node);
   if (member == nullptr)
     return absl::InvalidArgumentError(absl::StrCat(node, " is not in the group"));
@@ -187,15 +189,15 @@ absl::StatusOr<std::optional<std::string>> WorkerGroup::IsOver(const std::string
   return std::nullopt;
 }
 
-std::optional<std::string> WorkerGroup::WhyOver(uint64_t generation) const {
+std::optional<std::string> WorkerGroup::EndReason(uint64_t generation) const {
   if (generation != 0 && generation == generation_) return std::nullopt;
-  if (generation != 0 && generation == former_generation_) return why_over_;
-  return "the scheduler knows no such group any more";
+  if (generation != 0 && generation == former_generation_) return end_reason_;
+  return "the scheduler no longer knows this group";
 }
 
 void WorkerGroup::End(const std::string& why) {
   former_generation_ = std::exchange(generation_, 0);
-  why_over_ = why;
+  end_reason_ = why;
   members_.clear();
   exchanges_.clear();
   exchange_bytes_ = 0;

@@ -1,4 +1,4 @@
-// The group of workers that do collective operations with each other.
+// The group of workers that take part in collective operations.
 #ifndef PAWL_SCHEDULER_MEMBERSHIP_WORKER_GROUP_H_
 #define PAWL_SCHEDULER_MEMBERSHIP_WORKER_GROUP_H_
 
@@ -15,22 +15,21 @@
 
 namespace pawl {
 
-// What one member hands to the others by one name, what all of a group hand to each other
-// altogether, and by how many names: a group is connected by one exchange of addresses, of some
-// kilobytes.
+// Limits of the values that members exchange: of one value, of all values in a group, and of their
+// names. Connecting a group takes one exchange of addresses, a few kilobytes.
 inline constexpr size_t kMaxExchangeBytes = size_t{64} << 10;
 inline constexpr size_t kMaxGroupExchangeBytes = size_t{8} << 20;
 inline constexpr size_t kMaxExchangeNames = 16;
 inline constexpr size_t kMaxExchangeNameBytes = 128;
 
-// Decides who waits for a group, when one is formed, and when it is over. Knows neither time nor
-// who lives: it is told. Not thread-safe.
+// Tracks which workers wait for a group, forms it, and ends it. Has no clock and no membership of
+// its own; its caller reports events. Not thread-safe.
 //
 // Invariants:
-// 1. There is one group at most. Its members host all ranks of the job, each rank once.
-// 2. A group never changes: another member, or a member with other ranks, makes another group, with
-// another generation.
-// 3. Nobody is in a group and waits for one.
+//  1. There is at most one group. Its members host all ranks of the job, each rank once.
+//  2. A group never changes. Other members, or other ranks of a member, need another group with
+//     another generation.
+//  3. No worker is in a group and waits for one.
 class WorkerGroup {
  public:
   // A rank as the scheduler has placed it.
@@ -38,66 +37,67 @@ class WorkerGroup {
     // Empty: it has no host.
     std::string node;
     uint64_t incarnation = 0;
-    // Its host is to give it up; until it has, it may bring it or not.
+    // Its host is to give it up. Until then the host may bring it or not.
     bool leaving = false;
     bool finished = false;
   };
-  // Of each rank of the job.
+  // By rank of the job.
   using Hosts = std::vector<HostedRank>;
 
-  // The worker takes part in the next group, and that which it was in is over; but the same call
-  // again changes nothing. It is taken for that if it says the same and its caller does not know
-  // yet that the group is formed: whoever has called Exchange or IsOver has heard of it, and so
-  // wants another one. `request` is the worker's own, of this incarnation.
+  // The worker waits for the next group and ends the group that it is in. A repeated call changes
+  // nothing: a call counts as repeated if the request is equal and the worker has not called
+  // Exchange or CheckEnded in the group. `request` is from the worker's present incarnation.
   //
-  // INVALID_ARGUMENT: no ranks, or not ascending. FAILED_PRECONDITION: some are another's, or anew
-  // its own, or some that are assigned to it are missing; it waits no longer then, if it did.
+  // INVALID_ARGUMENT: no ranks, or not ascending. FAILED_PRECONDITION: the ranks are not those
+  // assigned to it, with their present incarnations; the worker then no longer waits.
   absl::Status Join(const JoinGroupRequest& request, const Hosts& hosts);
 
-  // Nobody waits any more for the worker's answer.
+  // The worker's call has ended: it no longer waits.
   void Withdraw(const std::string& node);
 
-  // The worker is gone, and with it the group that it is in.
-  void NodeIsGone(const std::string& node, const std::string& how);
+  // The worker is gone: ends the group that it is in.
+  void OnNodeGone(const std::string& node, const std::string& how);
 
-  // The job has been told of another placement, or may have been. The group is over if a rank has
-  // another host, or the same one anew. Those who wait with other ranks than are assigned to them
-  // now wait no more: returns them.
-  std::vector<std::string> RanksAreHosted(const Hosts& hosts);
+  // The assignment of ranks may have changed. Ends the group if a rank has another host or another
+  // incarnation. Removes and returns the waiting workers whose ranks are no longer those assigned
+  // to them.
+  std::vector<std::string> OnRanksAssigned(const Hosts& hosts);
 
-  // Forms a group of those who wait if they bring all ranks. `next_generation` gives a number that
-  // no other group of the job ever has. Returns whether there is one now that was not there before.
+  // Forms a group of the waiting workers if they bring all ranks. `next_generation` returns a
+  // number that no other group of the job ever has. Returns whether a group was formed.
   bool Form(const Hosts& hosts, const std::function<uint64_t()>& next_generation);
 
-  bool Waits(const std::string& node) const { return waiting_.contains(node); }
-  // The group that the worker is in, with its place; nullopt if it is in none.
+  bool IsWaiting(const std::string& node) const { return waiting_.contains(node); }
+  // The group that the worker is in, with its place. nullopt if it is in none.
   std::optional<JoinGroupResponse> GroupOf(const std::string& node) const;
 
-  // The member hands out its value. ABORTED: the group is over. INVALID_ARGUMENT: an impossible
-  // name, or too large a value. ALREADY_EXISTS: another value than it said before.
+  // Stores a member's value. ABORTED: the group has ended. INVALID_ARGUMENT: an impossible name, or
+  // too large a value. ALREADY_EXISTS: the member has stored another value by this name.
   // RESOURCE_EXHAUSTED beyond the limits.
   absl::Status Exchange(const ExchangeInGroupRequest& request);
-  // All values by place; nullopt while some are missing; ABORTED if the group is over.
+  // All values by place. nullopt while some are missing. ABORTED if the group has ended.
   absl::StatusOr<std::optional<ExchangeInGroupResponse>> Values(uint64_t generation,
                                                                 const std::string& name) const;
 
-  // Why this group is over; nullopt if it is not. INVALID_ARGUMENT for one who is no member of it.
-  absl::StatusOr<std::optional<std::string>> IsOver(const std::string& node, uint64_t generation);
-  std::optional<std::string> WhyOver(uint64_t generation) const;
+  // A member asks why its group ended. nullopt while it has not. INVALID_ARGUMENT if the node is no
+  // member.
+  absl::StatusOr<std::optional<std::string>> CheckEnded(const std::string& node,
+                                                        uint64_t generation);
+  std::optional<std::string> EndReason(uint64_t generation) const;
 
-  // 0: there is none.
+  // 0: no group.
   uint64_t generation() const { return generation_; }
-  bool anybody() const { return generation_ != 0 || !waiting_.empty(); }
+  bool IsActive() const { return generation_ != 0 || !waiting_.empty(); }
 
  private:
   struct Member {
     JoinGroupRequest request;
-    // It has said something in the group.
+    // It has made a call in the group.
     bool has_heard = false;
   };
 
   void End(const std::string& why);
-  // REQUIRES: there is a group.
+  // nullptr if the node is no member.
   Member* Find(const std::string& node);
   size_t PlaceOf(const std::string& node) const;
   static bool Holds(const JoinGroupRequest& request, const Hosts& hosts);
@@ -107,12 +107,12 @@ class WorkerGroup {
   uint64_t generation_ = 0;
   // By place.
   std::vector<Member> members_;
-  // By name, then place: nullopt while it is missing.
+  // By name, then place. nullopt while missing.
   std::map<std::string, std::vector<std::optional<std::string>>> exchanges_;
   size_t exchange_bytes_ = 0;
-  // The last group that is over, and why.
+  // The last group that ended, and why.
   uint64_t former_generation_ = 0;
-  std::string why_over_;
+  std::string end_reason_;
 };
 
 }  // namespace pawl

@@ -39,7 +39,7 @@ class WorkerGroupTest : public testing::Test {
   absl::Status Join(const std::string& node) { return Join(Request(node)); }
   // As the coordinator does after every change.
   std::vector<std::string> Update() {
-    std::vector<std::string> refused = group_.RanksAreHosted(hosts_);
+    std::vector<std::string> refused = group_.OnRanksAssigned(hosts_);
     group_.Form(hosts_, [this] { return ++last_generation_; });
     return refused;
   }
@@ -67,7 +67,7 @@ class WorkerGroupTest : public testing::Test {
   uint64_t last_generation_ = 0;
 };
 
-TEST_F(WorkerGroupTest, IsFormedWhenAllRanksAreBroughtInTheOrderOfTheLowest) {
+TEST_F(WorkerGroupTest, GroupIsFormedInOrderOfTheLowestRanks) {
   FormTwo();
   const auto of_a = group_.GroupOf("a"), of_b = group_.GroupOf("b");
   ASSERT_TRUE(of_a.has_value() && of_b.has_value());
@@ -81,20 +81,20 @@ TEST_F(WorkerGroupTest, IsFormedWhenAllRanksAreBroughtInTheOrderOfTheLowest) {
   EXPECT_FALSE(group_.GroupOf("c").has_value());
 }
 
-TEST_F(WorkerGroupTest, TheSameCallAgainGetsTheSameGroupUntilTheMemberHasHeardOfIt) {
+TEST_F(WorkerGroupTest, RepeatedJoinReturnsTheSameGroup) {
   FormTwo();
   const uint64_t first = group_.generation();
   EXPECT_TRUE(Join("a").ok());
-  EXPECT_EQ(group_.generation(), first) << "the answer was lost";
+  EXPECT_EQ(group_.generation(), first) << "the response was lost";
   ASSERT_TRUE(Exchange("a", first, "addresses", "x").ok());
   EXPECT_TRUE(Join("a").ok());
-  EXPECT_EQ(group_.generation(), 0u) << "it wants another one";
-  EXPECT_EQ(group_.WhyOver(first), "a joins anew");
+  EXPECT_EQ(group_.generation(), 0u) << "it asks for another group";
+  EXPECT_EQ(group_.EndReason(first), "a joins again");
   EXPECT_TRUE(Join("b").ok());
   EXPECT_GT(group_.generation(), first);
 }
 
-TEST_F(WorkerGroupTest, MemberThatSaysSomethingElseEndsTheGroup) {
+TEST_F(WorkerGroupTest, DifferentJoinEndsTheGroup) {
   FormTwo();
   JoinGroupRequest request = Request("b");
   request.set_has_state(true);
@@ -106,7 +106,7 @@ TEST_F(WorkerGroupTest, MemberThatSaysSomethingElseEndsTheGroup) {
   EXPECT_EQ(group_.GroupOf("a")->members(1).dense_steps(), 3u);
 }
 
-TEST_F(WorkerGroupTest, RanksThatAreNotTheCallersAreRefused) {
+TEST_F(WorkerGroupTest, RanksOfOthersAreRefused) {
   Host({"a", "b"});
   EXPECT_TRUE(absl::IsInvalidArgument(Join("c"))) << "none";
   JoinGroupRequest twice = Request("a");
@@ -124,10 +124,10 @@ TEST_F(WorkerGroupTest, RanksThatAreNotTheCallersAreRefused) {
   Host({"a", "a"});
   JoinGroupRequest half = Request("a");
   half.mutable_ranks()->RemoveLast();
-  EXPECT_TRUE(absl::IsFailedPrecondition(Join(half))) << "not all that it hosts";
+  EXPECT_TRUE(absl::IsFailedPrecondition(Join(half))) << "some of its ranks are missing";
   hosts_[1].leaving = true;
   EXPECT_TRUE(Join(half).ok());
-  EXPECT_EQ(group_.generation(), 0u) << "rank 1 is on its way to another one";
+  EXPECT_EQ(group_.generation(), 0u) << "rank 1 is moving to another worker";
   JoinGroupRequest both = half;
   both.add_ranks()->set_rank(1);
   both.mutable_ranks(1)->set_incarnation(hosts_[1].incarnation);
@@ -135,12 +135,12 @@ TEST_F(WorkerGroupTest, RanksThatAreNotTheCallersAreRefused) {
   EXPECT_NE(group_.generation(), 0u) << "its host has not given it up yet";
 }
 
-TEST_F(WorkerGroupTest, WhoWaitsWithOtherRanksThanAreAssignedNowIsTold) {
+TEST_F(WorkerGroupTest, WaitingWorkerWithOutdatedRanksIsRefused) {
   Host({"a", "b"});
   ASSERT_TRUE(Join("a").ok());
   hosts_[1] = {"a", ++incarnation_};
   EXPECT_EQ(Update(), std::vector<std::string>{"a"});
-  EXPECT_FALSE(group_.Waits("a"));
+  EXPECT_FALSE(group_.IsWaiting("a"));
   ASSERT_TRUE(Join("a").ok());
   EXPECT_EQ(group_.GroupOf("a")->members_size(), 1) << "alone";
 }
@@ -154,41 +154,41 @@ TEST_F(WorkerGroupTest, MovedRanksAndDeadMembersEndTheGroup) {
   hosts_[3] = {"a", ++incarnation_};
   Update();
   EXPECT_EQ(group_.generation(), 0u);
-  EXPECT_EQ(group_.WhyOver(generation), "rank 3 is not b's any more");
+  EXPECT_EQ(group_.EndReason(generation), "rank 3 no longer belongs to b");
 
   FormTwo();
   generation = group_.generation();
   hosts_[0].incarnation = ++incarnation_;
   Update();
-  EXPECT_EQ(group_.generation(), 0u) << "the same host, anew";
+  EXPECT_EQ(group_.generation(), 0u) << "the same host, a new incarnation";
 
   FormTwo();
   generation = group_.generation();
-  group_.NodeIsGone("c", "died");
+  group_.OnNodeGone("c", "died");
   EXPECT_EQ(group_.generation(), generation);
-  group_.NodeIsGone("b", "died");
-  EXPECT_EQ(group_.WhyOver(generation), "b died");
-  EXPECT_TRUE(group_.WhyOver(generation + 100).has_value()) << "one that nobody knows";
+  group_.OnNodeGone("b", "died");
+  EXPECT_EQ(group_.EndReason(generation), "b died");
+  EXPECT_TRUE(group_.EndReason(generation + 100).has_value()) << "an unknown generation";
 }
 
-TEST_F(WorkerGroupTest, NobodyIsPutIntoAGroupThatDoesNotWaitForIt) {
+TEST_F(WorkerGroupTest, OnlyWaitingWorkersJoinAGroup) {
   Host({"a", "b"});
   ASSERT_TRUE(Join("a").ok());
   group_.Withdraw("a");
   ASSERT_TRUE(Join("b").ok());
   EXPECT_EQ(group_.generation(), 0u);
-  group_.NodeIsGone("b", "left");
+  group_.OnNodeGone("b", "left");
   ASSERT_TRUE(Join("a").ok());
   EXPECT_EQ(group_.generation(), 0u);
 }
 
-TEST_F(WorkerGroupTest, ExchangeIsCompleteWhenAllHaveSaidTheirs) {
+TEST_F(WorkerGroupTest, ExchangeCompletesWithTheLastValue) {
   FormTwo();
   const uint64_t generation = group_.generation();
   ASSERT_TRUE(Exchange("b", generation, "addresses", "of b").ok());
   EXPECT_FALSE(group_.Values(generation, "addresses")->has_value());
   ASSERT_TRUE(Exchange("a", generation, "addresses", "").ok()) << "an empty one counts";
-  ASSERT_TRUE(Exchange("a", generation, "addresses", "").ok()) << "said again";
+  ASSERT_TRUE(Exchange("a", generation, "addresses", "").ok()) << "repeated";
   const auto values = group_.Values(generation, "addresses");
   ASSERT_TRUE(values.ok() && values->has_value());
   EXPECT_EQ((*values)->values(0), "");
@@ -196,11 +196,11 @@ TEST_F(WorkerGroupTest, ExchangeIsCompleteWhenAllHaveSaidTheirs) {
   EXPECT_TRUE(absl::IsAlreadyExists(Exchange("b", generation, "addresses", "something else")));
   EXPECT_TRUE(absl::IsInvalidArgument(Exchange("c", generation, "addresses", "")));
   EXPECT_TRUE(absl::IsAborted(Exchange("a", generation + 1, "addresses", "")));
-  group_.NodeIsGone("b", "died");
+  group_.OnNodeGone("b", "died");
   EXPECT_TRUE(absl::IsAborted(group_.Values(generation, "addresses").status()));
 }
 
-TEST_F(WorkerGroupTest, WhatIsExchangedHasLimits) {
+TEST_F(WorkerGroupTest, ExchangesAreBounded) {
   Host({"a"});
   ASSERT_TRUE(Join("a").ok());
   const uint64_t generation = group_.generation();
@@ -216,7 +216,7 @@ TEST_F(WorkerGroupTest, WhatIsExchangedHasLimits) {
   EXPECT_TRUE(absl::IsResourceExhausted(Exchange("a", generation, "one more", "")));
 }
 
-// Whatever happens in whatever order.
+// Checks the invariants after random events.
 TEST_F(WorkerGroupTest, InvariantsHoldInRandomSequences) {
   const std::vector<std::string> nodes = {"a", "b", "c", "d"};
   int formed = 0;
@@ -225,7 +225,7 @@ TEST_F(WorkerGroupTest, InvariantsHoldInRandomSequences) {
     std::mt19937_64 random(seed);
     group_ = WorkerGroup();
     hosts_.assign(1 + random() % 6, {});
-    // What each generation was told to be.
+    // The members of each generation.
     std::map<uint64_t, std::string> told;
     std::set<uint64_t> over;
     for (int step = 0; step < 400; ++step) {
@@ -246,7 +246,7 @@ TEST_F(WorkerGroupTest, InvariantsHoldInRandomSequences) {
           for (WorkerGroup::HostedRank& rank : hosts_) {
             if (rank.node == node) rank.node.clear();
           }
-          group_.NodeIsGone(node, "died");
+          group_.OnNodeGone(node, "died");
           must_end = was_in_it;
           Update();
           break;
@@ -267,21 +267,21 @@ TEST_F(WorkerGroupTest, InvariantsHoldInRandomSequences) {
       EXPECT_FALSE(before != 0 && must_end && now == before);
       if (before != now && before != 0) {
         over.insert(before);
-        EXPECT_TRUE(group_.WhyOver(before).has_value());
+        EXPECT_TRUE(group_.EndReason(before).has_value());
       }
-      EXPECT_FALSE(over.contains(now)) << "a group that was over is back";
+      EXPECT_FALSE(over.contains(now)) << "an ended group is back";
       std::set<uint32_t> ranks;
       for (const std::string& member : nodes) {
         const auto mine = group_.GroupOf(member);
         if (!mine.has_value()) continue;
         EXPECT_EQ(mine->generation(), now);
-        EXPECT_FALSE(group_.Waits(member));
+        EXPECT_FALSE(group_.IsWaiting(member));
         EXPECT_EQ(mine->members(static_cast<int>(mine->place())).node(), member);
         std::string list;
         for (const GroupMember& each : mine->members())
           absl::StrAppend(&list, each.ShortDebugString());
         EXPECT_EQ(told.try_emplace(now, list).first->second, list)
-            << "everybody sees the same list, always";
+            << "all members see the same list";
         for (const uint32_t rank : mine->members(static_cast<int>(mine->place())).ranks()) {
           EXPECT_TRUE(ranks.insert(rank).second) << "rank " << rank << " twice";
           EXPECT_EQ(hosts_[rank].node, member);

@@ -5,31 +5,31 @@
 
 namespace pawl {
 
-void MoveProgress::Copied(uint64_t bytes) {
+void MoveProgress::OnCopied(uint64_t bytes) {
   ++replicas_;
   bytes_ += bytes;
 }
 
-void MoveProgress::Paused(uint32_t pause_ms) {
+void MoveProgress::OnPaused(uint32_t pause_ms) {
   pauses_.push_back(pause_ms);
   if (pauses_.size() > kMaxPauses) pauses_.pop_front();
 }
 
-void MoveProgress::Left(size_t replicas, MonotonicTime now) {
+void MoveProgress::SetRemaining(size_t replicas, MonotonicTime now) {
   if (replicas == 0) {
     busy_since_.reset();
   } else if (!busy_since_.has_value()) {
     busy_since_ = now;
-    replicas_when_begun_ = replicas_;
+    replicas_at_start_ = replicas_;
   }
 }
 
 void MoveProgress::Fill(MonotonicTime now, MovesStatus& status) const {
   status.set_replicas_moved(replicas_);
   status.set_bytes_moved(bytes_);
-  if (busy_since_.has_value() && replicas_ > replicas_when_begun_) {
+  if (busy_since_.has_value() && replicas_ > replicas_at_start_) {
     status.set_seconds_left(Seconds(now - *busy_since_) * status.replicas_left() /
-                            static_cast<double>(replicas_ - replicas_when_begun_));
+                            static_cast<double>(replicas_ - replicas_at_start_));
   }
   status.set_handovers(static_cast<uint32_t>(pauses_.size()));
   if (pauses_.empty()) return;

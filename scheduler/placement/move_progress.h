@@ -1,4 +1,4 @@
-// How moves go: what has been copied, how fast, and how long each change of a primary took.
+// The progress of moves: what was copied, how fast, and how long handovers paused their partitions.
 #ifndef PAWL_SCHEDULER_PLACEMENT_MOVE_PROGRESS_H_
 #define PAWL_SCHEDULER_PLACEMENT_MOVE_PROGRESS_H_
 
@@ -12,20 +12,20 @@
 
 namespace pawl {
 
-// The last pauses, of which quantiles are shown.
+// The latest pauses, from which quantiles are computed.
 inline constexpr size_t kMaxPauses = 1024;
 
 // Time is passed in. Not thread-safe.
 class MoveProgress {
  public:
-  void Copied(uint64_t bytes);
-  void Paused(uint32_t pause_ms);
-  // How many replicas are left to be copied now: the speed counts from when there were some.
-  void Left(size_t replicas, MonotonicTime now);
+  void OnCopied(uint64_t bytes);
+  void OnPaused(uint32_t pause_ms);
+  // The number of replicas still to be copied. The speed counts from when it became positive.
+  void SetRemaining(size_t replicas, MonotonicTime now);
 
-  // Into what says what is left: what was, and how long it takes.
+  // Adds the counts and durations to `status`, which has the number of replicas left.
   void Fill(MonotonicTime now, MovesStatus& status) const;
-  // Sums; pauses are forgotten.
+  // Restores the sums, without the pauses.
   void Restore(const MovesStatus& stored);
 
  private:
@@ -33,7 +33,7 @@ class MoveProgress {
   uint64_t bytes_ = 0;
   std::deque<uint32_t> pauses_;
   std::optional<MonotonicTime> busy_since_;
-  uint64_t replicas_when_begun_ = 0;
+  uint64_t replicas_at_start_ = 0;
 };
 
 }  // namespace pawl

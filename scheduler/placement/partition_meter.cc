@@ -9,10 +9,10 @@ void PartitionMeter::Note(uint64_t reporter, const PartitionFigures& figures, Mo
   Entry& entry = partitions_[figures.partition()];
   entry.load.parameter_bytes = figures.parameter_bytes();
   const double passed = Seconds(now - entry.at);
-  const bool goes_on = entry.reporter == reporter && figures.keys_pushed() >= entry.keys_pushed &&
-                       figures.keys_pulled() >= entry.keys_pulled;
-  if (goes_on && passed <= 0) return;
-  if (goes_on) {
+  const bool continues = entry.reporter == reporter && figures.keys_pushed() >= entry.keys_pushed &&
+                         figures.keys_pulled() >= entry.keys_pulled;
+  if (continues && passed <= 0) return;
+  if (continues) {
     const double pushed = static_cast<double>(figures.keys_pushed() - entry.keys_pushed) / passed;
     const double pulled = static_cast<double>(figures.keys_pulled() - entry.keys_pulled) / passed;
     const double kept = entry.known ? std::exp2(-passed / Seconds(kLoadHalfLife)) : 0;

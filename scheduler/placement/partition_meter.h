@@ -1,4 +1,4 @@
-// What each partition costs, from what its primaries report.
+// Measures the load of each partition from the reports of its primaries.
 #ifndef PAWL_SCHEDULER_PLACEMENT_PARTITION_METER_H_
 #define PAWL_SCHEDULER_PLACEMENT_PARTITION_METER_H_
 
@@ -7,11 +7,11 @@
 
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
-#include "scheduler/placement/partition_load.h"
+#include "scheduler/placement/placement_target.h"
 
 namespace pawl {
 
-// A rate counts half after so long: a burst is no reason to move anything.
+// The half-life of a measured rate. A short burst moves nothing.
 inline constexpr std::chrono::seconds kLoadHalfLife{20};
 
 // Time is passed in. Not thread-safe.
@@ -19,11 +19,11 @@ class PartitionMeter {
  public:
   explicit PartitionMeter(uint32_t partitions) : partitions_(partitions) {}
 
-  // `reporter` is the incarnation of the primary that says so. Counters of another incarnation, or
-  // smaller ones, begin anew.
+  // `reporter` is the incarnation of the reporting primary. Counters of another incarnation, or
+  // smaller counters, start a new measurement.
   void Note(uint64_t reporter, const PartitionFigures& figures, MonotonicTime now);
 
-  // Smoothed. Empty until every partition has been heard of twice by one primary.
+  // The smoothed loads. Empty until one primary of every partition has reported twice.
   PartitionLoads Loads() const;
   uint64_t bytes(uint32_t partition) const { return partitions_[partition].load.parameter_bytes; }
 

@@ -17,7 +17,7 @@ PartitionFigures Figures(uint32_t partition, uint64_t bytes, uint64_t pushed, ui
   return figures;
 }
 
-TEST(PartitionMeterTest, RatesAreKnownOnceAllPartitionsWereHeardOfTwice) {
+TEST(PartitionMeterTest, RatesNeedTwoReportsOfEveryPartition) {
   SimulatedClock clock;
   PartitionMeter meter(2);
   meter.Note(7, Figures(0, 100, 1000, 0), clock.Now());
@@ -46,7 +46,7 @@ TEST(PartitionMeterTest, BurstIsSmoothed) {
   EXPECT_GT(meter.Loads()[0].keys_pushed, 1000u);
 }
 
-TEST(PartitionMeterTest, AnotherPrimaryBeginsAnewAndTheRateStays) {
+TEST(PartitionMeterTest, NewPrimaryKeepsTheMeasuredRate) {
   SimulatedClock clock;
   PartitionMeter meter(1);
   meter.Note(7, Figures(0, 0, 0, 0), clock.Now());

@@ -26,12 +26,12 @@ void PutSettledFirst(const std::vector<ServerNumber>& unsettled,
                         [&](ServerNumber server) { return !Contains(unsettled, server); });
 }
 
-// The servers in sync are other ones from `epoch` on.
+// Updates confirm_since after a change of the in-sync set at `epoch`.
 void NoteInSyncChanged(uint64_t epoch, ReplicaSet& set) {
   set.confirm_since = set.IsUnconfirmed() ? epoch : 0;
 }
 
-// REQUIRES: there is no primary, nor one that yields.
+// REQUIRES: no primary, and none is yielding.
 void ElectPrimary(const std::vector<ServerNumber>& unsettled, uint64_t epoch, ReplicaSet& set) {
   if (set.backups.empty() && !set.fallbacks.empty()) {
     PutSettledFirst(unsettled, set.fallbacks);
@@ -47,8 +47,8 @@ void ElectPrimary(const std::vector<ServerNumber>& unsettled, uint64_t epoch, Re
   Promote(set, epoch);
 }
 
-// The server has the partition alone, with nothing in it.
-void Begin(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
+// Creates the partition, empty, on this server alone.
+void Create(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
   set = ReplicaSet();
   set.primary = server;
   set.primary_since = epoch;
@@ -62,7 +62,7 @@ bool ReplicaSet::InSync(ServerNumber server) const {
   return primary == server || Contains(backups, server);
 }
 
-bool ReplicaSet::Learns(ServerNumber server) const {
+bool ReplicaSet::IsLearner(ServerNumber server) const {
   return std::any_of(learners.begin(), learners.end(),
                      [&](const Learner& learner) { return learner.server == server; });
 }
@@ -72,19 +72,19 @@ bool ReplicaSet::IsUnconfirmed() const {
                      [&](ServerNumber server) { return !InSync(server); });
 }
 
-bool ReplicaSet::Waits() const {
+bool ReplicaSet::IsUnavailable() const {
   return primary == kNoServer && yielding == kNoServer && backups.empty();
 }
 
-void Keep(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
-  Add(server, set.keepers);
-  set.keepers_since = epoch;
+void Retain(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
+  Add(server, set.retained);
+  set.retained_since = epoch;
 }
 
 void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set) {
   Erase(backup, set.backups);
   Add(backup, set.fallbacks);
-  Keep(backup, epoch, set);
+  Retain(backup, epoch, set);
   NoteInSyncChanged(epoch, set);
 }
 
@@ -92,10 +92,10 @@ void Promote(ReplicaSet& set, uint64_t epoch) {
   set.primary = set.backups.front();
   set.backups.erase(set.backups.begin());
   Erase(set.primary, set.fallbacks);
-  Erase(set.primary, set.keepers);
+  Erase(set.primary, set.retained);
   if (set.yielding != kNoServer && set.yielding != set.primary) {
     Add(set.yielding, set.fallbacks);
-    Keep(set.yielding, epoch, set);
+    Retain(set.yielding, epoch, set);
   }
   set.primary_since = epoch;
   set.yielding = kNoServer;
@@ -113,9 +113,9 @@ void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, u
   for (uint32_t partition = 0; partition < partitions; ++partition) {
     ReplicaSet& set = placement.partitions[partition];
     const size_t primary = partition % count;
-    Begin(servers[primary], placement.epoch, set);
-    // The backups of one server's partitions are on all others, so that its load falls to all when
-    // it dies.
+    Create(servers[primary], placement.epoch, set);
+    // All other servers hold backups of a server's partitions, so its load spreads over all of them
+    // when it dies.
     for (uint32_t i = 0; i + 1 < replicas; ++i) {
       set.backups.push_back(servers[(primary + 1 + (partition / count + i) % (count - 1)) % count]);
       set.last_in_sync.push_back(set.backups.back());
@@ -141,7 +141,7 @@ bool RemoveServers(const std::vector<ServerNumber>& dead,
     if (std::none_of(in_sync.begin(), in_sync.end(), is_dead)) continue;
     changed = true;
     for (const ServerNumber server : in_sync) {
-      if (is_dead(server)) Keep(server, epoch, set);
+      if (is_dead(server)) Retain(server, epoch, set);
     }
     std::erase_if(set.backups, is_dead);
     if (is_dead(set.primary)) set.primary = kNoServer;
@@ -151,7 +151,7 @@ bool RemoveServers(const std::vector<ServerNumber>& dead,
     } else if (set.yielding == kNoServer) {
       ElectPrimary(unsettled, epoch, set);
     } else if (set.backups.empty()) {
-      // It may still serve: no other server can be the primary.
+      // It may still serve, so no other server can be primary.
       set.backups.push_back(set.yielding);
       Promote(set, epoch);
     } else {
@@ -169,15 +169,15 @@ Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recover
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
     ReplicaSet& set = placement.partitions[partition];
     const bool has = std::binary_search(recovered.begin(), recovered.end(), partition);
-    if (!has) Erase(server, set.keepers);
+    if (!has) Erase(server, set.retained);
     if (!Contains(set.last_in_sync, server)) continue;
     recovery.changed = true;
     if (has) {
       Add(server, set.fallbacks);
-      if (set.Waits()) ElectPrimary({}, epoch, set);
+      if (set.IsUnavailable()) ElectPrimary({}, epoch, set);
       continue;
     }
-    // It still has everything that was acknowledged: nothing.
+    // Nothing was acknowledged, so it still has everything.
     if (nothing_yet) continue;
     Erase(server, set.last_in_sync);
     if (!set.IsUnconfirmed()) set.confirm_since = 0;
@@ -187,18 +187,18 @@ Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recover
   return recovery;
 }
 
-bool BeginAnew(const std::vector<ServerNumber>& servers, bool on_any, Placement& placement) {
+bool RestartEmpty(const std::vector<ServerNumber>& servers, bool on_any, Placement& placement) {
   const uint64_t epoch = placement.epoch + 1;
   bool changed = false;
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
     ReplicaSet& set = placement.partitions[partition];
-    if (!set.Waits()) continue;
+    if (!set.IsUnavailable()) continue;
     std::vector<ServerNumber> candidates = servers;
     if (!on_any)
       std::erase_if(candidates,
                     [&](ServerNumber server) { return !Contains(set.last_in_sync, server); });
     if (candidates.empty()) continue;
-    Begin(candidates[partition % candidates.size()], epoch, set);
+    Create(candidates[partition % candidates.size()], epoch, set);
     changed = true;
   }
   if (changed) placement.epoch = epoch;
@@ -213,13 +213,13 @@ bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner,
   const auto it =
       std::find_if(set.learners.begin(), set.learners.end(),
                    [&](const ReplicaSet::Learner& other) { return other.server == learner; });
-  // A report by an older routing may speak of a time before the learner was one.
+  // A report by an older routing may predate the learner.
   if (it == set.learners.end() || adopted_epoch < it->since) return false;
   set.learners.erase(it);
   set.backups.push_back(learner);
   Add(learner, set.last_in_sync);
   Erase(learner, set.fallbacks);
-  Erase(learner, set.keepers);
+  Erase(learner, set.retained);
   if (!set.IsUnconfirmed()) set.confirm_since = 0;
   ++placement.epoch;
   return true;
@@ -264,8 +264,8 @@ Confirmation Confirm(ServerNumber server, uint64_t epoch, uint32_t min_in_sync,
   return confirmation;
 }
 
-bool ReleaseKeepers(const std::vector<PlacementServer>& servers, uint32_t replicas,
-                    Placement& placement) {
+bool ReleaseRetained(const std::vector<PlacementServer>& servers, uint32_t replicas,
+                     Placement& placement) {
   const auto acts_by = [&](ServerNumber number, uint64_t epoch) {
     return std::any_of(servers.begin(), servers.end(), [&](const PlacementServer& server) {
       return server.number == number && server.adopted_epoch >= epoch;
@@ -276,27 +276,27 @@ bool ReleaseKeepers(const std::vector<PlacementServer>& servers, uint32_t replic
     if (set.primary == kNoServer || set.IsUnconfirmed()) continue;
     changed |= set.confirm_since != 0;
     set.confirm_since = 0;
-    if (set.keepers.empty() || set.in_sync() < replicas) continue;
+    if (set.retained.empty() || set.in_sync() < replicas) continue;
     if (!std::all_of(set.last_in_sync.begin(), set.last_in_sync.end(),
-                     [&](ServerNumber server) { return acts_by(server, set.keepers_since); })) {
+                     [&](ServerNumber server) { return acts_by(server, set.retained_since); })) {
       continue;
     }
-    set.keepers.clear();
+    set.retained.clear();
     changed = true;
   }
   if (changed) ++placement.epoch;
   return changed;
 }
 
-KeptReplicas KeptBy(ServerNumber server, const Placement& placement) {
-  KeptReplicas kept;
+RetainedReplicas RetainedBy(ServerNumber server, const Placement& placement) {
+  RetainedReplicas retained;
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
     const ReplicaSet& set = placement.partitions[partition];
-    if (!Contains(set.keepers, server)) continue;
-    kept.partitions.push_back(partition);
-    if (Contains(set.last_in_sync, server)) kept.needed.push_back(partition);
+    if (!Contains(set.retained, server)) continue;
+    retained.partitions.push_back(partition);
+    if (Contains(set.last_in_sync, server)) retained.needed.push_back(partition);
   }
-  return kept;
+  return retained;
 }
 
 std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement& placement) {
@@ -304,7 +304,7 @@ std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement&
   bool changed = false;
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
     ReplicaSet& set = placement.partitions[partition];
-    if (!Contains(set.keepers, server)) continue;
+    if (!Contains(set.retained, server)) continue;
     if (Contains(set.last_in_sync, server)) {
       if (!needed) continue;
       Erase(server, set.last_in_sync);
@@ -312,7 +312,7 @@ std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement&
       if (!set.IsUnconfirmed()) set.confirm_since = 0;
       if (set.last_in_sync.empty()) lost.push_back(partition);
     }
-    Erase(server, set.keepers);
+    Erase(server, set.retained);
     changed = true;
   }
   if (changed) ++placement.epoch;

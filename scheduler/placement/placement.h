@@ -1,5 +1,5 @@
-// Which server holds which replica, and what events make of that. Where they are to be:
-// placement_target.h; the way there: placement_step.h.
+// The placement of replicas on servers, and how events change it. placement_target.h says where
+// replicas should be, placement_step.h how they get there.
 #ifndef PAWL_SCHEDULER_PLACEMENT_PLACEMENT_H_
 #define PAWL_SCHEDULER_PLACEMENT_PLACEMENT_H_
 
@@ -10,8 +10,8 @@
 
 namespace pawl {
 
-// A server is known by the number in its name: server-3 is 3. Its lives are not told apart here:
-// the death of one is followed before the next one is taken in.
+// The number in a server's name: server-3 is 3. The placement does not distinguish incarnations:
+// the death of one is applied before the return of the next.
 using ServerNumber = uint32_t;
 inline constexpr ServerNumber kNoServer = UINT32_MAX;
 
@@ -19,161 +19,160 @@ inline constexpr ServerNumber kNoServer = UINT32_MAX;
 struct ReplicaSet {
   struct Learner {
     ServerNumber server = kNoServer;
-    // The epoch from which on it learns from the present primary.
+    // The epoch since which it learns from the present primary.
     uint64_t since = 0;
   };
 
-  // kNoServer while nobody can be.
+  // kNoServer while no server can be primary.
   ServerNumber primary = kNoServer;
-  // The epoch at which the primary became it, or ceased to be.
+  // The epoch of the last change of the primary.
   uint64_t primary_since = 0;
-  // The epoch at which it began with nothing.
+  // The epoch at which the partition was created empty.
   uint64_t began = 0;
-  // In sync, as the primary is: they have every push that was ever acknowledged.
+  // In sync, as the primary is: they have every acknowledged push.
   std::vector<ServerNumber> backups;
   std::vector<Learner> learners;
-  // Every acknowledged push is on each of these servers: the primary, the backups, `yielding`, and
-  // those that were in sync before, until the primary has confirmed that it knows of their
-  // departure. Any of them may become primary.
+  // Servers that have every acknowledged push: the primary, the backups, `yielding`, and those that
+  // left the in-sync set, until the primary confirms that it knows of their departure. Any of them
+  // may become primary.
   std::vector<ServerNumber> last_in_sync;
-  // Of last_in_sync: present with their data, but not in sync. One may be a learner too, and keeps
-  // what it has meanwhile.
+  // Members of last_in_sync that are present with their data, but not in sync. A fallback may also
+  // be a learner; it keeps its data meanwhile.
   std::vector<ServerNumber> fallbacks;
-  // Not in sync any more; they keep their files until the partition has enough other replicas
-  // (ReleaseKeepers).
-  std::vector<ServerNumber> keepers;
-  // The epoch of the last addition to them.
-  uint64_t keepers_since = 0;
-  // The epoch at which last_in_sync became more than those in sync. The primary acknowledges
-  // nothing until it has confirmed that it acts by this epoch or a later one. 0: there is nothing
-  // to confirm.
+  // Servers that left the in-sync set and retain their files until the partition has enough other
+  // replicas (ReleaseRetained).
+  std::vector<ServerNumber> retained;
+  // The epoch of the last addition to `retained`.
+  uint64_t retained_since = 0;
+  // The epoch at which last_in_sync became larger than the in-sync set. The primary acknowledges
+  // nothing until it confirms that it acts by this epoch or a later one. 0: nothing to confirm.
   uint64_t confirm_since = 0;
-  // A primary that was told at primary_since to serve no more, and may not have heard of it. Once
-  // it has, or is dead, the first backup becomes primary; if all backups die first, it is the
+  // A primary that was told at primary_since to stop serving and may not know it yet. Once it
+  // knows, or is dead, the first backup becomes primary. If all backups die first, it becomes
   // primary again.
   ServerNumber yielding = kNoServer;
-  // A replica in sync that goes once another one has taken its place.
+  // A replica in sync that is dropped once another one has taken its place.
   ServerNumber leaving = kNoServer;
 
   bool InSync(ServerNumber server) const;
-  bool Learns(ServerNumber server) const;
+  bool IsLearner(ServerNumber server) const;
   // last_in_sync has servers that are not in sync.
   bool IsUnconfirmed() const;
   uint32_t in_sync() const {
     return static_cast<uint32_t>(backups.size()) + (primary != kNoServer ? 1 : 0);
   }
-  // No server can serve it: one of last_in_sync must come back with its data.
-  bool Waits() const;
+  // No server can serve it: a server of last_in_sync must return with its data.
+  bool IsUnavailable() const;
 };
 
 struct Placement {
-  // Each function below that changes anything raises it by one, except Confirm.
+  // Every function below except Confirm raises it by one if it changes anything.
   uint64_t epoch = 0;
-  // By partition; empty before the first placement.
+  // By partition. Empty before the first placement.
   std::vector<ReplicaSet> partitions;
 };
 
-// A server that is there.
+// A server that is present.
 struct PlacementServer {
   ServerNumber number = 0;
-  // Is to be rid of all of its replicas, or to get none.
+  // It is to lose all its replicas, or to get none.
   bool draining = false;
   // The newest epoch that it is known to act by.
   uint64_t adopted_epoch = 0;
-  // What it fails together with.
+  // The failure domain, such as a rack.
   std::string zone = {};
-  // It serves at once what it becomes primary of. One that has just come back may have promised
-  // otherwise in its former incarnation, and waits for a lease.
+  // It can serve as primary at once. A server that has just returned cannot: its former incarnation
+  // may have given promises that bind until a lease has passed.
   bool settled = true;
-  // Its log can be written.
+  // Its log is writable.
   bool writes = true;
 };
 
-// All functions are pure but for `placement`, and return whether they have changed it. Invariants,
-// whatever the order in which they are called:
+// All functions change only `placement` and return whether they did. Invariants, in whatever order
+// they are called:
 //  1. A primary or backup is in last_in_sync.
-//  2. No push is acknowledged without all of last_in_sync. It loses a server only if that server
-//  has come back without its
-//     data, if the primary has confirmed that it knows of the departure, or if all wanted replicas
-//     are in sync.
+//  2. A push is acknowledged only by all of last_in_sync. A server leaves last_in_sync only if it
+//     returns without its data, if the primary confirms that it knows of the departure, or if all
+//     wanted replicas are in sync.
 //  3. epoch only grows; primary_since is the epoch of the last change of the primary.
 //  4. No server is twice in a set.
-//  5. Nobody becomes primary while the one before lives and has not heard that it is not any more.
+//  5. No server becomes primary while its predecessor lives and does not know that it no longer is.
 
-// The first placement of `partitions` empty partitions, `replicas` of each, spread evenly.
+// Places `partitions` empty partitions for the first time, `replicas` of each, spread evenly.
 // REQUIRES: 1 <= replicas <= servers.size(), servers ascending, placement empty.
 void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, uint32_t replicas,
                 Placement& placement);
 
-// Failover: the servers are dead, all at the same time. Where others are in sync the first of them
-// that is not among `unsettled` is primary, or else the first of them; where not, a fallback is;
-// without one, the partition waits.
+// Failover: all `dead` servers died at the same time. The new primary is the first server in sync
+// that is not `unsettled`, else the first in sync, else a fallback. Without one the partition is
+// unavailable.
 bool RemoveServers(const std::vector<ServerNumber>& dead,
                    const std::vector<ServerNumber>& unsettled, Placement& placement);
 
 struct Recovery {
   bool changed = false;
-  // Partitions whose last possible primary has come back without them: they are lost.
+  // Partitions that are lost: their last possible primary returned without them.
   std::vector<uint32_t> lost;
 };
-// A server is back with `recovered` (ascending). Where it is in last_in_sync and has the data, it
-// is a fallback, and the primary if the partition waits. `nothing_yet`: no change was acknowledged
-// in any partition, so that one without the data has lost nothing; see BeginAnew.
+// A server returns with the partitions `recovered` (ascending). Where it is in last_in_sync and has
+// the data, it becomes a fallback, or the primary of an unavailable partition. `nothing_yet`: no
+// change was acknowledged in any partition, so a server without the data has lost nothing; see
+// RestartEmpty.
 Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered,
                        bool nothing_yet, Placement& placement);
 
-// Nothing was ever acknowledged: partitions that wait begin anew, each on one of these servers,
-// which are present; on one in last_in_sync, unless `on_any`, because no server can bring anything
-// back.
-bool BeginAnew(const std::vector<ServerNumber>& servers, bool on_any, Placement& placement);
+// Restarts every unavailable partition empty on one of `servers`, which are present: on a member of
+// last_in_sync, or with `on_any`, when no server can bring data back, on any of them. REQUIRES: no
+// push was ever acknowledged.
+bool RestartEmpty(const std::vector<ServerNumber>& servers, bool on_any, Placement& placement);
 
-// `primary`, which acts by `adopted_epoch`, says that `learner` has everything: it is a backup from
-// now on. Ignored unless that is so of the partition's present primary and learner.
+// `primary`, which acts by `adopted_epoch`, reports that `learner` has everything: the learner
+// becomes a backup. Ignored unless both are the partition's present primary and learner.
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner,
               uint64_t adopted_epoch, Placement& placement);
 
-// `silent` take nothing of what `primary`, which acts by `adopted_epoch`, sends: they are in no set
-// any more whose primary it has been since then, neither as backups nor as learners. Those who lost
-// something by that.
+// `primary`, which acts by `adopted_epoch`, reports that the `silent` servers accept nothing that
+// it sends. Removes them, as backups and learners, from the sets whose primary it has been since
+// then. Returns the servers that lost a replica.
 std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent,
                                   uint64_t adopted_epoch, Placement& placement);
 
 struct Confirmation {
   bool changed = false;
-  // Every partition whose primary the server is has been confirmed.
+  // Every partition whose primary is this server is confirmed.
   bool complete = true;
 };
-// `server`, in its present incarnation, acts by `epoch`: of the partitions whose primary it is by
-// then, only those in sync count as last_in_sync from now on. Not where they are fewer than
-// `min_in_sync`: nothing is acknowledged there.
+// `server` acts by `epoch`, in its present incarnation: reduces last_in_sync to the servers in sync
+// for all partitions whose primary it was by then. Skips partitions with fewer than `min_in_sync`
+// servers in sync, which acknowledge nothing.
 Confirmation Confirm(ServerNumber server, uint64_t epoch, uint32_t min_in_sync,
                      Placement& placement);
 
-// Where `replicas` servers are in sync, confirmed, and all of them act by the epoch at which the
-// last keeper was added or a later one, the keepers may delete their files.
-bool ReleaseKeepers(const std::vector<PlacementServer>& servers, uint32_t replicas,
-                    Placement& placement);
+// Lets retained replicas delete their files where `replicas` servers are in sync and confirmed, and
+// all of them act by retained_since or a later epoch.
+bool ReleaseRetained(const std::vector<PlacementServer>& servers, uint32_t replicas,
+                     Placement& placement);
 
-// What an operator can release of one server.
-struct KeptReplicas {
+// The retained replicas of one server, which an operator can release.
+struct RetainedReplicas {
   std::vector<uint32_t> partitions;
-  // Of these: no other server is known to have what it has.
+  // Those of which no other server is known to have the same data.
   std::vector<uint32_t> needed;
 };
-KeptReplicas KeptBy(ServerNumber server, const Placement& placement);
-// An operator gives up what the server keeps, with `needed` also what no other server has. The
-// partitions that are lost by that.
+RetainedReplicas RetainedBy(ServerNumber server, const Placement& placement);
+// An operator gives up the retained replicas of a server; with `needed` also those that no other
+// server has. Returns the partitions that are lost thereby.
 std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement& placement);
 
-// The parts of the above from which placement_step.h is made.
+// Building blocks for placement_step.h.
 //
-// The first backup is primary from `epoch` on. What others have learned from its predecessor is
-// void. A primary that has yielded is a fallback.
+// Makes the first backup primary from `epoch` on. Learners of its predecessor start over. A
+// yielding primary becomes a fallback.
 void Promote(ReplicaSet& set, uint64_t epoch);
-// The backup, which is there, is not in sync any more.
+// The backup, which is present, leaves the in-sync set.
 void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set);
-// The server is not in sync any more, and keeps its files.
-void Keep(ServerNumber server, uint64_t epoch, ReplicaSet& set);
+// The server, no longer in sync, retains its files.
+void Retain(ServerNumber server, uint64_t epoch, ReplicaSet& set);
 
 }  // namespace pawl
 

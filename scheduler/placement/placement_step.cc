@@ -12,7 +12,7 @@ bool Contains(const std::vector<ServerNumber>& servers, ServerNumber server) {
   return std::find(servers.begin(), servers.end(), server) != servers.end();
 }
 
-// One step's view of who has how much to do.
+// One step, with the number of learners of each server.
 class Stepper {
  public:
   Stepper(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
@@ -42,17 +42,17 @@ class Stepper {
       DropLearners(set, wanted);
       DropReplicas(set, wanted);
     }
-    // Each kind waits until all of the kind before have begun.
+    // Each urgency waits until all learners of the one before have started.
     for (const Urgency urgency : {Urgency::kRepair, Urgency::kDrain, Urgency::kBalance}) {
-      bool all_begun = true;
+      bool all_started = true;
       for (size_t p = 0; p < placement_.partitions.size(); ++p) {
         ReplicaSet& set = placement_.partitions[p];
         const std::vector<ServerNumber>& wanted = target_.partitions[p];
         if (set.primary == kNoServer || wanted.empty() || UrgencyOf(set, wanted) != urgency)
           continue;
-        all_begun = AddLearners(set, wanted) && all_begun;
+        all_started = AddLearners(set, wanted) && all_started;
       }
-      if (!all_begun) break;
+      if (!all_started) break;
     }
     return changed_;
   }
@@ -102,7 +102,7 @@ class Stepper {
     HandOver(successor, set);
   }
 
-  // REQUIRES: fewer than kMaxHandovers do.
+  // REQUIRES: handovers_ < kMaxHandovers.
   void HandOver(std::vector<ServerNumber>::iterator successor, ReplicaSet& set) {
     std::iter_swap(set.backups.begin(), successor);
     set.yielding = set.primary;
@@ -125,27 +125,28 @@ class Stepper {
     if (!set.InSync(set.leaving) || Contains(wanted, set.leaving)) set.leaving = kNoServer;
   }
 
-  // Once all that are wanted are in sync, the others go, and the primary is who is to be it.
+  // Once all wanted servers are in sync, drops the others, and hands over to the wanted primary.
   void DropReplicas(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     if (!AllInSync(set, wanted)) return;
     for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
       if (Contains(wanted, backup)) continue;
       if (backup == set.leaving) set.leaving = kNoServer;
-      // Until the primary confirms: it may be dead, with its disk, and not yet known to be.
+      // It stays a fallback until the primary confirms: the primary and its disk may be dead,
+      // undetected.
       LeaveInSync(backup, epoch_, set);
       changed_ = true;
     }
     if (Contains(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
-    // Meanwhile nobody would serve the partition; the primary that it has does.
+    // No server would serve the partition until the successor is settled.
     if (!At(wanted.front()).settled) return;
     HandOver(std::find(set.backups.begin(), set.backups.end(), wanted.front()), set);
   }
 
-  // Whether all that are wanted are in sync or learn.
+  // Returns whether all wanted servers are in sync or learning.
   bool AddLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     bool all = true;
     for (const ServerNumber server : wanted) {
-      if (set.InSync(server) || set.Learns(server) || silent_.contains({set.primary, server}))
+      if (set.InSync(server) || set.IsLearner(server) || silent_.contains({set.primary, server}))
         continue;
       if (At(set.primary).feeds >= kMaxLearnersPerServer ||
           At(server).learns >= kMaxLearnersPerServer) {
@@ -157,14 +158,14 @@ class Stepper {
       set.learners.push_back({server, epoch_});
       changed_ = true;
     }
-    // Whoever goes on from here is to know whose place they take.
+    // Record whose place the learner takes, so that a restarted scheduler continues the same move.
     if (set.learners.empty() || set.leaving != kNoServer) return all;
-    const auto goes = [&](ServerNumber server) {
+    const auto is_superfluous = [&](ServerNumber server) {
       return !At(server).draining && !Contains(wanted, server);
     };
-    if (goes(set.primary)) set.leaving = set.primary;
+    if (is_superfluous(set.primary)) set.leaving = set.primary;
     for (const ServerNumber backup : set.backups) {
-      if (goes(backup)) set.leaving = backup;
+      if (is_superfluous(backup)) set.leaving = backup;
     }
     return all;
   }
@@ -202,7 +203,7 @@ bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServe
   return changed;
 }
 
-MovesLeft LeftToMove(const PlacementTarget& target, const Placement& placement) {
+MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placement) {
   MovesLeft left;
   for (uint32_t p = 0; p < placement.partitions.size(); ++p) {
     const ReplicaSet& set = placement.partitions[p];

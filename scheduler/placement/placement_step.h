@@ -1,4 +1,4 @@
-// The way from where the replicas are to where they are to be, in small steps.
+// Small steps from the present placement towards its target.
 #ifndef PAWL_SCHEDULER_PLACEMENT_PLACEMENT_STEP_H_
 #define PAWL_SCHEDULER_PLACEMENT_PLACEMENT_STEP_H_
 
@@ -12,44 +12,46 @@
 
 namespace pawl {
 
-// Learners that one server may be, and that one server may have to feed, at a time: repair shares
-// disk and network with the training.
+// Learners per server, and learners per primary, at a time: repair shares disk and network with
+// training.
 inline constexpr uint32_t kMaxLearnersPerServer = 8;
-// Primaries that hand over at one time: nobody serves those partitions meanwhile.
+// Primaries that hand over at a time. Their partitions are not served meanwhile.
 inline constexpr uint32_t kMaxHandovers = 16;
 
-// Primaries, and who takes nothing of what they send.
+// (primary, follower): the follower accepts nothing that the primary sends.
 using SilentPairs = std::set<std::pair<ServerNumber, ServerNumber>>;
 
-// What is to be done yet.
+// The moves between a placement and its target.
 struct MovesLeft {
-  // Partitions and servers that get a replica of them, in both vectors at the same place.
+  // Replicas to copy: partitions[i] to servers[i].
   std::vector<uint32_t> partitions;
   std::vector<ServerNumber> servers;
-  // Of those, being copied now.
+  // Those that are being copied now.
   uint32_t under_way = 0;
-  // Primaries that change.
+  // Changes of primary.
   uint32_t handovers = 0;
 };
 
-// All functions are pure but for `placement`, keep its invariants
-// (scheduler/placement/placement.h), and return whether they have changed it.
+// All functions change only `placement`, keep its invariants (scheduler/placement/placement.h), and
+// return whether they changed it.
 
-// Completes what does not wait for anything: a former primary that has heard that it is none, or is
-// dead, is followed by the first backup.
+// Promotes the first backup of every partition whose yielding primary knows that it is to stop
+// serving, or is dead.
 bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& placement);
 
-// Where a server in sync cannot write its log and another one can, the former leaves, as the
-// primary by handing over. Then lets as many learners begin and as many primaries hand over as may
-// at one time, first where replicas are missing, then where servers drain, then for balance; and
-// drops what is superfluous. The number of replicas in sync never falls below what it is or is to
-// be. A living primary hands over only to who is settled, and no learner begins that does not hear
-// its primary. REQUIRES: `servers` has the primary, backups and learners of every set, ascending;
-// the target is of these servers.
+// Takes one step:
+//  1. A server in sync that cannot write its log leaves if another one can; a primary hands over.
+//  2. Drops superfluous replicas, and hands over primaries that are not in the target.
+//  3. Starts learners within the limits: first where replicas are missing, then for draining
+//     servers, then for balance.
+// The number of replicas in sync never falls below both its present and its target value. A living
+// primary hands over only to a settled server. No learner starts whose pair with its primary is in
+// `silent`. REQUIRES: `servers`, ascending, has the primary, backups and learners of every set; the
+// target is for these servers.
 bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers,
                  const SilentPairs& silent, Placement& placement);
 
-MovesLeft LeftToMove(const PlacementTarget& target, const Placement& placement);
+MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placement);
 
 }  // namespace pawl
 

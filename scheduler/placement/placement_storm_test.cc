@@ -1,4 +1,4 @@
-// A placement through any order of deaths, returns and drains.
+// Applies random orders of deaths, returns and drains to a placement.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -45,7 +45,7 @@ class Storm {
         node.up = false;
         break;
       case 1:
-        // The leases of all that are down run out in one tick.
+        // The leases of all servers that are down expire in one tick.
         Detect();
         break;
       case 2:
@@ -78,7 +78,7 @@ class Storm {
     Check("an event");
   }
 
-  // Everybody is back, nothing more happens.
+  // All servers return, and no more events occur.
   void Calm() {
     calm_ = true;
     for (Node& node : nodes_) node.draining = false;
@@ -110,7 +110,7 @@ class Storm {
   static constexpr int64_t kNone = -1;
   struct Node {
     bool up = true;
-    // The scheduler believes that it is there.
+    // The scheduler believes that it is present.
     bool known = true;
     bool draining = false;
     uint64_t adopted = 0;
@@ -158,14 +158,15 @@ class Storm {
     nodes_[s].adopted = placement_.epoch;
     for (uint32_t p = 0; p < partitions_; ++p) {
       const ReplicaSet& set = placement_.partitions[p];
-      // Without a primary everybody keeps what there is.
-      const bool keeps = std::find(set.keepers.begin(), set.keepers.end(), s) != set.keepers.end();
-      if (set.primary != kNoServer && !set.InSync(s) && !set.Learns(s) && !keeps)
+      // Without a primary every server keeps its data.
+      const bool keeps =
+          std::find(set.retained.begin(), set.retained.end(), s) != set.retained.end();
+      if (set.primary != kNoServer && !set.InSync(s) && !set.IsLearner(s) && !keeps)
         nodes_[s].data[p] = kNone;
     }
   }
 
-  // By what it has adopted, which may be old.
+  // Confirms by the epoch that the server has adopted, which may be old.
   void ConfirmOf(ServerNumber s) {
     Node& node = nodes_[s];
     if (!node.known) return;
@@ -185,8 +186,7 @@ class Storm {
     }
   }
 
-  // A report that has been under way for any time; those about lives that are over are known by
-  // their incarnations.
+  // Delivers a report that may be old. Reports about earlier incarnations are ignored.
   void ReportSome() {
     if (reports_.empty()) return;
     const size_t i = random_() % reports_.size();
@@ -207,7 +207,7 @@ class Storm {
       if (set.primary == kNoServer || set.confirm_since > nodes_[set.primary].confirmed) continue;
       bool all_up = nodes_[set.primary].up;
       for (const ServerNumber backup : set.backups) all_up = all_up && nodes_[backup].up;
-      // The primary waits for learners that have caught up.
+      // The primary also waits for learners that have caught up.
       Servers learned;
       for (const ReplicaSet::Learner& learner : set.learners) {
         if (!learned_.contains({p, learner.server, learner.since})) continue;
@@ -247,7 +247,7 @@ class Storm {
         ASSERT_TRUE(nodes_[s].known);
       }
       if (members.empty()) {
-        ASSERT_FALSE(set.last_in_sync.empty()) << "the last one with the data was let go";
+        ASSERT_FALSE(set.last_in_sync.empty()) << "no server with the data is left";
       }
       for (const ServerNumber s : set.last_in_sync)
         ASSERT_EQ(nodes_[s].data[p], acknowledged_[p]) << "server " << s;
@@ -257,13 +257,13 @@ class Storm {
         ASSERT_NE(std::find(set.last_in_sync.begin(), set.last_in_sync.end(), s),
                   set.last_in_sync.end());
       }
-      ASSERT_EQ(set.Waits(), members.empty() && set.yielding == kNoServer);
-      ASSERT_TRUE(!set.Waits() || set.fallbacks.empty());
+      ASSERT_EQ(set.IsUnavailable(), members.empty() && set.yielding == kNoServer);
+      ASSERT_TRUE(!set.IsUnavailable() || set.fallbacks.empty());
       ASSERT_TRUE(!set.IsUnconfirmed() || set.primary == kNoServer || set.confirm_since > 0);
       if (set.yielding != kNoServer) {
         ASSERT_EQ(set.primary, kNoServer);
         ASSERT_FALSE(set.backups.empty());
-        ASSERT_TRUE(nodes_[set.yielding].known) << "nobody will hear from it";
+        ASSERT_TRUE(nodes_[set.yielding].known) << "the yielding primary is gone";
         ASSERT_EQ(nodes_[set.yielding].data[p], acknowledged_[p]);
       }
       for (const ReplicaSet::Learner& learner : set.learners) {
@@ -284,16 +284,16 @@ class Storm {
   const uint32_t replicas_;
   std::vector<Node> nodes_;
   std::vector<int64_t> acknowledged_;
-  // By partition: learners that have caught up, and since when they learn.
+  // Partition, learner and its `since`, for learners that have caught up.
   std::set<std::tuple<uint32_t, ServerNumber, uint64_t>> learned_;
   std::vector<Report> reports_;
   Placement placement_;
   uint64_t last_epoch_ = 0;
-  // Nobody comes back any more.
+  // No more random events.
   bool calm_ = false;
 };
 
-TEST(PlacementStormTest, NoOrderOfDeathsReturnsAndDrainsLosesAPushAndAllEndsEven) {
+TEST(PlacementStormTest, NoOrderOfEventsLosesAnAcknowledgedPush) {
   const char* const seeds = std::getenv("PAWL_PLACEMENT_SEEDS");
   const uint32_t count = seeds == nullptr ? 300 : static_cast<uint32_t>(std::atoi(seeds));
   for (uint32_t seed = 1; seed <= count; ++seed) {

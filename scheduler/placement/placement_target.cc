@@ -2,52 +2,476 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <map>
-
-#include "scheduler/placement/placement_draft.h"
-#include "scheduler/placement/placement_measures.h"
-#include "scheduler/placement/placement_numbers.h"
-#include "scheduler/placement/placement_primaries.h"
-#include "scheduler/placement/placement_spread.h"
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
 
 namespace pawl {
 namespace {
 
-PlacementTarget TargetOf(const PlacementDraft& draft) {
-  PlacementTarget target;
-  for (const DraftPartition& part : draft.partitions()) {
-    std::vector<ServerNumber>& members = target.partitions.emplace_back();
-    if (!part.placed) continue;
-    members.push_back(draft.servers()[part.primary].number);
-    std::vector<uint32_t> zones;
-    for (const uint32_t member : part.members) {
-      zones.push_back(draft.servers()[member].zone);
-      if (member != part.primary) members.push_back(draft.servers()[member].number);
-    }
-    std::sort(zones.begin(), zones.end());
-    target.sharing_a_zone +=
-        draft.zones().size() > 1 && std::adjacent_find(zones.begin(), zones.end()) != zones.end();
-  }
-  return target;
+// Servers are indices into the planner's list.
+using Index = uint32_t;
+constexpr Index kNone = UINT32_MAX;
+
+// A partition that costs at least this many times the median one is hot.
+constexpr double kHotTimes = 4;
+// Exchanges in one target. Each copies up to two replicas.
+constexpr int kMaxExchanges = 512;
+// Partitions of each of two servers that are considered for an exchange.
+constexpr size_t kMaxCandidates = 64;
+// The gain of an exchange is the decrease of the sum, over the servers, of squared loads in units
+// of the mean. It must exceed this, and this much more for each replica copied in addition.
+constexpr double kLeastGain = 1e-3;
+constexpr double kGainPerCopy = 4e-3;
+
+// What is counted and evened out.
+enum Role { kReplica, kPrimary, kRoles };
+// The loads to balance.
+enum Measure { kBytes, kKeys, kMeasures };
+
+struct Server {
+  ServerNumber number = 0;
+  uint32_t zone = 0;
+  std::vector<uint32_t> partitions;
+  // Sums over its partitions.
+  std::array<int64_t, kRoles> cost{};
+  std::array<double, kMeasures> load{};
+};
+
+struct Partition {
+  // A server with its data is present.
+  bool placed = false;
+  std::vector<Index> members;
+  // The members in the present placement, those in sync first.
+  std::vector<Index> former;
+  size_t in_sync = 0;
+  Index primary = kNone;
+  // A replica is being copied, or the primary hands over: it stays as it is.
+  bool in_motion = false;
+  // In ordinary partitions: 1 unless it is hot.
+  std::array<int64_t, kRoles> cost = {1, 1};
+  // In units of the average server's load.
+  std::array<double, kMeasures> load{};
+};
+
+bool Contains(const std::vector<Index>& all, Index one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
 }
+
+// What a partition adds to a measure of a server that holds it and answers this share of its pulls.
+double LoadOf(const PartitionLoad& load, int measure, double pulled) {
+  if (measure == kBytes) return static_cast<double>(load.parameter_bytes);
+  return static_cast<double>(load.keys_pushed) + static_cast<double>(load.keys_pulled) * pulled;
+}
+
+bool IsEnough(double total, int measure) {
+  return total >=
+         static_cast<double>(measure == kBytes ? kLeastBytesToBalance : kLeastKeysToBalance);
+}
+
+// The present placement, changed move by move until it is the target.
+class Planner {
+ public:
+  Planner(const std::vector<PlacementServer>& servers, uint32_t replicas,
+          const PartitionLoads& loads, const Placement& placement)
+      : partitions_(placement.partitions.size()) {
+    std::map<std::string, uint32_t> zones;
+    for (const PlacementServer& server : servers) {
+      if (server.draining) continue;
+      index_[server.number] = static_cast<Index>(servers_.size());
+      const uint32_t zone = zones.emplace(server.zone, zones.size()).first->second;
+      Server& added = servers_.emplace_back();
+      added.number = server.number;
+      added.zone = zone;
+    }
+    zones_ = zones.size();
+    replicas_ = std::min<size_t>(replicas, servers_.size());
+    if (servers_.empty()) return;
+    all_.resize(servers_.size());
+    std::iota(all_.begin(), all_.end(), Index{0});
+    if (loads.size() == partitions_.size()) {
+      Weigh(loads, kReplica, kBytes);
+      Weigh(loads, kReplica, kKeys);
+      Weigh(loads, kPrimary, kKeys);
+    }
+    for (uint32_t p = 0; p < partitions_.size(); ++p) AddPartition(p, placement.partitions[p]);
+  }
+
+  PlacementTarget Run() {
+    if (servers_.empty()) return Result();
+    for (uint32_t p = 0; p < partitions_.size(); ++p) {
+      if (partitions_[p].placed) SpreadReplicas(p);
+    }
+    EvenOut(kReplica);
+    for (int i = 0; i < kMaxExchanges && ExchangeOne(); ++i) {
+    }
+    for (uint32_t p = 0; p < partitions_.size(); ++p) {
+      if (partitions_[p].placed && partitions_[p].primary == kNone) ChoosePrimary(p);
+    }
+    if (!PrimariesAreBalanced()) EvenOut(kPrimary);
+    return Result();
+  }
+
+ private:
+  // Sets what a replica, or a primary, of each partition costs, and its load.
+  void Weigh(const PartitionLoads& loads, Role role, Measure measure) {
+    std::vector<double> values;
+    for (const PartitionLoad& load : loads)
+      values.push_back(
+          LoadOf(load, measure, role == kPrimary ? 1 : 1 / static_cast<double>(replicas_)));
+    const double total = std::accumulate(values.begin(), values.end(), 0.0);
+    if (!IsEnough(total, measure)) return;
+    const auto count = static_cast<double>(loads.size());
+    std::vector<double> sorted = values;
+    std::sort(sorted.begin(), sorted.end());
+    // No partition costs more than all partitions together.
+    const double ordinary = std::max(sorted[sorted.size() / 2], total / count / count);
+    for (size_t p = 0; p < loads.size(); ++p) {
+      Partition& part = partitions_[p];
+      if (values[p] >= kHotTimes * ordinary)
+        part.cost[role] = std::max<int64_t>(part.cost[role], std::llround(values[p] / ordinary));
+      if (role == kPrimary) continue;
+      part.load[measure] =
+          values[p] / total * static_cast<double>(servers_.size()) / static_cast<double>(replicas_);
+    }
+    if (role == kReplica) is_weighed_[measure] = true;
+  }
+
+  void AddPartition(uint32_t p, const ReplicaSet& set) {
+    Partition& part = partitions_[p];
+    part.placed = set.primary != kNoServer || !set.backups.empty();
+    if (!part.placed) return;
+    part.in_motion = !set.learners.empty() || set.leaving != kNoServer || set.yielding != kNoServer;
+    std::vector<ServerNumber> all;
+    if (set.primary != kNoServer) all.push_back(set.primary);
+    all.insert(all.end(), set.backups.begin(), set.backups.end());
+    const size_t in_sync = all.size();
+    for (const ReplicaSet::Learner& learner : set.learners) all.push_back(learner.server);
+    // The leaving server stays until enough others are members.
+    const auto others = std::count_if(all.begin(), all.end(), [&](ServerNumber server) {
+      return server != set.leaving && index_.contains(server);
+    });
+    const bool leaves = static_cast<size_t>(others) >= replicas_;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto it = index_.find(all[i]);
+      if (it == index_.end() || (leaves && all[i] == set.leaving)) continue;
+      AddMember(p, it->second);
+      if (i == 0) SetPrimary(p, it->second);
+      if (i < in_sync) ++part.in_sync;
+    }
+    part.former = part.members;
+  }
+
+  void AddMember(uint32_t p, Index server) {
+    partitions_[p].members.push_back(server);
+    servers_[server].partitions.push_back(p);
+    AddLoad(p, server, 1);
+  }
+
+  void RemoveMember(uint32_t p, Index server) {
+    if (partitions_[p].primary == server) SetPrimary(p, kNone);
+    std::erase(partitions_[p].members, server);
+    std::erase(servers_[server].partitions, p);
+    AddLoad(p, server, -1);
+  }
+
+  void AddLoad(uint32_t p, Index server, int sign) {
+    servers_[server].cost[kReplica] += sign * partitions_[p].cost[kReplica];
+    for (int m = 0; m < kMeasures; ++m) servers_[server].load[m] += sign * partitions_[p].load[m];
+  }
+
+  // A primary takes its role with it.
+  void Move(uint32_t p, Index from, Index to) {
+    const bool is_primary = partitions_[p].primary == from;
+    RemoveMember(p, from);
+    AddMember(p, to);
+    if (is_primary) SetPrimary(p, to);
+  }
+
+  void SetPrimary(uint32_t p, Index server) {
+    Partition& part = partitions_[p];
+    if (part.primary != kNone) servers_[part.primary].cost[kPrimary] -= part.cost[kPrimary];
+    if (server != kNone) servers_[server].cost[kPrimary] += part.cost[kPrimary];
+    part.primary = server;
+  }
+
+  // The members in the zone of `server`.
+  uint32_t InZoneOf(const Partition& part, Index server) const {
+    return static_cast<uint32_t>(std::count_if(
+        part.members.begin(), part.members.end(),
+        [&](Index member) { return servers_[member].zone == servers_[server].zone; }));
+  }
+
+  bool IsInSync(const Partition& part, Index server) const {
+    const auto end = part.former.begin() + static_cast<std::ptrdiff_t>(part.in_sync);
+    return std::find(part.former.begin(), end, server) != end;
+  }
+
+  // The server for one more replica: in the zone with the fewest replicas, the server with the
+  // lowest cost. Partitions start the search at different servers, so that the backups of one
+  // server are spread over all others. kNone if all servers are members.
+  Index ServerForReplica(uint32_t p) const {
+    const size_t count = servers_.size();
+    Index best = kNone;
+    std::pair<uint32_t, int64_t> least;
+    for (size_t i = 0; i < count; ++i) {
+      const auto server = static_cast<Index>((p + p / count + i) % count);
+      if (Contains(partitions_[p].members, server)) continue;
+      const std::pair key(InZoneOf(partitions_[p], server), servers_[server].cost[kReplica]);
+      if (best != kNone && key >= least) continue;
+      best = server;
+      least = key;
+    }
+    return best;
+  }
+
+  // Brings the partition to its number of replicas, and to as many zones as possible.
+  void SpreadReplicas(uint32_t p) {
+    const Partition& part = partitions_[p];
+    const auto last = [&] {
+      const auto key = [&](Index member) {
+        return std::tuple(InZoneOf(part, member), !IsInSync(part, member),
+                          servers_[member].cost[kReplica], part.primary != member);
+      };
+      return *std::max_element(part.members.begin(), part.members.end(),
+                               [&](Index a, Index b) { return key(a) < key(b); });
+    };
+    while (part.members.size() > replicas_) RemoveMember(p, last());
+    while (part.members.size() < replicas_) AddMember(p, ServerForReplica(p));
+    while (true) {
+      const Index from = last();
+      if (InZoneOf(part, from) < 2) return;
+      const Index to = ServerForReplica(p);
+      if (to == kNone || InZoneOf(part, from) <= InZoneOf(part, to) + 1) return;
+      Move(p, from, to);
+    }
+  }
+
+  // Whether the replica, or the role of primary, may pass from one server to another.
+  bool CanPass(Role role, uint32_t p, Index from, Index to) const {
+    const Partition& part = partitions_[p];
+    if (part.in_motion) return false;
+    if (role == kPrimary) return part.primary == from && Contains(part.members, to);
+    return !Contains(part.members, to) &&
+           (servers_[from].zone == servers_[to].zone || InZoneOf(part, from) > InZoneOf(part, to));
+  }
+
+  void Pass(Role role, uint32_t p, Index from, Index to) {
+    if (role == kReplica) Move(p, from, to);
+    if (role == kPrimary) SetPrimary(p, to);
+  }
+
+  // Passes partitions from the servers with the highest cost to others, as long as that lowers the
+  // sum of squared costs.
+  void EvenOut(Role role) {
+    std::vector<bool> stuck(servers_.size());
+    while (true) {
+      Index most = kNone;
+      int64_t least = INT64_MAX;
+      for (Index s = 0; s < servers_.size(); ++s) {
+        least = std::min(least, servers_[s].cost[role]);
+        if (!stuck[s] && (most == kNone || servers_[s].cost[role] > servers_[most].cost[role]))
+          most = s;
+      }
+      if (most == kNone || servers_[most].cost[role] - least < 2) return;
+      if (!PassDirectly(role, most)) PassAlongPath(role, most, stuck);
+    }
+  }
+
+  // Passes the most expensive partition that helps to the server with the lowest cost that can take
+  // one.
+  bool PassDirectly(Role role, Index from) {
+    std::vector<Index> takers = all_;
+    std::stable_sort(takers.begin(), takers.end(), [&](Index a, Index b) {
+      return servers_[a].cost[role] < servers_[b].cost[role];
+    });
+    for (const Index to : takers) {
+      const int64_t difference = servers_[from].cost[role] - servers_[to].cost[role];
+      if (difference < 2) return false;
+      uint32_t best = kNone;
+      std::tuple<int64_t, int, double> least;
+      for (const uint32_t p : servers_[from].partitions) {
+        const int64_t cost = partitions_[p].cost[role];
+        if (cost >= difference || !CanPass(role, p, from, to)) continue;
+        const std::tuple key(-cost, Copies(p, from, to), -Gain(p, kNone, from, to));
+        if (best != kNone && key >= least) continue;
+        best = p;
+        least = key;
+      }
+      if (best == kNone) continue;
+      Pass(role, best, from, to);
+      return true;
+    }
+    return false;
+  }
+
+  // Where none can pass directly: one ordinary partition from the first server to a second, another
+  // from there to a third, and so on, along the shortest path to a server whose cost is lower by 2.
+  // If there is none, all servers that were reached are stuck: none of them can lower its cost.
+  void PassAlongPath(Role role, Index from, std::vector<bool>& stuck) {
+    std::vector<std::pair<Index, uint32_t>> reached_by(servers_.size(), {kNone, kNone});
+    const auto on_path = [&](Index server, uint32_t p) {
+      for (; server != from; server = reached_by[server].first) {
+        if (reached_by[server].second == p) return true;
+      }
+      return false;
+    };
+    std::vector<Index> queue = {from};
+    for (size_t i = 0; i < queue.size(); ++i) {
+      const Index here = queue[i];
+      for (const uint32_t p : servers_[here].partitions) {
+        if (partitions_[p].cost[role] > 1 || partitions_[p].in_motion || on_path(here, p)) continue;
+        for (const Index to : role == kPrimary ? partitions_[p].members : all_) {
+          if (to == from || reached_by[to].first != kNone || !CanPass(role, p, here, to)) continue;
+          reached_by[to] = {here, p};
+          queue.push_back(to);
+          if (servers_[from].cost[role] - servers_[to].cost[role] < 2) continue;
+          for (Index s = to; s != from; s = reached_by[s].first)
+            Pass(role, reached_by[s].second, reached_by[s].first, s);
+          return;
+        }
+      }
+    }
+    for (const Index server : queue) stuck[server] = true;
+  }
+
+  // The number of additional replicas that a move makes necessary to copy.
+  int Copies(uint32_t p, Index from, Index to) const {
+    const std::vector<Index>& former = partitions_[p].former;
+    return static_cast<int>(Contains(former, from)) - static_cast<int>(Contains(former, to));
+  }
+
+  // The decrease of the sum of squared loads if p moves from `from` to `to`, and q, unless kNone,
+  // the other way.
+  double Gain(uint32_t p, uint32_t q, Index from, Index to) const {
+    double gain = 0;
+    for (int m = 0; m < kMeasures; ++m) {
+      const double moved = partitions_[p].load[m] - (q == kNone ? 0 : partitions_[q].load[m]);
+      gain += 2 * moved * (servers_[from].load[m] - servers_[to].load[m] - moved);
+    }
+    return gain;
+  }
+
+  // Exchanges two partitions of a server that differs too much from the mean.
+  bool ExchangeOne() {
+    size_t all = 0;
+    for (const Server& server : servers_) all += server.partitions.size();
+    // A server that holds fewer replicas because of its zone is to have less load.
+    const auto excess = [&](Index s, int m) {
+      return servers_[s].load[m] -
+             static_cast<double>(servers_[s].partitions.size() * servers_.size()) /
+                 static_cast<double>(all);
+    };
+    for (int m = 0; m < kMeasures; ++m) {
+      if (!is_weighed_[m]) continue;
+      std::vector<Index> order = all_;
+      std::stable_sort(order.begin(), order.end(),
+                       [&](Index a, Index b) { return excess(a, m) > excess(b, m); });
+      const Index most = order.front();
+      const Index least = order.back();
+      if (excess(most, m) <= kTolerance && excess(least, m) >= -kTolerance) continue;
+      for (size_t i = 1; i < order.size(); ++i) {
+        if (Exchange(most, order[order.size() - i]) || Exchange(order[i - 1], least)) return true;
+      }
+    }
+    return false;
+  }
+
+  bool Exchange(Index a, Index b) {
+    const std::vector<uint32_t> others = Candidates(b, a);
+    double best_gain = 0;
+    uint32_t best_p = kNone;
+    uint32_t best_q = kNone;
+    for (const uint32_t p : Candidates(a, b)) {
+      for (const uint32_t q : others) {
+        const int copies = Copies(p, a, b) + Copies(q, b, a);
+        const double gain = Gain(p, q, a, b) - kLeastGain - kGainPerCopy * copies;
+        if (gain <= best_gain) continue;
+        best_gain = gain;
+        best_p = p;
+        best_q = q;
+      }
+    }
+    if (best_p == kNone) return false;
+    Move(best_p, a, b);
+    Move(best_q, b, a);
+    return true;
+  }
+
+  // The heaviest and the lightest ordinary partitions that can pass.
+  std::vector<uint32_t> Candidates(Index from, Index to) const {
+    std::vector<uint32_t> all;
+    for (const uint32_t p : servers_[from].partitions) {
+      if (partitions_[p].cost[kReplica] == 1 && CanPass(kReplica, p, from, to)) all.push_back(p);
+    }
+    const auto weight = [&](uint32_t p) {
+      return partitions_[p].load[kBytes] + partitions_[p].load[kKeys];
+    };
+    std::stable_sort(all.begin(), all.end(),
+                     [&](uint32_t p, uint32_t q) { return weight(p) > weight(q); });
+    if (all.size() > kMaxCandidates)
+      all.erase(all.begin() + kMaxCandidates / 2, all.end() - kMaxCandidates / 2);
+    return all;
+  }
+
+  void ChoosePrimary(uint32_t p) {
+    const Partition& part = partitions_[p];
+    const auto key = [&](Index member) {
+      return std::tuple(servers_[member].cost[kPrimary], !IsInSync(part, member));
+    };
+    SetPrimary(p, *std::min_element(part.members.begin(), part.members.end(),
+                                    [&](Index a, Index b) { return key(a) < key(b); }));
+  }
+
+  // Whether the difference is too small to be worth a handover, which pauses writes.
+  bool PrimariesAreBalanced() const {
+    int64_t total = 0;
+    for (const Server& server : servers_) total += server.cost[kPrimary];
+    const auto [least, most] = std::minmax_element(
+        servers_.begin(), servers_.end(),
+        [](const Server& a, const Server& b) { return a.cost[kPrimary] < b.cost[kPrimary]; });
+    const double mean = static_cast<double>(total) / static_cast<double>(servers_.size());
+    return static_cast<double>(most->cost[kPrimary] - least->cost[kPrimary]) <=
+           1 + 2 * std::floor(kTolerance * mean);
+  }
+
+  PlacementTarget Result() const {
+    PlacementTarget target;
+    for (const Partition& part : partitions_) {
+      std::vector<ServerNumber>& members = target.partitions.emplace_back();
+      if (part.members.empty()) continue;
+      members.push_back(servers_[part.primary].number);
+      bool shares = false;
+      for (const Index member : part.members) {
+        if (member != part.primary) members.push_back(servers_[member].number);
+        shares = shares || (zones_ > 1 && InZoneOf(part, member) > 1);
+      }
+      target.sharing_a_zone += shares;
+    }
+    return target;
+  }
+
+  // The servers that are not draining.
+  std::vector<Server> servers_;
+  // Their indices.
+  std::vector<Index> all_;
+  std::map<ServerNumber, Index> index_;
+  size_t zones_ = 0;
+  size_t replicas_ = 0;
+  std::vector<Partition> partitions_;
+  // The job has enough of it to be balanced by it.
+  std::array<bool, kMeasures> is_weighed_{};
+};
 
 }  // namespace
 
 PlacementTarget ComputeTarget(const std::vector<PlacementServer>& servers, uint32_t replicas,
                               const PartitionLoads& loads, const Placement& placement) {
-  PlacementDraft draft(servers, replicas, loads, placement);
-  if (draft.servers().empty()) {
-    PlacementTarget nobody;
-    nobody.partitions.resize(placement.partitions.size());
-    return nobody;
-  }
-  draft.SetQuotas();
-  SpreadReplicas(draft);
-  BalanceNumbers(draft);
-  BalanceMeasures(draft);
-  ChoosePrimaries(draft);
-  return TargetOf(draft);
+  return Planner(servers, replicas, loads, placement).Run();
 }
 
 void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t partitions,
@@ -69,33 +493,25 @@ void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t par
 
 double Imbalance(const std::vector<PlacementServer>& servers, const PartitionLoads& loads,
                  const PlacementTarget& target) {
-  std::map<ServerNumber, std::array<double, kMeasures>> has;
-  std::array<double, kMeasures> total{};
-  for (const PlacementServer& server : servers) {
-    if (!server.draining) has[server.number] = {};
-  }
-  for (size_t p = 0; p < std::min(loads.size(), target.partitions.size()); ++p) {
-    for (size_t i = 0; i < target.partitions[p].size(); ++i) {
-      const auto it = has.find(target.partitions[p][i]);
-      if (it == has.end()) continue;
-      const double pulled = i == 0 ? static_cast<double>(loads[p].keys_pulled) : 0;
-      const std::array<double, kMeasures> weight = {
-          static_cast<double>(loads[p].parameter_bytes),
-          static_cast<double>(loads[p].keys_pushed) + pulled};
-      for (int m = 0; m < kMeasures; ++m) {
-        it->second[m] += weight[m];
-        total[m] += weight[m];
+  double worst = 1;
+  for (int m = 0; m < kMeasures; ++m) {
+    std::map<ServerNumber, double> has;
+    for (const PlacementServer& server : servers) {
+      if (!server.draining) has[server.number] = 0;
+    }
+    double total = 0;
+    for (size_t p = 0; p < std::min(loads.size(), target.partitions.size()); ++p) {
+      for (const ServerNumber server : target.partitions[p]) {
+        const auto it = has.find(server);
+        if (it == has.end()) continue;
+        const double load = LoadOf(loads[p], m, server == target.partitions[p].front() ? 1 : 0);
+        it->second += load;
+        total += load;
       }
     }
-  }
-  const std::array<double, kMeasures> least = {static_cast<double>(kLeastBytesToBalance),
-                                               static_cast<double>(kLeastKeysToBalance)};
-  double worst = 1;
-  for (const auto& [server, weights] : has) {
-    for (int m = 0; m < kMeasures; ++m) {
-      if (total[m] >= least[m])
-        worst = std::max(worst, weights[m] * static_cast<double>(has.size()) / total[m]);
-    }
+    if (!IsEnough(total, m)) continue;
+    for (const auto& [server, load] : has)
+      worst = std::max(worst, load * static_cast<double>(has.size()) / total);
   }
   return worst;
 }

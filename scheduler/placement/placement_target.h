@@ -1,44 +1,61 @@
-// Where the replicas are to be: the decision alone.
+// The placement that the scheduler works towards, as a pure function of the servers, the loads of
+// the partitions and the present placement.
 #ifndef PAWL_SCHEDULER_PLACEMENT_PLACEMENT_TARGET_H_
 #define PAWL_SCHEDULER_PLACEMENT_PLACEMENT_TARGET_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/placement/partition_load.h"
 #include "scheduler/placement/placement.h"
 
 namespace pawl {
 
+// What one partition costs the servers that hold it.
+struct PartitionLoad {
+  uint64_t parameter_bytes = 0;
+  // Per second. Every replica takes all pushes; only the primary answers pulls.
+  uint64_t keys_pushed = 0;
+  uint64_t keys_pulled = 0;
+};
+// By partition. Empty if the loads are unknown: all partitions then count as equal.
+using PartitionLoads = std::vector<PartitionLoad>;
+
+// Servers whose bytes or keys differ by this share of the mean count as balanced.
+inline constexpr double kTolerance = 0.1;
+// A job with fewer bytes, or keys per second, in total is not balanced by them.
+inline constexpr uint64_t kLeastBytesToBalance = uint64_t{16} << 20;
+inline constexpr uint64_t kLeastKeysToBalance = 10000;
+
 struct PlacementTarget {
-  // By partition: who is to have a replica, the primary first. Empty: nobody who has its data is
-  // there.
+  // By partition: the servers that are to hold a replica, the primary first. Empty if no server
+  // that holds the data is present.
   std::vector<std::vector<ServerNumber>> partitions;
-  // Partitions of which two replicas are in one zone although there is more than one.
+  // Partitions with two replicas in one zone although there are several zones.
   uint32_t sharing_a_zone = 0;
 };
 
-// Pure. `replicas` of each partition, one of each on every server if they are fewer,
-//  1. never two on one server, and in as many zones as possible;
-//  2. on those servers on which they are, as far as possible;
-//  3. the same number on each server, within one, but for servers that have a hot partition: one
-//  that alone is so much
-//     of what a server has on average that others are to have more of the rest;
-//  4. so that bytes and keys differ by less than kTolerance, as far as exchanging partitions can
-//  bring that about;
-//  5. and as many primaries on each, within one or kTolerance, hot ones counted in the same way.
-// What is being copied counts as if it were done, and is not changed. From the target itself, with
-// the same loads, there is nothing to change. REQUIRES: `servers` ascending.
+// Pure and deterministic. Each partition gets `replicas` replicas, or one per server if there are
+// fewer servers:
+//  1. on distinct servers, and in as many zones as possible;
+//  2. where it has replicas already, as far as the other rules allow;
+//  3. such that the servers hold equally many, within one, as far as the zones allow. A hot
+//     partition, whose load is a multiple of the median, counts as that many;
+//  4. such that the servers' bytes and keys differ by at most kTolerance, as far as exchanging two
+//     partitions achieves that;
+//  5. with equally many primaries on each server, within kTolerance.
+// A greedy search: it makes one move at a time and stops when no move helps. A replica that is
+// being copied counts as complete and stays. The target of a placement that has reached its
+// target, with the same loads, is that placement. REQUIRES: `servers` ascending.
 PlacementTarget ComputeTarget(const std::vector<PlacementServer>& servers, uint32_t replicas,
                               const PartitionLoads& loads, const Placement& placement);
 
-// The first placement of `partitions` empty partitions: PlaceFirst, but in different zones.
-// REQUIRES: placement empty, nobody drains.
+// As PlaceFirst, with the replicas of each partition in different zones. REQUIRES: placement is
+// empty, no server drains.
 void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t partitions,
                        uint32_t replicas, Placement& placement);
 
-// The largest share of the bytes, or of the keys, that one server has, relative to the mean: 1 is
-// perfect.
+// The largest share of the bytes, or of the keys, that one server holds, relative to the mean: 1
+// is perfect.
 double Imbalance(const std::vector<PlacementServer>& servers, const PartitionLoads& loads,
                  const PlacementTarget& target);
 

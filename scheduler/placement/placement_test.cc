@@ -11,19 +11,19 @@
 namespace pawl {
 namespace {
 
-// Whether the server is in no set any more, not even as one that may have to come back.
+// Whether the server is in no set, not even as one that may have to return.
 bool HoldsNothing(ServerNumber server, const Placement& placement) {
   return std::none_of(
       placement.partitions.begin(), placement.partitions.end(), [&](const ReplicaSet& set) {
-        return set.InSync(server) || set.Learns(server) ||
+        return set.InSync(server) || set.IsLearner(server) ||
                std::find(set.last_in_sync.begin(), set.last_in_sync.end(), server) !=
                    set.last_in_sync.end() ||
-               std::find(set.keepers.begin(), set.keepers.end(), server) != set.keepers.end() ||
+               std::find(set.retained.begin(), set.retained.end(), server) != set.retained.end() ||
                set.yielding == server;
       });
 }
 
-TEST(PlacementTest, FirstPlacementIsEvenInPrimariesAndNearlyInReplicas) {
+TEST(PlacementTest, FirstPlacementIsEven) {
   for (uint32_t servers = 1; servers <= 9; ++servers) {
     for (uint32_t replicas = 1; replicas <= std::min(servers, 4u); ++replicas) {
       Servers numbers;
@@ -46,7 +46,7 @@ TEST(PlacementTest, FirstPlacementIsEvenInPrimariesAndNearlyInReplicas) {
   }
 }
 
-TEST(PlacementTest, BackupsOfOneServerAreSpreadOverAllOthers) {
+TEST(PlacementTest, BackupsOfAServerAreSpreadOverAllOthers) {
   const Placement placement = First({0, 1, 2, 3}, 256, 2);
   std::map<ServerNumber, int> backups_of_first;
   for (const ReplicaSet& set : placement.partitions) {
@@ -55,7 +55,7 @@ TEST(PlacementTest, BackupsOfOneServerAreSpreadOverAllOthers) {
   ExpectEven(backups_of_first, {1, 2, 3});
 }
 
-TEST(PlacementTest, FailoverMakesTheFirstBackupPrimaryAndTouchesNobodyElse) {
+TEST(PlacementTest, FailoverPromotesTheFirstBackup) {
   Placement placement = First({0, 1, 2}, 6, 3);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1, 2}));
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
@@ -65,18 +65,18 @@ TEST(PlacementTest, FailoverMakesTheFirstBackupPrimaryAndTouchesNobodyElse) {
   EXPECT_EQ(SetBackups(placement, 0), (Servers{2}));
   EXPECT_EQ(placement.partitions[1].primary, 1u);
   EXPECT_EQ(placement.partitions[1].primary_since, 1u)
-      << "its clients need not hear of a lost backup";
+      << "a lost backup does not change the primary";
   EXPECT_FALSE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.epoch, 2u);
 }
 
-TEST(PlacementTest, LastOneWithTheDataIsWaitedForAndPrimaryAgain) {
+TEST(PlacementTest, LastServerWithTheDataReturnsAsPrimary) {
   Placement placement = First({0, 1}, 2, 1);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
-  EXPECT_TRUE(placement.partitions[0].Waits());
+  EXPECT_TRUE(placement.partitions[0].IsUnavailable());
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
-  EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "nobody else has the data";
+  EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "no other server has the data";
   EXPECT_FALSE(HoldsNothing(0, placement));
   const Recovery recovery = RecoverServer(0, {0}, false, placement);
   EXPECT_TRUE(recovery.changed);
@@ -85,7 +85,7 @@ TEST(PlacementTest, LastOneWithTheDataIsWaitedForAndPrimaryAgain) {
   EXPECT_EQ(placement.partitions[0].primary_since, 3u);
 }
 
-TEST(PlacementTest, LastOneThatComesBackEmptyHasLostItsPartitions) {
+TEST(PlacementTest, LastServerThatReturnsEmptyHasLostItsPartitions) {
   Placement placement = First({0, 1}, 4, 1);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(RecoverServer(0, {0, 1}, false, placement).lost, (std::vector<uint32_t>{2}));
@@ -93,7 +93,7 @@ TEST(PlacementTest, LastOneThatComesBackEmptyHasLostItsPartitions) {
   EXPECT_EQ(placement.partitions[2].primary, kNoServer);
 }
 
-TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
+TEST(PlacementTest, FirstServerToReturnIsPrimary) {
   Placement placement = First({0, 1, 2}, 3, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
   ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
@@ -104,8 +104,7 @@ TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
   Placement unconfirmed = placement;
   Confirm(1, placement.epoch, 1, placement);
   Confirm(2, placement.epoch, 1, placement);
-  EXPECT_FALSE(RecoverServer(0, {0, 2}, false, placement).changed)
-      << "what it has may be old by now";
+  EXPECT_FALSE(RecoverServer(0, {0, 2}, false, placement).changed) << "its data may be outdated";
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   RecoverServer(0, {0, 2}, false, unconfirmed);
   EXPECT_EQ(unconfirmed.partitions[0].primary, 1u);
@@ -113,7 +112,7 @@ TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
       << "1 has acknowledged nothing without it";
 }
 
-TEST(PlacementTest, PrimaryThatHasNotConfirmedTheLossOfAnotherIsReplacedByThatOne) {
+TEST(PlacementTest, DepartedServerReplacesAnUnconfirmedPrimary) {
   Placement placement = First({0, 1}, 1, 2);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 1u);
@@ -126,25 +125,25 @@ TEST(PlacementTest, PrimaryThatHasNotConfirmedTheLossOfAnotherIsReplacedByThatOn
   EXPECT_EQ(placement.partitions[0].confirm_since, placement.epoch);
 }
 
-TEST(PlacementTest, ServerThatIsBackBeforeItsSuccessorHasConfirmedTakesOverWhenThatOneDies) {
+TEST(PlacementTest, FallbackReplacesAnUnconfirmedPrimaryThatDies) {
   Placement placement = First({0, 1}, 1, 2);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   ASSERT_TRUE(RecoverServer(0, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   ASSERT_TRUE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement));
-  EXPECT_TRUE(placement.partitions[0].Learns(0)) << "it keeps what it has meanwhile";
+  EXPECT_TRUE(placement.partitions[0].IsLearner(0)) << "it keeps its data meanwhile";
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u);
   EXPECT_TRUE(placement.partitions[0].learners.empty());
 }
 
-TEST(PlacementTest, WhereTooFewAreInSyncToAcknowledgeNothingIsConfirmed) {
+TEST(PlacementTest, NothingIsConfirmedBelowMinInSync) {
   Placement placement = First({0, 1, 2}, 1, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
   RemoveServers({1}, {}, placement);
   EXPECT_FALSE(Confirm(0, placement.epoch, 2, placement).complete);
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}))
-      << "1 has everything, whatever becomes of 0";
+      << "1 has everything, even if 0 is lost";
   Placement without = placement;
   ASSERT_TRUE(PlacementStep(AllAt({0, 2}, placement.epoch), 2, true, placement));
   ASSERT_TRUE(CaughtUp(0, 0, 2, placement.epoch, placement));
@@ -156,7 +155,7 @@ TEST(PlacementTest, WhereTooFewAreInSyncToAcknowledgeNothingIsConfirmed) {
   EXPECT_EQ(without.partitions[0].primary, 1u);
 }
 
-TEST(PlacementTest, ServerThatIsInSyncAgainNeedsNoConfirmation) {
+TEST(PlacementTest, ServerInSyncAgainNeedsNoConfirmation) {
   Placement placement = First({0, 1}, 1, 2);
   RemoveServers({1}, {}, placement);
   RecoverServer(1, {0}, false, placement);
@@ -166,12 +165,12 @@ TEST(PlacementTest, ServerThatIsInSyncAgainNeedsNoConfirmation) {
   EXPECT_TRUE(placement.partitions[0].fallbacks.empty());
 }
 
-TEST(PlacementTest, OneThatDiedBeforeTheLastConfirmedThatCannotBePrimary) {
+TEST(PlacementTest, ConfirmedDepartureExcludesTheServerAsPrimary) {
   Placement placement = First({0, 1}, 1, 2);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   const uint64_t alone = placement.epoch;
   EXPECT_FALSE(Confirm(1, alone - 1, 1, placement).complete)
-      << "it has not heard that it is the primary";
+      << "it does not know yet that it is the primary";
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
   EXPECT_FALSE(Confirm(0, alone, 1, placement).changed) << "it is not the primary";
   EXPECT_TRUE(Confirm(1, alone, 1, placement).complete);
@@ -180,10 +179,10 @@ TEST(PlacementTest, OneThatDiedBeforeTheLastConfirmedThatCannotBePrimary) {
   EXPECT_FALSE(Confirm(1, alone, 1, placement).changed);
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_FALSE(RecoverServer(0, {0}, false, placement).changed);
-  EXPECT_TRUE(placement.partitions[0].Waits());
+  EXPECT_TRUE(placement.partitions[0].IsUnavailable());
 }
 
-TEST(PlacementTest, ConfirmationOfALossDoesNotCoverTheNextOne) {
+TEST(PlacementTest, ConfirmationDoesNotCoverALaterLoss) {
   Placement placement = First({0, 1, 2}, 1, 3);
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   const uint64_t first = placement.epoch;
@@ -194,47 +193,47 @@ TEST(PlacementTest, ConfirmationOfALossDoesNotCoverTheNextOne) {
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
 }
 
-TEST(PlacementTest, ServerThatComesBackWithoutItsDataIsNotWaitedFor) {
+TEST(PlacementTest, ServerThatReturnsEmptyIsNotWaitedFor) {
   Placement placement = First({0, 1}, 1, 2);
   ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
   EXPECT_TRUE(RecoverServer(1, {}, false, placement).lost.empty()) << "0 may still have it";
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
   RecoverServer(0, {0}, false, placement);
   EXPECT_EQ(placement.partitions[0].primary, 0u);
-  EXPECT_EQ(placement.partitions[0].confirm_since, 0u) << "nothing is to be confirmed";
+  EXPECT_EQ(placement.partitions[0].confirm_since, 0u) << "there is nothing to confirm";
 }
 
-TEST(PlacementTest, FilesAreKeptUntilAllWantedReplicasHaveConfirmedThatTheyHaveThem) {
+TEST(PlacementTest, FilesAreRetainedUntilAllReplicasAreConfirmed) {
   Placement placement = First({0, 1, 2}, 1, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
   RemoveServers({1}, {}, placement);
-  EXPECT_EQ(placement.partitions[0].keepers, (Servers{1}));
+  EXPECT_EQ(placement.partitions[0].retained, (Servers{1}));
   Confirm(0, placement.epoch, 1, placement);
-  EXPECT_TRUE(ReleaseKeepers(AllAt({0, 2}, placement.epoch), 2, placement))
-      << "the confirmation is told";
+  EXPECT_TRUE(ReleaseRetained(AllAt({0, 2}, placement.epoch), 2, placement))
+      << "the confirmation changes the routing";
   EXPECT_EQ(placement.partitions[0].confirm_since, 0u);
-  EXPECT_EQ(placement.partitions[0].keepers, (Servers{1})) << "0 is the only one that has it";
+  EXPECT_EQ(placement.partitions[0].retained, (Servers{1})) << "only server 0 has the data";
   RecoverServer(1, {0}, false, placement);
   ASSERT_TRUE(PlacementStep(AllAt({0, 2}, placement.epoch), 2, true, placement));
   ASSERT_TRUE(CaughtUp(0, 0, 2, placement.epoch, placement));
-  EXPECT_FALSE(ReleaseKeepers({{0, false, placement.epoch}, {2, false, 1}}, 2, placement))
+  EXPECT_FALSE(ReleaseRetained({{0, false, placement.epoch}, {2, false, 1}}, 2, placement))
       << "2 has not been heard since";
-  EXPECT_EQ(placement.partitions[0].keepers, (Servers{1}));
-  EXPECT_TRUE(ReleaseKeepers(AllAt({0, 2}, placement.epoch), 2, placement));
-  EXPECT_TRUE(placement.partitions[0].keepers.empty());
+  EXPECT_EQ(placement.partitions[0].retained, (Servers{1}));
+  EXPECT_TRUE(ReleaseRetained(AllAt({0, 2}, placement.epoch), 2, placement));
+  EXPECT_TRUE(placement.partitions[0].retained.empty());
 }
 
-TEST(PlacementTest, OperatorReleasesWhatIsNeededOnlyByForce) {
+TEST(PlacementTest, NeededReplicaIsReleasedOnlyByForce) {
   Placement placement = First({0, 1}, 2, 1);
   RemoveServers({0}, {}, placement);
-  EXPECT_EQ(KeptBy(0, placement).needed, (std::vector<uint32_t>{0}));
+  EXPECT_EQ(RetainedBy(0, placement).needed, (std::vector<uint32_t>{0}));
   EXPECT_TRUE(ReleaseServer(0, /*needed=*/false, placement).empty());
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
   EXPECT_EQ(ReleaseServer(0, /*needed=*/true, placement), (std::vector<uint32_t>{0}));
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
-TEST(PlacementTest, OnlyThePresentPrimarysWordMakesALearnerABackup) {
+TEST(PlacementTest, OnlyThePrimaryMakesALearnerABackup) {
   Placement placement = First({0, 1, 2}, 1, 2);
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   ASSERT_TRUE(PlacementStep(AllAt({0, 2}, 2), 2, true, placement));
@@ -243,7 +242,7 @@ TEST(PlacementTest, OnlyThePresentPrimarysWordMakesALearnerABackup) {
   EXPECT_EQ(placement.partitions[0].learners[0].since, 3u);
   EXPECT_FALSE(CaughtUp(0, 1, 2, 3, placement)) << "not the primary";
   EXPECT_FALSE(CaughtUp(0, 0, 1, 3, placement)) << "no learner";
-  EXPECT_FALSE(CaughtUp(0, 0, 2, 2, placement)) << "of an earlier time";
+  EXPECT_FALSE(CaughtUp(0, 0, 2, 2, placement)) << "from before the learner started";
   EXPECT_FALSE(CaughtUp(7, 0, 2, 3, placement)) << "no such partition";
   EXPECT_TRUE(CaughtUp(0, 0, 2, 3, placement));
   EXPECT_EQ(SetBackups(placement, 0), (Servers{2}));
@@ -264,7 +263,7 @@ TEST(PlacementTest, LearnersAreBoundedForEachServer) {
   EXPECT_FALSE(PlacementStep(AllAt({0, 1}, 3), 2, true, placement)) << "they are still learning";
 }
 
-TEST(PlacementTest, ReturnedServerGetsItsShareOfReplicasAndOfPrimaries) {
+TEST(PlacementTest, ReturnedServerGetsItsShare) {
   Placement placement = First({0, 1, 2}, 240, 2);
   RemoveServers({2}, {}, placement);
   Settle(AllAt({0, 1}, 0), 2, placement);
@@ -276,7 +275,7 @@ TEST(PlacementTest, ReturnedServerGetsItsShareOfReplicasAndOfPrimaries) {
   for (const ServerNumber server : {0u, 1u, 2u}) EXPECT_NEAR(primaries[server], 80, 16) << server;
 }
 
-TEST(PlacementTest, MovingTakesNoMoreThanTheShareOfTheNewServer) {
+TEST(PlacementTest, OnlyTheShareOfANewServerMoves) {
   Placement placement = First({0, 1, 2}, 240, 1);
   const Placement before = placement;
   Settle(AllAt({0, 1, 2, 3}, 0), 1, placement);
@@ -287,7 +286,7 @@ TEST(PlacementTest, MovingTakesNoMoreThanTheShareOfTheNewServer) {
   EXPECT_EQ(moved, 60);
 }
 
-TEST(PlacementTest, PrimaryHandsOverOnlyWhenItHasHeardThatItIsNone) {
+TEST(PlacementTest, HandoverWaitsUntilThePrimaryKnows) {
   Placement placement = First({0, 1}, 1, 1);
   std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}};
   ASSERT_TRUE(PlacementStep(servers, 1, true, placement));
@@ -306,35 +305,35 @@ TEST(PlacementTest, PrimaryHandsOverOnlyWhenItHasHeardThatItIsNone) {
   EXPECT_EQ(placement.partitions[0].primary_since, handed_over + 1);
   EXPECT_EQ(placement.partitions[0].fallbacks, (Servers{0})) << "1 may be dead by now";
   Confirm(1, placement.epoch, 1, placement);
-  ReleaseKeepers(AllAt({0, 1}, placement.epoch), 1, placement);
+  ReleaseRetained(AllAt({0, 1}, placement.epoch), 1, placement);
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
-TEST(PlacementTest, ALivingPrimaryHandsOverOnlyToWhoServesAtOnce) {
+TEST(PlacementTest, LivingPrimaryHandsOverOnlyToASettledServer) {
   Placement placement = First({0, 1}, 1, 2);
   std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}};
   servers[1].settled = false;
   EXPECT_FALSE(PlacementStep(servers, 2, true, placement));
-  EXPECT_EQ(placement.partitions[0].primary, 0u) << "nobody would serve it until then";
+  EXPECT_EQ(placement.partitions[0].primary, 0u) << "no server would serve it until then";
   servers[1].settled = true;
   ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
   EXPECT_EQ(SetBackups(placement, 0), (Servers{1}));
 }
 
-TEST(PlacementTest, FailoverPrefersTheBackupThatServesAtOnce) {
+TEST(PlacementTest, FailoverPrefersASettledBackup) {
   Placement placement = First({0, 1, 2}, 6, 3);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1, 2}));
   Placement other = placement;
   ASSERT_TRUE(RemoveServers({0}, {1}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 2u);
   EXPECT_EQ(SetBackups(placement, 0), (Servers{1}));
-  EXPECT_EQ(placement.partitions[1].primary, 1u) << "it lives, and serves";
+  EXPECT_EQ(placement.partitions[1].primary, 1u) << "it is alive and serves";
   ASSERT_TRUE(RemoveServers({0}, {1, 2}, other));
   EXPECT_EQ(other.partitions[0].primary, 1u) << "there is no choice";
 }
 
-// Of one partition on servers 0 and 1, server 0 being asked to hand over to 1.
+// One partition on servers 0 and 1, with server 0 handing over to 1.
 Placement HandingOver() {
   Placement placement = First({0, 1}, 1, 2);
   EXPECT_TRUE(PlacementStep({{0, true, 1}, {1, false, 1}}, 2, true, placement));
@@ -342,7 +341,7 @@ Placement HandingOver() {
   return placement;
 }
 
-TEST(PlacementTest, PrimaryThatDiesWhileItHandsOverIsNotWaitedFor) {
+TEST(PlacementTest, DeathOfAYieldingPrimaryCompletesTheHandover) {
   Placement placement = HandingOver();
   RemoveServers({0}, {}, placement);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
@@ -350,17 +349,18 @@ TEST(PlacementTest, PrimaryThatDiesWhileItHandsOverIsNotWaitedFor) {
       << "its next incarnation has nothing to hand over";
 }
 
-TEST(PlacementTest, PrimaryWhoseSuccessorDiesBeforeItHasHandedOverIsPrimaryAgain) {
+TEST(PlacementTest, YieldingPrimaryReplacesItsDeadSuccessor) {
   Placement placement = HandingOver();
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
-  EXPECT_EQ(placement.partitions[0].primary, 0u) << "it may still answer pulls: nobody else can be";
+  EXPECT_EQ(placement.partitions[0].primary, 0u)
+      << "it may still answer pulls, so no other server can be primary";
   EXPECT_EQ(placement.partitions[0].primary_since, placement.epoch);
   Confirm(0, placement.epoch, 1, placement);
   EXPECT_FALSE(RecoverServer(1, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
 
-TEST(PlacementTest, OneOfTwoSuccessorsDyingLeavesTheHandoverToTheOther) {
+TEST(PlacementTest, HandoverGoesToTheSurvivingSuccessor) {
   Placement placement = First({0, 1, 2}, 1, 3);
   ASSERT_TRUE(PlacementStep({{0, true, 1}, {1, false, 1}, {2, false, 1}}, 3, true, placement));
   ASSERT_EQ(placement.partitions[0].yielding, 0u);
@@ -374,7 +374,7 @@ TEST(PlacementTest, OneOfTwoSuccessorsDyingLeavesTheHandoverToTheOther) {
   EXPECT_EQ(placement.partitions[0].primary, 3 - successor);
 }
 
-TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorCanComeBackToo) {
+TEST(PlacementTest, YieldingPrimaryCanReturnAfterItsSuccessorDied) {
   Placement placement = HandingOver();
   ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
@@ -382,7 +382,7 @@ TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorCanComeBackToo) {
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
 
-TEST(PlacementTest, DrainedServerEndsWithNothingAndRedundancyIsKept) {
+TEST(PlacementTest, DrainedServerEndsEmptyWithoutLossOfRedundancy) {
   Placement placement = First({0, 1, 2}, 60, 2);
   std::vector<PlacementServer> servers = {{0, false, 0}, {1, true, 0}, {2, false, 0}};
   for (int steps = 0; steps < 10000 && !HoldsNothing(1, placement); ++steps) {
@@ -402,25 +402,25 @@ TEST(PlacementTest, DrainedServerEndsWithNothingAndRedundancyIsKept) {
   ExpectEven(Loads(placement), {0, 2});
 }
 
-TEST(PlacementTest, PrimaryThatCannotWriteHandsOverAtOnceAndBackupsThatCannotLeave) {
+TEST(PlacementTest, UnwritablePrimaryHandsOverAndUnwritableBackupLeaves) {
   Placement placement = First({0, 1, 2}, 3, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
   ASSERT_EQ(SetBackups(placement, 2), (Servers{0}));
-  // 2 has nothing of partition 0 yet; waiting until it has would stop all pushes.
+  // 2 has no data of partition 0 yet. Waiting for it would stop all pushes.
   std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}, {2, false, 1}};
   servers[0].writes = false;
   ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
   EXPECT_EQ(placement.partitions[0].yielding, 0u);
   EXPECT_EQ(placement.partitions[2].primary, 2u);
   EXPECT_TRUE(SetBackups(placement, 2).empty());
-  EXPECT_EQ(placement.partitions[2].fallbacks, (Servers{0})) << "what it has is still needed";
+  EXPECT_EQ(placement.partitions[2].fallbacks, (Servers{0})) << "its data is still needed";
   servers[0].adopted_epoch = placement.epoch;
   ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   EXPECT_FALSE(placement.partitions[0].InSync(0));
 }
 
-TEST(PlacementTest, PrimaryThatCannotWriteStaysWhereNoOtherCan) {
+TEST(PlacementTest, UnwritablePrimaryStaysIfNoOtherCanWrite) {
   Placement placement = First({0, 1}, 2, 2);
   std::vector<PlacementServer> servers = {{0, true, 1}, {1, true, 1}};
   for (PlacementServer& server : servers) server.writes = false;
@@ -429,7 +429,7 @@ TEST(PlacementTest, PrimaryThatCannotWriteStaysWhereNoOtherCan) {
   Placement alone = First({0, 1}, 1, 1);
   servers[1] = {1, false, 1};
   ASSERT_TRUE(PlacementStep(servers, 1, true, alone));
-  EXPECT_TRUE(alone.partitions[0].Learns(1)) << "it is read from all the same";
+  EXPECT_TRUE(alone.partitions[0].IsLearner(1)) << "it still sends its data to learners";
 }
 
 TEST(PlacementTest, LastServerCannotBeDrained) {
@@ -438,7 +438,7 @@ TEST(PlacementTest, LastServerCannotBeDrained) {
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
 
-TEST(PlacementTest, NothingIsMovedWhenTheResultIsBeingRead) {
+TEST(PlacementTest, NothingMovesWhileMovesAreOff) {
   Placement placement = First({0, 1}, 4, 1);
   EXPECT_FALSE(
       PlacementStep({{0, true, 1}, {1, false, 1}, {2, false, 1}}, 1, /*move=*/false, placement));

@@ -34,31 +34,31 @@ uint64_t ReplicaDirector::primaries_since() const {
   return since;
 }
 
-bool ReplicaDirector::EveryPartitionHasAPrimary() const {
+bool ReplicaDirector::HasAllPrimaries() const {
   return placed() && std::none_of(placement_.partitions.begin(), placement_.partitions.end(),
                                   [](const ReplicaSet& set) { return set.primary == kNoServer; });
 }
 
 void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas) {
   const std::vector<PlacementServer> active = Present(servers);
-  // Fewer than that have been forced by an operator; the others come with the servers.
+  // An operator may have forced a start with fewer servers. Later servers bring the other replicas.
   replicas = std::min(replicas, static_cast<uint32_t>(active.size()));
   PlaceFirstInZones(active, options_.partitions, replicas, placement_);
   spdlog::info("routing: epoch {}, {} partitions with {} replicas on {} servers", epoch(),
                options_.partitions, replicas, active.size());
-  NoteRedundancy();
+  LogRedundancy();
 }
 
-std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Node>& servers,
-                                                           const std::vector<std::string>& how,
-                                                           bool dead, bool nothing_yet,
-                                                           MonotonicTime now) {
+std::optional<std::string> ReplicaDirector::OnServersGone(const std::vector<Node>& servers,
+                                                          const std::vector<std::string>& how,
+                                                          bool dead, bool nothing_yet,
+                                                          MonotonicTime now) {
   if (!placed()) return std::nullopt;
   std::vector<ServerNumber> numbers;
   for (const Node& server : servers) numbers.push_back(server.number);
   const std::vector<ReplicaSet> before = placement_.partitions;
   target_.reset();
-  // The table names fewer servers, even if they had nothing.
+  // The routing table names fewer servers, even if they had no replicas.
   if (!RemoveServers(numbers, Unsettled(now), placement_)) ++placement_.epoch;
   for (const ServerNumber server : numbers) settled_from_.erase(server);
   std::vector<uint32_t> waiting;
@@ -66,14 +66,14 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   std::set<std::string> texts;
   for (size_t i = 0; i < servers.size(); ++i)
     how_gone_[numbers[i]] = absl::StrCat(NodeText(servers[i]), " ", how[i]);
-  ForgetHowOthersWent();
+  ForgetDepartures();
   for (uint32_t partition = 0; partition < placement_.partitions.size(); ++partition) {
     const ReplicaSet& set = placement_.partitions[partition];
-    if (!set.Waits() || !waiting_since_.emplace(partition, now).second) continue;
+    if (!set.IsUnavailable() || !waiting_since_.emplace(partition, now).second) continue;
     waiting.push_back(partition);
     for (const ServerNumber server : set.last_in_sync) {
       texts.insert(HowGone(server));
-      // Others have only been silent.
+      // Servers that went earlier were only silent.
       some_may_return =
           some_may_return || std::find(numbers.begin(), numbers.end(), server) == numbers.end();
     }
@@ -83,7 +83,7 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
                  absl::StrAppend(out, "server-", n);
                }));
   NotePromotions(before);
-  NoteRedundancy();
+  LogRedundancy();
   if (waiting.empty()) return std::nullopt;
   const std::string loss = LossText(waiting, absl::StrJoin(texts, "; "));
   if (!some_may_return && !options_.durable && !nothing_yet)
@@ -92,34 +92,34 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   return std::nullopt;
 }
 
-std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server,
-                                                          std::vector<uint32_t> recovered,
-                                                          bool nothing_yet) {
+std::optional<std::string> ReplicaDirector::OnServerJoined(const Node& server,
+                                                           std::vector<uint32_t> recovered,
+                                                           bool nothing_yet) {
   if (!placed()) return std::nullopt;
   std::sort(recovered.begin(), recovered.end());
   target_.reset();
-  // One that brings nothing has promised nothing about it.
+  // A server without data has no promises of a former incarnation to wait for.
   if (!recovered.empty())
     settled_from_[server.number] = server.registered_at + options_.lease + kSettlingMargin;
   const Recovery recovery = RecoverServer(server.number, recovered, nothing_yet, placement_);
-  // The table names a server more, or another incarnation of it.
+  // The routing table names a new server, or a new incarnation.
   if (!recovery.changed) ++placement_.epoch;
-  if (nothing_yet) pawl::BeginAnew({server.number}, /*on_any=*/false, placement_);
-  ForgetWhoWaitsNoMore();
+  if (nothing_yet) pawl::RestartEmpty({server.number}, /*on_any=*/false, placement_);
+  ForgetRecovered();
   std::string how;
   if (const auto it = how_gone_.find(server.number); it != how_gone_.end()) {
     how = it->second;
     how_gone_.erase(it);
   }
-  spdlog::info("routing: epoch {} with {}, which has {} partitions", epoch(), server.name,
+  spdlog::info("routing: epoch {} with {}, which brings {} partitions", epoch(), server.name,
                recovered.size());
-  NoteRedundancy();
+  LogRedundancy();
   if (recovery.lost.empty()) return std::nullopt;
   return absl::StrCat(LossText(recovery.lost, how), ", and it has come back without them");
 }
 
-bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report,
-                                           const Membership& membership) {
+bool ReplicaDirector::OnLearnersCaughtUp(const Node& primary, const HeartbeatRequest& report,
+                                         const Membership& membership) {
   bool changed = false;
   for (const CaughtUpReplica& replica : report.caught_up()) {
     const Node* const learner = membership.FindByName(replica.node());
@@ -127,27 +127,27 @@ bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatR
         learner->incarnation != replica.incarnation()) {
       continue;
     }
-    // By the report's own epoch: one that comes late speaks of its time.
+    // Uses the report's own epoch, since the report may be late.
     if (!CaughtUp(replica.partition(), primary.number, learner->number, report.routing_epoch(),
                   placement_))
       continue;
     changed = true;
-    progress_.Copied(meter_.bytes(replica.partition()));
+    progress_.OnCopied(meter_.bytes(replica.partition()));
     const ReplicaSet& set = placement_.partitions[replica.partition()];
     ServerNumber from = set.leaving;
     if (target_.has_value() && !target_->partitions[replica.partition()].empty()) {
       const std::vector<ServerNumber>& wanted = target_->partitions[replica.partition()];
-      const auto goes = [&](ServerNumber other) {
+      const auto is_superfluous = [&](ServerNumber other) {
         return std::find(wanted.begin(), wanted.end(), other) == wanted.end();
       };
-      if (goes(set.primary)) from = set.primary;
+      if (is_superfluous(set.primary)) from = set.primary;
       for (const ServerNumber backup : set.backups) {
-        if (goes(backup)) from = backup;
+        if (is_superfluous(backup)) from = backup;
       }
     }
     AddEvent(REPLICA_MOVED, learner->number, from, replica.partition(), std::nullopt);
   }
-  if (changed) NoteRedundancy();
+  if (changed) LogRedundancy();
   return changed;
 }
 
@@ -169,8 +169,8 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
   for (const ServerNumber server : dropped) {
     const std::string name = absl::StrCat("server-", server);
     spdlog::warn(
-        "routing: epoch {}: {} takes nothing of what {} sends, and loses its replicas of that "
-        "one's partitions",
+        "routing: epoch {}: {} accepts nothing from {} and loses its replicas of that server's "
+        "partitions",
         epoch(), name, primary.name);
     if (events_ == nullptr) continue;
     ClusterEvent event;
@@ -179,29 +179,29 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
     event.set_from(primary.name);
     events_->Add(std::move(event));
   }
-  NoteRedundancy();
+  LogRedundancy();
   return true;
 }
 
-bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
+bool ReplicaDirector::RestartEmpty(const std::vector<const Node*>& servers) {
   std::vector<ServerNumber> numbers;
   for (const Node* server : servers) numbers.push_back(server->number);
-  if (!pawl::BeginAnew(numbers, /*on_any=*/!options_.durable, placement_)) return false;
+  if (!pawl::RestartEmpty(numbers, /*on_any=*/!options_.durable, placement_)) return false;
   target_.reset();
-  ForgetWhoWaitsNoMore();
-  ForgetHowOthersWent();
-  spdlog::info("routing: epoch {}: what was lost had nothing in it yet, and begins anew", epoch());
-  NoteRedundancy();
+  ForgetRecovered();
+  ForgetDepartures();
+  spdlog::info("routing: epoch {}: the lost partitions were empty, and restart empty", epoch());
+  LogRedundancy();
   return true;
 }
 
-void ReplicaDirector::ForgetWhoWaitsNoMore() {
+void ReplicaDirector::ForgetRecovered() {
   std::erase_if(waiting_since_, [&](const auto& waiting) {
     return placement_.partitions[waiting.first].primary != kNoServer;
   });
 }
 
-void ReplicaDirector::ForgetHowOthersWent() {
+void ReplicaDirector::ForgetDepartures() {
   std::set<ServerNumber> needed;
   for (const ReplicaSet& set : placement_.partitions)
     needed.insert(set.last_in_sync.begin(), set.last_in_sync.end());
@@ -218,22 +218,22 @@ Confirmation ReplicaDirector::Confirm(const Node& server, uint64_t epoch) {
   return pawl::Confirm(server.number, epoch, options_.min_in_sync, placement_);
 }
 
-absl::StatusOr<uint32_t> ReplicaDirector::ReleaseKept(const Node& server, bool force,
-                                                      std::optional<std::string>& loss) {
-  const KeptReplicas kept = KeptBy(server.number, placement_);
-  if (!kept.needed.empty() && !force) {
+absl::StatusOr<uint32_t> ReplicaDirector::ReleaseRetained(const Node& server, bool force,
+                                                          std::optional<std::string>& loss) {
+  const RetainedReplicas retained = RetainedBy(server.number, placement_);
+  if (!retained.needed.empty() && !force) {
     return absl::FailedPreconditionError(
-        absl::StrCat("of ", PartitionsText(kept.needed),
-                     " no other server is known to have every acknowledged push that ", server.name,
-                     " has; wait until another one has them, or use --force to give them up"));
+        absl::StrCat("no other server is known to have every acknowledged push that ", server.name,
+                     " has of ", PartitionsText(retained.needed),
+                     "; wait until another server has them, or use --force to give them up"));
   }
   const std::vector<uint32_t> lost = ReleaseServer(server.number, force, placement_);
   if (!lost.empty())
     loss = absl::StrCat(
-        LossText(lost, absl::StrCat("an operator has released what ", server.name, " kept")));
-  spdlog::info("routing: epoch {}: {} need not keep {} replicas any more", epoch(), server.name,
-               kept.partitions.size());
-  return static_cast<uint32_t>(kept.partitions.size());
+        LossText(lost, absl::StrCat("an operator released what ", server.name, " retained")));
+  spdlog::info("routing: epoch {}: {} may delete {} retained replicas", epoch(), server.name,
+               retained.partitions.size());
+  return static_cast<uint32_t>(retained.partitions.size());
 }
 
 std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const Node*>& servers) {
@@ -248,7 +248,7 @@ std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const No
   uint32_t active = 0;
   for (const Node* server : servers) {
     const bool writes = server->disk_failure.empty();
-    // One that cannot write is to have nothing.
+    // A server that cannot write its log is to lose its replicas.
     present.push_back(
         {server->number, server->draining || !writes, server->adopted_epoch, server->zone});
     present.back().writes = writes;
@@ -299,7 +299,7 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
   if (!placed()) return false;
   bool changed = CompleteHandovers(servers);
   std::vector<PlacementServer> present = Present(servers);
-  changed |= ReleaseKeepers(present, options_.replicas, placement_);
+  changed |= pawl::ReleaseRetained(present, options_.replicas, placement_);
   if (!move) return changed;
   const std::vector<ServerNumber> unsettled = Unsettled(now);
   for (PlacementServer& server : present) {
@@ -307,8 +307,8 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
         std::find(unsettled.begin(), unsettled.end(), server.number) == unsettled.end();
   }
   UpdateTarget(present, now);
-  changed |= StepTowards(*target_, present, unreachable_pairs_.Believed(now), placement_);
-  progress_.Left(LeftToMove(*target_, placement_).partitions.size(), now);
+  changed |= StepTowards(*target_, present, unreachable_pairs_.Current(now), placement_);
+  progress_.SetRemaining(RemainingMoves(*target_, placement_).partitions.size(), now);
   return changed;
 }
 
@@ -326,11 +326,11 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
     loads_at_ = now;
     PartitionLoads fresh = meter_.Loads();
     if (fresh.empty()) return;
-    // What swings is followed only as far as it matters.
+    // Loads fluctuate: only a clear improvement is worth a move.
     PlacementTarget better = ComputeTarget(servers, options_.replicas, fresh, placement_);
     if (Imbalance(servers, fresh, better) > Imbalance(servers, fresh, *target_) - kTolerance)
       return;
-    spdlog::info("placement: partitions are moved for what they cost");
+    spdlog::info("placement: moving partitions to balance their loads");
     loads_ = std::move(fresh);
     target_ = std::move(better);
     return;
@@ -342,19 +342,19 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
 
 bool ReplicaDirector::AtRest() const {
   if (!target_.has_value()) return false;
-  const MovesLeft left = LeftToMove(*target_, placement_);
+  const MovesLeft left = RemainingMoves(*target_, placement_);
   return left.partitions.empty() && left.under_way == 0 && left.handovers == 0;
 }
 
-bool ReplicaDirector::NoteFigures(const Node& server, const HeartbeatRequest& report,
-                                  MonotonicTime now) {
+bool ReplicaDirector::OnFigures(const Node& server, const HeartbeatRequest& report,
+                                MonotonicTime now) {
   for (const PartitionFigures& figures : report.partitions())
     meter_.Note(server.incarnation, figures, now);
   bool noted = false;
   for (const Takeover& takeover : report.takeovers()) {
     const auto it = handovers_.find(takeover.partition());
     if (it == handovers_.end() || it->second.primary_since != takeover.primary_since()) continue;
-    progress_.Paused(takeover.pause_ms());
+    progress_.OnPaused(takeover.pause_ms());
     AddEvent(PRIMARY_MOVED, server.number, it->second.from, takeover.partition(),
              takeover.pause_ms());
     handovers_.erase(it);
@@ -366,7 +366,7 @@ bool ReplicaDirector::NoteFigures(const Node& server, const HeartbeatRequest& re
 MovesStatus ReplicaDirector::Moves(MonotonicTime now) const {
   MovesStatus status;
   if (target_.has_value()) {
-    const MovesLeft left = LeftToMove(*target_, placement_);
+    const MovesLeft left = RemainingMoves(*target_, placement_);
     status.set_replicas_left(static_cast<uint32_t>(left.partitions.size()));
     uint64_t bytes = 0;
     for (const uint32_t partition : left.partitions) bytes += meter_.bytes(partition);
@@ -453,7 +453,7 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
                                       Seconds(options_.recovery_timeout)));
 }
 
-void ReplicaDirector::NoteRedundancy() {
+void ReplicaDirector::LogRedundancy() {
   const auto in_sync = [](const ReplicaSet& set) {
     return (set.primary != kNoServer) + set.backups.size();
   };
@@ -484,11 +484,11 @@ void ReplicaDirector::Restore(const StoredPlacement& stored, MonotonicTime now) 
   placement_.epoch = stored.epoch();
   for (const StoredReplicaSet& from : stored.partitions()) {
     placement_.partitions.push_back(FromStored(from));
-    if (placement_.partitions.back().Waits())
+    if (placement_.partitions.back().IsUnavailable())
       waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
   }
   for (const auto& [number, how] : stored.how_gone()) how_gone_[number] = how;
-  NoteRedundancy();
+  LogRedundancy();
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// Where the replicas are, and what follows when servers come, go and catch up.
+// Keeps the placement up to date as servers join, leave and catch up.
 #ifndef PAWL_SCHEDULER_PLACEMENT_REPLICA_DIRECTOR_H_
 #define PAWL_SCHEDULER_PLACEMENT_REPLICA_DIRECTOR_H_
 
@@ -25,104 +25,106 @@
 
 namespace pawl {
 
-// How often what partitions cost is looked at anew, when all are where they are to be.
+// How often the target is reconsidered for new loads, once it is reached.
 inline constexpr std::chrono::seconds kLoadsInterval{10};
-// After a lease and so much more a server that has come back serves at once what it becomes primary
-// of.
+// A returned server is settled (PlacementServer) after a lease and this margin.
 inline constexpr std::chrono::milliseconds kSettlingMargin{100};
 
-// Turns events into steps of the placement (scheduler/placement/placement.h, placement_target.h and
-// placement_step.h, which decide), keeps account of partitions that wait for a server, and notes
-// what has moved. Time is passed in. Not thread-safe.
+// Feeds events to the pure functions that decide (scheduler/placement/placement.h,
+// placement_target.h and placement_step.h), tracks partitions that wait for a server, and records
+// moves. Time is passed in. Not thread-safe.
 class ReplicaDirector {
  public:
   struct Options {
     uint32_t partitions = 1;
     uint32_t replicas = 1;
     uint32_t min_in_sync = 1;
-    // Servers write their replicas down: one that died may bring them back.
+    // Servers log to disk, so a server that died may return with its replicas.
     bool durable = true;
-    // How long a partition waits for that.
+    // How long an unavailable partition waits for that.
     MonotonicDuration recovery_timeout = std::chrono::seconds(60);
-    // Of the servers.
+    // The lease of a server.
     MonotonicDuration lease = std::chrono::seconds(1);
-    // Servers that have partitions; others stand by, unless the job is elastic.
+    // Servers that get partitions. Others are on standby, unless the job is elastic.
     uint32_t servers = 1;
     bool elastic = false;
   };
 
-  // `events` outlives this; null: nobody wants to know.
+  // `events` may be null and outlives this.
   explicit ReplicaDirector(const Options& options, EventLog* events = nullptr)
       : options_(options),
         events_(events),
         wanted_servers_(options.servers),
         meter_(options.partitions) {}
 
-  // The first placement has been made.
+  // Whether the first placement is made.
   bool placed() const { return !placement_.partitions.empty(); }
   const Placement& placement() const { return placement_; }
   uint64_t epoch() const { return placement_.epoch; }
   // The epoch of the last change of any primary.
   uint64_t primaries_since() const;
-  bool EveryPartitionHasAPrimary() const;
+  bool HasAllPrimaries() const;
 
-  // How many servers are to have partitions.
+  // Sets the number of servers that get partitions.
   void SetWantedServers(uint32_t servers) {
     wanted_servers_ = servers;
     target_.reset();
   }
-  // It has nothing and gets nothing for now, since there are enough others. As of the last Step.
-  bool StandsBy(const Node& server) const { return standing_by_.contains(server.number); }
+  // Whether, as of the last Step, the server has no replicas and gets none because there are enough
+  // other servers.
+  bool IsStandby(const Node& server) const { return standing_by_.contains(server.number); }
 
-  // With `replicas` of each partition to begin with, or as many as there are servers. REQUIRES:
-  // !placed(); some servers, ascending, none of which drains.
+  // Places `replicas` of each partition, or one per server if there are fewer servers. REQUIRES:
+  // !placed(); at least one server, ascending, none draining.
   void PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas);
   void PlaceFirst(const std::vector<const Node*>& servers) {
     PlaceFirst(servers, options_.replicas);
   }
 
-  // What the job fails with, or nothing. Each raises the epoch once it is placed.
+  // OnServersGone and OnServerJoined return the error that the job fails with, if any, and raise
+  // the epoch if placed().
   //
-  // The servers have died, or left, all at the same time; `how` says for each server how. A dead
-  // server may come back with its data: with a log, or, whatever the durability, if it was only
-  // unreachable. `nothing_yet`: as in RecoverServer.
-  std::optional<std::string> ServersAreGone(const std::vector<Node>& servers,
-                                            const std::vector<std::string>& how, bool dead,
-                                            bool nothing_yet, MonotonicTime now);
-  std::optional<std::string> ServerIsThere(const Node& server, std::vector<uint32_t> recovered,
-                                           bool nothing_yet);
+  // The servers died or left at the same time; how[i] says how servers[i] did. A dead server may
+  // return with its data: with a log, or, whatever the durability, if it was only unreachable.
+  // `nothing_yet`: as in RecoverServer.
+  std::optional<std::string> OnServersGone(const std::vector<Node>& servers,
+                                           const std::vector<std::string>& how, bool dead,
+                                           bool nothing_yet, MonotonicTime now);
+  std::optional<std::string> OnServerJoined(const Node& server, std::vector<uint32_t> recovered,
+                                            bool nothing_yet);
 
-  // Whether the placement has changed.
-  bool LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report,
-                            const Membership& membership);
-  // Drops from the primary's partitions those who take nothing of what it sends. Whether the
-  // placement has changed.
+  // Returns whether the placement changed.
+  bool OnLearnersCaughtUp(const Node& primary, const HeartbeatRequest& report,
+                          const Membership& membership);
+  // Drops the servers that the report calls silent from the primary's partitions. Returns whether
+  // the placement changed.
   bool DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership,
                   MonotonicTime now);
-  // If nothing_yet: what no server can serve begins anew on these, see placement.h.
-  bool BeginAnew(const std::vector<const Node*>& servers);
-  // The server acts by `epoch`.
+  // Restarts unavailable partitions empty on these servers (placement.h). REQUIRES: nothing_yet.
+  bool RestartEmpty(const std::vector<const Node*>& servers);
+  // The server acts by `epoch` (placement.h).
   Confirmation Confirm(const Node& server, uint64_t epoch);
-  // The number of partitions of which the server may delete its replica. With `force`, `loss` may
-  // become what the job fails with. REQUIRES: placed().
-  absl::StatusOr<uint32_t> ReleaseKept(const Node& server, bool force,
-                                       std::optional<std::string>& loss);
-  // Some primary hands over.
+  // Releases the server's retained replicas and returns their number. With `force` it also releases
+  // those that no other server has; `loss` is then the error that the job fails with. REQUIRES:
+  // placed().
+  absl::StatusOr<uint32_t> ReleaseRetained(const Node& server, bool force,
+                                           std::optional<std::string>& loss);
+  // Whether some primary is handing over.
   bool handing_over() const;
-  // What need not wait for a step: a primary that hands over has heard of it.
+  // Completes handovers whose primary knows that it is to stop serving. Need not wait for a Step.
   bool CompleteHandovers(const std::vector<const Node*>& servers);
-  // With move == false only what is under way is completed.
+  // Takes a step towards the target. With move == false it only completes what has started.
   bool Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now);
 
-  // Takes note of what a server says of its partitions; returns whether there is an event.
-  bool NoteFigures(const Node& server, const HeartbeatRequest& report, MonotonicTime now);
+  // Records a server's figures on its partitions. Returns whether that added an event.
+  bool OnFigures(const Node& server, const HeartbeatRequest& report, MonotonicTime now);
   MovesStatus Moves(MonotonicTime now) const;
-  // Why pushes to some partitions wait; empty if none do.
+  // The reasons why pushes to some partitions wait.
   std::vector<PushWait> PushWaits() const;
-  // All replicas are where they are to be, as of the last Step.
+  // Whether the placement is at its target, as of the last Step.
   bool AtRest() const;
 
-  // What the job fails with: a partition has waited too long.
+  // Returns the error that the job fails with if a partition has waited too long.
   std::optional<std::string> CheckRecovery(MonotonicTime now) const;
 
   StoredPlacement Save() const;
@@ -130,19 +132,19 @@ class ReplicaDirector {
   void RestoreMoves(const MovesStatus& stored) { progress_.Restore(stored); }
 
  private:
-  void ForgetWhoWaitsNoMore();
-  void ForgetHowOthersWent();
+  void ForgetRecovered();
+  void ForgetDepartures();
   std::string HowGone(ServerNumber server) const;
-  // Logs it when the last of the partitions that were short of replicas has as many as it should.
-  void NoteRedundancy();
-  // "server-1 (...) died ...; partitions 1, 4, 7 were nowhere else"
+  // Logs when every partition has all its replicas again.
+  void LogRedundancy();
+  // "server-1 (...) died ...; partitions 1, 4, 7 are nowhere else"
   std::string LossText(const std::vector<uint32_t>& partitions, const std::string& how) const;
 
-  // As the decisions see them; notes who stands by.
+  // Converts the servers for the placement functions, and updates standing_by_.
   std::vector<PlacementServer> Present(const std::vector<const Node*>& servers);
-  // Decides anew if something that matters is different.
+  // Computes a new target if the servers, or the loads, have changed enough.
   void UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now);
-  // Those that cannot be expected to serve at once what they take over.
+  // The servers that are not settled.
   std::vector<ServerNumber> Unsettled(MonotonicTime now) const;
   void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition,
                 std::optional<uint32_t> pause_ms);
@@ -158,23 +160,22 @@ class ReplicaDirector {
   uint32_t wanted_servers_;
   std::set<ServerNumber> standing_by_;
   PartitionMeter meter_;
-  // Those by which the target was decided, and when they were last looked at.
+  // The loads that target_ is based on, and when newer ones were last considered.
   PartitionLoads loads_;
   std::optional<MonotonicTime> loads_at_;
   std::optional<PlacementTarget> target_;
-  // Of which the target is, without what they have adopted.
+  // The servers that target_ is based on, without their adopted epochs.
   std::vector<PlacementServer> target_servers_;
   MoveProgress progress_;
-  // By partition: those of which the new primary has not yet said how long they took.
+  // By partition: handovers whose pause the new primary has not reported yet.
   std::map<uint32_t, Handover> handovers_;
   Placement placement_;
-  // By number: how they went, while they are in some last_in_sync.
+  // By server: how it went, while it is in some last_in_sync.
   std::map<ServerNumber, std::string> how_gone_;
-  // By number: when those that have come back with their data since the first placement are
-  // settled.
+  // By server: when it is settled, if it returned with data since the first placement.
   std::map<ServerNumber, MonotonicTime> settled_from_;
   UnreachablePairs unreachable_pairs_;
-  // By partition: since when it waits for a server to come back.
+  // By partition: since when it waits for a server to return.
   std::map<uint32_t, MonotonicTime> waiting_since_;
   bool short_of_replicas_ = false;
 };

@@ -43,49 +43,49 @@ class ReplicaDirectorTest : public testing::Test {
   SimulatedClock clock_;
 };
 
-TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
+TEST_F(ReplicaDirectorTest, FailoverToABackupLosesNothing) {
   ReplicaDirector director = Placed(2, 2, /*durable=*/false);
   EXPECT_FALSE(
       director
-          .ServersAreGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
+          .OnServersGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
           .has_value());
   EXPECT_EQ(director.epoch(), 2u);
   EXPECT_EQ(director.primaries_since(), 2u);
-  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+  EXPECT_TRUE(director.HasAllPrimaries());
   clock_.Advance(seconds(1000));
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
 }
 
-TEST_F(ReplicaDirectorTest, WithoutALogTheLastReplicaIsLostWhenItsServerLeaves) {
+TEST_F(ReplicaDirectorTest, LastReplicaInMemoryIsLostWhenItsServerLeaves) {
   ReplicaDirector director = Placed(2, 1, /*durable=*/false);
   EXPECT_EQ(
-      *director.ServersAreGone({Server(1)}, {"left"}, /*dead=*/false, /*nothing_yet=*/false,
-                               clock_.Now()),
+      *director.OnServersGone({Server(1)}, {"left"}, /*dead=*/false, /*nothing_yet=*/false,
+                              clock_.Now()),
       "server-1 left; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and durability is MEMORY");
 }
 
-TEST_F(ReplicaDirectorTest, UnreachableServersAreWaitedForWithoutALogToo) {
+TEST_F(ReplicaDirectorTest, UnreachableServersAreWaitedForWithoutALog) {
   ReplicaDirector director = Placed(2, 1, /*durable=*/false);
   const std::vector<std::string> how(2, "died: no heartbeat for 1.1 s");
   EXPECT_FALSE(director
-                   .ServersAreGone({Server(0), Server(1)}, how, /*dead=*/true,
-                                   /*nothing_yet=*/false, clock_.Now())
+                   .OnServersGone({Server(0), Server(1)}, how, /*dead=*/true,
+                                  /*nothing_yet=*/false, clock_.Now())
                    .has_value());
   clock_.Advance(seconds(10));
   EXPECT_FALSE(
-      director.ServerIsThere(Server(1), {1, 3, 5, 7, 9, 11}, /*nothing_yet=*/false).has_value());
+      director.OnServerJoined(Server(1), {1, 3, 5, 7, 9, 11}, /*nothing_yet=*/false).has_value());
   EXPECT_FALSE(
-      director.ServerIsThere(Server(0), {0, 2, 4, 6, 8, 10}, /*nothing_yet=*/false).has_value());
-  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+      director.OnServerJoined(Server(0), {0, 2, 4, 6, 8, 10}, /*nothing_yet=*/false).has_value());
+  EXPECT_TRUE(director.HasAllPrimaries());
 }
 
-TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
+TEST_F(ReplicaDirectorTest, PartitionWaitsForItsServerUntilTheTimeout) {
   ReplicaDirector director = Placed(2, 1);
   EXPECT_FALSE(
       director
-          .ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
+          .OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now())
           .has_value());
-  EXPECT_FALSE(director.EveryPartitionHasAPrimary());
+  EXPECT_FALSE(director.HasAllPrimaries());
   clock_.Advance(seconds(10));
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
   clock_.Advance(seconds(1));
@@ -93,21 +93,21 @@ TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
             "server-1 died; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and none of those has "
             "come back within 10.0 s");
   EXPECT_FALSE(
-      director.ServerIsThere(Server(1), {11, 9, 7, 5, 3, 1}, /*nothing_yet=*/false).has_value());
+      director.OnServerJoined(Server(1), {11, 9, 7, 5, 3, 1}, /*nothing_yet=*/false).has_value());
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
-  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+  EXPECT_TRUE(director.HasAllPrimaries());
 }
 
-TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
+TEST_F(ReplicaDirectorTest, ServerThatReturnsWithoutPartitionsIsNamed) {
   ReplicaDirector director = Placed(2, 1);
-  director.ServersAreGone({Server(1)}, {"was restarted"}, /*dead=*/true, /*nothing_yet=*/false,
-                          clock_.Now());
+  director.OnServersGone({Server(1)}, {"was restarted"}, /*dead=*/true, /*nothing_yet=*/false,
+                         clock_.Now());
   EXPECT_EQ(
-      *director.ServerIsThere(Server(1), {1, 3, 5, 9, 11}, /*nothing_yet=*/false),
+      *director.OnServerJoined(Server(1), {1, 3, 5, 9, 11}, /*nothing_yet=*/false),
       "server-1 was restarted; partition 7 is nowhere else, and it has come back without them");
 }
 
-TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
+TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherIncarnationIsIgnored) {
   ReplicaDirector director = Placed(2, 2);
   Membership membership({});
   for (uint32_t i = 0; i < 2; ++i) {
@@ -117,12 +117,11 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
     request.set_address(absl::StrCat("s:", i + 1));
     ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
   }
-  director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false,
-                          clock_.Now());
+  director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
   for (const Node* node : membership.Present(SERVER_ROLE))
     director.Confirm(*node, director.epoch());
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
-  ASSERT_TRUE(director.placement().partitions[0].Learns(1));
+  ASSERT_TRUE(director.placement().partitions[0].IsLearner(1));
   Node primary = Server(0);
   primary.adopted_epoch = director.epoch();
   HeartbeatRequest heartbeat;
@@ -131,17 +130,17 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
   report.set_partition(0);
   report.set_node("server-1");
   report.set_incarnation(1);
-  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, heartbeat, membership));
+  EXPECT_FALSE(director.OnLearnersCaughtUp(primary, heartbeat, membership));
   report.set_incarnation(membership.FindByName("server-1")->incarnation);
   heartbeat.set_routing_epoch(director.epoch() - 1);
-  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, heartbeat, membership))
-      << "said before it was a learner";
+  EXPECT_FALSE(director.OnLearnersCaughtUp(primary, heartbeat, membership))
+      << "the report predates the learner";
   heartbeat.set_routing_epoch(director.epoch());
-  EXPECT_TRUE(director.LearnersHaveCaughtUp(primary, heartbeat, membership));
+  EXPECT_TRUE(director.OnLearnersCaughtUp(primary, heartbeat, membership));
   EXPECT_TRUE(director.placement().partitions[0].InSync(1));
 }
 
-TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackLater) {
+TEST_F(ReplicaDirectorTest, SilentServerIsDroppedAndLearnsAgainLater) {
   EventLog events(nullptr);
   ReplicaDirector director = Placed(2, 2, /*durable=*/true, &events);
   Membership membership({});
@@ -159,7 +158,7 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
   silent.set_node(nodes[1]->name);
   silent.set_incarnation(nodes[1]->incarnation + 1);
   EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()))
-      << "that is another incarnation";
+      << "the report is about another incarnation";
   silent.set_incarnation(nodes[1]->incarnation);
   const auto learners = [&] {
     size_t count = 0;
@@ -184,10 +183,10 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
   clock_.Advance(seconds(1));
   director.Step(nodes, /*move=*/true, clock_.Now());
   EXPECT_EQ(learners(), 6u);
-  // Once more, and it is believed for longer.
+  // A repeated report lasts longer.
   report.set_routing_epoch(0);
   EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()))
-      << "said before it was the primary";
+      << "the report predates the primary";
   report.set_routing_epoch(director.epoch());
   EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
   clock_.Advance(kSilenceRemembered);
@@ -200,8 +199,8 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
 
 class SettlingTest : public ReplicaDirectorTest, public testing::WithParamInterface<bool> {};
 
-// `GetParam()`: it brings what it had in an earlier incarnation.
-TEST_P(SettlingTest, OnlyAServerThatHasJustComeBackWithItsDataIsHandedNothingOver) {
+// GetParam(): the server returns with data.
+TEST_P(SettlingTest, ServerThatReturnsWithDataTakesOverAfterALease) {
   ReplicaDirector::Options options;
   options.partitions = 12;
   options.servers = 2;
@@ -220,8 +219,8 @@ TEST_P(SettlingTest, OnlyAServerThatHasJustComeBackWithItsDataIsHandedNothingOve
   join(1);
   director.PlaceFirst(membership.Present(SERVER_ROLE));
   clock_.Advance(seconds(100));
-  director.ServerIsThere(*join(2), GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
-                         /*nothing_yet=*/false);
+  director.OnServerJoined(*join(2), GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(),
+                          /*nothing_yet=*/false);
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   HeartbeatRequest heartbeat;
   heartbeat.set_routing_epoch(director.epoch());
@@ -232,7 +231,7 @@ TEST_P(SettlingTest, OnlyAServerThatHasJustComeBackWithItsDataIsHandedNothingOve
     report.set_incarnation(membership.FindByName("server-2")->incarnation);
   }
   for (const char* const primary : {"server-0", "server-1"}) {
-    director.LearnersHaveCaughtUp(*membership.FindByName(primary), heartbeat, membership);
+    director.OnLearnersCaughtUp(*membership.FindByName(primary), heartbeat, membership);
   }
   const auto waiting = [&] {
     int count = 0;
@@ -250,10 +249,9 @@ TEST_P(SettlingTest, OnlyAServerThatHasJustComeBackWithItsDataIsHandedNothingOve
 
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutData, SettlingTest, testing::Bool());
 
-TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
+TEST_F(ReplicaDirectorTest, RestoredPlacementIsEqualAndWaitsAgain) {
   ReplicaDirector director = Placed(3, 1);
-  director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false,
-                          clock_.Now());
+  director.OnServersGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
   clock_.Advance(seconds(9));
   ReplicaDirector::Options options;
   options.partitions = 12;

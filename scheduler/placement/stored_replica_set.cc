@@ -13,8 +13,8 @@ StoredReplicaSet ToStored(const ReplicaSet& set) {
   }
   for (const ServerNumber server : set.last_in_sync) stored.add_last_in_sync(server);
   for (const ServerNumber server : set.fallbacks) stored.add_fallbacks(server);
-  for (const ServerNumber server : set.keepers) stored.add_keepers(server);
-  stored.set_keepers_since(set.keepers_since);
+  for (const ServerNumber server : set.retained) stored.add_keepers(server);
+  stored.set_keepers_since(set.retained_since);
   stored.set_confirm_since(set.confirm_since);
   stored.set_yielding(set.yielding);
   stored.set_leaving(set.leaving);
@@ -34,14 +34,14 @@ ReplicaSet FromStored(const StoredReplicaSet& stored) {
   set.began = stored.began();
   set.last_in_sync.assign(stored.last_in_sync().begin(), stored.last_in_sync().end());
   set.fallbacks.assign(stored.fallbacks().begin(), stored.fallbacks().end());
-  set.keepers.assign(stored.keepers().begin(), stored.keepers().end());
-  set.keepers_since = stored.keepers_since();
+  set.retained.assign(stored.keepers().begin(), stored.keepers().end());
+  set.retained_since = stored.keepers_since();
   set.confirm_since = stored.confirm_since();
   if (!set.last_in_sync.empty()) return set;
-  // Saved by a version that named those in sync only once all of them had gone. Where it says that
-  // a server is in sync, no push was acknowledged without it.
+  // An older version saved last_in_sync only once all servers in sync had gone. No push was
+  // acknowledged without the servers that it saved as in sync.
   set.last_in_sync.assign(stored.holders().begin(), stored.holders().end());
-  set.keepers = set.last_in_sync;
+  set.retained = set.last_in_sync;
   for (const ServerNumber server : {set.primary, set.yielding}) {
     if (server != kNoServer) set.last_in_sync.push_back(server);
   }

@@ -1,4 +1,4 @@
-// A replica set as it is saved.
+// Converts a replica set to and from its saved form.
 #ifndef PAWL_SCHEDULER_PLACEMENT_STORED_REPLICA_SET_H_
 #define PAWL_SCHEDULER_PLACEMENT_STORED_REPLICA_SET_H_
 
@@ -7,7 +7,7 @@
 
 namespace pawl {
 
-// Each is the other's reverse: nothing of a set is left out.
+// Lossless: FromStored(ToStored(set)) equals set.
 StoredReplicaSet ToStored(const ReplicaSet& set);
 ReplicaSet FromStored(const StoredReplicaSet& stored);
 

@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-TEST(StoredReplicaSet, NothingOfASetIsLeftOut) {
+TEST(StoredReplicaSet, ConversionIsLossless) {
   ReplicaSet set;
   set.primary = 1;
   set.primary_since = 22;
@@ -14,8 +14,8 @@ TEST(StoredReplicaSet, NothingOfASetIsLeftOut) {
   set.learners = {{.server = 6, .since = 17}, {.server = 8, .since = 19}};
   set.last_in_sync = {1, 4, 5, 10};
   set.fallbacks = {10};
-  set.keepers = {10, 13};
-  set.keepers_since = 20;
+  set.retained = {10, 13};
+  set.retained_since = 20;
   set.confirm_since = 21;
   set.yielding = 11;
   set.leaving = 12;
@@ -31,14 +31,14 @@ TEST(StoredReplicaSet, NothingOfASetIsLeftOut) {
   }
   EXPECT_EQ(again.last_in_sync, set.last_in_sync);
   EXPECT_EQ(again.fallbacks, set.fallbacks);
-  EXPECT_EQ(again.keepers, set.keepers);
-  EXPECT_EQ(again.keepers_since, set.keepers_since);
+  EXPECT_EQ(again.retained, set.retained);
+  EXPECT_EQ(again.retained_since, set.retained_since);
   EXPECT_EQ(again.confirm_since, set.confirm_since);
   EXPECT_EQ(again.yielding, set.yielding);
   EXPECT_EQ(again.leaving, set.leaving);
 }
 
-TEST(StoredReplicaSet, StateOfAnEarlierVersionIsRead) {
+TEST(StoredReplicaSet, StateOfAnOlderVersionIsRead) {
   StoredReplicaSet stored;
   stored.set_primary(1);
   stored.add_backups(4);
@@ -51,7 +51,7 @@ TEST(StoredReplicaSet, StateOfAnEarlierVersionIsRead) {
   stored.clear_backups();
   stored.add_holders(7);
   set = FromStored(stored);
-  EXPECT_TRUE(set.Waits());
+  EXPECT_TRUE(set.IsUnavailable());
   EXPECT_EQ(set.last_in_sync, (std::vector<ServerNumber>{7}));
 }
 

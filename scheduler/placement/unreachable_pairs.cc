@@ -15,7 +15,7 @@ void UnreachablePairs::Note(ServerNumber primary, ServerNumber follower, Monoton
   silence.until = now + silence.believed_for;
 }
 
-SilentPairs UnreachablePairs::Believed(MonotonicTime now) {
+SilentPairs UnreachablePairs::Current(MonotonicTime now) {
   SilentPairs pairs;
   for (auto it = unreachable_pairs_.begin(); it != unreachable_pairs_.end();) {
     const Silence& silence = it->second;

@@ -1,4 +1,4 @@
-// Which servers take nothing of which primaries.
+// Remembers which servers accept nothing from which primaries.
 #ifndef PAWL_SCHEDULER_PLACEMENT_UNREACHABLE_PAIRS_H_
 #define PAWL_SCHEDULER_PLACEMENT_UNREACHABLE_PAIRS_H_
 
@@ -12,30 +12,28 @@
 
 namespace pawl {
 
-// For so long after it has been said that a server takes nothing of a primary's, it is made no
-// learner of that primary again; doubled, up to the second, each time that it is said once more
-// soon after.
+// How long after such a report the server does not become a learner of that primary again. Doubled,
+// up to the maximum, by each further report soon after.
 inline constexpr std::chrono::seconds kSilenceRemembered{10};
 inline constexpr std::chrono::seconds kMaxSilenceRemembered{320};
 
-// Remembers what primaries have said of servers that take nothing of theirs. Time is passed in. Not
-// thread-safe.
+// Time is passed in. Not thread-safe.
 class UnreachablePairs {
  public:
-  // `primary` says that `follower` takes nothing of what it sends.
+  // `primary` reports that `follower` accepts nothing that it sends.
   void Note(ServerNumber primary, ServerNumber follower, MonotonicTime now);
 
-  // Those that are believed now.
-  SilentPairs Believed(MonotonicTime now);
+  // The pairs whose reports have not expired.
+  SilentPairs Current(MonotonicTime now);
 
  private:
   struct Silence {
-    // It is believed until then, and remembered for once more as long.
+    // The report expires then. The entry is kept for believed_for longer.
     MonotonicTime until;
     MonotonicDuration believed_for = kSilenceRemembered;
   };
 
-  // Primaries and who takes nothing of theirs.
+  // By (primary, follower).
   std::map<std::pair<ServerNumber, ServerNumber>, Silence> unreachable_pairs_;
 };
 

@@ -11,11 +11,10 @@ namespace pawl {
 
 namespace {
 
-// The servers in the order in which the table names them: server-i in place i as far as there are
-// so many, and the others, in order, in the places of those that are not there. So when one goes or
-// comes few others get another place, whose partitions the change of the table would have to name;
-// and which order it is does not depend on what was before.
-std::vector<const Node*> InTheirPlaces(const std::vector<const Node*>& servers) {
+// The servers in the order of the table: server-i at index i if i is below their number, the others
+// in ascending order at the free indices. A server that comes or goes thus changes few indices, and
+// with them few partitions of the table. The order does not depend on earlier tables.
+std::vector<const Node*> InTableOrder(const std::vector<const Node*>& servers) {
   std::vector<const Node*> places(servers.size());
   for (const Node* server : servers) {
     if (server->number < places.size()) places[server->number] = server;
@@ -37,7 +36,7 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
   table.set_job_id(job_id);
   table.set_epoch(placement.epoch);
   absl::flat_hash_map<ServerNumber, uint32_t> indices;
-  for (const Node* server : InTheirPlaces(servers)) {
+  for (const Node* server : InTableOrder(servers)) {
     indices[server->number] = static_cast<uint32_t>(table.servers_size());
     ServerAddress& address = *table.add_servers();
     address.set_node(server->name);
@@ -59,8 +58,8 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
       replicas.add_learners(index(learner.server));
       replicas.add_learners_since(learner.since);
     }
-    for (const ServerNumber keeper : set.keepers) {
-      if (const auto it = indices.find(keeper); it != indices.end())
+    for (const ServerNumber server : set.retained) {
+      if (const auto it = indices.find(server); it != indices.end())
         replicas.add_keepers(it->second);
     }
     replicas.set_confirm_since(set.confirm_since);

@@ -1,4 +1,4 @@
-// The routing table: the placement as the nodes are told it.
+// Builds the routing table, the form in which nodes get the placement.
 #ifndef PAWL_SCHEDULER_ROUTING_ROUTING_H_
 #define PAWL_SCHEDULER_ROUTING_ROUTING_H_
 
@@ -12,13 +12,13 @@
 
 namespace pawl {
 
-// The table of placement.epoch. It names all `servers`, also those without replicas, each of which
-// is one of its own number; what little changes of them changes little of the table. REQUIRES:
+// The table of placement.epoch. It names all `servers`, also those without replicas, in an order in
+// which a server that comes or goes moves few others. REQUIRES: server numbers are distinct;
 // primaries, backups and learners are among `servers`.
 RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
                               const std::vector<const Node*>& servers);
 
-// The replicas of each server, by its index in the table.
+// The number of replicas of each server, by its index in the table.
 std::vector<uint32_t> ReplicaCounts(const RoutingTable& table);
 
 }  // namespace pawl

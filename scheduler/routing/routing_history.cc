@@ -19,7 +19,7 @@ bool SameServers(const RoutingTable& a, const RoutingTable& b) {
 }  // namespace
 
 void RoutingHistory::Add(const RoutingTable& before, const RoutingTable& after) {
-  // A table without servers cannot be told as changes.
+  // Changes cannot express a table without servers.
   const bool is_step = before.epoch() < after.epoch() &&
                        before.primary_size() == after.primary_size() && after.servers_size() > 0;
   if (!is_step || (!changes_.empty() && changes_.back().to != before.epoch())) {
@@ -54,7 +54,7 @@ std::optional<RoutingTable> RoutingHistory::Since(uint64_t epoch, const RoutingT
   for (uint32_t p = 0; p < is_changed.size(); ++p) {
     if (is_changed[p]) changed.push_back(p);
   }
-  // Each is named by its number besides.
+  // Each changed partition also needs its number.
   if (changed.size() > is_changed.size() / 2) return std::nullopt;
   return RoutingChanges(table, epoch, changed, servers);
 }

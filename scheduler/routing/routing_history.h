@@ -1,4 +1,4 @@
-// What has changed in the routing lately.
+// The recent changes of the routing table.
 #ifndef PAWL_SCHEDULER_ROUTING_ROUTING_HISTORY_H_
 #define PAWL_SCHEDULER_ROUTING_ROUTING_HISTORY_H_
 
@@ -12,20 +12,19 @@
 
 namespace pawl {
 
-// Changes that are remembered, and partitions that they name in all; older ones are forgotten, and
-// who has not heard of them gets the whole table.
+// Limits of the remembered changes, and of the partitions that they name in total. Older changes
+// are forgotten; nodes that lack them get the whole table.
 inline constexpr size_t kMaxRoutingChanges = 1024;
 inline constexpr size_t kMaxChangedPartitionsKept = size_t{1} << 20;
 
 // Not thread-safe.
 class RoutingHistory {
  public:
-  // `after` takes the place of `before`: anybody who has a table of before's epoch has that very
-  // one.
+  // `after` replaces `before`. REQUIRES: every node with a table of before's epoch has `before`.
   void Add(const RoutingTable& before, const RoutingTable& after);
 
-  // What has changed in `table`, the `after` of some Add, since that of `epoch`; nullopt if that is
-  // not known, or so much that the whole table is no larger.
+  // The changes from the table of `epoch` to `table`, the `after` of some Add. nullopt if they are
+  // unknown, or so many that the whole table is no larger.
   std::optional<RoutingTable> Since(uint64_t epoch, const RoutingTable& table) const;
 
  private:
@@ -36,7 +35,7 @@ class RoutingHistory {
     std::vector<uint32_t> partitions;
   };
 
-  // Each begins where the one before has ended.
+  // Each change starts at the epoch where the previous one ends.
   std::deque<Change> changes_;
   size_t partitions_kept_ = 0;
 };

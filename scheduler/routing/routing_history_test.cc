@@ -26,7 +26,7 @@ RoutingTable With(RoutingTable table, uint64_t epoch, int partition, uint32_t pr
   return table;
 }
 
-TEST(RoutingHistoryTest, WhoKnowsAnEpochOfTheHistoryHearsWhatHasChangedSince) {
+TEST(RoutingHistoryTest, KnownEpochGetsTheChangesSince) {
   const std::vector<RoutingTable> tables = {Table(3), With(Table(3), 4, 1, 1),
                                             With(With(Table(3), 4, 1, 1), 7, 2, 2)};
   RoutingHistory history;
@@ -43,20 +43,20 @@ TEST(RoutingHistoryTest, WhoKnowsAnEpochOfTheHistoryHearsWhatHasChangedSince) {
   }
 }
 
-TEST(RoutingHistoryTest, WhatIsNotKnownIsNoBase) {
+TEST(RoutingHistoryTest, UnknownEpochGetsNoChanges) {
   RoutingHistory history;
   EXPECT_FALSE(history.Since(3, Table(4)).has_value());
   history.Add(Table(3), With(Table(3), 6, 1, 1));
-  EXPECT_FALSE(history.Since(4, With(Table(3), 6, 1, 1)).has_value()) << "never told";
+  EXPECT_FALSE(history.Since(4, With(Table(3), 6, 1, 1)).has_value()) << "no table of that epoch";
   EXPECT_FALSE(history.Since(6, With(Table(3), 6, 1, 1)).has_value());
   EXPECT_FALSE(history.Since(3, Table(5)).has_value()) << "a table that was never added";
-  // A table in between is missing: what came before leads nowhere.
+  // A gap between tables discards the changes before it.
   history.Add(Table(8), With(Table(8), 9, 1, 1));
   EXPECT_FALSE(history.Since(3, With(Table(8), 9, 1, 1)).has_value());
   EXPECT_TRUE(history.Since(8, With(Table(8), 9, 1, 1)).has_value());
 }
 
-TEST(RoutingHistoryTest, ServersAreToldOnlyIfTheyHaveChanged) {
+TEST(RoutingHistoryTest, ServersAreSentOnlyIfChanged) {
   RoutingHistory history;
   RoutingTable other = With(Table(1), 2, 1, 1);
   history.Add(Table(1), other);
@@ -66,15 +66,14 @@ TEST(RoutingHistoryTest, ServersAreToldOnlyIfTheyHaveChanged) {
   restarted.mutable_servers(2)->set_incarnation(9);
   history.Add(other, restarted);
   EXPECT_EQ(history.Since(1, restarted)->servers_size(), 3);
-  RoutingTable nobody = restarted;
-  nobody.set_epoch(4);
-  nobody.clear_servers();
-  history.Add(restarted, nobody);
-  EXPECT_FALSE(history.Since(3, nobody).has_value())
-      << "no servers would mean that they are the same";
+  RoutingTable no_servers = restarted;
+  no_servers.set_epoch(4);
+  no_servers.clear_servers();
+  history.Add(restarted, no_servers);
+  EXPECT_FALSE(history.Since(3, no_servers).has_value()) << "an empty list means unchanged servers";
 }
 
-TEST(RoutingHistoryTest, WhatChangesNearlyEverythingIsToldAsAWhole) {
+TEST(RoutingHistoryTest, LargeChangeIsSentAsAWholeTable) {
   RoutingHistory history;
   RoutingTable table = Table(1);
   RoutingTable after = table;

@@ -1,4 +1,4 @@
-// The routing tables of the job, one epoch after the other.
+// Builds the job's routing tables, and answers requests for them with changes where possible.
 #ifndef PAWL_SCHEDULER_ROUTING_ROUTING_TABLES_H_
 #define PAWL_SCHEDULER_ROUTING_ROUTING_TABLES_H_
 
@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// What a caller of GetRouting wants.
+// A GetRouting request.
 struct RoutingWanted {
   uint64_t newer_than = 0;
   // The caller has the table of that epoch.
@@ -20,32 +20,31 @@ struct RoutingWanted {
   bool operator==(const RoutingWanted&) const = default;
 };
 
-// Makes the table of the present placement, and knows what has changed from one table to the next.
-// Which of them is told already is for others to know. Not thread-safe.
+// Builds the table of the present placement and keeps the changes between tables. The caller
+// decides which table may be told. Not thread-safe.
 //
 // Invariants:
-//  1. A table is made only when somebody looks at it: until a state is saved many learners may
-//  catch up.
-//  2. Of an epoch there is one table here, and changes are answered only to who has it: not to who
-//  may have another one,
-//     which the scheduler before a restart has made.
+//  1. A table is built only when it is read, because many learners may catch up before a state is
+//     saved.
+//  2. There is one table per epoch. Changes are sent only to nodes that have the table they start
+//     from, not to nodes that may have a table of the same epoch from before a restart.
 class RoutingTables {
  public:
   explicit RoutingTables(uint64_t job_id) : job_id_(job_id) {}
 
-  // The placement, which has another epoch then, is not as in the newest table any more.
+  // The placement has a new epoch, so the newest table is outdated.
   void OnPlacementChanged() { is_behind_ = true; }
 
-  // The newest table, of the present placement; null before the first OnPlacementChanged. REQUIRES:
-  // as MakeRoutingTable.
+  // The table of the present placement. Null before the first OnPlacementChanged. REQUIRES: as
+  // MakeRoutingTable.
   const std::shared_ptr<const RoutingTable>& Newest(const Placement& placement,
                                                     const Membership& membership);
-  // The same after a restart, of the placement as it was saved. Who was here before may have told
-  // another table of that epoch, being another version: changes from this one are told to nobody.
+  // Builds the table of the saved placement after a restart. No changes from this table are sent: a
+  // scheduler of another version may have told another table of that epoch.
   void Remake(const Placement& placement, const Membership& membership);
 
-  // What somebody gets who wants a newer one and is to have `table`, which Newest has returned some
-  // time: all of it, or the changes up to it. REQUIRES: it is newer.
+  // The response to a request that gets `table`, which Newest once returned: all of it, or the
+  // changes up to it. REQUIRES: `table` is newer than requested.
   std::shared_ptr<const RoutingTable> Answer(
       const RoutingWanted& wanted, const std::shared_ptr<const RoutingTable>& table) const;
 
@@ -53,7 +52,7 @@ class RoutingTables {
   const uint64_t job_id_;
   std::shared_ptr<const RoutingTable> newest_;
   bool is_behind_ = false;
-  // Nobody may know newest_ as it is.
+  // Nodes may have another table of newest_'s epoch.
   bool is_remade_ = false;
   // Up to newest_.
   RoutingHistory history_;

@@ -45,21 +45,21 @@ class RoutingTablesTest : public testing::Test {
   RoutingTables tables_{77};
 };
 
-TEST_F(RoutingTablesTest, BeforeTheFirstPlacementThereIsNone) { EXPECT_EQ(Newest(), nullptr); }
+TEST_F(RoutingTablesTest, NoTableBeforeTheFirstPlacement) { EXPECT_EQ(Newest(), nullptr); }
 
-TEST_F(RoutingTablesTest, OneIsMadeOfManyChangesWhenSomebodyLooks) {
+TEST_F(RoutingTablesTest, TableIsBuiltWhenRead) {
   Begin();
   const Table first = Newest();
   EXPECT_EQ(first->epoch(), 8u);
   EXPECT_EQ(first->job_id(), 77u);
-  EXPECT_EQ(Newest(), first) << "made twice";
+  EXPECT_EQ(Newest(), first) << "built twice";
   Move(3, 1);
   Move(4, 1);
   EXPECT_EQ(Newest()->epoch(), 10u);
-  EXPECT_EQ(first->primary(3), 0u) << "who has it goes on reading it";
+  EXPECT_EQ(first->primary(3), 0u) << "readers keep the old table";
 }
 
-TEST_F(RoutingTablesTest, WhoHasOneOfThemGetsWhatHasChangedSince) {
+TEST_F(RoutingTablesTest, KnownTableGetsChanges) {
   Begin();
   const Table first = Newest();
   Move(3, 1);
@@ -69,18 +69,18 @@ TEST_F(RoutingTablesTest, WhoHasOneOfThemGetsWhatHasChangedSince) {
   EXPECT_EQ(ApplyRoutingChanges(*first, *answer)->SerializeAsString(), second->SerializeAsString());
 }
 
-TEST_F(RoutingTablesTest, WhoTakesNoChangesOrHasNoneOfThemGetsAllOfIt) {
+TEST_F(RoutingTablesTest, UnknownTableGetsTheWholeTable) {
   Begin();
   const Table first = Newest();
   Move(3, 1);
   const Table second = Newest();
   EXPECT_EQ(tables_.Answer({first->epoch(), /*accepts_changes=*/false}, second), second);
   EXPECT_EQ(tables_.Answer({first->epoch() - 1, /*accepts_changes=*/true}, second), second)
-      << "that one was never made";
+      << "there is no table of that epoch";
 }
 
-// What is told is what is saved, and that is behind.
-TEST_F(RoutingTablesTest, ChangesEndAtTheTableThatMayBeTold) {
+// Only saved tables are told, and those are behind the newest one.
+TEST_F(RoutingTablesTest, ChangesEndAtTheGivenTable) {
   Begin();
   const Table first = Newest();
   Move(3, 1);
@@ -92,7 +92,7 @@ TEST_F(RoutingTablesTest, ChangesEndAtTheTableThatMayBeTold) {
   EXPECT_EQ(ApplyRoutingChanges(*first, *answer)->SerializeAsString(), told->SerializeAsString());
 }
 
-TEST_F(RoutingTablesTest, OneThatIsRemadeAfterARestartIsNoBaseOfChangesAndTheNextOneIs) {
+TEST_F(RoutingTablesTest, RemadeTableIsNoBaseOfChanges) {
   Begin();
   tables_.Remake(placement_, membership_);
   const uint64_t saved = Newest()->epoch();

@@ -18,7 +18,7 @@ Node Server(uint32_t number, uint64_t incarnation) {
   return server;
 }
 
-TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
+TEST(RoutingTest, TableNamesServersByIndex) {
   const Node first = Server(3, 5);
   const Node second = Server(7, 6);
   Placement placement;
@@ -30,7 +30,7 @@ TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
   placement.partitions[1].primary = 3;
   placement.partitions[1].learners = {{7, 8}};
   placement.partitions[2].last_in_sync = {7, 12};
-  placement.partitions[2].keepers = {7, 12};
+  placement.partitions[2].retained = {7, 12};
   placement.partitions[2].confirm_since = 6;
 
   const RoutingTable table = MakeRoutingTable(77, placement, {&first, &second});
@@ -45,7 +45,7 @@ TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
   EXPECT_EQ(table.replicas(0).primary_since(), 4u);
   EXPECT_EQ(table.primary(1), 0u);
   EXPECT_EQ(table.replicas(1).learners(0), 1u);
-  ASSERT_EQ(table.replicas(2).keepers_size(), 1) << "12 is not there to be told";
+  ASSERT_EQ(table.replicas(2).keepers_size(), 1) << "12 is not present";
   EXPECT_EQ(table.replicas(2).keepers(0), 1u);
   EXPECT_EQ(table.replicas(2).confirm_since(), 6u);
   EXPECT_EQ(table.primary(2), kNoPrimary);
@@ -53,7 +53,7 @@ TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
   EXPECT_EQ(ReplicaCounts(table), (std::vector<uint32_t>{2, 1}));
 }
 
-TEST(RoutingTest, AServerThatGoesOrComesMovesFewOthersInTheTable) {
+TEST(RoutingTest, JoiningOrLeavingServerMovesFewOthers) {
   std::vector<Node> nodes;
   for (uint32_t number = 0; number < 10; ++number) nodes.push_back(Server(number, number + 1));
   const auto order = [&](const std::vector<uint32_t>& gone) {
@@ -73,7 +73,7 @@ TEST(RoutingTest, AServerThatGoesOrComesMovesFewOthersInTheTable) {
   EXPECT_EQ(order({0, 1, 2, 3, 4, 5, 6, 7}), "89");
 }
 
-TEST(RoutingDeathTest, ReplicaOnAServerThatIsNotThereIsABrokenInvariant) {
+TEST(RoutingDeathTest, ReplicaOnAnAbsentServerCrashes) {
   Placement placement;
   placement.partitions.resize(1);
   placement.partitions[0].primary = 0;

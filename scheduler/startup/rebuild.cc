@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kServerPrefix[] = "server-";
 
-// Far beyond what a job gives out; the gaps fit behind it.
+// Far beyond any number that a job assigns. The gaps fit behind it.
 constexpr uint64_t kMaxGivenOut = uint64_t{1} << 62;
 constexpr uint32_t kMaxServerNumber = 1 << 30;
 
@@ -32,7 +32,7 @@ absl::StatusOr<uint32_t> NumberOf(const std::string& server) {
       number < kMaxServerNumber && server == absl::StrCat(kServerPrefix, number)) {
     return number;
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", server, "' is no server's name"));
+  return absl::InvalidArgumentError(absl::StrCat("'", server, "' is not a server's name"));
 }
 
 absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
@@ -50,14 +50,15 @@ absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
       absl::StrCat(node, " knows an epoch or incarnation ", largest, ", which no job has"));
 }
 
-// Larger than any epoch or incarnation of the job's, of which `known` is the largest that is known.
-uint64_t NeverGivenOut(uint64_t known, uint64_t unix_ms) {
+// A number larger than any epoch or incarnation that the job has assigned. `known` is the largest
+// known one.
+uint64_t UnusedNumber(uint64_t known, uint64_t unix_ms) {
   const uint64_t by_clock = unix_ms * kEpochsInAMillisecond;
   return by_clock > known ? by_clock : known + kRebuildGap;
 }
 
 // Null if no server holds a job.
-const RegisterRequest* WithNewestRouting(const std::vector<RegisterRequest>& heard) {
+const RegisterRequest* NewestRoutingHolder(const std::vector<RegisterRequest>& heard) {
   const RegisterRequest* newest = nullptr;
   for (const RegisterRequest& server : heard) {
     if (!server.has_held_job()) continue;
@@ -95,7 +96,7 @@ absl::Status CheckIsThisJob(const RebuildOptions& options,
   return absl::OkStatus();
 }
 
-// Names of the servers that have every push of the partition that was acknowledged by that routing.
+// The names of the servers that have every push of the partition acknowledged under that routing.
 std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   std::vector<uint32_t> servers;
   if (routing.primary(partition) != kNoPrimary) servers.push_back(routing.primary(partition));
@@ -115,22 +116,21 @@ std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   return names;
 }
 
-// Of one partition: how far a server's replica is.
+// A server's replica of one partition.
 struct HeldReplica {
   std::string server;
-  // The term and the index of its last change. Of two replicas the one with the larger pair has all
-  // acknowledged pushes, if one of them has.
+  // The term and index of its last change. If either of two replicas has all acknowledged pushes,
+  // the one with the larger position does.
   std::pair<uint64_t, uint64_t> position;
-  // The server was started again after it had adopted its last routing, and does not know that
-  // routing any more.
+  // The server was restarted and no longer knows the routing that it last adopted.
   bool restarted = false;
 };
 
-// Of those that were in sync by the newest routing that is known, the servers that may become
-// primary. A server that was restarted may have acted by a later routing, with another primary and
-// others in sync: who is behind such a one is not trusted. What it has of `primary_since`, the term
-// of that newest routing, or of an earlier term tells nothing: the primary has it too, or it was
-// never acknowledged, and a living primary has acknowledged more since it registered.
+// The servers that may become primary: those in sync by the newest known routing that are not
+// behind a restarted server. A restarted server may have acted by a later routing, with another
+// primary and another in-sync set. Its changes of `primary_since`, the term of the newest known
+// routing, or of earlier terms do not count: the primary has them too, or they were never
+// acknowledged, and a living primary has acknowledged more since it registered.
 std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, uint64_t primary_since,
                                     const std::vector<HeldReplica>& held) {
   const HeldReplica* ahead = nullptr;
@@ -150,9 +150,9 @@ std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, uin
   return candidates;
 }
 
-// The servers that may have data by that routing or a later one: those that were there, and those
+// The servers that may have data under that routing or a later one: the present ones, and those
 // that partitions wait for.
-absl::btree_set<std::string> Named(const RoutingTable& routing) {
+absl::btree_set<std::string> NamedServers(const RoutingTable& routing) {
   absl::btree_set<std::string> names;
   for (const ServerAddress& server : routing.servers()) names.insert(server.node());
   for (const PartitionReplicas& replicas : routing.replicas()) {
@@ -161,11 +161,11 @@ absl::btree_set<std::string> Named(const RoutingTable& routing) {
   return names;
 }
 
-std::vector<std::string> NotHeard(const RoutingTable& routing,
-                                  const std::vector<RegisterRequest>& heard,
-                                  const absl::btree_set<std::string>& without) {
+std::vector<std::string> MissingServers(const RoutingTable& routing,
+                                        const std::vector<RegisterRequest>& heard,
+                                        const absl::btree_set<std::string>& without) {
   std::vector<std::string> missing;
-  for (const std::string& server : Named(routing)) {
+  for (const std::string& server : NamedServers(routing)) {
     const auto is = [&](const RegisterRequest& request) { return request.node() == server; };
     if (without.contains(server) || std::any_of(heard.begin(), heard.end(), is)) continue;
     missing.push_back(server);
@@ -173,7 +173,8 @@ std::vector<std::string> NotHeard(const RoutingTable& routing,
   return missing;
 }
 
-// Of each server that the routing names or that was heard. `heard`: of this job.
+// The membership with each server that the routing names or that was heard. REQUIRES: `heard` are
+// of this job.
 StoredMembership RebuiltMembership(const RoutingTable& routing,
                                    const std::vector<RegisterRequest>& heard,
                                    const absl::btree_map<std::string, uint32_t>& numbers,
@@ -194,7 +195,7 @@ StoredMembership RebuiltMembership(const RoutingTable& routing,
     node.set_number(numbers.at(name));
     node.set_incarnation(incarnation);
     node.set_gone(true);
-    // A nonce that no process has: a server that was not heard returns by its name.
+    // No process has this nonce. A server that was not heard returns by its name.
     node.set_process_nonce(incarnation);
     membership.add_gone(name);
     return node;
@@ -205,30 +206,30 @@ StoredMembership RebuiltMembership(const RoutingTable& routing,
     node.set_address(server.address());
     nodes[server.node()] = &node;
   }
-  // Those that partitions wait for.
+  // Servers that partitions wait for.
   for (const auto& [name, number] : numbers) {
     if (!nodes.contains(name)) nodes[name] = &add(name, ++last_incarnation);
   }
   for (const RegisterRequest& server : heard) {
     StoredNode*& node = nodes[server.node()];
-    // Its data directory has its name, which no other server may get.
+    // Its data directory contains its name, which no other server may get.
     if (node == nullptr) node = &add(server.node(), ++last_incarnation);
-    // The registration that was heard is sent again and is to be the next one; earlier ones come
-    // too late.
+    // The server repeats the registration that was heard, and it must count as the next one.
+    // Earlier ones are late.
     node->set_process_nonce(server.process_nonce());
     node->set_start_count(server.start_count());
     node->set_registration(std::max<uint64_t>(server.registration(), 1) - 1);
     node->set_address(server.address());
   }
-  membership.set_last_incarnation(NeverGivenOut(last_incarnation, unix_ms));
+  membership.set_last_incarnation(UnusedNumber(last_incarnation, unix_ms));
   membership.set_next_server(next_server + kRebuildNumberGap);
   membership.set_next_worker(kRebuildNumberGap);
   return membership;
 }
 
-// All servers are asked for all tables again, which does nothing where they are: of a table that
-// was being created a server may have told, though some of its partitions, or the backups that are
-// to become primary, have none of it yet.
+// All tables, not ready, so that the servers are asked to create them again, which does nothing
+// where they exist. A server may report a table whose creation was unfinished: some of its
+// partitions, or backups that are to become primary, may lack it.
 absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
   absl::btree_map<uint32_t, StoredTable> tables;
   for (const RegisterRequest& server : heard) {
@@ -236,8 +237,8 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
       const auto [entry, is_new] = tables.try_emplace(spec.id());
       if (is_new) *entry->second.mutable_spec() = spec;
       if (entry->second.spec().SerializeAsString() != spec.SerializeAsString()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(server.node(), " has another table ", spec.id(), " than others"));
+        return absl::InvalidArgumentError(absl::StrCat(server.node(), " has a different table ",
+                                                       spec.id(), " than other servers"));
       }
     }
   }
@@ -251,15 +252,15 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
 
 }  // namespace
 
-bool AllServersAreHeard(const std::vector<RegisterRequest>& heard,
-                        const absl::btree_set<std::string>& without) {
-  const RegisterRequest* const newest = WithNewestRouting(heard);
-  return newest != nullptr && NotHeard(newest->held_job().routing(), heard, without).empty();
+bool HasAllServers(const std::vector<RegisterRequest>& heard,
+                   const absl::btree_set<std::string>& without) {
+  const RegisterRequest* const newest = NewestRoutingHolder(heard);
+  return newest != nullptr && MissingServers(newest->held_job().routing(), heard, without).empty();
 }
 
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
                                             const std::vector<RegisterRequest>& all_heard) {
-  const RegisterRequest* const newest = WithNewestRouting(all_heard);
+  const RegisterRequest* const newest = NewestRoutingHolder(all_heard);
   if (newest == nullptr) {
     return absl::FailedPreconditionError(
         "no server that holds a job has registered; do the servers run, and look for a scheduler "
@@ -271,15 +272,15 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   for (const RegisterRequest& server : all_heard) {
     if (server.job_id() == newest->job_id()) heard.push_back(server);
   }
-  if (const auto silent = NotHeard(routing, heard, options.without); !silent.empty()) {
+  if (const auto silent = MissingServers(routing, heard, options.without); !silent.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         absl::StrJoin(silent, ", "),
-        " did not register, and may have pushes that no other server has; start ",
+        " did not register and may have pushes that no other server has; start ",
         silent.size() == 1 ? "it" : "them",
         " again, or, if dead for good, add --rebuild_without=", absl::StrJoin(silent, ",")));
   }
   absl::btree_map<std::string, uint32_t> numbers;
-  for (const std::string& server : Named(routing)) {
+  for (const std::string& server : NamedServers(routing)) {
     PAWL_ASSIGN_OR_RETURN(numbers[server], NumberOf(server));
   }
   for (const RegisterRequest& server : heard) {
@@ -302,7 +303,7 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   state.set_state(STARTING);
   *state.mutable_membership() = RebuiltMembership(routing, heard, numbers, options.unix_ms);
   StoredPlacement& placement = *state.mutable_placement();
-  placement.set_epoch(NeverGivenOut(routing.epoch(), options.unix_ms));
+  placement.set_epoch(UnusedNumber(routing.epoch(), options.unix_ms));
   std::vector<int> missing;
   absl::btree_set<std::string> needed;
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
@@ -322,11 +323,12 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
     set.set_primary_since(placement.epoch());
     if (partition < routing.replicas_size()) set.set_began(routing.replicas(partition).began());
     for (const std::string& server : candidates) set.add_last_in_sync(numbers.at(server));
-    // Others that were in sync keep what they have, as in any failover.
+    // The other servers in sync retain their files, as in any failover.
     for (const auto& [name, number] : numbers) {
-      const bool keeps = std::find(in_sync.begin(), in_sync.end(), name) != in_sync.end() ||
-                         std::find(candidates.begin(), candidates.end(), name) != candidates.end();
-      if (keeps) set.add_keepers(number);
+      const bool retains =
+          std::find(in_sync.begin(), in_sync.end(), name) != in_sync.end() ||
+          std::find(candidates.begin(), candidates.end(), name) != candidates.end();
+      if (retains) set.add_keepers(number);
     }
     set.set_keepers_since(placement.epoch());
   }
@@ -335,13 +337,13 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
         "no server that has registered has an in-sync replica of partitions ",
         absl::StrJoin(missing, ", "),
         needed.empty() ? "" : absl::StrCat("; start ", absl::StrJoin(needed, " or "), " again"),
-        ", or begin with the last checkpoint (--restore)"));
+        ", or start from the last checkpoint (--restore)"));
   }
   for (const auto& [name, number] : numbers) {
     (*placement.mutable_how_gone())[number] =
         absl::StrCat(name, " was known to a scheduler whose state is lost");
   }
-  // Ranks without hosts, which are decided anew.
+  // Ranks without hosts, to be assigned again.
   for (uint32_t rank = 0; rank < options.job.logical_workers(); ++rank)
     state.mutable_ranks()->add_ranks();
   PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(heard));
@@ -367,7 +369,7 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
   if (found == heard_.end()) {
     if (heard_.size() == kMaxServers) return OnOtherCall();
   } else {
-    // A registration that was held up on its way says less than the one after it.
+    // A late registration must not replace a newer one.
     const RegisterRequest& before = found->second.request;
     const auto order = [](const RegisterRequest& one) {
       return std::tuple(one.start_count(), one.registration());
@@ -381,9 +383,9 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
   const size_t others = heard_bytes_ - bytes_before;
   if (bytes > max_bytes_ - others) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the scheduler rebuilds its state, and holds ", others,
-                     " bytes of other servers' registrations; with ", bytes,
-                     " more it would have more than the limit of ", max_bytes_));
+        absl::StrCat("the scheduler is rebuilding its state and holds ", others,
+                     " bytes of other servers' registrations; ", bytes,
+                     " more would exceed the limit of ", max_bytes_));
   }
   heard_bytes_ = others + bytes;
   heard_[request.node()] = {request, bytes};
@@ -406,11 +408,11 @@ Rebuild::Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTim
 std::optional<absl::StatusOr<SchedulerState>> Rebuild::Poll(
     const std::vector<RegisterRequest>& heard, MonotonicTime now) {
   if (!state_.has_value()) {
-    if (now < deadline_ && !AllServersAreHeard(heard, options_.without)) return std::nullopt;
+    if (now < deadline_ && !HasAllServers(heard, options_.without)) return std::nullopt;
     state_ = RebuildState(options_, heard);
   }
   if (!state_->ok() || options_.without.empty()) return state_;
-  // A server that is called dead may serve reads for as long as its lease lasts.
+  // A server that was declared dead may serve reads while its lease lasts.
   if (now < began_ + std::chrono::milliseconds((*state_)->longest_lease_ms())) return std::nullopt;
   return state_;
 }

@@ -1,4 +1,4 @@
-// Listens in the place of a scheduler that has lost its state, until the servers have said what
+// Listens in place of a scheduler that has lost its state, until the servers have reported what
 // they hold.
 #ifndef PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_
 #define PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_
@@ -18,10 +18,10 @@
 
 namespace pawl {
 
-// Answers as RebuildCensus says. Thread-safe.
+// Answers calls with RebuildCensus. Thread-safe.
 class RebuildListener final : private grpc::CallbackGenericService {
  public:
-  // Port 0 takes a free one. FAILED_PRECONDITION: it cannot listen there.
+  // Port 0 picks a free port. FAILED_PRECONDITION: it cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(const HostPort& address,
                                                                  size_t max_bytes = kMaxHeardBytes);
 

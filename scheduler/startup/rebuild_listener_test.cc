@@ -53,7 +53,7 @@ class RebuildListenerTest : public testing::Test {
   std::unique_ptr<Scheduler::Stub> stub_;
 };
 
-TEST_F(RebuildListenerTest, LastRegistrationOfEachServerIsHeard) {
+TEST_F(RebuildListenerTest, LastRegistrationOfEachServerCounts) {
   Begin(kMaxHeardBytes);
   for (const uint32_t partitions : {1000, 10}) {
     for (const uint32_t number : {0, 1}) {
@@ -71,7 +71,7 @@ TEST_F(RebuildListenerTest, LastRegistrationOfEachServerIsHeard) {
             grpc::StatusCode::ABORTED);
 }
 
-TEST_F(RebuildListenerTest, BytesOfAllRegistrationsAreBounded) {
+TEST_F(RebuildListenerTest, RegistrationBytesAreBounded) {
   const size_t bytes = Server(0, 1000).SpaceUsedLong();
   EXPECT_LT(bytes, 1000u * 200) << "what kMaxHeardBytes goes by";
   Begin(2 * bytes + bytes / 2);

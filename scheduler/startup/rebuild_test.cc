@@ -88,13 +88,13 @@ TEST(RebuildTest, ServersInSyncByTheNewestRoutingMayBecomePrimary) {
   EXPECT_FALSE(state->ranks().decided());
 }
 
-TEST(RebuildTest, NothingThatTheLostSchedulerGaveOutIsGivenOutAgain) {
+TEST(RebuildTest, NumbersOfTheLostSchedulerAreNotReused) {
   const auto state = RebuildState(Options(), {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_GE(state->membership().last_incarnation(), 20 + kRebuildGap);
   EXPECT_GE(state->placement().epoch(), 9 + kRebuildGap);
   EXPECT_GE(state->membership().next_server(), 3 + kRebuildNumberGap);
-  // Nor what another rebuilt scheduler gave out of which no server knows any more.
+  // Nor numbers of another rebuilt scheduler that no server knows.
   RebuildOptions later = Options();
   later.unix_ms = 1'800'000'000'000;
   const auto again = RebuildState(later, {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
@@ -104,7 +104,7 @@ TEST(RebuildTest, NothingThatTheLostSchedulerGaveOutIsGivenOutAgain) {
   EXPECT_EQ(state->tables().last_id(), 4u);
 }
 
-TEST(RebuildTest, ServersAreAwayUntilTheyRegister) {
+TEST(RebuildTest, ServersAreGoneUntilTheyRegister) {
   const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), Server(2, 9, {0, 2})});
   ASSERT_TRUE(state.ok()) << state.status();
   ASSERT_EQ(state->membership().nodes_size(), 2);
@@ -113,8 +113,8 @@ TEST(RebuildTest, ServersAreAwayUntilTheyRegister) {
   EXPECT_TRUE(state->membership().nodes(1).gone());
 }
 
-TEST(RebuildTest, PartitionsThatNoServerHasAreNamedWithTheServersToStart) {
-  // Server 2 has lost partition 2; what server 0 has of it was never in sync.
+TEST(RebuildTest, MissingPartitionsAndServersAreNamed) {
+  // Server 2 has lost partition 2; server 0 was never in sync for it.
   const auto state = RebuildState(Options(), {Server(0, 9, {0, 1, 2}), Server(2, 9, {0})});
   EXPECT_EQ(state.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(state.status().message()),
@@ -122,8 +122,8 @@ TEST(RebuildTest, PartitionsThatNoServerHasAreNamedWithTheServersToStart) {
   EXPECT_EQ(RebuildState(Options(), {}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(RebuildTest, ServersOfAPartitionThatWaitsAreKnownByTheRouting) {
-  // By then servers 0 and 5 were in sync, and both away.
+TEST(RebuildTest, UnavailablePartitionNamesItsServers) {
+  // Servers 0 and 5 were in sync, and both are gone.
   RegisterRequest newest = Server(2, 9, {0});
   RoutingTable& routing = *newest.mutable_held_job()->mutable_routing();
   routing.set_primary(1, kNoPrimary);
@@ -143,7 +143,7 @@ TEST(RebuildTest, ServersOfAPartitionThatWaitsAreKnownByTheRouting) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--rebuild_without=server-5"));
 }
 
-TEST(RebuildTest, AReplicaBehindALaterTermIsNotTrusted) {
+TEST(RebuildTest, ReplicaBehindALaterTermIsNotTrusted) {
   const auto set_position = [](RegisterRequest& server, int replica, uint64_t term,
                                uint64_t index) {
     server.mutable_recovered(replica)->set_term(term);
@@ -174,13 +174,13 @@ TEST(RebuildTest, TablesAreCreatedAgain) {
     const auto state = RebuildState(Options(), {server, other});
     ASSERT_TRUE(state.ok()) << state.status();
     ASSERT_EQ(state->tables().tables_size(), 1);
-    EXPECT_FALSE(state->tables().tables(0).ready()) << "not every partition need have it";
-    EXPECT_TRUE(state->rebuilt()) << "the scheduler must not take it for a job without pushes";
+    EXPECT_FALSE(state->tables().tables(0).ready()) << "some partitions may lack it";
+    EXPECT_TRUE(state->rebuilt()) << "the job must not count as a job without pushes";
     EXPECT_EQ(state->longest_lease_ms(), 2500u);
   }
 }
 
-TEST(RebuildTest, ServerThatTheNewestRoutingDoesNotNameKeepsItsName) {
+TEST(RebuildTest, UnnamedServerKeepsItsName) {
   RegisterRequest returned = Server(7, 3, {1});
   returned.clear_held_job();
   const auto state =
@@ -192,7 +192,7 @@ TEST(RebuildTest, ServerThatTheNewestRoutingDoesNotNameKeepsItsName) {
   EXPECT_THAT(LastInSync(*state, 1), ElementsAre(0));
 }
 
-TEST(RebuildTest, ARegistrationFromBeforeTheOneThatWasHeardIsLate) {
+TEST(RebuildTest, RegistrationBeforeTheHeardOneIsLate) {
   RegisterRequest heard = Server(2, 9, {0, 2});
   heard.set_process_nonce(5);
   heard.set_start_count(3);
@@ -202,10 +202,10 @@ TEST(RebuildTest, ARegistrationFromBeforeTheOneThatWasHeardIsLate) {
   const StoredNode& node = state->membership().nodes(1);
   EXPECT_EQ(node.process_nonce(), 5u);
   EXPECT_EQ(node.start_count(), 3u);
-  EXPECT_EQ(node.registration(), 3u) << "that one itself is still to come";
+  EXPECT_EQ(node.registration(), 3u) << "the heard registration will be repeated";
 }
 
-TEST(RebuildCensusTest, ALateRegistrationDoesNotReplaceANewerOne) {
+TEST(RebuildCensusTest, LateRegistrationDoesNotReplaceANewerOne) {
   RebuildCensus census;
   RegisterRequest request = Server(2, 9, {0, 2});
   request.set_address("10.0.0.1:7002");
@@ -220,14 +220,14 @@ TEST(RebuildCensusTest, ALateRegistrationDoesNotReplaceANewerOne) {
   EXPECT_TRUE(census.Heard()[0].has_held_job());
 }
 
-TEST(RebuildCensusTest, ServersAreToldToRegisterAgainAndOthersToWait) {
+TEST(RebuildCensusTest, ServersRegisterAgainAndOthersWait) {
   HeartbeatRequest heartbeat;
   EXPECT_TRUE(absl::IsUnavailable(RebuildCensus().OnHeartbeat(heartbeat)));
   heartbeat.mutable_server();
   EXPECT_TRUE(absl::IsAborted(RebuildCensus().OnHeartbeat(heartbeat)));
 }
 
-TEST(RebuildProgressTest, WaitsForAllServersOrUntilItsDeadline) {
+TEST(RebuildProgressTest, RebuildWaitsForAllServersUntilItsDeadline) {
   const MonotonicTime now{std::chrono::hours(1)};
   Rebuild rebuild(Options(), std::chrono::seconds(30), now);
   EXPECT_FALSE(rebuild.Poll({Server(0, 9, {0, 1})}, now).has_value());
@@ -240,7 +240,7 @@ TEST(RebuildProgressTest, WaitsForAllServersOrUntilItsDeadline) {
   EXPECT_FALSE(refused->ok());
 }
 
-TEST(RebuildProgressTest, ServerThatIsCalledDeadMayServeReadsByItsLease) {
+TEST(RebuildProgressTest, RebuildWaitsForTheLeaseOfADeadServer) {
   const MonotonicTime now{std::chrono::hours(1)};
   RebuildOptions options = Options();
   options.without = {"server-2"};
@@ -252,7 +252,7 @@ TEST(RebuildProgressTest, ServerThatIsCalledDeadMayServeReadsByItsLease) {
   EXPECT_TRUE(rebuild.Poll({server}, now + std::chrono::milliseconds(2500)).has_value());
 }
 
-TEST(RebuildTest, ServerThatWasNotHeardIsWaitedForUnlessItIsDead) {
+TEST(RebuildTest, MissingServerIsRequiredUnlessDead) {
   RebuildOptions options = Options();
   RegisterRequest server = Server(0, 9, {0, 1, 2});
   server.mutable_held_job()->mutable_routing()->set_primary(2, 0);
@@ -263,7 +263,7 @@ TEST(RebuildTest, ServerThatWasNotHeardIsWaitedForUnlessItIsDead) {
   EXPECT_TRUE(RebuildState(options, {server}).ok());
 }
 
-TEST(RebuildTest, WhatNoJobHasIsRefused) {
+TEST(RebuildTest, ImpossibleReportIsRefused) {
   RegisterRequest late = Server(2, ~uint64_t{0} - 1, {0, 2});
   EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), late}).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -277,7 +277,7 @@ TEST(RebuildTest, WhatNoJobHasIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(RebuildTest, AnotherJobIsRefusedNamingTheDifference) {
+TEST(RebuildTest, DifferentJobIsRefusedNamingTheDifference) {
   RebuildOptions options = Options();
   options.job.set_name("clicks");
   const auto other = RebuildState(options, {Server(0, 9, {0, 1}), Server(2, 9, {0, 2})});
@@ -290,11 +290,11 @@ TEST(RebuildTest, AnotherJobIsRefusedNamingTheDifference) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(RebuildTest, AllServersAreHeardWhenTheNewestRoutingNamesNoOther) {
-  EXPECT_FALSE(AllServersAreHeard({}, {}));
-  EXPECT_FALSE(AllServersAreHeard({Server(0, 9, {})}, {}));
-  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {})}, {"server-2"}));
-  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {}), Server(2, 8, {})}, {}));
+TEST(RebuildTest, AllServersAreThoseOfTheNewestRouting) {
+  EXPECT_FALSE(HasAllServers({}, {}));
+  EXPECT_FALSE(HasAllServers({Server(0, 9, {})}, {}));
+  EXPECT_TRUE(HasAllServers({Server(0, 9, {})}, {"server-2"}));
+  EXPECT_TRUE(HasAllServers({Server(0, 9, {}), Server(2, 8, {})}, {}));
 }
 
 }  // namespace

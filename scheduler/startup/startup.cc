@@ -12,34 +12,33 @@
 
 namespace pawl {
 
-absl::StatusOr<std::optional<SchedulerState>> StateOfThisJob(
+absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
     const Startup& startup) {
   if (!stored.has_value()) return std::nullopt;
   SchedulerState state;
   if (!state.ParseFromString(stored->state)) {
-    return absl::DataLossError(
-        absl::StrCat(startup.place, " holds something else than a scheduler's state"));
+    return absl::DataLossError(absl::StrCat(startup.place, " does not hold a scheduler's state"));
   }
   const std::string& restore = startup.restore;
-  const bool is_over =
+  const bool has_ended =
       state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
-  const bool begins_alike =
+  const bool same_restore =
       restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
-  if (state.closed() && (startup.begin_anew || !begins_alike)) return std::nullopt;
-  if (!is_over && !begins_alike) {
+  if (state.closed() && (startup.begin_anew || !same_restore)) return std::nullopt;
+  if (!has_ended && !same_restore) {
     return absl::FailedPreconditionError(
         absl::StrCat(startup.place, " holds the state of job '", state.job().name(),
-                     "', which has not ended and was not begun with --restore=", restore,
-                     "; use another --data_dir, or leave --restore out to go on with that job"));
+                     "', which has not ended and was not started with --restore=", restore,
+                     "; use another --data_dir, or omit --restore to continue that job"));
   }
   const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
                     state.servers() == options.servers && state.workers() == options.workers;
   if (same) return state;
-  if (is_over) return std::nullopt;
+  if (has_ended) return std::nullopt;
   return absl::FailedPreconditionError(
       absl::StrCat(startup.place, " holds the state of job '", state.job().name(),
-                   "', which has not ended and is not the same as --job=", startup.job,
+                   "', which has not ended and differs from --job=", startup.job,
                    " with these flags; start it as before, or use another place"));
 }
 
@@ -53,7 +52,7 @@ absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOpt
     if (newest.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "checkpoint.dir is ", dir, ", which holds checkpoints of an earlier run of '",
-        options.job.name(), "', the newest one ", newest, "; go on from there with --restore=", dir,
+        options.job.name(), "', the newest is ", newest, "; continue from it with --restore=", dir,
         ", or name another folder, or delete it"));
   }
   const std::string flag = absl::StrCat("--restore=", startup.restore);
@@ -61,7 +60,7 @@ absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOpt
       FindCheckpoint(env, startup.restore, options.job.name(), progress);
   PAWL_RETURN_IF_ERROR(Annotate(found.status(), flag));
   PAWL_RETURN_IF_ERROR(Annotate(CheckFits(options.job, found->manifest), flag));
-  spdlog::info("beginning with the checkpoint {} in {}, of step {}", found->name, found->dir,
+  spdlog::info("starting from checkpoint {} in {}, of step {}", found->name, found->dir,
                found->manifest.step());
   if (const std::string warning = WarningOf(env, *found); !warning.empty())
     spdlog::warn("{}", warning);
@@ -75,7 +74,7 @@ absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, uint64_t job_id,
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside,
                         SetLaterAside(env, job, job_id, restore));
   for (const std::string& name : aside) {
-    spdlog::warn("{} in {} is of a run that is given up, and is set aside", name,
+    spdlog::warn("{} in {} belongs to an abandoned run and is set aside", name,
                  job.checkpoint().dir());
   }
   return absl::OkStatus();

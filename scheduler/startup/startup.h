@@ -1,4 +1,4 @@
-// What a scheduler begins with: the state of its job, a checkpoint, or nothing.
+// Decides what a scheduler starts from: the stored state of its job, a checkpoint, or nothing.
 #ifndef PAWL_SCHEDULER_STARTUP_STARTUP_H_
 #define PAWL_SCHEDULER_STARTUP_STARTUP_H_
 
@@ -15,32 +15,31 @@
 
 namespace pawl {
 
-// What the operator says of it.
+// The operator's choices.
 struct Startup {
-  // The flags of these names; `job` and `place` are for messages, `place` is where the state is
-  // stored.
+  // `job`, `restore` and `begin_anew` are the flags of these names. `place` is where the state is
+  // stored; `job` and `place` are used in messages only.
   std::string job;
   std::string place;
   std::string restore = {};
   bool begin_anew = false;
 };
 
-// The state to go on with, if there is one. That of a job whose end everybody knows (closed) is one
-// only if it is the very job of `options`: then there is nothing to do. FAILED_PRECONDITION: it is
-// that of another job, which has not ended.
-absl::StatusOr<std::optional<SchedulerState>> StateOfThisJob(
+// The stored state to resume, if any. A closed job, whose end all nodes know, is resumed only if it
+// is the job of `options`; then there is nothing left to do. FAILED_PRECONDITION: the stored state
+// is of another job that has not ended.
+absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
     const Startup& startup);
 
-// For a job that begins now: sees to it that its checkpoints do not get mixed up with those of
-// others; with startup.restore it is to begin with one of them, which is in `options` then. The
-// error says which flag or field to change. Reads all of the checkpoint: `progress`, which may be
-// null, says how far that is.
+// Prepares the checkpoints of a new job: refuses a folder with checkpoints of an earlier run, and
+// with startup.restore loads the checkpoint to start from into `options`. The error names the flag
+// or field to change. Reads the whole checkpoint and reports to `progress`, which may be null.
 absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOptions& options,
                                 VerifyProgress* progress = nullptr);
 
-// SetLaterAside (scheduler/checkpoint/restore.h), with a line in the log for each. Not to be called
-// before the start has succeeded, for after it the newest checkpoint is another one.
+// Calls SetLaterAside (scheduler/checkpoint/restore.h) and logs each checkpoint that was set aside.
+// To be called only after a successful start, because it changes which checkpoint is the newest.
 absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, uint64_t job_id,
                                       const StoredRestore& restore);
 

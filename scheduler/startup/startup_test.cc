@@ -21,9 +21,9 @@ class StartupTest : public testing::Test {
   }
 
   absl::StatusOr<std::optional<SchedulerState>> Find() {
-    return StateOfThisJob(StoredState{1, state_.SerializeAsString()}, options_, startup_);
+    return StateToResume(StoredState{1, state_.SerializeAsString()}, options_, startup_);
   }
-  bool GoesOn() {
+  bool Resumes() {
     const auto found = Find();
     EXPECT_TRUE(found.ok()) << found.status();
     return found.ok() && found->has_value();
@@ -38,25 +38,25 @@ class StartupTest : public testing::Test {
   SchedulerState state_;
 };
 
-TEST_F(StartupTest, WhatIsStoredOfThisJobIsGoneOnWith) {
-  EXPECT_TRUE(GoesOn());
+TEST_F(StartupTest, StateOfThisJobIsResumed) {
+  EXPECT_TRUE(Resumes());
   EXPECT_EQ((*Find())->job_id(), 77u);
 }
 
-TEST_F(StartupTest, WithNothingStoredThereIsNothingToGoOnWith) {
-  EXPECT_FALSE(StateOfThisJob(std::nullopt, options_, startup_)->has_value());
+TEST_F(StartupTest, NothingStoredMeansNothingToResume) {
+  EXPECT_FALSE(StateToResume(std::nullopt, options_, startup_)->has_value());
 }
 
-TEST_F(StartupTest, AnotherJobThatHasNotEndedIsNotThrownAway) {
+TEST_F(StartupTest, UnfinishedJobIsNotDiscarded) {
   state_.mutable_job()->set_seed(5);
   EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
   EXPECT_NE(Find().status().message().find("--job=flights.pbtxt"), std::string::npos)
       << Find().status();
   state_.set_state(FAILED);
-  EXPECT_FALSE(GoesOn());
+  EXPECT_FALSE(Resumes());
 }
 
-TEST_F(StartupTest, OtherNumbersOfServersAndWorkersMakeAnotherJob) {
+TEST_F(StartupTest, OtherServerAndWorkerCountsMakeAnotherJob) {
   state_.set_servers(4);
   EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
   state_.set_servers(2);
@@ -64,29 +64,29 @@ TEST_F(StartupTest, OtherNumbersOfServersAndWorkersMakeAnotherJob) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
 }
 
-TEST_F(StartupTest, AJobWhoseEndEverybodyKnowsIsTrainedAgainOnlyIfSomebodySaysSo) {
+TEST_F(StartupTest, ClosedJobIsTrainedAgainOnlyOnRequest) {
   Close(COMPLETED);
-  EXPECT_TRUE(GoesOn());
+  EXPECT_TRUE(Resumes());
   startup_.begin_anew = true;
-  EXPECT_FALSE(GoesOn());
+  EXPECT_FALSE(Resumes());
 }
 
-TEST_F(StartupTest, BeginAnewThrowsNoJobAwayThatHasNotEnded) {
+TEST_F(StartupTest, BeginAnewDoesNotDiscardAnUnfinishedJob) {
   startup_.begin_anew = true;
-  EXPECT_TRUE(GoesOn());
+  EXPECT_TRUE(Resumes());
 }
 
-TEST_F(StartupTest, WhatWasBegunOtherwiseIsNotWhatIsToBeRestored) {
+TEST_F(StartupTest, JobWithAnotherStartIsNotRestored) {
   startup_.restore = "/checkpoints";
   EXPECT_TRUE(absl::IsFailedPrecondition(Find().status()));
   EXPECT_NE(Find().status().message().find("--restore=/checkpoints"), std::string::npos)
       << Find().status();
   Close(COMPLETED);
-  EXPECT_FALSE(GoesOn());
+  EXPECT_FALSE(Resumes());
 }
 
-TEST_F(StartupTest, WhatIsNoStateNamesThePlace) {
-  const auto found = StateOfThisJob(StoredState{1, "\xff"}, options_, startup_);
+TEST_F(StartupTest, InvalidStateNamesThePlace) {
+  const auto found = StateToResume(StoredState{1, "\xff"}, options_, startup_);
   EXPECT_TRUE(absl::IsDataLoss(found.status()));
   EXPECT_NE(found.status().message().find("file:/state"), std::string::npos) << found.status();
 }

@@ -251,7 +251,7 @@ TEST_F(CheckpointTest, AnotherRunDoesNotMixCheckpoints) {
   DigestOf(*cluster);
   const absl::Status refused = ProcessCluster::Start(Options({})).status();
   EXPECT_TRUE(
-      absl::StrContains(refused.message(), absl::StrCat("go on from there with --restore=", dir_)))
+      absl::StrContains(refused.message(), absl::StrCat("continue from it with --restore=", dir_)))
       << refused;
 }
 

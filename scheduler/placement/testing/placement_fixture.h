@@ -1,4 +1,4 @@
-// What the tests of placements share: the scheduler's steps, and how even the result is.
+// Helpers for placement tests: the scheduler's steps, and checks of how even a placement is.
 #ifndef PAWL_SCHEDULER_PLACEMENT_TESTING_PLACEMENT_FIXTURE_H_
 #define PAWL_SCHEDULER_PLACEMENT_TESTING_PLACEMENT_FIXTURE_H_
 
@@ -16,11 +16,11 @@ namespace pawl {
 
 using Servers = std::vector<ServerNumber>;
 
-// What the scheduler does whenever something has happened.
+// What the scheduler does after every event.
 inline bool PlacementStep(const std::vector<PlacementServer>& servers, uint32_t replicas, bool move,
                           Placement& placement) {
   bool completed = CompleteHandovers(servers, placement);
-  completed |= ReleaseKeepers(servers, replicas, placement);
+  completed |= ReleaseRetained(servers, replicas, placement);
   return (move &&
           StepTowards(ComputeTarget(servers, replicas, {}, placement), servers, {}, placement)) ||
          completed;
@@ -42,7 +42,7 @@ inline Servers SetBackups(const Placement& placement, uint32_t partition) {
   return placement.partitions[partition].backups;
 }
 
-// Steps, confirms, and lets every learner catch up, until nothing changes.
+// Steps, confirms and lets every learner catch up until nothing changes. Returns the steps.
 inline int Settle(const std::vector<PlacementServer>& servers, uint32_t replicas,
                   Placement& placement) {
   int steps = 0;
