@@ -281,7 +281,7 @@ absl::Status SchedulerProcess::StartCoordinator() {
                                     restored_.has_value() ? &*restored_ : nullptr);
   StateSaver::Callbacks callbacks;
   callbacks.take = [this] { return coordinator_->TakeUnsaved(); };
-  callbacks.saved = [this](uint64_t change) { coordinator_->StateIsSaved(change); };
+  callbacks.saved = [this](uint64_t change) { coordinator_->OnStateSaved(change); };
   callbacks.lost = [](const absl::Status& why) { EndAtOnce(why.message()); };
   saver_ = std::make_unique<StateSaver>(*store_, stored_.has_value() ? stored_->revision : 0,
                                         std::move(callbacks));
@@ -350,7 +350,7 @@ void SchedulerProcess::StartScrubber() {
 void SchedulerProcess::DirectUntilEnd() {
   const Clock& clock = Clock::Real();
   std::optional<EndDeadline> deadline;
-  while (!coordinator_->over()) {
+  while (!coordinator_->ended()) {
     if (signal_.Wait(kTickInterval) && !deadline.has_value()) {
       if (!options_.stop_on_sigterm) {
         saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
@@ -362,7 +362,7 @@ void SchedulerProcess::DirectUntilEnd() {
       deadline.emplace(clock.Now());
     }
     coordinator_->Tick();
-    if (deadline.has_value() && !coordinator_->over() &&
+    if (deadline.has_value() && !coordinator_->ended() &&
         deadline->HasPassed(clock.Now(), writing_report_)) {
       EndAtOnce("the state or metrics.json cannot be written");
     }
@@ -382,7 +382,7 @@ int SchedulerProcess::ShutDown() {
   if (!saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout))
     EndAtOnce("the state cannot be saved");
   // Shutdown waits for every answer. A late Goodbye's would wait for a store that has just failed.
-  coordinator_->HoldNothingBack();
+  coordinator_->StopHoldingAnswers();
   metrics_ = nullptr;
   listener_.server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers_.Shutdown();

@@ -292,7 +292,7 @@ void SimulatedScheduler::BeginSave() {
                    loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), incarnation,
                                   "save is known", [this, change] {
                                     told_anew_ = true;
-                                    process_->coordinator->StateIsSaved(change);
+                                    process_->coordinator->OnStateSaved(change);
                                     BeginSave();
                                   });
                  });
