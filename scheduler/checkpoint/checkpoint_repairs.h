@@ -1,4 +1,4 @@
-// When to make another checkpoint because one in the job's folder is damaged.
+// Replacements for damaged checkpoints in the job's folder.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_REPAIRS_H_
 #define PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_REPAIRS_H_
 
@@ -12,38 +12,39 @@
 
 namespace pawl {
 
-// After a checkpoint that could not be made: writing all of a model again costs much.
+// Pauses after a failed checkpoint: writing a whole model again is expensive.
 inline constexpr std::chrono::seconds kFirstRepairPause{10};
 inline constexpr std::chrono::seconds kLongestRepairPause{600};
 
-// Files of checkpoints that were found damaged since this process began.
+// Checkpoint files that were found damaged since this process started.
 struct CheckpointFileCounts {
   uint64_t damaged = 0;
-  // Damaged files whose checkpoint has a later one in the same folder, completed since.
+  // Damaged files whose folder has a later checkpoint, completed since.
   uint64_t replaced = 0;
 };
 
-// A part cannot be made again for its old step, so a damaged checkpoint is replaced by a later one.
-// Keeps the account of that and decides when to ask for one. Time is passed in. Not thread-safe.
+// Counts damaged and replaced files and decides when to request a replacement. A part cannot be
+// made again for its old step, so a later checkpoint replaces a damaged one. Time is passed in. Not
+// thread-safe.
 class CheckpointRepairs {
  public:
-  // A file of the checkpoint of that step is damaged. To be called once for each file.
+  // A file of the checkpoint of `step` is damaged. Call once for each file.
   void OnDamaged(uint64_t step, bool of_end) {
     ++counts_.damaged;
     newest_ = std::max(newest_, {step, of_end});
   }
 
-  // Whether a checkpoint is wanted now. It stays so until one has completed or failed.
+  // Whether a replacement is due. True until a checkpoint has completed or failed.
   bool IsDue(MonotonicTime now) const { return counts_.replaced < counts_.damaged && now >= next_; }
 
-  // A checkpoint in the job's folder has failed, whatever it was requested for.
+  // A checkpoint in the job's folder has failed, a replacement or not.
   void OnFailed(MonotonicTime now) {
     if (counts_.replaced < counts_.damaged) {
       next_ = now + GrowingPause(++failures_, kFirstRepairPause, kLongestRepairPause);
     }
   }
-  // The one of that step is complete in the job's folder. It replaces those before it only: it may
-  // be damaged itself.
+  // The checkpoint of `step` is complete in the job's folder. It replaces only earlier ones: it may
+  // have been reported as damaged itself.
   void OnCompleted(uint64_t step, bool of_end) {
     failures_ = 0;
     next_ = MonotonicTime::min();
@@ -54,8 +55,8 @@ class CheckpointRepairs {
 
  private:
   CheckpointFileCounts counts_;
-  // The latest damaged one: the step, and whether it is that of the job's end, which comes after
-  // it.
+  // The latest damaged checkpoint: its step, and whether it is the final one, which comes later
+  // than a checkpoint of the same step.
   std::pair<uint64_t, bool> newest_;
   uint32_t failures_ = 0;
   MonotonicTime next_ = MonotonicTime::min();

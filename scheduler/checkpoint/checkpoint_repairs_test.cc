@@ -6,7 +6,7 @@
 namespace pawl {
 namespace {
 
-TEST(CheckpointRepairsTest, OneCheckpointReplacesAllDamagedFilesOfEarlierOnes) {
+TEST(CheckpointRepairsTest, OneCheckpointReplacesAllEarlierDamage) {
   SimulatedClock clock;
   CheckpointRepairs repairs;
   EXPECT_FALSE(repairs.IsDue(clock.Now()));
@@ -27,12 +27,12 @@ TEST(CheckpointRepairsTest, OneCheckpointReplacesAllDamagedFilesOfEarlierOnes) {
 TEST(CheckpointRepairsTest, DamagedCheckpointDoesNotReplaceItself) {
   SimulatedClock clock;
   CheckpointRepairs repairs;
-  // Found before the scheduler has heard that it is complete.
+  // The damage is found before the completion is known.
   repairs.OnDamaged(10, false);
   repairs.OnCompleted(10, false);
   EXPECT_TRUE(repairs.IsDue(clock.Now()));
   repairs.OnCompleted(10, true);
-  EXPECT_FALSE(repairs.IsDue(clock.Now())) << "that of the end comes after it";
+  EXPECT_FALSE(repairs.IsDue(clock.Now())) << "the final checkpoint is later";
 }
 
 TEST(CheckpointRepairsTest, PauseAfterFailuresGrowsUntilOneSucceeds) {
@@ -40,7 +40,7 @@ TEST(CheckpointRepairsTest, PauseAfterFailuresGrowsUntilOneSucceeds) {
   CheckpointRepairs repairs;
   repairs.OnFailed(clock.Now());
   repairs.OnDamaged(10, false);
-  EXPECT_TRUE(repairs.IsDue(clock.Now())) << "what failed before has nothing to do with it";
+  EXPECT_TRUE(repairs.IsDue(clock.Now())) << "the earlier failure does not matter";
   for (const MonotonicDuration pause : {kFirstRepairPause, 2 * kFirstRepairPause}) {
     repairs.OnFailed(clock.Now());
     clock.Advance(pause - std::chrono::milliseconds(1));
@@ -56,7 +56,7 @@ TEST(CheckpointRepairsTest, PauseAfterFailuresGrowsUntilOneSucceeds) {
   EXPECT_TRUE(repairs.IsDue(clock.Now()));
   repairs.OnFailed(clock.Now());
   EXPECT_TRUE(repairs.IsDue(clock.Now() + kFirstRepairPause))
-      << "it begins with the first pause again";
+      << "the pauses start again with the first";
 }
 
 }  // namespace

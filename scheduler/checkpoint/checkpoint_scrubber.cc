@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// Of one file, so that no rate makes it more than a clock can count.
+// The longest pause for one file, so that no rate overflows the clock.
 constexpr std::chrono::hours kLongestPrice{24 * 365};
 
 MonotonicDuration PriceOf(uint64_t bytes, uint64_t bytes_per_s) {
@@ -91,10 +91,10 @@ void CheckpointScrubber::Pass() {
   if (!ids.ok()) NoteError(ids.status());
   for (size_t i = 0; ids.ok() && i < ids->size() && damaged_.size() < kMaxDamagedFiles; ++i)
     ScrubOne((*ids)[i]);
-  // What could not be read may be damaged as before.
+  // Files that could not be read keep their former state.
   if (error_.ok() || reported_.size() >= kMaxDamagedFiles) reported_ = damaged_;
   if (!error_.ok() && error_ != last_error_) {
-    spdlog::warn("checkpoints in {} cannot all be read again: {}", options_.dir, error_.ToString());
+    spdlog::warn("cannot read all checkpoints in {}: {}", options_.dir, error_.ToString());
   }
   last_error_ = error_;
 }
@@ -108,7 +108,7 @@ void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
     manifest = store_.ReadManifest(name);
     return manifest.status();
   });
-  // Without a manifest it is not complete yet, or deleted.
+  // A checkpoint without a manifest is incomplete or deleted.
   if (absl::IsNotFound(status)) return;
   if (absl::IsDataLoss(status)) return Report(id, path, status);
   if (!status.ok()) return NoteError(status);
@@ -118,7 +118,7 @@ void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
       return store_.VerifyPart(*manifest, part, [this] { return !IsStopping(); });
     });
     if (absl::IsDataLoss(read)) {
-      // Asked last: a checkpoint that is deleted, or taken back, loses its manifest first.
+      // Checked last: a deleted or revoked checkpoint loses its manifest first.
       if (!IsStillNamed(name, part)) return;
       Report(id, store_.PartPath(*manifest, part.partition()), read);
     } else if (!read.ok()) {
@@ -131,7 +131,7 @@ absl::Status CheckpointScrubber::Check(uint64_t bytes, absl::FunctionRef<absl::S
   unpaid_bytes_ += bytes;
   absl::Status status = read();
   if (!absl::IsDataLoss(status)) return status;
-  if (!AwaitPermission()) return absl::CancelledError("the scrubber is to stop");
+  if (!AwaitPermission()) return absl::CancelledError("the scrubber is stopping");
   unpaid_bytes_ += bytes;
   return read();
 }

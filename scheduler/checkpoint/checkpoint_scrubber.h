@@ -1,5 +1,4 @@
-// Reads checkpoints at rest again, to find bits that have rotted while the servers still have the
-// model.
+// Reads checkpoints at rest, to find bit rot while the servers still have the model.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_SCRUBBER_H_
 #define PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_SCRUBBER_H_
 
@@ -22,30 +21,30 @@
 
 namespace pawl {
 
-// A pass ends when it has found so many damaged files.
+// A pass ends after so many damaged files.
 inline constexpr size_t kMaxDamagedFiles = kMaxPartitions;
 
 struct CheckpointScrubberOptions {
   // The job's own folder of checkpoints.
   std::string dir;
   std::string job_name;
-  // How fast files are read, on average. A file is read at once, and then paid for.
+  // The average read rate. A file is read at full speed, and then paid for by a pause.
   uint64_t bytes_per_s = uint64_t{8} << 20;
-  // Between two passes over all files, and between two questions whether it may read.
+  // The pause between two passes over all files, and between two calls of may_read.
   MonotonicDuration pause = std::chrono::seconds(1);
-  // Called in place of waiting for so long after a file. For tests; null: it waits.
+  // Called instead of the pause after a file. For tests; null: the scrubber pauses.
   std::function<void(MonotonicDuration price)> pay;
 };
 
-// Reads the job's complete checkpoints over and over on a thread of its own, newest first. A file
-// that looks damaged is read once more before it is reported. A checkpoint that is deleted
-// meanwhile is not damaged.
+// Reads the job's complete checkpoints repeatedly on its own thread, newest first. A file that
+// looks damaged is read a second time before it is reported. A checkpoint that is deleted meanwhile
+// is not damaged.
 class CheckpointScrubber {
  public:
   // Called by the scrubber's thread, without locks. Must not block.
   struct Events {
-    // Whether it may read. Asked before each file, and again before a file that looks damaged is
-    // read once more. False while a checkpoint is being completed: its manifest may be taken back.
+    // Whether the scrubber may read. Called before each file, and before the second read of a file
+    // that looks damaged. False while a checkpoint is being completed: its manifest may be revoked.
     std::function<bool()> may_read;
     // The error names the file and the offset. Called once for each file, and again only if it was
     // good or gone meanwhile.
@@ -54,30 +53,30 @@ class CheckpointScrubber {
 
   // `env` outlives this.
   CheckpointScrubber(Env& env, CheckpointScrubberOptions options, Events events);
-  // Waits for the read under way, however long that takes: see Stop.
+  // Waits for the read in progress without a limit: see Stop.
   ~CheckpointScrubber();
   CheckpointScrubber(const CheckpointScrubber&) = delete;
   CheckpointScrubber& operator=(const CheckpointScrubber&) = delete;
 
-  // Ends the reading. No event begins once it has returned true. False: by then a read has not
-  // returned. If its share hangs, only the process's end helps.
+  // Stops reading. No event is called after it has returned true. False: a read has not returned by
+  // `deadline`; if its share hangs, only the end of the process helps.
   bool Stop(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:
   void Run() PAWL_EXCLUDES(mu_);
   void Pass();
   void ScrubOne(const CheckpointId& id);
-  // Runs `read`, which reads so many bytes, and once more if it finds damage.
+  // Runs `read`, which reads `bytes` bytes, and a second time if it finds damage.
   absl::Status Check(uint64_t bytes, absl::FunctionRef<absl::Status()> read);
   void Report(const CheckpointId& id, const std::string& path, const absl::Status& damage);
   // Whether the part still belongs to a complete checkpoint.
   bool IsStillNamed(const std::string& name, const CheckpointPart& part) const;
-  // What it cannot read now: no damage.
+  // A failed read is not damage.
   void NoteError(const absl::Status& error);
 
-  // Waits for as long as what was read since the last time may take.
+  // Pauses for the bytes that were read since the last call.
   void Pay();
-  // Pays before. Both return false once it is to stop.
+  // Calls Pay first. Both return false when the scrubber stops.
   bool AwaitPermission() PAWL_EXCLUDES(mu_);
   bool Sleep(MonotonicDuration duration) PAWL_EXCLUDES(mu_);
   bool IsStopping() const PAWL_EXCLUDES(mu_);
@@ -87,9 +86,9 @@ class CheckpointScrubber {
   const Events events_;
   const CheckpointStore store_;
 
-  // For the thread alone.
+  // Used only by the thread.
   uint64_t unpaid_bytes_ = 0;
-  // Damaged files, by path: those of this pass, and those of this pass and the one before.
+  // Paths of damaged files: of this pass, and of this pass and the one before.
   std::set<std::string> damaged_;
   std::set<std::string> reported_;
   // The first error of this pass and of the one before.

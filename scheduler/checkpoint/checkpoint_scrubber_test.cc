@@ -25,8 +25,8 @@ namespace {
 constexpr uint32_t kPartitions = 3;
 constexpr char kFolder[] = "/checkpoints";
 
-// Calls the hooks before what they are named for, which fails with the error of theirs. Set them
-// before the scrubber begins.
+// Calls each hook before the operation of its name, which fails with the hook's error. Set the
+// hooks before the scrubber starts.
 class HookedEnv final : public Env {
  public:
   explicit HookedEnv(Env& env) : env_(env) {}
@@ -115,7 +115,7 @@ class CheckpointScrubberTest : public testing::Test {
     MutexLock lock(mu_);
     return damaged_;
   }
-  // Three passes over all files have begun and ended since.
+  // Waits until three whole passes have run.
   bool Passes() {
     const int until = passes_begun_ + 4;
     return Eventually([&] { return passes_begun_ >= until; });
@@ -158,7 +158,7 @@ TEST_F(CheckpointScrubberTest, DamagedFileIsReportedOnceAndStays) {
       << all[2];
 }
 
-TEST_F(CheckpointScrubberTest, FileThatWasGoodMeanwhileIsReportedAgain) {
+TEST_F(CheckpointScrubberTest, FileThatRecoveredIsReportedAgain) {
   Write(10);
   Flip(Path(10, "p1.part"));
   Begin();
@@ -171,7 +171,7 @@ TEST_F(CheckpointScrubberTest, FileThatWasGoodMeanwhileIsReportedAgain) {
   EXPECT_EQ(Damaged().size(), 2u);
 }
 
-TEST_F(CheckpointScrubberTest, FileThatCouldNotBeReadMeanwhileIsNotReportedAgain) {
+TEST_F(CheckpointScrubberTest, UnreadableFileIsNotReportedAgain) {
   Write(10);
   Flip(Path(10, "p1.part"));
   std::atomic<bool> fails = false;
@@ -201,7 +201,7 @@ TEST_F(CheckpointScrubberTest, DamagedManifestIsReported) {
       << Damaged()[0];
 }
 
-TEST_F(CheckpointScrubberTest, CheckpointsWithoutManifestAndOfOtherJobsAreNotRead) {
+TEST_F(CheckpointScrubberTest, OtherJobsAndIncompleteCheckpointsAreNotRead) {
   Write(10);
   ASSERT_TRUE(env_.Delete(Path(10, "MANIFEST")).ok());
   Flip(Path(10, "p0.part"));
@@ -219,11 +219,11 @@ TEST_F(CheckpointScrubberTest, CheckpointsWithoutManifestAndOfOtherJobsAreNotRea
   EXPECT_TRUE(absl::StartsWith(Damaged()[0], "20: "));
 }
 
-TEST_F(CheckpointScrubberTest, FileThatReadsWellTheSecondTimeIsNotReported) {
+TEST_F(CheckpointScrubberTest, TransientReadErrorIsNotReported) {
   Write(10);
   for (const std::string file : {"p1.part", "MANIFEST"}) {
     SCOPED_TRACE(file);
-    // Every other look at it finds damage.
+    // Every second read finds damage.
     std::atomic<int> looks = 0;
     hooked_.open = [&](const std::string& path) {
       if (path != Path(10, file)) return;
@@ -255,12 +255,12 @@ TEST_F(CheckpointScrubberTest, CheckpointDeletedWhileItIsReadIsNotDamaged) {
     scrubber_ = nullptr;
     EXPECT_TRUE(deleted);
     EXPECT_TRUE(Damaged().empty()) << Damaged().front();
-    // For the next one.
+    // For the next iteration.
     ASSERT_TRUE(env_.Delete(Path(20, "MANIFEST")).ok());
   }
 }
 
-TEST_F(CheckpointScrubberTest, CheckpointThatIsTakenBackAsItIsCompletedIsNotDamaged) {
+TEST_F(CheckpointScrubberTest, RevokedCheckpointIsNotDamaged) {
   Write(10);
   Flip(Path(10, "p1.part"));
   std::atomic<int> looks = 0;
@@ -276,7 +276,7 @@ TEST_F(CheckpointScrubberTest, CheckpointThatIsTakenBackAsItIsCompletedIsNotDama
   EXPECT_TRUE(Damaged().empty()) << Damaged().front();
 }
 
-TEST_F(CheckpointScrubberTest, NothingIsReadWithoutPermissionAndAPassGoesOnWhereItWas) {
+TEST_F(CheckpointScrubberTest, PassPausesWithoutPermission) {
   Write(10);
   std::atomic<int> manifests = 0;
   std::atomic<int> parts = 0;
@@ -307,7 +307,7 @@ TEST_F(CheckpointScrubberTest, NothingIsReadWithoutPermissionAndAPassGoesOnWhere
   scrubber_ = nullptr;
 }
 
-TEST_F(CheckpointScrubberTest, EveryFileIsPaidAtTheNamedRate) {
+TEST_F(CheckpointScrubberTest, ReadingKeepsToTheRate) {
   Write(10);
   Write(20);
   uint64_t bytes = 0;
@@ -361,7 +361,7 @@ TEST_F(CheckpointScrubberTest, StopInterruptsTheWait) {
   EXPECT_FALSE(part);
 }
 
-TEST_F(CheckpointScrubberTest, StopDoesNotWaitForAShareThatHangs) {
+TEST_F(CheckpointScrubberTest, StopDoesNotWaitForAHungShare) {
   Write(10);
   Flip(Path(10, "p1.part"));
   std::atomic<bool> hangs = false;
@@ -376,7 +376,7 @@ TEST_F(CheckpointScrubberTest, StopDoesNotWaitForAShareThatHangs) {
   EXPECT_FALSE(scrubber_->Stop(Clock::Real().Now()));
   let_go = true;
   EXPECT_TRUE(scrubber_->Stop(Clock::Real().Now() + kTestPatience));
-  EXPECT_TRUE(Damaged().empty()) << "the part was read to its end, and once more";
+  EXPECT_TRUE(Damaged().empty()) << "the part was read to its end, twice";
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ absl::StatusOr<std::string> CheckpointWriter::Carry(const Work& work) {
       CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.of_end());
   absl::Status status = store.WriteManifest(work.manifest);
   if (work.manifest.of_end() && absl::IsAlreadyExists(status)) {
-    // A scheduler that died before it could say so has completed it, if it is this job's; perhaps
-    // before it had looked at it.
+    // If it is this job's, a former scheduler completed it and died before it saved that; perhaps
+    // before it had checked the checkpoint.
     const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);
     if (there.ok() && there->job_id() == work.manifest.job_id())
       status = store.CheckComplete(*there);

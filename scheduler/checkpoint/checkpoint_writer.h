@@ -1,4 +1,4 @@
-// Completes checkpoints on a thread of its own.
+// Completes checkpoints on its own thread.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_WRITER_H_
 #define PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_WRITER_H_
 
@@ -16,28 +16,28 @@
 
 namespace pawl {
 
-// Writes manifests and deletes old checkpoints: on a shared folder that can take long. One at a
-// time. Thread-safe.
+// Writes manifests and deletes old checkpoints, one at a time: on a shared folder that can take
+// long. Thread-safe.
 class CheckpointWriter {
  public:
-  // With the checkpoint's own folder.
+  // Gets the checkpoint's own folder.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
 
   // `env` outlives this.
   explicit CheckpointWriter(Env& env);
-  // Waits for the one under way, however long that takes: see WaitUntilIdle.
+  // Waits for the write in progress without a limit: see WaitUntilIdle.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Completes the checkpoint in `dir` of which all parts are there; then, if `keep` is not 0,
-  // deletes all but so many, which may fail without harm. `done` runs on the thread, or at once
-  // with UNAVAILABLE if another one is waiting already.
+  // Completes the checkpoint in `dir`, whose parts are all written; then, if `keep` is not 0,
+  // deletes all but the newest `keep`, whose failure is only logged. `done` runs on the thread, or
+  // at once with UNAVAILABLE if another checkpoint is already waiting.
   void Write(std::string dir, CheckpointManifest manifest, uint32_t keep, Done done)
       PAWL_EXCLUDES(mu_);
 
-  // Whether by then every `done` has run. On a share that hangs nothing can end the writing but the
-  // process's end.
+  // Whether every `done` has run by `deadline`. Only the end of the process ends a write to a hung
+  // share.
   bool WaitUntilIdle(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:

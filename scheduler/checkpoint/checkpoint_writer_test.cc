@@ -24,7 +24,7 @@ class CheckpointWriterTest : public testing::Test {
                           testing::UnitTest::GetInstance()->current_test_info()->name())),
         store_(Env::Real(), dir_) {}
 
-  // All parts of it are there.
+  // All its parts are written.
   CheckpointManifest Parts(uint64_t step, bool of_end = false,
                            const std::string& contents = "a partition") {
     CheckpointManifest manifest;
@@ -50,9 +50,9 @@ class CheckpointWriterTest : public testing::Test {
   CheckpointWriter writer_{Env::Real()};
 };
 
-TEST_F(CheckpointWriterTest, NobodyHasToWaitForAShareThatHangs) {
+TEST_F(CheckpointWriterTest, HungShareBlocksNoCaller) {
   const CheckpointManifest manifest = Parts(4);
-  // Whoever opens it for writing hangs until somebody reads.
+  // Opening it for writing hangs until a reader opens it.
   const std::string hanging = dir_ + "/" + CheckpointStore::NameOf("job", 4) + "/MANIFEST.tmp";
   ASSERT_EQ(mkfifo(hanging.c_str(), 0600), 0);
   bool done = false;
@@ -68,9 +68,8 @@ TEST_F(CheckpointWriterTest, NobodyHasToWaitForAShareThatHangs) {
   EXPECT_TRUE(done);
 }
 
-// As when the scheduler before has died after the manifest was there, and before it had looked at
-// the parts again.
-TEST_F(CheckpointWriterTest, TheEndThatAnotherSchedulerCompletedIsLookedAt) {
+// The former scheduler died after it wrote the manifest and before it checked the parts.
+TEST_F(CheckpointWriterTest, FinalCheckpointOfAnotherSchedulerIsFound) {
   ASSERT_TRUE(Write(Parts(5), 1).ok());
   const CheckpointManifest of_end = Parts(6, /*of_end=*/true);
   ASSERT_TRUE(store_.WriteManifest(of_end).ok());
@@ -85,8 +84,8 @@ TEST_F(CheckpointWriterTest, TheEndThatAnotherSchedulerCompletedIsLookedAt) {
   EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 5)).ok()) << "deleted";
 }
 
-TEST_F(CheckpointWriterTest, ItIsIdleOnceWhoWaitsHasBeenTold) {
-  EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now())) << "it has done nothing yet";
+TEST_F(CheckpointWriterTest, WriterIsIdleAfterTheCallback) {
+  EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now())) << "it has not started";
   const absl::StatusOr<std::string> folder = Write(Parts(5), 0);
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ(*folder, dir_ + "/" + CheckpointStore::NameOf("job", 5));

@@ -21,7 +21,7 @@ std::string Checkpoints::Order::Text() const {
 absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
   if (dir.empty() && policy_.dir().empty()) {
     return absl::FailedPreconditionError(
-        "the job's checkpoint.dir is empty; say with --dir where the checkpoint is to be");
+        "the job's checkpoint.dir is empty; name a folder with --dir");
   }
   if (dir.empty()) return policy_.dir();
   if (dir.front() != '/' || dir.size() > kMaxDirBytes || HasControlCharacters(dir)) {
@@ -34,13 +34,13 @@ absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
 }
 
 absl::Status Checkpoints::Request(const std::string& dir) {
-  if (under_way_.has_value() && under_way_->dir == dir) {
-    under_way_->urgent = true;
+  if (in_progress_.has_value() && in_progress_->dir == dir) {
+    in_progress_->urgent = true;
     return absl::OkStatus();
   }
   if (std::find(wanted_.begin(), wanted_.end(), dir) != wanted_.end()) return absl::OkStatus();
   if (wanted_.size() == kMaxWantedFolders) {
-    return absl::ResourceExhaustedError(absl::StrCat("checkpoints are waited for in ",
+    return absl::ResourceExhaustedError(absl::StrCat("checkpoints are requested in ",
                                                      kMaxWantedFolders,
                                                      " folders, the limit; try again later"));
   }
@@ -50,9 +50,9 @@ absl::Status Checkpoints::Request(const std::string& dir) {
 
 void Checkpoints::Withdraw(const std::string& dir) {
   wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), dir), wanted_.end());
-  // One in the job's own folder may be due anyway.
-  if (under_way_.has_value() && under_way_->dir == dir && dir != policy_.dir())
-    under_way_->urgent = false;
+  // A checkpoint in the job's own folder may be due anyway.
+  if (in_progress_.has_value() && in_progress_->dir == dir && dir != policy_.dir())
+    in_progress_->urgent = false;
 }
 
 void Checkpoints::NoteProgress(MonotonicTime now, uint64_t step) {
@@ -78,7 +78,7 @@ std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
   if (every == 0) return std::nullopt;
   const uint64_t after = std::max(step + lead_, last_asked_);
   const uint64_t due = RoundUp((after / every + 1) * every);
-  // Not long before: somebody else may want one meanwhile.
+  // Not much earlier: another request may come first.
   if (due > after + std::max(kCheckpointReach, steps_per_s_.value_or(0))) return std::nullopt;
   return due;
 }
@@ -86,10 +86,10 @@ std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
 std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t step,
                                                     uint64_t last_step) {
   NoteProgress(now, step);
-  if (under_way_.has_value()) return std::nullopt;
-  // The end of the training is never passed.
+  if (in_progress_.has_value()) return std::nullopt;
+  // No cut lies after the end of the training.
   const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
-  // Of the last step there is the end's own one in the job's folder, if it is the same.
+  // The job's folder gets the last step from the final checkpoint, if its parameters are the same.
   const auto before_end = [&](uint64_t wanted) {
     return last_step == 0 || wanted < last_step || (!end_is_as_trained_ && wanted == last_step);
   };
@@ -98,9 +98,9 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
     last_asked_ = at;
     const bool is_own = dir == policy_.dir();
-    if (is_own) last_begun_ = now;
-    under_way_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
-    return under_way_;
+    if (is_own) last_started_ = now;
+    in_progress_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
+    return in_progress_;
   };
   if (!wanted_.empty() && within(soon)) {
     std::string dir = std::move(wanted_.front());
@@ -111,7 +111,7 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
     return begin(*due, policy_.dir(), false);
   }
   if (policy_.every_seconds() > 0 &&
-      now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) && before_end(soon)) {
+      now - last_started_ >= std::chrono::seconds(policy_.every_seconds()) && before_end(soon)) {
     return begin(soon, policy_.dir(), true);
   }
   return std::nullopt;
@@ -119,46 +119,46 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
 
 uint64_t Checkpoints::LongestLead() const {
   if (!steps_per_s_.has_value()) return kMaxCheckpointLead;
-  // Rounded down above.
+  // steps_per_s_ is rounded down.
   const uint64_t in_time =
       (*steps_per_s_ + 1) * static_cast<uint64_t>(kMaxCheckpointLeadTime.count());
   return std::min(in_time, kMaxCheckpointLead);
 }
 
-void Checkpoints::TooLate() {
+void Checkpoints::OnTooLate() {
   lead_ = std::max(lead_, std::min(lead_ * 2, LongestLead()));
   in_time_ = 0;
-  Moved();
+  OnMoved();
 }
 
-void Checkpoints::Moved() {
-  const std::optional<Order> order = std::exchange(under_way_, std::nullopt);
+void Checkpoints::OnMoved() {
+  const std::optional<Order> order = std::exchange(in_progress_, std::nullopt);
   if (!order.has_value() || !order->urgent) return;
-  // Before all others: it has waited for longest.
+  // First in the queue: it has waited longest.
   wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), order->dir), wanted_.end());
   wanted_.push_front(order->dir);
 }
 
-void Checkpoints::Failed(const absl::Status& why) {
-  under_way_.reset();
+void Checkpoints::OnFailed(const absl::Status& why) {
+  in_progress_.reset();
   status_.set_failed(status_.failed() + 1);
   status_.set_last_failure(BoundedText(why.ToString(), kMaxFailureBytes));
 }
 
-bool Checkpoints::IsUnderWay(const Order& order) const {
-  return under_way_.has_value() && under_way_->step == order.step && under_way_->dir == order.dir &&
-         under_way_->of_end == order.of_end;
+bool Checkpoints::IsInProgress(const Order& order) const {
+  return in_progress_.has_value() && in_progress_->step == order.step &&
+         in_progress_->dir == order.dir && in_progress_->of_end == order.of_end;
 }
 
-void Checkpoints::Completed(const Order& order, const std::string& folder, uint64_t unix_ms) {
+void Checkpoints::OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms) {
   status_.set_completed(status_.completed() + 1);
   status_.set_last_step(order.step);
   status_.set_last_folder(folder);
   status_.set_last_unix_ms(unix_ms);
-  if (order.of_end) EndIsIn(folder);
-  if (!IsUnderWay(order)) return;
-  under_way_.reset();
-  // What was enough for many may be more than enough.
+  if (order.of_end) SetEndFolder(folder);
+  if (!IsInProgress(order)) return;
+  in_progress_.reset();
+  // The lead may be larger than necessary.
   if (++in_time_ < kCheckpointsBeforeLessLead) return;
   in_time_ = 0;
   lead_ = std::max<uint64_t>(lead_ / 2, 1);
@@ -166,29 +166,29 @@ void Checkpoints::Completed(const Order& order, const std::string& folder, uint6
 
 Checkpoints::Order Checkpoints::BeginEnd(uint64_t step) {
   last_asked_ = step;
-  under_way_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*of_end=*/true};
-  return *under_way_;
+  in_progress_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*of_end=*/true};
+  return *in_progress_;
 }
 
-void Checkpoints::EndHasFailed(const absl::Status& why) {
-  Failed(why);
+void Checkpoints::OnEndFailed(const absl::Status& why) {
+  OnFailed(why);
   status_.set_end_failure(status_.last_failure());
 }
 
 void Checkpoints::Abandon() {
-  under_way_.reset();
+  in_progress_.reset();
   wanted_.clear();
 }
 
 CheckpointStatus Checkpoints::Status() const {
   CheckpointStatus status = status_;
-  if (under_way_.has_value()) status.set_under_way_step(under_way_->step);
+  if (in_progress_.has_value()) status.set_under_way_step(in_progress_->step);
   return status;
 }
 
 void Checkpoints::Restore(const CheckpointStatus& stored) {
   status_ = stored;
-  // One that was under way may be there, or not; its step is not asked for again.
+  // The checkpoint in progress may exist or not; its step is not requested again.
   last_asked_ = std::max(stored.under_way_step(), stored.last_step());
   status_.clear_under_way_step();
 }

@@ -17,120 +17,120 @@
 
 namespace pawl {
 
-// A cut is made where no partition has been yet, and what the scheduler knows of their steps is
-// some hundred milliseconds old. So it is asked for a number of steps ahead; where that was not
-// enough, twice as many the next time, up to this, and up to as many as are trained in
-// kMaxCheckpointLeadTime: more is never a matter of knowing too late.
+// A cut must lie ahead of all partitions, and the scheduler's knowledge of their steps is some
+// hundred milliseconds old. So a checkpoint is requested a number of steps ahead (the lead). A late
+// request doubles the lead, up to this limit and to the steps trained in kMaxCheckpointLeadTime:
+// beyond that the cause is not old knowledge.
 inline constexpr uint64_t kMaxCheckpointLead = uint64_t{1} << 20;
 inline constexpr std::chrono::seconds kMaxCheckpointLeadTime{30};
-// After so many in a row that were in time half as many steps ahead are tried: one in so many may
-// then be too late.
+// The lead is halved after so many timely checkpoints in a row: one in so many may then be late.
 inline constexpr uint32_t kCheckpointsBeforeLessLead = 8;
-// Every so many steps: asked for when it is so near, or a second away.
+// A checkpoint of the every_steps policy is requested when it is so many steps, or a second, away.
 inline constexpr uint64_t kCheckpointReach = 8;
-// Folders in which somebody waits for one that is not begun yet.
+// The limit on folders with a requested checkpoint that has not started.
 inline constexpr size_t kMaxWantedFolders = 64;
 
-// The decisions and the account of checkpoints; the asking and writing is others' work. One at a
-// time. Time and progress are passed in. Not thread-safe.
+// Decides when and at which step a checkpoint is made, and keeps account of the outcomes. One
+// checkpoint is in progress at a time. Time and progress are passed in. Not thread-safe.
 class Checkpoints {
  public:
-  // The policy of the job, with its defaults filled in. `step_multiple`, above 0: only its
-  // multiples, and the last step, are cut at (dense_path: ALLREDUCE: where the workers write the
-  // dense parameters to the servers). `end_is_as_trained`: the job's end has the parameters of its
-  // last step, so that nobody needs another checkpoint of that step in the job's folder.
+  // `policy` is the job's, with its defaults filled in. `step_multiple`, above 0: cuts are made
+  // only at its multiples and at the last step (with dense_path: ALLREDUCE, where the workers write
+  // the dense parameters to the servers). `end_is_as_trained`: the final checkpoint has the
+  // parameters of the last step, so that the job's folder needs no other checkpoint of that step.
   Checkpoints(const CheckpointPolicy& policy, MonotonicTime now, uint64_t step_multiple = 1,
               bool end_is_as_trained = true)
       : policy_(policy),
         step_multiple_(step_multiple),
         end_is_as_trained_(end_is_as_trained),
-        last_begun_(now) {}
+        last_started_(now) {}
 
   struct Order {
     uint64_t step = 0;
     std::string dir;
     // How many to keep in `dir`; 0: all.
     uint32_t keep = 0;
-    // Somebody waits for it: if it comes too late, another one is made as soon as it can be.
+    // A caller waits: if it is too late, another one is made as soon as possible.
     bool urgent = false;
-    // Of the job's end.
+    // The job's final checkpoint.
     bool of_end = false;
 
     // For people.
     std::string Text() const;
   };
 
-  // Where a request is to be kept: `dir`, or the job's own folder. INVALID_ARGUMENT,
-  // FAILED_PRECONDITION.
+  // The folder of a request for `dir`: that, or the job's own folder if it is empty.
+  // INVALID_ARGUMENT, FAILED_PRECONDITION.
   absl::StatusOr<std::string> DirOf(absl::string_view dir) const;
-  // Somebody wants one in `dir`. RESOURCE_EXHAUSTED beyond kMaxWantedFolders. REQUIRES: it comes
+  // Requests a checkpoint in `dir`. RESOURCE_EXHAUSTED beyond kMaxWantedFolders. REQUIRES: `dir` is
   // from DirOf.
   absl::Status Request(const std::string& dir);
-  // Nobody waits for one in `dir` any more: if it is not begun yet, it will not be for their sake.
+  // Takes a request for `dir` back, unless its checkpoint is in progress.
   void Withdraw(const std::string& dir);
 
-  // The one that is to be begun now, which is under way from then on. `step`: the highest that any
-  // partition is known to have reached; `last_step`: where the training ends, 0: not known.
+  // The checkpoint to start now, which is in progress from then on. `step`: the highest that a
+  // partition is known to have reached; `last_step`: where training ends, 0: unknown.
   std::optional<Order> Next(MonotonicTime now, uint64_t step, uint64_t last_step);
-  const std::optional<Order>& under_way() const { return under_way_; }
-  // Whether it is the one under way: no other has taken its place.
-  bool IsUnderWay(const Order& order) const;
+  const std::optional<Order>& in_progress() const { return in_progress_; }
+  // Whether `order` is in progress, and was not replaced.
+  bool IsInProgress(const Order& order) const;
 
-  // What became of the one under way. TooLate: some partition had reached the step; it is tried
-  // again further ahead. Moved: partitions changed hands, which says nothing of the lead; it is
-  // tried again.
-  void TooLate();
-  void Moved();
-  void Failed(const absl::Status& why);
-  // Also of one whose place the end's has taken.
-  void Completed(const Order& order, const std::string& folder, uint64_t unix_ms);
+  // The outcome of the checkpoint in progress. OnTooLate: some partition had reached the step; the
+  // next attempt has a larger lead. OnMoved: partitions moved, which does not concern the lead; it
+  // is attempted again.
+  void OnTooLate();
+  void OnMoved();
+  void OnFailed(const absl::Status& why);
+  // Also of a checkpoint that the final one has replaced.
+  void OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms);
 
-  // The training is over, after so many steps: the end's checkpoint takes the place of the one
-  // under way. REQUIRES: the job has a folder for it, and the end is not decided.
+  // Training has ended after `step` steps: the final checkpoint replaces the one in progress.
+  // REQUIRES: the job has a folder, and the end is not decided.
   Order BeginEnd(uint64_t step);
-  // The end has the checkpoint in `folder`, or can have none.
-  void EndIsIn(const std::string& folder) { status_.set_end_folder(folder); }
-  void EndHasFailed(const absl::Status& why);
+  // The final checkpoint is in `folder`.
+  void SetEndFolder(const std::string& folder) { status_.set_end_folder(folder); }
+  // There will be no final checkpoint.
+  void OnEndFailed(const absl::Status& why);
   bool end_is_decided() const {
     return !status_.end_folder().empty() || !status_.end_failure().empty();
   }
 
-  // The job goes on without it, and nobody waits for others.
+  // Drops the checkpoint in progress and all requests.
   void Abandon();
   // The job was restored from a checkpoint of this step.
-  void BeginAfter(uint64_t step) { last_asked_ = step; }
+  void StartAfter(uint64_t step) { last_asked_ = step; }
 
-  // Of restored_* nothing.
+  // Without restored_*.
   CheckpointStatus Status() const;
   void Restore(const CheckpointStatus& stored);
 
  private:
   void NoteProgress(MonotonicTime now, uint64_t step);
-  // The lead that is never exceeded.
+  // The upper limit of the lead.
   uint64_t LongestLead() const;
-  // The multiple of every_steps to cut at, if it is time to ask for it.
+  // The multiple of every_steps to cut at, if its request is due.
   std::optional<uint64_t> DueStep(uint64_t step) const;
 
-  // The next step that may be cut at, `step` itself included.
+  // The first step from `step` on at which a cut is allowed.
   uint64_t RoundUp(uint64_t step) const;
 
   const CheckpointPolicy policy_;
   const uint64_t step_multiple_;
   const bool end_is_as_trained_;
-  // Folders in which one is wanted, each once, in the order of asking.
+  // Requested folders, each once, in the order of the requests.
   std::deque<std::string> wanted_;
-  std::optional<Order> under_way_;
-  // Steps are never asked for twice, nor backwards.
+  std::optional<Order> in_progress_;
+  // Requested steps only grow.
   uint64_t last_asked_ = 0;
-  // Doubled by each one that came too late, halved after kCheckpointsBeforeLessLead in a row that
-  // did not: a partition that moves between order and cut is also too late, and a job whose
-  // partitions move often would else order its checkpoints ever further ahead.
+  // Doubled by each late checkpoint, halved after kCheckpointsBeforeLessLead timely ones in a row:
+  // a partition that moves between request and cut is late too, and frequent moves would otherwise
+  // raise the lead for ever.
   uint64_t lead_ = 1;
-  // Checkpoints since the lead has changed.
+  // Timely checkpoints since the lead changed.
   uint32_t in_time_ = 0;
-  // Of every_seconds.
-  MonotonicTime last_begun_;
-  // Steps in a second, from the last whole second; not set before there was one.
+  // For every_seconds.
+  MonotonicTime last_started_;
+  // The training rate in the last whole second; unset before the first.
   MonotonicTime second_began_;
   uint64_t second_step_ = 0;
   bool seen_ = false;

@@ -34,76 +34,75 @@ class CheckpointsTest : public testing::Test {
   SimulatedClock clock_;
 };
 
-TEST_F(CheckpointsTest, EverySoManyStepsAtMultiplesThatNobodyHasReached) {
+TEST_F(CheckpointsTest, StepPolicyCutsAtUnreachedMultiples) {
   Checkpoints checkpoints = Make(10);
-  EXPECT_EQ(Next(checkpoints, 0), 0u) << "it is far away";
+  EXPECT_EQ(Next(checkpoints, 0), 0u) << "it is too early";
   EXPECT_EQ(Next(checkpoints, 5), 10u);
-  EXPECT_EQ(checkpoints.under_way()->dir, "/own");
-  EXPECT_EQ(checkpoints.under_way()->keep, 3u);
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/own");
+  EXPECT_EQ(checkpoints.in_progress()->keep, 3u);
   EXPECT_EQ(Next(checkpoints, 25), 0u) << "one at a time";
-  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
   EXPECT_EQ(Next(checkpoints, 25), 30u);
-  checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
-  EXPECT_EQ(Next(checkpoints, 29), 0u) << "30 was asked for";
+  checkpoints.OnFailed(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(Next(checkpoints, 29), 0u) << "30 was requested";
   EXPECT_EQ(Next(checkpoints, 33), 40u);
 }
 
-TEST_F(CheckpointsTest, CutsAreOnlyWhereTheDensePartIsWritten) {
+TEST_F(CheckpointsTest, CutsAreAtMultiplesOfTheWriteBack) {
   Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 25);
   EXPECT_EQ(Next(checkpoints, 18), 25u) << "20 rounded up";
-  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
-  EXPECT_EQ(Next(checkpoints, 26), 50u) << "as soon as can be";
-  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
+  EXPECT_EQ(Next(checkpoints, 26), 50u) << "as soon as possible";
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
-  EXPECT_EQ(Next(checkpoints, 51, 60), 60u) << "the last step is one too";
+  EXPECT_EQ(Next(checkpoints, 51, 60), 60u) << "the last step is allowed too";
 }
 
-TEST_F(CheckpointsTest, WhoTrainsFastIsAskedEarlier) {
+TEST_F(CheckpointsTest, FastTrainingIsAskedEarlier) {
   Checkpoints checkpoints = Make(1000);
   EXPECT_EQ(Next(checkpoints, 0), 0u);
   clock_.Advance(std::chrono::seconds(1));
-  EXPECT_EQ(Next(checkpoints, 600), 1000u)
-      << "600 steps a second: it is there in less than a second";
+  EXPECT_EQ(Next(checkpoints, 600), 1000u) << "at 600 steps a second it is less than a second away";
 }
 
-TEST_F(CheckpointsTest, WhatComesTooLateIsTriedFurtherAhead) {
+TEST_F(CheckpointsTest, LateCheckpointDoublesTheLead) {
   Checkpoints checkpoints = Make(10);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 100), 102u);
-  checkpoints.TooLate();
+  checkpoints.OnTooLate();
   EXPECT_EQ(Next(checkpoints, 100), 103u);
-  checkpoints.TooLate();
+  checkpoints.OnTooLate();
   EXPECT_EQ(Next(checkpoints, 100), 105u);
-  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
-  // Not one that nobody waits for.
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5);
+  // A checkpoint without a waiting caller is not repeated.
   EXPECT_EQ(Next(checkpoints, 105), 110u);
-  checkpoints.TooLate();
+  checkpoints.OnTooLate();
   EXPECT_EQ(Next(checkpoints, 111), 120u);
 }
 
-TEST_F(CheckpointsTest, PartitionsThatMoveDoNotPutCheckpointsOff) {
+TEST_F(CheckpointsTest, MovedPartitionsKeepTheLead) {
   Checkpoints checkpoints = Make(1000);
   for (uint64_t step = 100; step < 130; ++step) {
     ASSERT_TRUE(checkpoints.Request("/asked").ok());
     ASSERT_NE(Next(checkpoints, step), 0u);
-    checkpoints.Moved();
+    checkpoints.OnMoved();
   }
-  EXPECT_EQ(Next(checkpoints, 200), 202u) << "nothing has been late";
-  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
+  EXPECT_EQ(Next(checkpoints, 200), 202u) << "no checkpoint was late";
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5);
 }
 
-// One that moves behind the step cannot be told from one that was asked too late.
-TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
+// A partition that moves past the step looks like a late request.
+TEST_F(CheckpointsTest, LeadShrinksAfterTimelyCheckpoints) {
   Checkpoints checkpoints = Make(0);
   uint64_t step = 0;
-  // How many steps after the next one it is asked for.
+  // The lead beyond the next step.
   const auto lead = [&](bool in_time) {
     step += 100;
     EXPECT_TRUE(checkpoints.Request("/asked").ok());
     const uint64_t at = Next(checkpoints, step);
-    in_time ? checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5)
-            : checkpoints.TooLate();
+    in_time ? checkpoints.OnCompleted(*checkpoints.in_progress(), "/asked/a", 5)
+            : checkpoints.OnTooLate();
     return at - step - 1;
   };
   for (const uint64_t grown : {1, 2, 4}) EXPECT_EQ(lead(/*in_time=*/false), grown);
@@ -111,7 +110,7 @@ TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
     for (uint32_t i = 0; i < kCheckpointsBeforeLessLead; ++i)
       EXPECT_EQ(lead(/*in_time=*/true), shrunk) << i;
   }
-  // Those in a row are counted from the last one that was too late.
+  // The count restarts after a late checkpoint.
   for (uint32_t i = 0; i + 1 < kCheckpointsBeforeLessLead; ++i)
     EXPECT_EQ(lead(/*in_time=*/true), 1u);
   EXPECT_EQ(lead(/*in_time=*/false), 1u);
@@ -120,7 +119,7 @@ TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
   EXPECT_EQ(lead(/*in_time=*/true), 1u);
 }
 
-TEST_F(CheckpointsTest, TheLeadIsNeverMoreThanIsTrainedInALittleTime) {
+TEST_F(CheckpointsTest, LeadIsBoundedByTime) {
   Checkpoints checkpoints = Make(0);
   EXPECT_EQ(Next(checkpoints, 0), 0u);
   clock_.Advance(std::chrono::seconds(1));
@@ -128,87 +127,87 @@ TEST_F(CheckpointsTest, TheLeadIsNeverMoreThanIsTrainedInALittleTime) {
   for (uint64_t i = 0; i < 25; ++i) {
     ASSERT_TRUE(checkpoints.Request("/asked").ok());
     ASSERT_NE(Next(checkpoints, 10), 0u);
-    checkpoints.TooLate();
+    checkpoints.OnTooLate();
   }
   const uint64_t so_far = 600;
   EXPECT_EQ(Next(checkpoints, so_far), so_far + 10 * kMaxCheckpointLeadTime.count() + 1);
 }
 
-TEST_F(CheckpointsTest, EverySoManySeconds) {
+TEST_F(CheckpointsTest, SecondsPolicyMakesCheckpoints) {
   Checkpoints checkpoints = Make(0, 60);
   clock_.Advance(std::chrono::seconds(59));
   EXPECT_EQ(Next(checkpoints, 7), 0u);
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_EQ(Next(checkpoints, 7), 9u);
-  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
   clock_.Advance(std::chrono::seconds(59));
   EXPECT_EQ(Next(checkpoints, 9), 0u);
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_EQ(Next(checkpoints, 9), 11u);
 }
 
-TEST_F(CheckpointsTest, RequestsOfOneFolderAreOne) {
+TEST_F(CheckpointsTest, RequestsForOneFolderShareACheckpoint) {
   Checkpoints checkpoints = Make(0);
   EXPECT_EQ(Next(checkpoints, 7), 0u);
   ASSERT_TRUE(checkpoints.Request("/a").ok());
   ASSERT_TRUE(checkpoints.Request("/b").ok());
   ASSERT_TRUE(checkpoints.Request("/a").ok());
   EXPECT_EQ(Next(checkpoints, 7), 9u);
-  EXPECT_EQ(checkpoints.under_way()->dir, "/a");
-  EXPECT_EQ(checkpoints.under_way()->keep, 0u) << "somebody else's folder is not tidied up";
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/a");
+  EXPECT_EQ(checkpoints.in_progress()->keep, 0u) << "other folders keep all checkpoints";
   ASSERT_TRUE(checkpoints.Request("/a").ok());
-  checkpoints.Completed(*checkpoints.under_way(), "/a/x", 5);
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/a/x", 5);
   EXPECT_EQ(Next(checkpoints, 7), 10u);
-  EXPECT_EQ(checkpoints.under_way()->dir, "/b");
-  checkpoints.Completed(*checkpoints.under_way(), "/b/x", 5);
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/b");
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/b/x", 5);
   EXPECT_EQ(Next(checkpoints, 20), 0u);
 }
 
-TEST_F(CheckpointsTest, FoldersThatAreWaitedForAreBoundedAndGoWithTheirCallers) {
+TEST_F(CheckpointsTest, RequestedFoldersAreBounded) {
   Checkpoints checkpoints = Make(0);
   for (size_t i = 0; i < kMaxWantedFolders; ++i)
     ASSERT_TRUE(checkpoints.Request(absl::StrCat("/", i)).ok());
   EXPECT_EQ(checkpoints.Request("/one_more").code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(checkpoints.Request("/7").ok()) << "it is waited for already";
+  EXPECT_TRUE(checkpoints.Request("/7").ok()) << "it is requested already";
   checkpoints.Withdraw("/0");
   EXPECT_TRUE(checkpoints.Request("/one_more").ok());
   EXPECT_EQ(Next(checkpoints, 7), 9u);
-  EXPECT_EQ(checkpoints.under_way()->dir, "/1");
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/1");
   ASSERT_TRUE(checkpoints.Request("/again").ok());
   EXPECT_FALSE(checkpoints.Request("/too_many").ok());
-  // One that was begun and came too late waits on beyond the limit, but not if nobody waits for it.
-  checkpoints.TooLate();
+  // A late checkpoint is requested again beyond the limit, but only for a waiting caller.
+  checkpoints.OnTooLate();
   EXPECT_EQ(Next(checkpoints, 9), 12u);
-  EXPECT_EQ(checkpoints.under_way()->dir, "/1");
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/1");
   checkpoints.Withdraw("/1");
-  checkpoints.TooLate();
+  checkpoints.OnTooLate();
   EXPECT_NE(Next(checkpoints, 12), 0u);
-  EXPECT_EQ(checkpoints.under_way()->dir, "/2");
+  EXPECT_EQ(checkpoints.in_progress()->dir, "/2");
 }
 
-TEST_F(CheckpointsTest, AFailureIsKeptAsTextThatCanBeReadBack) {
+TEST_F(CheckpointsTest, FailureTextIsValid) {
   Checkpoints checkpoints = Make(10);
   for (size_t i = 0; i < 4; ++i) {
     Next(checkpoints, 5 + 10 * i);
     std::string words(i, 'x');
     while (words.size() < 2000) words += "\xe2\x82\xac";
-    checkpoints.Failed(absl::PermissionDeniedError(words));
+    checkpoints.OnFailed(absl::PermissionDeniedError(words));
     CheckpointStatus copy;
     EXPECT_TRUE(copy.ParseFromString(checkpoints.Status().SerializeAsString())) << i;
     EXPECT_LE(copy.last_failure().size(), 512u);
   }
 }
 
-TEST_F(CheckpointsTest, NothingIsAskedForBehindTheEnd) {
+TEST_F(CheckpointsTest, NothingIsCutAfterTheLastStep) {
   Checkpoints checkpoints = Make(10);
   EXPECT_EQ(Next(checkpoints, 97, 99), 0u);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
-  EXPECT_EQ(Next(checkpoints, 98, 99), 99u) << "the end itself is a step";
-  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 98, 99), 99u) << "the last step may be cut";
+  checkpoints.OnTooLate();
   EXPECT_EQ(Next(checkpoints, 99, 99), 0u);
 }
 
-TEST_F(CheckpointsTest, TheLastStepIsLeftToTheEndInTheJobsFolder) {
+TEST_F(CheckpointsTest, LastStepIsLeftToTheFinalCheckpoint) {
   Checkpoints steps = Make(10);
   EXPECT_EQ(Next(steps, 95, 100), 0u);
   EXPECT_EQ(Next(steps, 95, 101), 100u);
@@ -219,27 +218,27 @@ TEST_F(CheckpointsTest, TheLastStepIsLeftToTheEndInTheJobsFolder) {
 }
 
 // Early stopping restores the best parameters.
-TEST_F(CheckpointsTest, TheLastStepIsNotLeftToAnEndThatIsNotAsItWasTrained) {
+TEST_F(CheckpointsTest, LastStepIsCutIfTheEndRestoresTheBest) {
   Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 1, /*end_is_as_trained=*/false);
   EXPECT_EQ(Next(checkpoints, 95, 100), 100u);
-  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
-  EXPECT_EQ(Next(checkpoints, 100, 105), 0u) << "110 is behind the end";
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
+  EXPECT_EQ(Next(checkpoints, 100, 105), 0u) << "110 is after the end";
 }
 
-TEST_F(CheckpointsTest, TheEndTakesThePlaceOfTheOneUnderWay) {
+TEST_F(CheckpointsTest, FinalCheckpointReplacesTheOneInProgress) {
   Checkpoints checkpoints = Make(10);
   ASSERT_EQ(Next(checkpoints, 5), 10u);
-  const Checkpoints::Order before = *checkpoints.under_way();
+  const Checkpoints::Order before = *checkpoints.in_progress();
   const Checkpoints::Order end = checkpoints.BeginEnd(10);
   EXPECT_EQ(end.dir, "/own");
   EXPECT_EQ(end.keep, 3u);
-  EXPECT_TRUE(checkpoints.IsUnderWay(end));
-  EXPECT_FALSE(checkpoints.IsUnderWay(before)) << "of the same step";
-  // It was too late to hold it up.
-  checkpoints.Completed(before, "/own/a", 5);
-  EXPECT_TRUE(checkpoints.IsUnderWay(end));
+  EXPECT_TRUE(checkpoints.IsInProgress(end));
+  EXPECT_FALSE(checkpoints.IsInProgress(before)) << "it has the same step";
+  // It was too late to stop it.
+  checkpoints.OnCompleted(before, "/own/a", 5);
+  EXPECT_TRUE(checkpoints.IsInProgress(end));
   EXPECT_FALSE(checkpoints.end_is_decided());
-  checkpoints.Completed(end, "/own/a-end", 6);
+  checkpoints.OnCompleted(end, "/own/a-end", 6);
   EXPECT_TRUE(checkpoints.end_is_decided());
   EXPECT_EQ(checkpoints.Status().completed(), 2u);
   EXPECT_EQ(checkpoints.Status().end_folder(), "/own/a-end");
@@ -248,17 +247,17 @@ TEST_F(CheckpointsTest, TheEndTakesThePlaceOfTheOneUnderWay) {
   EXPECT_TRUE(next.end_is_decided());
 }
 
-TEST_F(CheckpointsTest, AnEndThatCanHaveNoneSaysWhy) {
+TEST_F(CheckpointsTest, FailedFinalCheckpointSaysWhy) {
   Checkpoints checkpoints = Make(10);
   checkpoints.BeginEnd(7);
-  checkpoints.EndHasFailed(absl::ResourceExhaustedError("the disk is full"));
+  checkpoints.OnEndFailed(absl::ResourceExhaustedError("the disk is full"));
   EXPECT_TRUE(checkpoints.end_is_decided());
-  EXPECT_FALSE(checkpoints.under_way().has_value());
+  EXPECT_FALSE(checkpoints.in_progress().has_value());
   EXPECT_NE(checkpoints.Status().end_failure().find("the disk is full"), std::string::npos);
   EXPECT_EQ(checkpoints.Status().end_folder(), "");
 }
 
-TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
+TEST_F(CheckpointsTest, FolderIsTheJobsOrAbsolute) {
   Checkpoints own = Make(0);
   EXPECT_EQ(own.DirOf("").value(), "/own");
   EXPECT_EQ(own.DirOf("/other").value(), "/other");
@@ -268,12 +267,12 @@ TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
   EXPECT_EQ(none.DirOf("").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(CheckpointsTest, TheAccountIsKeptOverARestart) {
+TEST_F(CheckpointsTest, StatusSurvivesARestart) {
   Checkpoints checkpoints = Make(10);
   Next(checkpoints, 5);
-  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  checkpoints.OnCompleted(*checkpoints.in_progress(), "/own/a", 5);
   Next(checkpoints, 15);
-  checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
+  checkpoints.OnFailed(absl::ResourceExhaustedError("the disk is full"));
   Next(checkpoints, 25);
   EXPECT_EQ(checkpoints.Status().under_way_step(), 30u);
   Checkpoints next = Make(10);

@@ -4,7 +4,7 @@
 
 namespace pawl {
 
-bool EndCheckpointAttempts::MayPass(const absl::Status& error) {
+bool EndCheckpointAttempts::IsRetryable(const absl::Status& error) {
   switch (error.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
@@ -18,21 +18,21 @@ bool EndCheckpointAttempts::MayPass(const absl::Status& error) {
   }
 }
 
-bool EndCheckpointAttempts::IsOfTheMoment(const absl::Status& error) {
+bool EndCheckpointAttempts::IsTransient(const absl::Status& error) {
   return absl::IsAborted(error) || absl::IsUnavailable(error);
 }
 
-bool EndCheckpointAttempts::HasFailed(const absl::Status& error, MonotonicTime now) {
+bool EndCheckpointAttempts::OnFailed(const absl::Status& error, MonotonicTime now) {
   const bool is_another = error != last_error_;
   last_error_ = error;
-  again_at_ = now + (IsOfTheMoment(error) ? kEndCheckpointPause : kEndCheckpointErrorPause);
+  again_at_ = now + (IsTransient(error) ? kEndCheckpointPause : kEndCheckpointErrorPause);
   return is_another;
 }
 
 absl::Status EndCheckpointAttempts::CheckTime(MonotonicTime now) const {
   if (now <= until_) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(
-      "it was not complete within ", Seconds(kEndCheckpointTimeout), " s, and may still become so",
+      "it was not complete after ", Seconds(kEndCheckpointTimeout), " s; it may still complete",
       last_error_.ok() ? "" : "; the last attempt: ", last_error_.message()));
 }
 

@@ -13,19 +13,19 @@ class EndCheckpointAttemptsTest : public testing::Test {
  protected:
   EndCheckpointAttemptsTest() { attempts_.Begin(clock_.Now()); }
 
-  bool FailsWith(const absl::Status& error) { return attempts_.HasFailed(error, clock_.Now()); }
+  bool FailsWith(const absl::Status& error) { return attempts_.OnFailed(error, clock_.Now()); }
   bool Next() { return attempts_.TakeNext(clock_.Now()); }
 
   SimulatedClock clock_;
   EndCheckpointAttempts attempts_;
 };
 
-TEST_F(EndCheckpointAttemptsTest, ThereIsNoOtherWhileOneIsUnderWay) {
+TEST_F(EndCheckpointAttemptsTest, AttemptsDoNotOverlap) {
   clock_.Advance(seconds(100));
   EXPECT_FALSE(Next());
 }
 
-TEST_F(EndCheckpointAttemptsTest, AfterAFailureThereIsOneAndAPauseBefore) {
+TEST_F(EndCheckpointAttemptsTest, FailedAttemptIsRepeatedAfterAPause) {
   FailsWith(absl::AbortedError("a partition has moved"));
   clock_.Advance(kEndCheckpointPause - milliseconds(1));
   EXPECT_FALSE(Next());
@@ -34,7 +34,7 @@ TEST_F(EndCheckpointAttemptsTest, AfterAFailureThereIsOneAndAPauseBefore) {
   EXPECT_FALSE(Next());
 }
 
-TEST_F(EndCheckpointAttemptsTest, ThePauseIsLongerAfterAnErrorForAllIsWrittenAgain) {
+TEST_F(EndCheckpointAttemptsTest, PauseIsLongerAfterAnError) {
   FailsWith(absl::InternalError("input/output error"));
   clock_.Advance(kEndCheckpointErrorPause - milliseconds(1));
   EXPECT_FALSE(Next());
@@ -42,30 +42,29 @@ TEST_F(EndCheckpointAttemptsTest, ThePauseIsLongerAfterAnErrorForAllIsWrittenAga
   EXPECT_TRUE(Next());
 }
 
-TEST_F(EndCheckpointAttemptsTest, WhatSomebodyHasToSetRightDoesNotPass) {
-  EXPECT_FALSE(EndCheckpointAttempts::MayPass(absl::PermissionDeniedError("read-only")));
-  EXPECT_FALSE(EndCheckpointAttempts::MayPass(absl::NotFoundError("no such folder")));
-  EXPECT_TRUE(EndCheckpointAttempts::MayPass(absl::ResourceExhaustedError("the disk is full")));
-  EXPECT_TRUE(EndCheckpointAttempts::MayPass(absl::DataLossError("input/output error")));
+TEST_F(EndCheckpointAttemptsTest, OperatorErrorIsNotRetried) {
+  EXPECT_FALSE(EndCheckpointAttempts::IsRetryable(absl::PermissionDeniedError("read-only")));
+  EXPECT_FALSE(EndCheckpointAttempts::IsRetryable(absl::NotFoundError("no such folder")));
+  EXPECT_TRUE(EndCheckpointAttempts::IsRetryable(absl::ResourceExhaustedError("the disk is full")));
+  EXPECT_TRUE(EndCheckpointAttempts::IsRetryable(absl::DataLossError("input/output error")));
 }
 
-TEST_F(EndCheckpointAttemptsTest, TheSameErrorIsNewsOnce) {
+TEST_F(EndCheckpointAttemptsTest, RepeatedErrorIsReportedOnce) {
   EXPECT_TRUE(FailsWith(absl::InternalError("a")));
   EXPECT_FALSE(FailsWith(absl::InternalError("a")));
   EXPECT_TRUE(FailsWith(absl::InternalError("b")));
 }
 
-TEST_F(EndCheckpointAttemptsTest, TheTimeIsForAllOfThemAndItsEndNamesTheLastError) {
+TEST_F(EndCheckpointAttemptsTest, TimeoutCoversAllAttemptsAndNamesTheLastError) {
   clock_.Advance(kEndCheckpointTimeout);
   EXPECT_TRUE(attempts_.CheckTime(clock_.Now()).ok());
   clock_.Advance(milliseconds(1));
-  EXPECT_EQ(
-      attempts_.CheckTime(clock_.Now()),
-      absl::DeadlineExceededError("it was not complete within 1800 s, and may still become so"));
+  EXPECT_EQ(attempts_.CheckTime(clock_.Now()),
+            absl::DeadlineExceededError("it was not complete after 1800 s; it may still complete"));
   FailsWith(absl::InternalError("stale file handle"));
   EXPECT_EQ(attempts_.CheckTime(clock_.Now()),
-            absl::DeadlineExceededError("it was not complete within 1800 s, and may still become "
-                                        "so; the last attempt: stale file handle"));
+            absl::DeadlineExceededError("it was not complete after 1800 s; it may still complete; "
+                                        "the last attempt: stale file handle"));
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ bool IsSame(const std::string& path, const std::string& other) {
 }
 
 absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      field, " is ", now, ", but was ", then,
-      " when the checkpoint was made; it must be the same to go on from it: set it back, or begin "
-      "anew without a checkpoint"));
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", now, ", but was ", then,
+                                                 " when the checkpoint was made; it must be the "
+                                                 "same to continue from it: set it back, or start "
+                                                 "without a checkpoint"));
 }
 
 absl::Status SameMessage(const std::string& field, const google::protobuf::Message& now,
@@ -43,8 +43,8 @@ absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path
   PAWL_RETURN_IF_ERROR(store.Verify(found.name, progress));
   PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
   if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
-    return absl::DataLossError(absl::StrCat(store.ManifestPath(found.name),
-                                            " has something else than a scheduler's state"));
+    return absl::DataLossError(
+        absl::StrCat(store.ManifestPath(found.name), " has no valid scheduler state"));
   }
   return found;
 }
@@ -63,7 +63,7 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
   PAWL_RETURN_IF_ERROR(same("consistency.mode", ConsistencyMode_Name(job.consistency().mode()),
                             ConsistencyMode_Name(then.consistency().mode())));
-  // The tables of the dense part are others.
+  // The dense part has different tables.
   const auto dense_path = [](const Job& of) {
     return DensePath_Name(of.dense_path() == ALLREDUCE ? ALLREDUCE : SERVER);
   };
@@ -75,8 +75,8 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(
       same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
-  // Workers number evaluations by the steps before them, and the scheduler goes on counting from
-  // the checkpoint's.
+  // Workers number evaluations by the steps before them; the scheduler continues the checkpoint's
+  // numbers.
   const auto evaluated = [](const Job& of) { return of.data().eval().empty() ? "not set" : "set"; };
   PAWL_RETURN_IF_ERROR(same("data.eval", evaluated(job), evaluated(then)));
   PAWL_RETURN_IF_ERROR(same("evaluation.every_steps", job.evaluation().every_steps(),
@@ -104,15 +104,13 @@ std::string WarningOf(Env& env, const FoundCheckpoint& found) {
   std::string text = absl::StrCat(
       found.name,
       " holds the best parameters, which early stopping had restored at the job's end, and "
-      "optimizers that begin anew: a training that goes on from it is not the one that was "
-      "interrupted");
+      "fresh optimizers: training from it does not continue the training that was interrupted");
   const absl::StatusOr<CheckpointListing> listing =
       CheckpointStore(env, found.dir).List(found.manifest.job_name());
   if (!listing.ok()) return text;
   for (const CheckpointListing::Entry& entry : listing->complete) {
     if (entry.manifest.of_end() || entry.manifest.step() > found.manifest.step()) continue;
-    absl::StrAppend(&text, "; to go on where the training was, name ",
-                    JoinPath(found.dir, entry.name));
+    absl::StrAppend(&text, "; to continue that training, name ", JoinPath(found.dir, entry.name));
     break;
   }
   return text;
@@ -122,9 +120,8 @@ absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job,
                                                        const StoredRestore& restore) {
   const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return std::vector<std::string>();
-  // The end's of another folder is not the one of the same name here.
-  const bool after_the_end =
-      CheckpointStore::IsEndCheckpoint(restore.name()) && IsSame(restore.dir(), dir);
+  // A final checkpoint in another folder is not the one of the same name here.
+  const bool after_the_end = CheckpointStore::IsEndCheckpoint(restore.name()) && IsSame(restore.dir(), dir);
   return CheckpointStore(env, dir).SetAsideAfter(
       {job_id, job.name(), restore.step(), after_the_end});
 }

@@ -23,35 +23,35 @@ struct FoundCheckpoint {
   SchedulerState state = {};
 };
 
-// The checkpoint at `path`: a checkpoint's own folder, or a folder of checkpoints, of which it is
-// the newest one of the job called `job_name`. All of it is read and checked. NOT_FOUND;
-// FAILED_PRECONDITION: it has not its own name; DATA_LOSS: it is damaged, naming the file, the
-// offset and the newest one before it that is whole.
+// The checkpoint at `path`: a checkpoint's own folder, or a folder of checkpoints, whose newest one
+// of the job `job_name` is used. Reads and verifies all of it. NOT_FOUND; FAILED_PRECONDITION: it
+// was renamed; DATA_LOSS: it is damaged, naming the file, the offset and the newest intact
+// checkpoint before it.
 absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path,
                                                const std::string& job_name,
                                                VerifyProgress* progress = nullptr);
 
-// Whether `job`, with its defaults filled in, can go on from a job as the manifest has it: what the
-// parameters and the data position depend on is the same, and evaluations are numbered alike.
-// INVALID_ARGUMENT names the field, both values and the way out. Epochs, early stopping,
-// durability, replicas, paths and the checkpoints themselves may differ.
+// Whether `job`, with its defaults filled in, can continue from the manifest's job: everything that
+// the parameters and the data position depend on is the same, and evaluations have the same
+// numbers. INVALID_ARGUMENT names the field, both values and the remedy. Epochs, early stopping,
+// durability, replicas, paths and the checkpoint policy may differ.
 absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
 
-// What the scheduler keeps of `found`, with the folder under the name that it has in `job` if that
-// is the same folder.
+// What the scheduler stores about `found`. The folder has its path in `job` if it is the same
+// folder.
 StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job);
 
-// What somebody who goes on from `found` should know; empty: nothing.
+// A warning for the operator who restores `found`; empty: none.
 std::string WarningOf(Env& env, const FoundCheckpoint& found);
 
-// Renames what of the job's checkpoints in its own folder is after `restore`, and not of the run
-// `job_id` itself, to NAME.aside: it is of a run that is given up, and the job makes others of
-// those steps. So is one of the same place that is not the one it was restored from. Returns the
-// names.
+// Renames to NAME.aside those checkpoints in the job's own folder that are later than `restore` and
+// not of the run `job_id` itself: they are of an abandoned run, and the job makes its own of those
+// steps. The same for another checkpoint of the same position. Returns the names.
 absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, uint64_t job_id,
                                                        const StoredRestore& restore);
 
-// Whether `path` is what a job was restored from, by FindCheckpoint, under whatever name.
+// Whether FindCheckpoint of `path` gave the checkpoint that a job was restored from. Symbolic links
+// count as the same path.
 bool IsSource(const std::string& path, const StoredRestore& restore);
 
 }  // namespace pawl

@@ -74,7 +74,7 @@ class RestoreTest : public testing::Test {
   std::string dir_;
 };
 
-TEST_F(RestoreTest, TheNewestCompleteOneIsTaken) {
+TEST_F(RestoreTest, NewestCompleteCheckpointIsUsed) {
   EXPECT_EQ(FindCheckpoint(Env::Real(), dir_, "flights").status().code(),
             absl::StatusCode::kNotFound);
   Write(9);
@@ -93,8 +93,8 @@ TEST_F(RestoreTest, TheNewestCompleteOneIsTaken) {
             absl::StatusCode::kNotFound);
 }
 
-// It may be written with a slash at its end, or be reached by a link.
-TEST_F(RestoreTest, TheJobsOwnFolderHasTheJobsNameForIt) {
+// The path may end with a slash, or contain a link.
+TEST_F(RestoreTest, JobsOwnFolderKeepsItsConfiguredPath) {
   Write(9, /*with_manifest=*/true, /*of_end=*/true);
   const std::string link = dir_ + "-link";
   std::filesystem::create_directory_symlink(dir_, link);
@@ -112,7 +112,7 @@ TEST_F(RestoreTest, TheJobsOwnFolderHasTheJobsNameForIt) {
   EXPECT_EQ(RestoreOf(*found, job_).dir(), link);
 }
 
-TEST_F(RestoreTest, WhatIsAfterItIsSetAsideAndAnEndThatIsOfAnotherRun) {
+TEST_F(RestoreTest, LaterCheckpointsAndForeignEndsAreSetAside) {
   Write(8);
   Write(9);
   Write(9, /*with_manifest=*/true, /*of_end=*/true);
@@ -131,25 +131,25 @@ TEST_F(RestoreTest, WhatIsAfterItIsSetAsideAndAnEndThatIsOfAnotherRun) {
   EXPECT_TRUE(SetLaterAside(Env::Real(), job_, 78, restore)->empty());
 }
 
-TEST_F(RestoreTest, WhereEarlyStoppingHasRestoredTheBestItIsTold) {
+TEST_F(RestoreTest, RestoredBestParametersGiveAWarning) {
   job_.mutable_evaluation()->mutable_early_stopping()->set_patience(1);
   const auto warning = [&] {
     return WarningOf(Env::Real(), FindCheckpoint(Env::Real(), dir_, "flights").value());
   };
   Write(9, /*with_manifest=*/true, /*of_end=*/true);
   EXPECT_TRUE(absl::StrContains(warning(), "holds the best parameters")) << warning();
-  EXPECT_FALSE(absl::StrContains(warning(), "name ")) << "there is no other";
+  EXPECT_FALSE(absl::StrContains(warning(), "name ")) << "no other checkpoint exists";
   Write(7);
   Write(8);
   EXPECT_TRUE(absl::StrContains(warning(), absl::StrCat("name ", dir_, "/", Name(8)))) << warning();
   Write(10);
-  EXPECT_EQ(warning(), "") << "it is of a step, not of the end";
+  EXPECT_EQ(warning(), "") << "it is not a final checkpoint";
   job_.clear_evaluation();
   Write(11, /*with_manifest=*/true, /*of_end=*/true);
   EXPECT_EQ(warning(), "") << "nothing was restored";
 }
 
-TEST_F(RestoreTest, ADamagedOneIsRefusedAndTheOneBeforeItOffered) {
+TEST_F(RestoreTest, DamagedCheckpointIsRefusedAndTheFormerOffered) {
   for (const char* file : {"p1.part", "MANIFEST"}) {
     SCOPED_TRACE(file);
     dir_ += "x";
@@ -165,7 +165,7 @@ TEST_F(RestoreTest, ADamagedOneIsRefusedAndTheOneBeforeItOffered) {
   }
 }
 
-TEST_F(RestoreTest, WhatTheParametersAndTheDataPositionDependOnMustBeTheSame) {
+TEST_F(RestoreTest, IncompatibleJobIsRefused) {
   EXPECT_TRUE(Fits([](Job&) {}).ok());
   EXPECT_TRUE(Fits([](Job& job) {
                 job.set_epochs(99);
@@ -187,7 +187,7 @@ TEST_F(RestoreTest, WhatTheParametersAndTheDataPositionDependOnMustBeTheSame) {
   expect_refused("batch_size", [](Job& job) { job.set_batch_size(65); });
   expect_refused("consistency.mode", [](Job& job) { job.mutable_consistency()->set_mode(ASYNC); });
   expect_refused("dense_path", [](Job& job) { job.set_dense_path(ALLREDUCE); });
-  EXPECT_TRUE(Fits([](Job& job) { job.set_dense_path(SERVER); }).ok()) << "it is what none means";
+  EXPECT_TRUE(Fits([](Job& job) { job.set_dense_path(SERVER); }).ok()) << "SERVER is the default";
   job_.set_dense_path(ALLREDUCE);
   expect_refused("dense_path", [](Job& job) { job.set_dense_path(SERVER); });
   expect_refused("model", [](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); });
@@ -196,7 +196,7 @@ TEST_F(RestoreTest, WhatTheParametersAndTheDataPositionDependOnMustBeTheSame) {
   expect_refused("data.keep_order", [](Job& job) { job.mutable_data()->set_keep_order(true); });
 }
 
-TEST_F(RestoreTest, EvaluationsMustBeNumberedAsBefore) {
+TEST_F(RestoreTest, EvaluationNumbersMustMatch) {
   const absl::Status with = Fits([](Job& job) { job.mutable_data()->set_eval("eval.libsvm"); });
   EXPECT_EQ(with.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StartsWith(with.message(), "data.eval is set, but was not set when")) << with;
@@ -213,10 +213,10 @@ TEST_F(RestoreTest, EvaluationsMustBeNumberedAsBefore) {
   EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StartsWith(other.message(), "evaluation.every_steps is 50, but was 100 when"))
       << other;
-  EXPECT_TRUE(absl::StrContains(other.message(), "set it back, or begin anew")) << other;
+  EXPECT_TRUE(absl::StrContains(other.message(), "set it back, or start without")) << other;
 }
 
-TEST_F(RestoreTest, LaterOnesAreSetAside) {
+TEST_F(RestoreTest, LaterCheckpointsAreSetAside) {
   for (const uint64_t step : {9, 100, 200}) Write(step);
   EXPECT_EQ(store().SetAsideAfter({78, "flights", 9})->size(), 2u);
   EXPECT_EQ(store().Newest("flights").value(), Name(9));
@@ -225,22 +225,22 @@ TEST_F(RestoreTest, LaterOnesAreSetAside) {
   EXPECT_EQ(Env::Real().List(dir_)->size(), 4u) << "nothing is lost";
 }
 
-// The scheduler is restarted, and cannot know whether the one before has come to it.
-TEST_F(RestoreTest, WhatTheJobItselfHasMadeStays) {
+// A restarted scheduler cannot know whether the former one has set checkpoints aside.
+TEST_F(RestoreTest, OwnCheckpointsStay) {
   for (const uint64_t step : {9, 100}) Write(step);
   Write(200, /*with_manifest=*/false);
   Write(300, /*with_manifest=*/true, /*of_end=*/true);
   EXPECT_TRUE(store().SetAsideAfter({77, "flights", 9})->empty());
-  // By its parts, where the manifest says nothing.
+  // Its parts say so, without a manifest.
   FlipByte(absl::StrCat(dir_, "/", Name(100), "/MANIFEST"), 30);
   EXPECT_TRUE(store().SetAsideAfter({77, "flights", 9})->empty());
-  // It may be begun just now.
+  // It may just have started.
   std::filesystem::create_directory(absl::StrCat(dir_, "/", Name(400)));
   EXPECT_EQ(store().SetAsideAfter({78, "flights", 9}).value(),
             (std::vector<std::string>{Name(100), Name(200), Name(300) + "-end"}));
 }
 
-TEST_F(RestoreTest, OneUnderAnotherNameIsNotCalledDamaged) {
+TEST_F(RestoreTest, RenamedCheckpointIsNotDamaged) {
   Write(9);
   const std::string aside = absl::StrCat(dir_, "/", Name(9), ".aside");
   std::filesystem::rename(absl::StrCat(dir_, "/", Name(9)), aside);
@@ -249,7 +249,7 @@ TEST_F(RestoreTest, OneUnderAnotherNameIsNotCalledDamaged) {
   EXPECT_TRUE(absl::StrContains(status.message(), aside)) << status;
 }
 
-TEST_F(RestoreTest, TheEndIsLaterThanItsStep) {
+TEST_F(RestoreTest, FinalCheckpointIsLaterThanItsStep) {
   Write(9);
   Write(9, /*with_manifest=*/true, /*of_end=*/true);
   const std::string end = Name(9) + "-end";
@@ -260,7 +260,7 @@ TEST_F(RestoreTest, TheEndIsLaterThanItsStep) {
   EXPECT_EQ(store().Newest("flights").value(), Name(9));
 }
 
-TEST_F(RestoreTest, ASourceIsKnownByBothOfItsPaths) {
+TEST_F(RestoreTest, SourceIsRecognizedByBothPaths) {
   StoredRestore restore;
   restore.set_dir("/c");
   restore.set_name("a");

@@ -5,7 +5,7 @@
 namespace pawl {
 namespace {
 
-// The metric with its sign turned so that higher is better.
+// The metric, negated if lower is better.
 std::optional<double> Goodness(const EvaluationResult& result, Metric metric) {
   switch (metric) {
     case AUC:

@@ -66,8 +66,8 @@ TEST(EarlyStoppingPolicyTest, MissingMetricAndNanAreNoImprovement) {
   EXPECT_FALSE(policy.best().has_value());
 }
 
-// A job that is restored may have another metric, and other data to evaluate.
-TEST(EarlyStoppingPolicyTest, ABestThatIsNotComparableIsNone) {
+// A restored job may have another metric and other evaluation data.
+TEST(EarlyStoppingPolicyTest, IncomparableBestIsIgnored) {
   EvaluationResult without;
   without.set_auc(0.9);
   EvaluationResult nan = without;

@@ -165,7 +165,7 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
       return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", labels,
                                                      " labels, but samples is ", samples));
     }
-    // Part p's scores lie below part p + 1's: put together they ascend.
+    // Part p's scores are below part p + 1's, so the concatenation is ascending.
     float last = -INFINITY;
     for (uint32_t p = 0; p < part.parts(); ++p) {
       const std::vector<Score>& piece = p == part.part() ? scores : share.parts[p];

@@ -1,4 +1,4 @@
-// Puts an evaluation of the job together from the ranks' parts.
+// Collects the ranks' parts of an evaluation and computes its metrics.
 #ifndef PAWL_SCHEDULER_EVALUATION_EVALUATION_COLLECTOR_H_
 #define PAWL_SCHEDULER_EVALUATION_EVALUATION_COLLECTOR_H_
 
@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// Distinct scores that the ranks may report for one evaluation, all together: 12 bytes each, and as
-// much again while they are merged.
+// The limit on distinct scores of all ranks for one evaluation: 12 bytes each, and as much again
+// while they are merged.
 inline constexpr uint64_t kMaxEvaluationScores = 1u << 25;
 inline constexpr uint32_t kMaxEvaluationParts = 65536;
 
@@ -33,7 +33,7 @@ struct RankEvaluation {
   double squared_error_sum = 0;
 };
 
-// All ranks' shares, by rank.
+// The shares of all ranks, by rank.
 struct EvaluationInput {
   uint64_t evaluation = 0;
   bool final = false;
@@ -53,31 +53,30 @@ class EvaluationCollector {
   // `ranks`: V of the job.
   EvaluationCollector(uint32_t ranks, Loss loss) : loss_(loss), shares_(ranks) {}
 
-  // Counts a part, once. INVALID_ARGUMENT naming the field, OUT_OF_RANGE for an impossible rank,
-  // FAILED_PRECONDITION for an evaluation that is not the one being collected, and for a rank's
-  // last part while others are missing (what a former scheduler had collected is gone: all parts
-  // are to be sent again), RESOURCE_EXHAUSTED beyond the limit on scores. Nothing has changed then.
+  // Adds a part; a repeated part counts once. INVALID_ARGUMENT names the field; OUT_OF_RANGE: an
+  // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or a rank's last
+  // part comes while others are missing (a former scheduler had collected them: the rank sends all
+  // again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error changes nothing.
   absl::Status Add(const ReportEvaluationRequest& part);
 
-  // Drops what the rank has reported for the evaluation being collected: another process is to
-  // report it.
+  // Drops what the rank has reported for the present evaluation: its next host reports all of it.
   void Forget(uint32_t rank);
 
-  // Goes on with another evaluation. REQUIRES: nothing was added.
-  void BeginWith(uint64_t evaluation) { evaluation_ = evaluation; }
+  // Sets the number of the evaluation to collect. REQUIRES: nothing was added.
+  void StartAt(uint64_t evaluation) { evaluation_ = evaluation; }
 
-  // The evaluation that is being collected; 1 at first.
+  // The evaluation being collected; 1 at first.
   uint64_t evaluation() const { return evaluation_; }
-  // Nothing of it is there.
+  // No part has been added.
   bool empty() const;
-  // All parts of all ranks are there.
+  // All parts of all ranks have been added.
   bool complete() const { return complete_ranks_ == shares_.size(); }
-  // Hands the parts over and begins with the next evaluation. REQUIRES: complete().
+  // Returns the parts and starts the next evaluation. REQUIRES: complete().
   EvaluationInput Take();
 
  private:
   struct Share {
-    // Of each part; empty until the first one came.
+    // By part; empty until the first part.
     std::vector<std::vector<RankEvaluation::Score>> parts;
     std::vector<bool> received;
     size_t received_count = 0;

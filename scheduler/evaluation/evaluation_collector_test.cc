@@ -59,7 +59,7 @@ std::vector<ReportEvaluationRequest> Parts(const std::vector<Sample>& samples, u
   return requests;
 }
 
-TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinitionWithTiesWithinAndAcrossRanks) {
+TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinition) {
   const uint32_t seed = 20240607;
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -95,7 +95,7 @@ TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinitionWithTiesWithinAndAcr
   }
 }
 
-TEST(EvaluationCollectorTest, KnownAuc) {
+TEST(EvaluationCollectorTest, AucOfAKnownExample) {
   EvaluationCollector collector(1, LOGISTIC);
   // Pairs: (0.8 > 0.5), (0.5 = 0.5) half, (0.8 > 0.1), (0.5 > 0.1): 3.5 of 4.
   ASSERT_TRUE(
@@ -122,7 +122,7 @@ TEST(EvaluationCollectorTest, OneLabelAloneHasNoAuc) {
   EXPECT_FALSE(ComputeEvaluation(collector.Take(), LOGISTIC).has_auc());
 }
 
-TEST(EvaluationCollectorTest, SumsAreTakenInRankOrderWhateverTheOrderOfArrival) {
+TEST(EvaluationCollectorTest, SumsAreInRankOrder) {
   const double sums[] = {1e16, 1.0, -1e16, 3.0};
   std::vector<uint32_t> order = {0, 1, 2, 3};
   const double expected = (((1e16 + 1.0) + -1e16) + 3.0) / 40;
@@ -146,7 +146,7 @@ TEST(EvaluationCollectorTest, SumsAreTakenInRankOrderWhateverTheOrderOfArrival) 
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST(EvaluationCollectorTest, SquaredLossHasRmseAlone) {
+TEST(EvaluationCollectorTest, SquaredLossHasOnlyRmse) {
   EvaluationCollector collector(1, SQUARED);
   ReportEvaluationRequest request;
   request.set_evaluation(1);
@@ -159,7 +159,7 @@ TEST(EvaluationCollectorTest, SquaredLossHasRmseAlone) {
   EXPECT_FALSE(result.has_logloss());
 }
 
-TEST(EvaluationCollectorTest, PartThatComesAgainCountsOnce) {
+TEST(EvaluationCollectorTest, RepeatedPartCountsOnce) {
   EvaluationCollector collector(1, LOGISTIC);
   const auto parts = Parts({{0.8f, true}, {0.5f, false}, {0.9f, false}}, 0, 2);
   ASSERT_TRUE(collector.Add(parts[0]).ok());
@@ -169,7 +169,7 @@ TEST(EvaluationCollectorTest, PartThatComesAgainCountsOnce) {
   EXPECT_EQ(ComputeEvaluation(collector.Take(), LOGISTIC).auc(), 0.5);
 }
 
-TEST(EvaluationCollectorTest, NextEvaluationBeginsAfterTake) {
+TEST(EvaluationCollectorTest, NextEvaluationStartsAfterTake) {
   EvaluationCollector collector(1, LOGISTIC);
   const std::vector<Sample> samples = {{0.8f, true}, {0.5f, false}};
   EXPECT_EQ(collector.Add(Parts(samples, 0, 1, 2)[0]).code(),

@@ -13,18 +13,18 @@ const EvaluationResult* Evaluations::Find(uint64_t evaluation, uint64_t step) co
 
 absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
   if (in_work_ == 0) {
-    // The number of the next one is that of the last one's only after the end of another job, and
-    // only if that was between two pauses: at a pause it is the one after it.
+    // The next evaluation has the last one's number only after another job's end between two
+    // pauses. If that end was at a pause, the number after it follows.
     const uint64_t next = collector_.evaluation();
     const bool end_was_a_pause =
         !results_.empty() && results_.back().evaluation() == next && part.evaluation() == next + 1;
-    // Where it was counted as the one after it all the same (only the newest results are kept, and
-    // the job's own were taken for those of the one before), the end is known by its step.
+    // If the collector counted on although the end was between two pauses (only the newest results
+    // are kept, and the job's own were taken for the former job's), the step identifies the end.
     const bool end_was_between =
         !has_published_ && !results_.empty() && results_.back().evaluation() == part.evaluation() &&
         part.evaluation() + 1 == next && results_.back().step() < part.step();
     if ((end_was_a_pause || end_was_between) && collector_.empty())
-      collector_.BeginWith(part.evaluation());
+      collector_.StartAt(part.evaluation());
     return collector_.Add(part);
   }
   if (part.evaluation() == in_work_) return absl::OkStatus();
@@ -76,9 +76,8 @@ StoredEvaluations Evaluations::Save() const {
 void Evaluations::Restore(const StoredEvaluations& stored) {
   has_published_ = false;
   results_.assign(stored.results().begin(), stored.results().end());
-  if (stored.next() != 0) collector_.BeginWith(stored.next());
-  // A restored job may have none, where the one before had: then nothing is kept, nor to be gone
-  // back to.
+  if (stored.next() != 0) collector_.StartAt(stored.next());
+  // The former job had early stopping and this one has not: no best parameters are kept.
   if (!early_stopping_) return;
   if (stored.has_best()) published_best_ = stored.best();
   published_without_improvement_ = stored.without_improvement();

@@ -1,5 +1,4 @@
-// The job's evaluations: those that are done, the one under way, and what they mean for the
-// training.
+// The job's evaluations: the published ones, the one in progress, and their effect on training.
 #ifndef PAWL_SCHEDULER_EVALUATION_EVALUATIONS_H_
 #define PAWL_SCHEDULER_EVALUATION_EVALUATIONS_H_
 
@@ -16,11 +15,11 @@
 
 namespace pawl {
 
-// Evaluations that are still shown; the oldest are forgotten.
+// The limit on published evaluations; the oldest are dropped.
 inline constexpr size_t kMaxEvaluationsKept = 4096;
 
-// One evaluation after the other: its parts are collected (Add), computed elsewhere (Take), judged
-// (Observe) and published. Not thread-safe.
+// The evaluations of a job, one at a time: the parts are collected (Add), computed by the caller
+// (Take), judged (Observe) and published (Publish). Not thread-safe.
 class Evaluations {
  public:
   // `job` has its defaults filled in.
@@ -29,51 +28,52 @@ class Evaluations {
         collector_(job.logical_workers(), job.model().loss()),
         policy_(job.evaluation().early_stopping()) {}
 
-  // A published one; nullptr if it is not, or is forgotten. `step`: where it was made. The number
-  // alone does not say which: that of a job's end between two pauses is used again by the job that
-  // goes on from there.
+  // A published evaluation; nullptr if there is none, or it was dropped. `step`: where it was made.
+  // The number alone is ambiguous: a job that continues from an end between two pauses uses that
+  // end's number again.
   const EvaluationResult* Find(uint64_t evaluation, uint64_t step) const;
 
-  // Like EvaluationCollector::Add; OK for a part of the evaluation that is being computed,
-  // FAILED_PRECONDITION for any other meanwhile.
+  // Like EvaluationCollector::Add. While an evaluation is being computed: OK for its parts,
+  // FAILED_PRECONDITION for others.
   absl::Status Add(const ReportEvaluationRequest& part);
-  // The rank has lost its host; its next one reports anew.
+  // The rank has lost its host; the next one reports again.
   void Forget(uint32_t rank) { collector_.Forget(rank); }
-  // The parts, once all are there: the evaluation is being computed until Publish.
+  // The parts, once all are collected. The evaluation is being computed until Publish.
   std::optional<EvaluationInput> Take();
 
-  // What early stopping says to the result. To be called once for each, before Publish.
+  // Applies early stopping to the result. Call once for each result, before Publish.
   EarlyStoppingPolicy::Decision Observe(const EvaluationResult& result);
   // The servers have kept the parameters of the best one.
-  void BestIsKept() { best_is_kept_ = true; }
+  void OnBestKept() { best_is_kept_ = true; }
   void Publish(const EvaluationResult& result);
 
   const std::deque<EvaluationResult>& results() const { return results_; }
   bool stop_training() const { return stop_training_; }
   bool best_is_kept() const { return best_is_kept_; }
-  // The one that the job's final parameters have: the best if it was kept, else the last.
+  // The evaluation of the job's final parameters: the best if it was kept, else the last.
   std::optional<EvaluationResult> FinalResult() const;
 
   StoredEvaluations Save() const;
-  // Of early stopping nothing, if the job has none. REQUIRES: nothing was added.
+  // Ignores the state of early stopping if the job has none. REQUIRES: nothing was added.
   void Restore(const StoredEvaluations& stored);
 
  private:
   const bool early_stopping_;
   EvaluationCollector collector_;
   EarlyStoppingPolicy policy_;
-  // The policy as of the last Publish, which is what is saved: an evaluation that is not published
-  // is done again.
+  // The policy at the last Publish. This is saved: an unpublished evaluation is repeated after a
+  // restart.
   std::optional<EvaluationResult> published_best_;
   uint32_t published_without_improvement_ = 0;
   bool published_best_is_kept_ = false;
-  // The evaluation whose parts are all there and whose result is not out yet; 0: none.
+  // The evaluation between Take and Publish; 0: none.
   uint64_t in_work_ = 0;
   std::deque<EvaluationResult> results_;
   bool stop_ = false;
   bool stop_training_ = false;
   bool best_is_kept_ = false;
-  // Not since Restore: until then the last of results_ may be of another job's end.
+  // Whether Publish was called since Restore. Before that, the last of results_ may be of another
+  // job's end.
   bool has_published_ = false;
 };
 

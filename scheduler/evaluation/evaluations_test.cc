@@ -43,13 +43,13 @@ EvaluationResult Auc(uint64_t evaluation, double auc, uint64_t step = 0) {
   return result;
 }
 
-TEST(EvaluationsTest, OneIsComputedAtATimeAndFoundOncePublished) {
+TEST(EvaluationsTest, PublishedEvaluationIsFound) {
   Evaluations evaluations(TestJob());
   EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok());
   EXPECT_FALSE(evaluations.Take().has_value());
   EXPECT_TRUE(evaluations.Add(Part(1, 1)).ok());
   EXPECT_EQ(evaluations.Take()->evaluation, 1u);
-  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "asked again while it is computed";
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "repeated while it is computed";
   EXPECT_EQ(evaluations.Add(Part(2, 0)).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(evaluations.Find(1, 0), nullptr);
   evaluations.Publish(Auc(1, 0.5));
@@ -57,19 +57,19 @@ TEST(EvaluationsTest, OneIsComputedAtATimeAndFoundOncePublished) {
   EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
 }
 
-TEST(EvaluationsTest, RankThatLosesItsHostReportsAnew) {
+TEST(EvaluationsTest, RankWithANewHostReportsAgain) {
   Evaluations evaluations(TestJob());
   EXPECT_TRUE(evaluations.Add(Part(1, 0, 0, 2)).ok());
   EXPECT_TRUE(evaluations.Add(Part(1, 1)).ok());
   evaluations.Forget(0);
   EXPECT_EQ(evaluations.Add(Part(1, 0, 1, 2)).code(), absl::StatusCode::kFailedPrecondition)
-      << "its first part was forgotten";
+      << "its first part was dropped";
   EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "its successor may have other parts";
   EXPECT_TRUE(evaluations.Take().has_value());
   evaluations.Forget(0);
 }
 
-TEST(EvaluationsTest, RestartGoesOnWithTheEvaluationThatWasNotPublished) {
+TEST(EvaluationsTest, UnpublishedEvaluationIsRepeatedAfterARestart) {
   Evaluations before(TestJob());
   for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
     ASSERT_TRUE(before.Add(Part(evaluation, 0)).ok());
@@ -77,7 +77,7 @@ TEST(EvaluationsTest, RestartGoesOnWithTheEvaluationThatWasNotPublished) {
     ASSERT_TRUE(before.Take().has_value());
     const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
     EXPECT_EQ(before.Observe(result).improved, evaluation == 1);
-    if (evaluation == 1) before.BestIsKept();
+    if (evaluation == 1) before.OnBestKept();
     if (evaluation < 3) before.Publish(result);
   }
   Evaluations after(TestJob());
@@ -94,12 +94,12 @@ TEST(EvaluationsTest, RestartGoesOnWithTheEvaluationThatWasNotPublished) {
   EXPECT_TRUE(after.stop_training());
 }
 
-// The parameters that are kept are of a training that the job does not go back to.
-TEST(EvaluationsTest, AJobWithoutEarlyStoppingBeginsWithNothingOfIt) {
+// The kept parameters are of a training that the job does not return to.
+TEST(EvaluationsTest, JobWithoutEarlyStoppingIgnoresItsState) {
   Evaluations before(TestJob());
   for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
     const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
-    if (before.Observe(result).improved) before.BestIsKept();
+    if (before.Observe(result).improved) before.OnBestKept();
     before.Publish(result);
   }
   ASSERT_TRUE(before.stop_training());
@@ -114,7 +114,7 @@ TEST(EvaluationsTest, AJobWithoutEarlyStoppingBeginsWithNothingOfIt) {
   EXPECT_FALSE(after.Save().best_is_kept());
 }
 
-// As a job's end leaves it that was best there: evaluation 2, at step 15.
+// The state after a job's end that was its best: evaluation 2, at step 15.
 Evaluations AfterTheEnd() {
   StoredEvaluations stored;
   *stored.add_results() = Auc(1, 0.5, 10);
@@ -127,9 +127,9 @@ Evaluations AfterTheEnd() {
   return evaluations;
 }
 
-TEST(EvaluationsTest, TheNumberOfAnEndBetweenTwoPausesIsUsedAgain) {
+TEST(EvaluationsTest, NumberOfAnEndBetweenPausesIsReused) {
   Evaluations evaluations = AfterTheEnd();
-  EXPECT_NE(evaluations.Find(2, 15), nullptr) << "nothing was left to train: it is not made again";
+  EXPECT_NE(evaluations.Find(2, 15), nullptr) << "nothing was left to train: it is not repeated";
   EXPECT_EQ(evaluations.Find(2, 20), nullptr);
   ASSERT_TRUE(evaluations.Add(PartAt(20, 2, 0)).ok());
   EXPECT_EQ(evaluations.Add(PartAt(30, 3, 1)).code(), absl::StatusCode::kFailedPrecondition)
@@ -144,8 +144,8 @@ TEST(EvaluationsTest, TheNumberOfAnEndBetweenTwoPausesIsUsedAgain) {
   EXPECT_TRUE(evaluations.Add(PartAt(30, 3, 0)).ok());
 }
 
-// As a job's end leaves it of whose evaluations not all are kept: at its end, step 40975, was one
-// of its own.
+// The state after a job's end that has dropped old evaluations; the end, at step 40975, has its own
+// evaluation.
 Evaluations AfterALongJob() {
   StoredEvaluations stored;
   *stored.add_results() = Auc(4097, 0.5, 40970);
@@ -156,10 +156,10 @@ Evaluations AfterALongJob() {
   return evaluations;
 }
 
-TEST(EvaluationsTest, TheNumberOfAnEndThatCountsIsUsedAgainAtALaterStep) {
+TEST(EvaluationsTest, NumberOfACountingEndIsReusedLater) {
   Evaluations evaluations = AfterALongJob();
   EXPECT_EQ(evaluations.Add(PartAt(40975, 4098, 0)).code(), absl::StatusCode::kFailedPrecondition)
-      << "it is there";
+      << "it exists";
   EXPECT_EQ(evaluations.Find(4098, 40980), nullptr);
   ASSERT_TRUE(evaluations.Add(PartAt(40980, 4098, 0)).ok());
   EXPECT_EQ(evaluations.Add(PartAt(40990, 4099, 1)).code(), absl::StatusCode::kFailedPrecondition)
@@ -172,7 +172,7 @@ TEST(EvaluationsTest, TheNumberOfAnEndThatCountsIsUsedAgainAtALaterStep) {
   EXPECT_TRUE(evaluations.Add(PartAt(40990, 4099, 0)).ok());
 }
 
-TEST(EvaluationsTest, TheNumberAfterAnEndThatCountsFollowsIfItWasAPause) {
+TEST(EvaluationsTest, CountingEndAtAPauseIsFollowedByTheNextNumber) {
   Evaluations evaluations = AfterALongJob();
   ASSERT_TRUE(evaluations.Add(PartAt(40980, 4099, 0)).ok());
   EXPECT_EQ(evaluations.Add(PartAt(40980, 4098, 1)).code(), absl::StatusCode::kFailedPrecondition)
@@ -180,7 +180,7 @@ TEST(EvaluationsTest, TheNumberAfterAnEndThatCountsFollowsIfItWasAPause) {
   EXPECT_TRUE(evaluations.Add(PartAt(40980, 4099, 1)).ok());
 }
 
-TEST(EvaluationsTest, AfterAnEndAtAPauseTheNextNumberFollows) {
+TEST(EvaluationsTest, EndAtAPauseIsFollowedByTheNextNumber) {
   Evaluations evaluations = AfterTheEnd();
   EXPECT_EQ(evaluations.Add(Part(4, 0)).code(), absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(evaluations.Add(Part(3, 0)).ok());

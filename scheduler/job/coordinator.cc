@@ -39,11 +39,15 @@ ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   return director;
 }
 
-// The steps at which checkpoints may be cut are multiples of it: where the servers have the dense
-// parameters too.
-uint64_t CutMultiple(const Job& job) {
-  if (job.dense_path() != ALLREDUCE) return 1;
-  return std::max<uint64_t>(job.all_reduce().write_back_steps(), 1);
+RankDirector::Options RankOptions(const Coordinator::Options& options) {
+  RankDirector::Options ranks;
+  ranks.ranks = {.total = options.job.logical_workers(),
+                 .workers = options.workers,
+                 .rebalance = options.job.elastic(),
+                 .takeover_grace = options.worker_takeover_grace};
+  ranks.serve_only = IsServeOnly(options.job);
+  ranks.return_timeout = options.worker_return_timeout;
+  return ranks;
 }
 
 }  // namespace
@@ -61,14 +65,10 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       membership_(MembershipOptions(options_)),
       events_(options_.unix_ms),
       director_(DirectorOptions(options_), &events_),
-      logical_workers_({.total = options_.job.logical_workers(),
-                        .workers = options_.workers,
-                        .rebalance = options_.job.elastic(),
-                        .takeover_grace = options_.worker_takeover_grace}),
+      ranks_(RankOptions(options_)),
       tables_(options_.job),
       evaluations_(options_.job),
-      checkpoints_(options_.job.checkpoint(), created_, CutMultiple(options_.job),
-                   /*end_is_as_trained=*/!options_.job.evaluation().has_early_stopping()),
+      checkpoints_(options_.job, /*enabled=*/options_.write_checkpoint != nullptr, created_),
       rounds_(servers,
               [this](absl::FunctionRef<void(DeferredActions&)> take) {
                 Section section(*this);
@@ -77,18 +77,19 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       routings_(options_.job_id),
       planned_(created_),
       figures_saved_(created_),
-      callers_pruned_(created_) {
+      callers_pruned_(created_),
+      group_(pending_) {
   MutexLock lock(mu_);
   scale_.set_servers(options_.servers);
   scale_.set_workers(options_.workers);
   longest_lease_ = former_lease_ = options_.lease;
   if (saved != nullptr) {
-    GoOnFrom(*saved);
+    RestoreState(*saved);
   } else if (options_.restore.has_value()) {
-    BeginWith(*options_.restore, options_.restore_state);
+    StartFromCheckpoint(*options_.restore, options_.restore_state);
   }
-  // The state is as it is saved, or is that of a job of which nobody knows yet.
-  told_ = PresentView();
+  // The state is the saved one, or that of a job of which no node has heard.
+  published_ = PresentView();
 }
 
 // Saving ----------------------------------------------------------------------
@@ -96,7 +97,7 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
 void Coordinator::EndSection(DeferredActions& actions) {
   if (gate_.all_saved()) return;
   if (options_.state_changed == nullptr) {
-    gate_.Saved(gate_.change(), actions);
+    gate_.OnSaved(gate_.change(), actions);
     Publish(PresentView(), actions);
     return;
   }
@@ -109,15 +110,15 @@ Coordinator::View Coordinator::PresentView() {
 }
 
 void Coordinator::Publish(View view, DeferredActions& actions) {
-  told_ = std::move(view);
-  if (told_.routing == nullptr) return;
-  const auto is_older = [epoch = told_.routing->epoch()](const RoutingWanted& wanted) {
+  published_ = std::move(view);
+  if (published_.routing == nullptr) return;
+  const auto is_older = [epoch = published_.routing->epoch()](const RoutingWanted& wanted) {
     return wanted.newer_than < epoch;
   };
-  // Many wait, and most for the same.
+  // Most of the many calls wait for the same table.
   while (const std::optional<RoutingWanted> wanted = pending_.routing.FindKey(is_older)) {
     pending_.routing.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; },
-                              *routings_.Answer(*wanted, told_.routing), actions);
+                              *routings_.Answer(*wanted, published_.routing), actions);
   }
 }
 
@@ -128,20 +129,20 @@ std::optional<UnsavedState> Coordinator::TakeUnsaved() {
   return UnsavedState{gate_.change(), State()};
 }
 
-void Coordinator::StateIsSaved(uint64_t change) {
+void Coordinator::OnStateSaved(uint64_t change) {
   DeferredActions actions;
   MutexLock lock(mu_);
-  gate_.Saved(change, actions);
+  gate_.OnSaved(change, actions);
   Publish(being_saved_, actions);
 }
 
 void Coordinator::Close() {
   Section section(*this);
   closed_ = true;
-  gate_.Changed();
+  gate_.OnChange();
 }
 
-void Coordinator::HoldNothingBack() {
+void Coordinator::StopHoldingAnswers() {
   Section section(*this);
   gate_.Open(section.actions());
 }
@@ -150,101 +151,111 @@ void Coordinator::HoldNothingBack() {
 
 void Coordinator::Tick() {
   Section section(*this);
+  DeferredActions& actions = section.actions();
   const MonotonicTime now = running_.Now();
   const MonotonicDuration since_last_tick = now - std::exchange(last_tick_, now);
   if (const MonotonicDuration pause = running_.TakePause(); pause > MonotonicDuration::zero()) {
-    spdlog::warn("the scheduler did not run for {:.3f} s; everybody gets that time",
+    spdlog::warn("the scheduler did not run for {:.3f} s; all deadlines are extended by that",
                  Seconds(pause));
   }
-  if (std::exchange(goes_on_, false)) TakeUpWhatWasUnderWay(section.actions());
-  if (told_.routing != nullptr)
-    membership_.RefuseStaleServers(told_.routing->epoch(), options_.adoption_timeout, now);
+  if (std::exchange(resumes_, false)) Resume(actions);
+  ExpireLeases(now, actions);
+  if (state_.ended()) return;
+
+  UpdatePlacement(now, actions);
+  if (!ranks_.ranks().FreeRanks().empty()) PlaceRanks(actions);
+  MaybeFail(ranks_.CheckReturn(now), actions);
+  CheckStartTimeout(now, actions);
+  if (const auto order = checkpoints_.Next(CheckpointProgress(), now); order.has_value())
+    CheckpointOnServers(*order, actions);
+  const CheckpointDirector::EndStep end = checkpoints_.ContinueEnd(now);
+  if (end.order.has_value()) CheckpointOnServers(*end.order, actions);
+  CarryOut(end.outcome, actions);
+  // Calls to servers wait for the store like all other actions.
+  if (!gate_.all_saved()) rounds_.Postpone(since_last_tick);
+  rounds_.Tick(now, actions);
+  PruneCallers(now, actions);
+  if (options_.state_changed != nullptr && now - figures_saved_ > kFiguresSaveInterval) {
+    figures_saved_ = now;
+    gate_.OnChange();
+  }
+}
+
+void Coordinator::ExpireLeases(MonotonicTime now, DeferredActions& actions) {
+  if (published_.routing != nullptr)
+    membership_.RefuseStaleServers(published_.routing->epoch(), options_.adoption_timeout, now);
   const std::vector<Node> dead = membership_.ExpireLeases(now);
   std::vector<std::string> how;
   for (const Node& node : dead) {
     how.push_back(absl::StrFormat("died: no heartbeat for %.1f s", Seconds(now - node.last_heard)));
     spdlog::warn("node died: {} {}", NodeText(node), how.back());
   }
-  NodesAreGone(dead, how, /*dead=*/true, section.actions());
-  if (state_.over()) return;
+  OnNodesGone(dead, how, /*dead=*/true, actions);
+}
 
-  // A replica that is copied before its partition is loaded would be one of nothing.
-  if (director_.placed() && nothing_yet() && director_.RestartEmpty(ServersHeardOf())) {
-    OnPlacementChanged(section.actions());
-    // The new primaries know nothing of ranks that were released before.
-    ReleaseOnServers(logical_workers_.FreeRanks(), section.actions());
+void Coordinator::UpdatePlacement(MonotonicTime now, DeferredActions& actions) {
+  // Before a partition is loaded there is nothing to copy to its other replicas.
+  if (director_.placed() && pristine() && director_.RestartEmpty(ServersHeardFrom())) {
+    OnPlacementChanged(actions);
+    // The new primaries do not know of ranks that were released before.
+    ReleaseOnServers(ranks_.ranks().FreeRanks(), actions);
   }
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
     planned_ = now;
-    // While the result is gathered, who has it stays.
+    // Partitions stay where they are while the result is gathered.
     const bool move = now >= moves_from_ && state_.state() != FINISHING;
-    if (director_.Step(membership_.Present(SERVER_ROLE), move, now))
-      OnPlacementChanged(section.actions());
+    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) OnPlacementChanged(actions);
     replan_ = replan_ || now < moves_from_;
   }
-  if (const auto loss = director_.CheckRecovery(now); loss.has_value())
-    FailJob(*loss, section.actions());
-  if (!logical_workers_.FreeRanks().empty()) PlaceRanksOnWorkers(section.actions());
-  if (const auto loss = logical_workers_.CheckReturn(now, options_.worker_return_timeout);
-      loss.has_value()) {
-    FailJob(*loss, section.actions());
-  }
-  if (state_.state() == STARTING && now - created_ > options_.start_timeout) {
-    std::vector<std::string> there;
-    for (const Node* node : membership_.All()) {
-      if (!node->gone) there.push_back(NodeText(*node));
-    }
-    FailJob(absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", scale_.servers(),
-                         " servers and ", WantedWorkers(), " workers; there are: ",
-                         there.empty() ? "none" : absl::StrJoin(there, ", ")),
-            section.actions());
-  }
-  BeginCheckpointIfDue(now, section.actions());
-  ContinueCheckpointOfEnd(now, section.actions());
-  // Questions wait for the store like all that was decided.
-  if (!gate_.all_saved()) rounds_.Postpone(since_last_tick);
-  rounds_.Tick(now, section.actions());
-  if (now - callers_pruned_ > kPruneInterval) {
-    callers_pruned_ = now;
-    absl::flat_hash_set<std::string> addresses;
-    for (const Node* server : membership_.Present(SERVER_ROLE)) addresses.insert(server->address);
-    section.actions().Add(
-        [this, addresses = std::move(addresses)] { servers_.KeepOnly(addresses); });
-  }
-  if (options_.state_changed != nullptr && now - figures_saved_ > kFiguresSaveInterval) {
-    figures_saved_ = now;
-    gate_.Changed();
-  }
+  MaybeFail(director_.CheckRecovery(now), actions);
 }
 
-void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
-  if (state_.over()) {
-    if (state_.state() != COMPLETED) EndEverything(actions);
+void Coordinator::CheckStartTimeout(MonotonicTime now, DeferredActions& actions) {
+  if (state_.state() != STARTING || now - created_ <= options_.start_timeout) return;
+  std::vector<std::string> present;
+  for (const Node* node : membership_.All()) {
+    if (!node->gone) present.push_back(NodeText(*node));
+  }
+  FailJob(
+      absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", scale_.servers(),
+                   " servers and ", std::max(scale_.workers(), serve_only_ ? 0u : 1u),
+                   " workers; present: ", present.empty() ? "none" : absl::StrJoin(present, ", ")),
+      actions);
+}
+
+void Coordinator::PruneCallers(MonotonicTime now, DeferredActions& actions) {
+  if (now - callers_pruned_ <= kPruneInterval) return;
+  callers_pruned_ = now;
+  absl::flat_hash_set<std::string> addresses;
+  for (const Node* server : membership_.Present(SERVER_ROLE)) addresses.insert(server->address);
+  actions.Add([this, addresses = std::move(addresses)] { servers_.KeepOnly(addresses); });
+}
+
+void Coordinator::Resume(DeferredActions& actions) {
+  if (state_.ended()) {
+    if (state_.state() != COMPLETED) OnEnded(actions);
     return;
   }
   if (!director_.placed()) {
-    PlaceIfServersAreThere(actions);
+    MaybePlaceServers(actions);
   } else if (loading()) {
     LoadOnServers(actions);
   } else {
-    for (const TableCatalogue::Entry* entry : tables_.All()) {
-      if (!entry->ready) CreateTableOnServers(entry->spec.id(), actions);
-    }
-    ReleaseOnServers(logical_workers_.FreeRanks(), actions);
+    PrepareServers(/*all_tables=*/false, actions);
   }
-  StartIfAllAreThere();
+  MaybeStartJob();
   if (state_.state() == FINISHING) {
-    EnterStage(EndStage::kRestoringBest, actions);
+    Run(end_.Begin(EndPlan()), actions);
   } else {
-    FinishIfAllWorkIsDone(actions);
+    MaybeFinish(actions);
   }
 }
 
 // Helpers ---------------------------------------------------------------------
 
 absl::Status Coordinator::CheckCanWait() {
-  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
+  PAWL_RETURN_IF_ERROR(state_.CheckNotEnded());
   return pending_.CheckRoom();
 }
 
@@ -260,17 +271,12 @@ absl::StatusOr<Node*> Coordinator::FindWorker(const std::string& node, uint64_t 
   return worker;
 }
 
-void Coordinator::LogState(absl::string_view from) {
-  const std::string text = absl::StrCat("job state: ", from, " -> ", JobState_Name(state_.state()),
+void Coordinator::LogState(JobState from) {
+  const std::string text = absl::StrCat(JobState_Name(state_.state()),
                                         state_.reason().empty() ? "" : ": ", state_.reason());
-  events_.Add(JOB_STATE_CHANGED, "",
-              absl::StrCat(JobState_Name(state_.state()), state_.reason().empty() ? "" : ": ",
-                           state_.reason()));
-  if (state_.state() == FAILED) {
-    spdlog::error("{}", text);
-  } else {
-    spdlog::info("{}", text);
-  }
+  events_.Add(JOB_STATE_CHANGED, "", text);
+  spdlog::log(state_.state() == FAILED ? spdlog::level::err : spdlog::level::info,
+              "job state: {} -> {}", JobState_Name(from), text);
 }
 
 JobState Coordinator::state() const {
@@ -278,9 +284,9 @@ JobState Coordinator::state() const {
   return state_.state();
 }
 
-bool Coordinator::over() const {
+bool Coordinator::ended() const {
   MutexLock lock(mu_);
-  return state_.over() && end_.stage == EndStage::kReported && gate_.all_saved();
+  return state_.ended() && end_.reported() && gate_.all_saved();
 }
 
 bool Coordinator::AllNodesGone() const {

@@ -1,5 +1,4 @@
-// Checkpoints in the middle of training, and beginning with one, as the whole Coordinator directs
-// them.
+// Checkpoints during training, and jobs that start from one, with the whole Coordinator.
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -13,7 +12,7 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST_F(CoordinatorCheckpointTest, ThePartsOfAllServersAreOneManifest) {
+TEST_F(CoordinatorCheckpointTest, ManifestListsThePartsOfAllServers) {
   Train("checkpoint { dir: '/c' every_steps: 10 keep: 2 }");
   Reach(0);
   EXPECT_EQ(written_.size(), 0u);
@@ -42,7 +41,7 @@ TEST_F(CoordinatorCheckpointTest, ThePartsOfAllServersAreOneManifest) {
   EXPECT_EQ(Status().checkpoint().last_folder(), "/c/flights-10");
 }
 
-TEST_F(CoordinatorCheckpointTest, WhoAsksIsAnsweredWhenItIsWritten) {
+TEST_F(CoordinatorCheckpointTest, CallerIsAnsweredWhenTheCheckpointIsWritten) {
   Train("");
   Reach(5);
   const auto no_folder = Ask();
@@ -61,7 +60,7 @@ TEST_F(CoordinatorCheckpointTest, WhoAsksIsAnsweredWhenItIsWritten) {
   EXPECT_TRUE(another->has_value());
 }
 
-TEST_F(CoordinatorCheckpointTest, AStepThatIsPassedIsReplacedByALaterOne) {
+TEST_F(CoordinatorCheckpointTest, StepThatHasPassedIsReplacedByALaterOne) {
   Train("");
   Reach(5);
   servers_.FailNext("s:2 Checkpoint 7", absl::OutOfRangeError("step 7 is reached"));
@@ -74,7 +73,7 @@ TEST_F(CoordinatorCheckpointTest, AStepThatIsPassedIsReplacedByALaterOne) {
   EXPECT_EQ(Status().checkpoint().failed(), 0u);
 }
 
-TEST_F(CoordinatorCheckpointTest, PartitionsThatMoveDoNotPutItOff) {
+TEST_F(CoordinatorCheckpointTest, MovingPartitionsDoNotDelayIt) {
   Train("");
   Reach(5);
   for (const int step : {7, 8, 9, 10}) {
@@ -87,7 +86,7 @@ TEST_F(CoordinatorCheckpointTest, PartitionsThatMoveDoNotPutItOff) {
   EXPECT_EQ(written_[0].manifest.step(), 11u);
 }
 
-TEST_F(CoordinatorCheckpointTest, AFailureIsToldAndCountedAndTheJobGoesOn) {
+TEST_F(CoordinatorCheckpointTest, FailureIsReportedAndTheJobContinues) {
   Train("");
   Reach(5);
   servers_.FailNext("s:2 Checkpoint 7", absl::ResourceExhaustedError("the disk is full"));
@@ -106,7 +105,7 @@ TEST_F(CoordinatorCheckpointTest, AFailureIsToldAndCountedAndTheJobGoesOn) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(CoordinatorCheckpointTest, AnEvaluationAtOrAfterTheCutIsNotInIt) {
+TEST_F(CoordinatorCheckpointTest, EvaluationAtOrAfterTheCutIsLeftOut) {
   Train("evaluation { early_stopping { patience: 3 } }");
   const auto evaluate = [&](uint64_t number, bool good) {
     for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, number, good);
@@ -172,7 +171,7 @@ class RestoreTest : public CoordinatorCheckpointTest {
   }
 };
 
-TEST_F(RestoreTest, NobodyTrainsBeforeAllServersHaveLoaded) {
+TEST_F(RestoreTest, TrainingWaitsUntilAllServersHaveLoaded) {
   TrainFromCheckpoint();
   EXPECT_GT(worker_.incarnation(), 1000u);
   EXPECT_EQ(RanksOf(worker_), "");
@@ -183,14 +182,14 @@ TEST_F(RestoreTest, NobodyTrainsBeforeAllServersHaveLoaded) {
   EXPECT_EQ(Tables(), 1);
   EXPECT_EQ(Status().state(), RUNNING);
   EXPECT_EQ(Status().checkpoint().restored_from(), "/c/flights-40");
-  // No step is asked for that the job has behind it.
+  // No step that the job has passed is requested.
   Ask("/asked");
   Reach(0);
   ASSERT_EQ(written_.size(), 1u);
   EXPECT_EQ(written_[0].manifest.step(), 41u);
 }
 
-TEST_F(RestoreTest, ANewTableWaitsUntilAllIsLoaded) {
+TEST_F(RestoreTest, NewTableWaitsForTheLoad) {
   TrainFromCheckpoint();
   const auto answer = CreateTable("another");
   EXPECT_FALSE(answer->has_value());
@@ -199,7 +198,7 @@ TEST_F(RestoreTest, ANewTableWaitsUntilAllIsLoaded) {
   EXPECT_EQ((**answer)->table().id(), 8u);
 }
 
-TEST_F(RestoreTest, OtherReplicasAreCopiedOnceThePartitionsAreLoaded) {
+TEST_F(RestoreTest, ReplicasAreCopiedAfterTheLoad) {
   TrainFromCheckpoint("replicas: 2");
   Pass(seconds(2));
   for (const Replicas& set : Sets())
@@ -209,7 +208,7 @@ TEST_F(RestoreTest, OtherReplicasAreCopiedOnceThePartitionsAreLoaded) {
   for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u) << ReplicasText(set);
 }
 
-TEST_F(RestoreTest, AServerThatCannotLoadFailsTheJob) {
+TEST_F(RestoreTest, ServerThatCannotLoadFailsTheJob) {
   servers_.FailNext("s:1 LoadCheckpoint /c/flights-40",
                     absl::DataLossError("p3.part is damaged at offset 17"));
   TrainFromCheckpoint();
@@ -219,7 +218,7 @@ TEST_F(RestoreTest, AServerThatCannotLoadFailsTheJob) {
       << Status().failure();
 }
 
-TEST_F(RestoreTest, ATableOfTheCheckpointKeepsItsIdHoweverLongAServerTakes) {
+TEST_F(RestoreTest, RestoredTableKeepsItsIdWithASlowServer) {
   for (int i = 0; i < (kCreateTableTimeout + seconds(1)) / kTickInterval; ++i) {
     servers_.FailNext("s:1 CreateTable", absl::UnavailableError("connection refused"));
   }
@@ -234,12 +233,12 @@ TEST_F(RestoreTest, ATableOfTheCheckpointKeepsItsIdHoweverLongAServerTakes) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(RestoreTest, ATableOfTheCheckpointThatAServerRefusesFailsTheJob) {
+TEST_F(RestoreTest, RefusedRestoredTableFailsTheJob) {
   options_.state_changed = [this] { state_has_changed_ = true; };
   TrainFromCheckpoint();
   Save();
   servers_.FailNext("s:1 CreateTable", absl::InternalError("no such table here"));
-  // Also if another scheduler has it created.
+  // Also after a restart of the scheduler.
   Restart();
   Pass(seconds(1));
   EXPECT_EQ(Status().state(), FAILED);
@@ -247,7 +246,7 @@ TEST_F(RestoreTest, ATableOfTheCheckpointThatAServerRefusesFailsTheJob) {
       << Status().failure();
 }
 
-TEST_F(RestoreTest, AnotherTableThatAServerRefusesIsNotThere) {
+TEST_F(RestoreTest, RefusedNewTableDoesNotExist) {
   TrainFromCheckpoint();
   servers_.Release();
   servers_.FailNext("s:1 CreateTable", absl::InvalidArgumentError("too wide"));
@@ -256,7 +255,7 @@ TEST_F(RestoreTest, AnotherTableThatAServerRefusesIsNotThere) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(RestoreTest, ASchedulerThatIsRestartedMeanwhileGoesOnLoading) {
+TEST_F(RestoreTest, RestartedSchedulerContinuesTheLoad) {
   options_.state_changed = [this] { state_has_changed_ = true; };
   TrainFromCheckpoint();
   Save();
@@ -266,7 +265,7 @@ TEST_F(RestoreTest, ASchedulerThatIsRestartedMeanwhileGoesOnLoading) {
   EXPECT_EQ(Status().checkpoint().restored_step(), 40u);
 }
 
-TEST_F(CoordinatorCheckpointTest, AJobThatOnlyServesTablesHasNone) {
+TEST_F(CoordinatorCheckpointTest, ServeOnlyJobHasNoCheckpoints) {
   Begin("name: 'tables' partitions: 4 optimizer { sgd { learning_rate: 0.1 } }", 1, 0,
         [&](Coordinator::Options& options) {
           options.write_checkpoint = [](const std::string&, CheckpointManifest, uint32_t,
@@ -283,7 +282,7 @@ TEST_F(CoordinatorCheckpointTest, AJobThatOnlyServesTablesHasNone) {
   EXPECT_FALSE(Ask("/asked")->has_value());
 }
 
-TEST_F(CoordinatorCheckpointTest, WhatNobodyWaitsForAnyMoreIsNotBegun) {
+TEST_F(CoordinatorCheckpointTest, CancelledRequestIsNotStarted) {
   Train("");
   const auto first = Ask("/asked");
   const Ticket first_ticket = ticket_;
@@ -303,7 +302,7 @@ absl::Status Damage() {
   return absl::DataLossError("/c/flights-6/p1.part is damaged at offset 60: the checksum is wrong");
 }
 
-TEST_F(CoordinatorCheckpointTest, DamagedCheckpointIsReplacedByOneForWhichNobodyWaits) {
+TEST_F(CoordinatorCheckpointTest, DamagedCheckpointIsReplacedWithoutARequest) {
   Train("checkpoint { dir: '/c' every_steps: 1000 keep: 2 }");
   Reach(5);
   EXPECT_TRUE(written_.empty());
@@ -326,7 +325,7 @@ TEST_F(CoordinatorCheckpointTest, DamagedCheckpointIsReplacedByOneForWhichNobody
   EXPECT_EQ(written_.size(), 1u) << "one is enough";
 }
 
-TEST_F(CoordinatorCheckpointTest, ReplacementIsTriedAgainAfterAPause) {
+TEST_F(CoordinatorCheckpointTest, ReplacementIsRetriedAfterAPause) {
   Train("checkpoint { dir: '/c' every_steps: 1000 }");
   Reach(5);
   coordinator_->OnCheckpointDamaged(5, false, Damage());
@@ -336,14 +335,14 @@ TEST_F(CoordinatorCheckpointTest, ReplacementIsTriedAgainAfterAPause) {
   for (MonotonicDuration passed{}; passed < kFirstRepairPause - kTickInterval;
        passed += kTickInterval)
     Reach(8);
-  EXPECT_TRUE(written_.empty()) << "all of the model would be written in vain at each tick";
+  EXPECT_TRUE(written_.empty()) << "every tick would write the whole model in vain";
   for (int i = 0; i < 3; ++i) Reach(10);
   ASSERT_EQ(written_.size(), 1u);
   written_[0].done(std::string("/c/flights-12"));
   EXPECT_EQ(Status().counters().files_repaired(), 1u);
 }
 
-TEST_F(CoordinatorCheckpointTest, UserWhoGivesUpDoesNotWithdrawAReplacement) {
+TEST_F(CoordinatorCheckpointTest, CancelledRequestDoesNotWithdrawAReplacement) {
   Train("checkpoint { dir: '/c' every_steps: 1000 }");
   Reach(5);
   Ask("/other");
@@ -359,7 +358,7 @@ TEST_F(CoordinatorCheckpointTest, UserWhoGivesUpDoesNotWithdrawAReplacement) {
   EXPECT_EQ(written_[1].dir, "/c");
 }
 
-TEST_F(CoordinatorCheckpointTest, CheckpointElsewhereReplacesNothing) {
+TEST_F(CoordinatorCheckpointTest, CheckpointInAnotherFolderReplacesNothing) {
   Train("checkpoint { dir: '/c' every_steps: 1000 }");
   Reach(5);
   const auto answer = Ask("/asked");
@@ -374,7 +373,7 @@ TEST_F(CoordinatorCheckpointTest, CheckpointElsewhereReplacesNothing) {
   EXPECT_EQ(written_[1].dir, "/c");
 }
 
-TEST_F(CoordinatorCheckpointTest, AFolderThatCannotBeEndsItsCheckpointAtOnce) {
+TEST_F(CoordinatorCheckpointTest, ImpossibleFolderFailsItsCheckpointAtOnce) {
   Train("");
   const auto bad = Ask("/etc/passwd/x");
   const auto good = Ask("/good");

@@ -1,4 +1,4 @@
-// The job's end.
+// The job's end: its stages, its failure and its stop.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -11,8 +11,6 @@
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
 #include "scheduler/job/digest.h"
-#include "scheduler/status/server_counters.h"
-#include "server/storage/checkpoint/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -25,7 +23,7 @@ constexpr size_t kMaxStopReasonBytes = 256;
 Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done) {
   Rpc<FinishWorkResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
-  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return rpc.Answer(status);
+  if (const absl::Status status = state_.CheckNotEnded(); !status.ok()) return rpc.Answer(status);
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return rpc.Answer(found.status());
   Node* const worker = *found;
@@ -42,54 +40,55 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
     return rpc.Answer(
         absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started")));
   }
-  gate_.Changed();
+  gate_.OnChange();
   const std::vector<uint32_t> ranks(request.logical_workers().begin(),
                                     request.logical_workers().end());
   spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
                ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
-  logical_workers_.Finish(worker->name, ranks);
+  ranks_.Finish(worker->name, ranks);
   rpc.Answer(FinishWorkResponse());
-  FinishIfAllWorkIsDone(rpc.actions());
+  MaybeFinish(rpc.actions());
   return 0;
 }
 
-void Coordinator::FinishIfAllWorkIsDone(DeferredActions& actions) {
-  if (!logical_workers_.AllFinished() || !state_.Finish(clock_.Now())) return;
-  gate_.Changed();
-  LogState(JobState_Name(RUNNING));
-  EnterStage(EndStage::kRestoringBest, actions);
+void Coordinator::MaybeFinish(DeferredActions& actions) {
+  if (!ranks_.ranks().AllFinished() || !state_.Finish(clock_.Now())) return;
+  gate_.OnChange();
+  LogState(RUNNING);
+  Run(end_.Begin(EndPlan()), actions);
 }
 
-void Coordinator::EnterStage(EndStage stage, DeferredActions& actions) {
-  end_.stage = stage;
+// The stages ------------------------------------------------------------------------
+
+JobEnd::Plan Coordinator::EndPlan() const {
+  return {.restore_best = evaluations_.best_is_kept(), .checkpoint = checkpoints_.WantsEnd()};
+}
+
+void Coordinator::Run(JobEnd::Stage stage, DeferredActions& actions) {
   switch (stage) {
-    case EndStage::kRestoringBest:
-      RestoreBestIfKept(actions);
+    case JobEnd::Stage::kRestoringBest:
+      RestoreBest(actions);
       break;
-    case EndStage::kCheckpointing:
-      CheckpointEndIfWanted(actions);
+    case JobEnd::Stage::kCheckpointing:
+      CheckpointEnd(actions);
       break;
-    case EndStage::kInspecting:
-      GatherResult(actions);
+    case JobEnd::Stage::kInspecting:
+      Inspect(actions);
       break;
-    case EndStage::kReporting:
-      ReportResult(actions);
+    case JobEnd::Stage::kReporting:
+      WriteReport(actions);
       break;
-    case EndStage::kNone:
-    case EndStage::kReported:
+    case JobEnd::Stage::kNone:
+    case JobEnd::Stage::kReported:
       break;
   }
 }
 
-void Coordinator::RestoreBestIfKept(DeferredActions& actions) {
-  if (!evaluations_.best_is_kept()) {
-    EnterStage(EndStage::kCheckpointing, actions);
-    return;
-  }
+void Coordinator::RestoreBest(DeferredActions& actions) {
   RestoreBestRequest request;
   request.set_job_id(options_.job_id);
   rounds_.Ask(
-      "restoring the best parameters", {running_.Now(), TimeToRead(kKeepBestTimeout)}, request,
+      "restoring the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)}, request,
       &ServerCaller::RestoreBest,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
@@ -98,19 +97,12 @@ void Coordinator::RestoreBestIfKept(DeferredActions& actions) {
         }
         spdlog::info("restored the parameters of evaluation {}",
                      evaluations_.FinalResult()->evaluation());
-        EnterStage(EndStage::kCheckpointing, actions);
+        Run(end_.Advance(), actions);
       },
       actions);
 }
 
-// The checkpoint -------------------------------------------------------------------
-
-void Coordinator::CheckpointEndIfWanted(DeferredActions& actions) {
-  if (options_.write_checkpoint == nullptr || options_.job.checkpoint().dir().empty() ||
-      checkpoints_.end_is_decided()) {
-    EnterStage(EndStage::kInspecting, actions);
-    return;
-  }
+void Coordinator::CheckpointEnd(DeferredActions& actions) {
   InspectRequest request;
   request.set_job_id(options_.job_id);
   rounds_.Gather<InspectResponse>(
@@ -130,166 +122,110 @@ void Coordinator::CheckpointEndIfWanted(DeferredActions& actions) {
 }
 
 void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
-  const std::string& dir = options_.job.checkpoint().dir();
-  if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step &&
-      CheckpointStore::IsEndCheckpoint(restore_->name())) {
-    // There was nothing left to train.
-    checkpoints_.EndIsIn(absl::StrCat(dir, "/", restore_->name()));
-    EndCheckpointIsDecided(actions);
+  const CheckpointDirector::EndOrder end = checkpoints_.BeginEnd(step, running_.Now());
+  if (!end.order.has_value()) {
+    OnEndCheckpointDecided(actions);
     return;
   }
-  end_.checkpoint_attempts.Begin(running_.Now());
-  const std::optional<Checkpoints::Order> before = checkpoints_.under_way();
-  const Checkpoints::Order order = checkpoints_.BeginEnd(step);
-  // The one that is begun may still come about.
+  // The callers of the checkpoint that was in progress may still get it.
   pending_.checkpoints.AnswerIf(
-      [&](const std::string& wanted) {
-        return wanted != dir && (!before.has_value() || wanted != before->dir);
-      },
+      [&](const std::string& dir) { return dir != end.order->dir && dir != end.replaced_dir; },
       absl::FailedPreconditionError(
-          absl::StrCat("the job has come to its end; the checkpoint of that is made in ", dir)),
+          absl::StrCat("the job is ending; its final checkpoint is made in ", end.order->dir)),
       actions);
-  gate_.Changed();
-  spdlog::info("making the {} in {}", order.Text(), order.dir);
-  CheckpointOnServers(order, actions);
+  gate_.OnChange();
+  spdlog::info("making the {} in {}", end.order->Text(), end.order->dir);
+  CheckpointOnServers(*end.order, actions);
 }
 
-void Coordinator::ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) {
-  const std::optional<Checkpoints::Order> order = checkpoints_.under_way();
-  if (!order.has_value() || !order->of_end) return;
-  if (const absl::Status late = end_.checkpoint_attempts.CheckTime(now); !late.ok()) {
-    GiveUpEndCheckpoint(*order, late, actions);
-  } else if (end_.checkpoint_attempts.TakeNext(now)) {
-    CheckpointOnServers(*order, actions);
-  }
+void Coordinator::OnEndCheckpointDecided(DeferredActions& actions) {
+  events_.Add(CHECKPOINT_OF_END, "", checkpoints_.EndText());
+  gate_.OnChange();
+  Run(end_.Advance(), actions);
 }
 
-void Coordinator::EndCheckpointHasFailed(const Checkpoints::Order& order,
-                                         const absl::Status& status, DeferredActions& actions) {
-  if (!EndCheckpointAttempts::MayPass(status)) {
-    GiveUpEndCheckpoint(order, status, actions);
-    return;
-  }
-  if (end_.checkpoint_attempts.HasFailed(status, running_.Now())) {
-    spdlog::log(
-        EndCheckpointAttempts::IsOfTheMoment(status) ? spdlog::level::info : spdlog::level::warn,
-        "{} in {} is tried again: {}", order.Text(), order.dir, status.ToString());
-  }
-}
-
-void Coordinator::GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status,
-                                      DeferredActions& actions) {
-  spdlog::error("{} in {} came to nothing: {}", order.Text(), order.dir, status.ToString());
-  checkpoints_.EndHasFailed(status);
-  pending_.checkpoints.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status,
-                                actions);
-  EndCheckpointIsDecided(actions);
-}
-
-void Coordinator::EndCheckpointIsDecided(DeferredActions& actions) {
-  const CheckpointStatus status = checkpoints_.Status();
-  events_.Add(CHECKPOINT_OF_END, "",
-              status.end_folder().empty() ? absl::StrCat("there is none: ", status.end_failure())
-                                          : status.end_folder());
-  gate_.Changed();
-  EnterStage(EndStage::kInspecting, actions);
-}
-
-// The result ------------------------------------------------------------------------
-
-void Coordinator::GatherResult(DeferredActions& actions) {
+void Coordinator::Inspect(DeferredActions& actions) {
   InspectRequest request;
   request.set_job_id(options_.job_id);
   request.set_digest(true);
   rounds_.Gather<InspectResponse>(
-      "inspecting", {running_.Now(), TimeToRead(kInspectTimeout)}, request, &ServerCaller::Inspect,
+      "inspecting", {running_.Now(), ReadTimeout(kInspectTimeout)}, request, &ServerCaller::Inspect,
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
-            if (!answers.ok()) {
-              FailJob(std::string(answers.status().message()), actions);
+            absl::Status status = answers.status();
+            if (status.ok()) {
+              std::map<uint32_t, std::string> names;
+              for (const TableCatalogue::Entry* table : tables_.All())
+                names[table->spec.id()] = table->spec.name();
+              status = end_.SetResult(names, *answers);
+            }
+            if (!status.ok()) {
+              FailJob(std::string(status.message()), actions);
               return;
             }
-            std::map<uint32_t, std::string> names;
-            for (const TableCatalogue::Entry* table : tables_.All())
-              names[table->spec.id()] = table->spec.name();
-            ServerCounters counters;
-            std::vector<PartitionDigest> digests;
-            for (const InspectResponse& answer : *answers) {
-              AddCounters(answer.counters(), counters);
-              digests.insert(digests.end(), answer.digests().begin(), answer.digests().end());
-            }
-            const absl::StatusOr<uint32_t> digest = CombineDigests(names, digests);
-            if (!digest.ok()) {
-              FailJob(std::string(digest.status().message()), actions);
-              return;
-            }
-            end_.digest = *digest;
-            end_.counters = counters;
-            spdlog::info("digest {}", DigestText(*digest));
-            EnterStage(EndStage::kReporting, actions);
+            spdlog::info("digest {}", DigestText(*end_.digest()));
+            Run(end_.Advance(), actions);
           },
       actions);
 }
 
-void Coordinator::ReportResult(DeferredActions& actions) {
+void Coordinator::WriteReport(DeferredActions& actions) {
   JobReport report = Report();
   report.status.set_state(COMPLETED);
   actions.Add([this, report = std::move(report)] {
-    ReportIsWritten(options_.write_report == nullptr ? absl::OkStatus()
+    OnReportWritten(options_.write_report == nullptr ? absl::OkStatus()
                                                      : options_.write_report(report));
   });
 }
 
-void Coordinator::ReportIsWritten(const absl::Status& status) {
+void Coordinator::OnReportWritten(const absl::Status& status) {
   Section section(*this);
-  EnterStage(EndStage::kReported, section.actions());
+  end_.Advance();
   if (!status.ok()) {
     FailJob(std::string(status.message()), section.actions());
     return;
   }
   if (!state_.Complete()) return;
-  gate_.Changed();
-  LogState(JobState_Name(FINISHING));
-  EndEverything(section.actions());
+  gate_.OnChange();
+  LogState(FINISHING);
+  OnEnded(section.actions());
 }
 
 // Other ends ------------------------------------------------------------------------
 
 void Coordinator::FailJob(const std::string& failure, DeferredActions& actions) {
-  if (end_.stage == EndStage::kReporting) return;
+  if (!end_.CanFail()) return;
   const JobState from = state_.state();
   if (!state_.Fail(BoundedText(failure, kMaxFailureBytes), clock_.Now())) return;
-  gate_.Changed();
-  LogState(JobState_Name(from));
-  EndEverything(actions);
+  gate_.OnChange();
+  LogState(from);
+  OnEnded(actions);
 }
 
 void Coordinator::StopJobFor(const std::string& reason, DeferredActions& actions) {
-  if (end_.stage == EndStage::kReporting) return;
+  if (!end_.CanFail()) return;
   const JobState from = state_.state();
   if (!state_.Stop(reason, clock_.Now())) return;
-  gate_.Changed();
-  LogState(JobState_Name(from));
-  EndEverything(actions);
+  gate_.OnChange();
+  LogState(from);
+  OnEnded(actions);
 }
 
-void Coordinator::EndEverything(DeferredActions& actions) {
-  // As long as it goes with the nodes: what happens to them from now on changes nothing any more.
+void Coordinator::OnEnded(DeferredActions& actions) {
+  // The last routing table is made now, while it agrees with the nodes: later changes to them do
+  // not change the placement any more.
   routings_.Newest(director_.placement(), membership_);
-  pending_.AnswerAll(state_.CheckNotOver(), actions);
+  pending_.AnswerAll(state_.CheckNotEnded(), actions);
   checkpoints_.Abandon();
   rounds_.Abandon();
-  if (state_.state() == COMPLETED || options_.write_report == nullptr) {
-    EnterStage(EndStage::kReported, actions);
-    return;
-  }
-  // What is reported has no result.
-  end_.stage = EndStage::kReporting;
+  const bool must_report = state_.state() != COMPLETED && options_.write_report != nullptr;
+  end_.Finish(must_report);
+  if (!must_report) return;
   actions.Add([this, report = Report()] {
     const absl::Status status = options_.write_report(report);
     if (!status.ok()) spdlog::error("{}", status.ToString());
     MutexLock lock(mu_);
-    end_.stage = EndStage::kReported;
+    end_.Advance();
   });
 }
 
@@ -297,17 +233,15 @@ Ticket Coordinator::StopJob(const StopJobRequest& request, Done<StopJobResponse>
   Rpc<StopJobResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
   if (request.reason().size() > kMaxStopReasonBytes) {
-    return rpc.Answer(absl::InvalidArgumentError(
-        absl::StrCat("reason has ", request.reason().size(), " bytes; at most ",
-                     kMaxStopReasonBytes, " are possible")));
+    return rpc.Answer(absl::InvalidArgumentError(absl::StrCat(
+        "reason has ", request.reason().size(), " bytes; the limit is ", kMaxStopReasonBytes)));
   }
   if (HasControlCharacters(request.reason()))
     return rpc.Answer(absl::InvalidArgumentError("reason has control characters"));
-  if (!state_.over() && end_.stage == EndStage::kReporting) {
+  if (!state_.ended() && !end_.CanFail())
     return rpc.Answer(absl::UnavailableError("the job is ending, with its result"));
-  }
   rpc.Answer(StopJobResponse());
-  StopJobFor(request.reason().empty() ? "somebody asked for it" : request.reason(), rpc.actions());
+  StopJobFor(request.reason().empty() ? "stopped on request" : request.reason(), rpc.actions());
   return 0;
 }
 

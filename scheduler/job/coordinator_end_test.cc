@@ -1,4 +1,4 @@
-// The end of a job, stage by stage, and its checkpoint, as the whole Coordinator directs them.
+// The end of a job and its final checkpoint, with the whole Coordinator.
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 class EndCheckpointTest : public CoordinatorCheckpointTest {
  protected:
-  // The end of a training of 20 steps.
+  // Ends a training of 20 steps.
   void FinishAll() {
     for (const RegisterResponse& server : server_nodes_) {
       InspectResponse response;
@@ -39,7 +39,7 @@ class EndCheckpointTest : public CoordinatorCheckpointTest {
   }
 };
 
-TEST_F(EndCheckpointTest, ItIsMadeBeforeTheJobIsOver) {
+TEST_F(EndCheckpointTest, FinalCheckpointIsMadeBeforeTheJobCompletes) {
   Train("checkpoint { dir: '/c' keep: 2 }");
   FinishAll();
   EXPECT_EQ(
@@ -62,7 +62,7 @@ TEST_F(EndCheckpointTest, ItIsMadeBeforeTheJobIsOver) {
   EXPECT_EQ(EndEvent(), "/c/flights-20-end");
 }
 
-TEST_F(EndCheckpointTest, ItHasTheParametersThatEarlyStoppingHasRestored) {
+TEST_F(EndCheckpointTest, FinalCheckpointHasTheRestoredBestParameters) {
   Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
   for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
   for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, false);
@@ -72,8 +72,7 @@ TEST_F(EndCheckpointTest, ItHasTheParametersThatEarlyStoppingHasRestored) {
   ASSERT_EQ(calls.size(), 6u);
   EXPECT_EQ(calls[1], "s:2 RestoreBest");
   EXPECT_EQ(calls[5], "s:2 Checkpoint 20 of the end");
-  // A job that goes on from here makes the evaluation of step 20 again: it may have another
-  // patience.
+  // A job restored from here repeats the evaluation of step 20: its patience may differ.
   SchedulerState state;
   ASSERT_EQ(written_.size(), 1u);
   ASSERT_TRUE(state.ParseFromString(written_[0].manifest.scheduler_state()));
@@ -84,9 +83,9 @@ TEST_F(EndCheckpointTest, ItHasTheParametersThatEarlyStoppingHasRestored) {
   EXPECT_FALSE(state.evaluations().stop_training());
 }
 
-// What is kept in the partitions is of the end: a longer job must know it as the best, also if it
-// has no pause there.
-TEST_F(EndCheckpointTest, TheEvaluationOfTheEndCountsIfItIsTheBest) {
+// The kept parameters are those of the end: a longer job must know them as the best even if it does
+// not evaluate there.
+TEST_F(EndCheckpointTest, EvaluationOfTheEndCountsIfItIsBest) {
   Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
   for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, false);
   for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, true);
@@ -102,7 +101,7 @@ TEST_F(EndCheckpointTest, TheEvaluationOfTheEndCountsIfItIsTheBest) {
   EXPECT_EQ(state.evaluations().next(), 2u);
 }
 
-TEST_F(EndCheckpointTest, AFailureIsToldAndTheJobCompletesWithoutIt) {
+TEST_F(EndCheckpointTest, JobCompletesWithoutAFailedCheckpoint) {
   Train("checkpoint { dir: '/c' }");
   servers_.FailNext("s:2 Checkpoint 20 of the end",
                     absl::PermissionDeniedError("the disk is read-only"));
@@ -116,8 +115,8 @@ TEST_F(EndCheckpointTest, AFailureIsToldAndTheJobCompletesWithoutIt) {
             std::string::npos);
 }
 
-// The digest can be had from the checkpoint; the model from nothing else.
-TEST_F(EndCheckpointTest, AResultThatCannotBeGatheredCostsTheModelNot) {
+// The checkpoint contains the digest too; nothing else contains the model.
+TEST_F(EndCheckpointTest, CheckpointSurvivesAFailedInspection) {
   Train("checkpoint { dir: '/c' }");
   servers_.FailNext("s:2 Inspect", absl::InternalError("no digest"));
   FinishAll();
@@ -129,7 +128,7 @@ TEST_F(EndCheckpointTest, AResultThatCannotBeGatheredCostsTheModelNot) {
   EXPECT_EQ(reports_[0].status.checkpoint().end_folder(), "/c/e");
 }
 
-TEST_F(EndCheckpointTest, WhatPassesIsTriedAgain) {
+TEST_F(EndCheckpointTest, TransientErrorIsRetried) {
   Train("checkpoint { dir: '/c' }");
   servers_.FailNext("s:2 Checkpoint 20 of the end", absl::AbortedError("a partition has moved"));
   servers_.FailNext("s:2 Checkpoint 20 of the end", absl::UnavailableError("away"));
@@ -149,8 +148,8 @@ TEST_F(EndCheckpointTest, WhatPassesIsTriedAgain) {
   EXPECT_EQ(Status().checkpoint().failed(), 0u);
 }
 
-// As a full disk that somebody clears, or a share that is mounted anew.
-TEST_F(EndCheckpointTest, NoErrorThatMayPassCostsTheModel) {
+// Such as a full disk that is cleared, or a share that is mounted again.
+TEST_F(EndCheckpointTest, EveryTransientErrorIsRetried) {
   Train("checkpoint { dir: '/c' }");
   servers_.FailNext("s:2 Checkpoint 20 of the end",
                     absl::ResourceExhaustedError("the disk is full"));
@@ -158,7 +157,7 @@ TEST_F(EndCheckpointTest, NoErrorThatMayPassCostsTheModel) {
   FinishAll();
   servers_.TakeCalls();
   Pass(kEndCheckpointErrorPause - kTickInterval * 2);
-  EXPECT_TRUE(servers_.TakeCalls().empty()) << "all of it would be written again";
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "everything would be written again";
   Pass(kTickInterval * 3);
   EXPECT_FALSE(servers_.TakeCalls().empty());
   EXPECT_EQ(Status().state(), FINISHING);
@@ -173,7 +172,7 @@ TEST_F(EndCheckpointTest, NoErrorThatMayPassCostsTheModel) {
   EXPECT_EQ(Status().checkpoint().failed(), 0u);
 }
 
-TEST_F(EndCheckpointTest, TheJobDoesNotWaitForItForever) {
+TEST_F(EndCheckpointTest, JobStopsWaitingAfterTheTimeout) {
   Train("checkpoint { dir: '/c' }");
   FinishAll();
   ASSERT_EQ(written_.size(), 1u);
@@ -181,7 +180,7 @@ TEST_F(EndCheckpointTest, TheJobDoesNotWaitForItForever) {
   EXPECT_EQ(Status().state(), FINISHING);
   Pass(seconds(2));
   EXPECT_EQ(Status().state(), COMPLETED);
-  EXPECT_NE(Status().checkpoint().end_failure().find("1800 s, and may still become so"),
+  EXPECT_NE(Status().checkpoint().end_failure().find("1800 s; it may still complete"),
             std::string::npos)
       << Status().checkpoint().end_failure();
   // Too late.
@@ -189,7 +188,7 @@ TEST_F(EndCheckpointTest, TheJobDoesNotWaitForItForever) {
   EXPECT_EQ(Status().checkpoint().end_folder(), "");
 }
 
-TEST_F(EndCheckpointTest, TheOneUnderWayDoesNotDisturbIt) {
+TEST_F(EndCheckpointTest, CheckpointInProgressDoesNotDisturbIt) {
   Train("checkpoint { dir: '/c' every_steps: 10 }");
   servers_.FailNext("s:1 Checkpoint 20", absl::UnavailableError("not yet"));
   Reach(18);
@@ -197,7 +196,7 @@ TEST_F(EndCheckpointTest, TheOneUnderWayDoesNotDisturbIt) {
   FinishAll();
   ASSERT_EQ(written_.size(), 1u);
   EXPECT_TRUE(written_[0].manifest.of_end());
-  // The server is asked again for the one before, too.
+  // The former checkpoint is requested again too.
   servers_.FailNext("s:1 Checkpoint 20", absl::AbortedError("the end's was asked for"));
   Pass(kTickInterval);
   const std::vector<std::string> calls = servers_.TakeCalls();
@@ -208,7 +207,7 @@ TEST_F(EndCheckpointTest, TheOneUnderWayDoesNotDisturbIt) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(EndCheckpointTest, AServerThatDiesMeanwhileIsReplaced) {
+TEST_F(EndCheckpointTest, ServerThatDiesMeanwhileIsReplaced) {
   Train("checkpoint { dir: '/c' } replicas: 2");
   Pass(seconds(3));
   servers_.FailNext("s:2 Checkpoint 20 of the end", absl::UnavailableError("it is dead"));
@@ -225,7 +224,7 @@ TEST_F(EndCheckpointTest, AServerThatDiesMeanwhileIsReplaced) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(EndCheckpointTest, ASchedulerThatIsRestartedMeanwhileMakesIt) {
+TEST_F(EndCheckpointTest, RestartedSchedulerMakesIt) {
   options_.state_changed = [this] { state_has_changed_ = true; };
   Train("checkpoint { dir: '/c' }");
   FinishAll();
@@ -242,9 +241,8 @@ TEST_F(EndCheckpointTest, ASchedulerThatIsRestartedMeanwhileMakesIt) {
   EXPECT_EQ(Saved().checkpoint().end_folder(), "/c/e");
 }
 
-// The digest is all that is missing: what is written already is not written again.
-TEST_F(EndCheckpointTest,
-       ASchedulerThatIsRestartedWhileTheResultIsGatheredGathersItAnewAndKeepsTheCheckpoint) {
+// Only the digest is missing: the checkpoint is not written again.
+TEST_F(EndCheckpointTest, RestartDuringInspectionKeepsTheCheckpoint) {
   options_.state_changed = [this] { state_has_changed_ = true; };
   Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
   for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
@@ -263,8 +261,7 @@ TEST_F(EndCheckpointTest,
   Restart();
   EXPECT_EQ(Status().state(), FINISHING);
   Pass(seconds(1));
-  // Which stage it was is not saved: the best parameters are restored once more, which changes
-  // nothing.
+  // The stage is not saved: the best parameters are restored again, which changes nothing.
   EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 RestoreBest", "s:2 RestoreBest",
                                                             "s:1 Inspect", "s:2 Inspect"}));
   EXPECT_TRUE(written_.empty());
@@ -276,8 +273,7 @@ TEST_F(EndCheckpointTest,
   EXPECT_EQ(EndEvents(), (std::vector<std::string>{"/c/e"}));
 }
 
-TEST_F(EndCheckpointTest,
-       ACheckpointThatCannotBeHadIsNotTriedAgainByASchedulerThatIsRestartedAfterThat) {
+TEST_F(EndCheckpointTest, RestartDoesNotRetryAFailedCheckpoint) {
   options_.state_changed = [this] { state_has_changed_ = true; };
   Train("checkpoint { dir: '/c' }");
   FinishAll();
@@ -296,7 +292,7 @@ TEST_F(EndCheckpointTest,
   EXPECT_EQ(EndEvents().size(), 1u);
 }
 
-TEST_F(EndCheckpointTest, WhoWaitsForOneInTheJobsFolderGetsIt) {
+TEST_F(EndCheckpointTest, CallerForTheJobsFolderGetsIt) {
   Train("checkpoint { dir: '/c' }");
   const auto answer = Ask();
   FinishAll();
@@ -306,12 +302,12 @@ TEST_F(EndCheckpointTest, WhoWaitsForOneInTheJobsFolderGetsIt) {
   EXPECT_EQ((**answer)->folder(), "/c/e");
 }
 
-// The end is in the job's own folder alone.
-TEST_F(EndCheckpointTest, WhoWaitsForOneElsewhereIsToldAtOnce) {
+// The final checkpoint is only in the job's own folder.
+TEST_F(EndCheckpointTest, CallerForAnotherFolderIsRefusedAtOnce) {
   Train("checkpoint { dir: '/c' }");
   Reach(5);
   servers_.FailNext("s:1 Checkpoint 7", absl::UnavailableError("not yet"));
-  const auto begun = Ask("/begun");
+  const auto in_progress = Ask("/started");
   Reach(5);
   ASSERT_EQ(Status().checkpoint().under_way_step(), 7u);
   const auto wanted = Ask("/wanted");
@@ -320,15 +316,15 @@ TEST_F(EndCheckpointTest, WhoWaitsForOneElsewhereIsToldAtOnce) {
   ASSERT_TRUE(wanted->has_value());
   EXPECT_EQ((*wanted)->status().code(), absl::StatusCode::kFailedPrecondition)
       << (*wanted)->status();
-  EXPECT_FALSE(begun->has_value()) << "it may still be written";
+  EXPECT_FALSE(in_progress->has_value()) << "it may still be written";
   servers_.FailNext("s:1 Checkpoint 7", absl::AbortedError("the end's was asked for"));
   Pass(kTickInterval);
-  ASSERT_TRUE(begun->has_value());
-  EXPECT_EQ((*begun)->status().code(), absl::StatusCode::kAborted) << (*begun)->status();
+  ASSERT_TRUE(in_progress->has_value());
+  EXPECT_EQ((*in_progress)->status().code(), absl::StatusCode::kAborted) << (*in_progress)->status();
   EXPECT_EQ(Status().state(), FINISHING);
 }
 
-TEST_F(EndCheckpointTest, AJobThatHadNothingLeftToTrainHasTheOneThatItBeganWith) {
+TEST_F(EndCheckpointTest, JobWithNothingToTrainKeepsItsSource) {
   const std::string name = "flights-step-00000000000000000020-end";
   Train("checkpoint { dir: '/c' }", [&](Coordinator::Options& options) {
     StoredRestore restore;
@@ -343,7 +339,7 @@ TEST_F(EndCheckpointTest, AJobThatHadNothingLeftToTrainHasTheOneThatItBeganWith)
   EXPECT_EQ(Status().checkpoint().end_folder(), "/c/" + name);
 }
 
-TEST_F(EndCheckpointTest, EarlyStoppingThatIsTakenOutOnARestoreThrowsNothingAway) {
+TEST_F(EndCheckpointTest, RestoreWithoutEarlyStoppingKeepsTheParameters) {
   Train("", [](Coordinator::Options& options) {
     options.restore.emplace().set_step(10);
     StoredEvaluations& evaluations = *options.restore_state.mutable_evaluations();
@@ -361,7 +357,7 @@ TEST_F(EndCheckpointTest, EarlyStoppingThatIsTakenOutOnARestoreThrowsNothingAway
   EXPECT_EQ(reports_.at(0).evaluation->evaluation(), 2u);
 }
 
-TEST_F(EndCheckpointTest, AJobWithoutAFolderHasNone) {
+TEST_F(EndCheckpointTest, JobWithoutAFolderHasNoFinalCheckpoint) {
   Train("");
   FinishAll();
   EXPECT_EQ(Status().state(), COMPLETED);

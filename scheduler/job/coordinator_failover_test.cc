@@ -1,4 +1,4 @@
-// Servers and workers that die, come back and leave.
+// Servers and workers that die, return and leave.
 #include <functional>
 #include <set>
 #include <string>
@@ -43,7 +43,7 @@ class FailoverTest : public CoordinatorFixture {
   RegisterResponse worker_;
 };
 
-TEST_F(FailoverTest, BackupsTakeOverFromADeadServerAndTheRestIsRepaired) {
+TEST_F(FailoverTest, BackupsTakeOverAndRedundancyIsRepaired) {
   Run(3, Job(6, 2, "durability: MEMORY"));
   EXPECT_EQ(SetsText(),
             "server-0 server-1 | server-1 server-2 | server-2 server-0 | server-0 server-2 | "
@@ -59,7 +59,7 @@ TEST_F(FailoverTest, BackupsTakeOverFromADeadServerAndTheRestIsRepaired) {
             "server-1 (server-2) | server-2 server-1");
   const std::vector<Replicas> sets = Sets();
   EXPECT_EQ(sets[0].primary_since, 2u);
-  EXPECT_EQ(sets[1].primary_since, 1u) << "whose primary stays is not disturbed";
+  EXPECT_EQ(sets[1].primary_since, 1u) << "a partition keeps its primary";
   EXPECT_EQ(sets[2].primary_since, 1u);
   for (FakeNode& node : nodes_) node.feeds = true;
   Pass(milliseconds(500));
@@ -70,7 +70,7 @@ TEST_F(FailoverTest, BackupsTakeOverFromADeadServerAndTheRestIsRepaired) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, EverybodyWhoWaitsForRoutingHearsOfAFailoverAtOnce) {
+TEST_F(FailoverTest, FailoverAnswersAllRoutingCallsAtOnce) {
   Run(2, Job(2, 2));
   Kill("server-1");
   const auto waiting = GetRouting(1);
@@ -82,12 +82,11 @@ TEST_F(FailoverTest, EverybodyWhoWaitsForRoutingHearsOfAFailoverAtOnce) {
   EXPECT_EQ((**waiting)->epoch(), 2u);
 }
 
-TEST_F(FailoverTest, RestartedServerIsFailedOverAtOnceAndLearns) {
+TEST_F(FailoverTest, RestartedServerBecomesALearner) {
   Run(2, Job(2, 2));
   nodes_[1].feeds = false;
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
-  EXPECT_EQ(SetsText(), "server-1 | server-1")
-      << "nobody had to wait for a lease, and what it has on disk is old";
+  EXPECT_EQ(SetsText(), "server-1 | server-1") << "no lease was waited for, and its data is old";
   Pass(milliseconds(100));
   EXPECT_EQ(SetsText(), "server-1 (server-0) | server-1 (server-0)");
   nodes_[1].feeds = true;
@@ -95,7 +94,7 @@ TEST_F(FailoverTest, RestartedServerIsFailedOverAtOnceAndLearns) {
   EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
 }
 
-TEST_F(FailoverTest, ServerThatWasOnlyCutOffIsALearnerBeforeItIsABackup) {
+TEST_F(FailoverTest, ReconnectedServerLearnsBeforeItIsABackup) {
   Run(2, Job(2, 2));
   Kill("server-0");
   Pass(milliseconds(1200));
@@ -126,7 +125,7 @@ TEST_F(FailoverTest, LearnerIsNeverPrimary) {
   EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
 }
 
-TEST_F(FailoverTest, OnlyTheLastHolderOfAPartitionCanBringItBack) {
+TEST_F(FailoverTest, OnlyTheLastInSyncReplicaRecoversAPartition) {
   Run(2, Job(2, 2));
   Kill("server-0");
   Pass(milliseconds(1200));
@@ -141,7 +140,7 @@ TEST_F(FailoverTest, OnlyTheLastHolderOfAPartitionCanBringItBack) {
   EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
 }
 
-TEST_F(FailoverTest, OfThoseThatDiedTogetherTheFirstOneBackIsPrimary) {
+TEST_F(FailoverTest, FirstToReturnAfterACommonDeathIsPrimary) {
   Run(3, Job(3, 3));
   for (const char* server : {"server-0", "server-1", "server-2"}) Kill(server);
   Pass(milliseconds(1200));
@@ -156,7 +155,7 @@ TEST_F(FailoverTest, OfThoseThatDiedTogetherTheFirstOneBackIsPrimary) {
   for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 3u);
 }
 
-TEST_F(FailoverTest, WithThreeReplicasTwoDeathsInARowAreSurvived) {
+TEST_F(FailoverTest, ThreeReplicasSurviveTwoDeaths) {
   Run(3, Job(6, 3, "durability: MEMORY"));
   Kill("server-0");
   Pass(milliseconds(1200));
@@ -167,7 +166,7 @@ TEST_F(FailoverTest, WithThreeReplicasTwoDeathsInARowAreSurvived) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, BackupThatFallsBehindIsReplacedAndOnlyTheCaughtUpOneCounts) {
+TEST_F(FailoverTest, BackupThatFallsBehindIsReplaced) {
   Run(4, Job(4, 3));
   for (FakeNode& node : nodes_) node.feeds = false;
   Kill("server-0");
@@ -176,7 +175,7 @@ TEST_F(FailoverTest, BackupThatFallsBehindIsReplacedAndOnlyTheCaughtUpOneCounts)
     EXPECT_EQ(set.in_sync() + set.learners.size(), 3u);
     EXPECT_FALSE(set.Has("server-0"));
   }
-  // The learners' only word is their primary's.
+  // Only the primary reports on its learners.
   Kill("server-1");
   Pass(milliseconds(1200));
   for (const Replicas& set : Sets()) {
@@ -188,7 +187,7 @@ TEST_F(FailoverTest, BackupThatFallsBehindIsReplacedAndOnlyTheCaughtUpOneCounts)
   for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u) << "two servers are left";
 }
 
-TEST_F(FailoverTest, HolderThatDoesNotComeBackInTimeFailsTheJobByName) {
+TEST_F(FailoverTest, MissingLastReplicaFailsTheJob) {
   Run(2, Job(4, 1));
   Kill("server-1");
   Pass(milliseconds(1100));
@@ -203,7 +202,7 @@ TEST_F(FailoverTest, HolderThatDoesNotComeBackInTimeFailsTheJobByName) {
             "those has come back within 60.0 s");
 }
 
-TEST_F(FailoverTest, HolderThatComesBackWithoutItsDataFailsTheJobByName) {
+TEST_F(FailoverTest, LastReplicaWithoutDataFailsTheJob) {
   Run(2, Job(4, 1));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   ASSERT_TRUE(ComeBack("server-1", {1}).ok());
@@ -212,7 +211,7 @@ TEST_F(FailoverTest, HolderThatComesBackWithoutItsDataFailsTheJobByName) {
             "come back without them");
 }
 
-TEST_F(FailoverTest, BeforeThereIsATableWhatAHolderComesBackWithoutBeginsAnew) {
+TEST_F(FailoverTest, LostPartitionStartsEmptyBeforeTheFirstTable) {
   Run(2, Job(4, 1));
   ASSERT_TRUE(ComeBack("server-1", {1}).ok());
   EXPECT_EQ(SetsText(), "server-0 | server-1 | server-0 | server-1");
@@ -224,7 +223,7 @@ TEST_F(FailoverTest, BeforeThereIsATableWhatAHolderComesBackWithoutBeginsAnew) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, BeforeThereIsATableServersWithoutLogCanBeReplaced) {
+TEST_F(FailoverTest, MemoryServerIsReplacedBeforeTheFirstTable) {
   Run(2, Job(2, 2, "durability: MEMORY"));
   Kill("server-0");
   Kill("server-1");
@@ -238,7 +237,7 @@ TEST_F(FailoverTest, BeforeThereIsATableServersWithoutLogCanBeReplaced) {
   EXPECT_TRUE((*CreateTable("w"))->ok());
 }
 
-TEST_F(FailoverTest, ReplicasArePlacedOnServersThatHaveWrittenDownWhoTheyAre) {
+TEST_F(FailoverTest, ReplicasArePlacedAfterAServersFirstHeartbeat) {
   BeginWithStore(Job(2, 1), 2, 1);
   Join(SERVER_ROLE);
   const auto second = Register(Registration(SERVER_ROLE, ++nonce_));
@@ -250,25 +249,24 @@ TEST_F(FailoverTest, ReplicasArePlacedOnServersThatHaveWrittenDownWhoTheyAre) {
   EXPECT_TRUE(GetRouting()->has_value());
 }
 
-TEST_F(FailoverTest, ServerThatAdoptsNoRoutingIsTreatedAsGoneAfterALimit) {
+TEST_F(FailoverTest, ServerThatAdoptsNoRoutingIsTreatedAsGone) {
   Run(2, Job(2, 2));
   FakeNode& stuck = NodeNamed("server-0");
   stuck.draining = true;
   stuck.adopts = false;
   stuck.may_be_disowned = true;
   Pass(seconds(2));
-  ASSERT_EQ(Sets()[0].primary, "")
-      << "it is asked to hand over, and may not have heard: " << SetsText();
+  ASSERT_EQ(Sets()[0].primary, "") << "it was told to hand over, and may not know: " << SetsText();
   Pass(seconds(25));
   EXPECT_EQ(Sets()[0].primary, "");
   Pass(seconds(5));
-  EXPECT_TRUE(stuck.silent) << "its lease is not renewed any more";
+  EXPECT_TRUE(stuck.silent) << "its lease is no longer renewed";
   Pass(milliseconds(1100));
   EXPECT_EQ(Sets()[0].primary, "server-1") << SetsText();
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, WithoutLogTooServersThatMayOnlyBeUnreachableAreWaitedFor) {
+TEST_F(FailoverTest, UnreachableMemoryServerIsWaitedFor) {
   Run(2, Job(2, 2, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-0");
@@ -284,7 +282,7 @@ TEST_F(FailoverTest, WithoutLogTooServersThatMayOnlyBeUnreachableAreWaitedFor) {
       "for 1.1 s; partitions 0, 1 are nowhere else, and none of those has come back within 60.0 s");
 }
 
-TEST_F(FailoverTest, ReplacementTakesThePlaceOfAServerThatIsAway) {
+TEST_F(FailoverTest, ReplacementTakesThePlaceOfAnAbsentServer) {
   Run(2, Job(4, 2));
   Kill("server-0");
   Pass(milliseconds(1200));
@@ -299,7 +297,7 @@ TEST_F(FailoverTest, ReplacementTakesThePlaceOfAServerThatIsAway) {
 
 // Draining --------------------------------------------------------------------
 
-TEST_F(FailoverTest, DrainedServerIsEmptiedWithoutLossOfRedundancyAndLeaves) {
+TEST_F(FailoverTest, DrainedServerLeavesWithoutLossOfRedundancy) {
   Run(3, Job(12, 2));
   NodeNamed("server-1").draining = true;
   each_tick_ = [&] {
@@ -307,7 +305,7 @@ TEST_F(FailoverTest, DrainedServerIsEmptiedWithoutLossOfRedundancyAndLeaves) {
       EXPECT_GE(set.in_sync(), set.primary.empty() ? 1u : 2u) << ReplicasText(set);
   };
   Pass(seconds(5));
-  EXPECT_TRUE(NodeNamed("server-1").silent) << "it was not let go";
+  EXPECT_TRUE(NodeNamed("server-1").silent) << "it could not leave";
   for (const Replicas& set : Sets()) {
     EXPECT_FALSE(set.primary.empty());
     EXPECT_EQ(set.in_sync(), 2u);
@@ -316,7 +314,7 @@ TEST_F(FailoverTest, DrainedServerIsEmptiedWithoutLossOfRedundancyAndLeaves) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, NothingIsPlacedOnAServerThatIsAboutToLeave) {
+TEST_F(FailoverTest, NothingIsPlacedOnADrainingServer) {
   Begin(Job(4, 2), 2, 1);
   Join(SERVER_ROLE);
   NodeNamed("server-0").draining = true;
@@ -332,7 +330,7 @@ TEST_F(FailoverTest, NothingIsPlacedOnAServerThatIsAboutToLeave) {
   for (const Replicas& set : Sets()) EXPECT_FALSE(set.Has("server-0")) << ReplicasText(set);
 }
 
-TEST_F(FailoverTest, OnlyReplicasAreHandedOverByADrainedServer) {
+TEST_F(FailoverTest, DrainedServerHandsOverItsOnlyReplicas) {
   Run(2, Job(20, 1, "durability: MEMORY"));
   NodeNamed("server-0").draining = true;
   Pass(seconds(5));
@@ -341,7 +339,7 @@ TEST_F(FailoverTest, OnlyReplicasAreHandedOverByADrainedServer) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, HandoverWaitsUntilTheFormerPrimaryHasHeardOfIt) {
+TEST_F(FailoverTest, HandoverWaitsForTheFormerPrimary) {
   Run(2, Job(1, 1));
   FakeNode& former = NodeNamed("server-0");
   former.draining = true;
@@ -355,7 +353,7 @@ TEST_F(FailoverTest, HandoverWaitsUntilTheFormerPrimaryHasHeardOfIt) {
   EXPECT_EQ(SetsText(), "server-1");
 }
 
-TEST_F(FailoverTest, ServerThatDiesWhileItIsDrainedIsNotWaitedForWhereOthersAreInSync) {
+TEST_F(FailoverTest, DeadDrainingServerIsNotNeededForInSyncPartitions) {
   Run(3, Job(12, 2, "durability: MEMORY"));
   NodeNamed("server-1").draining = true;
   Pass(milliseconds(200));
@@ -365,16 +363,16 @@ TEST_F(FailoverTest, ServerThatDiesWhileItIsDrainedIsNotWaitedForWhereOthersAreI
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(FailoverTest, ServersThatAllDrainKeepTheirReplicas) {
+TEST_F(FailoverTest, AllDrainingServersKeepTheirReplicas) {
   Run(2, Job(2, 2));
   for (const char* server : {"server-0", "server-1"}) NodeNamed(server).draining = true;
   Pass(seconds(2));
   EXPECT_EQ(SetsText(), "server-0 server-1 | server-1 server-0");
 }
 
-// Questions to servers --------------------------------------------------------
+// Calls to servers -----------------------------------------------------------
 
-TEST_F(FailoverTest, EveryQuestionCarriesTheRoutingEpochAndWaitsForTheServerToHaveIt) {
+TEST_F(FailoverTest, CallsCarryTheRoutingEpoch) {
   Run(2, Job(2, 2,
              "consistency { mode: BOUNDED staleness: 2 } evaluation { early_stopping { patience: 1 "
              "} }"));
@@ -382,7 +380,7 @@ TEST_F(FailoverTest, EveryQuestionCarriesTheRoutingEpochAndWaitsForTheServerToHa
   Pass(seconds(1));
   const std::string address = NodeNamed("server-1").request.address();
   servers_.TakeCalls();
-  // Of the last change of primaries; it has changed since.
+  // The epoch of the last change of primaries; the routing has changed since.
   const uint64_t epoch = Sets()[0].primary_since;
   ASSERT_GT(epoch, 1u);
   const auto asked_when_adopted = [&](const std::vector<std::string>& calls,
@@ -415,7 +413,7 @@ TEST_F(FailoverTest, EveryQuestionCarriesTheRoutingEpochAndWaitsForTheServerToHa
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(FailoverTest, ResultIsGatheredFromServersThatHaveTheRouting) {
+TEST_F(FailoverTest, ResultComesFromServersWithTheRouting) {
   Run(1, Job(1, 1));
   servers_.SetAdopted("s:1", 0);
   ASSERT_TRUE(Finish(worker_).ok());
@@ -428,7 +426,7 @@ TEST_F(FailoverTest, ResultIsGatheredFromServersThatHaveTheRouting) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(FailoverTest, QuestionUnderWayAtAFailoverIsPutToTheNewPrimaries) {
+TEST_F(FailoverTest, RoundRestartsWithTheNewPrimaries) {
   Run(2, Job(2, 2));
   servers_.Hold();
   const auto table = CreateTable("t");
@@ -443,7 +441,7 @@ TEST_F(FailoverTest, QuestionUnderWayAtAFailoverIsPutToTheNewPrimaries) {
   EXPECT_TRUE((*table)->ok());
 }
 
-TEST_F(FailoverTest, QuestionWaitsForAHolderAndItsTimeDoesNotRun) {
+TEST_F(FailoverTest, RoundWithoutAPrimaryHasNoDeadline) {
   Run(1, Job(2, 1));
   Kill("server-0");
   Pass(milliseconds(1200));
@@ -456,7 +454,7 @@ TEST_F(FailoverTest, QuestionWaitsForAHolderAndItsTimeDoesNotRun) {
   EXPECT_TRUE((*table)->ok());
 }
 
-TEST_F(FailoverTest, ServerThatDiesWhileTheResultIsGatheredCostsNothing) {
+TEST_F(FailoverTest, ServerDeathDuringInspectionIsHarmless) {
   Run(3, Job(3, 2, "durability: MEMORY"));
   servers_.Hold();
   ASSERT_TRUE(Finish(worker_).ok());
@@ -472,7 +470,7 @@ TEST_F(FailoverTest, ServerThatDiesWhileTheResultIsGatheredCostsNothing) {
 
 // Workers ---------------------------------------------------------------------
 
-TEST_F(FailoverTest, RanksOfADeadWorkerGoToTheNextOne) {
+TEST_F(FailoverTest, RanksOfADeadWorkerGoToItsSuccessor) {
   Run(1, Job(2, 1));
   EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
   Kill("worker-0");
@@ -496,7 +494,7 @@ TEST_F(FailoverTest, RestartedWorkerGetsItsRanksAtOnce) {
   EXPECT_TRUE(absl::IsAborted(Finish(worker_)));
 }
 
-TEST_F(FailoverTest, SuccessorReportsTheEvaluationAnew) {
+TEST_F(FailoverTest, SuccessorReportsTheEvaluationAgain) {
   Run(1, Job(2, 1));
   for (uint32_t rank = 0; rank < 3; ++rank) Report(worker_, rank, 1, false);
   const RegisterResponse successor = *ComeBack("worker-0");
@@ -506,17 +504,17 @@ TEST_F(FailoverTest, SuccessorReportsTheEvaluationAnew) {
     last = Report(successor, rank, 1, true);
   }
   ASSERT_TRUE(last->has_value());
-  EXPECT_EQ((**last)->result().auc(), 1.0) << "of the successor's parts alone";
+  EXPECT_EQ((**last)->result().auc(), 1.0) << "only the successor's parts count";
 }
 
-TEST_F(FailoverTest, InSyncNobodyIsReleased) {
+TEST_F(FailoverTest, SyncJobReleasesNoRanks) {
   Run(1, Job(2, 1));
   Kill("worker-0");
   Pass(seconds(2));
   EXPECT_TRUE(servers_.TakeCalls().empty());
 }
 
-TEST_F(FailoverTest, ReleaseIsRepeatedAsLongAsTheRankIsFree) {
+TEST_F(FailoverTest, ReleaseIsRepeatedWhileTheRankIsFree) {
   Run(1, Job(2, 1, "consistency { mode: ASYNC }"),
       [](Coordinator::Options& options) { options.worker_return_timeout = seconds(1000); });
   servers_.SetAdopted("s:1", 0);
@@ -531,20 +529,20 @@ TEST_F(FailoverTest, ReleaseIsRepeatedAsLongAsTheRankIsFree) {
 
 // Pauses ----------------------------------------------------------------------
 
-TEST_F(FailoverTest, PauseOfTheSchedulerCountsForNobody) {
+TEST_F(FailoverTest, SchedulerPauseExtendsAllDeadlines) {
   Run(2, Job(2, 1));
   Kill("server-1");
   Kill("worker-0");
   Pass(seconds(2));
   clock_.Advance(seconds(600));
-  // A heartbeat that lay unread comes before the first tick.
+  // An unread heartbeat arrives before the first tick.
   EXPECT_TRUE(Beat(NodeNamed("server-0")).ok());
   coordinator_->Tick();
   EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
   EXPECT_EQ(Routing().servers_size(), 1);
   EXPECT_TRUE(ComeBack("server-1", {1}).ok());
   EXPECT_TRUE(ComeBack("worker-0").ok());
-  // And nobody lives longer for it.
+  // No node lives longer because of it.
   Kill("server-0");
   Pass(milliseconds(1200));
   EXPECT_EQ(SetsText(), "- | server-1");

@@ -1,4 +1,4 @@
-// Workers that form groups for collective operations, and what ends those.
+// Groups of workers for collective operations: how they form and end.
 #include <set>
 #include <string>
 #include <vector>
@@ -34,7 +34,7 @@ class CoordinatorGroupTest : public CoordinatorFixture {
     Save();
     return answer;
   }
-  // With all ranks that are assigned to it.
+  // Joins with all assigned ranks.
   Answer<JoinGroupResponse> JoinGroup(const RegisterResponse& worker) {
     JoinGroupRequest request;
     request.set_node(worker.node());
@@ -79,7 +79,7 @@ class CoordinatorGroupTest : public CoordinatorFixture {
   static absl::Status StatusIn(const Answer<Response>& answer) {
     return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
   }
-  // Two workers of a job in one group; its generation.
+  // Forms a group of two workers; returns its generation.
   uint64_t FormTwo(const std::string& job = kTraining) {
     BeginWithStore(job, 1, 2);
     Join(SERVER_ROLE);
@@ -121,7 +121,7 @@ TEST_F(CoordinatorGroupTest, MembersExchangeAndWatchUntilOneDies) {
   EXPECT_TRUE(absl::IsAborted(StatusIn(Exchange(first_, generation, "one"))));
 }
 
-TEST_F(CoordinatorGroupTest, SurvivorThatWaitsIsToldOfTheRanksThatItTakesOverAndGoesOnAlone) {
+TEST_F(CoordinatorGroupTest, SurvivorTakesRanksOverAndContinuesAlone) {
   const uint64_t generation = FormTwo();
   Watch(first_, generation);
   Kill(second_.node());
@@ -137,14 +137,14 @@ TEST_F(CoordinatorGroupTest, SurvivorThatWaitsIsToldOfTheRanksThatItTakesOverAnd
   EXPECT_GT((**joined)->generation(), generation);
 }
 
-TEST_F(CoordinatorGroupTest, OneThatComesBackIsInTheNextGroup) {
+TEST_F(CoordinatorGroupTest, ReturningWorkerJoinsTheNextGroup) {
   const uint64_t generation = FormTwo();
   const auto watched = Watch(first_, generation);
   RegisterRequest again = Return(second_.node(), ++nonce_);
   again.set_follows_assignment(true);
   Exchange(second_, generation, "two");
   second_ = JoinBy(again);
-  EXPECT_TRUE(StatusIn(watched).ok()) << "nobody waits for a lease";
+  EXPECT_TRUE(StatusIn(watched).ok()) << "no lease is waited for";
   EXPECT_GT(FormAgain(), generation);
 }
 
@@ -157,7 +157,7 @@ TEST_F(CoordinatorGroupTest, GoodbyeEndsTheGroup) {
   EXPECT_TRUE(absl::IsAborted(StatusIn(exchanged)));
 }
 
-TEST_F(CoordinatorGroupTest, RanksThatAreGivenUpEndTheGroupAndTheJoinerIsInTheNext) {
+TEST_F(CoordinatorGroupTest, GivenUpRanksEndTheGroup) {
   const uint64_t generation = FormTwo(absl::StrCat(kTraining, "elastic: true"));
   const std::vector<RegisterResponse> members = {first_, second_};
   std::vector<Answer<GetAssignmentResponse>> before;
@@ -165,7 +165,7 @@ TEST_F(CoordinatorGroupTest, RanksThatAreGivenUpEndTheGroupAndTheJoinerIsInTheNe
   const auto watched = Watch(first_, generation);
   const RegisterResponse third = JoinFollower();
   EXPECT_FALSE(watched->has_value()) << "the ranks' host ends its step first";
-  // Whose ranks go is the placement's to say.
+  // The placement decides which ranks move.
   for (size_t i = 0; i < members.size(); ++i) {
     GiveUpRanksRequest request;
     request.set_node(members[i].node());
@@ -188,7 +188,7 @@ TEST_F(CoordinatorGroupTest, RanksThatAreGivenUpEndTheGroupAndTheJoinerIsInTheNe
   EXPECT_EQ((**joined)->members_size(), 3);
 }
 
-TEST_F(CoordinatorGroupTest, JoiningAnewEndsTheGroupForTheOthers) {
+TEST_F(CoordinatorGroupTest, SecondJoinEndsTheGroup) {
   const uint64_t generation = FormTwo();
   const auto watched = Watch(first_, generation);
   Watch(second_, generation);
@@ -200,7 +200,7 @@ TEST_F(CoordinatorGroupTest, JoiningAnewEndsTheGroupForTheOthers) {
   EXPECT_TRUE(StatusIn(joined).ok());
 }
 
-TEST_F(CoordinatorGroupTest, OneThatGaveUpWaitingIsInNoGroup) {
+TEST_F(CoordinatorGroupTest, CancelledJoinIsInNoGroup) {
   BeginWithStore(kTraining, 1, 2);
   Join(SERVER_ROLE);
   first_ = JoinFollower();
@@ -212,7 +212,7 @@ TEST_F(CoordinatorGroupTest, OneThatGaveUpWaitingIsInNoGroup) {
   EXPECT_FALSE(JoinGroup(first_)->has_value());
 }
 
-TEST_F(CoordinatorGroupTest, NobodyHearsOfAGroupBeforeItsNumberIsSaved) {
+TEST_F(CoordinatorGroupTest, GroupIsAnnouncedAfterItsNumberIsSaved) {
   BeginWithStore(kTraining, 1, 2);
   Join(SERVER_ROLE);
   first_ = JoinFollower();
@@ -226,7 +226,7 @@ TEST_F(CoordinatorGroupTest, NobodyHearsOfAGroupBeforeItsNumberIsSaved) {
   EXPECT_GE(Saved().membership().last_incarnation(), (**of_first)->generation());
 }
 
-TEST_F(CoordinatorGroupTest, GroupOfASchedulerThatWasRestartedIsOverAndTheNextOneHasAnotherNumber) {
+TEST_F(CoordinatorGroupTest, RestartEndsTheGroupAndNumbersTheNextHigher) {
   const uint64_t generation = FormTwo();
   Restart(milliseconds(500));
   Pass(seconds(1));
@@ -235,7 +235,7 @@ TEST_F(CoordinatorGroupTest, GroupOfASchedulerThatWasRestartedIsOverAndTheNextOn
   EXPECT_GT(FormAgain(), generation);
 }
 
-TEST_F(CoordinatorGroupTest, TheJobsEndAnswersAllWhoWait) {
+TEST_F(CoordinatorGroupTest, JobEndAnswersAllPendingCalls) {
   const uint64_t generation = FormTwo();
   const auto watched = Watch(first_, generation);
   const auto exchanged = Exchange(first_, generation, "one");
@@ -246,7 +246,7 @@ TEST_F(CoordinatorGroupTest, TheJobsEndAnswersAllWhoWait) {
   EXPECT_FALSE(StatusIn(JoinGroup(first_)).ok());
 }
 
-TEST_F(CoordinatorGroupTest, OldLivesAndOtherRolesAreRefused) {
+TEST_F(CoordinatorGroupTest, OldIncarnationsAndOtherRolesAreRefused) {
   const uint64_t generation = FormTwo();
   RegisterResponse old = first_;
   old.set_incarnation(1000);

@@ -1,4 +1,4 @@
-// A scheduler that dies, and the one that goes on from what was saved: the same or a standby.
+// A scheduler that dies, and its successor that continues from the saved state.
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -47,7 +47,7 @@ class RestartTest : public CoordinatorFixture {
   RegisterResponse worker_;
 };
 
-TEST_F(RestartTest, EverybodyGoesOnAsBefore) {
+TEST_F(RestartTest, NodesContinueAfterARestart) {
   Run(2, Job(4, 2));
   ASSERT_TRUE((*CreateTable("t"))->ok());
   servers_.TakeCalls();
@@ -64,7 +64,7 @@ TEST_F(RestartTest, EverybodyGoesOnAsBefore) {
   EXPECT_EQ(reports_.size(), 1u);
 }
 
-TEST_F(RestartTest, RoutingsAreToldAsChangesToWhoHasTheOneBeforeButNotAcrossARestart) {
+TEST_F(RestartTest, RoutingChangesAreNotSentAcrossARestart) {
   Run(6, Job(24, 2));
   Kill("server-1");
   Pass(seconds(3));
@@ -79,7 +79,7 @@ TEST_F(RestartTest, RoutingsAreToldAsChangesToWhoHasTheOneBeforeButNotAcrossARes
   Join(SERVER_ROLE);
   ASSERT_TRUE(next->has_value());
   EXPECT_EQ((**next)->since_epoch(), 0u)
-      << "the scheduler before may have had another table of that epoch";
+      << "the former scheduler may have had another table of that epoch";
   const uint64_t joined = Routing().epoch();
   const auto then = GetRouting(joined, /*accepts_changes=*/true);
   const auto whole = GetRouting(joined);
@@ -90,7 +90,7 @@ TEST_F(RestartTest, RoutingsAreToldAsChangesToWhoHasTheOneBeforeButNotAcrossARes
   EXPECT_EQ((**whole)->since_epoch(), 0u);
 }
 
-TEST_F(RestartTest, NobodyIsDeadBeforeTheGraceAndALeaseHavePassed) {
+TEST_F(RestartTest, NodesLiveThroughTheRestartGrace) {
   Run(2, Job(4, 2));
   Restart(seconds(120));
   for (const char* node : {"server-0", "server-1", "worker-0"}) Kill(node);
@@ -101,14 +101,14 @@ TEST_F(RestartTest, NobodyIsDeadBeforeTheGraceAndALeaseHavePassed) {
   EXPECT_EQ(Routing().epoch(), 1u);
 }
 
-TEST_F(RestartTest, AShorterLeaseTakesNothingBackThatWasGivenForLonger) {
+TEST_F(RestartTest, ShorterLeaseDoesNotRevokeALongerOne) {
   Run(2, Job(4, 2, "durability: MEMORY"));
   ASSERT_EQ(options_.lease, milliseconds(1000));
   options_.lease = milliseconds(10000);
   Restart();
   Pass(seconds(1));
   options_.lease = milliseconds(1000);
-  // The one after that still knows of it.
+  // The second restart still knows of it.
   Restart();
   Restart();
   Kill("server-1");
@@ -117,13 +117,13 @@ TEST_F(RestartTest, AShorterLeaseTakesNothingBackThatWasGivenForLonger) {
   EXPECT_EQ(Routing().epoch(), 1u);
   Pass(seconds(2));
   EXPECT_GT(Routing().epoch(), 1u);
-  // A new incarnation begins with the lease that is given now.
+  // A new incarnation starts with the present lease.
   const RegisterResponse back = *ComeBack("server-1");
   EXPECT_EQ(back.lease_ms(), 1000u);
   EXPECT_EQ(back.longest_lease_ms(), 10000u);
 }
 
-TEST_F(RestartTest, ALongerLeaseIsGivenOnceItIsSaved) {
+TEST_F(RestartTest, LongerLeaseIsGivenOnceItIsSaved) {
   Run(2, Job(4, 2));
   options_.lease = milliseconds(10000);
   Restart();
@@ -136,7 +136,7 @@ TEST_F(RestartTest, ALongerLeaseIsGivenOnceItIsSaved) {
   EXPECT_EQ(Beat(node)->lease_ms(), 10000u);
 }
 
-TEST_F(RestartTest, ServersLearnThatTheJobHasBegunOnceThatIsSaved) {
+TEST_F(RestartTest, ServersLearnOfTheStartOnceItIsSaved) {
   Run(1, Job(4, 1));
   const RegisterResponse server = NodeNamed("server-0").registration;
   EXPECT_FALSE(Beat(server)->begun()) << "no table is ready";
@@ -164,7 +164,7 @@ TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(RestartTest, ServerThatComesBackBeforeItIsKnownToBeDeadIsFailedOverAtOnce) {
+TEST_F(RestartTest, EarlyReturningServerIsFailedOverAtOnce) {
   Run(2, Job(2, 2));
   Restart();
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
@@ -182,11 +182,11 @@ TEST_F(RestartTest, ServerThatComesBackBeforeItIsKnownToBeDeadIsFailedOverAtOnce
   EXPECT_EQ(Routing().replicas(0).keepers_size(), 0);
 }
 
-TEST_F(RestartTest, ServerThatComesBackServesIfItsSuccessorTurnsOutToBeDead) {
+TEST_F(RestartTest, ReturningServerReplacesADeadSuccessor) {
   Run(2, Job(2, 2));
   Kill("server-1");
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
-  ASSERT_EQ(SetsText(), "server-1 | server-1") << "its lease has not run out";
+  ASSERT_EQ(SetsText(), "server-1 | server-1") << "its lease has not expired";
   const std::string before = Routing().SerializeAsString();
   Restart(milliseconds(100));
   EXPECT_EQ(Routing().SerializeAsString(), before);
@@ -195,7 +195,7 @@ TEST_F(RestartTest, ServerThatComesBackServesIfItsSuccessorTurnsOutToBeDead) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(RestartTest, RoutingIsNotConfirmedBeforeThatIsSaved) {
+TEST_F(RestartTest, RoutingIsConfirmedOnceItIsSaved) {
   Run(2, Job(2, 2));
   FakeNode& server = NodeNamed("server-1");
   server.confirms = false;
@@ -211,7 +211,7 @@ TEST_F(RestartTest, RoutingIsNotConfirmedBeforeThatIsSaved) {
   EXPECT_EQ(SetsText(), "server-0 | server-0") << "server-1 has acknowledged nothing alone";
 }
 
-TEST_F(RestartTest, OnlyAPresentServerAndATrueEpochAreConfirmed) {
+TEST_F(RestartTest, ConfirmationNeedsAPresentServerAndAKnownEpoch) {
   Run(2, Job(2, 2));
   FakeNode& server = NodeNamed("server-1");
   FakeNode former = server;
@@ -223,14 +223,14 @@ TEST_F(RestartTest, OnlyAPresentServerAndATrueEpochAreConfirmed) {
   EXPECT_TRUE(absl::IsInvalidArgument(Confirm(worker)));
 }
 
-TEST_F(RestartTest, OperatorReleasesWhatAServerKeeps) {
+TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
   Run(2, Job(2, 2));
   const auto release = [&](const std::string& node, bool force) {
     ReleaseKeptRequest request;
     request.set_node(node);
     request.set_force(force);
     auto answer = NewAnswer<ReleaseKeptResponse>();
-    coordinator_->ReleaseKept(request, Into(answer));
+    coordinator_->ReleaseRetained(request, Into(answer));
     Save();
     return **answer;
   };
@@ -245,7 +245,7 @@ TEST_F(RestartTest, OperatorReleasesWhatAServerKeeps) {
   NodeNamed("server-1").confirms = true;
   Pass(milliseconds(200));
   EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 1)
-      << "there is one replica, and two are wanted";
+      << "two replicas are wanted and one exists";
   EXPECT_EQ(release("server-0", false)->partitions(), 2u);
   EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 0);
   Kill("server-1");
@@ -257,7 +257,7 @@ TEST_F(RestartTest, OperatorReleasesWhatAServerKeeps) {
       << Status().failure();
 }
 
-TEST_F(RestartTest, NothingIsMovedBeforeEverybodyHasSaidWhatItIsAbout) {
+TEST_F(RestartTest, NothingMovesBeforeAllServersHaveReported) {
   Run(2, Job(4, 1));
   NodeNamed("server-1").draining = true;
   NodeNamed("server-0").feeds = NodeNamed("server-1").feeds = false;
@@ -274,7 +274,7 @@ TEST_F(RestartTest, NothingIsMovedBeforeEverybodyHasSaidWhatItIsAbout) {
   EXPECT_EQ(SetsText(), "server-0 | server-0 | server-0 | server-0");
 }
 
-TEST_F(RestartTest, HandoverUnderWayIsCompleted) {
+TEST_F(RestartTest, HandoverInProgressIsCompleted) {
   Run(2, Job(1, 1));
   FakeNode& former = NodeNamed("server-0");
   former.draining = true;
@@ -284,13 +284,13 @@ TEST_F(RestartTest, HandoverUnderWayIsCompleted) {
   ASSERT_EQ(SetsText(), "- server-1");
   Restart();
   Pass(milliseconds(200));
-  EXPECT_EQ(SetsText(), "- server-1") << "server-0 has not said that it has heard of it";
+  EXPECT_EQ(SetsText(), "- server-1") << "server-0 has not confirmed it";
   former.adopts = true;
   Pass(milliseconds(300));
   EXPECT_EQ(SetsText(), "server-1");
 }
 
-TEST_F(RestartTest, HolderIsWaitedForAnewAndBringsItsPartitionsBack) {
+TEST_F(RestartTest, LastReplicaIsWaitedForAgain) {
   Run(2, Job(2, 1));
   Kill("server-1");
   Pass(seconds(50));
@@ -301,7 +301,7 @@ TEST_F(RestartTest, HolderIsWaitedForAnewAndBringsItsPartitionsBack) {
   EXPECT_EQ(SetsText(), "server-0 | server-1");
 }
 
-TEST_F(RestartTest, HolderThatDoesNotComeIsNamedAsBefore) {
+TEST_F(RestartTest, MissingLastReplicaIsNamedAfterARestart) {
   Run(2, Job(2, 1));
   Kill("server-1");
   Pass(seconds(2));
@@ -313,7 +313,7 @@ TEST_F(RestartTest, HolderThatDoesNotComeIsNamedAsBefore) {
             "has come back within 60.0 s");
 }
 
-TEST_F(RestartTest, WorkerThatIsAwayIsWaitedForAnewAndReleasedAgain) {
+TEST_F(RestartTest, AbsentWorkerIsWaitedForAgain) {
   Run(1, Job(2, 1, "consistency { mode: ASYNC }"));
   Kill("worker-0");
   Pass(seconds(40));
@@ -327,7 +327,7 @@ TEST_F(RestartTest, WorkerThatIsAwayIsWaitedForAnewAndReleasedAgain) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(RestartTest, TableUnderWayIsCreated) {
+TEST_F(RestartTest, TableInProgressIsCreated) {
   Run(2, Job(2, 1));
   servers_.Hold();
   const auto lost = CreateTable("t");
@@ -342,7 +342,7 @@ TEST_F(RestartTest, TableUnderWayIsCreated) {
   EXPECT_EQ((**again)->table().id(), 1u);
 }
 
-TEST_F(RestartTest, EvaluationsGoOnWithTheNextAndEarlyStoppingKnowsTheBest) {
+TEST_F(RestartTest, EvaluationsContinueAfterARestart) {
   Run(1, Job(2, 1, "evaluation { early_stopping { patience: 2 } }"));
   const auto evaluate = [&](uint64_t evaluation, bool good) {
     Answer<ReportEvaluationResponse> last;
@@ -361,7 +361,7 @@ TEST_F(RestartTest, EvaluationsGoOnWithTheNextAndEarlyStoppingKnowsTheBest) {
   EXPECT_EQ(reports_.at(0).status.evaluations_size(), 3);
 }
 
-TEST_F(RestartTest, ResultThatWasBeingGatheredIsGatheredAnew) {
+TEST_F(RestartTest, InspectionIsRepeatedAfterARestart) {
   Run(1, Job(2, 1));
   servers_.Hold();
   ASSERT_TRUE(Finish(worker_).ok());
@@ -372,29 +372,29 @@ TEST_F(RestartTest, ResultThatWasBeingGatheredIsGatheredAnew) {
   EXPECT_EQ(reports_.size(), 1u);
 }
 
-TEST_F(RestartTest, EndedJobIsToldAgain) {
+TEST_F(RestartTest, EndOfTheJobIsReportedAgain) {
   Run(2, Job(2, 1, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-1");
   Pass(seconds(62));
   const std::string failure = Status().failure();
-  // Somebody else dies after the end: where its replicas were does not matter any more.
+  // Another node dies after the end: its replicas no longer matter.
   Kill("server-0");
   Pass(seconds(2));
   Restart();
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_EQ(Beat(worker_)->failure(), failure);
   Pass(milliseconds(100));
-  EXPECT_TRUE(coordinator_->over());
+  EXPECT_TRUE(coordinator_->ended());
   EXPECT_EQ(reports_.size(), 2u) << "the first one may not have been written";
   EXPECT_EQ(reports_[1].status.failure(), failure);
 }
 
-TEST_F(RestartTest, CompletedJobIsOverAtOnce) {
+TEST_F(RestartTest, CompletedJobHasEndedAtOnce) {
   Run(1, Job(2, 1));
   ASSERT_TRUE(Finish(worker_).ok());
   Restart();
-  EXPECT_TRUE(coordinator_->over());
+  EXPECT_TRUE(coordinator_->ended());
   EXPECT_EQ(Beat(worker_)->job_state(), COMPLETED);
   EXPECT_EQ(reports_.size(), 1u);
   coordinator_->Close();
@@ -402,7 +402,7 @@ TEST_F(RestartTest, CompletedJobIsOverAtOnce) {
   EXPECT_TRUE(Saved().closed());
 }
 
-TEST_F(RestartTest, TimeOfTheTrainingCountsTheOutage) {
+TEST_F(RestartTest, TrainingTimeIncludesTheOutage) {
   uint64_t unix_ms = 1000000;
   BeginWithStore(Job(1, 1), 1, 1,
                  [&](Coordinator::Options& options) { options.unix_ms = [&] { return unix_ms; }; });
@@ -417,7 +417,7 @@ TEST_F(RestartTest, TimeOfTheTrainingCountsTheOutage) {
 
 // While nothing can be saved --------------------------------------------------
 
-TEST_F(RestartTest, WhatIsNotSavedIsNotTold) {
+TEST_F(RestartTest, UnsavedStateIsNotPublished) {
   Run(2, Job(2, 2));
   const auto waiting = GetRouting(1);
   HoldSaves();
@@ -427,19 +427,19 @@ TEST_F(RestartTest, WhatIsNotSavedIsNotTold) {
   EXPECT_EQ(Routing().epoch(), 1u);
   EXPECT_EQ(Beat(NodeNamed("server-0"))->routing_epoch(), 1u);
   EXPECT_TRUE(absl::IsUnavailable(Beat(NodeNamed("server-1").registration).status()))
-      << "a scheduler that goes on from what is saved does not know that it is dead";
+      << "in the saved state the node is not dead";
   EXPECT_FALSE(Register(Registration(CLIENT_ROLE, 77)).ok());
   EXPECT_TRUE(absl::IsUnavailable(Finish(worker_)));
   EXPECT_EQ(Status().state(), RUNNING);
   const auto table = CreateTable("t");
-  EXPECT_TRUE(servers_.TakeCalls().empty()) << "servers are told nothing either";
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "servers are not called either";
   ReleaseSaves();
   EXPECT_EQ((**waiting)->epoch(), 2u);
   EXPECT_TRUE(absl::IsAborted(Beat(NodeNamed("server-1").registration).status()));
   EXPECT_NE(Status().state(), RUNNING);
 }
 
-TEST_F(RestartTest, AtTheEndOfTheProcessNobodyWaitsForAStoreThatFails) {
+TEST_F(RestartTest, ShutdownDoesNotWaitForAFailingStore) {
   Run(1, Job(2, 1));
   ASSERT_TRUE(Finish(worker_).ok());
   ASSERT_EQ(Status().state(), COMPLETED);
@@ -453,14 +453,14 @@ TEST_F(RestartTest, AtTheEndOfTheProcessNobodyWaitsForAStoreThatFails) {
   auto early = NewAnswer<GoodbyeResponse>();
   coordinator_->Goodbye(request, Into(early));
   EXPECT_FALSE(early->has_value());
-  coordinator_->HoldNothingBack();
-  EXPECT_TRUE(early->has_value()) << "it would keep the server from ending";
+  coordinator_->StopHoldingAnswers();
+  EXPECT_TRUE(early->has_value()) << "it would prevent the shutdown";
   EXPECT_TRUE(Goodbye(NodeNamed("server-0").registration).ok());
   ReleaseSaves();
   EXPECT_TRUE(Saved().closed());
 }
 
-TEST_F(RestartTest, WhatChangesWhileItIsBeingSavedIsNotToldYet) {
+TEST_F(RestartTest, ChangeDuringASaveIsNotPublishedYet) {
   Run(3, Job(3, 3));
   HoldSaves();
   Kill("server-1");
@@ -471,15 +471,15 @@ TEST_F(RestartTest, WhatChangesWhileItIsBeingSavedIsNotToldYet) {
   Pass(seconds(2));
   const auto waiting = GetRouting(first_epoch);
   saved_ = first->state.SerializeAsString();
-  coordinator_->StateIsSaved(first->change);
+  coordinator_->OnStateSaved(first->change);
   EXPECT_EQ(Routing().epoch(), first_epoch);
   EXPECT_FALSE(waiting->has_value());
-  EXPECT_FALSE(coordinator_->over());
+  EXPECT_FALSE(coordinator_->ended());
   ReleaseSaves();
   EXPECT_TRUE(waiting->has_value());
 }
 
-TEST_F(RestartTest, WhatWasNotSavedIsFoundAgain) {
+TEST_F(RestartTest, UnsavedChangeIsMadeAgain) {
   Run(2, Job(2, 2));
   HoldSaves();
   Kill("server-1");
@@ -491,7 +491,7 @@ TEST_F(RestartTest, WhatWasNotSavedIsFoundAgain) {
   EXPECT_EQ(SetsText(), "server-0 | server-0");
 }
 
-TEST_F(RestartTest, StoreThatFailsForLongEndsNothing) {
+TEST_F(RestartTest, FailingStoreEndsNothing) {
   Run(1, Job(1, 1, "evaluation { early_stopping { patience: 1 } }"));
   HoldSaves();
   Answer<ReportEvaluationResponse> last;
@@ -507,7 +507,7 @@ TEST_F(RestartTest, StoreThatFailsForLongEndsNothing) {
   EXPECT_TRUE((*table)->ok());
 }
 
-TEST_F(RestartTest, EvaluationIsComputedWhileSomethingElseIsBeingSaved) {
+TEST_F(RestartTest, EvaluationIsComputedDuringASave) {
   Run(1, Job(1, 1));
   HoldSaves();
   CreateTable("t");
@@ -520,7 +520,7 @@ TEST_F(RestartTest, EvaluationIsComputedWhileSomethingElseIsBeingSaved) {
   EXPECT_TRUE((*last)->ok());
 }
 
-TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
+TEST_F(RestartTest, FormerLeaderRenewsNoLease) {
   bool leads = true;
   BeginWithStore(Job(1, 1), 1, 1,
                  [&](Coordinator::Options& options) { options.leads = [&] { return leads; }; });
@@ -530,8 +530,8 @@ TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
   EXPECT_TRUE(absl::IsUnavailable(Beat(server).status()));
 }
 
-// For ThreadSanitizer too: the saver's thread beside those of the callers.
-TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
+// For ThreadSanitizer: the saver's thread runs with those of the callers.
+TEST_F(RestartTest, StateIsSavedWhileCallsArrive) {
   constexpr uint64_t kCallers = 4;
   constexpr uint64_t kCalls = 50;
   std::atomic<bool> stop = false;
@@ -543,7 +543,7 @@ TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
     while (!stop) {
       const std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
       if (!unsaved.has_value()) continue;
-      coordinator_->StateIsSaved(unsaved->change);
+      coordinator_->OnStateSaved(unsaved->change);
       ++saves;
     }
   });
@@ -566,13 +566,13 @@ TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
   stop = true;
   saver.join();
   EXPECT_EQ(refused, 0u);
-  // Nobody is answered before what the answer tells of is saved.
+  // Every answer comes after the save of its state.
   EXPECT_GT(saves, 0u);
 }
 
 // At every point --------------------------------------------------------------
 
-// One job with all that can happen, in steps that can be repeated as their callers would.
+// One job with all kinds of events, in steps that can be repeated as callers repeat them.
 class EveryPointTest : public CoordinatorFixture {
  protected:
   EveryPointTest() {
@@ -638,7 +638,7 @@ class EveryPointTest : public CoordinatorFixture {
     if (request.role() == SERVER_ROLE) Beat(*response).IgnoreError();
     Save();
   }
-  // Every worker that lives reports its ranks.
+  // Every living worker reports its ranks.
   void Evaluate(uint64_t evaluation) {
     std::vector<RegisterResponse> workers;
     for (const FakeNode& node : nodes_) {
@@ -654,8 +654,8 @@ class EveryPointTest : public CoordinatorFixture {
   }
   void FinishAs(const std::string& worker) { Finish(NodeNamed(worker).registration).IgnoreError(); }
 
-  // Dies when so many saves have succeeded, at the end of that step, which is then repeated.
-  // Whether it died.
+  // The scheduler dies after so many saves, at the end of that step, which is then repeated.
+  // Returns whether it died.
   bool RunAndDieAfter(int saves) {
     bool died = false;
     HoldSavesAfter(saves);
@@ -666,7 +666,7 @@ class EveryPointTest : public CoordinatorFixture {
       hold_saves_ = false;
       saves_left_.reset();
       if (saved_.empty()) {
-        // Nobody has been told anything.
+        // Nothing was published.
         BeginJob();
       } else {
         Restart(seconds(20));
@@ -699,13 +699,13 @@ TEST_F(EveryPointTest, JobCompletesWithoutARestart) {
   BeginJob();
   EXPECT_FALSE(RunAndDieAfter(1000000));
   ExpectTheResult("no restart");
-  EXPECT_TRUE(NodeNamed("server-2").silent) << "it was not let go";
+  EXPECT_TRUE(NodeNamed("server-2").silent) << "it could not leave";
 }
 
 class EveryPointRestartTest : public EveryPointTest, public testing::WithParamInterface<int> {};
 
-TEST_P(EveryPointRestartTest, JobCompletesWhateverTheLastStateSavedBeforeTheRestart) {
-  // Of all saves of one run; a run without restart has fewer than a hundred.
+TEST_P(EveryPointRestartTest, JobCompletesFromEverySavedState) {
+  // The saves of one run; a run without a restart has fewer than a hundred.
   for (int saves = GetParam(); saves < 200; saves += 4) {
     SCOPED_TRACE(absl::StrCat("after ", saves, " saves"));
     nodes_.clear();

@@ -1,4 +1,4 @@
-// How many servers and workers there are to be, who is to leave, and what has happened.
+// Scaling, draining, retained replicas and the event log.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ namespace pawl {
 
 namespace {
 
-// How many are wanted once one is to leave: one less, unless others stand by for it.
+// How many nodes are wanted after one was told to leave: one less, unless a standby replaces it.
 uint32_t WantedWithoutOne(uint32_t wanted, uint32_t staying) {
   return wanted == 0 ? 0 : std::clamp(staying, wanted - 1, wanted);
 }
@@ -33,21 +33,17 @@ std::vector<const Node*> Coordinator::Staying(Role role) const {
 
 void Coordinator::TellToLeave(const Node& node, const std::string& why, DeferredActions& actions) {
   if (!membership_.TellToLeave(node.name)) return;
-  // Others have its ranks as soon as it has ended its step.
-  if (node.role == WORKER_ROLE && logical_workers_.Drain(node.name)) PlaceRanksOnWorkers(actions);
-  spdlog::info("node is to leave: {} {}", NodeText(node), why);
+  // Other workers get its ranks as soon as it has ended its step.
+  if (node.role == WORKER_ROLE && ranks_.OnWorkerDraining(node.name)) PlaceRanks(actions);
+  spdlog::info("told node to leave: {} {}", NodeText(node), why);
   events_.Add(NODE_DRAINING, node.name, why);
   replan_ = true;
-  gate_.Changed();
+  gate_.OnChange();
   leave_change_ = gate_.change();
 }
 
-uint32_t Coordinator::WantedWorkers() const {
-  return std::max(scale_.workers(), serve_only_ ? 0u : 1u);
-}
-
 absl::Status Coordinator::CheckScale(const ScaleRequest& request) const {
-  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
+  PAWL_RETURN_IF_ERROR(state_.CheckNotEnded());
   if (state_.state() == FINISHING) return absl::UnavailableError("the job is ending");
   const uint32_t replicas = std::max(options_.job.replicas(), 1u);
   if (request.has_servers() && (request.servers() < replicas || request.servers() > kMaxServers)) {
@@ -71,7 +67,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   if (request.has_servers()) scale_.set_servers(request.servers());
   if (request.has_workers()) {
     scale_.set_workers(request.workers());
-    logical_workers_.Rebalance();
+    ranks_.Rebalance();
   }
   scale_.set_revision(scale_.revision() + 1);
   director_.SetWantedServers(scale_.servers());
@@ -80,7 +76,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   spdlog::info("the job is scaled to {}", text);
   events_.Add(JOB_SCALED, "", text);
   replan_ = true;
-  gate_.Changed();
+  gate_.OnChange();
 
   ScaleResponse response;
   const auto shed = [&](std::vector<const Node*> nodes, uint32_t wanted) PAWL_REQUIRES(mu_) {
@@ -91,7 +87,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
     return wanted - static_cast<uint32_t>(nodes.size());
   };
   if (request.has_servers()) {
-    // Those that have nothing go first, then those that came last.
+    // Servers without partitions leave first, then those that joined last.
     std::vector<const Node*> servers = Staying(SERVER_ROLE);
     std::stable_sort(servers.begin(), servers.end(),
                      [&](const Node* a, const Node* b) PAWL_REQUIRES(mu_) {
@@ -102,16 +98,16 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   }
   if (request.has_workers()) {
     response.set_workers_missing(shed(Staying(WORKER_ROLE), request.workers()));
-    // Not before: those that are to leave need not get any.
-    logical_workers_.SetWantedWorkers(WantedWorkers());
-    PlaceRanksOnWorkers(rpc.actions());
+    // After the shedding: leaving workers need no ranks.
+    ranks_.SetWantedWorkers(scale_.workers());
+    PlaceRanks(rpc.actions());
   }
   *response.mutable_scale() = scale_;
   return rpc.Answer(response);
 }
 
 absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
-  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
+  PAWL_RETURN_IF_ERROR(state_.CheckNotEnded());
   const Node* const node = membership_.FindByName(request.node());
   if (node == nullptr || node->gone) {
     return absl::NotFoundError(absl::StrCat("there is no node ",
@@ -128,22 +124,22 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
     if (staying.empty() && !request.force()) {
       return absl::FailedPreconditionError(
           absl::StrCat(node->name,
-                       " is the last worker: the job would stand still; start another one first, "
-                       "or use --force"));
+                       " is the last worker: the job would stop training; start another one "
+                       "first, or use --force"));
     }
     return absl::OkStatus();
   }
   if (staying.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(node->name, " is the last server: nobody could take what it has"));
+        absl::StrCat(node->name, " is the last server: no other can take its partitions"));
   }
   const uint32_t replicas = std::max(options_.job.replicas(), 1u);
   if (staying.size() < replicas && !request.force()) {
     return absl::FailedPreconditionError(
         absl::StrCat("without ", node->name, " there would be ", staying.size(),
-                     " servers, and the job wants ", replicas,
-                     " replicas of each partition on as many; start another server first, or use "
-                     "--force to go on with fewer replicas"));
+                     " servers, and the job needs ", replicas,
+                     " for the replicas of each partition; start another server first, or use "
+                     "--force to continue with fewer replicas"));
   }
   return absl::OkStatus();
 }
@@ -154,24 +150,24 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
   if (const absl::Status status = CheckDrain(request); !status.ok()) return rpc.Answer(status);
   const Node& node = *membership_.FindByName(request.node());
   if (node.told_to_leave) return rpc.Answer(DrainResponse());
-  TellToLeave(node, "an operator has asked for it", rpc.actions());
-  // Nobody is to start another one in its place.
+  TellToLeave(node, "drained by an operator", rpc.actions());
+  // No replacement is wanted.
   const auto staying = static_cast<uint32_t>(Staying(node.role).size());
   if (node.role == SERVER_ROLE) {
     scale_.set_servers(WantedWithoutOne(scale_.servers(), staying));
     director_.SetWantedServers(scale_.servers());
   } else {
     scale_.set_workers(WantedWithoutOne(scale_.workers(), staying));
-    logical_workers_.SetWantedWorkers(WantedWorkers());
-    PlaceRanksOnWorkers(rpc.actions());
+    ranks_.SetWantedWorkers(scale_.workers());
+    PlaceRanks(rpc.actions());
   }
   return rpc.Answer(DrainResponse());
 }
 
-Ticket Coordinator::ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) {
+Ticket Coordinator::ReleaseRetained(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) {
   Rpc<ReleaseKeptResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
-  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return rpc.Answer(status);
+  if (const absl::Status status = state_.CheckNotEnded(); !status.ok()) return rpc.Answer(status);
   const Node* const node = membership_.FindByName(request.node());
   if (node == nullptr || node->role != SERVER_ROLE) {
     return rpc.Answer(absl::NotFoundError(

@@ -1,4 +1,4 @@
-// Servers come and go while the job runs.
+// Servers that join and leave while the job runs.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 class ScaleTest : public CoordinatorFixture {
  protected:
-  // A job that only serves tables, on so many servers.
+  // A job that only serves tables, with that many servers.
   void Run(uint32_t servers, uint32_t replicas, const std::string& more = "") {
     BeginWithStore(absl::StrCat("name: 'tables' optimizer { sgd { learning_rate: 1 } } consistency "
                                 "{ mode: ASYNC } partitions: 24 ",
@@ -80,12 +80,12 @@ class ScaleTest : public CoordinatorFixture {
     for (const NodeStatus& node : status.nodes()) {
       if (node.node() == name) return node;
     }
-    ADD_FAILURE() << "there is no " << name;
+    ADD_FAILURE() << "no node " << name;
     return {};
   }
 };
 
-TEST_F(ScaleTest, ServerBeyondTheFirstOnesStandsByUntilTheJobIsScaled) {
+TEST_F(ScaleTest, ExtraServerStandsByUntilTheJobIsScaled) {
   Run(2, 2);
   Join(SERVER_ROLE);
   Pass(seconds(3));
@@ -108,7 +108,7 @@ TEST_F(ScaleTest, ServerBeyondTheFirstOnesStandsByUntilTheJobIsScaled) {
   EXPECT_EQ(Count(REPLICA_MOVED), 28);
 }
 
-TEST_F(ScaleTest, EventsOfARestartAreInTheOrderOfWhatHappened) {
+TEST_F(ScaleTest, EventsOfARestartAreInOrder) {
   Run(2, 2);
   ASSERT_TRUE(ComeBack("server-1", {}).ok());
   EXPECT_EQ(KindsOf("server-1"), (std::vector<EventKind>{NODE_JOINED, NODE_DIED, NODE_RETURNED}));
@@ -122,7 +122,7 @@ TEST_F(ScaleTest, ElasticJobGivesJoinersTheirShareAtOnce) {
   EXPECT_EQ(Count(NODE_JOINED), 3);
 }
 
-TEST_F(ScaleTest, StandbyTakesThePlaceOfADeadServerByItself) {
+TEST_F(ScaleTest, StandbyReplacesADeadServer) {
   Run(2, 2);
   Join(SERVER_ROLE);
   Pass(seconds(1));
@@ -130,10 +130,11 @@ TEST_F(ScaleTest, StandbyTakesThePlaceOfADeadServerByItself) {
   Pass(seconds(5));
   EXPECT_EQ(Loads()["server-2"], 24);
   EXPECT_EQ(Count(NODE_DIED), 1);
-  EXPECT_EQ(Count(PRIMARY_PROMOTED), 1) << "one event for all that went from one server to another";
+  EXPECT_EQ(Count(PRIMARY_PROMOTED), 1)
+      << "one event for all partitions from one server to another";
 }
 
-TEST_F(ScaleTest, ScalingDownDrainsThoseThatCameLastWithoutLosingRedundancy) {
+TEST_F(ScaleTest, ScalingDownDrainsTheNewestNodes) {
   Run(3, 2);
   each_tick_ = [&] {
     for (const Replicas& set : Sets())
@@ -152,14 +153,14 @@ TEST_F(ScaleTest, ScalingDownDrainsThoseThatCameLastWithoutLosingRedundancy) {
       << "two replicas need two servers";
 }
 
-TEST_F(ScaleTest, DrainIsRefusedWhereTheOthersCouldNotHoldTheReplicas) {
+TEST_F(ScaleTest, DrainIsRefusedIfTooFewServersRemain) {
   Run(2, 2);
   const absl::Status refused = Drain("server-0");
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.message().find("2 replicas"), std::string::npos) << refused;
   EXPECT_EQ(Drain("server-7").code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(Drain("server-0", /*force=*/true).ok());
-  ASSERT_TRUE(Drain("server-0").ok()) << "asked again";
+  ASSERT_TRUE(Drain("server-0").ok()) << "repeated";
   Pass(seconds(5));
   EXPECT_TRUE(NodeNamed("server-0").silent);
   EXPECT_EQ(Loads(), (std::map<std::string, int>{{"server-1", 24}}));
@@ -168,7 +169,7 @@ TEST_F(ScaleTest, DrainIsRefusedWhereTheOthersCouldNotHoldTheReplicas) {
   EXPECT_EQ(Status().scale().servers(), 1u);
 }
 
-TEST_F(ScaleTest, ServerThatDiesOnItsWayOutIsToldAgain) {
+TEST_F(ScaleTest, RestartedDrainingServerIsToldToLeaveAgain) {
   Run(3, 1);
   ASSERT_TRUE(Drain("server-1").ok());
   const std::vector<uint32_t> had = InSyncAt("server-1");
@@ -180,7 +181,7 @@ TEST_F(ScaleTest, ServerThatDiesOnItsWayOutIsToldAgain) {
   EXPECT_EQ(Loads()["server-1"], 0);
 }
 
-TEST_F(ScaleTest, WantedNumbersEventsAndDrainsOutliveTheScheduler) {
+TEST_F(ScaleTest, ScaleEventsAndDrainsSurviveARestart) {
   Run(3, 1);
   ASSERT_TRUE(Scale(2).ok());
   const std::vector<ClusterEvent> before = Events();
@@ -194,12 +195,11 @@ TEST_F(ScaleTest, WantedNumbersEventsAndDrainsOutliveTheScheduler) {
   EXPECT_TRUE(NodeNamed("server-2").silent) << "it still has to leave";
 }
 
-TEST_F(ScaleTest, ANodeIsToldToLeaveOnceThatIsSaved) {
+TEST_F(ScaleTest, NodeIsToldToLeaveOnceThatIsSaved) {
   Run(2, 1);
   const RegisterResponse server = NodeNamed("server-0").registration;
   HoldSaves();
-  EXPECT_TRUE(absl::IsUnavailable(Drain("server-0")))
-      << "a scheduler that dies now knows nothing of it";
+  EXPECT_TRUE(absl::IsUnavailable(Drain("server-0"))) << "in the saved state it was not told";
   EXPECT_FALSE(Beat(server)->drain());
   ReleaseSaves();
   EXPECT_TRUE(Beat(server)->drain());
@@ -221,11 +221,11 @@ TEST_F(ScaleTest, HandoverDoesNotWaitForAHeartbeat) {
   auto answer = NewAnswer<RoutingTable>();
   coordinator_->GetRouting(request, Into(answer));
   Save();
-  ASSERT_TRUE(answer->has_value()) << "the next table is there at once";
+  ASSERT_TRUE(answer->has_value()) << "the next table is created at once";
   for (const Replicas& set : ReplicasIn(***answer)) EXPECT_FALSE(set.primary.empty());
 }
 
-TEST_F(ScaleTest, PausesOfHandoversAreShownAndTold) {
+TEST_F(ScaleTest, HandoverPausesAreReported) {
   Run(2, 1);
   ASSERT_TRUE(Drain("server-0").ok());
   uint64_t told = 0;
@@ -250,13 +250,13 @@ TEST_F(ScaleTest, PausesOfHandoversAreShownAndTold) {
     Save();
   };
   Pass(seconds(5));
-  EXPECT_GT(told, 12u) << "each is told more than once";
+  EXPECT_GT(told, 12u) << "each is reported more than once";
   EXPECT_EQ(Count(PRIMARY_MOVED), 12);
   EXPECT_EQ(Status().moves().handovers(), 12u);
   EXPECT_EQ(Status().moves().pause_ms_max(), 30u);
 }
 
-TEST_F(ScaleTest, ReplicasAreKeptInDifferentZones) {
+TEST_F(ScaleTest, ReplicasAreInDifferentZones) {
   BeginWithStore(
       "name: 'tables' optimizer { sgd { learning_rate: 1 } } consistency { mode: ASYNC } "
       "partitions: 24 replicas: 2",
@@ -277,7 +277,7 @@ TEST_F(ScaleTest, ReplicasAreKeptInDifferentZones) {
   Kill("server-3");
   Pass(seconds(4));
   EXPECT_EQ(StatusOf("server-0").zone(), "a");
-  EXPECT_EQ(Status().moves().sharing_a_zone(), 0u) << "one zone is none";
+  EXPECT_EQ(Status().moves().sharing_a_zone(), 0u) << "one zone counts as none";
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// How the Coordinator's functions take its lock, and let go what they have decided: for
-// coordinator_*.cc alone.
+// The critical sections of the Coordinator. Only for coordinator*.cc.
 #ifndef PAWL_SCHEDULER_JOB_COORDINATOR_SECTION_H_
 #define PAWL_SCHEDULER_JOB_COORDINATOR_SECTION_H_
 
@@ -17,8 +16,8 @@
 
 namespace pawl {
 
-// Has the lock while it is there. At its end EndSection is called, and once the lock is released
-// the actions run that may.
+// Holds the lock during its lifetime. Its end calls EndSection; the actions that may leave run
+// after the lock is released.
 class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Section {
  public:
   explicit Section(Coordinator& coordinator)
@@ -30,13 +29,13 @@ class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Section {
 
  private:
   Coordinator& coordinator_;
-  // Run after the lock is released: destroyed after it.
+  // Before lock_: the actions run in its destructor, after the lock is released.
   DeferredActions actions_;
   const MutexLock lock_;
 };
 
-// The Section in which an rpc is taken: the call is answered, or waits, once. One is refused, and
-// answered by that, if the store has been failing for so long that no more answers can be held.
+// The Section of one rpc: the call is answered or suspended, once. It is refused, which answers it,
+// if the store has failed for so long that no more answers can be held.
 template <typename Response>
 class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Rpc {
  public:
@@ -54,20 +53,20 @@ class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Rpc {
 
   bool refused() const { return done_ == nullptr; }
   DeferredActions& actions() { return section_.actions(); }
-  // What need not wait until anything is saved.
+  // For actions that need not wait for a save.
   DeferredActions& at_once() { return at_once_; }
-  // With the other actions. Returns the ticket of a call that does not wait.
+  // The answer leaves with the other actions. Returns the ticket of a call that does not wait.
   Ticket Answer(absl::StatusOr<Response> answer) {
     actions().Add(
         [done = Take(), answer = std::move(answer)]() mutable { done(std::move(answer)); });
     return 0;
   }
-  // For an answer that is not to wait with the other actions.
+  // For an answer that does not leave with the other actions.
   Done<Response> Take() {
     assert(done_ != nullptr);
     return std::exchange(done_, nullptr);
   }
-  // In one of pending_. REQUIRES: CheckCanWait has found that it can.
+  // Adds the call to one of pending_. REQUIRES: CheckCanWait is OK.
   template <typename Key>
   Ticket Suspend(PendingCalls<Key, Response>& calls,
                  std::type_identity_t<Key> key) PAWL_NO_THREAD_SAFETY_ANALYSIS {
@@ -79,7 +78,7 @@ class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Rpc {
  private:
   Coordinator& coordinator_;
   Done<Response> done_;
-  // Run once the lock is released.
+  // Run after the lock is released.
   DeferredActions at_once_;
   Section section_;
 };

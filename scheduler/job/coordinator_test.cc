@@ -21,7 +21,7 @@ using std::chrono::seconds;
 
 class CoordinatorTest : public CoordinatorFixture {};
 
-TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersAreThere) {
+TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersHaveJoined) {
   Begin(kTraining, 2, 1);
   const auto early = GetRouting();
   const auto next = GetRouting(1);
@@ -38,7 +38,7 @@ TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersAreThere) {
   EXPECT_EQ(Beat(second)->routing_epoch(), 1u);
 }
 
-TEST_F(CoordinatorTest, RegistrationTellsTheJobAndTheLease) {
+TEST_F(CoordinatorTest, RegistrationReturnsTheJobAndTheLease) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
   EXPECT_EQ(server.patience_ms(), 300000u) << "the longest of its timeouts";
@@ -48,10 +48,11 @@ TEST_F(CoordinatorTest, RegistrationTellsTheJobAndTheLease) {
   EXPECT_EQ(server.heartbeat_interval_ms(), 200u);
   const auto again = Register(Registration(SERVER_ROLE, nonce_));
   EXPECT_EQ(again->SerializeAsString(), server.SerializeAsString());
-  EXPECT_TRUE(Register(Registration(SERVER_ROLE, 77)).ok()) << "more than it begins with may come";
+  EXPECT_TRUE(Register(Registration(SERVER_ROLE, 77)).ok())
+      << "more than the initial servers may join";
 }
 
-TEST_F(CoordinatorTest, JobRunsOnceServersAndWorkersAreThere) {
+TEST_F(CoordinatorTest, JobRunsOnceAllNodesHaveJoined) {
   Begin(kTraining, 1, 2);
   const RegisterResponse first = Join(WORKER_ROLE);
   const auto assignment = GetAssignment(first);
@@ -65,11 +66,11 @@ TEST_F(CoordinatorTest, JobRunsOnceServersAndWorkersAreThere) {
   ASSERT_EQ((**assignment)->logical_workers_size(), 2);
   EXPECT_EQ((**assignment)->logical_workers(1).rank(), 1u);
   EXPECT_EQ((**GetAssignment(second))->logical_workers(0).rank(), 2u);
-  // The same worker again, after a lost answer.
+  // The same worker repeats the call after a lost answer.
   EXPECT_EQ(Register(Registration(WORKER_ROLE, nonce_))->node(), "worker-1");
 }
 
-TEST_F(CoordinatorTest, ServeOnlyJobRunsWithServersAloneAndTakesWorkersAtAnyTime) {
+TEST_F(CoordinatorTest, ServeOnlyJobRunsWithoutWorkers) {
   Begin("name: \"tables\" logical_workers: 2", 1, 0);
   Join(SERVER_ROLE);
   EXPECT_EQ(Status().state(), RUNNING);
@@ -108,7 +109,7 @@ TEST_F(CoordinatorTest, TableIsCreatedOnEveryServerBeforeTheAnswer) {
   EXPECT_EQ((*CreateTable("late", 5))->status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(CoordinatorTest, TableThatAServerRefusesIsNotThere) {
+TEST_F(CoordinatorTest, RefusedTableDoesNotExist) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   servers_.FailNext("s:1 CreateTable", absl::InvalidArgumentError("too wide"));
@@ -119,7 +120,7 @@ TEST_F(CoordinatorTest, TableThatAServerRefusesIsNotThere) {
   EXPECT_EQ((**CreateTable("t"))->table().id(), 2u);
 }
 
-TEST_F(CoordinatorTest, ServerThatIsNotReachableIsAskedAgain) {
+TEST_F(CoordinatorTest, UnreachableServerIsAskedAgain) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   servers_.FailNext("s:1 CreateTable", absl::UnavailableError("connection refused"));
@@ -130,7 +131,7 @@ TEST_F(CoordinatorTest, ServerThatIsNotReachableIsAskedAgain) {
   EXPECT_TRUE((*table)->ok());
 }
 
-TEST_F(CoordinatorTest, TableThatTakesLongKeepsItsIdAndWhoWaitsForItWaits) {
+TEST_F(CoordinatorTest, SlowTableKeepsItsIdAndItsCallers) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   absl::Status full = absl::ResourceExhaustedError("the disk is full");
@@ -154,7 +155,7 @@ TEST_F(CoordinatorTest, TableThatTakesLongKeepsItsIdAndWhoWaitsForItWaits) {
   EXPECT_EQ(Tables(), 1);
 }
 
-TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastComes) {
+TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastArrives) {
   Begin(kTraining, 1, 2);
   const RegisterResponse first = Join(WORKER_ROLE);
   const RegisterResponse second = Join(WORKER_ROLE);
@@ -178,7 +179,7 @@ TEST_F(CoordinatorTest, PartyWhoseDeadlinePassesFailsTheBarrierForAll) {
   EXPECT_NE((*patient)->status().message().find("worker-1"), absl::string_view::npos);
 }
 
-TEST_F(CoordinatorTest, PartyThatLosesItsConnectionMayComeBack) {
+TEST_F(CoordinatorTest, DisconnectedPartyMayReturn) {
   Begin(kTraining, 1, 2);
   const RegisterResponse first = Join(WORKER_ROLE);
   const RegisterResponse second = Join(WORKER_ROLE);
@@ -216,14 +217,14 @@ TEST_F(CoordinatorTest, EvaluationAnswersAllRanksWithOneResult) {
     EXPECT_FALSE((**answer)->stop());
   }
   EXPECT_EQ((**Report(worker, 2, 1, true))->result().samples(), 8u)
-      << "asked again after a lost answer";
+      << "repeated after a lost answer";
   EXPECT_TRUE(servers_.TakeCalls().empty()) << "nothing is kept without early stopping";
   EXPECT_EQ((*Report(worker, 0, 7, true))->status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ((*Report(worker, 9, 2, true))->status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(Status().evaluations_size(), 1);
 }
 
-TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
+TEST_F(CoordinatorTest, EarlyStoppingKeepsAndRestoresTheBest) {
   Begin(absl::StrCat(kTraining, "evaluation { early_stopping { patience: 1 } }"), 2, 1);
   Join(SERVER_ROLE);
   Join(SERVER_ROLE);
@@ -251,7 +252,7 @@ TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
   EXPECT_EQ(reports_[0].status.evaluations_size(), 2);
 }
 
-TEST_F(CoordinatorTest, WhatReadsAllParametersHasTimeByTheirSize) {
+TEST_F(CoordinatorTest, ReadTimeoutGrowsWithTheModel) {
   Begin(absl::StrCat(kTraining, "evaluation { early_stopping { patience: 1 } }"), 2, 1);
   constexpr seconds kReading{500};
   for (const uint64_t share : {1, 4}) {
@@ -279,7 +280,7 @@ TEST_F(CoordinatorTest, WhatReadsAllParametersHasTimeByTheirSize) {
   ASSERT_EQ(Status().state(), COMPLETED) << Status().failure();
 }
 
-TEST_F(CoordinatorTest, WhoStopsAJobWhoseResultIsBeingWrittenIsToldThatItIsEnding) {
+TEST_F(CoordinatorTest, StopIsRefusedWhileTheReportIsWritten) {
   absl::Status stop;
   Begin(kTraining, 1, 1, [&](Coordinator::Options& options) {
     options.write_report = [&](const JobReport& report) {
@@ -294,7 +295,7 @@ TEST_F(CoordinatorTest, WhoStopsAJobWhoseResultIsBeingWrittenIsToldThatItIsEndin
   EXPECT_TRUE(StopJob("again").ok());
 }
 
-TEST_F(CoordinatorTest, AServerThatNeverSaysItsDigestFailsTheJobInTheEnd) {
+TEST_F(CoordinatorTest, ServerWithoutADigestFailsTheJob) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
   HeartbeatRequest request;
@@ -312,7 +313,7 @@ TEST_F(CoordinatorTest, AServerThatNeverSaysItsDigestFailsTheJobInTheEnd) {
   servers_.Forget();
 }
 
-TEST_F(CoordinatorTest, JobCompletesWithTheLastWorkerAndSumsTheServers) {
+TEST_F(CoordinatorTest, JobCompletesWithTheLastWorker) {
   Begin(kTraining, 2, 2);
   Join(SERVER_ROLE);
   Join(SERVER_ROLE);
@@ -350,7 +351,7 @@ TEST_F(CoordinatorTest, JobCompletesWithTheLastWorkerAndSumsTheServers) {
   EXPECT_EQ(reports_[0].status.state(), COMPLETED);
   EXPECT_EQ(reports_[0].workers, 2u);
   EXPECT_EQ(Beat(first)->job_state(), COMPLETED);
-  EXPECT_TRUE(coordinator_->over());
+  EXPECT_TRUE(coordinator_->ended());
 
   for (const FakeNode& node : nodes_) {
     EXPECT_FALSE(coordinator_->AllNodesGone());
@@ -373,7 +374,7 @@ TEST_F(CoordinatorTest, WorkerMayLeaveOnceItsWorkIsDone) {
   EXPECT_EQ(Status().samples(), 200u);
 }
 
-TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
+TEST_F(CoordinatorTest, ServerDeathFailsTheJobAndAnswersAllCalls) {
   Begin(absl::StrCat(kTraining, "durability: MEMORY"), 2, 1,
         [](Coordinator::Options& options) { options.recovery_timeout = milliseconds(0); });
   Join(SERVER_ROLE);
@@ -412,11 +413,11 @@ TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
   EXPECT_EQ(Beat(victim).status().code(), absl::StatusCode::kAborted);
   ASSERT_EQ(reports_.size(), 1u);
   EXPECT_EQ(reports_[0].status.failure(), failure);
-  EXPECT_TRUE(coordinator_->over());
+  EXPECT_TRUE(coordinator_->ended());
   servers_.Release();
 }
 
-TEST_F(CoordinatorTest, WorkerThatDoesNotComeBackFailsTheJobUnlessItsWorkIsDone) {
+TEST_F(CoordinatorTest, MissingWorkerFailsAnUnfinishedJob) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse done = Join(WORKER_ROLE);
@@ -435,7 +436,7 @@ TEST_F(CoordinatorTest, WorkerThatDoesNotComeBackFailsTheJobUnlessItsWorkIsDone)
             "2, 3 within 60.0 s");
 }
 
-TEST_F(CoordinatorTest, DeathOfAClientIsNoFailureButFailsItsBarrier) {
+TEST_F(CoordinatorTest, ClientDeathFailsItsBarrierOnly) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
@@ -448,7 +449,7 @@ TEST_F(CoordinatorTest, DeathOfAClientIsNoFailureButFailsItsBarrier) {
   EXPECT_NE((*Barrier(worker, 2, 1))->status().message().find("client-0"), absl::string_view::npos);
 }
 
-TEST_F(CoordinatorTest, ServerThatLeavesWithTheOnlyReplicasFailsTheJob) {
+TEST_F(CoordinatorTest, LeavingServerWithOnlyReplicasFailsTheJob) {
   Begin(absl::StrCat(absl::StrReplaceAll(kTraining, {{"partitions: 8", "partitions: 1"}}),
                      "durability: MEMORY"),
         1, 1);
@@ -462,7 +463,7 @@ TEST_F(CoordinatorTest, ServerThatLeavesWithTheOnlyReplicasFailsTheJob) {
             "MEMORY");
 }
 
-TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartMakesRoom) {
+TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartIsReplaced) {
   Begin(kTraining, 2, 1);
   ASSERT_TRUE(Goodbye(Join(SERVER_ROLE)).ok());
   Join(SERVER_ROLE);
@@ -471,7 +472,7 @@ TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartMakesRoom) {
   EXPECT_EQ((**GetRouting())->servers(1).node(), "server-1");
 }
 
-TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {
+TEST_F(CoordinatorTest, FailureReportOfAWorkerFailsTheJob) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
@@ -480,7 +481,7 @@ TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {
   EXPECT_EQ(Status().failure(), "worker-0 (host pid 2): train.libsvm:7: no label");
 }
 
-TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
+TEST_F(CoordinatorTest, PausedSchedulerDeclaresNoNodeDead) {
   Begin(absl::StrCat(kTraining, "durability: MEMORY"), 1, 1,
         [](Coordinator::Options& options) { options.recovery_timeout = milliseconds(0); });
   const RegisterResponse server = Join(SERVER_ROLE);
@@ -493,16 +494,16 @@ TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
   EXPECT_EQ(Status().state(), FAILED);
 }
 
-TEST_F(CoordinatorTest, JobThatNobodyJoinsFailsNamingWhoIsThere) {
+TEST_F(CoordinatorTest, StartTimeoutNamesThePresentNodes) {
   Begin(kTraining, 2, 1);
   Join(SERVER_ROLE);
   Pass(seconds(301));
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_EQ(Status().failure(),
-            "waited 300 s for 2 servers and 1 workers; there are: server-0 (host pid 1, s:1)");
+            "waited 300 s for 2 servers and 1 workers; present: server-0 (host pid 1, s:1)");
 }
 
-TEST_F(CoordinatorTest, StoppedJobTellsEverybodyAndIsReported) {
+TEST_F(CoordinatorTest, StoppedJobIsAnnouncedAndReported) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
   const auto routing = GetRouting(1);
@@ -515,7 +516,7 @@ TEST_F(CoordinatorTest, StoppedJobTellsEverybodyAndIsReported) {
   EXPECT_EQ(reports_.size(), 1u);
 }
 
-TEST_F(CoordinatorTest, JobWhoseReportCannotBeWrittenHasFailed) {
+TEST_F(CoordinatorTest, UnwritableReportFailsTheJob) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   write_result_ = absl::UnavailableError("disk full");
@@ -524,7 +525,7 @@ TEST_F(CoordinatorTest, JobWhoseReportCannotBeWrittenHasFailed) {
   EXPECT_EQ(Status().failure(), "disk full");
 }
 
-TEST_F(CoordinatorTest, CallsOfForeignersAreAborted) {
+TEST_F(CoordinatorTest, CallsOfUnknownNodesAreAborted) {
   Begin(kTraining, 1, 1);
   RegisterResponse worker = Join(WORKER_ROLE);
   worker.set_incarnation(worker.incarnation() + 1);
@@ -541,8 +542,8 @@ TEST_F(CoordinatorTest, WaitingCallsAreBounded) {
   EXPECT_EQ((*GetRouting())->status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// For ThreadSanitizer: everything at once.
-TEST_F(CoordinatorTest, ManyThreadsMayCallAtOnce) {
+// For ThreadSanitizer: all rpcs concurrently.
+TEST_F(CoordinatorTest, ConcurrentCallsAreSafe) {
   Begin(kTraining, 1, 4);
   Join(SERVER_ROLE);
   std::vector<RegisterResponse> workers;
@@ -568,7 +569,7 @@ TEST_F(CoordinatorTest, ManyThreadsMayCallAtOnce) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(CoordinatorTest, AFailureInAnyWordsIsSavedAndToldAsText) {
+TEST_F(CoordinatorTest, AnyFailureTextIsSavedAndShown) {
   for (size_t i = 0; i < 3; ++i) {
     BeginWithStore(kTraining, 1, 1);
     Join(SERVER_ROLE);
@@ -585,7 +586,7 @@ TEST_F(CoordinatorTest, AFailureInAnyWordsIsSavedAndToldAsText) {
   }
 }
 
-TEST_F(CoordinatorTest, AServerThatKeepsToAnotherJobIsNotTaken) {
+TEST_F(CoordinatorTest, ServerOfAnotherJobIsRefused) {
   Begin(kTraining, 1, 1);
   RegisterRequest request = Registration(SERVER_ROLE, 1);
   request.set_job_id(98);
@@ -598,7 +599,7 @@ TEST_F(CoordinatorTest, AServerThatKeepsToAnotherJobIsNotTaken) {
   EXPECT_TRUE(Register(request).ok());
 }
 
-TEST_F(CoordinatorTest, AServerThatKeepsToAJobThatIsOverIsToldSo) {
+TEST_F(CoordinatorTest, ServerOfAnEndedJobLearnsOfTheEnd) {
   Begin(kTraining, 1, 1);
   ASSERT_TRUE(StopJob("enough").ok());
   RegisterRequest request = Registration(SERVER_ROLE, 1);
@@ -609,10 +610,10 @@ TEST_F(CoordinatorTest, AServerThatKeepsToAJobThatIsOverIsToldSo) {
   EXPECT_NE(status.message().find("the job was stopped"), absl::string_view::npos) << status;
   request.set_that_job_only(false);
   EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kUnavailable)
-      << "there may be another job here soon";
+      << "another job may start here";
 }
 
-TEST_F(CoordinatorTest, NothingIsKeptToCallServersThatHaveGone) {
+TEST_F(CoordinatorTest, CallersOfGoneServersAreDropped) {
   Begin(kTraining, 2, 1);
   Join(SERVER_ROLE);
   const RegisterResponse second = Join(SERVER_ROLE);
@@ -623,7 +624,7 @@ TEST_F(CoordinatorTest, NothingIsKeptToCallServersThatHaveGone) {
   EXPECT_EQ(servers_.kept(), (absl::flat_hash_set<std::string>{"s:1"}));
 }
 
-TEST_F(CoordinatorTest, WhatIsFreeBeforeTheServersAreThereIsReleasedThen) {
+TEST_F(CoordinatorTest, RanksFreedBeforePlacementAreReleasedLater) {
   Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
   const RegisterResponse worker = Join(WORKER_ROLE);
   Kill(worker.node());
@@ -638,7 +639,7 @@ TEST_F(CoordinatorTest, WhatIsFreeBeforeTheServersAreThereIsReleasedThen) {
   }
 }
 
-TEST_F(CoordinatorTest, AFullDiskHoldsUpARelease) {
+TEST_F(CoordinatorTest, FullDiskDelaysARelease) {
   Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);

@@ -1,4 +1,4 @@
-// Workers that come and go while the job runs, and the ranks that move between them.
+// Workers that join and leave while the job runs, and the ranks that move between them.
 #include <map>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
     if (ready) Ask(response, /*newer_than=*/1000);
     return response;
   }
-  // As a worker that has its data asks.
+  // The call of a worker that has its data.
   Answer<GetAssignmentResponse> Ask(const RegisterResponse& worker, uint64_t newer_than = 0) {
     auto answer = NewAnswer<GetAssignmentResponse>();
     GetAssignmentRequest request;
@@ -71,7 +71,7 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
     EXPECT_EQ(RanksOf(joiner), "2 3");
     return ticket;
   }
-  // The others come, and the call of rank 2's host is answered.
+  // The others arrive, and the call of rank 2's host is answered.
   void ExpectThatAllMeet(const RegisterResponse& first, const RegisterResponse& joiner,
                          const Answer<BarrierResponse>& host_of_2) {
     EXPECT_FALSE(host_of_2->has_value()) << (*host_of_2)->status();
@@ -114,7 +114,7 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
   }
 };
 
-TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTheGrace) {
+TEST_F(CoordinatorWorkersTest, OtherWorkersTakeRanksAfterTheGrace) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
@@ -130,7 +130,7 @@ TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTh
   Pass(options_.worker_takeover_grace);
   const std::map<uint32_t, uint64_t> ranks = RanksIn(next);
   ASSERT_EQ(ranks.size(), 4u);
-  EXPECT_EQ(ranks.at(0), RanksIn(before).at(0)) << "what it has goes on";
+  EXPECT_EQ(ranks.at(0), RanksIn(before).at(0)) << "its present rank is unaffected";
   EXPECT_GT(ranks.at(2), of_victim);
   EXPECT_GT((**next)->version(), (**before)->version());
   Pass(seconds(120));
@@ -139,13 +139,13 @@ TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTh
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(CoordinatorWorkersTest, OneThatIsRestartedAtOnceAndGetsNowhereDoesNotKeepTheJobForEver) {
+TEST_F(CoordinatorWorkersTest, CrashLoopingWorkerFailsTheJob) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   RegisterResponse worker = Join(WORKER_ROLE);
   for (uint32_t incarnation = 0; incarnation <= kMaxLossesWithoutAStep; ++incarnation) {
     EXPECT_EQ(Status().state(), RUNNING) << incarnation;
-    // What is not the first time is repeated.
+    // Later calls are repeats.
     Report(worker, {{0, 7, 70}});
     Pass(seconds(20));
     const auto next = ComeBack(worker.node());
@@ -159,7 +159,7 @@ TEST_F(CoordinatorWorkersTest, OneThatIsRestartedAtOnceAndGetsNowhereDoesNotKeep
       << Status().failure();
 }
 
-TEST_F(CoordinatorWorkersTest, OneThatIsDrainedIsToldAndItsRanksAreForTheOthers) {
+TEST_F(CoordinatorWorkersTest, DrainedWorkerGivesItsRanksToOthers) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse staying = JoinFollower();
@@ -189,7 +189,7 @@ TEST_F(CoordinatorWorkersTest, OneThatIsDrainedIsToldAndItsRanksAreForTheOthers)
   EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(CoordinatorWorkersTest, WhoStandsByGetsRanksWhenTheJobIsScaled) {
+TEST_F(CoordinatorWorkersTest, StandbyGetsRanksWhenTheJobIsScaled) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -206,7 +206,7 @@ TEST_F(CoordinatorWorkersTest, WhoStandsByGetsRanksWhenTheJobIsScaled) {
   EXPECT_EQ(before.size(), 2u) << "the others are to be given up";
 }
 
-TEST_F(CoordinatorWorkersTest, OneThatIsStartedAgainComesBeforeThoseThatStandBy) {
+TEST_F(CoordinatorWorkersTest, RestartedWorkerPrecedesStandbys) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -214,18 +214,18 @@ TEST_F(CoordinatorWorkersTest, OneThatIsStartedAgainComesBeforeThoseThatStandBy)
   const RegisterResponse spare = JoinFollower();
   EXPECT_EQ(RanksOf(spare), "");
   EXPECT_TRUE(RanksIn(Ask(spare)).empty());
-  // It registers anew before its death is known.
+  // It registers again before its death is known.
   RegisterRequest again = Return(second.node(), ++nonce_);
   again.set_follows_assignment(true);
   const RegisterResponse returned = JoinBy(again);
   EXPECT_EQ(RanksOf(returned), "2 3");
-  // One that is seen to die leaves its ranks to the spare.
+  // After a detected death the standby gets the ranks.
   Kill(first.node());
   Pass(options_.lease + milliseconds(100));
   EXPECT_EQ(RanksOf(spare), "0 1");
 }
 
-TEST_F(CoordinatorWorkersTest, RanksOfOneThatLeavesGoToTheLivingAtOnce) {
+TEST_F(CoordinatorWorkersTest, RanksOfALeavingWorkerMoveAtOnce) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
@@ -234,7 +234,7 @@ TEST_F(CoordinatorWorkersTest, RanksOfOneThatLeavesGoToTheLivingAtOnce) {
   EXPECT_EQ(RanksOf(living), "0 1 2 3");
 }
 
-TEST_F(CoordinatorWorkersTest, NobodyWaitsForTheRankOfADeadWorkerUntilItIsTakenOver) {
+TEST_F(CoordinatorWorkersTest, RankOfADeadWorkerIsReleasedUntilTakenOver) {
   Begin(absl::StrCat(kTraining, "consistency { mode: BOUNDED staleness: 2 }"), 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
@@ -250,7 +250,7 @@ TEST_F(CoordinatorWorkersTest, NobodyWaitsForTheRankOfADeadWorkerUntilItIsTakenO
   EXPECT_EQ(RanksOf(living), "0 1 2 3");
 }
 
-TEST_F(CoordinatorWorkersTest, JoinerOfAnElasticJobGetsRanksWhenTheirHostHasGivenThemUp) {
+TEST_F(CoordinatorWorkersTest, ElasticJoinerGetsRanksThatWereGivenUp) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -270,12 +270,12 @@ TEST_F(CoordinatorWorkersTest, JoinerOfAnElasticJobGetsRanksWhenTheirHostHasGive
   ASSERT_TRUE(some->has_value());
   EXPECT_EQ(RanksOf(joiner), "2 3");
   EXPECT_GT(RanksIn(some).at(2), RanksIn(all).at(2));
-  ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}}).ok()) << "said again";
+  ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}}).ok()) << "repeated";
   EXPECT_EQ(RanksOf(joiner), "2 3");
   EXPECT_EQ(Status().nodes(1).logical_workers_size() + Status().nodes(2).logical_workers_size(), 4);
 }
 
-TEST_F(CoordinatorWorkersTest, JoinerOfAnotherJobStandsBy) {
+TEST_F(CoordinatorWorkersTest, JoinerOfAnInelasticJobStandsBy) {
   Begin(kTraining, 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -284,7 +284,7 @@ TEST_F(CoordinatorWorkersTest, JoinerOfAnotherJobStandsBy) {
   EXPECT_TRUE(RanksIn(Ask(joiner)).empty());
 }
 
-TEST_F(CoordinatorWorkersTest, RankThatMovesDuringAnEvaluationIsReportedByItsNewHost) {
+TEST_F(CoordinatorWorkersTest, NewHostReportsAnEvaluationInProgress) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -296,15 +296,14 @@ TEST_F(CoordinatorWorkersTest, RankThatMovesDuringAnEvaluationIsReportedByItsNew
   const auto waiting = Barrier(first, 4, 2);
   ASSERT_TRUE(GiveUp(first, {{2, all.at(2)}, {3, all.at(3)}}).ok());
   EXPECT_FALSE((*CoordinatorFixture::Report(first, 2, 1, true))->ok())
-      << "it is not its rank any more";
+      << "another worker hosts the rank";
   answers.push_back(CoordinatorFixture::Report(joiner, 3, 1, true));
-  EXPECT_FALSE(answers.back()->has_value())
-      << "what the former host had said of rank 2 counts no more";
+  EXPECT_FALSE(answers.back()->has_value()) << "the former host's report on rank 2 does not count";
   answers.push_back(CoordinatorFixture::Report(joiner, 2, 1, true));
   ASSERT_TRUE(answers.back()->has_value());
   EXPECT_EQ((**answers.back())->result().samples(), 8u);
   EXPECT_TRUE(answers[0]->has_value());
-  // The same with the meeting before it.
+  // The same at the barrier before it.
   const auto new_host = Barrier(joiner, 4, 2);
   EXPECT_FALSE(new_host->has_value());
   Barrier(first, 4, 0);
@@ -313,7 +312,7 @@ TEST_F(CoordinatorWorkersTest, RankThatMovesDuringAnEvaluationIsReportedByItsNew
   EXPECT_TRUE(new_host->has_value() && (*new_host)->ok());
 }
 
-TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainDoesNotStandForTheRank) {
+TEST_F(CoordinatorWorkersTest, FormerHostDoesNotCountForItsRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   RegisterResponse first, joiner;
   coordinator_->Cancel(MoveRanksAtABarrier(first, joiner), /*deadline_passed=*/false);
@@ -323,7 +322,7 @@ TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainDoesNotStandForTheRank) {
   ExpectThatAllMeet(first, joiner, Barrier(joiner, 4, 2));
 }
 
-TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainAfterARestartDoesNotStandForTheRank) {
+TEST_F(CoordinatorWorkersTest, FormerHostDoesNotCountAfterARestart) {
   BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   RegisterResponse first, joiner;
   MoveRanksAtABarrier(first, joiner);
@@ -332,7 +331,7 @@ TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainAfterARestartDoesNotStand
   ExpectThatAllMeet(first, joiner, Barrier(joiner, 4, 2));
 }
 
-TEST_F(CoordinatorWorkersTest, DeadlineOfAFormerHostFailsNobody) {
+TEST_F(CoordinatorWorkersTest, DeadlineOfAFormerHostFailsNoBarrier) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   RegisterResponse first, joiner;
   const Ticket of_former_host = MoveRanksAtABarrier(first, joiner);
@@ -341,7 +340,7 @@ TEST_F(CoordinatorWorkersTest, DeadlineOfAFormerHostFailsNobody) {
   ExpectThatAllMeet(first, joiner, host_of_2);
 }
 
-TEST_F(CoordinatorWorkersTest, RankThatIsTakenOverWhileTheJobStartsHoldsNobodyUp) {
+TEST_F(CoordinatorWorkersTest, RankTakenOverDuringTheStartDelaysNothing) {
   Begin(kTraining, 1, 2);
   const RegisterResponse living = JoinFollower();
   const RegisterResponse victim = JoinFollower();
@@ -354,7 +353,7 @@ TEST_F(CoordinatorWorkersTest, RankThatIsTakenOverWhileTheJobStartsHoldsNobodyUp
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
-TEST_F(CoordinatorWorkersTest, JobThatIsScaledDownWhileItStartsWaitsForNobodyElse) {
+TEST_F(CoordinatorWorkersTest, ScalingDownDuringTheStartEndsTheWait) {
   Begin(kTraining, 1, 4);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -366,7 +365,7 @@ TEST_F(CoordinatorWorkersTest, JobThatIsScaledDownWhileItStartsWaitsForNobodyEls
   EXPECT_EQ(RanksOf(second), "2 3");
 }
 
-TEST_F(CoordinatorWorkersTest, HowManyAJobThatStartsWaitsForOutlivesTheScheduler) {
+TEST_F(CoordinatorWorkersTest, WantedWorkersSurviveARestart) {
   BeginWithStore(kTraining, 1, 4);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -379,7 +378,7 @@ TEST_F(CoordinatorWorkersTest, HowManyAJobThatStartsWaitsForOutlivesTheScheduler
   EXPECT_EQ(RanksOf(second), "2 3");
 }
 
-TEST_F(CoordinatorWorkersTest, ThoseThatAreTooManyWhileTheJobStartsGetNoRanks) {
+TEST_F(CoordinatorWorkersTest, ExcessWorkersDuringTheStartGetNoRanks) {
   Begin(kTraining, 1, 5);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -394,14 +393,14 @@ TEST_F(CoordinatorWorkersTest, ThoseThatAreTooManyWhileTheJobStartsGetNoRanks) {
   EXPECT_TRUE(RanksIn(Ask(fourth)).empty());
 }
 
-TEST_F(CoordinatorWorkersTest, OneThatIsDrainedWhileTheJobStartsIsNotWaitedFor) {
+TEST_F(CoordinatorWorkersTest, DrainedWorkerIsNotWaitedForDuringTheStart) {
   Begin(kTraining, 1, 3);
   Join(SERVER_ROLE);
   const RegisterResponse staying = JoinFollower();
   const RegisterResponse leaving = JoinFollower();
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(Drain(leaving.node()).ok());
-    EXPECT_EQ(Status().scale().workers(), 2u) << "one less, however often it is asked for";
+    EXPECT_EQ(Status().scale().workers(), 2u) << "one less, however often it is requested";
   }
   EXPECT_EQ(Status().state(), STARTING);
   const RegisterResponse third = JoinFollower();
@@ -411,7 +410,7 @@ TEST_F(CoordinatorWorkersTest, OneThatIsDrainedWhileTheJobStartsIsNotWaitedFor) 
   EXPECT_TRUE(RanksIn(Ask(leaving)).empty());
 }
 
-TEST_F(CoordinatorWorkersTest, FailureToStartNamesHowManyAreWanted) {
+TEST_F(CoordinatorWorkersTest, StartTimeoutNamesTheWantedWorkers) {
   Begin(kTraining, 1, 4);
   JoinFollower();
   ASSERT_TRUE(Scale(2).ok());
@@ -421,7 +420,7 @@ TEST_F(CoordinatorWorkersTest, FailureToStartNamesHowManyAreWanted) {
       << Status().failure();
 }
 
-TEST_F(CoordinatorWorkersTest, FinishedRanksMoveNoMore) {
+TEST_F(CoordinatorWorkersTest, FinishedRanksDoNotMove) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
@@ -439,7 +438,7 @@ TEST_F(CoordinatorWorkersTest, FinishedRanksMoveNoMore) {
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
-TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRankWhoeverDidThem) {
+TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRank) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
@@ -450,16 +449,16 @@ TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRankWhoeverDidThem) {
   EXPECT_EQ(Status().steps(), 8u);
   Kill(victim.node());
   Pass(seconds(8));
-  // The last steps of the dead one were never heard of, but the servers have them.
+  // The dead worker never reported its last steps, but the servers have them.
   Report(living, {{0, 12, 192}, {1, 12, 192}, {2, 10, 160}, {3, 9, 144}});
   EXPECT_EQ(Status().samples(), 688u);
   EXPECT_EQ(Status().steps(), 9u);
-  // Old news.
+  // An outdated report.
   Report(living, {{0, 11, 176}, {1, 12, 192}, {2, 10, 160}, {3, 9, 144}});
   EXPECT_EQ(Status().samples(), 688u);
 }
 
-TEST_F(CoordinatorWorkersTest, AnImpossibleProgressGivesNoRankUp) {
+TEST_F(CoordinatorWorkersTest, ImpossibleProgressGivesUpNoRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
@@ -476,7 +475,7 @@ TEST_F(CoordinatorWorkersTest, AnImpossibleProgressGivesNoRankUp) {
   EXPECT_EQ(RanksOf(joiner), "2 3");
 }
 
-TEST_F(CoordinatorWorkersTest, WhatWorkersWereToldOutlivesTheScheduler) {
+TEST_F(CoordinatorWorkersTest, AssignmentsSurviveARestart) {
   BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();

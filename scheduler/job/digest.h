@@ -1,4 +1,4 @@
-// The digest of the job's parameters: the identity of the model.
+// The digest of a job's parameters, which identifies the model.
 //
 // CRC32C over one record for each (table, partition) that has rows or blocks, in ascending
 // order of the table's name (as bytes), then of the partition:
@@ -9,8 +9,8 @@
 //   crc32c                 4 bytes, little-endian: PartitionDigest.crc32c
 //   rows                   8 bytes, little-endian: PartitionDigest.rows
 //
-// Table ids are not in it, nor who holds a partition: the digest does not depend on the number of
-// servers or on the order in which the tables were created. Without any rows it is 0, CRC32C of
+// It contains neither table ids nor the placement: the digest does not depend on the number of
+// servers or on the order in which tables were created. Without any rows it is 0, the CRC32C of
 // nothing.
 //
 // Example: table "w" with partition 3, crc32c 0x01020304 and 5 rows gives the 18 bytes
@@ -28,8 +28,8 @@
 
 namespace pawl {
 
-// `table_names` by id. INTERNAL if two records are about one partition of a table, or one
-// with rows is about an unknown table: then servers and scheduler do not agree.
+// `table_names` by id. INTERNAL if a partition of a table occurs twice, or an unknown table has
+// rows: servers and scheduler disagree.
 absl::StatusOr<uint32_t> CombineDigests(const std::map<uint32_t, std::string>& table_names,
                                         const std::vector<PartitionDigest>& digests);
 

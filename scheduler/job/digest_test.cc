@@ -17,13 +17,13 @@ PartitionDigest Record(uint32_t table, uint32_t partition, uint32_t crc, uint64_
   return record;
 }
 
-TEST(DigestTest, IsTheCrcOfTheDocumentedBytes) {
+TEST(DigestTest, DigestIsTheCrcOfTheDocumentedBytes) {
   const unsigned char bytes[] = {0x77, 0, 3, 0, 0, 0, 4, 3, 2, 1, 5, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(*CombineDigests({{9, "w"}}, {Record(9, 3, 0x01020304, 5)}),
             Crc32c(0, bytes, sizeof(bytes)));
 }
 
-TEST(DigestTest, DoesNotDependOnTheOrderOfRecordsNorOnTableIds) {
+TEST(DigestTest, DigestIgnoresRecordOrderAndTableIds) {
   std::vector<PartitionDigest> records = {Record(1, 0, 11, 1), Record(1, 1, 12, 1),
                                           Record(2, 0, 13, 2)};
   const uint32_t digest = *CombineDigests({{1, "a"}, {2, "b"}}, records);
@@ -39,7 +39,7 @@ TEST(DigestTest, EmptyPartitionsDoNotCount) {
   EXPECT_EQ(*CombineDigests({{1, "a"}}, {Record(1, 4, 99, 0), Record(8, 4, 99, 0)}), 0u);
 }
 
-TEST(DigestTest, EveryFieldCounts) {
+TEST(DigestTest, DigestDependsOnEveryField) {
   const uint32_t digest = *CombineDigests({{1, "a"}}, {Record(1, 0, 11, 1)});
   EXPECT_NE(*CombineDigests({{1, "b"}}, {Record(1, 0, 11, 1)}), digest);
   EXPECT_NE(*CombineDigests({{1, "a"}}, {Record(1, 1, 11, 1)}), digest);

@@ -33,7 +33,7 @@ bool JobStateMachine::Stop(const std::string& reason, MonotonicTime now) {
 }
 
 bool JobStateMachine::End(JobState state, const std::string& reason, MonotonicTime now) {
-  if (over()) return false;
+  if (ended()) return false;
   if (state_ == STARTING) started_ = now;
   if (state_ != FINISHING) ended_ = now;
   state_ = state;
@@ -60,7 +60,7 @@ void JobStateMachine::Restore(JobState state, const std::string& reason,
   ended_ = now;
 }
 
-absl::Status JobStateMachine::CheckNotOver() const {
+absl::Status JobStateMachine::CheckNotEnded() const {
   switch (state_) {
     case FAILED:
       return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", reason_));

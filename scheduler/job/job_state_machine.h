@@ -1,4 +1,4 @@
-// How the job stands.
+// The state of a job.
 #ifndef PAWL_SCHEDULER_JOB_JOB_STATE_MACHINE_H_
 #define PAWL_SCHEDULER_JOB_JOB_STATE_MACHINE_H_
 
@@ -11,10 +11,10 @@
 namespace pawl {
 
 // STARTING -> RUNNING -> FINISHING -> COMPLETED; from the first three also -> FAILED and ->
-// STOPPED. The last three are final: the first reason is the one that is told. Not thread-safe.
+// STOPPED. The last three are final, and the first reason stands. Not thread-safe.
 class JobStateMachine {
  public:
-  // Each returns whether the state has changed: false where the step is not possible from here.
+  // Each returns whether the state has changed; false if the present state does not allow it.
   bool Start(MonotonicTime now);
   bool Finish(MonotonicTime now);
   bool Complete();
@@ -22,19 +22,19 @@ class JobStateMachine {
   bool Stop(const std::string& reason, MonotonicTime now);
 
   JobState state() const { return state_; }
-  bool over() const { return state_ == COMPLETED || state_ == FAILED || state_ == STOPPED; }
-  // Of FAILED and STOPPED: why.
+  bool ended() const { return state_ == COMPLETED || state_ == FAILED || state_ == STOPPED; }
+  // Why the job is FAILED or STOPPED.
   const std::string& reason() const { return reason_; }
-  // From RUNNING to FINISHING, or to the failure or stop, or until now; 0 before.
+  // The time from RUNNING to FINISHING, FAILED or STOPPED, or until now; 0 before RUNNING.
   double TrainSeconds(MonotonicTime now) const;
 
-  // Goes on in `state`, in which the training had taken `train_time`.
+  // Continues in `state`, after `train_time` of training.
   void Restore(JobState state, const std::string& reason, MonotonicDuration train_time,
                MonotonicTime now);
 
-  // OK while the job goes on. FAILED: FAILED_PRECONDITION with the reason. STOPPED and COMPLETED:
+  // OK until the job has ended. FAILED: FAILED_PRECONDITION with the reason. STOPPED and COMPLETED:
   // UNAVAILABLE.
-  absl::Status CheckNotOver() const;
+  absl::Status CheckNotEnded() const;
 
  private:
   bool End(JobState state, const std::string& reason, MonotonicTime now);

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST(JobStateMachineTest, GoesFromStartToCompletionAndTimesTheTraining) {
+TEST(JobStateMachineTest, JobRunsToCompletionAndTimesItsTraining) {
   SimulatedClock clock;
   JobStateMachine job;
   EXPECT_EQ(job.state(), STARTING);
@@ -24,38 +24,38 @@ TEST(JobStateMachineTest, GoesFromStartToCompletionAndTimesTheTraining) {
   clock.Advance(seconds(3));
   EXPECT_TRUE(job.Complete());
   EXPECT_DOUBLE_EQ(job.TrainSeconds(clock.Now()), 10);
-  EXPECT_TRUE(job.over());
+  EXPECT_TRUE(job.ended());
 }
 
-TEST(JobStateMachineTest, FirstEndIsTheOneThatIsTold) {
+TEST(JobStateMachineTest, FirstEndStands) {
   SimulatedClock clock;
   JobStateMachine job;
   job.Start(clock.Now());
-  EXPECT_TRUE(job.CheckNotOver().ok());
+  EXPECT_TRUE(job.CheckNotEnded().ok());
   EXPECT_TRUE(job.Fail("server-1 died", clock.Now()));
   EXPECT_FALSE(job.Fail("worker-0 died", clock.Now()));
   EXPECT_FALSE(job.Stop("enough", clock.Now()));
   EXPECT_FALSE(job.Finish(clock.Now()));
   EXPECT_EQ(job.state(), FAILED);
-  EXPECT_EQ(job.CheckNotOver().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(job.CheckNotOver().message(), "the job has failed: server-1 died");
+  EXPECT_EQ(job.CheckNotEnded().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(job.CheckNotEnded().message(), "the job has failed: server-1 died");
 }
 
 TEST(JobStateMachineTest, StoppedAndCompletedJobsAreUnavailable) {
   SimulatedClock clock;
   JobStateMachine stopped;
   EXPECT_TRUE(stopped.Stop("enough", clock.Now()));
-  EXPECT_EQ(stopped.CheckNotOver().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(stopped.CheckNotEnded().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(stopped.TrainSeconds(clock.Now()), 0);
   JobStateMachine completed;
   completed.Start(clock.Now());
   completed.Finish(clock.Now());
   completed.Complete();
   EXPECT_FALSE(completed.Fail("late", clock.Now()));
-  EXPECT_EQ(completed.CheckNotOver().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(completed.CheckNotEnded().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(JobStateMachineTest, RestoredStateGoesOnWithItsTime) {
+TEST(JobStateMachineTest, RestoredStateContinuesItsTrainingTime) {
   SimulatedClock clock;
   clock.Advance(std::chrono::hours(1));
   JobStateMachine machine;
@@ -65,7 +65,7 @@ TEST(JobStateMachineTest, RestoredStateGoesOnWithItsTime) {
   EXPECT_TRUE(machine.Finish(clock.Now()));
   JobStateMachine failed;
   failed.Restore(FAILED, "why", std::chrono::seconds(30), clock.Now());
-  EXPECT_TRUE(failed.over());
+  EXPECT_TRUE(failed.ended());
   EXPECT_EQ(failed.reason(), "why");
   EXPECT_DOUBLE_EQ(failed.TrainSeconds(clock.Now()), 30);
 }

@@ -1,4 +1,4 @@
-// The time in which this process ran.
+// A clock that counts only the time in which this process runs.
 #ifndef PAWL_SCHEDULER_JOB_RUNNING_CLOCK_H_
 #define PAWL_SCHEDULER_JOB_RUNNING_CLOCK_H_
 
@@ -6,10 +6,9 @@
 
 namespace pawl {
 
-// A clock that stands still while this process does not run (stopped, its machine frozen or out of
-// time): what others have sent meanwhile lies unread, so nobody is late for it. It is asked all the
-// time, and takes a longer silence between two questions for such a pause, a suspension of the
-// machine too. Not thread-safe.
+// Stands still while this process does not run (it is stopped, or its machine is suspended or
+// overloaded): messages sent meanwhile lie unread, so no node is late. The clock is read all the
+// time; a longer silence between two readings counts as a pause. Not thread-safe.
 class RunningClock {
  public:
   // `clock` outlives it.
@@ -27,13 +26,13 @@ class RunningClock {
     return now - paused_;
   }
 
-  // Without taking notice.
+  // Does not count as a reading.
   MonotonicTime Peek() const {
     const MonotonicTime now = clock_.LeaseNow();
     return (now - last_ > longest_silence_ ? last_ : now) - paused_;
   }
 
-  // The pause that was noticed since it was last asked for; zero if there was none.
+  // The last pause since the former call; zero if there was none.
   MonotonicDuration TakePause() {
     const MonotonicDuration pause = last_pause_;
     last_pause_ = MonotonicDuration::zero();

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(RunningClockTest, GoesWithTheClockAsLongAsItIsAsked) {
+TEST(RunningClockTest, TimeFollowsAClockThatIsReadOften) {
   SimulatedClock clock;
   RunningClock running(clock, milliseconds(500));
   const MonotonicTime begin = running.Now();
@@ -21,7 +21,7 @@ TEST(RunningClockTest, GoesWithTheClockAsLongAsItIsAsked) {
   EXPECT_EQ(running.TakePause(), MonotonicDuration::zero());
 }
 
-TEST(RunningClockTest, StandsStillInAPauseAndTellsOfItOnce) {
+TEST(RunningClockTest, TimeStopsInAPauseThatIsReportedOnce) {
   SimulatedClock clock;
   RunningClock running(clock, milliseconds(500));
   clock.Advance(milliseconds(100));

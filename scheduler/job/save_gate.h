@@ -1,4 +1,4 @@
-// Nothing is told before it is saved.
+// Holds actions back until the state they depend on is saved.
 #ifndef PAWL_SCHEDULER_JOB_SAVE_GATE_H_
 #define PAWL_SCHEDULER_JOB_SAVE_GATE_H_
 
@@ -12,19 +12,19 @@
 
 namespace pawl {
 
-// Counts changes of a state and holds back whatever was decided while some of them were not saved
-// yet: it may depend on them. Not thread-safe.
+// Counts the changes of a state, and holds back actions decided while a change is unsaved: they may
+// depend on it. Not thread-safe.
 class SaveGate {
  public:
   // The state has changed.
-  void Changed() { ++change_; }
+  void OnChange() { ++change_; }
   uint64_t change() const { return change_; }
   bool all_saved() const { return saved_ == change_; }
   bool IsSaved(uint64_t change) const { return change <= saved_; }
-  // Decisions that are held back.
+  // The number of held decisions.
   size_t held() const { return held_.size(); }
 
-  // Keeps the actions until the present state is saved, or leaves them to the caller after Open.
+  // Holds the actions until the present state is saved. After Open, leaves them to the caller.
   // REQUIRES: !all_saved().
   void Hold(DeferredActions& actions) {
     if (open_) return;
@@ -32,15 +32,15 @@ class SaveGate {
     if (!taken.empty()) held_.emplace_back(change_, std::move(taken));
   }
 
-  // From now on nothing is held back; `due` gets what was.
+  // From now on nothing is held; `due` gets the held actions.
   void Open(DeferredActions& due) {
     open_ = true;
     while (!held_.empty()) GiveFirst(due);
   }
 
-  // The state is saved as it was after change number `change`; `due` gets what may go out now, in
+  // The state after change number `change` is saved; `due` gets the actions that may leave, in
   // order.
-  void Saved(uint64_t change, DeferredActions& due) {
+  void OnSaved(uint64_t change, DeferredActions& due) {
     saved_ = change;
     while (!held_.empty() && held_.front().first <= saved_) GiveFirst(due);
   }

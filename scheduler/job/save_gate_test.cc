@@ -16,20 +16,20 @@ class SaveGateTest : public testing::Test {
   }
   void Saved(uint64_t change) {
     DeferredActions due;
-    gate_.Saved(change, due);
+    gate_.OnSaved(change, due);
   }
 
   SaveGate gate_;
   std::vector<int> told_;
 };
 
-TEST_F(SaveGateTest, HeldActionsGoOutInOrderWhenTheirStateIsSaved) {
+TEST_F(SaveGateTest, HeldActionsLeaveInOrderOnceSaved) {
   EXPECT_TRUE(gate_.all_saved());
-  gate_.Changed();
+  gate_.OnChange();
   EXPECT_FALSE(gate_.all_saved());
   Hold(1);
   Hold(2);
-  gate_.Changed();
+  gate_.OnChange();
   Hold(3);
   EXPECT_TRUE(told_.empty());
   Saved(1);
@@ -40,8 +40,8 @@ TEST_F(SaveGateTest, HeldActionsGoOutInOrderWhenTheirStateIsSaved) {
   EXPECT_TRUE(gate_.all_saved());
 }
 
-TEST_F(SaveGateTest, OneThatIsOpenHoldsNothing) {
-  gate_.Changed();
+TEST_F(SaveGateTest, OpenGateHoldsNothing) {
+  gate_.OnChange();
   Hold(1);
   {
     DeferredActions due;
@@ -50,7 +50,7 @@ TEST_F(SaveGateTest, OneThatIsOpenHoldsNothing) {
   EXPECT_EQ(told_, (std::vector<int>{1}));
   Hold(2);
   EXPECT_EQ(told_, (std::vector<int>{1, 2}));
-  EXPECT_FALSE(gate_.all_saved()) << "it is to be saved all the same";
+  EXPECT_FALSE(gate_.all_saved()) << "it still has to be saved";
   Saved(1);
   EXPECT_TRUE(gate_.all_saved());
   EXPECT_EQ(told_.size(), 2u);

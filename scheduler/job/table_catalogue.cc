@@ -14,7 +14,7 @@ TableCatalogue::TableCatalogue(const Job& job)
 
 absl::StatusOr<TableCatalogue::Creation> TableCatalogue::Create(const TableSpec& requested) {
   TableSpec spec = requested;
-  // What this version does not know it cannot promise.
+  // This version cannot keep promises that it does not know.
   spec.DiscardUnknownFields();
   spec.clear_id();
   if (spec.element_type() == ELEMENT_TYPE_UNSPECIFIED) spec.set_element_type(FLOAT32);
@@ -32,17 +32,17 @@ absl::StatusOr<TableCatalogue::Creation> TableCatalogue::Create(const TableSpec&
     differencer.ReportDifferencesToString(&differences);
     differencer.Compare(entry.spec, spec);
     return absl::AlreadyExistsError(absl::StrCat(
-        "table ", spec.name(), " exists and is another one; choose another name. ", differences));
+        "table ", spec.name(), " exists and is different; choose another name. ", differences));
   }
   if (entries_.size() == kMaxTables) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("table ", spec.name(), ": there are ", kMaxTables, " tables, the limit"));
+        absl::StrCat("table ", spec.name(), ": the limit of ", kMaxTables, " tables is reached"));
   }
   if (partitions_ * (entries_.size() + 1) > kMaxTableParts) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "table ", spec.name(), ": there are ", entries_.size(), " tables of ", partitions_,
-        " partitions, and at most ", kMaxTableParts,
-        " partitions of all tables together are possible; lower the job's partitions"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("table ", spec.name(), ": there are ", entries_.size(), " tables of ",
+                     partitions_, " partitions, and at most ", kMaxTableParts,
+                     " partitions of all tables together are allowed; lower the job's partitions"));
   }
   spec.set_id(++last_id_);
   by_name_[spec.name()] = last_id_;

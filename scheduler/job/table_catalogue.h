@@ -16,42 +16,42 @@
 
 namespace pawl {
 
-// Every partition has a small map for each table.
+// Bounded since every partition has a small map for each table.
 inline constexpr size_t kMaxTables = 1024;
-// Partitions times tables: one server may have to report the digest of each in one answer
-// (Inspect), which takes up to kMaxDigestBytes each and has to stay below the control channels'
+// The limit on partitions times tables: one server may report the digests of all of them in one
+// answer (Inspect), at up to kMaxDigestBytes each, which must stay below the control channels'
 // limit of 16 MiB.
 inline constexpr uint64_t kMaxTableParts = uint64_t{1} << 19;
 inline constexpr uint64_t kMaxDigestBytes = 30;
 
-// Numbers tables and remembers what each is. Not thread-safe.
+// Numbers tables and keeps their specifications. Not thread-safe.
 //
 // Invariants:
-//  1. An id is given out once, also if its table could not be created.
-//  2. No two tables have one name.
+//  1. An id is never reused, even if its table could not be created.
+//  2. Table names are unique.
 class TableCatalogue {
  public:
   struct Entry {
     TableSpec spec;
-    // Every partition has it.
+    // Every partition has the table.
     bool ready = false;
   };
 
-  // `job`'s optimizers are for tables that name none.
+  // Tables without an optimizer get the job's.
   explicit TableCatalogue(const Job& job);
 
   struct Creation {
     const Entry* entry;
-    // False: an equal table was there already.
+    // False: an equal table existed already.
     bool is_new;
   };
-  // Checks the table, puts in what it leaves open (element type, optimizer, id) and takes it in as
-  // not ready. INVALID_ARGUMENT naming the field, ALREADY_EXISTS for another table of that name,
-  // RESOURCE_EXHAUSTED beyond kMaxTables and kMaxTableParts. The entry lives until Remove.
+  // Checks the table, fills in its defaults (element type, optimizer, id) and adds it, not ready
+  // yet. INVALID_ARGUMENT names the field; ALREADY_EXISTS: a different table has the name;
+  // RESOURCE_EXHAUSTED: beyond kMaxTables or kMaxTableParts. The entry is valid until Remove.
   absl::StatusOr<Creation> Create(const TableSpec& requested);
 
   void MarkReady(uint32_t id);
-  // The servers refused it, for good: its name is free again.
+  // The servers have refused the table: its name is free again.
   void Remove(uint32_t id);
 
   // nullptr if there is none.
@@ -64,7 +64,7 @@ class TableCatalogue {
   }
 
   StoredTables Save() const;
-  // REQUIRES: there is no table yet.
+  // REQUIRES: the catalogue is empty.
   void Restore(const StoredTables& stored);
 
  private:

@@ -24,7 +24,7 @@ TableSpec Sparse(const std::string& name) {
   return spec;
 }
 
-TEST(TableCatalogueTest, TablesAreNumberedFromOneAndCompletedWithTheJobsOptimizers) {
+TEST(TableCatalogueTest, NewTablesGetAnIdAndTheJobsOptimizer) {
   TableCatalogue tables(JobWithOptimizers());
   const auto sparse = tables.Create(Sparse("embedding"));
   ASSERT_TRUE(sparse.ok()) << sparse.status();
@@ -44,7 +44,7 @@ TEST(TableCatalogueTest, TablesAreNumberedFromOneAndCompletedWithTheJobsOptimize
   EXPECT_EQ(tables.All().size(), 2u);
 }
 
-TEST(TableCatalogueTest, EqualTableIsTheSameWhateverIdItNames) {
+TEST(TableCatalogueTest, EqualTableIsTheSameTable) {
   TableCatalogue tables(JobWithOptimizers());
   ASSERT_TRUE(tables.Create(Sparse("embedding")).ok());
   TableSpec again = Sparse("embedding");
@@ -56,7 +56,7 @@ TEST(TableCatalogueTest, EqualTableIsTheSameWhateverIdItNames) {
   EXPECT_EQ(created->entry->spec.id(), 1u);
 }
 
-TEST(TableCatalogueTest, OtherTableUnderTheNameIsRefusedNamingTheDifference) {
+TEST(TableCatalogueTest, DifferentTableOfTheSameNameIsRefused) {
   TableCatalogue tables(JobWithOptimizers());
   ASSERT_TRUE(tables.Create(Sparse("embedding")).ok());
   TableSpec other = Sparse("embedding");
@@ -73,7 +73,7 @@ TEST(TableCatalogueTest, ImpossibleTableChangesNothing) {
   EXPECT_TRUE(tables.All().empty());
 }
 
-TEST(TableCatalogueTest, IdOfATableThatFailedIsNotUsedAgain) {
+TEST(TableCatalogueTest, IdOfARefusedTableIsNotReused) {
   TableCatalogue tables(JobWithOptimizers());
   const uint32_t first = tables.Create(Sparse("embedding"))->entry->spec.id();
   tables.Remove(first);
@@ -91,7 +91,7 @@ TEST(TableCatalogueTest, TablesAreBounded) {
   EXPECT_TRUE(tables.Create(Sparse("t0")).ok());
 }
 
-TEST(TableCatalogueTest, DigestsOfAllPartitionsOfAllTablesFitIntoOneAnswer) {
+TEST(TableCatalogueTest, AllDigestsFitIntoOneAnswer) {
   Job job = JobWithOptimizers();
   job.set_partitions(65536);
   TableCatalogue tables(job);
@@ -99,7 +99,7 @@ TEST(TableCatalogueTest, DigestsOfAllPartitionsOfAllTablesFitIntoOneAnswer) {
   const absl::Status status = tables.Create(Sparse("one_more")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_NE(status.message().find("lower the job's partitions"), absl::string_view::npos) << status;
-  EXPECT_TRUE(tables.Create(Sparse("t3")).ok()) << "it is there already";
+  EXPECT_TRUE(tables.Create(Sparse("t3")).ok()) << "it exists already";
 
   PartitionDigest largest;
   largest.set_table(~0u);

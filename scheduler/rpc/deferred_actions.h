@@ -1,4 +1,4 @@
-// Work that a critical section decides on and that must run outside of it.
+// Actions that a critical section decides on and that run after it.
 #ifndef PAWL_SCHEDULER_RPC_DEFERRED_ACTIONS_H_
 #define PAWL_SCHEDULER_RPC_DEFERRED_ACTIONS_H_
 
@@ -27,7 +27,7 @@ class DeferredActions {
 
   void Add(absl::AnyInvocable<void()> action) { actions_.push_back(std::move(action)); }
 
-  // Its actions, which it will not run then.
+  // Takes the actions away; they do not run here.
   std::vector<absl::AnyInvocable<void()>> Take() { return std::exchange(actions_, {}); }
 
  private:

@@ -12,7 +12,7 @@
 namespace pawl {
 namespace {
 
-// Keeps what a call needs until its answer is there.
+// What a call needs until its answer arrives.
 template <typename Request, typename Response>
 struct InFlight {
   grpc::ClientContext context;
@@ -62,8 +62,8 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
                              } else {
                                call->done(FromGrpcStatus(status, &call->context));
                              }
-                             // The context holds the channel, whose last reference must not be
-                             // dropped on a thread of gRPC's: Shutdown waits for this.
+                             // The context refers to the channel, whose last reference must not be
+                             // dropped on a gRPC thread: Shutdown waits for this.
                              grpc::ClientContext* const context = &call->context;
                              call.reset();
                              MutexLock lock(mu_);
@@ -127,11 +127,11 @@ void GrpcServerCaller::LoadCheckpoint(const std::string& address,
 }
 
 void GrpcServerCaller::KeepOnly(const absl::flat_hash_set<std::string>& addresses) {
-  // Closed without the lock.
+  // Destroyed without the lock.
   std::vector<Server> gone;
   MutexLock lock(mu_);
   for (auto it = servers_.begin(); it != servers_.end();) {
-    // The call's context holds the channel, too, and would drop it last, on a thread of gRPC's.
+    // The call's context refers to the channel too, and would drop it last, on a gRPC thread.
     if (addresses.contains(it->first) || it->second.calls > 0) {
       ++it;
     } else {

@@ -15,8 +15,8 @@
 
 namespace pawl {
 
-// One channel for each server, kept until KeepOnly leaves the server out: the servers of one moment
-// are bounded by kMaxServers, those of a job's incarnation by nothing. Thread-safe.
+// Has one channel for each server until KeepOnly drops it: present servers are bounded by
+// kMaxServers, the servers over a job's whole time are not. Thread-safe.
 class GrpcServerCaller final : public ServerCaller {
  public:
   GrpcServerCaller() = default;
@@ -38,7 +38,7 @@ class GrpcServerCaller final : public ServerCaller {
                       MonotonicDuration timeout, Done done) override;
 
   void KeepOnly(const absl::flat_hash_set<std::string>& addresses) override PAWL_EXCLUDES(mu_);
-  // That there is a channel to. For tests.
+  // The number of channels. For tests.
   size_t servers() const PAWL_EXCLUDES(mu_);
 
   // Cancels every call and waits until the last `done` has run. Later calls answer UNAVAILABLE at
@@ -57,16 +57,16 @@ class GrpcServerCaller final : public ServerCaller {
 
   struct Server {
     std::unique_ptr<ServerControl::Stub> stub;
-    // In flight.
+    // Calls in progress.
     size_t calls = 0;
   };
 
   mutable Mutex mu_;
   CondVar idle_;
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
-  // By address. A call has its server there until it is over.
+  // By address. A server stays while it has calls.
   std::map<std::string, Server> servers_ PAWL_GUARDED_BY(mu_);
-  // Calls in flight, for cancelling.
+  // Of the calls in progress, to cancel them.
   std::set<grpc::ClientContext*> contexts_ PAWL_GUARDED_BY(mu_);
 };
 

@@ -14,19 +14,19 @@
 namespace pawl {
 namespace {
 
-// Answers when it may.
+// Answers when the test allows it.
 class SlowControl final : public ServerControl::Service {
  public:
   grpc::Status KeepBest(grpc::ServerContext*, const KeepBestRequest*, KeepBestResponse*) override {
-    begun.set_value();
+    started.set_value();
     may_answer.get_future().wait_for(kTestPatience);
     return grpc::Status::OK;
   }
-  std::promise<void> begun;
+  std::promise<void> started;
   std::promise<void> may_answer;
 };
 
-TEST(GrpcServerCallerTest, AServerIsForgottenOnceItIsLeftOutAndItsCallsAreOver) {
+TEST(GrpcServerCallerTest, UnusedServerIsForgottenAfterItsCalls) {
   SlowControl control;
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
@@ -40,20 +40,20 @@ TEST(GrpcServerCallerTest, AServerIsForgottenOnceItIsLeftOutAndItsCallsAreOver) 
   std::promise<absl::Status> answered;
   caller.KeepBest(address, KeepBestRequest(), kTestPatience,
                   [&](absl::Status status) { answered.set_value(std::move(status)); });
-  ASSERT_EQ(control.begun.get_future().wait_for(kTestPatience), std::future_status::ready);
+  ASSERT_EQ(control.started.get_future().wait_for(kTestPatience), std::future_status::ready);
   caller.KeepOnly({});
-  EXPECT_EQ(caller.servers(), 1u) << "its call goes on";
+  EXPECT_EQ(caller.servers(), 1u) << "its call is in progress";
   control.may_answer.set_value();
   EXPECT_TRUE(answered.get_future().get().ok());
   caller.KeepOnly({address});
   EXPECT_EQ(caller.servers(), 1u);
-  // The answer comes a moment before the call is over.
+  // The answer arrives just before the call ends.
   Eventually([&] {
     caller.KeepOnly({});
     return caller.servers() == 0;
   });
   EXPECT_EQ(caller.servers(), 0u);
-  // Who comes back there is called anew.
+  // A returning server gets a new channel.
   std::promise<absl::Status> again;
   caller.CreateTable(address, CreateTableOnServerRequest(), kTestPatience,
                      [&](absl::Status status) { again.set_value(std::move(status)); });

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// 0 if the file names none.
+// 0 if the file has no port.
 int PortIn(const std::string& path) {
   std::ifstream file(path);
   std::string address;

@@ -1,4 +1,4 @@
-// Where a scheduler listens.
+// Listening for the rpcs of a scheduler.
 #ifndef PAWL_SCHEDULER_RPC_LISTENER_H_
 #define PAWL_SCHEDULER_RPC_LISTENER_H_
 
@@ -16,9 +16,9 @@ struct Listener {
   int port = 0;
 };
 
-// Serves `service`, health and reflection at `address`. Port 0: at the port that the file `former`
-// names, if there is one and it is free, since nodes look for this scheduler there; else at any
-// free one. FAILED_PRECONDITION: it cannot listen there. `service` outlives the listener.
+// Serves `service`, health and reflection at `address`. Port 0: the port in the file `former`,
+// where nodes look for this scheduler, if it is free; else any free port. FAILED_PRECONDITION: it
+// cannot listen there. `service` outlives the listener.
 absl::StatusOr<Listener> Listen(const HostPort& address, const std::string& former,
                                 grpc::Service& service);
 

@@ -27,13 +27,13 @@ class ListenerTest : public testing::Test {
   Scheduler::Service service_;
 };
 
-TEST_F(ListenerTest, PortZeroIsAnyFreeOneTheFirstTime) {
+TEST_F(ListenerTest, PortZeroTakesAFreePort) {
   const auto listener = ListenAt(0);
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_NE(listener->port, 0);
 }
 
-TEST_F(ListenerTest, WithPortZeroItIsFoundWhereItWas) {
+TEST_F(ListenerTest, PortZeroReusesTheFormerPort) {
   int port = 0;
   {
     const auto listener = ListenAt(0);
@@ -49,13 +49,13 @@ TEST_F(ListenerTest, WithPortZeroItIsFoundWhereItWas) {
   EXPECT_EQ(again->port, port);
 }
 
-TEST_F(ListenerTest, APortThatIsTakenIsRefused) {
+TEST_F(ListenerTest, TakenPortIsRefused) {
   const auto listener = ListenAt(0);
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_TRUE(absl::IsFailedPrecondition(ListenAt(listener->port).status()));
 }
 
-TEST_F(ListenerTest, AFileThatNamesNoPortIsNone) {
+TEST_F(ListenerTest, FileWithoutAPortIsIgnored) {
   std::ofstream(former_) << "nonsense";
   EXPECT_TRUE(ListenAt(0).ok());
 }

@@ -1,4 +1,4 @@
-// Rpcs that wait for something to happen, without a thread.
+// Rpcs that wait for an event, without a thread.
 #ifndef PAWL_SCHEDULER_RPC_PENDING_CALLS_H_
 #define PAWL_SCHEDULER_RPC_PENDING_CALLS_H_
 
@@ -15,15 +15,15 @@
 
 namespace pawl {
 
-// Names a call, so that it can be cancelled. 0 names none.
+// Identifies a call for its cancellation. 0: no call.
 using Ticket = uint64_t;
 
 // Answers a call; runs once.
 template <typename Response>
 using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
-// The pending calls of one rpc, each with what it waits for. Answers go into
-// DeferredActions, to be given outside the owner's lock. Not thread-safe.
+// The pending calls of one rpc, each with a key: what it waits for. Answers go into DeferredActions
+// and leave outside the owner's lock. Not thread-safe.
 template <typename Key, typename Response>
 class PendingCalls {
  public:
@@ -31,10 +31,10 @@ class PendingCalls {
     calls_.emplace(ticket, Call{std::move(key), std::move(done)});
   }
 
-  // Answers every call for whose key `which(key)` holds, in the order in which they were pending.
+  // Answers the calls whose key satisfies `which`, oldest first.
   template <typename Which>
   void AnswerIf(Which which, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
-    // One for all: there may be many calls, and the answer may be large.
+    // Shared: there may be many calls, and the answer may be large.
     std::shared_ptr<const absl::StatusOr<Response>> shared;
     for (auto it = calls_.begin(); it != calls_.end();) {
       if (!which(it->second.key)) {
@@ -51,7 +51,7 @@ class PendingCalls {
     AnswerIf([](const Key&) { return true; }, answer, actions);
   }
 
-  // Answers one call and returns what it waited for; nullopt if it is not pending (any more).
+  // Answers one call and returns its key; nullopt if it is not pending.
   std::optional<Key> AnswerOne(Ticket ticket, const absl::StatusOr<Response>& answer,
                                DeferredActions& actions) {
     const auto it = calls_.find(ticket);
@@ -62,14 +62,14 @@ class PendingCalls {
     return key;
   }
 
-  // Whether one waits for whose key `which(key)` holds.
+  // Whether the key of some call satisfies `which`.
   template <typename Which>
   bool Any(Which which) const {
     return std::any_of(calls_.begin(), calls_.end(),
                        [&](const auto& call) { return which(call.second.key); });
   }
 
-  // What the one that was pending first among those waits for; nullopt if there is none.
+  // The key of the oldest call whose key satisfies `which`; nullopt if there is none.
   template <typename Which>
   std::optional<Key> FindKey(Which which) const {
     const auto it = std::find_if(calls_.begin(), calls_.end(),

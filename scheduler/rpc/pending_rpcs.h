@@ -1,4 +1,4 @@
-// The rpcs that wait in the scheduler.
+// All pending rpcs of the scheduler.
 #ifndef PAWL_SCHEDULER_RPC_PENDING_RPCS_H_
 #define PAWL_SCHEDULER_RPC_PENDING_RPCS_H_
 
@@ -15,13 +15,13 @@
 
 namespace pawl {
 
-// Rpcs that wait at one time, all kinds together. Each node waits for routing, and each worker for
-// its ranks besides.
+// The limit on pending rpcs of all kinds together. Each node waits for routing, and each worker
+// also for its ranks.
 inline constexpr size_t kMaxPendingCalls = 65536;
 
-// The pending calls of every rpc, each kind with what it waits for. Not thread-safe.
+// The pending calls of every rpc. Not thread-safe.
 //
-// Invariant: tickets are of all kinds together, so that one names one call.
+// Invariant: a ticket is unique across all kinds.
 class PendingRpcs {
  public:
   struct BarrierParty {
@@ -54,17 +54,17 @@ class PendingRpcs {
   // Keyed by the folder.
   PendingCalls<std::string, CheckpointResponse> checkpoints;
 
-  // For the next call that is pending.
+  // The ticket of the next call to suspend.
   Ticket NewTicket() { return ++last_ticket_; }
-  // RESOURCE_EXHAUSTED: no more can wait.
+  // RESOURCE_EXHAUSTED: kMaxPendingCalls wait already.
   absl::Status CheckRoom() const;
 
-  // If the call is pending (still), of whatever kind.
+  // Answers the call if it is still pending, of any kind.
   void AnswerOne(Ticket ticket, const absl::Status& answer, DeferredActions& actions);
   void AnswerAll(const absl::Status& answer, DeferredActions& actions);
 
  private:
-  // A kind that were missing here would wait for ever at the job's end.
+  // Must list every kind: a missing one would wait for ever at the job's end.
   auto All() {
     return std::tie(routing, tables, barriers, assignments, joins, exchanges, watches, evaluations,
                     checkpoints);

@@ -36,18 +36,18 @@ class PendingRpcsTest : public testing::Test {
   absl::Status last_;
 };
 
-TEST_F(PendingRpcsTest, NoKindIsForgottenWhenAllAreAnswered) {
+TEST_F(PendingRpcsTest, AnswerAllAnswersEveryKind) {
   ParkOneOfEach();
   {
     DeferredActions actions;
-    pending_.AnswerAll(absl::UnavailableError("the job is over"), actions);
+    pending_.AnswerAll(absl::UnavailableError("the job has ended"), actions);
     EXPECT_TRUE(answered_.empty()) << "not under the lock";
   }
   EXPECT_EQ(answered_.size(), 9u);
-  EXPECT_EQ(last_, absl::UnavailableError("the job is over"));
+  EXPECT_EQ(last_, absl::UnavailableError("the job has ended"));
 }
 
-TEST_F(PendingRpcsTest, ATicketNamesOneCallWhateverItsKind) {
+TEST_F(PendingRpcsTest, TicketsAreUniqueAcrossKinds) {
   ParkOneOfEach();
   for (Ticket ticket = 1; ticket <= 9; ++ticket) {
     DeferredActions actions;

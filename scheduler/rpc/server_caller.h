@@ -1,4 +1,4 @@
-// What the scheduler asks of servers, without saying how it travels.
+// Calls from the scheduler to servers, independent of the transport.
 #ifndef PAWL_SCHEDULER_RPC_SERVER_CALLER_H_
 #define PAWL_SCHEDULER_RPC_SERVER_CALLER_H_
 
@@ -14,8 +14,8 @@
 namespace pawl {
 
 // Calls the ServerControl service of the server at `address` (host:port). `done` runs once, on any
-// thread, possibly before the call returns: with DEADLINE_EXCEEDED at the latest when `timeout` has
-// passed. Thread-safe.
+// thread, possibly before the call returns; after `timeout` at the latest, with DEADLINE_EXCEEDED.
+// Thread-safe.
 class ServerCaller {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
@@ -24,8 +24,8 @@ class ServerCaller {
 
   virtual ~ServerCaller() = default;
 
-  // Only those at `addresses` are called in the near future. What is kept for others may go, once
-  // their calls are over. To be called now and then, not on a thread that runs a `done`.
+  // Only the servers at `addresses` will be called soon: resources of others may be freed after
+  // their calls. Call periodically, not on a thread that runs a `done`.
   virtual void KeepOnly(const absl::flat_hash_set<std::string>& addresses) {}
 
   virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
@@ -39,7 +39,7 @@ class ServerCaller {
   virtual void ReleaseLogicalWorker(const std::string& address,
                                     const ReleaseLogicalWorkerRequest& request,
                                     MonotonicDuration timeout, Done done) = 0;
-  // Servers of a caller that does not say otherwise make no checkpoints.
+  // By default servers make no checkpoints.
   virtual void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request,
                           MonotonicDuration timeout, CheckpointDone done) {
     done(absl::UnimplementedError("no checkpoints here"));

@@ -95,7 +95,7 @@ void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {
 
 void ServerRounds::End(uint64_t attempt, const absl::Status& status, DeferredActions& actions) {
   auto node = rounds_.extract(attempt);
-  // The end of another one may have abandoned it.
+  // The end of another round may have abandoned it.
   if (!node.empty()) node.mapped().done(status, actions);
 }
 

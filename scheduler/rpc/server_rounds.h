@@ -1,4 +1,4 @@
-// Asking the servers the same thing, until it is done in every partition.
+// Calls to all servers that are repeated until every partition has answered.
 #ifndef PAWL_SCHEDULER_RPC_SERVER_ROUNDS_H_
 #define PAWL_SCHEDULER_RPC_SERVER_ROUNDS_H_
 
@@ -24,58 +24,55 @@
 
 namespace pawl {
 
-// The rounds in progress. A round asks every server that is primary of a partition. When other
-// servers become primaries it begins anew with them, since what it asks is idempotent: so it ends
-// only when those that are primaries of all partitions have all done it. While some partition has
-// no primary, rounds wait, without a deadline.
+// The rounds in progress. A round calls every server that is the primary of a partition. Its rpcs
+// are idempotent, so it restarts when the primaries change, and ends when the primaries of all
+// partitions have answered. While some partition has no primary, rounds wait without a deadline.
 //
 // A server whose error IsPassing (client_lib/rpc/retry.h) is asked again at the next Tick, until
-// the round's deadline, which counts from the last change of the primaries, without the time of
-// Postpone: whether it is dead, its lease decides. Any other error ends the round. Not thread-safe;
-// time is passed in, calls leave through DeferredActions.
+// the round's deadline; its lease decides whether it is dead. The deadline counts from the last
+// change of the primaries, without postponed time. Any other error ends the round. Time is passed
+// in, and calls leave through DeferredActions. Not thread-safe.
 class ServerRounds {
  public:
-  // Brings an answer, which comes on any thread, to the rounds: runs `take` where their owner uses
-  // them, under its lock, and lets the actions go afterwards.
+  // Takes an answer from any thread into the owner's critical section: runs `take` under its lock,
+  // and the actions after it.
   using Enter = std::function<void(absl::FunctionRef<void(DeferredActions&)> take)>;
-  // `servers` outlives this; its callbacks must not run after this is gone.
+  // `servers` outlives this; its callbacks must not run after the destruction of this.
   ServerRounds(ServerCaller& servers, Enter enter) : servers_(servers), enter_(std::move(enter)) {}
 
   struct Target {
-    // What to call it in errors.
+    // Its name in errors.
     std::string node;
     std::string address;
   };
-  // The primaries of all partitions, as they are since `epoch`.
+  // The primaries of all partitions, unchanged since `epoch`.
   struct Targets {
     uint64_t epoch = 0;
     std::vector<Target> servers;
   };
-  // When a round begins, and how long it may take.
+  // The start and the timeout of a round.
   struct Time {
     MonotonicTime now;
     MonotonicDuration timeout{};
-    // A server that has not answered one question after so long is asked again.
+    // A server that does not answer one call within this time is asked again.
     MonotonicDuration call_timeout = MonotonicDuration::max();
   };
-  // The first error, naming the server, or OK when all have answered. Runs within Enter's `take`,
-  // Tick or SetTargets.
+  // Gets the first error, which names the server, or OK when all have answered. Runs in Enter's
+  // `take`, Tick or SetTargets.
   using RoundDone = absl::AnyInvocable<void(absl::Status, DeferredActions&)>;
   template <typename Response>
   using GatherDone =
       absl::AnyInvocable<void(absl::StatusOr<std::vector<Response>>, DeferredActions&)>;
-  // The rpc by which it is asked.
+  // The rpc of a round.
   template <typename Request, typename CallDone>
   using Call = std::type_identity_t<void (ServerCaller::*)(
       const std::string& address, const Request&, MonotonicDuration, CallDone)>;
 
-  // Begins a round; `what` is for errors, and the request gets the routing epoch of the primaries
-  // that are asked.
+  // Starts a round. `what` is for errors. The request gets the routing epoch of the primaries.
   template <typename Request>
   void Ask(std::string what, const Time& time, const Request& request,
            Call<Request, ServerCaller::Done> call, RoundDone done, DeferredActions& actions);
-  // The same where the answers say something: `done` gets one of each, of those that are primaries
-  // at the end.
+  // The same for answers with contents: `done` gets one answer of each primary at the round's end.
   template <typename Response, typename Request>
   void Gather(std::string what, const Time& time, const Request& request,
               Call<Request, absl::AnyInvocable<void(absl::StatusOr<Response>)>> call,
@@ -84,16 +81,16 @@ class ServerRounds {
   // The primaries have changed; nullopt: some partition has none.
   void SetTargets(std::optional<Targets> targets, MonotonicTime now, DeferredActions& actions);
 
-  // Moves all deadlines by a time in which no question could go out.
+  // Extends all deadlines by a time in which no call could leave.
   void Postpone(MonotonicDuration by);
-  // Asks again and ends what is too late.
+  // Repeats calls and ends late rounds.
   void Tick(MonotonicTime now, DeferredActions& actions);
 
-  // Forgets all rounds; their `done` does not run.
+  // Drops all rounds; their `done` does not run.
   void Abandon() { rounds_.clear(); }
 
  private:
-  // One question to one server. Its answer comes back through Answer(attempt, server, ...).
+  // One call to one server. Its answer arrives at Answer(attempt, server, ...).
   struct Question {
     uint64_t attempt = 0;
     size_t server = 0;
@@ -106,7 +103,7 @@ class ServerRounds {
   struct Round {
     std::string what;
     MonotonicDuration timeout{};
-    // Of each target; empty while there are no targets.
+    // By target; empty while there are no targets.
     std::vector<Standing> standing;
     size_t missing = 0;
     MonotonicTime deadline;
@@ -115,7 +112,7 @@ class ServerRounds {
     RoundDone done;
   };
 
-  // Sends a question by `call`; its answer comes to `take` through enter_.
+  // Sends a question through `call`; its answer reaches `take` through enter_.
   template <typename Request, typename CallDone, typename Take>
   SendQuestion Sender(const Request& request,
                       void (ServerCaller::*call)(const std::string&, const Request&,
@@ -124,9 +121,9 @@ class ServerRounds {
   void Start(std::string what, const Time& time, SendQuestion send, RoundDone done,
              DeferredActions& actions);
   void Begin(Round round, MonotonicTime now, DeferredActions& actions);
-  // Whether this answer is still waited for.
+  // Whether this answer is still expected.
   bool Awaits(uint64_t attempt, size_t server) const;
-  // Answers that nobody waits for are ignored.
+  // Unexpected answers are ignored.
   void Answer(uint64_t attempt, size_t server, const absl::Status& status,
               DeferredActions& actions);
   void End(uint64_t attempt, const absl::Status& status, DeferredActions& actions);
@@ -134,8 +131,7 @@ class ServerRounds {
   ServerCaller& servers_;
   const Enter enter_;
   std::optional<Targets> targets_;
-  // By attempt: a round that begins anew gets a new number, so that answers to the one before are
-  // known.
+  // By attempt: a restarted round gets a new number, which identifies answers to the former one.
   std::map<uint64_t, Round> rounds_;
   uint64_t last_attempt_ = 0;
 };
@@ -154,7 +150,7 @@ template <typename Response, typename Request>
 void ServerRounds::Gather(std::string what, const Time& time, const Request& request,
                           Call<Request, absl::AnyInvocable<void(absl::StatusOr<Response>)>> call,
                           GatherDone<Response> done, DeferredActions& actions) {
-  // Of the newest attempt, by server.
+  // The responses of the newest attempt, by server.
   struct Responses {
     uint64_t attempt = 0;
     std::map<size_t, Response> by_server;

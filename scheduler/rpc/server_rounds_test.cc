@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Keeps the questions; the test gives the answers.
+// Records the questions; the test answers them.
 class SilentServers final : public ServerCaller {
  public:
   struct Question {
@@ -53,7 +53,7 @@ class SilentServers final : public ServerCaller {
     FAIL();
   }
 
-  // Not answered yet, in the order of asking.
+  // Unanswered questions, oldest first.
   std::deque<Question> questions;
 };
 
@@ -103,14 +103,14 @@ class ServerRoundsTest : public testing::Test {
     for (int i = 0; i < servers; ++i) numbers.push_back(i);
     return numbers;
   }
-  // Who was asked and has not answered.
+  // The servers that have not answered.
   std::vector<std::string> Asked() const {
     std::vector<std::string> addresses;
     for (const SilentServers::Question& question : servers_.questions)
       addresses.push_back(question.address);
     return addresses;
   }
-  // Of the question to `server` that was asked first.
+  // Answers the oldest question to `server`.
   void Answer(int server, const absl::StatusOr<InspectResponse>& answer) {
     const auto it = std::find_if(
         servers_.questions.begin(), servers_.questions.end(),
@@ -141,7 +141,7 @@ class ServerRoundsTest : public testing::Test {
   std::vector<uint64_t> steps_;
 };
 
-TEST_F(ServerRoundsTest, EndsWhenTheLastServerHasAnswered) {
+TEST_F(ServerRoundsTest, RoundEndsWithTheLastAnswer) {
   Ask(2);
   EXPECT_EQ(Asked(), (std::vector<std::string>{"s:0", "s:1"}));
   Done(1);
@@ -150,7 +150,7 @@ TEST_F(ServerRoundsTest, EndsWhenTheLastServerHasAnswered) {
   EXPECT_TRUE(result_->ok());
 }
 
-TEST_F(ServerRoundsTest, WhoHasNoRoomNowIsAskedAgainAndWhoNeverHasIsNot) {
+TEST_F(ServerRoundsTest, TransientRefusalIsRetried) {
   Ask(1);
   absl::Status full = absl::ResourceExhaustedError("the disk is full");
   full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
@@ -176,7 +176,7 @@ TEST_F(ServerRoundsTest, UnavailableServerIsAskedAgainAtTheNextTick) {
   EXPECT_TRUE(result_->ok());
 }
 
-TEST_F(ServerRoundsTest, ServerThatDoesNotGetItDoneInItsTimeIsAskedAgain) {
+TEST_F(ServerRoundsTest, TimedOutServerIsAskedAgain) {
   Ask(1);
   Answer(0, absl::DeadlineExceededError("a backup is away"));
   EXPECT_FALSE(result_.has_value());
@@ -185,7 +185,7 @@ TEST_F(ServerRoundsTest, ServerThatDoesNotGetItDoneInItsTimeIsAskedAgain) {
   EXPECT_TRUE(result_->ok());
 }
 
-TEST_F(ServerRoundsTest, TimeInWhichNoQuestionCouldGoOutIsGiven) {
+TEST_F(ServerRoundsTest, PostponedTimeDoesNotCount) {
   Ask(1);
   clock_.Advance(seconds(60));
   rounds_.Postpone(seconds(60));
@@ -196,7 +196,7 @@ TEST_F(ServerRoundsTest, TimeInWhichNoQuestionCouldGoOutIsGiven) {
   EXPECT_TRUE(result_.has_value());
 }
 
-TEST_F(ServerRoundsTest, AnyOtherErrorEndsTheRoundNamingTheServer) {
+TEST_F(ServerRoundsTest, PermanentErrorEndsTheRound) {
   Ask(2);
   Answer(1, absl::InvalidArgumentError("row_width is 0"));
   EXPECT_EQ(*result_, absl::InvalidArgumentError("server-1: asking: row_width is 0"));
@@ -221,7 +221,7 @@ TEST_F(ServerRoundsTest, SilentServerEndsTheRoundAtItsDeadline) {
   EXPECT_EQ(result_->code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(ServerRoundsTest, WithoutPrimariesItWaitsAndItsTimeDoesNotRun) {
+TEST_F(ServerRoundsTest, RoundWithoutPrimariesHasNoDeadline) {
   Ask();
   clock_.Advance(seconds(100));
   Tick();
@@ -235,22 +235,22 @@ TEST_F(ServerRoundsTest, WithoutPrimariesItWaitsAndItsTimeDoesNotRun) {
   EXPECT_TRUE(result_->ok());
 }
 
-TEST_F(ServerRoundsTest, NewPrimariesAreAskedAnewAndOldAnswersCountForNothing) {
+TEST_F(ServerRoundsTest, NewPrimariesRestartTheRound) {
   Ask(3);
   Done(0);
   SetServers({0, 2}, 5);
   EXPECT_EQ(Asked(), (std::vector<std::string>{"s:1", "s:2", "s:0", "s:2"}))
-      << "server-0 may have got partitions";
+      << "server-0 may have new partitions";
   Answer(1, absl::InvalidArgumentError("no"));
   Done(2);
-  EXPECT_FALSE(result_.has_value()) << "of the attempt before";
+  EXPECT_FALSE(result_.has_value()) << "the answer is of the former attempt";
   Done(0);
-  EXPECT_FALSE(result_.has_value()) << "server-2 has not answered as the primary that it is now";
+  EXPECT_FALSE(result_.has_value()) << "server-2 has not answered in this attempt";
   Done(2);
   EXPECT_TRUE(result_->ok());
 }
 
-TEST_F(ServerRoundsTest, RoundThatLosesItsPrimariesBeginsAnewWhenTheyAreBack) {
+TEST_F(ServerRoundsTest, RoundRestartsWhenPrimariesReturn) {
   Ask(1);
   SetNoServers();
   Done(0);
@@ -263,7 +263,7 @@ TEST_F(ServerRoundsTest, RoundThatLosesItsPrimariesBeginsAnewWhenTheyAreBack) {
   EXPECT_TRUE(result_->ok());
 }
 
-TEST_F(ServerRoundsTest, OfTwoLateRoundsTheFirstMayAbandonTheOther) {
+TEST_F(ServerRoundsTest, LateRoundMayAbandonAnother) {
   SetServers({0});
   DeferredActions actions;
   int ended = 0;
@@ -282,14 +282,14 @@ TEST_F(ServerRoundsTest, OfTwoLateRoundsTheFirstMayAbandonTheOther) {
   EXPECT_EQ(ended, 1);
 }
 
-TEST_F(ServerRoundsTest, AbandonedRoundSaysNothing) {
+TEST_F(ServerRoundsTest, AbandonedRoundHasNoResult) {
   Ask(1);
   rounds_.Abandon();
   Done(0);
   EXPECT_FALSE(result_.has_value());
 }
 
-TEST_F(ServerRoundsTest, WhatIsGatheredIsOneAnswerOfEachPrimary) {
+TEST_F(ServerRoundsTest, GatherReturnsOneAnswerOfEachPrimary) {
   Gather(2);
   DoneAtStep(1, 11);
   EXPECT_FALSE(result_.has_value());
@@ -298,7 +298,7 @@ TEST_F(ServerRoundsTest, WhatIsGatheredIsOneAnswerOfEachPrimary) {
   EXPECT_EQ(steps_, (std::vector<uint64_t>{10, 11}));
 }
 
-TEST_F(ServerRoundsTest, WhatWasGatheredOfFormerPrimariesIsForgotten) {
+TEST_F(ServerRoundsTest, AnswersOfFormerPrimariesAreDropped) {
   Gather(3);
   DoneAtStep(2, 12);
   SetServers({0, 1}, 5);
@@ -310,7 +310,7 @@ TEST_F(ServerRoundsTest, WhatWasGatheredOfFormerPrimariesIsForgotten) {
   EXPECT_EQ(steps_, (std::vector<uint64_t>{20, 21}));
 }
 
-TEST_F(ServerRoundsTest, OneQuestionMayHaveLessTimeThanTheRound) {
+TEST_F(ServerRoundsTest, CallTimeoutMayBeShorterThanTheRounds) {
   Gather(1, milliseconds(300));
   EXPECT_EQ(servers_.questions[0].timeout, milliseconds(300));
   clock_.Advance(milliseconds(300));
@@ -320,7 +320,7 @@ TEST_F(ServerRoundsTest, OneQuestionMayHaveLessTimeThanTheRound) {
   clock_.Advance(milliseconds(1500));
   Answer(0, absl::DeadlineExceededError("no answer"));
   Tick();
-  EXPECT_EQ(servers_.questions[0].timeout, milliseconds(200)) << "what is left";
+  EXPECT_EQ(servers_.questions[0].timeout, milliseconds(200)) << "the remaining time";
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ class PendingReactor final : public grpc::ServerUnaryReactor {
   Ticket ticket_ = 0;
 };
 
-absl::Status NotBegun() {
+absl::Status NotServingYet() {
   return absl::UnavailableError(
-      "the scheduler verifies the checkpoint that the job is to begin with; pawlctl status shows "
+      "the scheduler verifies the checkpoint that the job starts from; pawlctl status shows "
       "it");
 }
 
@@ -65,7 +65,7 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
                                   grpc::CallbackServerContext* context, const Request* request,
                                   Response* response) {
   if (coordinator == nullptr)
-    return AnswerNow(context, absl::StatusOr<Response>(NotBegun()), response);
+    return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
   auto* const reactor = new PendingReactor<Response>(*coordinator, context, response);
   reactor->Suspend(method, *request);
   return reactor;
@@ -87,7 +87,7 @@ grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContex
                                                       HeartbeatResponse* response) {
   Coordinator* const coordinator = coordinator_;
   if (coordinator == nullptr)
-    return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotBegun()), response);
+    return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotServingYet()), response);
   return AnswerNow(context, coordinator->Heartbeat(*request), response);
 }
 
@@ -190,10 +190,10 @@ grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* c
   return Suspend(coordinator_, &Coordinator::Drain, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ReleaseKept(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* SchedulerService::ReleaseRetained(grpc::CallbackServerContext* context,
                                                         const ReleaseKeptRequest* request,
                                                         ReleaseKeptResponse* response) {
-  return Suspend(coordinator_, &Coordinator::ReleaseKept, context, request, response);
+  return Suspend(coordinator_, &Coordinator::ReleaseRetained, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,

@@ -11,19 +11,19 @@
 
 namespace pawl {
 
-// Carries requests to the Coordinator and answers back. An rpc that waits holds no thread: its
-// reactor is pending in the Coordinator, and OnCancel (the caller is gone, or gRPC's timer says
-// that the deadline has passed) takes it out. Until Begin only GetStatus is answered; everything
-// else is UNAVAILABLE. Thread-safe.
+// Passes requests to the Coordinator and its answers back. An rpc that waits uses no thread: its
+// reactor is pending in the Coordinator, and OnCancel (the caller is gone, or its deadline has
+// passed) removes it. Until Begin only GetStatus is answered; everything else is UNAVAILABLE.
+// Thread-safe.
 class SchedulerService final : public Scheduler::CallbackService {
  public:
-  // `status_before` answers GetStatus until Begin; called by any thread.
+  // `status_before` answers GetStatus until Begin, on any thread.
   explicit SchedulerService(std::function<GetStatusResponse()> status_before)
       : status_before_(std::move(status_before)) {}
-  // Begins with it at once.
+  // Serves `coordinator` at once.
   explicit SchedulerService(Coordinator& coordinator) : coordinator_(&coordinator) {}
 
-  // `coordinator` is there until the server that the service is registered with is shut down.
+  // Serves `coordinator`, which outlives the rpcs of the gRPC server.
   void Begin(Coordinator& coordinator) { coordinator_ = &coordinator; }
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
@@ -78,7 +78,7 @@ class SchedulerService final : public Scheduler::CallbackService {
                                   ScaleResponse* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
                                   DrainResponse* response) override;
-  grpc::ServerUnaryReactor* ReleaseKept(grpc::CallbackServerContext* context,
+  grpc::ServerUnaryReactor* ReleaseRetained(grpc::CallbackServerContext* context,
                                         const ReleaseKeptRequest* request,
                                         ReleaseKeptResponse* response) override;
   grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,

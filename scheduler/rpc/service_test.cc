@@ -1,4 +1,4 @@
-// The scheduler over real sockets, with servers that only the scheduler's calls reach.
+// The scheduler over real sockets, with fake servers that only it calls.
 #include "scheduler/rpc/service.h"
 
 #include <chrono>
@@ -29,7 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Far beyond what anything here takes, so that a hang is told from a slow machine.
+// Far longer than any step here takes, so that only a hang exceeds it.
 constexpr seconds kPatience{60};
 
 std::unique_ptr<grpc::Server> Listen(grpc::Service& service, std::string& address) {
@@ -43,7 +43,7 @@ std::unique_ptr<grpc::Server> Listen(grpc::Service& service, std::string& addres
   return server;
 }
 
-// A server's control service that notes what it is asked.
+// A server's control service that records its calls.
 class FakeControl final : public ServerControl::Service {
  public:
   grpc::Status CreateTable(grpc::ServerContext*, const CreateTableOnServerRequest* request,
@@ -106,7 +106,7 @@ class ServiceTest : public testing::Test {
     options.job_id = 7;
     options.servers = 2;
     options.workers = 2;
-    // With MEMORY too a server that died may only be unreachable.
+    // Even with MEMORY, a dead server may only be unreachable.
     options.recovery_timeout = std::chrono::milliseconds(0);
     options.write_report = [this](const JobReport& report) {
       report_ = report;
@@ -122,7 +122,7 @@ class ServiceTest : public testing::Test {
         address_, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
     ticker_ = std::thread([this, stopped = stop_.get_future()] {
       while (stopped.wait_for(kTickInterval) != std::future_status::ready) {
-        // All nodes but the silent one are heard of.
+        // All nodes but the silent one send heartbeats.
         std::vector<HeartbeatRequest> beats;
         {
           MutexLock lock(mu_);
@@ -138,7 +138,7 @@ class ServiceTest : public testing::Test {
   ~ServiceTest() override {
     stop_.set_value();
     ticker_.join();
-    coordinator_->Stop("the test is over");
+    coordinator_->Stop("the test has ended");
     grpc_server_->Shutdown(std::chrono::system_clock::now() + seconds(1));
     caller_.Shutdown();
   }
@@ -217,7 +217,7 @@ class ServiceTest : public testing::Test {
     return request;
   }
 
-  // Asks until the job is in `state`; every answer is a round trip, so this does not spin.
+  // Polls until the job is in `state`; every poll is a round trip, so this does not spin.
   GetStatusResponse WaitFor(JobState state) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     GetStatusResponse status;
@@ -246,7 +246,7 @@ class ServiceTest : public testing::Test {
 };
 
 TEST_F(ServiceTest, JobFromRegistrationToDigest) {
-  // Everything that waits is asked before anybody is there to answer it.
+  // All waiting calls are made before any node has joined.
   auto routing = Begin(&Scheduler::Stub::GetRouting, GetRoutingRequest());
   CreateTableRequest table;
   table.mutable_table()->set_name("w");
@@ -333,11 +333,11 @@ TEST_F(ServiceTest, JobFromRegistrationToDigest) {
   EXPECT_TRUE(coordinator_->AllNodesGone());
 }
 
-TEST_F(ServiceTest, DeathOfAServerIsNamedToEverybodyWhoWaits) {
+TEST_F(ServiceTest, ServerDeathIsReportedToAllCallers) {
   Join(SERVER_ROLE, 1, control_addresses_[0]);
   const RegisterResponse victim = Join(SERVER_ROLE, 2, control_addresses_[1]);
   const RegisterResponse worker = Join(WORKER_ROLE, 3);
-  // Before there is a table nothing would be lost.
+  // Without a table nothing would be lost.
   CreateTableRequest table;
   table.mutable_table()->set_name("w");
   table.mutable_table()->set_kind(SPARSE);
@@ -368,7 +368,7 @@ TEST_F(ServiceTest, DeathOfAServerIsNamedToEverybodyWhoWaits) {
             absl::StatusCode::kAborted);
 }
 
-TEST_F(ServiceTest, DeadlineOfAWaitingCallIsKeptAndFailsItsBarrier) {
+TEST_F(ServiceTest, DeadlineOfAPendingCallFailsItsBarrier) {
   const RegisterResponse first = Join(WORKER_ROLE, 3);
   const RegisterResponse second = Join(WORKER_ROLE, 4);
   auto patient_request = From<BarrierRequest>(first);
@@ -386,7 +386,7 @@ TEST_F(ServiceTest, DeadlineOfAWaitingCallIsKeptAndFailsItsBarrier) {
   EXPECT_NE(status.message().find("party 1 (worker-1) gave up"), absl::string_view::npos) << status;
 }
 
-TEST_F(ServiceTest, WaitingCallOfAClientThatWentAwayIsForgotten) {
+TEST_F(ServiceTest, PendingCallOfAGoneClientIsDropped) {
   GetRoutingRequest request;
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Call(&Scheduler::Stub::GetRouting, request, milliseconds(50)).status().code(),
@@ -416,7 +416,7 @@ TEST_F(ServiceTest, MessageBeyondTheLimitIsRefused) {
   EXPECT_EQ(Call(&Scheduler::Stub::GetStatus, GetStatusRequest())->state(), STARTING);
 }
 
-TEST_F(ServiceTest, PortThatIsTakenCannotBeListenedOnAgain) {
+TEST_F(ServiceTest, PortInUseCannotBeListenedOn) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
   int port = 0;
@@ -425,7 +425,7 @@ TEST_F(ServiceTest, PortThatIsTakenCannotBeListenedOnAgain) {
   EXPECT_EQ(builder.BuildAndStart(), nullptr);
 }
 
-TEST(SchedulerServiceBeforeItBeginsTest, StatusIsAnsweredAndEverythingElseIsUnavailable) {
+TEST(SchedulerServiceBeforeStartTest, OnlyStatusIsAnswered) {
   SchedulerService service([] {
     GetStatusResponse status;
     status.mutable_checkpoint()->set_parts_verified(3);

@@ -1,4 +1,4 @@
-// What has happened to the cluster, for people and programs that ask.
+// The log of events in the cluster.
 #ifndef PAWL_SCHEDULER_STATUS_EVENT_LOG_H_
 #define PAWL_SCHEDULER_STATUS_EVENT_LOG_H_
 
@@ -16,24 +16,24 @@
 
 namespace pawl {
 
-// Those that are kept, the last ones; they are saved with every state of the scheduler.
+// How many of the newest events are kept. They are saved with every state of the scheduler.
 inline constexpr size_t kMaxEvents = 2000;
 inline constexpr size_t kMaxEventTextBytes = 256;
 
-// Not thread-safe.
+// Numbers, times and keeps the newest events. Not thread-safe.
 class EventLog {
  public:
-  // The wall clock; null: events have no time.
+  // `unix_ms` is the wall clock; null: events have no time.
   explicit EventLog(std::function<uint64_t()> unix_ms) : unix_ms_(std::move(unix_ms)) {}
 
-  // Gives the event its number and time.
+  // Adds the event with its number and time.
   void Add(ClusterEvent event);
-  // Without a partition.
+  // The same, for an event without a partition.
   void Add(EventKind kind, const std::string& node, const std::string& text);
 
-  // Ascending; those with higher numbers than `after`.
+  // The events with higher numbers than `after`, ascending.
   std::vector<ClusterEvent> After(uint64_t after) const;
-  // How many of each kind there were; after a restart, of those that were kept.
+  // The number of events of each kind; after a restart it counts the kept ones.
   const std::map<EventKind, uint64_t>& counts() const { return counts_; }
 
   StoredEvents Save() const;

@@ -7,7 +7,7 @@
 namespace pawl {
 namespace {
 
-TEST(EventLogTest, EventsHaveNumbersAndTimesAndAreToldFromANumberOn) {
+TEST(EventLogTest, EventsAreListedFromANumberOn) {
   uint64_t now = 1000;
   EventLog log([&now] { return ++now; });
   log.Add(NODE_JOINED, "server-0", "");
@@ -20,7 +20,7 @@ TEST(EventLogTest, EventsHaveNumbersAndTimesAndAreToldFromANumberOn) {
   EXPECT_TRUE(log.After(2).empty());
 }
 
-TEST(EventLogTest, OldestAreForgottenAndNumbersGoOn) {
+TEST(EventLogTest, OldestEventsAreDropped) {
   EventLog log(nullptr);
   for (size_t i = 0; i < kMaxEvents + 5; ++i) log.Add(NODE_JOINED, "server-0", "");
   EXPECT_EQ(log.After(0).size(), kMaxEvents);
@@ -28,7 +28,7 @@ TEST(EventLogTest, OldestAreForgottenAndNumbersGoOn) {
   EXPECT_EQ(log.After(0).back().number(), kMaxEvents + 5);
 }
 
-TEST(EventLogTest, RestoredLogGoesOn) {
+TEST(EventLogTest, RestoredLogContinues) {
   EventLog log(nullptr);
   log.Add(NODE_JOINED, "server-0", "");
   EventLog restored(nullptr);

@@ -8,7 +8,7 @@ namespace {
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-// Collects families in the order in which they are begun.
+// Collects families in the order of their first metric.
 class Families {
  public:
   void Gauge(const std::string& name, const std::string& help, double value, Labels labels = {}) {
@@ -52,19 +52,20 @@ void AddServer(const NodeStatus& node, Families& families) {
   families.Gauge("pawl_server_waiting_calls",
                  "Calls that wait: for a step, for replicas, or for the log.",
                  number(counters.waiting_calls()), server);
-  families.Gauge("pawl_server_bytes_in_flight", "Bytes of requests that are held.",
+  families.Gauge("pawl_server_bytes_in_flight", "Bytes of requests in memory.",
                  number(counters.bytes_in_flight()), server);
-  families.Gauge("pawl_server_max_bytes_in_flight", "Beyond it requests are refused for a moment.",
+  families.Gauge("pawl_server_max_bytes_in_flight",
+                 "Requests beyond it are refused until bytes are free.",
                  number(counters.max_bytes_in_flight()), server);
-  families.Counter("pawl_server_keys_pulled_total", "Keys that were pulled.",
-                   number(counters.keys_pulled()), server);
-  families.Counter("pawl_server_keys_pushed_total", "Keys that were pushed.",
-                   number(counters.keys_pushed()), server);
+  families.Counter("pawl_server_keys_pulled_total", "Keys pulled.", number(counters.keys_pulled()),
+                   server);
+  families.Counter("pawl_server_keys_pushed_total", "Keys pushed.", number(counters.keys_pushed()),
+                   server);
   families.Counter("pawl_server_pulls_beyond_bound_total",
                    "BOUNDED: segments of pulls answered while a rank that came back was further "
                    "behind than the bound.",
                    number(counters.pulls_beyond_bound()), server);
-  families.Counter("pawl_server_files_damaged_total", "Files at rest that were found damaged.",
+  families.Counter("pawl_server_files_damaged_total", "Files at rest found damaged.",
                    number(counters.files_damaged()), server);
   families.Counter("pawl_server_files_repaired_total",
                    "Damaged files that were replaced from memory.",
@@ -75,18 +76,18 @@ void AddServer(const NodeStatus& node, Families& families) {
   families.Counter("pawl_server_catch_up_bytes_sent_total",
                    "Bytes of changes, sent to replicas that had missed them.",
                    number(counters.catch_up_bytes_sent()), server);
-  families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.",
+  families.Counter("pawl_server_requests_refused_total", "Requests refused for their contents.",
                    number(counters.requests_refused()), server);
   families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);
 }
 
 void AddWorker(const NodeStatus& node, Families& families) {
   const Labels worker = {{"worker", node.node()}};
-  families.Gauge("pawl_worker_ranks", "Logical workers that it hosts.", node.logical_workers_size(),
+  families.Gauge("pawl_worker_ranks", "Logical workers hosted.", node.logical_workers_size(),
                  worker);
-  families.Counter("pawl_worker_samples_total", "Samples that it has trained on.",
+  families.Counter("pawl_worker_samples_total", "Samples trained on.",
                    static_cast<double>(node.worker().samples()), worker);
-  families.Counter("pawl_worker_training_seconds_total", "Seconds of training, of all its ranks.",
+  families.Counter("pawl_worker_training_seconds_total", "Seconds of training of all its ranks.",
                    node.worker().training_s(), worker);
   families.Counter("pawl_worker_waiting_seconds_total",
                    "Of those, spent waiting for pulls, pushes and other workers.",
@@ -106,9 +107,9 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
   families.Gauge("pawl_end_checkpoint_failed",
                  "1 if the checkpoint of the job's end could not be made.",
                  status.checkpoint().end_failure().empty() ? 0 : 1);
-  families.Counter("pawl_samples_total", "Samples of all steps that were ended.",
+  families.Counter("pawl_samples_total", "Samples of all completed steps.",
                    static_cast<double>(status.samples()));
-  families.Gauge("pawl_steps", "Steps that all logical workers have ended.",
+  families.Gauge("pawl_steps", "Steps completed by all logical workers.",
                  static_cast<double>(status.steps()));
   std::map<std::string, int> servers = {{"active", 0}, {"standby", 0}, {"draining", 0}};
   std::map<std::string, int> workers = servers;
@@ -123,41 +124,40 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
     }
   }
   for (const auto& [state, count] : servers) {
-    families.Gauge("pawl_servers", "Servers that are there.", count, {{"state", state}});
+    families.Gauge("pawl_servers", "Present servers.", count, {{"state", state}});
   }
   for (const auto& [state, count] : workers) {
-    families.Gauge("pawl_workers", "Workers that are there.", count, {{"state", state}});
+    families.Gauge("pawl_workers", "Present workers.", count, {{"state", state}});
   }
-  families.Gauge("pawl_servers_wanted", "Servers that there are to be.", status.scale().servers());
-  families.Gauge("pawl_workers_wanted", "Workers that there are to be.", status.scale().workers());
+  families.Gauge("pawl_servers_wanted", "Wanted servers.", status.scale().servers());
+  families.Gauge("pawl_workers_wanted", "Wanted workers.", status.scale().workers());
   families.Gauge("pawl_routing_epoch", "Grows with each change of the placement.",
                  static_cast<double>(status.routing_epoch()));
 
   const MovesStatus& moves = status.moves();
-  families.Gauge("pawl_replicas_left", "Replicas to be copied.", moves.replicas_left());
-  families.Gauge("pawl_bytes_left", "Their bytes, as far as they are known.",
+  families.Gauge("pawl_replicas_left", "Replicas still to be copied.", moves.replicas_left());
+  families.Gauge("pawl_bytes_left", "Bytes of the replicas still to be copied, as far as known.",
                  static_cast<double>(moves.bytes_left()));
   for (const auto& [quantile, pause_ms] :
        {std::pair("0.5", moves.pause_ms_p50()), std::pair("0.99", moves.pause_ms_p99()),
         std::pair("1", moves.pause_ms_max())}) {
-    families.Gauge("pawl_handover_pause_seconds", "How long the last handovers of a primary took.",
+    families.Gauge("pawl_handover_pause_seconds", "Duration of the last handovers of a primary.",
                    pause_ms / 1000.0, {{"quantile", quantile}});
   }
   const auto count = [&](EventKind kind) {
     const auto it = events.find(kind);
     return it == events.end() ? 0.0 : static_cast<double>(it->second);
   };
-  families.Counter("pawl_node_deaths_total", "Servers and workers that have died.",
-                   count(NODE_DIED));
-  families.Counter("pawl_node_returns_total", "Servers and workers that have come back.",
+  families.Counter("pawl_node_deaths_total", "Deaths of servers and workers.", count(NODE_DIED));
+  families.Counter("pawl_node_returns_total", "Returns of servers and workers.",
                    count(NODE_RETURNED));
-  families.Counter("pawl_failovers_total", "Times that a server took over from one that was gone.",
+  families.Counter("pawl_failovers_total", "Takeovers from a primary that was gone.",
                    count(PRIMARY_PROMOTED));
-  families.Counter("pawl_handovers_total", "Primaries that have moved while the one before lived.",
+  families.Counter("pawl_handovers_total", "Moves of a primary whose former server lived.",
                    count(PRIMARY_MOVED));
-  families.Counter("pawl_replicas_moved_total", "Replicas that were copied.",
+  families.Counter("pawl_replicas_moved_total", "Replicas copied.",
                    static_cast<double>(moves.replicas_moved()));
-  families.Counter("pawl_bytes_moved_total", "Bytes that were copied.",
+  families.Counter("pawl_bytes_moved_total", "Bytes copied.",
                    static_cast<double>(moves.bytes_moved()));
   families.Counter("pawl_checkpoint_files_damaged_total",
                    "Files of complete checkpoints that were found damaged.",

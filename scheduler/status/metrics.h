@@ -1,33 +1,33 @@
-// What Prometheus is told, and what an autoscaler can go by. The one place that names the metrics.
+// The metrics for Prometheus and autoscalers. All metrics are named here.
 //
-//   pawl_job_state{state}                   1 for the present one
-//   pawl_end_checkpoint_failed              1 if the job has no checkpoint of its end, though it
-//   has a folder for it pawl_samples_total, pawl_steps          as in `pawlctl status`
+//   pawl_job_state{state}                   1 for the present state
+//   pawl_end_checkpoint_failed              1 if the job has a folder but no final checkpoint
+//   pawl_samples_total, pawl_steps          as in `pawlctl status`
 //   pawl_servers{state}, pawl_workers{state}
-//                                           active, standby (there, but with nothing to do),
-//                                           draining
+//                                           active, standby (present without work), draining
 //   pawl_servers_wanted, pawl_workers_wanted
 //   pawl_routing_epoch
-//   pawl_replicas_left, pawl_bytes_left     to be copied before all are where they are to be
+//   pawl_replicas_left, pawl_bytes_left     to be copied until the placement is reached
 //   pawl_handover_pause_seconds{quantile}   of the last kMaxPauses handovers; 1 is the longest
 //   pawl_node_deaths_total, pawl_node_returns_total, pawl_failovers_total, pawl_handovers_total,
 //   pawl_replicas_moved_total, pawl_bytes_moved_total
 //   pawl_checkpoint_files_damaged_total, pawl_checkpoint_files_replaced_total
-//                                           different: a damaged one is not replaced yet
+//                                           they differ while a damaged file is not replaced
 //
-// Of each server that is there, {server}:
+// For each present server, {server}:
 //   pawl_server_partitions, pawl_server_parameter_bytes, pawl_server_rows
 //   pawl_server_waiting_calls               for a step, for replicas, or for the log
 //   pawl_server_bytes_in_flight, pawl_server_max_bytes_in_flight
-//                                           near 1 the quotient says that the server is behind
+//                                           a ratio near 1 means that the server is overloaded
 //   pawl_server_keys_pulled_total, pawl_server_keys_pushed_total,
-//   pawl_server_requests_refused_total pawl_server_cpu_seconds_total           rate of it: cores
+//   pawl_server_requests_refused_total
+//   pawl_server_cpu_seconds_total           its rate is the number of busy cores
 //
-// Of each worker that is there, {worker}:
+// For each present worker, {worker}:
 //   pawl_worker_ranks, pawl_worker_samples_total
 //   pawl_worker_training_seconds_total, pawl_worker_waiting_seconds_total
-//                                           the rates' quotient is the share of time in which it
-//                                           waits
+//                                           the ratio of their rates is the share of time spent
+//                                           waiting
 #ifndef PAWL_SCHEDULER_STATUS_METRICS_H_
 #define PAWL_SCHEDULER_STATUS_METRICS_H_
 
@@ -41,8 +41,7 @@
 
 namespace pawl {
 
-// Pure. Counters whose name ends in _total may begin anew when the scheduler or the node is
-// restarted.
+// Pure. Counters (names in _total) may restart from 0 when the scheduler or the node restarts.
 std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
                                               const std::map<EventKind, uint64_t>& events,
                                               const CheckpointFileCounts& checkpoint_files);

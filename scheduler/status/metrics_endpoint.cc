@@ -40,7 +40,7 @@ MetricsEndpoint::MetricsEndpoint(Collect collect)
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const std::string& address,
                                                                          Collect collect) {
   std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(std::move(collect)));
-  // The library says by exceptions alone that it cannot.
+  // The library reports failure only by exceptions.
   try {
     endpoint->exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
         "listening_ports", address, "num_threads", absl::StrCat(kMetricsThreads),

@@ -1,4 +1,4 @@
-// Metrics for Prometheus, over HTTP.
+// The HTTP endpoint of the metrics.
 #ifndef PAWL_SCHEDULER_STATUS_METRICS_ENDPOINT_H_
 #define PAWL_SCHEDULER_STATUS_METRICS_ENDPOINT_H_
 
@@ -15,11 +15,11 @@
 
 namespace pawl {
 
-// Threads that answer, one connection each; further connections wait.
+// Threads that answer, one connection each; more connections wait.
 inline constexpr int kMetricsThreads = 8;
 // How long a connection may hold a thread without sending its request.
 inline constexpr std::chrono::milliseconds kMetricsRequestTimeout{1000};
-// Whoever asks again sooner gets the same: it costs the scheduler nothing.
+// Requests within this interval get the same answer, without load on the scheduler.
 inline constexpr std::chrono::milliseconds kMetricsInterval{500};
 
 // Answers GET /metrics at host:port until it is destroyed.
@@ -27,8 +27,8 @@ class MetricsEndpoint {
  public:
   using Collect = std::function<std::vector<prometheus::MetricFamily>()>;
 
-  // `collect` is called by any thread, by one at a time. Port 0 is any free one. INVALID_ARGUMENT:
-  // it cannot listen there.
+  // `collect` is called on any thread, one call at a time. Port 0 takes a free port.
+  // INVALID_ARGUMENT: it cannot listen there.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const std::string& address,
                                                                  Collect collect);
 

@@ -1,4 +1,4 @@
-// metrics.json: how the job went.
+// metrics.json, the report on an ended job.
 #ifndef PAWL_SCHEDULER_STATUS_METRICS_FILE_H_
 #define PAWL_SCHEDULER_STATUS_METRICS_FILE_H_
 
@@ -10,13 +10,12 @@
 
 namespace pawl {
 
-// What there is to tell at the end of a job.
+// The result of a job.
 struct JobReport {
   GetStatusResponse status;
   uint32_t servers = 0;
   uint32_t workers = 0;
-  // The evaluation that the final parameters had: the best one if early stopping restored it, else
-  // the last.
+  // The evaluation of the final parameters: the best if early stopping restored it, else the last.
   std::optional<EvaluationResult> evaluation;
 };
 
@@ -24,8 +23,8 @@ struct JobReport {
 // wall_s, samples_per_s, eval {evaluation, step, samples, and auc, logloss, accuracy, rmse as they
 // apply}, evaluations (a list of the same), digest (8 hexadecimal digits; null unless the job
 // completed), pushes_applied, pushes_deduplicated, pushes_late, staleness_max, rows,
-// parameter_bytes, loss, end_checkpoint (the folder of the checkpoint of the job's end) or
-// end_checkpoint_failure if there was to be one, and failure if there was one.
+// parameter_bytes, loss, end_checkpoint (the folder of the final checkpoint) or
+// end_checkpoint_failure if the job has a checkpoint folder, and failure if the job failed.
 std::string MetricsJson(const JobReport& report);
 
 }  // namespace pawl

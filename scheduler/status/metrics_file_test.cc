@@ -29,7 +29,7 @@ JobReport Completed() {
   return report;
 }
 
-TEST(MetricsFileTest, HoldsTheFiguresOfTheJob) {
+TEST(MetricsFileTest, FileHoldsTheFiguresOfTheJob) {
   const auto json = nlohmann::json::parse(MetricsJson(Completed()));
   EXPECT_EQ(json["job"], "flights");
   EXPECT_EQ(json["mode"], "BOUNDED");

@@ -26,7 +26,7 @@ NodeStatus& AddNode(GetStatusResponse& status, const std::string& name, Role rol
   return node;
 }
 
-TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
+TEST(MetricsTest, MetricsServeAnAutoscaler) {
   GetStatusResponse status;
   status.set_state(RUNNING);
   status.set_samples(12345);
@@ -64,13 +64,13 @@ TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
   }
 }
 
-TEST(MetricsTest, DamagedFilesOfCheckpointsAreCountedBesideThoseOfServers) {
+TEST(MetricsTest, DamagedCheckpointFilesAreCounted) {
   const std::string text = Text(GetStatusResponse(), {}, {.damaged = 3, .replaced = 2});
   EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_damaged_total 3")) << text;
   EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_replaced_total 2")) << text;
 }
 
-TEST(MetricsTest, NodesAreCountedByWhatTheyDo) {
+TEST(MetricsTest, NodesAreCountedByActivity) {
   GetStatusResponse status;
   AddNode(status, "server-0", SERVER_ROLE);
   AddNode(status, "server-1", SERVER_ROLE).set_standby(true);
@@ -86,17 +86,17 @@ TEST(MetricsTest, NodesAreCountedByWhatTheyDo) {
         "pawl_workers{state=\"standby\"} 1", "pawl_workers{state=\"draining\"} 0"}) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
   }
-  EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be told of for ever";
+  EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be shown for ever";
 }
 
-TEST(MetricsTest, AModelThatIsNowhereIsTold) {
+TEST(MetricsTest, FailedFinalCheckpointIsShown) {
   GetStatusResponse status;
   EXPECT_TRUE(HasLine(Text(status), "pawl_end_checkpoint_failed 0"));
   status.mutable_checkpoint()->set_end_failure("the disk is read-only");
   EXPECT_TRUE(HasLine(Text(status), "pawl_end_checkpoint_failed 1"));
 }
 
-TEST(MetricsTest, EachFamilyIsOne) {
+TEST(MetricsTest, FamiliesAreUnique) {
   GetStatusResponse status;
   for (const char* const name : {"server-0", "server-1"}) AddNode(status, name, SERVER_ROLE);
   std::map<std::string, int> families;

@@ -1,4 +1,4 @@
-// The figures of several servers as one.
+// Sums of server counters.
 #ifndef PAWL_SCHEDULER_STATUS_SERVER_COUNTERS_H_
 #define PAWL_SCHEDULER_STATUS_SERVER_COUNTERS_H_
 
@@ -6,7 +6,7 @@
 
 namespace pawl {
 
-// Adds `from` to `to`; of the step and the greatest staleness it keeps the greater one.
+// Adds `from` to `to`; the step and the staleness become the maximum of both.
 void AddCounters(const ServerCounters& from, ServerCounters& to);
 
 }  // namespace pawl

@@ -23,7 +23,7 @@ ServerCounters AllAt(int value) {
   return counters;
 }
 
-TEST(ServerCounters, AllAreAddedButTheStepAndTheStalenessOfWhichTheGreaterCounts) {
+TEST(ServerCounters, CountersAddAndStepIsTheMaximum) {
   ServerCounters sum = AllAt(3);
   AddCounters(AllAt(5), sum);
   ServerCounters expected = AllAt(8);

@@ -1,4 +1,4 @@
-// A Coordinator whose checkpoints a test makes.
+// A Coordinator whose checkpoints the test completes.
 #ifndef PAWL_SCHEDULER_TESTING_COORDINATOR_CHECKPOINT_FIXTURE_H_
 #define PAWL_SCHEDULER_TESTING_COORDINATOR_CHECKPOINT_FIXTURE_H_
 
@@ -14,7 +14,7 @@
 
 namespace pawl {
 
-// Two servers and a worker, whose checkpoints are written by nobody but the test.
+// Two servers and a worker. The test completes their checkpoints through written_.
 class CoordinatorCheckpointTest : public CoordinatorFixture {
  protected:
   struct Written {
@@ -24,7 +24,7 @@ class CoordinatorCheckpointTest : public CoordinatorFixture {
     absl::AnyInvocable<void(absl::StatusOr<std::string>)> done;
   };
 
-  // Two servers and a worker train, with `more` in the job.
+  // Starts training, with `more` in the job.
   void Train(const std::string& more,
              const std::function<void(Coordinator::Options&)>& change = nullptr) {
     Begin(absl::StrCat(kTraining, more), 2, 1, [&](Coordinator::Options& options) {
@@ -54,7 +54,7 @@ class CoordinatorCheckpointTest : public CoordinatorFixture {
       servers_.SetParts(routing.servers(server).address(), parts);
     }
   }
-  // The servers say how far they are.
+  // The servers report that they have reached `step`.
   void Reach(uint64_t step) {
     for (const RegisterResponse& server : server_nodes_) {
       HeartbeatRequest request;

@@ -1,4 +1,4 @@
-// A Coordinator with fake servers, a clock that the test advances and a store that the test fills.
+// Runs a Coordinator with fake servers, a simulated clock and a store in memory.
 #ifndef PAWL_SCHEDULER_TESTING_COORDINATOR_FIXTURE_H_
 #define PAWL_SCHEDULER_TESTING_COORDINATOR_FIXTURE_H_
 
@@ -33,7 +33,7 @@ logical_workers: 4
 partitions: 8
 )";
 
-// What came of a call that may wait.
+// The answer to a call; nullopt while it waits.
 template <typename Response>
 using Answer = std::shared_ptr<std::optional<absl::StatusOr<Response>>>;
 
@@ -54,17 +54,17 @@ Done<Response> Into(Answer<Response> answer) {
 struct FakeNode {
   RegisterResponse registration;
   RegisterRequest request;
-  // Dead, or cut off.
+  // Dead, or unreachable.
   bool silent = false;
-  // A server that is asked to end; it leaves once it has no replicas.
+  // A server that was told to end; it leaves once it has no replicas.
   bool draining = false;
-  // A server acts by each routing that it is told, and its learners have caught up by its next
+  // A server adopts each routing that it receives, and its learners have caught up by its next
   // heartbeat.
   bool adopts = true;
   bool feeds = true;
-  // A server has each routing that it adopts confirmed.
+  // A server confirms each routing that it adopts.
   bool confirms = true;
-  // Told that its incarnation is over, it is silent; otherwise that is an error of the test.
+  // ABORTED makes the node silent; otherwise it is an error of the test.
   bool may_be_disowned = false;
   RoutingTable routing;
 
@@ -116,7 +116,7 @@ inline std::string ReplicasText(const Replicas& set) {
 
 class CoordinatorFixture : public testing::Test {
  protected:
-  // The job begins; `change` may change what else there is to set.
+  // Starts the job; `change` may change the other options.
   void Begin(const std::string& job_text, uint32_t servers, uint32_t workers,
              const std::function<void(Coordinator::Options&)>& change = nullptr) {
     options_.job = *ParseJob(job_text, "test.job");
@@ -132,7 +132,8 @@ class CoordinatorFixture : public testing::Test {
     coordinator_ = std::make_unique<Coordinator>(options_, clock_, servers_);
   }
 
-  // The same with a store: what is told is saved before, at once as long as nobody calls HoldSaves.
+  // The same with a store: state is saved before it is published, at once unless HoldSaves was
+  // called.
   void BeginWithStore(const std::string& job_text, uint32_t servers, uint32_t workers,
                       const std::function<void(Coordinator::Options&)>& change = nullptr) {
     Begin(job_text, servers, workers, [&](Coordinator::Options& options) {
@@ -141,10 +142,10 @@ class CoordinatorFixture : public testing::Test {
     });
   }
 
-  // The scheduler dies, unsaved changes with it, and another one starts from what is saved after
-  // `pause`.
+  // The scheduler dies with its unsaved changes; after `pause` another one starts from the saved
+  // state.
   void Restart(MonotonicDuration pause = std::chrono::seconds(30)) {
-    // Calls of the old incarnation find nobody.
+    // Answers to the old scheduler's calls are lost.
     servers_.Forget();
     coordinator_.reset();
     state_has_changed_ = false;
@@ -154,7 +155,7 @@ class CoordinatorFixture : public testing::Test {
     coordinator_ = std::make_unique<Coordinator>(options_, clock_, servers_, &state);
   }
 
-  // Nothing is saved any more, or not after so many times.
+  // No more saves, or none after `saves` more.
   void HoldSaves() { hold_saves_ = true; }
   void HoldSavesAfter(int saves) { saves_left_ = saves; }
   void ReleaseSaves() {
@@ -173,7 +174,7 @@ class CoordinatorFixture : public testing::Test {
       std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
       if (!unsaved.has_value()) continue;
       saved_ = unsaved->state.SerializeAsString();
-      coordinator_->StateIsSaved(unsaved->change);
+      coordinator_->OnStateSaved(unsaved->change);
     }
   }
   SchedulerState Saved() const {
@@ -226,8 +227,8 @@ class CoordinatorFixture : public testing::Test {
     nodes_.push_back(node);
   }
 
-  // Another process takes up the node, with these partitions from its data directory; the former
-  // one is dead. Returns when the scheduler is convinced of that.
+  // Another process continues the node, with these partitions from its data directory; the former
+  // process is dead. Returns when the scheduler has accepted that.
   absl::StatusOr<RegisterResponse> ComeBack(const std::string& name,
                                             const std::vector<uint32_t>& recovered = {}) {
     const RegisterRequest request = Return(name, ++nonce_, recovered);
@@ -249,7 +250,7 @@ class CoordinatorFixture : public testing::Test {
     for (const uint32_t partition : recovered) request.add_recovered()->set_partition(partition);
     return request;
   }
-  // The partitions that the server has in sync by the routing that it acts by.
+  // The partitions that the server has in sync by its adopted routing.
   std::vector<uint32_t> InSyncAt(const std::string& name) {
     std::vector<uint32_t> partitions;
     const std::vector<Replicas> all = ReplicasIn(NodeNamed(name).routing);
@@ -263,7 +264,7 @@ class CoordinatorFixture : public testing::Test {
     for (FakeNode& node : nodes_) {
       if (node.name() == name) return node;
     }
-    ADD_FAILURE() << "there is no " << name;
+    ADD_FAILURE() << "no node " << name;
     return nodes_.emplace_back();
   }
   void Kill(const std::string& name) { NodeNamed(name).silent = true; }
@@ -364,13 +365,13 @@ class CoordinatorFixture : public testing::Test {
     return answer->has_value() && (*answer)->ok() ? Noted(***answer) : RoutingTable();
   }
   const RoutingTable& Noted(const RoutingTable& table) {
-    // Whatever lives the scheduler has had.
+    // Across all restarts of the scheduler.
     EXPECT_GE(table.epoch(), told_.empty() ? 0 : told_.rbegin()->first) << "the epoch fell";
     const std::string& told =
         told_.try_emplace(table.epoch(), table.SerializeAsString()).first->second;
     EXPECT_EQ(table.SerializeAsString(), told) << "two tables of epoch " << table.epoch();
     if (options_.state_changed != nullptr) {
-      EXPECT_LE(table.epoch(), Saved().placement().epoch()) << "told and not saved";
+      EXPECT_LE(table.epoch(), Saved().placement().epoch()) << "published and not saved";
     }
     return table;
   }
@@ -500,9 +501,9 @@ class CoordinatorFixture : public testing::Test {
   Coordinator::Options options_;
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<FakeNode> nodes_;
-  // All that was told, by epoch.
+  // All published routings, by epoch.
   std::map<uint64_t, std::string> told_;
-  // Routings that nodes have got as changes.
+  // The number of routings that nodes received as changes.
   int routing_changes_ = 0;
   std::function<void()> each_tick_;
   uint64_t nonce_ = 0;

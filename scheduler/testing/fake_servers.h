@@ -1,4 +1,4 @@
-// Servers that answer as a test says.
+// Servers whose answers a test controls.
 #ifndef PAWL_SCHEDULER_TESTING_FAKE_SERVERS_H_
 #define PAWL_SCHEDULER_TESTING_FAKE_SERVERS_H_
 
@@ -13,8 +13,8 @@
 
 namespace pawl {
 
-// Notes every call as "address Method". Answers at once: UNAVAILABLE while the server has not
-// adopted the call's routing epoch, else with an error queued for that call, else with OK; while
+// Records every call as "address Method" and answers at once: UNAVAILABLE while the server has not
+// adopted the call's routing epoch, else with an error queued for that call, else with OK. While
 // held, answers wait for Release. Thread-safe.
 class FakeServers final : public ServerCaller {
  public:
@@ -22,7 +22,7 @@ class FakeServers final : public ServerCaller {
     MutexLock lock(mu_);
     kept_ = addresses;
   }
-  // What was said last.
+  // The last argument of KeepOnly.
   absl::flat_hash_set<std::string> kept() {
     MutexLock lock(mu_);
     return kept_;
@@ -92,7 +92,7 @@ class FakeServers final : public ServerCaller {
            request.routing_epoch(), std::move(done));
   }
 
-  // The next calls noted as `call` answer with these, in order.
+  // The next calls recorded as `call` fail with `status`, in the order of FailNext.
   void FailNext(const std::string& call, absl::Status status) {
     MutexLock lock(mu_);
     failures_[call].push_back(std::move(status));
@@ -109,7 +109,7 @@ class FakeServers final : public ServerCaller {
     MutexLock lock(mu_);
     hold_ = true;
   }
-  // Gives all held answers.
+  // Sends all held answers.
   void Release() {
     std::vector<std::pair<Done, absl::Status>> held;
     {
@@ -119,7 +119,7 @@ class FakeServers final : public ServerCaller {
     }
     for (auto& [done, status] : held) done(std::move(status));
   }
-  // Held answers never come.
+  // Drops all held answers.
   void Forget() {
     std::vector<std::pair<Done, absl::Status>> held;
     MutexLock lock(mu_);
@@ -134,12 +134,12 @@ class FakeServers final : public ServerCaller {
     MutexLock lock(mu_);
     return last_table_;
   }
-  // The server acts by this routing epoch; one of which nothing was said, by whatever it is asked.
+  // The server has adopted this routing epoch. Without this call it has adopted every epoch.
   void SetAdopted(const std::string& address, uint64_t epoch) {
     MutexLock lock(mu_);
     adopted_[address] = epoch;
   }
-  // Of the last call of all.
+  // The routing epoch of the last call.
   uint64_t last_routing_epoch() {
     MutexLock lock(mu_);
     return last_routing_epoch_;

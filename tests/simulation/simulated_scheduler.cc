@@ -291,7 +291,7 @@ void SimulatedScheduler::BeginSave() {
                    loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), incarnation,
                                   "save is reported", [this, change] {
                                     routing_changed_ = true;
-                                    process_->coordinator->StateIsSaved(change);
+                                    process_->coordinator->OnStateSaved(change);
                                     BeginSave();
                                   });
                  });

@@ -132,7 +132,7 @@ class Measurement {
     while (std::exchange(state_has_changed_, false)) {
       std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
       if (!unsaved.has_value()) continue;
-      coordinator_->StateIsSaved(unsaved->change);
+      coordinator_->OnStateSaved(unsaved->change);
     }
   }
 
@@ -437,7 +437,7 @@ class Measurement {
     const std::string bytes = unsaved->state.SerializeAsString();
     figures_["state_take_and_serialize_ms"] = all.Milliseconds();
     figures_["state_bytes"] = bytes.size();
-    coordinator_->StateIsSaved(unsaved->change);
+    coordinator_->OnStateSaved(unsaved->change);
   }
 
   // The node whose routing is compared; never killed.

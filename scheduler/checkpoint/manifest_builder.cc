@@ -1,0 +1,75 @@
+#include "scheduler/checkpoint/manifest_builder.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace pawl {
+namespace {
+
+// No rank had reached the step when the checkpoint was requested, or all had ended there. The
+// evaluations before the step are complete at the cut; one of the step itself is repeated. But the
+// one of the job's end counts if it is the best: its parameters are kept, and a longer job, which
+// does not evaluate there, would not know of it.
+StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEvaluations& before,
+                                const CheckpointContext& context) {
+  Evaluations evaluations(context.job);
+  evaluations.Restore(before);
+  uint64_t next = std::max<uint64_t>(before.next(), 1);
+  // Evaluation numbers are not unique; see Evaluations::Find.
+  const uint64_t known_to = before.results().empty() ? 0 : before.results().rbegin()->step();
+  for (const EvaluationResult& result : context.evaluations.results()) {
+    const bool is_at_end = order.of_end && result.step() == order.step;
+    if (result.step() <= known_to || (result.step() >= order.step && !is_at_end)) continue;
+    const bool improved = evaluations.Observe(result).improved;
+    next = is_at_end ? result.evaluation() : result.evaluation() + 1;
+    if (is_at_end && !improved) break;
+    if (improved) evaluations.OnBestKept();
+    evaluations.Publish(result);
+  }
+  StoredEvaluations stored = evaluations.Save();
+  stored.set_next(next);
+  return stored;
+}
+
+}  // namespace
+
+StoredEvaluations EvaluationsBefore(const Checkpoints::Order& order,
+                                    const Evaluations& evaluations) {
+  const std::deque<EvaluationResult>& results = evaluations.results();
+  // At the job's end all are replayed from the first one on, which leaves out the effect of the
+  // last step's; unless the first ones are forgotten.
+  const bool replay_all = order.of_end && (results.empty() || results.front().evaluation() == 1);
+  return replay_all ? StoredEvaluations() : evaluations.Save();
+}
+
+absl::StatusOr<CheckpointManifest> BuildManifest(const Checkpoints::Order& order,
+                                                 std::vector<CheckpointPart> parts,
+                                                 const StoredEvaluations& evaluations_before,
+                                                 const CheckpointContext& context) {
+  std::sort(parts.begin(), parts.end(), [](const CheckpointPart& a, const CheckpointPart& b) {
+    return a.partition() < b.partition();
+  });
+  bool complete = parts.size() == context.job.partitions();
+  for (size_t i = 0; complete && i < parts.size(); ++i) complete = parts[i].partition() == i;
+  if (!complete) return absl::AbortedError("partitions moved while their parts were written");
+
+  CheckpointManifest manifest;
+  manifest.set_job_id(context.job_id);
+  manifest.set_job_name(context.job.name());
+  manifest.set_step(order.step);
+  manifest.set_of_end(order.of_end);
+  manifest.set_job(context.job.SerializeAsString());
+  for (const StoredTable& table : context.tables.tables()) *manifest.add_tables() = table.spec();
+  for (CheckpointPart& part : parts) *manifest.add_parts() = std::move(part);
+  SchedulerState state;
+  state.mutable_membership()->set_last_incarnation(context.last_incarnation);
+  *state.mutable_tables() = context.tables;
+  *state.mutable_evaluations() = EvaluationsAt(order, evaluations_before, context);
+  manifest.set_scheduler_state(state.SerializeAsString());
+  return manifest;
+}
+
+}  // namespace pawl

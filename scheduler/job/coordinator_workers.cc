@@ -1,0 +1,237 @@
+// Workers: their ranks, their evaluations and their collective group.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/job/coordinator.h"
+#include "scheduler/job/coordinator_section.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+std::string EvaluationText(const EvaluationResult& result) {
+  std::string text = absl::StrCat("evaluation ", result.evaluation(), " at step ", result.step(),
+                                  ", ", result.samples(), " samples:");
+  if (result.has_auc()) absl::StrAppend(&text, absl::StrFormat(" auc %.5f", result.auc()));
+  if (result.has_logloss())
+    absl::StrAppend(&text, absl::StrFormat(" logloss %.5f", result.logloss()));
+  if (result.has_accuracy())
+    absl::StrAppend(&text, absl::StrFormat(" accuracy %.5f", result.accuracy()));
+  if (result.has_rmse()) absl::StrAppend(&text, absl::StrFormat(" rmse %.5f", result.rmse()));
+  return text;
+}
+
+}  // namespace
+
+// Ranks -----------------------------------------------------------------------
+
+Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request,
+                                  Done<GetAssignmentResponse> done) {
+  Rpc<GetAssignmentResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  const absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!status.ok()) return rpc.Answer(status);
+  if (request.ready() && ranks_.OnWorkerReady(request.node())) {
+    gate_.OnChange();
+    PlaceRanks(rpc.actions());
+  }
+  const Ticket ticket =
+      rpc.Suspend(pending_.assignments, {request.node(), request.newer_than_version()});
+  AnswerAssignment(request.node(), rpc.actions());
+  return ticket;
+}
+
+void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& actions) {
+  if (loading()) return;
+  std::optional<uint64_t> restored_step;
+  if (checkpoints_.restored_from().has_value())
+    restored_step = checkpoints_.restored_from()->step();
+  const std::optional<GetAssignmentResponse> assignment =
+      ranks_.AssignmentOf(worker, restored_step);
+  if (!assignment.has_value()) return;
+  pending_.assignments.AnswerIf(
+      [&](const PendingRpcs::AssignmentWanted& wanted) {
+        return wanted.worker == worker && wanted.newer_than < assignment->version();
+      },
+      *assignment, actions);
+}
+
+Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) {
+  Rpc<GiveUpRanksResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  absl::Status status = state_.CheckNotEnded();
+  const absl::StatusOr<Node*> worker = FindWorker(request.node(), request.incarnation());
+  status.Update(worker.status());
+  if (request.has_progress()) status.Update(membership_.CheckProgress(request.progress()));
+  if (!status.ok()) return rpc.Answer(status);
+  if (request.has_progress()) NoteProgress(request.progress(), **worker);
+  std::vector<RankDirector::FreeRank> ranks;
+  for (const LogicalWorkerAssignment& rank : request.logical_workers())
+    ranks.push_back({rank.rank(), rank.incarnation()});
+  ranks = ranks_.GiveUp(**worker, ranks, running_.Now());
+  if (!ranks.empty()) {
+    gate_.OnChange();
+    // The next host arrives at the same barriers.
+    for (const RankDirector::FreeRank& rank : ranks) barriers_.Withdraw(request.node(), rank.rank);
+    OnRanksFreed(ranks);
+    PlaceRanks(rpc.actions());
+    ReleaseOnServers(ranks, rpc.actions());
+  }
+  return rpc.Answer(GiveUpRanksResponse());
+}
+
+void Coordinator::PlaceRanks(DeferredActions& actions) {
+  if (state_.ended()) return;
+  const std::vector<std::string> changed = ranks_.Place(
+      running_.Now(), [this]() PAWL_REQUIRES(mu_) { return membership_.NewIncarnation(); });
+  // Also if no assignment changed: a worker that asked for fixed ranks has got them when it joined.
+  UpdateGroup(actions);
+  if (changed.empty()) return;
+  gate_.OnChange();
+  for (const std::string& worker : changed) AnswerAssignment(worker, actions);
+  MaybeStartJob();
+}
+
+void Coordinator::OnRanksFreed(const std::vector<RankDirector::FreeRank>& ranks) {
+  for (const RankDirector::FreeRank& rank : ranks) evaluations_.Forget(rank.rank);
+}
+
+void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
+  worker.progress = Membership::KnownProgress(progress);
+  ranks_.NoteProgress(worker.progress);
+}
+
+// Evaluations -----------------------------------------------------------------
+
+Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
+                                     Done<ReportEvaluationResponse> done) {
+  Rpc<ReportEvaluationResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  const absl::Status allowed = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!allowed.ok()) return rpc.Answer(allowed);
+  if (request.rank() < ranks_.ranks().total() &&
+      ranks_.ranks().HostOf(request.rank()) != request.node()) {
+    return rpc.Answer(absl::InvalidArgumentError(
+        absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
+  }
+  const bool last_part = request.part() + 1 == request.parts();
+  // The result exists already: the answer to an earlier call, or its sender, was lost.
+  if (const EvaluationResult* const result =
+          evaluations_.Find(request.evaluation(), request.step());
+      result != nullptr) {
+    ReportEvaluationResponse response;
+    if (last_part) {
+      *response.mutable_result() = *result;
+      response.set_stop(evaluations_.stop_training());
+    }
+    return rpc.Answer(response);
+  }
+  if (const absl::Status status = evaluations_.Add(request); !status.ok())
+    return rpc.Answer(status);
+  Ticket ticket = 0;
+  if (last_part) {
+    ticket = rpc.Suspend(pending_.evaluations, request.evaluation());
+  } else {
+    rpc.Answer(ReportEvaluationResponse());
+  }
+  if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
+    // Sends nothing, so it neither waits for a save nor delays one.
+    rpc.at_once().Add([this, input = *std::move(input)] { ComputeAndJudge(input); });
+  }
+  return ticket;
+}
+
+void Coordinator::ComputeAndJudge(const EvaluationInput& input) {
+  // Without the lock: sorting millions of scores takes seconds, and heartbeats must not wait.
+  const EvaluationResult result = ComputeEvaluation(input, options_.job.model().loss());
+  Section section(*this);
+  if (state_.ended()) return;
+  spdlog::info("{}", EvaluationText(result));
+  const EarlyStoppingPolicy::Decision decision = evaluations_.Observe(result);
+  if (decision.stop) spdlog::info("early stopping after evaluation {}", result.evaluation());
+  if (!decision.improved) {
+    PublishEvaluation(result, section.actions());
+    return;
+  }
+  KeepBestRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_step(result.step());
+  rounds_.Ask(
+      "keeping the best parameters", {running_.Now(), ReadTimeout(kKeepBestTimeout)}, request,
+      &ServerCaller::KeepBest,
+      [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          FailJob(std::string(status.message()), actions);
+          return;
+        }
+        evaluations_.OnBestKept();
+        PublishEvaluation(result, actions);
+      },
+      section.actions());
+}
+
+void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) {
+  evaluations_.Publish(result);
+  gate_.OnChange();
+  ReportEvaluationResponse response;
+  *response.mutable_result() = result;
+  response.set_stop(evaluations_.stop_training());
+  pending_.evaluations.AnswerIf(
+      [&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response, actions);
+}
+
+// The group -------------------------------------------------------------------
+
+Ticket Coordinator::JoinGroup(const JoinGroupRequest& request, Done<JoinGroupResponse> done) {
+  Rpc<JoinGroupResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!status.ok()) return rpc.Answer(status);
+  Ticket ticket = 0;
+  status = group_.Join(request, ranks_.Hosts(), rpc.actions());
+  if (status.ok()) {
+    ticket = rpc.Suspend(pending_.joins, request.node());
+  } else {
+    rpc.Answer(status);
+  }
+  UpdateGroup(rpc.actions());
+  return ticket;
+}
+
+Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request,
+                                    Done<ExchangeInGroupResponse> done) {
+  Rpc<ExchangeInGroupResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (status.ok()) status = group_.Exchange(request);
+  if (!status.ok()) return rpc.Answer(status);
+  const PendingRpcs::GroupExchange exchange = {request.generation(), request.name()};
+  const Ticket ticket = rpc.Suspend(pending_.exchanges, exchange);
+  group_.AnswerExchange(exchange, rpc.actions());
+  return ticket;
+}
+
+Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroupResponse> done) {
+  Rpc<WatchGroupResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  const absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!status.ok()) return rpc.Answer(status);
+  const absl::StatusOr<std::optional<WatchGroupResponse>> ended = group_.Watch(request);
+  if (!ended.ok()) return rpc.Answer(ended.status());
+  if (ended->has_value()) return rpc.Answer(**ended);
+  return rpc.Suspend(pending_.watches, request.generation());
+}
+
+void Coordinator::UpdateGroup(DeferredActions& actions) {
+  // A group's number is saved before any worker hears of it, and so is never used again.
+  const bool formed = group_.Update(
+      ranks_.Hosts(), [this]() PAWL_REQUIRES(mu_) { return membership_.NewIncarnation(); },
+      actions);
+  if (formed) gate_.OnChange();
+}
+
+}  // namespace pawl

@@ -1,0 +1,96 @@
+// Which workers host the job's ranks, and what follows when workers come, go and give ranks up.
+#ifndef PAWL_SCHEDULER_JOB_RANK_DIRECTOR_H_
+#define PAWL_SCHEDULER_JOB_RANK_DIRECTOR_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client_lib/base/clock.h"
+#include "proto/scheduler.pb.h"
+#include "proto/scheduler_state.pb.h"
+#include "scheduler/membership/logical_workers.h"
+#include "scheduler/membership/membership.h"
+#include "scheduler/membership/worker_group.h"
+
+namespace pawl {
+
+// Turns the events of workers into placements of ranks (LogicalWorkers decides) and says what the
+// workers, the group and the status are told of them. Time is passed in. Not thread-safe.
+class RankDirector {
+ public:
+  using FreeRank = LogicalWorkers::FreeRank;
+  struct Options {
+    LogicalWorkers::Options ranks;
+    // The job only serves tables: it runs without workers, and those that leave need no successor.
+    bool serve_only = false;
+    // The job fails if a rank that needs a host has none for longer.
+    MonotonicDuration return_timeout = std::chrono::seconds(60);
+  };
+  explicit RankDirector(const Options& options);
+
+  const LogicalWorkers& ranks() const { return ranks_; }
+
+  // The worker asks to join; `former_name` is its name if it returns, else empty. See
+  // LogicalWorkers::CheckRequestedRanks.
+  absl::Status CheckJoin(const RegisterRequest& request, const std::string& former_name) const;
+
+  // Events. After each of them Place may have something to do.
+  // REQUIRES: CheckJoin is OK.
+  void OnWorkerJoined(const RegisterRequest& request, const Node& worker);
+  // The worker can start with a rank at once. Returns whether that is new.
+  bool OnWorkerReady(const std::string& worker) { return ranks_.MarkReady(worker); }
+  // The worker was told to leave. Returns whether it gives up its ranks for that.
+  bool OnWorkerDraining(const std::string& worker) { return ranks_.Drain(worker); }
+  // `how` says how it went. Returns its unfinished ranks, which have no host now.
+  std::vector<FreeRank> OnWorkerGone(const Node& worker, const std::string& how, bool dead,
+                                     MonotonicTime now);
+  // Returns those of `ranks` that the worker did host and that have no host now.
+  std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
+                               MonotonicTime now);
+  // See LogicalWorkers::Finish.
+  void Finish(const std::string& worker, absl::Span<const uint32_t> ranks) {
+    ranks_.Finish(worker, ranks);
+  }
+  void NoteProgress(const WorkerProgress& progress);
+  // How many workers there should be before ranks are first given out.
+  void SetWantedWorkers(uint32_t workers);
+  // From now on ranks move so that all workers have equally many.
+  void Rebalance() { ranks_.Rebalance(); }
+
+  // Gives out free ranks. Returns the workers whose assignments have changed.
+  std::vector<std::string> Place(MonotonicTime now,
+                                 const std::function<uint64_t()>& next_incarnation);
+  // What the job fails with: a rank was without a host, or without progress, for too long.
+  std::optional<std::string> CheckReturn(MonotonicTime now) const;
+
+  // Whether there are enough hosts for the job to run.
+  bool CanStart() const { return options_.serve_only || ranks_.AllHosted(); }
+  // Whether any rank has a host.
+  bool AnyHosted() const;
+  // Those of `ranks` that still have no host, and did not have one in between.
+  std::vector<FreeRank> StillFree(const std::vector<FreeRank>& ranks) const;
+  // What the worker is to host; nullopt while that is undecided. `restored_step`: of the checkpoint
+  // that the job started from.
+  std::optional<GetAssignmentResponse> AssignmentOf(const std::string& worker,
+                                                    std::optional<uint64_t> restored_step) const;
+  WorkerGroup::Hosts Hosts() const;
+  // Adds the ranks' samples, and sets the steps that all of them have done.
+  void AddProgress(const Membership& membership, GetStatusResponse& status) const;
+
+  StoredRanks Save() const { return ranks_.Save(); }
+  void Restore(const StoredRanks& stored, MonotonicTime now) { ranks_.Restore(stored, now); }
+
+ private:
+  const Options options_;
+  LogicalWorkers ranks_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_JOB_RANK_DIRECTOR_H_

@@ -1,0 +1,406 @@
+#include "scheduler/process/scheduler_process.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/failpoint.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/daemon/node_file.h"
+#include "grpcpp/grpcpp.h"
+#include "scheduler/process/end_deadline.h"
+#include "scheduler/startup/rebuild.h"
+#include "scheduler/startup/rebuild_listener.h"
+#include "scheduler/status/metrics.h"
+#include "scheduler/status/metrics_file.h"
+#include "scheduler/store/open_store.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// Time for rpcs in progress to end when the scheduler stops.
+constexpr std::chrono::milliseconds kShutdownGrace{500};
+// Time for a checkpoint that the job no longer waits for to be written.
+constexpr std::chrono::seconds kLastCheckpointTimeout{10};
+// How often the log reports the progress of a verification.
+constexpr std::chrono::seconds kVerifyLogInterval{5};
+
+uint64_t RandomJobId() {
+  std::random_device random;
+  uint64_t id = 0;
+  while (id == 0) id = uint64_t{random()} << 32 | random();
+  return id;
+}
+
+// Exits without waiting for anything.
+[[noreturn]] void Exit(int code) {
+  spdlog::default_logger()->flush();
+  std::_Exit(code);
+}
+
+// Another scheduler directs the job now, or will: this process sends nothing more, as if killed.
+[[noreturn]] void EndAtOnce(absl::string_view why) {
+  spdlog::error("ended: {}", std::string(why));
+  Exit(kExitAgain);
+}
+
+}  // namespace
+
+SchedulerProcess::SchedulerProcess(SchedulerOptions options, EndSignal& signal)
+    : options_(std::move(options)), signal_(signal) {}
+
+int SchedulerProcess::Run() {
+  if (const absl::Status status = CheckOptions(); !status.ok()) return UsageError(status.message());
+  const absl::StatusOr<ExitCode> code = BecomeLeaderAndLoad();
+  if (!code.ok()) return UsageError(code.status().message());
+  if (code->has_value()) return **code;
+  if (const absl::Status status = StartListening(); !status.ok())
+    return UsageError(status.message());
+  // Rpcs may be in progress from here on, so every early way out is Exit.
+  if (const absl::Status status = StartCoordinator(); !status.ok())
+    Exit(UsageError(status.message()));
+  DirectUntilEnd();
+  return ShutDown();
+}
+
+// Startup -----------------------------------------------------------------------
+
+absl::Status SchedulerProcess::CheckOptions() {
+  PAWL_ASSIGN_OR_RETURN(coordinator_options_, MakeCoordinatorOptions(options_));
+  if (options_.data_dir.empty()) return absl::InvalidArgumentError("--data_dir=FOLDER is missing");
+  const std::filesystem::path data_dir = options_.data_dir;
+  std::error_code error;
+  std::filesystem::create_directories(data_dir, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data_dir=", options_.data_dir, " cannot be created: ", error.message()));
+  }
+  PAWL_RETURN_IF_ERROR(
+      Annotate(CheckIsNoNodesFolder(Env::Real(), options_.data_dir), "--data_dir"));
+  PAWL_RETURN_IF_ERROR(CheckAddressFlags(options_.listen, options_.advertise,
+                                         /*is_told=*/!options_.address_file.empty()));
+  listen_at_ = *ParseHostPort(options_.listen);
+  metrics_path_ = (data_dir / "metrics.json").string();
+  address_path_ = (data_dir / "address").string();
+  store_path_ = options_.store.empty() ? (data_dir / "state").string() : options_.store;
+  coordinator_options_.write_report = [this](const JobReport& report) {
+    writing_report_ = report.status.state() == COMPLETED;
+    PAWL_FAILPOINT("report.writing");
+    absl::Status status = WriteFileDurably(Env::Real(), metrics_path_, MetricsJson(report));
+    writing_report_ = false;
+    return status;
+  };
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad() {
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(store_path_);
+  PAWL_RETURN_IF_ERROR(Annotate(store.status(), "--store"));
+  store_ = *std::move(store);
+  store_->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
+  startup_ = {.job = options_.job,
+              .place = store_->Describe(),
+              .restore = options_.restore,
+              .begin_anew = options_.begin_anew};
+  PAWL_ASSIGN_OR_RETURN(
+      const Leadership leadership,
+      BecomeLeader(
+          *store_, [this](MonotonicDuration pause) { return signal_.Wait(pause); },
+          [this](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
+            PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
+                                  StateToResume(stored, coordinator_options_, startup_));
+            return state.has_value();
+          }));
+  if (leadership == Leadership::kNever) return kExitDone;
+  // Checked again now that a server would notice the state's folder.
+  std::error_code error;
+  if (!std::filesystem::equivalent(store_path_, options_.data_dir, error)) {
+    PAWL_RETURN_IF_ERROR(
+        Annotate(CheckIsNoNodesFolder(Env::Real(), options_.data_dir), "--data_dir"));
+  }
+  PAWL_ASSIGN_OR_RETURN(stored_, store_->Load());
+  if (options_.rebuild) {
+    if (stored_.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--rebuild: ", store_->Describe(), " holds a state; omit --rebuild to continue from it"));
+    }
+    PAWL_RETURN_IF_ERROR(Annotate(RebuildAndStore(), "--rebuild"));
+    PAWL_ASSIGN_OR_RETURN(stored_, store_->Load());
+  }
+  PAWL_ASSIGN_OR_RETURN(restored_, StateToResume(stored_, coordinator_options_, startup_));
+  const bool has_ended = restored_.has_value() && restored_->closed();
+  if (leadership == Leadership::kAfterAnother && stored_.has_value() &&
+      (!restored_.has_value() || has_ended)) {
+    // This standby waited for the job that has ended, not for another one with the same name.
+    spdlog::info("ended: the job has ended, directed by another scheduler");
+    return kExitDone;
+  }
+  if (has_ended) {
+    // Service managers restart a scheduler that has ended; that must not train the job again.
+    spdlog::info(
+        "ended: job '{}' has already ended: {}. Use --begin_anew to train it again from its start",
+        coordinator_options_.job.name(), JobState_Name(restored_->state()));
+    return restored_->state() == FAILED ? kExitFailed : kExitDone;
+  }
+  job_id_ = restored_.has_value() ? restored_->job_id() : RandomJobId();
+  coordinator_options_.job_id = job_id_;
+  job_ = coordinator_options_.job;
+  return std::nullopt;
+}
+
+absl::Status SchedulerProcess::RebuildAndStore() {
+  if (listen_at_.port == 0) {
+    return absl::FailedPreconditionError(
+        "--listen must have the port at which the servers look for their scheduler");
+  }
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<RebuildListener> listener,
+                        RebuildListener::Listen(listen_at_));
+  const auto timeout = std::chrono::seconds(options_.rebuild_timeout_s);
+  spdlog::info("rebuilding the state: waiting at most {} s for servers", timeout.count());
+  Rebuild rebuild({.job = coordinator_options_.job,
+                   .servers = coordinator_options_.servers,
+                   .workers = coordinator_options_.workers,
+                   .without = {options_.rebuild_without.begin(), options_.rebuild_without.end()},
+                   .unix_ms = coordinator_options_.unix_ms()},
+                  timeout, Clock::Real().Now());
+  std::vector<RegisterRequest> heard = listener->Heard();
+  std::optional<absl::StatusOr<SchedulerState>> rebuilt = rebuild.Poll(heard, Clock::Real().Now());
+  while (!rebuilt.has_value()) {
+    if (signal_.Wait(kTickInterval)) return absl::CancelledError("the process was told to end");
+    heard = listener->Heard();
+    rebuilt = rebuild.Poll(heard, Clock::Real().Now());
+  }
+  PAWL_ASSIGN_OR_RETURN(const SchedulerState state, *std::move(rebuilt));
+  spdlog::warn(
+      "state rebuilt from {} servers: {} partitions, {} tables, routing epoch {}; evaluations and "
+      "events are lost",
+      heard.size(), state.placement().partitions_size(), state.tables().tables_size(),
+      state.placement().epoch());
+  return store_->Save(1, state.SerializeAsString());
+}
+
+absl::Status SchedulerProcess::StartListening() {
+  service_ = std::make_unique<SchedulerService>([this] { return StatusWhileVerifying(); });
+  // The nodes of a new job do not look for an earlier scheduler's address.
+  absl::StatusOr<Listener> listener =
+      Listen(listen_at_, restored_.has_value() ? address_path_ : "", *service_);
+  PAWL_RETURN_IF_ERROR(Annotate(listener.status(), absl::StrCat("--listen=", options_.listen)));
+  listener_ = *std::move(listener);
+  // The server answers GetStatus, but does not serve yet.
+  listener_.server->GetHealthCheckService()->SetServingStatus(false);
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerProcess::WriteAddress() {
+  const std::string own_address = absl::StrCat(listen_at_.host, ":", listener_.port);
+  const std::string address = options_.advertise.empty() ? own_address : options_.advertise;
+  spdlog::info("job '{}': listening on {}", job_.name(), address);
+  PAWL_RETURN_IF_ERROR(
+      Annotate(WriteFileDurably(Env::Real(), address_path_, own_address + "\n"), "--data_dir"));
+  if (options_.address_file.empty()) return absl::OkStatus();
+  return Annotate(WriteFileDurably(Env::Real(), options_.address_file, address + "\n"),
+                  "--address_file");
+}
+
+GetStatusResponse SchedulerProcess::StatusWhileVerifying() const {
+  GetStatusResponse status;
+  *status.mutable_job() = job_;
+  status.set_job_id(job_id_);
+  status.set_state(STARTING);
+  CheckpointStatus& checkpoint = *status.mutable_checkpoint();
+  checkpoint.set_verifying(options_.restore);
+  checkpoint.set_parts(verified_.parts);
+  checkpoint.set_parts_verified(verified_.parts_done);
+  checkpoint.set_bytes(verified_.bytes);
+  checkpoint.set_bytes_verified(verified_.bytes_done);
+  return status;
+}
+
+absl::Status SchedulerProcess::PrepareCheckpointsOrExit() {
+  absl::Status status;
+  std::atomic<bool> done = false;
+  std::thread thread([&] {
+    PAWL_FAILPOINT("restore.verifying");
+    status = PrepareCheckpoints(Env::Real(), startup_, coordinator_options_, &verified_);
+    done = true;
+  });
+  MonotonicTime next_line = Clock::Real().Now() + kVerifyLogInterval;
+  while (!done) {
+    if (signal_.Wait(kTickInterval)) {
+      // Exits here, where the locals that the thread uses still exist.
+      spdlog::info(
+          "ended: told to end while the checkpoint was being verified; the job has not started");
+      Exit(kExitDone);
+    }
+    if (Clock::Real().Now() < next_line) continue;
+    spdlog::info("verifying {}: {} of {} parts, {} of {} bytes", options_.restore,
+                 verified_.parts_done.load(), verified_.parts.load(), verified_.bytes_done.load(),
+                 verified_.bytes.load());
+    next_line += kVerifyLogInterval;
+  }
+  thread.join();
+  return status;
+}
+
+absl::Status SchedulerProcess::StartCoordinator() {
+  PAWL_RETURN_IF_ERROR(WriteAddress());
+  if (!restored_.has_value()) {
+    PAWL_RETURN_IF_ERROR(PrepareCheckpointsOrExit());
+    // An earlier job's result is not this job's.
+    std::error_code error;
+    std::filesystem::remove(metrics_path_, error);
+  }
+  starts_from_ = coordinator_options_.restore;
+  // An interrupted scheduler may not have set later checkpoints aside; one that has completed a
+  // checkpoint has.
+  if (restored_.has_value() && restored_->has_restore() &&
+      restored_->checkpoint().completed() == 0) {
+    starts_from_ = restored_->restore();
+  }
+  coordinator_options_.leads = [this] { return store_->IsLeader(); };
+  coordinator_options_.state_changed = [this] {
+    if (StateSaver* const saver = notified_saver_.load(); saver != nullptr) saver->Notify();
+  };
+  checkpoint_writer_ = std::make_unique<CheckpointWriter>(Env::Real());
+  coordinator_options_.write_checkpoint = [this](const std::string& dir,
+                                                 CheckpointManifest manifest, uint32_t keep,
+                                                 CheckpointWriter::Done done) {
+    checkpoint_writer_->Write(dir, std::move(manifest), keep, std::move(done));
+  };
+  coordinator_ =
+      std::make_unique<Coordinator>(std::move(coordinator_options_), Clock::Real(), servers_,
+                                    restored_.has_value() ? &*restored_ : nullptr);
+  StateSaver::Callbacks callbacks;
+  callbacks.take = [this] { return coordinator_->TakeUnsaved(); };
+  callbacks.saved = [this](uint64_t change) { coordinator_->OnStateSaved(change); };
+  callbacks.lost = [](const absl::Status& why) { EndAtOnce(why.message()); };
+  saver_ = std::make_unique<StateSaver>(*store_, stored_.has_value() ? stored_->revision : 0,
+                                        std::move(callbacks));
+  notified_saver_ = saver_.get();
+  service_->Begin(*coordinator_);
+  listener_.server->GetHealthCheckService()->SetServingStatus(true);
+
+  // A restored job continues even if one of these fails; a new one does not start.
+  const auto tolerate = [this](const absl::Status& status) {
+    if (status.ok() || !restored_.has_value()) return status;
+    spdlog::error("{}", std::string(status.message()));
+    return absl::OkStatus();
+  };
+  PAWL_RETURN_IF_ERROR(tolerate(StartMetrics()));
+  PAWL_RETURN_IF_ERROR(tolerate(SetCheckpointsAside()));
+  // After SetCheckpointsAside: the scrubber does not read what was set aside.
+  StartScrubber();
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerProcess::StartMetrics() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  const std::string flag = absl::StrCat("--metrics_listen=", options_.metrics_listen);
+  const absl::StatusOr<HostPort> at = ParseHostPort(options_.metrics_listen);
+  PAWL_RETURN_IF_ERROR(Annotate(at.status(), flag));
+  absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
+      MetricsEndpoint::Listen(options_.metrics_listen, [this] {
+        const absl::StatusOr<GetStatusResponse> status =
+            coordinator_->GetStatus(GetStatusRequest());
+        if (!status.ok()) return std::vector<prometheus::MetricFamily>();
+        return Metrics(*status, coordinator_->EventCounts(), coordinator_->CheckpointFiles());
+      });
+  PAWL_RETURN_IF_ERROR(Annotate(endpoint.status(), flag));
+  metrics_ = *std::move(endpoint);
+  spdlog::info("metrics at http://{}:{}/metrics", at->host, metrics_->port());
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerProcess::SetCheckpointsAside() {
+  if (!starts_from_.has_value()) return absl::OkStatus();
+  return Annotate(SetLaterCheckpointsAside(Env::Real(), job_, job_id_, *starts_from_),
+                  absl::StrCat("checkpoint.dir is ", job_.checkpoint().dir(),
+                               ": cannot set aside the later checkpoints there"));
+}
+
+void SchedulerProcess::StartScrubber() {
+  CheckpointScrubberOptions options;
+  options.dir = job_.checkpoint().dir();
+  options.job_name = job_.name();
+  options.bytes_per_s = options_.scrub_bytes_per_s;
+  if (options.dir.empty() || options.bytes_per_s == 0) return;
+  CheckpointScrubber::Events events;
+  events.may_read = [this] {
+    return store_->IsLeader() && coordinator_->state() == RUNNING &&
+           checkpoint_writer_->WaitUntilIdle(Clock::Real().Now());
+  };
+  events.damaged = [this](const CheckpointId& checkpoint, const absl::Status& damage) {
+    coordinator_->OnCheckpointDamaged(checkpoint.step, checkpoint.of_end, damage);
+  };
+  scrubber_ =
+      std::make_unique<CheckpointScrubber>(Env::Real(), std::move(options), std::move(events));
+}
+
+// The job and its end -------------------------------------------------------------
+
+void SchedulerProcess::DirectUntilEnd() {
+  const Clock& clock = Clock::Real();
+  std::optional<EndDeadline> deadline;
+  while (!coordinator_->ended()) {
+    if (signal_.Wait(kTickInterval) && !deadline.has_value()) {
+      if (!options_.stop_on_sigterm) {
+        saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
+        EndAtOnce(
+            "this scheduler was told to leave; the job continues when a scheduler is started or a "
+            "standby takes over");
+      }
+      coordinator_->Stop("the scheduler was told to end");
+      deadline.emplace(clock.Now());
+    }
+    coordinator_->Tick();
+    if (deadline.has_value() && !coordinator_->ended() &&
+        deadline->HasPassed(clock.Now(), writing_report_)) {
+      EndAtOnce("the state or metrics.json cannot be written");
+    }
+  }
+  listener_.server->GetHealthCheckService()->SetServingStatus(false);
+  // The nodes get time to hear of the end.
+  const MonotonicTime until = clock.Now() + std::chrono::milliseconds(options_.linger_ms);
+  while (!coordinator_->AllNodesGone() && clock.Now() < until) {
+    signal_.Wait(kTickInterval);
+    coordinator_->Tick();
+  }
+}
+
+int SchedulerProcess::ShutDown() {
+  const Clock& clock = Clock::Real();
+  coordinator_->Close();
+  if (!saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout))
+    EndAtOnce("the state cannot be saved");
+  // Shutdown waits for every answer. A late Goodbye's would wait for a store that has just failed.
+  coordinator_->StopHoldingAnswers();
+  metrics_ = nullptr;
+  listener_.server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  servers_.Shutdown();
+  const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;
+  const bool reading_hangs = scrubber_ != nullptr && !scrubber_->Stop(files_until);
+  const bool writing_hangs = !checkpoint_writer_->WaitUntilIdle(files_until);
+  saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout);
+  const JobState state = coordinator_->state();
+  spdlog::info("ended: {}", JobState_Name(state));
+  const int code = state == FAILED ? kExitFailed : kExitDone;
+  if (reading_hangs || writing_hangs) {
+    spdlog::warn("a checkpoint is still being {}; its folder seems to hang",
+                 writing_hangs ? "written" : "read");
+    Exit(code);
+  }
+  scrubber_ = nullptr;
+  checkpoint_writer_ = nullptr;
+  return code;
+}
+
+}  // namespace pawl
