@@ -16,7 +16,7 @@
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
 #include "server/shard/snapshot/partition_snapshot.h"
-#include "server/threads/shared_work.h"
+#include "server/threads/helper_threads.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -180,7 +180,7 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
       return ends_step(k) && received.changes[k].index > taken;
     });
     // An end is mostly one in all partitions: the first one that has any tells of the others.
-    return replica->partition->EndsCloseStep(ends);
+    return replica->partition->WouldCloseStep(ends);
   }
   return false;
 }
