@@ -1,4 +1,4 @@
-// What Adam and AdamW share.
+// The kernel shared by Adam and AdamW.
 //
 // Adam: Kingma and Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with
 // t = prior_updates + 1:
@@ -6,15 +6,15 @@
 //   v <- beta2 v + (1 - beta2) (g g)
 //   w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 //
-// The arithmetic takes the corrections out of the loop over the elements (c1, c2: BiasCorrection,
-// doubles):
+// The arithmetic moves the corrections out of the loop over the elements (c1 and c2 are the doubles
+// of BiasCorrection):
 //   corrected_rate = float(rate * c1), inverse_root = float(c2)
 //   w <- w - (corrected_rate m) / (sqrt(v) inverse_root + epsilon)
 //
-// AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization", algorithm 2, where
-// before that
+// AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularization", algorithm 2, first
+// computes
 //   w <- w keep, keep = float(1 - rate * weight_decay), in doubles
-// and the decay goes along with the learning rate, as in PyTorch.
+// so that the decay scales with the learning rate, as in PyTorch.
 #ifndef PAWL_SERVER_OPTIMIZER_ADAM_KERNEL_H_
 #define PAWL_SERVER_OPTIMIZER_ADAM_KERNEL_H_
 

@@ -1,4 +1,4 @@
-// What is done to a gradient before any optimizer sees it.
+// The settings that are applied to a gradient before every optimizer.
 #ifndef PAWL_SERVER_OPTIMIZER_GRADIENT_SETTINGS_H_
 #define PAWL_SERVER_OPTIMIZER_GRADIENT_SETTINGS_H_
 
@@ -16,9 +16,9 @@ struct GradientSettings {
         l1(spec.l1()),
         l2(spec.l2()) {}
 
-  // clip_value; infinity if there is none.
+  // clip_value; infinity if unset.
   float bound;
-  // 0 if there is none.
+  // 0 if unset.
   float clip_norm;
   float l1;
   float l2;

@@ -1,5 +1,5 @@
-// From a formula for one element to an UpdateRule: the loops over a row and the
-// choice of vector instructions, shared by all optimizers.
+// Turns a formula for one element into an UpdateRule: the loops over a row and the choice of vector
+// instructions, shared by all optimizers.
 #ifndef PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_
 #define PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_
 
@@ -19,11 +19,11 @@
 
 namespace pawl {
 
-// An UpdateRule from a Kernel, which has
-//   Formula                the formula for one element (update_formula.h)
-//   InitialSlot()          the value of every slot of the first array before the first update; the
-//   second begins at 0 Begin(rate, prior_updates)                        the Formula of one row
-// A formula with a slot for the whole row makes the rule not elementwise.
+// An UpdateRule made from a Kernel, which has
+//   Formula                      the formula for one element (update_formula.h)
+//   InitialSlot()                the initial value of the first slot array; the second starts at 0
+//   Begin(rate, prior_updates)   the Formula for one row
+// A formula with one slot for the whole row makes the rule not elementwise.
 template <typename Kernel>
 class KernelRule final : public UpdateRule {
   using Formula = typename Kernel::Formula;
@@ -86,7 +86,7 @@ class KernelRule final : public UpdateRule {
         if (norm > limit) pass.factor = static_cast<float>(limit / norm);
       }
     }
-    // A row in memory is weights, then slots: they do not overlap.
+    // A row in memory is its weights followed by its slots, so they do not overlap.
     float* __restrict w = weights + begin;
     Formula formula = rule.kernel_.Begin(rate, position.prior_updates);
     if constexpr (Formula::kRowSlots == 1) {

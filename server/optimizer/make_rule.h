@@ -1,4 +1,4 @@
-// The part that all makers of rules share.
+// Creates the rule for a kernel; used by the factories of rules.h.
 #ifndef PAWL_SERVER_OPTIMIZER_MAKE_RULE_H_
 #define PAWL_SERVER_OPTIMIZER_MAKE_RULE_H_
 
@@ -12,7 +12,7 @@
 
 namespace pawl {
 
-// REQUIRES: as rules.h says.
+// REQUIRES: the conditions of rules.h.
 template <typename Kernel>
 std::unique_ptr<const UpdateRule> MakeRule(Kernel kernel, float learning_rate,
                                            const Optimizer& spec, Isa isa) {
