@@ -1,4 +1,4 @@
-#include "server/data_plane/raw_call.h"
+#include "server/data_plane/raw_services.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,8 +12,7 @@
 namespace pawl {
 namespace {
 
-// A caller without a deadline, or with one in the far future, gets this one: nothing waits for
-// ever.
+// The longest deadline of a call, also for a caller that sets none.
 constexpr std::chrono::minutes kMaxDeadline{10};
 
 class UnaryReactor final : public grpc::ServerUnaryReactor {
@@ -24,19 +23,17 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   void OnCancel() override { cancelled_->store(true, std::memory_order_relaxed); }
   void OnDone() override { delete this; }
 
-  // Outlives the reactor in the call's context.
+  // The call's context may outlive the reactor.
   const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-}  // namespace
-
-grpc::ServerUnaryReactor* ServeRaw(RequestHandler& handler, const Clock& clock, Method method,
-                                   grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+grpc::ServerUnaryReactor* Serve(RequestHandler& handler, const Clock& clock, Method method,
+                                grpc::CallbackServerContext* context,
+                                const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   auto* reactor = new UnaryReactor();
   if (!request->Valid()) {
     reactor->Finish(
-        grpc::Status(grpc::StatusCode::CANCELLED, "the call ended before its message was there"));
+        grpc::Status(grpc::StatusCode::CANCELLED, "the call ended before its message arrived"));
     return reactor;
   }
   CallContext call;
@@ -50,6 +47,50 @@ grpc::ServerUnaryReactor* ServeRaw(RequestHandler& handler, const Clock& clock, 
                    reactor->Finish(ToGrpcStatus(status, context));
                  });
   return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ParameterService::Push(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kPush, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kPull, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ParameterService::EndStep(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kEndStep, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ParameterService::TakeOver(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kTakeOver, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ReplicationService::Replicate(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kReplicate, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ReplicationService::InstallSnapshot(grpc::CallbackServerContext* context,
+                                                              const grpc::ByteBuffer* request,
+                                                              grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kInstallSnapshot, context, request, response);
+}
+
+grpc::ServerUnaryReactor* ReplicationService::GoBack(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return Serve(handler_, clock_, Method::kGoBack, context, request, response);
 }
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// What tests of the DataPlane share: a server with all partitions, and callers.
+// A fixture for DataPlane tests: a server that has all partitions, and its callers.
 #ifndef PAWL_SERVER_DATA_PLANE_TESTING_DATA_PLANE_FIXTURE_H_
 #define PAWL_SERVER_DATA_PLANE_TESTING_DATA_PLANE_FIXTURE_H_
 
@@ -25,7 +25,7 @@ inline constexpr uint32_t kWidth = 2;
 inline constexpr uint32_t kBlocks = 2;
 inline constexpr size_t kBlockFloats = 1000;
 
-// Has room for what it was asked for, and remembers how much that was.
+// A log that always has room, and records how much room it was asked for.
 class AskedLog final : public ChangeLog {
  public:
   absl::Status CheckRoom(uint64_t bytes) const override {
@@ -53,19 +53,19 @@ class AskedLog final : public ChangeLog {
   uint64_t written = 0;
 };
 
-// A server with all partitions and one table, and what its callers do.
+// A server with all partitions and one table, and its callers' requests.
 class DataPlaneTest : public testing::Test {
  protected:
   struct Answer {
     absl::Status status;
     IncomingMessage message;
-    // Keeps an answer's memory.
+    // Owns the answer's memory.
     OutgoingMessage outgoing;
   };
 
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
     plane_ = std::make_unique<DataPlane>(
-        options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_begun_; });
+        options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_started_; });
     Job job;
     job.set_seed(3);
     job.set_partitions(kPartitions);
@@ -94,7 +94,7 @@ class DataPlaneTest : public testing::Test {
     return created;
   }
 
-  // Server 0 has all partitions but `elsewhere`.
+  // Server 0 has all partitions except `elsewhere`.
   static RoutingTable Routing(uint64_t epoch, int elsewhere = -1) {
     RoutingTable routing;
     routing.set_job_id(kJobId);
@@ -125,7 +125,7 @@ class DataPlaneTest : public testing::Test {
     return header;
   }
 
-  // One segment for one key.
+  // Adds one segment with one key.
   static void AddRow(PushRequest& request, uint64_t key, std::vector<float> values,
                      uint64_t ordinal = 0) {
     PushSegment& segment = *request.add_segments();
@@ -138,7 +138,7 @@ class DataPlaneTest : public testing::Test {
         std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
   }
 
-  // The same gradients in another type. REQUIRES: they are of FLOAT32.
+  // Converts the gradients to another type. REQUIRES: they are FLOAT32.
   static PushRequest As(ElementType type, PushRequest request, int32_t exponent = 0) {
     for (PushSegment& segment : *request.mutable_segments()) {
       const size_t count = segment.values().size() / sizeof(float);
@@ -169,7 +169,7 @@ class DataPlaneTest : public testing::Test {
     return request;
   }
 
-  // Sends what protobuf serializes; `answer` is filled when the reply comes.
+  // Sends the request as serialized by protobuf. The result is set when the reply comes.
   std::shared_ptr<std::optional<Answer>> Send(
       Method method, const google::protobuf::MessageLite& request,
       MonotonicDuration timeout = std::chrono::seconds(10)) {
@@ -205,7 +205,7 @@ class DataPlaneTest : public testing::Test {
     return values;
   }
 
-  // A dense table of one block.
+  // Creates a dense table with one block.
   void CreateBlocks() {
     TableSpec spec;
     spec.set_id(kBlocks);
@@ -252,10 +252,10 @@ class DataPlaneTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  // Until when the scheduler calls this server alive.
+  // The end of this server's lease.
   MonotonicTime lease_until_ = MonotonicTime::max();
   // HeartbeatResponse.begun.
-  bool has_begun_ = true;
+  bool has_started_ = true;
   std::unique_ptr<DataPlane> plane_;
   uint64_t next_ordinal_ = 0;  // of BlockPush
 };
