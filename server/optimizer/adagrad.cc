@@ -4,7 +4,7 @@
 //
 //   a <- a + g g
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

@@ -8,7 +8,7 @@
 //
 // As in the paper, the weights are a function of z and n only: a row's initial values last until
 // its first update and do not come back.
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

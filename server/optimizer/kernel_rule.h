@@ -10,14 +10,32 @@
 #include <memory>
 #include <utility>
 
+#include "proto/types.pb.h"
 #include "server/optimizer/gradient_pass.h"
-#include "server/optimizer/gradient_settings.h"
 #include "server/optimizer/learning_rate.h"
 #include "server/optimizer/math/isa.h"
+#include "server/optimizer/rules.h"
 #include "server/optimizer/update_formula.h"
 #include "server/optimizer/update_rule.h"
 
 namespace pawl {
+
+// The settings that are applied to a gradient before every optimizer.
+struct GradientSettings {
+  explicit GradientSettings(const Optimizer& spec)
+      : bound(spec.clip_value() > 0.0f ? spec.clip_value()
+                                       : std::numeric_limits<float>::infinity()),
+        clip_norm(spec.clip_norm()),
+        l1(spec.l1()),
+        l2(spec.l2()) {}
+
+  // clip_value; infinity if unset.
+  float bound;
+  // 0 if unset.
+  float clip_norm;
+  float l1;
+  float l2;
+};
 
 // An UpdateRule made from a Kernel, which has
 //   Formula                      the formula for one element (update_formula.h)
@@ -170,6 +188,14 @@ class KernelRule final : public UpdateRule {
   const GradientMode mode_;
   const ApplyFunction apply_;
 };
+
+// Creates the rule for a kernel; used by the factories of rules.h. REQUIRES: their conditions.
+template <typename Kernel>
+std::unique_ptr<const UpdateRule> MakeRule(Kernel kernel, float learning_rate,
+                                           const Optimizer& spec, Isa isa) {
+  return std::make_unique<const KernelRule<Kernel>>(
+      std::move(kernel), LearningRate(learning_rate, spec.schedule()), GradientSettings(spec), isa);
+}
 
 }  // namespace pawl
 

@@ -5,7 +5,7 @@
 //
 //   v <- momentum v + g
 //   w <- w - rate v                     or, Nesterov: w <- w - rate (g + momentum v)
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

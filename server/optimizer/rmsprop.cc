@@ -3,7 +3,7 @@
 //
 //   a <- rho a + (1 - rho) (g g)
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

@@ -4,7 +4,7 @@
 //
 //   a <- a + mean(g g)                                  over the row; see SumOfSquares
 //   w <- w - (rate / (sqrt(a) + epsilon)) g
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {
