@@ -1,4 +1,4 @@
-// For how long a server's log has not been written.
+// Decides when to report a server's disk as failed.
 #ifndef PAWL_SERVER_DISK_WATCH_H_
 #define PAWL_SERVER_DISK_WATCH_H_
 
@@ -13,29 +13,29 @@
 
 namespace pawl {
 
-// A disk on which nothing has become durable for so long, though something waits for it, does not
-// answer.
+// A disk hangs if a write waits for this long while nothing becomes durable.
 inline constexpr std::chrono::milliseconds kDiskHangs{2000};
-// A disk that is full or fails for less is not told of.
+// A failure shorter than this is not reported.
 inline constexpr std::chrono::milliseconds kDiskFailureTold{500};
-// A disk that has failed is good again once it has been so for this long.
+// A failed disk counts as recovered after this long without a failure.
 inline constexpr std::chrono::milliseconds kDiskIsGoodAgain{3000};
 
-// Time is passed in. Not thread-safe.
+// Tracks how long the log has not been writable. The caller passes the time in. Not thread-safe.
 class DiskWatch {
  public:
-  // What is known now: whether the log takes changes; whether any change waits for it; and a number
-  // that grows with each change that becomes durable.
+  // Records the current state: `room` is whether the log accepts changes, `waits` whether any
+  // change waits for the log, and `durable` a number that grows with each change that becomes
+  // durable.
   void Note(const absl::Status& room, bool waits, uint64_t durable, MonotonicTime now);
 
-  // Nothing if the disk can be written.
+  // The failure to report; nullopt while the disk can be written.
   std::optional<DiskFailure> Failure(MonotonicTime now) const;
 
  private:
   std::optional<MonotonicTime> failing_since_;
-  // Of the last failure.
+  // Why the last failure happened.
   std::string reason_;
-  // It has been told of.
+  // The failure has lasted long enough to be reported.
   bool told_ = false;
   std::optional<MonotonicTime> good_since_;
   uint64_t durable_ = 0;

@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 
 class DiskWatchTest : public testing::Test {
  protected:
-  // Time passes, in which this is what the log says.
+  // Advances time by `duration` while the log is in the given state.
   void Pass(MonotonicDuration duration, const absl::Status& room, bool waits, bool writes) {
     for (MonotonicDuration passed{}; passed < duration; passed += milliseconds(50)) {
       clock_.Advance(milliseconds(50));
@@ -25,7 +25,7 @@ class DiskWatchTest : public testing::Test {
   uint64_t durable_ = 0;
 };
 
-TEST_F(DiskWatchTest, DiskThatIsFullIsToldOfUntilItIsGoodForAWhile) {
+TEST_F(DiskWatchTest, FullDiskIsReportedUntilItStaysGood) {
   const absl::Status full = absl::ResourceExhaustedError("no space left on device");
   Pass(kDiskFailureTold - milliseconds(50), full, false, false);
   EXPECT_FALSE(Fails());
@@ -39,7 +39,7 @@ TEST_F(DiskWatchTest, DiskThatIsFullIsToldOfUntilItIsGoodForAWhile) {
   EXPECT_FALSE(Fails());
 }
 
-TEST_F(DiskWatchTest, WriteThatDoesNotEndIsAFailure) {
+TEST_F(DiskWatchTest, HungWriteIsReported) {
   Pass(milliseconds(1000), absl::OkStatus(), true, true);
   Pass(kDiskHangs - milliseconds(100), absl::OkStatus(), true, false);
   EXPECT_FALSE(Fails());
@@ -48,7 +48,7 @@ TEST_F(DiskWatchTest, WriteThatDoesNotEndIsAFailure) {
   EXPECT_EQ(watch_.Failure(clock_.Now())->reason(), "the disk has not answered for 2 s");
 }
 
-TEST_F(DiskWatchTest, IdleAndBusyDisksAreGood) {
+TEST_F(DiskWatchTest, IdleAndBusyDisksAreHealthy) {
   Pass(milliseconds(60000), absl::OkStatus(), false, false);
   EXPECT_FALSE(Fails());
   Pass(milliseconds(60000), absl::OkStatus(), true, true);

@@ -12,10 +12,10 @@
 namespace pawl {
 namespace {
 
-// A server that is asked to end waits so long to hear what it has.
+// How long a server that is asked to end waits for its routing.
 constexpr std::chrono::milliseconds kRoutingGrace{500};
-// After a confirmation that the scheduler has refused or not answered. It grows: a partition may be
-// without enough replicas in sync for as long as a server is away.
+// Pauses after the scheduler refuses or misses a confirmation. They grow, because a partition can
+// lack in-sync replicas for as long as a server is away.
 constexpr std::chrono::milliseconds kFirstConfirmationPause{50};
 constexpr std::chrono::seconds kLongestConfirmationPause{1};
 
@@ -30,7 +30,7 @@ ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_p
       link_(channel, clock, options_.scheduler, Events(), routing_channel),
       data_plane_(
           data_plane, clock, &peers, [this] { return LeaseUntil(); },
-          [this] { return HasBegun(); }),
+          [this] { return HasStarted(); }),
       log_(std::move(log)) {}
 
 ServerNode::~ServerNode() { Close(); }
@@ -74,7 +74,7 @@ void ServerNode::ConfirmRouting() {
   {
     MutexLock lock(mu_);
     if (confirming_) return;
-    // What was refused for one routing may be granted for the next.
+    // A confirmation refused for one routing may be granted for the next.
     if (epoch != epoch_refused_) refusals_ = 0;
     if (refusals_ > 0 && clock_.Now() < next_confirmation_) return;
     confirming_ = true;
@@ -90,19 +90,19 @@ void ServerNode::ConfirmRouting() {
                                                          kLongestConfirmationPause);
       }
     }
-    // There may be a newer one by now.
+    // A newer routing may have arrived meanwhile.
     if (status.ok()) ConfirmRouting();
   });
 }
 
 MonotonicTime ServerNode::LeaseUntil() const {
-  // In this order: a lease of the next incarnation comes after its `routed_`.
+  // Read in this order: a lease of the next incarnation comes after its `routed_`.
   const MonotonicTime until = link_.lease_until();
   return routed_ ? until : MonotonicTime::min();
 }
 
-bool ServerNode::HasBegun() const {
-  // In this order, as in LeaseUntil.
+bool ServerNode::HasStarted() const {
+  // Read in this order, as in LeaseUntil.
   return link_.begun() && routed_;
 }
 
@@ -114,8 +114,8 @@ absl::Status ServerNode::Start(const std::string& address) {
     PAWL_ASSIGN_OR_RETURN(
         recovered_, log_->Recover(PartitionOptionsOf(identity.job(),
                                                      data_plane_options_.max_rows_per_partition)));
-    spdlog::info("was {} in job '{}', and has {} partitions of it", node_, identity.job().name(),
-                 recovered_.size());
+    spdlog::info("recovered {} partitions of job '{}' as {}", recovered_.size(),
+                 identity.job().name(), node_);
   }
   Register(clock_.Now() + options_.register_timeout);
   return absl::OkStatus();
@@ -125,7 +125,7 @@ void ServerNode::Register(MonotonicTime deadline) {
   member_ = false;
   routed_ = false;
   {
-    // Answers of a former incarnation do not come any more.
+    // Answers for an earlier incarnation no longer arrive.
     MutexLock lock(mu_);
     confirming_ = false;
     refusals_ = 0;
@@ -153,9 +153,8 @@ void ServerNode::Register(MonotonicTime deadline) {
     held->set_longest_lease_ms(longest_lease_ms_);
     *request.mutable_held_job() = *std::move(held);
   }
-  // What this server is in now, or what it holds of a job that may go on, is of no use in another
-  // one.
-  request.set_that_job_only(job_id_ != 0 || KeepsToItsJob());
+  // The data that this server holds is of no use to another job.
+  request.set_that_job_only(job_id_ != 0 || MustKeepItsJob());
   for (RecoveredReplica& replica : data_plane_.ReplicasWithData())
     *request.add_recovered() = std::move(replica);
   link_.Register(std::move(request), deadline, [this](absl::StatusOr<RegisterResponse> registered) {
@@ -170,7 +169,7 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   const bool first = job_id_ == 0;
   if (!first && registration.job_id() != job_id_) {
     return absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler,
-                                           " directs another job now, '", registration.job().name(),
+                                           " now directs another job, '", registration.job().name(),
                                            "'"));
   }
   if (first) PAWL_RETURN_IF_ERROR(PrepareLog(registration));
@@ -190,12 +189,13 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
 absl::Status ServerNode::RefuseToDiscard(absl::string_view scheduler_says) const {
   const NodeIdentity& identity = *log_->identity();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--data_dir holds what ", identity.node(), " had of job '", identity.job().name(), "' (",
-      identity.job_id(), "), which is not known to be over, and with the scheduler at ",
+      "--data_dir holds data of ", identity.node(), " in job '", identity.job().name(), "' (",
+      identity.job_id(), "), which is not known to have ended, and with the scheduler at ",
       options_.scheduler, ", ", scheduler_says,
-      ". Is --scheduler right, and was that scheduler started with the --data_dir or --store that "
-      "it had? To begin anew "
-      "name another --data_dir, or give up what is in this one with --discard_other_job"));
+      ". Check --scheduler, and that the scheduler was started with its own --data_dir or --store. "
+      "To "
+      "start over, use another --data_dir, or discard the data in this one with "
+      "--discard_other_job"));
 }
 
 absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
@@ -210,7 +210,7 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
                           log_->identity()->job_id() == registration.job_id() &&
                           log_->identity()->node() == registration.node();
   if (!is_earlier) {
-    if (KeepsToItsJob()) {
+    if (MustKeepItsJob()) {
       return RefuseToDiscard(absl::StrCat("the scheduler's job is '", registration.job().name(),
                                           "' (", registration.job_id(),
                                           "), in which this server is ", registration.node()));
@@ -232,7 +232,7 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
 
 std::optional<absl::Status> ServerNode::Tick() {
   data_plane_.Tick();
-  // A routing may have come from a peer, or a confirmation have been refused.
+  // A routing may have arrived from a peer, or a confirmation may have been refused.
   if (member_) ConfirmRouting();
   News news;
   {
@@ -244,13 +244,13 @@ std::optional<absl::Status> ServerNode::Tick() {
   if (news.registered.has_value()) {
     if (const absl::Status& status = news.registered->status(); !status.ok()) {
       if (absl::IsOutOfRange(status)) {
-        // It has ended while this server was away.
-        job_is_over_ = true;
+        // The job ended while this server was away.
+        job_has_ended_ = true;
         return absl::CancelledError(status.message());
       }
-      if (job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob())
+      if (job_id_ == 0 && absl::IsNotFound(status) && MustKeepItsJob())
         return RefuseToDiscard(status.message());
-      // To start it again would not help, but set it against the one that is there.
+      // Registering again would not help; it would only fight with the other process.
       if (absl::IsAborted(status) || IsFinal(status))
         return absl::InvalidArgumentError(absl::StrCat("--data_dir: ", status.message()));
       return status;
@@ -258,11 +258,11 @@ std::optional<absl::Status> ServerNode::Tick() {
     if (absl::Status status = Join(**news.registered); !status.ok()) return status;
   }
   if (auto end = JobEnd(news); end.has_value()) {
-    job_is_over_ = true;
+    job_has_ended_ = true;
     return end;
   }
   if (news.disowned.has_value()) {
-    spdlog::warn("the scheduler has taken this server for dead ({}); it joins again",
+    spdlog::warn("the scheduler declared this server dead ({}); registering again",
                  std::string(news.disowned->message()));
     Register(MonotonicTime::max());
   }
@@ -272,7 +272,7 @@ std::optional<absl::Status> ServerNode::Tick() {
                                                options_.scheduler_timeout.count(), " s"));
   }
   if (news.told_to_leave && !draining_since_.has_value()) {
-    spdlog::info("the scheduler says that this server is to leave");
+    spdlog::info("the scheduler asked this server to leave");
     DrainUntil(MonotonicTime::max());
   }
   return DrainEnd();
@@ -306,25 +306,25 @@ void ServerNode::DrainUntil(MonotonicTime until) {
 
 std::optional<absl::Status> ServerNode::DrainEnd() const {
   if (!drain_until_.has_value()) return std::nullopt;
-  // The scheduler has seen to it that there is somebody to take them.
+  // The scheduler has made sure that other servers can take the replicas.
   const bool waits = *drain_until_ == MonotonicTime::max();
-  const bool hosts_nothing = data_plane_.HostsNothing();
+  const bool is_drained = data_plane_.IsDrained();
   if (!member_ || data_plane_.epoch() == 0) {
-    if (job_id_ == 0 || (hosts_nothing && !waits)) {
-      // The routing that gives it replicas may be on its way.
+    if (job_id_ == 0 || (is_drained && !waits)) {
+      // A routing that assigns replicas to this server may be on its way.
       return clock_.Now() < *draining_since_ + kRoutingGrace ? std::nullopt
                                                              : std::optional(absl::OkStatus());
     }
-    // Taken for dead, it may hold the only copies: it is to be a member again, and to hand them
-    // over then.
-  } else if (hosts_nothing) {
+    // A server declared dead may hold the only copies: it must register again first, and then hand
+    // them over.
+  } else if (is_drained) {
     return absl::OkStatus();
   } else if (!waits && !data_plane_.HasPeers()) {
-    spdlog::info("ending with all replicas: there is no other server to take them");
+    spdlog::info("ending with all replicas: no other server can take them");
     return absl::OkStatus();
   }
   if (clock_.Now() < *drain_until_) return std::nullopt;
-  spdlog::warn("ending with replicas that nobody has taken over within {} s",
+  spdlog::warn("ending with replicas that no server took over within {} s",
                options_.drain_timeout.count());
   return absl::OkStatus();
 }
@@ -339,10 +339,10 @@ void ServerNode::Close() {
   link_.Close();
   if (log_ == nullptr) return;
   log_->Stop();
-  if (!job_is_over_) return;
-  // Without it another job would have to be told to discard what is here.
+  if (!job_has_ended_) return;
+  // Otherwise the next job would need --discard_other_job.
   if (const absl::Status status = log_->MarkJobEnded(); !status.ok()) {
-    spdlog::warn("--data_dir does not say that its job is over: {}", status.ToString());
+    spdlog::warn("cannot record in --data_dir that its job has ended: {}", status.ToString());
   }
 }
 

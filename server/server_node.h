@@ -1,4 +1,4 @@
-// A server's part in its job: registration, roles, lives, and the end.
+// A server as a member of its job: registration, roles, draining and shutdown.
 #ifndef PAWL_SERVER_SERVER_NODE_H_
 #define PAWL_SERVER_SERVER_NODE_H_
 
@@ -24,67 +24,68 @@
 namespace pawl {
 
 struct ServerNodeOptions {
-  // Where the scheduler, as messages call it, is reached by the channel.
+  // The scheduler's address, for messages only; the channel connects to it.
   std::string scheduler;
   std::string description;
-  // What it fails together with.
+  // The failure domain of this server, such as a rack.
   std::string zone;
-  // How long to try to reach the scheduler first.
+  // How long to try to reach the scheduler at startup.
   std::chrono::seconds register_timeout{60};
-  // How long a scheduler that was reached may be silent. The replicas are served meanwhile.
+  // How long to keep running while a known scheduler is silent. The replicas are served meanwhile.
   std::chrono::seconds scheduler_timeout{600};
-  // How long others may take to take over the replicas when this server is asked to end. When the
-  // scheduler has told it to leave they may take as long as they need.
+  // When the process is asked to end: how long to wait for other servers to take over the replicas.
+  // No limit applies if the scheduler asked this server to leave.
   std::chrono::seconds drain_timeout{20};
-  // Whether what the data directory holds of a job that may go on is given up for another job.
+  // Whether to discard the data directory of another job that may still be running.
   bool discard_other_job = false;
 };
 
-// Joins the job, takes the roles that the scheduler gives, and, when the scheduler has taken this
-// server for dead, joins it again as the same node with what it has in memory. Asked to end, it
-// hands its replicas over first.
+// Joins the job and takes the roles that the scheduler assigns. If the scheduler declares this
+// server dead, the node registers again with the data it has in memory. Before it ends, it hands
+// its replicas over.
 //
-// For one thread, which calls Tick often; but data_plane() may be used by all.
+// One thread uses the node and calls Tick often; data_plane() is thread-safe.
 class ServerNode {
  public:
-  // `log` is the data directory, just opened; null: this server has none, and can only be in jobs
-  // that write no log. `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) outlive the
-  // node. The owner shuts `peers` down, and everything that calls the data plane, before the
-  // destruction.
+  // `log` is the data directory, just opened; null: the server has none and can only join jobs that
+  // write no log. `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) must outlive the
+  // node. The owner shuts down `peers` and every caller of the data plane before it destroys the
+  // node.
   ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane,
              std::unique_ptr<DurableLog> log, ControlChannel& channel, Transport& peers,
              const Clock& clock, ControlChannel* routing_channel = nullptr);
-  // Close.
+  // Calls Close.
   ~ServerNode();
   ServerNode(const ServerNode&) = delete;
   ServerNode& operator=(const ServerNode&) = delete;
 
   DataPlane& data_plane() { return data_plane_; }
 
-  // By which the scheduler knows it; empty before the first registration of a server without a data
-  // directory.
+  // The name that the scheduler gave this server. Empty before the first registration of a server
+  // without a data directory.
   const std::string& node() const { return node_; }
 
-  // Reads back what a former incarnation has left in the data directory; then begins to register,
-  // as reachable at `address`. An error (DATA_LOSS, naming file and offset) ends the server.
+  // Recovers what an earlier incarnation left in the data directory, then starts to register as
+  // reachable at `address`. DATA_LOSS, naming file and offset, means that the server must end.
   absl::Status Start(const std::string& address);
 
-  // Follows what has happened, and keeps the data plane going. Once it is over, how it ended: OK
-  // for COMPLETED or when nothing is left to do after Drain, CANCELLED for STOPPED,
-  // INVALID_ARGUMENT if only another --data_dir or --scheduler helps, else what happened.
+  // Handles pending events and drives the data plane. Returns a status once the server must end: OK
+  // if the job has completed or nothing is left to do after Drain, CANCELLED if the job was
+  // stopped, INVALID_ARGUMENT if only another --data_dir or --scheduler helps, otherwise the
+  // failure.
   std::optional<absl::Status> Tick();
 
-  // Asks the scheduler to give the replicas to others, for drain_timeout. Idempotent.
+  // Asks the scheduler to move the replicas elsewhere, within drain_timeout. Idempotent.
   void Drain();
 
-  // There is a routing table and no end in sight: callers may come.
+  // Whether the node has a routing table and is not draining, so that it can serve callers.
   bool serving() const;
 
-  // Answers all waiting calls, says good-bye, writes what the log has to write. Idempotent.
+  // Answers all waiting calls, says goodbye to the scheduler and flushes the log. Idempotent.
   void Close();
 
  private:
-  // What the link's events have brought, until Tick takes it.
+  // Events of the link that Tick has not handled yet.
   struct News {
     std::optional<absl::StatusOr<RegisterResponse>> registered;
     std::optional<absl::Status> disowned;
@@ -94,46 +95,44 @@ class ServerNode {
   };
 
   NodeLink::Events Events();
-  // Has the scheduler confirm the routing that this server acts by, if that is needed and it has
-  // not been asked already.
+  // Asks the scheduler to confirm the routing that this server acts by, unless it needs no
+  // confirmation or a request is under way.
   void ConfirmRouting();
-  // Until when the roles hold.
+  // The end of the lease under which the roles hold.
   MonotonicTime LeaseUntil() const;
   // See DataPlane's constructor.
-  bool HasBegun() const;
+  bool HasStarted() const;
   void Register(MonotonicTime deadline);
-  // This server is in the job as `registration` says.
+  // Joins the job as `registration` says.
   absl::Status Join(const RegisterResponse& registration);
-  // The data directory is another job's than that of a scheduler who does not know this server's,
-  // or may be.
-  bool KeepsToItsJob() const {
+  // Whether the data directory belongs to a job that may still be running and must be kept.
+  bool MustKeepItsJob() const {
     return log_ != nullptr && HoldsUnfinishedJob(*log_) && !options_.discard_other_job;
   }
-  // How the job has ended, if it has.
+  // How the job ended, if it has.
   std::optional<absl::Status> JobEnd(const News& news) const;
   void DrainUntil(MonotonicTime until);
-  // Asked to end: whether it can.
+  // Whether and how a draining server can end now.
   std::optional<absl::Status> DrainEnd() const;
 
-  // The data directory holds what the scheduler's job has no use for and another one may need.
-  // INVALID_ARGUMENT.
+  // INVALID_ARGUMENT: the data directory holds another job's data, which may still be needed.
   absl::Status RefuseToDiscard(absl::string_view scheduler_says) const;
-  // The log and what it has given back, for the first incarnation.
+  // Prepares the log and what was recovered from it, for the first incarnation.
   absl::Status PrepareLog(const RegisterResponse& registration);
 
   const ServerNodeOptions options_;
   const DataPlaneOptions data_plane_options_;
   const Clock& clock_;
-  // There is a routing of this incarnation: a new lease does not bring the roles back that a former
-  // incarnation had.
+  // This incarnation has adopted a routing. A new lease does not bring back the roles of an earlier
+  // incarnation.
   std::atomic<bool> routed_{false};
   NodeLink link_;
   DataPlane data_plane_;
   const std::unique_ptr<DurableLog> log_;
-  // Until the first registration.
+  // The recovered partitions, until the first registration.
   std::vector<std::unique_ptr<Partition>> recovered_;
   std::string address_;
-  // Those of the last incarnation; job_id is 0 before the first registration.
+  // From the last registration; job_id_ is 0 before the first one.
   std::string node_;
   uint64_t job_id_ = 0;
   Job job_;
@@ -141,15 +140,15 @@ class ServerNode {
   bool member_ = false;
   bool closed_ = false;
   std::optional<MonotonicTime> draining_since_;
-  bool job_is_over_ = false;
+  bool job_has_ended_ = false;
   std::optional<MonotonicTime> drain_until_;
 
   mutable Mutex mu_;
   News news_ PAWL_GUARDED_BY(mu_);
   bool draining_ PAWL_GUARDED_BY(mu_) = false;
-  // The scheduler has been asked to confirm a routing.
+  // A ConfirmRouting call is under way.
   bool confirming_ PAWL_GUARDED_BY(mu_) = false;
-  // The epoch that it has not confirmed, and how often in a row.
+  // The epoch that the scheduler refused to confirm, and how many times in a row.
   uint64_t epoch_refused_ PAWL_GUARDED_BY(mu_) = 0;
   uint32_t refusals_ PAWL_GUARDED_BY(mu_) = 0;
   MonotonicTime next_confirmation_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();

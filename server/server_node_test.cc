@@ -1,4 +1,4 @@
-// What a server does with its data directory when it meets jobs.
+// How a server treats its data directory when it registers with different jobs.
 #include "server/server_node.h"
 
 #include <algorithm>
@@ -44,23 +44,22 @@ class FakeScheduler final : public ControlChannel {
   void SetDurability(Durability durability) {
     registration_.mutable_job()->set_durability(durability);
   }
-  // As a scheduler that knows nothing of RegisterRequest.that_job_only.
-  void TakeAnybody() { takes_anybody_ = true; }
-  // The job ends while nobody is a member.
-  void End() { is_over_ = true; }
+  // Ignores RegisterRequest.that_job_only, as an old scheduler does.
+  void AcceptOtherJobs() { accepts_other_jobs_ = true; }
+  // The job ends while it has no members.
+  void End() { has_ended_ = true; }
   void Disown() { disowns_ = true; }
   void DisownOnce() { disowns_once_ = true; }
-  // Registrations are not answered any more.
-  void BeSilentToNewLives() { takes_nobody_ = true; }
+  // Stops answering registrations.
+  void IgnoreRegistrations() { ignores_registrations_ = true; }
   int members() const { return members_; }
-  // From now on routings are to be confirmed; answered with that at the next Advance.
+  // From now on routings need a confirmation, which gets `status` at the next Advance.
   void AnswerConfirmations(absl::Status status) { confirmation_ = std::move(status); }
-  // When which epoch was to be confirmed.
+  // The time and epoch of each request for a confirmation.
   const std::vector<std::pair<MonotonicTime, uint64_t>>& confirmations() const {
     return confirmations_;
   }
-  // Whoever asks is told that server-0 in its present incarnation, or server-1, is the primary of
-  // all partitions.
+  // Publishes a routing in which `node` is the primary of all partitions.
   void GiveAllTo(const std::string& node) {
     routing_.set_job_id(registration_.job_id());
     routing_.set_epoch(routing_.epoch() + 1);
@@ -89,14 +88,14 @@ class FakeScheduler final : public ControlChannel {
       RegisterRequest registration;
       EXPECT_TRUE(registration.ParseFromString(bytes));
       if (registration.that_job_only() && registration.job_id() != registration_.job_id() &&
-          !takes_anybody_) {
+          !accepts_other_jobs_) {
         return done(absl::NotFoundError("the job of this scheduler is another one"),
                     IncomingMessage());
       }
-      if (registration.that_job_only() && is_over_) {
+      if (registration.that_job_only() && has_ended_) {
         return done(absl::OutOfRangeError("the job has completed"), IncomingMessage());
       }
-      if (takes_nobody_) return waiting_.push_back(std::move(done));
+      if (ignores_registrations_) return waiting_.push_back(std::move(done));
       ++members_;
       registration_.set_incarnation(registration_.incarnation() + 1);
       return done(absl::OkStatus(), Message(registration_));
@@ -118,7 +117,7 @@ class FakeScheduler final : public ControlChannel {
       ConfirmRoutingRequest confirmed;
       EXPECT_TRUE(confirmed.ParseFromString(bytes));
       confirmations_.emplace_back(clock_.Now(), confirmed.epoch());
-      // Not here: the caller may be in an event.
+      // Answer later: the caller may be inside an event.
       return After(MonotonicDuration::zero(),
                    [answer = *confirmation_, done = std::move(done)]() mutable {
                      done(std::move(answer), Message(ConfirmRoutingResponse()));
@@ -162,11 +161,11 @@ class FakeScheduler final : public ControlChannel {
   SimulatedClock& clock_;
   RegisterResponse registration_;
   JobState state_ = RUNNING;
-  bool takes_anybody_ = false;
-  bool is_over_ = false;
+  bool accepts_other_jobs_ = false;
+  bool has_ended_ = false;
   bool disowns_ = false;
   bool disowns_once_ = false;
-  bool takes_nobody_ = false;
+  bool ignores_registrations_ = false;
   RoutingTable routing_;
   std::optional<absl::Status> confirmation_;
   std::vector<std::pair<MonotonicTime, uint64_t>> confirmations_;
@@ -180,10 +179,11 @@ class ServerNodeTest : public testing::Test {
   static constexpr int kRounds = 20;
   static constexpr milliseconds kRound{100};
 
-  // A incarnation of the server with that scheduler, which ends it after a while if it goes on. How
-  // it ended; OK if it went on. `each` is called before each of its rounds.
-  absl::Status Live(FakeScheduler& scheduler, bool discard_other_job = false,
-                    const std::function<void(int round, ServerNode& node)>& each = nullptr) {
+  // Runs one incarnation of the server with that scheduler for at most kRounds rounds. Returns how
+  // it ended; OK if it was still running. `each` is called before each round.
+  absl::Status RunIncarnation(
+      FakeScheduler& scheduler, bool discard_other_job = false,
+      const std::function<void(int round, ServerNode& node)>& each = nullptr) {
     ServerLogOptions log_options;
     log_options.data_folder = "/data";
     auto log = ServerLog::Open(env_, log_options);
@@ -194,13 +194,13 @@ class ServerNodeTest : public testing::Test {
     InProcessTransport peers;
     ServerNode node(options, DataPlaneOptions(), *std::move(log), scheduler, peers, clock_);
     absl::Status ended = node.Start("10.0.0.2:7001");
-    bool goes_on = ended.ok();
-    for (int i = 0; goes_on && i < kRounds; ++i) {
+    bool runs = ended.ok();
+    for (int i = 0; runs && i < kRounds; ++i) {
       if (each != nullptr) each(i, node);
       scheduler.Advance(kRound);
       if (const auto end = node.Tick(); end.has_value()) {
         ended = *end;
-        goes_on = false;
+        runs = false;
       }
     }
     scheduler.Shutdown();
@@ -216,79 +216,80 @@ class ServerNodeTest : public testing::Test {
   SimulatedClock clock_;
 };
 
-TEST_F(ServerNodeTest, WhatIsOfAnotherJobThatMayGoOnIsKept) {
+TEST_F(ServerNodeTest, DataOfAnotherRunningJobIsKept) {
   FakeScheduler flights(clock_, "flights", 77);
-  ASSERT_TRUE(Live(flights).ok());
+  ASSERT_TRUE(RunIncarnation(flights).ok());
   NodeIdentity before = Identity();
-  for (const bool takes_anybody : {false, true}) {
+  for (const bool accepts_other_jobs : {false, true}) {
     FakeScheduler other(clock_, "other", 88);
-    if (takes_anybody) other.TakeAnybody();
-    const absl::Status refused = Live(other);
+    if (accepts_other_jobs) other.AcceptOtherJobs();
+    const absl::Status refused = RunIncarnation(other);
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-    for (const char* words : {"server-0 had of job 'flights' (77)", "not known to be over",
+    for (const char* words : {"data of server-0 in job 'flights' (77)", "not known to have ended",
                               "10.0.0.1:7000", "--discard_other_job", "another --data_dir"}) {
       EXPECT_TRUE(absl::StrContains(refused.message(), words))
           << words << " is not in: " << refused;
     }
     before.set_start_count(before.start_count() + 1);
     EXPECT_EQ(Identity().SerializeAsString(), before.SerializeAsString());
-    // It was not even a member for a moment, to which partitions could have been given.
-    EXPECT_EQ(other.members(), takes_anybody ? 1 : 0);
+    // It never became a member, so it could not have been assigned partitions.
+    EXPECT_EQ(other.members(), accepts_other_jobs ? 1 : 0);
   }
-  EXPECT_TRUE(Live(flights).ok()) << "its own job still takes it";
+  EXPECT_TRUE(RunIncarnation(flights).ok()) << "its own job still takes it";
 }
 
-TEST_F(ServerNodeTest, WhatIsOfAJobThatIsOverGivesWay) {
+TEST_F(ServerNodeTest, DataOfAnEndedJobIsReplaced) {
   for (const JobState end : {COMPLETED, FAILED, STOPPED}) {
     FakeScheduler first(clock_, "first", 77);
-    ASSERT_TRUE(Live(first, /*discard_other_job=*/true).ok());
+    ASSERT_TRUE(RunIncarnation(first, /*discard_other_job=*/true).ok());
     EXPECT_FALSE(Identity().over());
     first.SetState(end);
-    (void)Live(first);
+    (void)RunIncarnation(first);
     EXPECT_TRUE(Identity().over());
     FakeScheduler second(clock_, "second", 88);
-    const absl::Status status = Live(second);
+    const absl::Status status = RunIncarnation(second);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(Identity().job_id(), 88u);
     EXPECT_FALSE(Identity().over());
   }
 }
 
-TEST_F(ServerNodeTest, WhoWasAwayAtTheJobsEndEndsWithIt) {
+TEST_F(ServerNodeTest, ServerThatMissedTheJobsEndEnds) {
   FakeScheduler scheduler(clock_, "flights", 77);
-  ASSERT_TRUE(Live(scheduler).ok());
+  ASSERT_TRUE(RunIncarnation(scheduler).ok());
   scheduler.End();
-  EXPECT_EQ(Live(scheduler).code(), absl::StatusCode::kCancelled) << "started again";
+  EXPECT_EQ(RunIncarnation(scheduler).code(), absl::StatusCode::kCancelled) << "started again";
   EXPECT_TRUE(Identity().over());
   FakeScheduler next(clock_, "next", 88);
   next.End();
   next.Disown();
-  EXPECT_EQ(Live(next).code(), absl::StatusCode::kCancelled) << "taken for dead at the end";
+  EXPECT_EQ(RunIncarnation(next).code(), absl::StatusCode::kCancelled)
+      << "declared dead at the end";
   EXPECT_TRUE(Identity().over());
 }
 
-TEST_F(ServerNodeTest, AnOperatorCanGiveItUp) {
+TEST_F(ServerNodeTest, DiscardOtherJobReplacesTheData) {
   FakeScheduler first(clock_, "first", 77);
-  ASSERT_TRUE(Live(first).ok());
+  ASSERT_TRUE(RunIncarnation(first).ok());
   FakeScheduler second(clock_, "second", 88);
-  EXPECT_TRUE(Live(second, /*discard_other_job=*/true).ok());
+  EXPECT_TRUE(RunIncarnation(second, /*discard_other_job=*/true).ok());
   EXPECT_EQ(Identity().job_id(), 88u);
 }
 
-TEST_F(ServerNodeTest, AJobThatWritesNoLogLeavesNothingToKeep) {
+TEST_F(ServerNodeTest, JobWithoutLogLeavesNothingToKeep) {
   FakeScheduler first(clock_, "first", 77);
   first.SetDurability(MEMORY);
-  ASSERT_TRUE(Live(first).ok());
+  ASSERT_TRUE(RunIncarnation(first).ok());
   FakeScheduler second(clock_, "second", 88);
-  EXPECT_TRUE(Live(second).ok());
+  EXPECT_TRUE(RunIncarnation(second).ok());
 }
 
-// It may hold the only copy of what it has.
-TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsJoinsAgainAndHandsOverThen) {
+// A draining server that is declared dead may hold the only copies.
+TEST_F(ServerNodeTest, DrainingServerDeclaredDeadRegistersAgainAndHandsOver) {
   FakeScheduler scheduler(clock_, "flights", 77);
   int last = -1;
   const absl::Status ended =
-      Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
         last = round;
         if (round == 2) scheduler.GiveAllTo("server-0");
         if (round == 3) node.Drain();
@@ -300,20 +301,20 @@ TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsJoinsAgainAndHandsOverThen)
         if (round == 18) scheduler.GiveAllTo("server-1");
       });
   EXPECT_TRUE(ended.ok()) << ended;
-  EXPECT_EQ(last, 18) << "it ends when it has nothing left, and not before";
+  EXPECT_EQ(last, 18) << "it ends exactly when it has no replicas left";
 }
 
-TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsAndIsNotTakenBackEndsInTime) {
+TEST_F(ServerNodeTest, DrainingServerThatCannotRegisterAgainEndsInTime) {
   FakeScheduler scheduler(clock_, "flights", 77);
   int last = -1;
   const absl::Status ended =
-      Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
         last = round;
         if (round == 2) scheduler.GiveAllTo("server-0");
         if (round == 3) node.Drain();
         if (round == 12) {
           scheduler.DisownOnce();
-          scheduler.BeSilentToNewLives();
+          scheduler.IgnoreRegistrations();
         }
         if (round == 16) scheduler.Advance(ServerNodeOptions().drain_timeout);
       });
@@ -321,8 +322,8 @@ TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsAndIsNotTakenBackEndsInTime
   EXPECT_EQ(last, 16);
 }
 
-// A partition may be below min_in_sync for as long as a server is away.
-TEST_F(ServerNodeTest, PauseAfterARefusedConfirmationGrowsUntilThereIsAnotherRouting) {
+// A partition can be below min_in_sync for as long as a server is away.
+TEST_F(ServerNodeTest, PauseAfterRefusedConfirmationGrowsUntilTheNextRouting) {
   FakeScheduler scheduler(clock_, "flights", 77);
   scheduler.AnswerConfirmations(
       absl::FailedPreconditionError("fewer replicas are in sync than min_in_sync"));
@@ -334,7 +335,7 @@ TEST_F(ServerNodeTest, PauseAfterARefusedConfirmationGrowsUntilThereIsAnotherRou
     }
   };
   const absl::Status ended =
-      Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
         if (round != 2) return;
         scheduler.GiveAllTo("server-0");
         pass(node, milliseconds(5000));
@@ -350,13 +351,13 @@ TEST_F(ServerNodeTest, PauseAfterARefusedConfirmationGrowsUntilThereIsAnotherRou
         const size_t before = asked.size();
         scheduler.GiveAllTo("server-0");
         pass(node, 3 * kStep);
-        ASSERT_EQ(asked.size(), before + 1) << "another routing is confirmed at once";
+        ASSERT_EQ(asked.size(), before + 1) << "a new routing is confirmed at once";
         EXPECT_EQ(asked[before].second, asked[before - 1].second + 1);
         pass(node, milliseconds(100));
-        EXPECT_EQ(asked.size(), before + 2) << "the pauses begin anew";
+        EXPECT_EQ(asked.size(), before + 2) << "the pauses start over";
         scheduler.AnswerConfirmations(absl::OkStatus());
         pass(node, milliseconds(5000));
-        EXPECT_EQ(asked.size(), before + 3) << "what is confirmed is not asked again";
+        EXPECT_EQ(asked.size(), before + 3) << "a confirmed routing is not confirmed again";
       });
   EXPECT_TRUE(ended.ok()) << ended;
 }

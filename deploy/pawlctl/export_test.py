@@ -388,7 +388,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
                 2,
                 self.path("nowhere") + " is no complete checkpoint",
             ),
-            ((checkpoint, "--out=" + self.folder), 2, "is there already; name another folder"),
+            ((checkpoint, "--out=" + self.folder), 2, "already exists; name another folder"),
             ((checkpoint, "--out=" + self.path("not/there")), 2, "not/there"),
         ):
             code, text, err = self.pawlctl("export", *arguments)

@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-// How often it is looked whether the checkpoint under way is still asked for.
+// How often to check that the scheduler still asks for the checkpoint under way.
 constexpr std::chrono::seconds kWakeInterval{5};
 
 absl::Status CheckDir(const std::string& dir) {
@@ -22,22 +22,22 @@ absl::Status CheckDir(const std::string& dir) {
       absl::StrCat("dir is '", dir, "'; it must be an absolute path"));
 }
 
-// Whether a checkpoint that was asked for later, or of the job's end, has taken the place of the
-// one that is asked for.
+// Whether a checkpoint that was requested later, or of the job's end, has replaced the requested
+// one.
 bool IsSuperseded(const CheckpointOnServerRequest& request, const CheckpointId& by) {
   if (request.of_end()) return by.of_end && request.step() < by.step;
   return by.of_end || request.step() < by.step;
 }
 
-// What the complete checkpoint of the job's end has of the partition. ALREADY_EXISTS: it is another
-// job's.
+// The partition's part in the complete checkpoint of the job's end. ALREADY_EXISTS: it belongs to
+// another job.
 absl::StatusOr<CheckpointPart> PartOfEnd(const CheckpointStore& store, const CheckpointId& id,
                                          uint32_t partition) {
   const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.of_end);
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(name));
   if (manifest.job_id() != id.job_id || partition >= static_cast<uint32_t>(manifest.parts_size())) {
     return absl::AlreadyExistsError(
-        absl::StrCat(name, " in ", store.folder(), " is of another job of that name"));
+        absl::StrCat(name, " in ", store.folder(), " belongs to another job with that name"));
   }
   return manifest.parts(static_cast<int>(partition));
 }
@@ -61,7 +61,7 @@ void Checkpointer::Stop() {
     MutexLock lock(mu_);
     if (std::exchange(stopping_, true)) return;
     const absl::Status status = absl::UnavailableError("the server is ending");
-    if (attempt_ != nullptr) GiveUp(attempt_, status, actions);
+    if (attempt_ != nullptr) Abandon(attempt_, status, actions);
     if (load_.has_value()) {
       actions.emplace_back([done = std::move(load_->done), status]() mutable { done(status); });
       load_.reset();
@@ -79,7 +79,7 @@ std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(
   attempt->dir = request.dir();
   attempt->cut = std::make_shared<Cut>();
   attempt->cut->step = request.step();
-  // The cut is the attempt's; whoever has it still when it is over does nothing.
+  // The attempt owns the cut; a cut that outlives it does nothing.
   attempt->cut->take = [this, weak = std::weak_ptr<Attempt>(attempt)](
                            const std::shared_ptr<Replica>& replica) PAWL_NO_THREAD_SAFETY_ANALYSIS {
     if (const std::shared_ptr<Attempt> taken = weak.lock(); taken != nullptr) Take(taken, replica);
@@ -98,9 +98,9 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
       refused = absl::UnavailableError("the server is ending");
     } else if (attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
                IsSuperseded(request, attempt_->id)) {
-      refused = absl::AbortedError(
-          absl::StrCat("a checkpoint of ", attempt_->id.of_end ? "the job's end, " : "", "step ",
-                       attempt_->id.step, ", has been asked for since"));
+      refused = absl::AbortedError(absl::StrCat(
+          "a newer checkpoint was requested: ", attempt_->id.of_end ? "the job's end, " : "",
+          "step ", attempt_->id.step));
     }
     if (!refused.ok()) {
       actions.emplace_back([done = std::move(done), refused]() mutable { done(refused); });
@@ -108,18 +108,18 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
       bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
                   attempt_->id.step == request.step() && attempt_->id.of_end == request.of_end() &&
                   attempt_->dir == request.dir();
-      // Of the end there is no later one to be asked for instead.
+      // There is no later step to request instead of the job's end.
       if (same && request.of_end() && (attempt_->lost || !attempt_->status.ok())) same = false;
       if (!same) {
         if (attempt_ != nullptr)
-          GiveUp(attempt_, absl::AbortedError("another checkpoint was asked for"), actions);
+          Abandon(attempt_, absl::AbortedError("another checkpoint was requested"), actions);
         attempt_ = MakeAttempt(request);
       }
       attempt = attempt_;
       attempt->asked = clock_.Now();
       if (attempt->done != nullptr) {
         actions.emplace_back([before = std::exchange(attempt->done, nullptr)]() mutable {
-          before(absl::AbortedError("it was asked for again"));
+          before(absl::AbortedError("superseded by a newer request"));
         });
       }
       if (attempt->status.ok()) {
@@ -145,13 +145,13 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
   {
     MutexLock lock(mu_);
     if (absl::IsUnavailable(wanted.status())) {
-      // It can be done later.
+      // It can be retried later.
       if (attempt->done != nullptr) {
         actions.push_back([done = std::exchange(attempt->done, nullptr),
                            status = wanted.status()]() mutable { done(status); });
       }
     } else if (!wanted.ok()) {
-      GiveUp(attempt, wanted.status(), actions);
+      Abandon(attempt, wanted.status(), actions);
     } else if (attempt->status.ok()) {
       attempt->wanted = *wanted;
       if (attempt->id.of_end && attempt == attempt_) {
@@ -159,12 +159,12 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
         for (const uint32_t partition : *wanted) {
           const auto found = attempt->parts.find(partition);
           const bool is_there = found != attempt->parts.end() &&
-                                found->second.written.has_value() && !found->second.told;
+                                found->second.written.has_value() && !found->second.reported;
           if (!is_there) to_write_.push_back(partition);
         }
         wake_.NotifyAll();
       }
-      AnswerIfComplete(attempt, actions);
+      MaybeAnswer(attempt, actions);
     }
   }
   RunAll(actions);
@@ -186,8 +186,8 @@ void Checkpointer::Take(const std::shared_ptr<Attempt>& attempt,
   wake_.NotifyAll();
 }
 
-void Checkpointer::GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status status,
-                          Actions& actions) {
+void Checkpointer::Abandon(const std::shared_ptr<Attempt>& attempt, absl::Status status,
+                           Actions& actions) {
   if (!attempt->status.ok()) return;
   attempt->status = std::move(status);
   attempt->parts.clear();
@@ -199,7 +199,7 @@ void Checkpointer::GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status 
   });
 }
 
-void Checkpointer::AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Actions& actions) {
+void Checkpointer::MaybeAnswer(const std::shared_ptr<Attempt>& attempt, Actions& actions) {
   if (attempt->done == nullptr || !attempt->wanted.has_value() || !to_write_.empty()) return;
   CheckpointOnServerResponse response;
   std::vector<ChangeMark> marks;
@@ -209,8 +209,8 @@ void Checkpointer::AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Act
     *response.add_parts() = *found->second.written;
     marks.push_back(found->second.mark);
   }
-  for (const uint32_t partition : *attempt->wanted) attempt->parts[partition].told = true;
-  // What is not committed yet could still be lost with this server, and then it never happened.
+  for (const uint32_t partition : *attempt->wanted) attempt->parts[partition].reported = true;
+  // An uncommitted part can still be lost with this server, as if it had never been written.
   actions.emplace_back([this, attempt, marks = std::move(marks), response = std::move(response),
                         done = std::exchange(attempt->done, nullptr)]() mutable {
     plane_.AwaitCommit(marks, [attempt, response = std::move(response),
@@ -236,8 +236,8 @@ void Checkpointer::Run() {
       }
       if (stopping_) return;
       if (attempt_ != nullptr && clock_.Now() - attempt_->asked > kCheckpointAskInterval) {
-        GiveUp(attempt_, absl::AbortedError("nobody has asked for the checkpoint any more"),
-               actions);
+        Abandon(attempt_, absl::AbortedError("the scheduler no longer asks for the checkpoint"),
+                actions);
       }
       if (load_.has_value()) {
         load = std::exchange(load_, std::nullopt);
@@ -256,7 +256,7 @@ void Checkpointer::Run() {
     {
       MutexLock lock(mu_);
       if (attempt->id.of_end && absl::IsAborted(why)) {
-        // What is written stays: the next question is about the partitions that are here then.
+        // The written parts stay: the next request is about the partitions present then.
         attempt->parts.erase(partition);
         const bool is_wanted = attempt->wanted.has_value() &&
                                std::find(attempt->wanted->begin(), attempt->wanted->end(),
@@ -270,14 +270,14 @@ void Checkpointer::Run() {
         }
       } else if (!why.ok()) {
         spdlog::warn("checkpoint of step {}: {}", attempt->id.step, why.ToString());
-        // The scheduler would ask again, taking this for a server that is away; it is not, and does
-        // not write it again.
+        // UNAVAILABLE would make the scheduler retry as if this server were away. It is not, and it
+        // does not write the part again.
         if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why))
           why = absl::InternalError(why.message());
-        GiveUp(attempt, std::move(why), actions);
+        Abandon(attempt, std::move(why), actions);
       } else if (attempt->status.ok()) {
         attempt->parts[partition] = std::move(part);
-        AnswerIfComplete(attempt, actions);
+        MaybeAnswer(attempt, actions);
       }
     }
     RunAll(actions);
@@ -286,9 +286,9 @@ void Checkpointer::Run() {
 
 absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Part& part) {
   CheckpointStore store(env_, attempt.dir);
-  const bool is_to_be_found = std::exchange(part.told, false);
+  const bool was_reported = std::exchange(part.reported, false);
   if (part.written.has_value() &&
-      (!is_to_be_found || store.CheckPart(attempt.id, *part.written).ok())) {
+      (!was_reported || store.CheckPart(attempt.id, *part.written).ok())) {
     return absl::OkStatus();
   }
   if (attempt.id.of_end) {
@@ -299,7 +299,7 @@ absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Par
   absl::StatusOr<CheckpointPart> written =
       WritePart(store, attempt.id, partition, *std::move(part.held));
   part.held.reset();
-  // A scheduler that died before it could say so has completed it.
+  // An earlier scheduler completed it and died before it could record that.
   if (attempt.id.of_end && absl::IsAlreadyExists(written.status()))
     written = PartOfEnd(store, attempt.id, partition);
   PAWL_RETURN_IF_ERROR(written.status());
@@ -327,7 +327,7 @@ void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
     } else {
       if (load_.has_value()) {
         refused = [before = std::move(load_->done)]() mutable {
-          before(absl::AbortedError("it was asked for again"));
+          before(absl::AbortedError("superseded by a newer request"));
         };
       }
       load_ = LoadAttempt{request, std::move(done)};
@@ -346,14 +346,14 @@ absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
   for (const RecoveredReplica& primary : primaries) {
     if (primary.partition() >= static_cast<uint32_t>(manifest.parts_size())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the checkpoint ", request.name(), " has ", manifest.parts_size(),
-                       " partitions, and the job has partition ", primary.partition()));
+          absl::StrCat("checkpoint ", request.name(), " has ", manifest.parts_size(),
+                       " partitions, but the job has partition ", primary.partition()));
     }
-    // Nobody changes anything before all is loaded.
+    // Partitions stay unchanged until all are loaded.
     const uint64_t log_index = manifest.parts(static_cast<int>(primary.partition())).log_index();
     if (log_index == 0) continue;
     if (primary.log_index() >= log_index) {
-      // An earlier try may have put it in place and not have seen it durable.
+      // An earlier attempt may have installed it without seeing it become durable.
       PAWL_RETURN_IF_ERROR(plane_.AwaitDurable(primary.partition(), log_index));
       continue;
     }
@@ -370,7 +370,7 @@ absl::Status Checkpointer::LoadOne(const CheckpointStore& store, const Checkpoin
   PAWL_ASSIGN_OR_RETURN(const auto file, store.OpenPart(manifest, partition));
   auto loaded = plane_.LoadSaved(*file, partition);
   if (!loaded.ok()) return Annotate(loaded.status(), store.PartPath(manifest, partition));
-  return plane_.PutInPlace(*std::move(loaded));
+  return plane_.Install(*std::move(loaded));
 }
 
 }  // namespace pawl

@@ -1,5 +1,5 @@
-// A server's part in checkpoints: writing its partitions' parts while training goes on, and reading
-// them back.
+// A server's side of checkpoints: writes its partitions while training continues, and reads them
+// back.
 #ifndef PAWL_SERVER_DATA_PLANE_CHECKPOINTER_H_
 #define PAWL_SERVER_DATA_PLANE_CHECKPOINTER_H_
 
@@ -26,25 +26,25 @@
 
 namespace pawl {
 
-// A checkpoint that nobody has asked for in so long is given up: its scheduler is gone or has
-// another one.
+// A checkpoint that the scheduler has not asked for in this time is abandoned: the scheduler is
+// gone or has started another one.
 inline constexpr std::chrono::seconds kCheckpointAskInterval{120};
 
-// Carries out ServerControl.Checkpoint and LoadCheckpoint (proto/server_control.proto). The
-// partitions are held in memory at the moment of the cut, by whoever brings them there, and written
-// by one thread of this class, which also reads. At the job's end nothing moves any more, and that
-// thread itself takes one after the other: no more than one is held then. There is one checkpoint
-// at a time: a later one ends it. Thread-safe.
+// Carries out ServerControl.Checkpoint and LoadCheckpoint (proto/server_control.proto). The thread
+// that brings a partition to the cut takes a snapshot of it in memory. One thread of this class
+// writes the snapshots and reads checkpoints. At the job's end the partitions no longer change, so
+// this thread takes them one by one and at most one snapshot is in memory. There is one checkpoint
+// at a time; a later one replaces it. Thread-safe.
 //
-// Locks: a replica's, then this one's.
+// Lock order: a replica's lock, then this object's.
 class Checkpointer {
  public:
   using CheckpointDone = absl::AnyInvocable<void(absl::StatusOr<CheckpointOnServerResponse>)>;
   using LoadDone = absl::AnyInvocable<void(absl::Status)>;
 
-  // All outlive this, or Stop.
+  // All arguments outlive this object or its Stop.
   Checkpointer(Env& env, DataPlane& plane, const Clock& clock);
-  // Stop.
+  // Calls Stop.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
@@ -52,33 +52,32 @@ class Checkpointer {
   void Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) PAWL_EXCLUDES(mu_);
   void Load(const LoadCheckpointRequest& request, LoadDone done) PAWL_EXCLUDES(mu_);
 
-  // Ends what is under way. Idempotent; to be called before the data plane is closed.
+  // Aborts the work under way. Idempotent. Call it before closing the data plane.
   void Stop() PAWL_EXCLUDES(mu_);
 
  private:
   struct Part {
     ChangeMark mark;
-    // Until it is written; never of the job's end.
+    // Set until it is written. Never set at the job's end.
     std::optional<HeldSnapshot> held;
     std::optional<CheckpointPart> written;
-    // It was in an answer: who asks for the job's end again after that has not found some part as
-    // it was told.
-    bool told = false;
+    // The part was in an answer. If the scheduler asks for the job's end again after that, it did
+    // not find some part as reported.
+    bool reported = false;
   };
-  // One checkpoint. Its constants, then what mu_ guards.
+  // One checkpoint: first its constants, then the members guarded by mu_.
   struct Attempt {
     CheckpointId id;
     std::string dir;
     std::shared_ptr<Cut> cut;
-    // Synchronises itself: what was cut did not become final here, since the partition has moved.
+    // Atomic. A partition moved away, so its cut did not become final here.
     std::atomic<bool> lost{false};
 
     MonotonicTime asked;
-    // The partitions that the newest question is about, which may be none; not set before that is
-    // known.
+    // The partitions that the newest request is about, possibly none. Not set until they are known.
     std::optional<std::vector<uint32_t>> wanted;
     absl::btree_map<uint32_t, Part> parts;
-    // Not OK: it is over, for this reason.
+    // Not OK: the attempt has ended for this reason.
     absl::Status status;
     CheckpointDone done;
   };
@@ -86,21 +85,20 @@ class Checkpointer {
     LoadCheckpointRequest request;
     LoadDone done;
   };
-  // To be called without locks.
+  // Run without locks.
   using Actions = std::vector<absl::AnyInvocable<void()>>;
 
   std::shared_ptr<Attempt> MakeAttempt(const CheckpointOnServerRequest& request);
-  // The partition is at the cut.
+  // Called when the partition is at the cut.
   void Take(const std::shared_ptr<Attempt>& attempt, const std::shared_ptr<Replica>& replica)
       PAWL_REQUIRES(replica->mu) PAWL_EXCLUDES(mu_);
-  void GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status status, Actions& actions)
+  void Abandon(const std::shared_ptr<Attempt>& attempt, absl::Status status, Actions& actions)
       PAWL_REQUIRES(mu_);
-  // Answers, if all that is wanted is written.
-  void AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Actions& actions)
-      PAWL_REQUIRES(mu_);
+  // Answers if everything that is wanted has been written.
+  void MaybeAnswer(const std::shared_ptr<Attempt>& attempt, Actions& actions) PAWL_REQUIRES(mu_);
   void Run() PAWL_EXCLUDES(mu_);
-  // Writes the part unless it is there; of the job's end takes the partition first, which is
-  // ABORTED if it has moved.
+  // Writes the part unless it exists. At the job's end it first takes the partition; ABORTED: the
+  // partition has moved.
   absl::Status Write(const Attempt& attempt, uint32_t partition, Part& part);
   absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id,
                                            uint32_t partition, HeldSnapshot held);
@@ -115,11 +113,11 @@ class Checkpointer {
   Mutex mu_;
   CondVar wake_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
-  // The newest one, also when it is over.
+  // The newest attempt, even after it has ended.
   std::shared_ptr<Attempt> attempt_ PAWL_GUARDED_BY(mu_);
-  // Partitions of attempt_ to be written, in the order in which they were cut. Of the job's end
-  // those that are not written, and those that were told of: what the scheduler does not find is
-  // written again.
+  // Partitions of attempt_ to write, in the order of their cuts. At the job's end these are the
+  // unwritten ones and the reported ones: the scheduler asks again if it does not find a part,
+  // which is then rewritten.
   std::deque<uint32_t> to_write_ PAWL_GUARDED_BY(mu_);
   std::optional<LoadAttempt> load_ PAWL_GUARDED_BY(mu_);
   std::thread thread_;

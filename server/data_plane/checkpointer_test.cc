@@ -27,7 +27,7 @@ constexpr uint64_t kJobId = 77;
 constexpr uint32_t kPartitions = 4;
 constexpr uint32_t kTable = 1;
 
-// What came of a call, on whatever thread.
+// The result of a call, set on any thread.
 template <typename T>
 class Outcome {
  public:
@@ -51,8 +51,7 @@ class Outcome {
 };
 using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
 
-// An Env that calls `renamed` after each renaming, on the thread that has asked for it, and counts
-// what is opened.
+// An Env that calls `renamed` after each rename, on the calling thread, and counts opened files.
 class WatchedEnv final : public Env {
  public:
   WatchedEnv(Env& env, std::function<void(const std::string& to)> renamed)
@@ -162,7 +161,7 @@ class CheckpointerTest : public testing::Test {
     header.set_step(step);
     return header;
   }
-  // The gradient -1 for one key of each partition.
+  // Pushes the gradient -1 for one key of each partition.
   void Push(const RequestHeader& header, uint64_t ordinal = 0) {
     PushRequest push;
     *push.mutable_header() = header;
@@ -182,12 +181,12 @@ class CheckpointerTest : public testing::Test {
     }
     ASSERT_TRUE(Send(Method::kPush, push).ok());
   }
-  // The same, and the step's end.
+  // Pushes and ends the step.
   void PushAndEnd(uint32_t rank, uint64_t step) {
     Push(Header(rank, step));
     EndStep(rank, step, 1, 0, kPartitions);
   }
-  // In the partitions from `begin` to before `end`.
+  // Ends the step in the partitions [begin, end).
   void EndStep(uint32_t rank, uint64_t step, uint64_t segments, uint32_t begin, uint32_t end) {
     EndStepRequest request;
     *request.mutable_header() = Header(rank, step);
@@ -230,7 +229,7 @@ class CheckpointerTest : public testing::Test {
     return parts;
   }
 
-  // Completes it, as the scheduler does.
+  // Completes the checkpoint as the scheduler does.
   std::string WriteManifest(uint64_t step, const CheckpointOnServerResponse& parts,
                             bool of_end = false, uint64_t job_id = kJobId) {
     CheckpointManifest manifest;
@@ -278,7 +277,7 @@ class CheckpointerTest : public testing::Test {
   Server server_{env_};
 };
 
-TEST_F(CheckpointerTest, EveryPartitionIsWrittenAsItIsAtTheStepThoughTrainingGoesOn) {
+TEST_F(CheckpointerTest, PartitionsAreWrittenAtTheCutDuringTraining) {
   CreateTable();
   const auto parts = Ask(2);
   for (uint64_t step = 0; step < 5; ++step) Train(step);
@@ -293,8 +292,8 @@ TEST_F(CheckpointerTest, EveryPartitionIsWrittenAsItIsAtTheStepThoughTrainingGoe
   }
 }
 
-// Rank 0 has nothing in the last partition, and has ended step 1 there when rank 1 ends step 0.
-TEST_F(CheckpointerTest, WhoIsAheadInOnePartitionIsNotAheadInTheCut) {
+// In the last partition rank 0 has no data, and has ended step 1 before rank 1 ends step 0.
+TEST_F(CheckpointerTest, RankAheadInOnePartitionIsNotAheadInTheCut) {
   CreateTable();
   const auto parts = Ask(1);
   EndStep(0, 0, 0, 0, kPartitions);
@@ -323,7 +322,7 @@ TEST_F(CheckpointerTest, WhoIsAheadInOnePartitionIsNotAheadInTheCut) {
   }
 }
 
-TEST_F(CheckpointerTest, AServerThatIsPrimaryOfNothingAnswersSo) {
+TEST_F(CheckpointerTest, ServerWithoutPrimariesAnswersWithNoParts) {
   RoutingTable routing = TwoServers(kJobId, 2);
   for (uint32_t p = 0; p < kPartitions; ++p) {
     routing.add_primary(1);
@@ -335,11 +334,11 @@ TEST_F(CheckpointerTest, AServerThatIsPrimaryOfNothingAnswersSo) {
   EXPECT_EQ(answer->parts_size(), 0);
 }
 
-TEST_F(CheckpointerTest, AStepThatIsReachedIsTooLate) {
+TEST_F(CheckpointerTest, StepAlreadyReachedIsRefused) {
   CreateTable();
   Train(0);
   EXPECT_EQ(Ask(1)->Wait().status().code(), absl::StatusCode::kOutOfRange);
-  // One partition alone.
+  // Only in one partition.
   EndStep(0, 1, 0, 0, 1);
   EndStep(1, 1, 0, 0, 1);
   EXPECT_EQ(Ask(2)->Wait().status().code(), absl::StatusCode::kOutOfRange);
@@ -350,7 +349,7 @@ TEST_F(CheckpointerTest, AStepThatIsReachedIsTooLate) {
   EXPECT_TRUE(parts->Wait().ok());
 }
 
-TEST_F(CheckpointerTest, AskedAgainItGoesOnAndTheLastWhoAsksIsAnswered) {
+TEST_F(CheckpointerTest, RepeatedRequestContinuesAndTheLastIsAnswered) {
   CreateTable();
   const auto first = Ask(2);
   Train(0);
@@ -359,13 +358,13 @@ TEST_F(CheckpointerTest, AskedAgainItGoesOnAndTheLastWhoAsksIsAnswered) {
   Train(1);
   ASSERT_TRUE(second->Wait().ok());
   Train(2);
-  // What is written stays written.
+  // Written parts stay written.
   const auto third = Ask(2)->Wait();
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_EQ(third->SerializeAsString(), second->Wait()->SerializeAsString());
 }
 
-TEST_F(CheckpointerTest, ALaterOneEndsTheOneUnderWay) {
+TEST_F(CheckpointerTest, LaterCheckpointEndsTheOneUnderWay) {
   CreateTable();
   const auto first = Ask(5);
   const auto second = Ask(6);
@@ -376,7 +375,7 @@ TEST_F(CheckpointerTest, ALaterOneEndsTheOneUnderWay) {
   EXPECT_EQ(env_.List("/checkpoints")->size(), 1u);
 }
 
-TEST_F(CheckpointerTest, ADiskThatDoesNotTakeItIsToldAndTheNextOneSucceeds) {
+TEST_F(CheckpointerTest, DiskErrorIsReportedAndTheNextCheckpointSucceeds) {
   CreateTable();
   env_.SetCapacity(0);
   auto parts = Ask(1);
@@ -389,8 +388,8 @@ TEST_F(CheckpointerTest, ADiskThatDoesNotTakeItIsToldAndTheNextOneSucceeds) {
   EXPECT_TRUE(parts->Wait().ok());
 }
 
-// The scheduler asks a server that is UNAVAILABLE again, with every tick.
-TEST_F(CheckpointerTest, ADiskThatIsAwayEndsItWithAnErrorThatIsNotAskedAgain) {
+// The scheduler repeats a request to an UNAVAILABLE server at every tick.
+TEST_F(CheckpointerTest, AbsentDiskEndsItWithAFinalError) {
   CreateTable();
   env_.CutPower();
   auto parts = Ask(1);
@@ -399,7 +398,7 @@ TEST_F(CheckpointerTest, ADiskThatIsAwayEndsItWithAnErrorThatIsNotAskedAgain) {
   EXPECT_EQ(Ask(1)->Wait().status().code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(CheckpointerTest, WhatIsLoadedIsTheSameAndStaysWhenItIsAskedForAgain) {
+TEST_F(CheckpointerTest, LoadRestoresTheSameDataAndIsIdempotent) {
   CreateTable();
   const auto parts = Ask(3);
   for (uint64_t step = 0; step < 3; ++step) Train(step);
@@ -415,7 +414,7 @@ TEST_F(CheckpointerTest, WhatIsLoadedIsTheSameAndStaysWhenItIsAskedForAgain) {
             server_.plane.Fingerprint(1)->SerializeAsString());
 }
 
-TEST_F(CheckpointerTest, WhatIsNotDurableIsNotLoadedHoweverOftenItIsAskedFor) {
+TEST_F(CheckpointerTest, RepeatedLoadStillWaitsForDurability) {
   CreateTable();
   const auto parts = Ask(1);
   Train(0);
@@ -432,7 +431,7 @@ TEST_F(CheckpointerTest, WhatIsNotDurableIsNotLoadedHoweverOftenItIsAskedFor) {
   EXPECT_EQ(log.replaced().size(), kPartitions);
 }
 
-TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {
+TEST_F(CheckpointerTest, ChangedPartitionIsNotReplaced) {
   CreateTable();
   const auto parts = Ask(1);
   Train(0);
@@ -449,7 +448,7 @@ TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {
   EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(CheckpointerTest, TheJobsEndIsWrittenWhereItIs) {
+TEST_F(CheckpointerTest, JobsEndIsWrittenByThePrimary) {
   CreateTable();
   for (uint64_t step = 0; step < 3; ++step) Train(step);
   const auto answer = AskForEnd(3)->Wait();
@@ -461,9 +460,9 @@ TEST_F(CheckpointerTest, TheJobsEndIsWrittenWhereItIs) {
             server_.plane.Fingerprint(1)->SerializeAsString());
 }
 
-// So what a client pushes while a part is written is in the parts after it alone: an end is of one
-// moment only if no client pushes any more.
-TEST_F(CheckpointerTest, AtTheJobsEndOnePartitionIsHeldAfterTheOther) {
+// A push during the write of one part is thus only in the parts after it: the job's end is one
+// moment only if clients no longer push.
+TEST_F(CheckpointerTest, AtTheJobsEndPartitionsAreTakenOneByOne) {
   CreateTable();
   Train(0);
   uint64_t pushes = 0;
@@ -486,8 +485,8 @@ TEST_F(CheckpointerTest, AtTheJobsEndOnePartitionIsHeldAfterTheOther) {
     EXPECT_EQ(Read(name, p).log_index(), answer->parts(p).log_index());
 }
 
-// The scheduler has not found it as it was told of, and asks again.
-TEST_F(CheckpointerTest, APartOfTheEndThatAnotherServerHasReplacedIsWrittenAgain) {
+// The scheduler did not find a part as reported, and asks again.
+TEST_F(CheckpointerTest, PartReplacedByAnotherServerIsWrittenAgain) {
   CreateTable();
   Train(0);
   const auto answer = AskForEnd(1)->Wait();
@@ -502,9 +501,9 @@ TEST_F(CheckpointerTest, APartOfTheEndThatAnotherServerHasReplacedIsWrittenAgain
   WriteManifest(1, *again, /*of_end=*/true);
 }
 
-// The scheduler repeats its question while the parts are written; only after an answer has it
-// looked for them itself.
-TEST_F(CheckpointerTest, AskedForAgainBeforeItIsAnsweredTheEndGoesOnWhereItIs) {
+// The scheduler repeats its request while the parts are written; it looks for the parts only after
+// an answer.
+TEST_F(CheckpointerTest, RepeatedRequestForTheEndContinues) {
   CreateTable();
   Train(0);
   std::atomic<size_t> renamed{0};
@@ -525,11 +524,11 @@ TEST_F(CheckpointerTest, AskedForAgainBeforeItIsAnsweredTheEndGoesOnWhereItIs) {
   EXPECT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
   EXPECT_EQ(watched.opened_for_read, 0u);
   EXPECT_TRUE(AskForEnd(1, &checkpointer)->Wait().ok());
-  EXPECT_GE(watched.opened_for_read, kPartitions) << "each is looked at";
-  EXPECT_EQ(renamed, kPartitions) << "none is written again";
+  EXPECT_GE(watched.opened_for_read, kPartitions) << "each part is checked";
+  EXPECT_EQ(renamed, kPartitions) << "no part is written again";
 }
 
-TEST_F(CheckpointerTest, APartitionThatMovesAtTheEndIsLeftOutAndTheOthersStayWritten) {
+TEST_F(CheckpointerTest, PartitionThatMovesAtTheEndIsLeftOut) {
   CreateTable();
   Train(0);
   RoutingTable routing = TwoServers(kJobId, 2);
@@ -547,10 +546,10 @@ TEST_F(CheckpointerTest, APartitionThatMovesAtTheEndIsLeftOutAndTheOthersStayWri
   ASSERT_TRUE(answer.ok()) << answer.status();
   ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions) - 1);
   EXPECT_EQ(answer->parts(1).partition(), 2u);
-  EXPECT_EQ(renamed, kPartitions - 1) << "each is written once";
+  EXPECT_EQ(renamed, kPartitions - 1) << "each part is written once";
 }
 
-TEST_F(CheckpointerTest, AnEndWhereSomePartitionIsNotIsRefused) {
+TEST_F(CheckpointerTest, EndAtAnotherStepThanAPartitionIsRefused) {
   CreateTable();
   Train(0);
   EndStep(0, 1, 0, 0, 1);
@@ -558,8 +557,8 @@ TEST_F(CheckpointerTest, AnEndWhereSomePartitionIsNotIsRefused) {
   EXPECT_EQ(AskForEnd(2)->Wait().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// One that was asked for ahead may be of a step that is never reached.
-TEST_F(CheckpointerTest, TheEndTakesThePlaceOfTheOneUnderWayForGood) {
+// A checkpoint requested ahead may be for a step that is never reached.
+TEST_F(CheckpointerTest, EndReplacesTheCheckpointUnderWay) {
   CreateTable();
   Train(0);
   const auto ahead = Ask(5);
@@ -569,7 +568,7 @@ TEST_F(CheckpointerTest, TheEndTakesThePlaceOfTheOneUnderWayForGood) {
   EXPECT_TRUE(AskForEnd(1)->Wait().ok());
 }
 
-TEST_F(CheckpointerTest, TheEndThatFailedIsBegunAnewWhenItIsAskedForAgain) {
+TEST_F(CheckpointerTest, FailedEndStartsOverOnRequest) {
   CreateTable();
   Train(0);
   env_.SetCapacity(0);
@@ -578,9 +577,8 @@ TEST_F(CheckpointerTest, TheEndThatFailedIsBegunAnewWhenItIsAskedForAgain) {
   EXPECT_TRUE(AskForEnd(1)->Wait().ok());
 }
 
-// A scheduler that died before it could say so has completed it, and the server was restarted
-// since.
-TEST_F(CheckpointerTest, AnEndThatIsCompleteIsAnswered) {
+// The scheduler completed it and died before recording that, and the server was restarted since.
+TEST_F(CheckpointerTest, CompletedEndIsAnswered) {
   CreateTable();
   Train(0);
   const auto parts = AskForEnd(1)->Wait();
@@ -592,7 +590,7 @@ TEST_F(CheckpointerTest, AnEndThatIsCompleteIsAnswered) {
   EXPECT_EQ(again->SerializeAsString(), parts->SerializeAsString());
 }
 
-TEST_F(CheckpointerTest, AnEndThatIsAnotherJobsIsNot) {
+TEST_F(CheckpointerTest, EndOfAnotherJobIsRefused) {
   CreateTable();
   Train(0);
   CheckpointOnServerResponse parts;
@@ -605,7 +603,7 @@ TEST_F(CheckpointerTest, AnEndThatIsAnotherJobsIsNot) {
   EXPECT_EQ(AskForEnd(1, &restarted)->Wait().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(CheckpointerTest, AnEndAnswersWhoWaits) {
+TEST_F(CheckpointerTest, EndAnswersTheWaitingCall) {
   CreateTable();
   const auto parts = Ask(1);
   server_.checkpointer.Stop();
@@ -614,7 +612,7 @@ TEST_F(CheckpointerTest, AnEndAnswersWhoWaits) {
   EXPECT_EQ(Ask(2)->Wait().status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(CheckpointerTest, ARelativeFolderIsRefused) {
+TEST_F(CheckpointerTest, RelativeFolderIsRefused) {
   EXPECT_EQ(Ask(1, "checkpoints")->Wait().status().code(), absl::StatusCode::kInvalidArgument);
 }
 

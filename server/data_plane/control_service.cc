@@ -14,7 +14,7 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-// Ends the call on whatever thread has the answer, which may be before the handler returns.
+// Finishes the call on the thread that has the answer, possibly before the handler returns.
 DataPlane::Done Finisher(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
   return
       [context, reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status, context)); };
@@ -24,7 +24,7 @@ DataPlane::Done Finisher(grpc::CallbackServerContext* context, grpc::ServerUnary
 
 absl::Status ControlService::CheckJob(uint64_t job_id) const {
   const uint64_t own = data_plane_.job_id();
-  // The scheduler may be quicker than its own answer to this server's registration.
+  // The scheduler's call may overtake its own answer to this server's registration.
   if (own == 0) return absl::UnavailableError("this server does not know its job yet");
   if (job_id == own) return absl::OkStatus();
   return WrongJob(job_id);

@@ -1,4 +1,4 @@
-// The gRPC service by which the scheduler directs this server.
+// The gRPC service through which the scheduler controls this server.
 #ifndef PAWL_SERVER_DATA_PLANE_CONTROL_SERVICE_H_
 #define PAWL_SERVER_DATA_PLANE_CONTROL_SERVICE_H_
 

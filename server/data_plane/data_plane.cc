@@ -10,14 +10,14 @@
 #include "server/replication/change.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/snapshot/partition_snapshot.h"
-#include "server/threads/shared_work.h"
+#include "server/threads/helper_threads.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
 
-// After this many refused requests only every so many-th is logged: a broken client must not fill
-// the disk.
+// Refusals beyond the first kRefusalsLogged are logged only every kRefusalLogInterval: a broken
+// client must not fill the disk.
 constexpr uint64_t kRefusalsLogged = 100;
 constexpr uint64_t kRefusalLogInterval = 1000;
 
@@ -49,18 +49,18 @@ std::string DescribeSender(const RequestHeader& header) {
     case RequestHeader::kClient:
       return absl::StrCat("client ", header.client(), " incarnation ", header.incarnation());
     default:
-      return "a caller without a name";
+      return "an unnamed caller";
   }
 }
 
 }  // namespace
 
 DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers,
-                     std::function<MonotonicTime()> lease_until, std::function<bool()> has_begun)
+                     std::function<MonotonicTime()> lease_until, std::function<bool()> has_started)
     : options_(options),
       clock_(clock),
       lease_until_(std::move(lease_until)),
-      has_begun_(std::move(has_begun)),
+      has_started_(std::move(has_started)),
       replica_map_(clock, options.replication.learners),
       waiting_(options.max_waiting_calls, clock,
                [this](absl::string_view message) {
@@ -94,11 +94,11 @@ void DataPlane::SetLog(DurableLog& log) {
   if (replicator_ != nullptr) replicator_->SetLog(&log);
 }
 
-DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away")); }
+DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is ending")); }
 
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
-  if (registration.job_id() != job_id()) begun_ = false;
+  if (registration.job_id() != job_id()) started_ = false;
   replica_map_.Begin(registration.job_id(),
                      PartitionOptionsOf(registration.job(), options_.max_rows_per_partition),
                      registration.job().min_in_sync(), registration.node(),
@@ -179,12 +179,12 @@ std::vector<uint32_t> DataPlane::Served() const {
   return served;
 }
 
-bool DataPlane::HostsNothing() const {
+bool DataPlane::IsDrained() const {
   const auto view = replica_map_.view();
   return std::all_of(view->replicas.begin(), view->replicas.end(), [&](const auto& replica) {
     if (replica == nullptr) return true;
     const auto partition = static_cast<int>(replica->index);
-    // A primary that has confirmed that it does without this server.
+    // A primary that has confirmed that it does not need this server.
     const bool others_have_it = partition < view->routing.replicas_size() &&
                                 view->routing.primary(partition) != kNoPrimary &&
                                 view->routing.replicas(partition).confirm_since() == 0;
@@ -219,35 +219,36 @@ absl::StatusOr<std::shared_ptr<Replica>> DataPlane::Find(const View& view,
         absl::StrCat("partition ", partition, ": the job has ", view.replicas.size()));
   }
   if (view.replicas[partition] == nullptr)
-    return StaleRouting(view, absl::StrCat("partition ", partition, " is elsewhere"));
+    return StaleRouting(view, absl::StrCat("partition ", partition, " is on another server"));
   return view.replicas[partition];
 }
 
 absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
   if (!replica.HasDataAsPrimary()) {
-    return StaleRouting(*replica_map_.view(),
-                        absl::StrCat("partition ", replica.index, " has its primary elsewhere"));
+    return StaleRouting(*replica_map_.view(), absl::StrCat("partition ", replica.index,
+                                                           " has its primary on another server"));
   }
   if (epoch < replica.primary_since) {
-    return StaleRouting(*replica_map_.view(),
-                        absl::StrCat("routing epoch ", epoch, " is old: partition ", replica.index,
-                                     " has its primary since ", replica.primary_since));
+    return StaleRouting(
+        *replica_map_.view(),
+        absl::StrCat("routing epoch ", epoch, " is out of date: partition ", replica.index,
+                     " has its primary since ", replica.primary_since));
   }
   if (clock_.LeaseNow() < replica.serves_from) {
     return absl::UnavailableError(absl::StrCat(
-        "partition ", replica.index, " waits until its last primary cannot serve any more"));
+        "partition ", replica.index, " waits until its previous primary can no longer serve"));
   }
   return absl::OkStatus();
 }
 
 absl::Status DataPlane::CheckTakesChanges(Replica& replica, uint64_t epoch) const {
   PAWL_RETURN_IF_ERROR(CheckServes(replica, epoch));
-  return HasBegun() ? absl::OkStatus() : CheckLease(replica);
+  return HasStarted() ? absl::OkStatus() : CheckLease(replica);
 }
 
-bool DataPlane::HasBegun() const {
-  if (!begun_ && (has_begun_ == nullptr || has_begun_())) begun_ = true;
-  return begun_;
+bool DataPlane::HasStarted() const {
+  if (!started_ && (has_started_ == nullptr || has_started_())) started_ = true;
+  return started_;
 }
 
 absl::Status DataPlane::CheckLease(Replica& replica) const {
@@ -258,12 +259,12 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
     if (follower.counts)
       until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
   }
-  // Otherwise no server but a follower that counts can become the primary, once that is confirmed.
-  if (replica.unconfirmed_since != 0 || !HasBegun()) until = MonotonicTime::min();
+  // Otherwise only a counted follower can become the primary, once that is confirmed.
+  if (replica.unconfirmed_since != 0 || !HasStarted()) until = MonotonicTime::min();
   if (now < until || now < lease_until_()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("partition ", replica.index,
-                   ": this server's lease has run out, and another may be the primary"));
+                   ": this server's lease has expired, and another server may be the primary"));
 }
 
 absl::Status DataPlane::Change(const std::shared_ptr<Replica>& replica, ChangeView& change,
@@ -289,7 +290,7 @@ void DataPlane::ChangeMany(HelperThreads* helpers, size_t count,
                            std::optional<CallContext> context, Done done) {
   struct Work {
     std::function<absl::Status(size_t, Changes&)> one;
-    // By i.
+    // Indexed by i.
     std::vector<absl::Status> statuses;
     std::vector<std::vector<ChangeMark>> marks;
     std::atomic<bool> failed{false};
@@ -306,7 +307,7 @@ void DataPlane::ChangeMany(HelperThreads* helpers, size_t count,
         work->statuses[i] = work->one(i, changes);
         work->marks[i] = std::move(changes.marks);
         if (!work->statuses[i].ok()) work->failed = true;
-        // Followers begin while the rest is done.
+        // Let followers start while the rest is applied.
         if ((i + 1) % kPartitionsAPiece == 0) PumpStreams();
         return std::move(changes.ready);
       },

@@ -1,5 +1,4 @@
-// What a server does with requests: Push, Pull, EndStep, TakeOver, and what the scheduler asks of
-// it.
+// Serves a server's requests: Push, Pull, EndStep, TakeOver, and the scheduler's control calls.
 #ifndef PAWL_SERVER_DATA_PLANE_DATA_PLANE_H_
 #define PAWL_SERVER_DATA_PLANE_DATA_PLANE_H_
 
@@ -35,66 +34,66 @@
 
 namespace pawl {
 
-// A partition at the moment of a cut, and the last change in it.
+// The snapshot of one partition at a cut, and the last change it contains.
 struct TakenCut {
   ChangeMark mark;
   HeldSnapshot snapshot;
 };
 
 struct DataPlaneOptions {
-  // Of requests that are being worked on or wait, of the answers to them, and of pushes that the
-  // log or a backup has not taken yet. Beyond it a request is refused with RESOURCE_EXHAUSTED and
-  // told when to come back.
+  // Limit on the bytes of requests being served or waiting, of their answers, and of pushes that
+  // the log or a backup has not taken yet. Beyond it a request is refused with RESOURCE_EXHAUSTED
+  // and a time to retry.
   size_t max_bytes_in_flight = size_t{2} << 30;
-  // Calls that wait for a step or for replicas. More than all workers of a large job can have.
+  // Limit on calls that wait for a step or for replicas. More than all workers of a large job need.
   size_t max_waiting_calls = 65536;
-  // Of the requests of pulls that wait. (Those of pushes are in flight all the while; a pull that
-  // waits must not keep out the push that it waits for.) Beyond it they are refused likewise.
+  // Limit on the request bytes of waiting pulls. Beyond it pulls are refused in the same way.
+  // Waiting pulls are not counted as in flight: a pull must not keep out the push that it waits
+  // for.
   size_t max_waiting_pull_bytes = size_t{256} << 20;
-  // Of snapshots of which not all has arrived.
+  // Limit on the bytes of snapshots that have arrived in part.
   size_t max_bytes_arriving = kMaxBytesArriving;
   // See EntryTail.
   size_t max_tail_bytes = kMaxTailBytes;
   // See PartitionOptions.
   uint64_t max_rows_per_partition = uint64_t{1} << 26;
-  // Processor time that this process has taken, to be told. Null: nobody knows.
+  // The processor time of this process, for reports. Null: unknown.
   std::function<double()> cpu_seconds;
-  // How long the scheduler waits for the next call of a server, with what it needs from it.
+  // How long a control call may wait before the scheduler calls again.
   std::chrono::seconds control_deadline{20};
-  // Who helps where a call has work in many partitions (a step of SYNC closes, digests, the best
-  // parameters); null: nobody. To be stopped before the data plane is destroyed.
+  // Threads that help with work on many partitions (closing a SYNC step, digests, the best
+  // parameters); null: none. The owner stops them before it destroys the data plane.
   HelperThreads* helpers = nullptr;
   ReplicatorOptions replication;
 };
 
-// The replicas of one server and the requests on them. It owns no thread and knows no
-// gRPC: calls run on the threads that bring them, and on those that help; a call that waits is
-// answered on the thread that brings what it waited for. The owner calls Tick now and then.
-// Thread-safe.
+// The replicas of one server and the requests on them. It owns no thread and knows no gRPC: calls
+// run on the threads that bring them and on helper threads. A waiting call is answered on the
+// thread that brings what it waited for. The owner calls Tick regularly. Thread-safe.
 //
-// Order of locks: that of adoption (ReplicaMap), then a replica's, one at a time, then those of the
-// view (ReplicaMap), the replicator, a lane or the log.
+// Lock order: the adoption lock (ReplicaMap); then one replica's lock at a time; then the locks of
+// the view (ReplicaMap), the replicator, a replication stream or the log.
 class DataPlane final : public RequestHandler {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // `peers` reaches other servers; null: nothing can be replicated. `lease_until` says until when,
-  // by LeaseNow, this server is alive by the scheduler's word; null: for ever. `has_begun`: the
-  // scheduler has said so of the job (HasBegun), and this server acts by a routing of its present
-  // incarnation; null: always. All outlive this, and no callback of theirs runs after its
-  // destruction.
+  // `peers` reaches other servers; null: nothing can be replicated. `lease_until` returns the end
+  // of this server's lease by LeaseNow; null: it never ends. `has_started` returns whether the
+  // scheduler has reported the job as started and this server acts by a routing of its present
+  // incarnation; null: always. All of them outlive this object, and none of their callbacks runs
+  // after its destruction.
   DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
             std::function<MonotonicTime()> lease_until = nullptr,
-            std::function<bool()> has_begun = nullptr);
+            std::function<bool()> has_started = nullptr);
   ~DataPlane() override;
 
-  // Where changes are written down; without it durability is MEMORY. REQUIRES: not after Begin; as
-  // for `peers`.
+  // Sets the log that changes go to; without one durability is MEMORY. REQUIRES: called before
+  // Begin; `log` outlives this object.
   void SetLog(DurableLog& log);
 
-  // Tells what job this is (with its defaults resolved, as registration gives it) and who this
-  // server is. Before it, and before the first routing table, every call gets UNAVAILABLE. Again:
-  // in another incarnation.
+  // Sets the job, with its defaults resolved as in the registration, and this server's identity.
+  // Until Begin and the first routing table every call gets UNAVAILABLE. A later call begins
+  // another incarnation.
   void Begin(const RegisterResponse& registration);
   // See ReplicaMap::AddRecovered.
   void AddRecovered(std::unique_ptr<Partition> partition) {
@@ -102,44 +101,43 @@ class DataPlane final : public RequestHandler {
   }
   uint64_t job_id() const { return replica_map_.view()->job_id; }
 
-  // Takes the roles that `routing` gives to this server. Older epochs are ignored. REQUIRES: Begin.
+  // Takes the roles that `routing` gives this server. Ignores older epochs. REQUIRES: Begin.
   void AdoptRouting(const RoutingTable& routing);
-  // The roles are those of a routing that this incarnation has adopted.
+  // Whether the roles come from a routing that this incarnation has adopted.
   bool IsRouted() const;
   uint64_t epoch() const { return replica_map_.view()->epoch; }
-  // For the sake of learners (backpressure.h).
+  // Counters of pushes slowed down for learners (backpressure.h).
   uint64_t pushes_delayed() const { return pushes_delayed_; }
   uint64_t pushes_refused() const { return pushes_refused_; }
   // See ReplicaMap.
   uint64_t EpochToConfirm() const { return replica_map_.EpochToConfirm(); }
   void OnConfirmed(uint64_t epoch);
-  // The log's DurableIndex of the partition has risen. False, and nothing happens, if another
-  // thread holds the replica's lock. REQUIRES: SetLog.
+  // Called when the log's DurableIndex of the partition rises. Returns false and does nothing if
+  // another thread holds the replica's lock. REQUIRES: SetLog.
   bool OnDurable(uint32_t partition);
-  // The replica as it is now, to be written down; nothing if it is not here or has no data.
+  // A snapshot of the replica for the log; nullopt if the replica is absent or has no data.
   std::optional<HeldSnapshot> Hold(uint32_t partition) const;
-  // Says in a heartbeat how the replicas stood at the last Tick: never waits for work that is being
-  // done on one.
+  // Adds to a heartbeat how the replicas stood at the last Tick. Never waits for a busy replica.
   void FillHeartbeat(HeartbeatRequest& request) const;
-  // The replicas that have data: what this server can bring into its next incarnation. A learner
-  // may have been made a backup without having heard of it; which of them were in sync the
-  // scheduler knows.
+  // The replicas that have data, for the next registration. They include learners: one may have
+  // been made a backup without having heard of it, and the scheduler knows which replicas are in
+  // sync.
   std::vector<RecoveredReplica> ReplicasWithData() const;
-  // What it knows of the job, but for HeldJob.job. Empty before the first routing.
+  // What this server knows of the job, without HeldJob.job. Empty before the first routing.
   std::optional<HeldJob> Held() const;
-  // The partitions of which it would answer a pull now, routed by its own epoch: at no time do two
-  // servers. Ascending.
+  // The partitions whose pulls this server would answer now, ascending. At any time at most one
+  // server serves a partition.
   std::vector<uint32_t> Served() const;
-  // By the newest routing no replica is here, or only such as others have too.
-  bool HostsNothing() const;
-  // There are other servers by the newest routing.
+  // Whether this server can leave: by the newest routing it has no replica that only it holds.
+  bool IsDrained() const;
+  // Whether the newest routing has other servers.
   bool HasPeers() const { return replica_map_.view()->routing.servers_size() > 1; }
 
   // RequestHandler.
   void Handle(Method method, IncomingMessage request, CallContext context, Reply reply) override;
 
-  // ServerControl; see proto/server_control.proto. `epoch` is the caller's; `done` may run before
-  // they return.
+  // ServerControl; see proto/server_control.proto. `epoch` is the caller's. `done` may run before
+  // the call returns.
   void CreateTable(uint64_t epoch, const TableSpec& spec, Done done);
   void KeepBest(uint64_t epoch, uint64_t step, Done done);
   void RestoreBest(uint64_t epoch, Done done);
@@ -149,68 +147,68 @@ class DataPlane final : public RequestHandler {
 
   // Checkpoints (data_plane_checkpoint.cc); `epoch` as above.
   //
-  // Sets `cut` in every partition whose primary this server is, in place of any other, but in those
-  // that have been cut
-  // (`has`, which is called under the replica's lock); returns all of these partitions.
-  // OUT_OF_RANGE: one has reached its step already; then it is set nowhere.
+  // Sets `cut`, in place of any other, in every partition whose primary this server is, except
+  // those that are cut already (`has`, called under the replica's lock). Returns all partitions of
+  // which this server is primary. OUT_OF_RANGE: a partition has already reached the step; the cut
+  // is then set nowhere.
   absl::StatusOr<std::vector<uint32_t>> SetCut(uint64_t epoch,
                                                const std::shared_ptr<const Cut>& cut,
                                                absl::FunctionRef<bool(uint32_t partition)> has);
-  // Not to be taken any more, where it has not been.
+  // Removes the cut from every partition where it has not been taken.
   void DropCut(const std::shared_ptr<const Cut>& cut);
-  // The same partitions where nobody trains any more. FAILED_PRECONDITION: one is not at the step.
+  // The partitions of SetCut after training has ended. FAILED_PRECONDITION: one is not at `step`.
   absl::StatusOr<std::vector<uint32_t>> PrimariesAt(uint64_t epoch, uint64_t step) const;
-  // One of them as it is now. ABORTED: it has moved. FAILED_PRECONDITION: it is not at the step.
+  // Takes the cut of one of them now. ABORTED: it has moved. FAILED_PRECONDITION: it is not at
+  // `step`.
   absl::StatusOr<TakenCut> TakeCutNow(uint32_t partition, uint64_t step) const;
-  // `done` runs when the changes are committed; ABORTED: a partition has moved before.
+  // Runs `done` when the changes are committed; ABORTED: a partition has moved before that.
   void AwaitCommit(const std::vector<ChangeMark>& changes, Done done);
-  // The partitions whose primary this server is, with the log index of each.
+  // The partitions whose primary this server is, with their log indexes.
   absl::StatusOr<std::vector<RecoveredReplica>> Primaries(uint64_t epoch) const;
-  // A partition as it was saved, made one of this job's.
+  // Reads a partition from a checkpoint and makes it one of this job.
   absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(BlockFileReader& file,
                                                        uint32_t partition) const;
-  // Puts a partition in place that nobody has changed yet, and writes it to the log.
-  // FAILED_PRECONDITION: somebody has.
-  absl::Status PutInPlace(std::unique_ptr<Partition> partition);
-  // Waits until the log, if there is one, is durable up to that change; as
-  // DurableLog::AwaitDurable.
+  // Replaces an unchanged partition and writes it to the log. FAILED_PRECONDITION: the partition
+  // has been changed.
+  absl::Status Install(std::unique_ptr<Partition> partition);
+  // Waits until the log, if any, is durable up to that change; see DurableLog::AwaitDurable.
   absl::Status AwaitDurable(uint32_t partition, uint64_t log_index) const;
 
-  // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never
-  // waits long.
+  // With `may_be_old`, the figures of a busy partition are those of the last call, so the call does
+  // not wait for it.
   ServerCounters Counters(bool may_be_old);
 
-  // Answers waiting calls whose deadline has passed or whose caller is gone, and keeps replication
-  // going.
+  // Answers waiting calls whose deadline has passed or whose caller has gone, and drives
+  // replication.
   void Tick();
-  // Answers all waiting calls, and every call from now on, with `status`, and sends nothing more to
-  // other servers: the job is over or this server is.
+  // Answers all waiting and future calls with `status` and stops sending to other servers, because
+  // the job or this server is ending.
   void Close(absl::Status status);
   // REQUIRES: there are peers.
   const CatchUpFigures& catch_up_figures() const { return replicator_->figures(); }
-  // What has to be copied to other servers is copied as fast as it can be from now on.
+  // Copies to other servers without a rate limit from now on.
   void LiftRepairLimit();
 
  private:
   using View = ReplicaMap::View;
 
-  // Where a step ends, and after how many segments.
+  // A partition in which a step ends, and the number of segments the step has there.
   struct StepEnd {
     std::shared_ptr<Replica> replica;
     std::optional<uint64_t> segments;
   };
 
-  // What is left to do, without locks, for whoever has changed partitions.
+  // What a change leaves to do after the locks are released.
   struct Changes {
-    // To be waited for.
+    // Must be committed before the call is answered.
     std::vector<ChangeMark> marks;
-    // They may go on.
+    // Ready to be resumed.
     std::vector<std::shared_ptr<WaitingCall>> ready;
   };
 
-  // Where the keys and values of a change lie. The log and the lanes keep the reservation too: a
-  // call that waits for them may end before they are done. The tail does not, and counts the
-  // `bytes` of `owner` itself.
+  // Owns the keys and values of a change. The log and the replication streams also hold the
+  // reservation, because the call may end before they are done. The tail does not hold it; it
+  // counts the `bytes` of `owner` itself.
   struct ChangeMemory {
     std::shared_ptr<const void> owner;
     size_t bytes = 0;
@@ -219,18 +217,17 @@ class DataPlane final : public RequestHandler {
 
   absl::StatusOr<std::shared_ptr<const View>> Admit(const RequestHeader& header,
                                                     Sender& sender) const;
-  // The replica, if the routing has it here.
+  // The replica, if this server has one in `view`.
   absl::StatusOr<std::shared_ptr<Replica>> Find(const View& view, uint32_t partition) const;
-  // Whether the replica takes a request that was routed by `epoch`.
+  // Whether the replica accepts a request routed by `epoch`.
   absl::Status CheckServes(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
-  // The same for what a logical worker or client changes. Until the job has begun, the scheduler
-  // may start the partition again on another server (HeartbeatResponse.begun), so a primary without
-  // followers needs its lease too.
+  // Like CheckServes, for changes by a logical worker or client. Until the job has started, the
+  // scheduler may restart the partition on another server (HeartbeatResponse.begun), so a primary
+  // without followers also needs its lease.
   absl::Status CheckTakesChanges(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
-  // HeartbeatResponse.begun; stays true for the job.
-  bool HasBegun() const;
-  // Returns OK only if no other server can have become the primary, so that what is read here is
-  // current.
+  // HeartbeatResponse.begun; once true, it stays true for the job.
+  bool HasStarted() const;
+  // OK only if no other server can have become the primary, so that reads here are current.
   absl::Status CheckLease(Replica& replica) const PAWL_REQUIRES(replica.mu);
 
   void Push(IncomingMessage message, CallContext context, Reply reply);
@@ -242,19 +239,19 @@ class DataPlane final : public RequestHandler {
   static absl::Status NoSuchTable(uint32_t table);
   absl::Status TooManyBytesInFlight() const;
   absl::Status TooManyBytesWait() const;
-  // OK if the log takes a change with so many bytes.
+  // OK if the log has room for a change of that many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
-  // How long the push is to wait for the sake of learners (backpressure.h). RESOURCE_EXHAUSTED: it is
-  // to come again.
+  // How long to delay the push for learners (backpressure.h). RESOURCE_EXHAUSTED: the client must
+  // retry later.
   absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request);
-  // Applies the push by `act` when its step has come.
+  // Runs `act`, which applies the push, when the push's step has come.
   void TakeTurn(const View& view, const Sender& sender, const PushRequestView& request,
                 const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
                 absl::AnyInvocable<void(absl::Status)> act);
-  // What of the push the partitions would refuse.
+  // The first error that a partition would answer the push with.
   absl::Status CheckPush(const View& view, const Sender& sender,
                          const PushRequestView& request) const;
-  // `message` keeps the request's memory.
+  // `message` owns the request's memory.
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender,
                                          const PushRequestView& request,
                                          const std::shared_ptr<const void>& message,
@@ -265,56 +262,56 @@ class DataPlane final : public RequestHandler {
                                              const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const ByteReservation> reservation);
-  // Changes a primary's partition by `apply`: all changes but those of replicas of others go this
-  // way. If it has changed, its log and its followers get `change`, which need not have index and
-  // partition; a cut that is due is taken. If it has not (a duplicate), its last change is waited
-  // for all the same.
+  // Changes a primary's partition with `apply`. All changes except those replicated from other
+  // servers come through here. If the partition changed, its log and followers get `change` (index
+  // and partition are filled in), and a due cut is taken. A duplicate changes nothing, but its
+  // caller still waits for the partition's last change.
   absl::Status Change(const std::shared_ptr<Replica>& replica, ChangeView& change,
                       const ChangeMemory& memory, absl::FunctionRef<absl::Status(Partition&)> apply,
                       Changes& changes) PAWL_REQUIRES(replica->mu);
-  // Changes many: one(i, changes) for each i below `count`, which locks the replica and calls
-  // Change. After an error no other is begun. Then `done`: with the first error, or once all is
-  // committed. ShareWork tells what holds for `one`; `helpers` may be null. Without a context
-  // control_deadline is for the waiting alone, not for the work.
+  // Runs one(i, changes) for each i below `count`; `one` locks the replica and calls Change. After
+  // an error no further one starts. Then runs `done`, with the first error or once everything is
+  // committed. ShareWork says what `one` may do; `helpers` may be null. Without a context,
+  // control_deadline limits only the wait for the commit, not the work.
   void ChangeMany(HelperThreads* helpers, size_t count,
                   std::function<absl::Status(size_t, Changes&)> one,
                   std::optional<CallContext> context, Done done);
   void Record(Replica& replica, ChangeView& change, const ChangeMemory& memory)
       PAWL_REQUIRES(replica.mu);
   void PumpStreams();
-  // That of the last change, to be waited for.
+  // Marks the replica's last change.
   static ChangeMark MarkOf(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) {
     return {replica, replica->partition->log_index(), replica->primary_since};
   }
-  // Applies `apply` to every partition whose primary this server is, and waits until it is
-  // committed.
+  // Applies `apply` to every partition whose primary this server is, and waits for the commit.
   void ChangeAll(uint64_t epoch, const ChangeView& change,
                  std::function<absl::Status(Partition&)> apply, Done done);
   absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
   static absl::Status CheckIsAt(Replica& replica, uint64_t step) PAWL_REQUIRES(replica.mu);
   void OnAdvanced(const std::shared_ptr<Replica>& replica);
   void PrepareReport();
-  // Notes whether the log can be written, and says in the report if it cannot.
+  // Records whether the log can be written, and reports a failure.
   void WatchDisk(const View& view, HeartbeatRequest& report);
-  // Of some of the primaries, in turn.
+  // Adds the figures of some of the primaries, in turn.
   void AddPartitionFigures(const View& view, HeartbeatRequest& report) PAWL_REQUIRES(report_mu_);
-  // Half of the lease has gone by without an answer: it is time to ask backups for promises.
+  // Whether half of the lease has passed without an answer, so that backups must be asked for
+  // promises.
   bool SchedulerIsSilent() const;
-  // Answers with an error, counting and logging what was refused for its content.
+  // Answers with an error. Counts and logs requests that were refused for their content.
   void Refuse(Method method, const RequestHeader* header, absl::Status status, Reply& reply);
 
   const DataPlaneOptions options_;
   const Clock& clock_;
-  // Not changed once there is a routing table.
+  // Constant once there is a routing table.
   DurableLog* log_ = nullptr;
   const std::function<MonotonicTime()> lease_until_;
-  const std::function<bool()> has_begun_;
-  mutable std::atomic<bool> begun_{false};
+  const std::function<bool()> has_started_;
+  mutable std::atomic<bool> started_{false};
   ReplicaMap replica_map_;
   WaitingCalls waiting_;
   EntryTail tail_;
-  // The job's partitions have several replicas: what one lacks may be needed though it does not
-  // follow at the moment.
+  // The job's partitions have several replicas: a follower that is disconnected now may need old
+  // entries later.
   std::atomic<bool> is_replicated_{false};
   std::unique_ptr<Replicator> replicator_;
   ReplicaReceiver receiver_;
@@ -325,12 +322,12 @@ class DataPlane final : public RequestHandler {
   MonotonicTime next_promise_ PAWL_GUARDED_BY(closed_mu_) = MonotonicTime::min();
 
   mutable Mutex report_mu_;
-  // What the next heartbeat says.
+  // The content of the next heartbeat.
   HeartbeatRequest report_ PAWL_GUARDED_BY(report_mu_);
   MonotonicTime next_report_ PAWL_GUARDED_BY(report_mu_) = MonotonicTime::min();
   DiskWatch disk_ PAWL_GUARDED_BY(report_mu_);
-  // The partition of which it told last.
-  size_t next_told_ PAWL_GUARDED_BY(report_mu_) = 0;
+  // The partition that was reported last.
+  size_t last_reported_ PAWL_GUARDED_BY(report_mu_) = 0;
 
   // See ByteReservation.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ =

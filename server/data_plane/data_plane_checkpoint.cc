@@ -1,5 +1,4 @@
-// What checkpoints need of the partitions: cuts through them, and their replacement by those of a
-// checkpoint.
+// The data plane's side of checkpoints: cutting partitions, and replacing them by restored ones.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -23,12 +22,11 @@ absl::StatusOr<std::vector<uint32_t>> DataPlane::SetCut(
     if (!replica->HasDataAsPrimary()) continue;
     partitions.push_back(replica->index);
     if (replica->cut == cut || has(replica->index)) continue;
-    // What is pushed within a step is in some partitions only: the moment itself must not be
-    // missed.
+    // A step's pushes are in some partitions only, so the exact moment must not be missed.
     if (const uint64_t step = replica->partition->CutStep(); step >= cut->step) {
-      status.Update(absl::OutOfRangeError(
-          absl::StrCat("partition ", replica->index, " has reached step ", step, " already; step ",
-                       cut->step, " is too early for a checkpoint")));
+      status.Update(absl::OutOfRangeError(absl::StrCat("partition ", replica->index, ", at step ",
+                                                       step, ", is past the cut: step ", cut->step,
+                                                       " is too early for a checkpoint")));
       continue;
     }
     replica->cut = cut;
@@ -51,7 +49,7 @@ absl::Status DataPlane::CheckIsAt(Replica& replica, uint64_t step) {
   if (replica.partition->CutStep() == step) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("partition ", replica.index, " is at step ",
                                                     replica.partition->CutStep(),
-                                                    ", and the job's end at step ", step));
+                                                    ", but the job ended at step ", step));
 }
 
 absl::StatusOr<std::vector<uint32_t>> DataPlane::PrimariesAt(uint64_t epoch, uint64_t step) const {
@@ -86,7 +84,7 @@ void DataPlane::AwaitCommit(const std::vector<ChangeMark>& changes, Done done) {
   context.deadline = clock_.Now() + options_.control_deadline;
   waiting_.ForCommit(changes, std::move(context),
                      [done = std::move(done)](absl::Status status) mutable {
-                       // Who asked is no client that could go elsewhere.
+                       // The caller is no client that could use the new routing.
                        if (absl::IsFailedPrecondition(status))
                          status = absl::AbortedError(status.message());
                        done(std::move(status));
@@ -117,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(BlockFileReader&
   return std::make_unique<Partition>(std::move(loaded));
 }
 
-absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
+absl::Status DataPlane::Install(std::unique_ptr<Partition> partition) {
   for (const auto& table : partition->tables())
     PAWL_RETURN_IF_ERROR(replica_map_.LearnTable(table->spec()).status());
   const auto view = replica_map_.view();
@@ -128,12 +126,12 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
       return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
     if (replica->partition->log_index() == 0 && replica->followers.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
-        "partition ", index, " has been changed before it was restored: it is at log index ",
+        "partition ", index, " was changed before it was restored: it is at log index ",
         replica->partition->log_index()));
   };
   const uint64_t log_index = partition->log_index();
   std::unique_ptr<StoredSnapshot> stored;
-  // Without the lock, since it takes long.
+  // Done without the lock, because it takes long.
   if (log_ != nullptr) {
     PAWL_ASSIGN_OR_RETURN(stored, log_->StoreSnapshot(index, HoldSnapshot(*partition)));
   }

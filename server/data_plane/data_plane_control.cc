@@ -1,5 +1,4 @@
-// What the scheduler has to do with the data plane: changes of all partitions at its word, and what
-// it is told.
+// The scheduler's control calls and the reports to it.
 #include <algorithm>
 #include <future>
 #include <memory>
@@ -11,19 +10,19 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane/data_plane.h"
-#include "server/threads/shared_work.h"
+#include "server/threads/helper_threads.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
 
-// How old a heartbeat's figures may be.
+// The largest age of a heartbeat's figures.
 constexpr std::chrono::milliseconds kReportInterval{50};
-// Of which one heartbeat tells.
-constexpr int kMaxPartitionsTold = 64;
+// How many partitions one heartbeat reports.
+constexpr int kMaxPartitionsReported = 64;
 
-// What a replica that is primary has of the table, unless it is nothing: that is no part of the
-// digest, and with all of them an answer could be too large to send.
+// The digest of a primary's part of the table. Empty parts are left out: they are not part of the
+// table's digest, and with all of them an answer could be too large to send.
 std::optional<PartitionDigest> DigestOf(uint32_t table, Replica* replica) {
   if (replica == nullptr) return std::nullopt;
   HeldTable held;
@@ -105,9 +104,9 @@ void DataPlane::WatchDisk(const View& view, HeartbeatRequest& report) {
 
 void DataPlane::AddPartitionFigures(const View& view, HeartbeatRequest& report) {
   for (size_t looked_at = 0; looked_at < view.replicas.size(); ++looked_at) {
-    if (report.partitions_size() >= kMaxPartitionsTold) return;
-    next_told_ = (next_told_ + 1) % view.replicas.size();
-    const auto& replica = view.replicas[next_told_];
+    if (report.partitions_size() >= kMaxPartitionsReported) return;
+    last_reported_ = (last_reported_ + 1) % view.replicas.size();
+    const auto& replica = view.replicas[last_reported_];
     if (replica == nullptr) continue;
     const ReplicaFigures last = replica->LastFigures();
     if (!last.is_primary) continue;
@@ -159,10 +158,10 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
                                                                           Changes& changes) {
     const std::shared_ptr<Replica>& replica = view->replicas[i];
     if (replica == nullptr) return absl::OkStatus();
-    ChangeView change_of_it = change;
+    ChangeView replica_change = change;
     MutexLock lock(replica->mu);
     if (!replica->HasDataAsPrimary()) return absl::OkStatus();
-    return Change(replica, change_of_it, {}, apply, changes);
+    return Change(replica, replica_change, {}, apply, changes);
   };
   ChangeMany(options_.helpers, (*view)->replicas.size(), one, std::nullopt, std::move(done));
 }
@@ -268,13 +267,13 @@ absl::StatusOr<InspectResponse> DataPlane::Inspect(uint64_t epoch, bool digest) 
   InspectResponse response;
   *response.mutable_counters() = Counters(/*may_be_old=*/false);
   if (!digest) return response;
-  // By table, then by partition.
+  // Ordered by table, then by partition.
   std::vector<uint32_t> tables;
   for (const auto& [id, table] : view->tables) tables.push_back(id);
   const auto digests = std::make_shared<std::vector<std::optional<PartitionDigest>>>(
       tables.size() * view->replicas.size());
-  std::promise<void> all_are_there;
-  std::future<void> all = all_are_there.get_future();
+  std::promise<void> all_computed;
+  std::future<void> all = all_computed.get_future();
   ShareWork(
       options_.helpers, digests->size(),
       [view, tables = std::move(tables), digests](size_t i) {
@@ -282,8 +281,8 @@ absl::StatusOr<InspectResponse> DataPlane::Inspect(uint64_t epoch, bool digest) 
                                  view->replicas[i % view->replicas.size()].get());
         return std::vector<std::shared_ptr<WaitingCall>>();
       },
-      [all_are_there = std::move(all_are_there)]() mutable { all_are_there.set_value(); });
-  // Those who help have begun, and compute to the end.
+      [all_computed = std::move(all_computed)]() mutable { all_computed.set_value(); });
+  // Helpers that have started will finish.
   all.wait();
   for (std::optional<PartitionDigest>& digest : *digests) {
     if (digest.has_value()) *response.add_digests() = *std::move(digest);

@@ -14,7 +14,7 @@
 namespace pawl {
 namespace {
 
-TEST_F(DataPlaneTest, TakesGradientsOfAnyTypeAndTakesTheUnspecifiedForFloats) {
+TEST_F(DataPlaneTest, AcceptsGradientsOfEveryTypeAndDefaultsToFloat32) {
   Start(ASYNC, 1);
   uint64_t ordinal = 0;
   const auto push = [&](ElementType type, std::vector<float> values) {
@@ -32,7 +32,7 @@ TEST_F(DataPlaneTest, TakesGradientsOfAnyTypeAndTakesTheUnspecifiedForFloats) {
   EXPECT_EQ(Row(1), (Floats{0, -FloatOfBfloat16(Bfloat16Of(1.0f / 3)) - 0.5f}));
 }
 
-TEST_F(DataPlaneTest, ASegmentOf16BitsMustFitAsTheFloatsThatItBecomes) {
+TEST_F(DataPlaneTest, SixteenBitSegmentMustFitAfterDecoding) {
   Start(ASYNC, 1);
   PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
   request.mutable_segments(0)->set_element_type(BFLOAT16);
@@ -42,7 +42,7 @@ TEST_F(DataPlaneTest, ASegmentOf16BitsMustFitAsTheFloatsThatItBecomes) {
   EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;
 }
 
-TEST_F(DataPlaneTest, AnExponentIsOfFloat16AloneAndWithinBounds) {
+TEST_F(DataPlaneTest, ExponentIsBoundedAndForFloat16Only) {
   Start(ASYNC, 1);
   EXPECT_TRUE(Push(As(FLOAT16, RowPush(ClientHeader(), 1, {3e-9f, -1e-10f}), -40)).ok());
   const Floats row = Row(1);
@@ -59,7 +59,7 @@ TEST_F(DataPlaneTest, AnExponentIsOfFloat16AloneAndWithinBounds) {
   EXPECT_EQ(Row(1), row);
 }
 
-TEST_F(DataPlaneTest, ADuplicateInAnotherTypeIsADuplicate) {
+TEST_F(DataPlaneTest, DuplicateInAnotherTypeIsRecognised) {
   Start(ASYNC, 1);
   ASSERT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
   const auto answer = Send(Method::kPush, As(BFLOAT16, RowPush(ClientHeader(), 1, {1, 2})));
@@ -71,7 +71,7 @@ TEST_F(DataPlaneTest, ADuplicateInAnotherTypeIsADuplicate) {
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
-TEST_F(DataPlaneTest, AMessageOf16BitsIsInFlightWithTheFloatsThatItBecomes) {
+TEST_F(DataPlaneTest, DecodedFloatsCountAsBytesInFlight) {
   PushRequest waiting;
   *waiting.mutable_header() = WorkerHeader(0, 1);
   for (uint64_t key = 1; key < 20; ++key) AddRow(waiting, key, {1, 1}, key);
@@ -91,11 +91,11 @@ TEST_F(DataPlaneTest, AMessageOf16BitsIsInFlightWithTheFloatsThatItBecomes) {
   }
 }
 
-TEST_F(DataPlaneTest, TheLogIsAskedForRoomForTheFloats) {
+TEST_F(DataPlaneTest, LogMustHaveRoomForDecodedFloats) {
   FakeDurableLog log;
   Start(ASYNC, 1);
   CreateBlocks();
-  // Replicas that began without a log do not wait for it.
+  // Replicas created without a log do not wait for one.
   plane_->SetLog(log);
   const PushRequest floats = BlockPush(1);
   for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
@@ -111,8 +111,8 @@ TEST_F(DataPlaneTest, TheLogIsAskedForRoomForTheFloats) {
   plane_->Close(absl::UnavailableError("the end"));
 }
 
-// It keeps a small message of FLOAT32, and of one of 16 bits the floats alone.
-TEST_F(DataPlaneTest, AnEarlyGradientOf16BitsKeepsNothingOfItsMessage) {
+// An early gradient keeps a small FLOAT32 message, and only the floats of a 16-bit one.
+TEST_F(DataPlaneTest, EarlySixteenBitGradientDoesNotKeepItsMessage) {
   for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
     Start(SYNC, 4);
     std::vector<std::weak_ptr<const void>> messages;

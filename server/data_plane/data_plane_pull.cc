@@ -1,5 +1,5 @@
-// Pulls: they wait for their step without a thread, and are answered with rows that are copied and
-// blocks that are lent.
+// Pulls: they wait for their step without a thread. Rows are copied into the answer; blocks are
+// lent.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -14,8 +14,9 @@
 namespace pawl {
 
 absl::Status DataPlane::TooManyBytesWait() const {
-  return WithPushback(absl::ResourceExhaustedError(absl::StrCat(
-      "pulls of more than ", options_.max_waiting_pull_bytes, " bytes wait for their steps")));
+  return WithPushback(absl::ResourceExhaustedError(
+      absl::StrCat("pulls of more than ", options_.max_waiting_pull_bytes,
+                   " bytes already wait for their steps")));
 }
 
 void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) {
@@ -55,8 +56,8 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
                                           message.bytes.size());
     if (request_bytes == nullptr) return reply(TooManyBytesWait(), OutgoingMessage());
   }
-  // The answer's bytes are reserved when it is made: pulls that wait must not
-  // keep out the pushes that they wait for.
+  // Reserve the answer's bytes only when it is built: waiting pulls must not keep out the pushes
+  // that they wait for.
   auto act = [this, view = *view, sender, waits_for_step, request,
               request_bytes = std::move(request_bytes), total_bytes,
               value_bytes = std::move(value_bytes), owner = message.owner,
@@ -77,7 +78,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
     const View& view, const Sender* sender, const PullRequestView& request,
     const std::vector<size_t>& value_bytes, std::shared_ptr<const ByteReservation> reservation) {
-  // Rows are copied, since many are small; blocks are lent.
+  // Rows are copied, because many are small; blocks are lent.
   struct Owned {
     std::shared_ptr<const ByteReservation> reservation;  // destroyed last
     std::unique_ptr<char[]> rows;

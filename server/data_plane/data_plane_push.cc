@@ -1,4 +1,4 @@
-// Pushes: checked as a whole, applied, and acknowledged when they are committed.
+// Pushes: checked as a whole, applied, and acknowledged once they are committed.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -17,18 +17,18 @@
 namespace pawl {
 namespace {
 
-// Of the keys and values of one segment: as a record of the log, and in a message to a backup, it
-// must be within kMaxMessageBytes again, with what is said about it there.
+// Limit for the keys and values of one segment. As a log record, or in a message to a backup, the
+// segment and its description must again fit in kMaxMessageBytes.
 constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
 
-// The memory of the message and of all that it is decoded to.
+// The memory of the message and of everything decoded from it.
 size_t BytesInFlight(const IncomingMessage& message, const PushRequestView& request) {
   size_t bytes = message.bytes.size();
   for (const PushSegmentView& segment : request.segments) bytes += DecodedBytes(segment);
   return bytes;
 }
 
-// About what its changes are for the log: the message's bytes if it were of FLOAT32.
+// The approximate size of its changes in the log: that of the message in FLOAT32.
 size_t BytesOfChanges(const IncomingMessage& message, const PushRequestView& request) {
   size_t bytes = message.bytes.size();
   for (const PushSegmentView& segment : request.segments)
@@ -47,13 +47,12 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   auto view = Admit(header, sender);
   if (!view.ok()) return Refuse(Method::kPush, &header, view.status(), reply);
   if (header.sender_case() == RequestHeader::SENDER_NOT_SET) {
-    return Refuse(
-        Method::kPush, &header,
-        absl::InvalidArgumentError(
-            "header.sender is not set: a push needs a logical_worker or a client to be named by"),
-        reply);
+    return Refuse(Method::kPush, &header,
+                  absl::InvalidArgumentError(
+                      "header.sender is not set: a push needs a logical_worker or a client"),
+                  reply);
   }
-  // Taken now for what is decoded when the push's turn has come, so that nothing can fail then.
+  // Also covers what is decoded when the push's turn has come, so that nothing can fail then.
   const auto reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight,
                                                  BytesInFlight(message, *request));
   if (reservation == nullptr) {
@@ -127,8 +126,9 @@ absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view,
     const auto delay = replica.BrakePush(segment.keys.size() + FloatBytes(segment), clock_.Now());
     if (!delay.has_value()) {
       ++pushes_refused_;
-      return WithPushback(absl::ResourceExhaustedError(absl::StrCat(
-          "partition ", segment.partition, " is pushed faster than its new replica can follow")));
+      return WithPushback(absl::ResourceExhaustedError(
+          absl::StrCat("partition ", segment.partition,
+                       " receives pushes faster than its new replica can follow")));
     }
     longest = std::max(longest, *delay);
   }
@@ -142,7 +142,7 @@ void DataPlane::TakeTurn(const View& view, const Sender& sender, const PushReque
   const bool waits_for_step =
       sender.kind == Sender::Kind::kLogicalWorker && view.options.consistency.mode() == SYNC;
   if (!waits_for_step) return act(absl::OkStatus());
-  // Who is out of turn or superseded is told at once, not after a wait.
+  // A sender that is out of turn or superseded gets its error at once, without a wait.
   if (absl::Status status = CheckPush(view, sender, request); !status.ok())
     return act(std::move(status));
   waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
@@ -172,9 +172,8 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(
     const View& view, const Sender& sender, const PushRequestView& request,
     const std::shared_ptr<const void>& message, size_t message_bytes,
     const std::shared_ptr<const ByteReservation>& reservation, Changes& changes) {
-  // All before any: a push that is refused has changed nothing. (What another
-  // request, or a new routing, changes in between can still split it; its push ids then complete
-  // it.)
+  // Check everything first: a refused push changes nothing. (Another request or a new routing can
+  // still split it in between; a retry with the same push ids then completes it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
   PushResponse response;
   for (const PushSegmentView& pushed : request.segments) {

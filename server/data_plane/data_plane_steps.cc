@@ -1,4 +1,4 @@
-// Where the steps of logical workers end, and where the incarnation of a new host begins.
+// Ends of logical workers' steps, and takeovers of logical workers by a new incarnation.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,10 +19,10 @@ absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(
   }
   std::vector<StepEnd> ends;
   if (request.partitions().empty()) {
-    // Of one routing only: by another one a partition could be missed between two primaries.
+    // Use one routing only: with another, a partition between two primaries could be missed.
     if (request.header().epoch() != view.epoch) {
-      return StaleRouting(view,
-                          absl::StrCat("routing epoch ", request.header().epoch(), " is old"));
+      return StaleRouting(
+          view, absl::StrCat("routing epoch ", request.header().epoch(), " is out of date"));
     }
     for (const auto& replica : view.replicas) {
       if (replica == nullptr) continue;
@@ -65,13 +65,12 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
       status = CheckTakesChanges(*end.replica, header.epoch());
       if (status.ok()) status = end.replica->partition->CheckEndStep(sender, end.segments);
       if (!status.ok()) break;
-      closes_step = closes_step || end.replica->partition->EndClosesStep(sender);
+      closes_step = closes_step || end.replica->partition->WouldCloseStep(sender);
     }
   }
   if (!status.ok()) return Refuse(Method::kEndStep, &header, std::move(status), reply);
   const size_t partitions = ends->size();
-  // All but the last logical worker's end costs nothing; with the last one all gradients of the
-  // step are applied.
+  // Only the last logical worker's end is expensive: it applies all gradients of the step.
   ChangeMany(
       closes_step ? options_.helpers : nullptr, partitions,
       [this, sender, epoch = header.epoch(), ends = *std::move(ends)](
@@ -108,7 +107,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
   if (sender.kind != Sender::Kind::kLogicalWorker) {
     return Refuse(Method::kTakeOver, &header,
                   absl::InvalidArgumentError(
-                      "header.logical_worker is not set: say whose incarnation begins"),
+                      "header.logical_worker is not set: it names the logical worker to take over"),
                   reply);
   }
   if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
@@ -123,7 +122,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
     change.sender = HeaderOf(sender);
     MutexLock lock(replica->mu);
     PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, request.header().epoch()));
-    // After all were released, the clocks that count may be further than they were.
+    // After the releases, the relevant clocks may be ahead of the worker's own.
     return Change(
         replica, change, {},
         [&](Partition& partition) {

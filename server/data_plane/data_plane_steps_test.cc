@@ -1,4 +1,4 @@
-// Steps that close with help, and without.
+// Step closing with and without helper threads.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -60,11 +60,11 @@ struct Server {
       replicas.add_backups(1);
     }
     plane.AdoptRouting(routing);
-    if (is_durable) AllIsDurable();
+    if (is_durable) MakeAllDurable();
   }
 
-  // What it has written down, and will.
-  void AllIsDurable() {
+  // Everything written so far and later becomes durable.
+  void MakeAllDurable() {
     for (uint32_t p = 0; p < kPartitions; ++p) plane.OnDurable(p);
   }
 
@@ -109,7 +109,7 @@ struct Server {
         [outcome](absl::Status status, OutgoingMessage) { outcome->Set(std::move(status)); });
   }
 
-  // A change of all partitions that answers by a callback.
+  // Runs a change of all partitions that answers by a callback.
   absl::Status Changed(const std::function<void(DataPlane::Done)>& change) {
     const auto outcome = std::make_shared<Outcome>();
     change([outcome](absl::Status status) { outcome->Set(std::move(status)); });
@@ -139,7 +139,7 @@ struct Server {
     return header;
   }
 
-  // Random gradients for a third of the keys: a segment for each partition.
+  // Pushes random gradients for a third of the keys, one segment for each partition.
   void Push(uint32_t rank, uint64_t step) {
     std::mt19937 random(static_cast<uint32_t>(rank + kRanks * step));
     PushRequest push;
@@ -182,7 +182,7 @@ struct Server {
     }
   }
 
-  // Of the table's parts, with all counters that a step changes, and of all state.
+  // The digests of the table's parts with all counters that a step changes, and of all state.
   std::string Digests() {
     InspectResponse inspection = *plane.Inspect(1, /*digest=*/true);
     EXPECT_EQ(inspection.digests_size(), static_cast<int>(kPartitions));
@@ -199,11 +199,11 @@ struct Server {
 
   FakeDurableLog log;
   DataPlane plane;
-  // Destroyed first: what they help with is in the data plane.
+  // Destroyed first: its threads work on the data plane.
   HelperThreads helpers;
 };
 
-// Trains, with the best parameters kept in the middle and brought back at the end.
+// Trains, keeps the best parameters in the middle and restores them at the end.
 void TrainAll(Server& server) {
   server.CreateTable();
   for (uint64_t step = 0; step < kSteps; ++step) {
@@ -215,7 +215,7 @@ void TrainAll(Server& server) {
   }
 }
 
-TEST(DataPlaneSteps, HelpDoesNotChangeABit) {
+TEST(DataPlaneSteps, HelpersDoNotChangeTheResult) {
   Server alone(0);
   Server helped(4);
   for (Server* server : {&alone, &helped}) TrainAll(*server);
@@ -228,7 +228,7 @@ TEST(DataPlaneSteps, HelpDoesNotChangeABit) {
   EXPECT_EQ(helped.Digests(), alone.Digests());
 }
 
-// What the primary sends of the changes from `begin` to before `end`.
+// The request in which the primary sends the changes in [begin, end).
 ReplicateRequest Changes(const std::vector<std::string>& entries, size_t begin, size_t end) {
   ReplicateRequest changes;
   changes.mutable_header()->set_job_id(kJobId);
@@ -240,7 +240,7 @@ ReplicateRequest Changes(const std::vector<std::string>& entries, size_t begin, 
   return changes;
 }
 
-TEST(DataPlaneSteps, ABackupWithHelpIsAsItsPrimary) {
+TEST(DataPlaneSteps, BackupWithHelpersEqualsItsPrimary) {
   Server primary(4);
   TrainAll(primary);
   const std::vector<std::string> entries = primary.log.entries();
@@ -253,9 +253,9 @@ TEST(DataPlaneSteps, ABackupWithHelpIsAsItsPrimary) {
   }
 }
 
-// With the first partition of a step that closes each thread waits until another one has come to
-// its own.
-TEST(DataPlaneSteps, TheLastEndOfAStepIsHelpedWithAndTheOthersAreNot) {
+// In a closing step, each thread waits in its first partition until another thread has reached its
+// own.
+TEST(DataPlaneSteps, OnlyTheClosingEndUsesHelpers) {
   std::atomic<bool> watches{false};
   Mutex mu;
   std::set<std::thread::id> threads;
@@ -284,8 +284,8 @@ TEST(DataPlaneSteps, TheLastEndOfAStepIsHelpedWithAndTheOthersAreNot) {
   watches = false;
 }
 
-// Each thread of a backup waits with its first change, once it is watched, until so many others
-// have come to theirs.
+// While watched, each thread of a backup waits in its first change until enough others have reached
+// theirs.
 struct Together {
   explicit Together(size_t threads) : wanted(threads) {}
 
@@ -308,7 +308,7 @@ struct Together {
   }
 };
 
-TEST(DataPlaneSteps, ABackupIsHelpedWithTheEndThatClosesTheStepAndNotWithTheOthers) {
+TEST(DataPlaneSteps, BackupUsesHelpersOnlyForTheClosingEnd) {
   Server primary(0);
   primary.CreateTable();
   for (uint32_t rank = 0; rank < kRanks; ++rank) primary.Push(rank, 0);
@@ -329,7 +329,7 @@ TEST(DataPlaneSteps, ABackupIsHelpedWithTheEndThatClosesTheStepAndNotWithTheOthe
     EXPECT_TRUE(Eventually([&] { return over.load(); }));
   });
   ASSERT_TRUE(Eventually([&] { return busy.load(); }));
-  // There is room for one more, which nobody takes.
+  // The queue has room for one more offer, which no thread takes.
   for (size_t i = 0; i + 1 < kMaxHelpWaiting; ++i) backup.helpers.Offer([&] { ++helped; });
   ASSERT_TRUE(backup.Send(Method::kReplicate, Changes(entries, 0, before)).ok());
   backup.helpers.Offer([&] { ++helped; });
@@ -343,8 +343,8 @@ TEST(DataPlaneSteps, ABackupIsHelpedWithTheEndThatClosesTheStepAndNotWithTheOthe
   EXPECT_EQ(backup.Fingerprints(), primary.Fingerprints());
 }
 
-// Which they do together, though no one of them does.
-TEST(DataPlaneSteps, ABackupIsHelpedWithEndsThatComeInOneMessage) {
+// Together the ends close the step, although no single one does.
+TEST(DataPlaneSteps, BackupUsesHelpersForEndsInOneMessage) {
   Server primary(0);
   primary.CreateTable();
   primary.Step(0);
@@ -357,7 +357,7 @@ TEST(DataPlaneSteps, ABackupIsHelpedWithEndsThatComeInOneMessage) {
   EXPECT_EQ(backup.Fingerprints(), primary.Fingerprints());
 }
 
-TEST(DataPlaneSteps, TheWorkOnAllPartitionsIsNoPartOfTheTimeToWaitForFollowers) {
+TEST(DataPlaneSteps, DeadlineForFollowersExcludesTheWork) {
   SimulatedClock clock;
   Server server(
       0, /*is_primary=*/true, [&] { clock.Advance(std::chrono::seconds(1)); }, clock,
@@ -368,13 +368,13 @@ TEST(DataPlaneSteps, TheWorkOnAllPartitionsIsNoPartOfTheTimeToWaitForFollowers) 
   ASSERT_EQ(server.log.entries().size(), kPartitions);
   server.plane.Tick();
   EXPECT_FALSE(outcome->there());
-  server.AllIsDurable();
+  server.MakeAllDurable();
   const absl::Status kept = outcome->Wait();
   EXPECT_TRUE(kept.ok()) << kept;
 }
 
-// Those who wait for one partition do not wait for the others.
-TEST(DataPlaneSteps, APullGoesOnAsSoonAsItsPartitionsHaveClosed) {
+// Calls that wait for one partition do not wait for the others.
+TEST(DataPlaneSteps, PullResumesOnceItsPartitionsHaveClosed) {
   std::atomic<uint32_t> closed{0};
   std::atomic<bool> counts{false};
   Server server(0, /*is_primary=*/true, [&] { closed += counts; });
@@ -405,16 +405,15 @@ TEST(DataPlaneSteps, APullGoesOnAsSoonAsItsPartitionsHaveClosed) {
   EXPECT_EQ(closed_before, 1u);
 }
 
-// Whoever closes waits for nobody, and everybody is answered.
-TEST(DataPlaneSteps, AServerMayCloseWhileAStepDoes) {
+// Close waits for no call, and every call is answered.
+TEST(DataPlaneSteps, ServerMayCloseDuringAStepClose) {
   Server server(4);
   server.CreateTable();
   for (uint32_t rank = 0; rank < kRanks; ++rank) server.Push(rank, 0);
   for (uint32_t rank = 0; rank + 1 < kRanks; ++rank) {
     ASSERT_TRUE(server.Send(Method::kEndStep, server.End(rank, 0)).ok());
   }
-  std::thread closer(
-      [&] { server.plane.Close(absl::UnavailableError("the server is going away")); });
+  std::thread closer([&] { server.plane.Close(absl::UnavailableError("the server is ending")); });
   const absl::Status ended = server.Send(Method::kEndStep, server.End(kRanks - 1, 0));
   EXPECT_TRUE(ended.ok() || absl::IsUnavailable(ended)) << ended;
   closer.join();

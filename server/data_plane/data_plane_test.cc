@@ -17,7 +17,7 @@
 namespace pawl {
 namespace {
 
-TEST_F(DataPlaneTest, AnswersUnavailableBeforeItHasARouting) {
+TEST_F(DataPlaneTest, AnswersUnavailableWithoutARouting) {
   plane_ = std::make_unique<DataPlane>(DataPlaneOptions(), clock_);
   EXPECT_EQ(Push(RowPush(ClientHeader(), 1, {1, 1})).code(), absl::StatusCode::kUnavailable);
 }
@@ -28,7 +28,7 @@ TEST_F(DataPlaneTest, PushesAndPulls) {
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
-TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
+TEST_F(DataPlaneTest, RefusesTheWholePushIfOnePartIsInvalid) {
   Start(ASYNC, 1);
   const auto refused = [&](absl::StatusCode code, auto spoil) {
     PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
@@ -53,7 +53,7 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
     segment.set_element_type(static_cast<ElementType>(4));
   });
-  // The values of two floats are those of four numbers of 16 bits.
+  // Two floats have the size of four 16-bit values.
   refused(StatusCode::kInvalidArgument,
           [](auto&, PushSegment& segment) { segment.set_element_type(BFLOAT16); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
@@ -61,7 +61,7 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
     segment.set_values("abc");
   });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
-    // Infinity as FLOAT16; as BFLOAT16 it would be a number.
+    // Infinity in FLOAT16, but a finite number in BFLOAT16.
     segment.set_element_type(FLOAT16);
     segment.set_values(std::string("\x00\x3c\x00\x7c", 4));
   });
@@ -78,12 +78,12 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
     segment.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
   });
   EXPECT_EQ(plane_->Counters(false).requests_refused(), 15u);
-  // None of these has used up the push id.
+  // None of the refused pushes has used the push id.
   EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
-TEST_F(DataPlaneTest, RefusesASegmentThatWouldNotFitIntoARecordOfTheLog) {
+TEST_F(DataPlaneTest, RefusesSegmentThatDoesNotFitALogRecord) {
   Start(ASYNC, 1);
   PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
   request.mutable_segments(0)->mutable_values()->resize((size_t{64} << 20) - 100);
@@ -92,7 +92,7 @@ TEST_F(DataPlaneTest, RefusesASegmentThatWouldNotFitIntoARecordOfTheLog) {
   EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;
 }
 
-TEST_F(DataPlaneTest, ARoutingThatIsTooLargeForAnErrorSendsItsEpoch) {
+TEST_F(DataPlaneTest, RoutingTooLargeForAnErrorIsReplacedByItsEpoch) {
   Start(ASYNC, 1);
   const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
   RoutingTable large = Routing(2, partition);
@@ -110,7 +110,7 @@ TEST_F(DataPlaneTest, ARoutingThatIsTooLargeForAnErrorSendsItsEpoch) {
 }
 
 // A peer may attach anything to an error.
-TEST_F(DataPlaneTest, ARoutingWithoutPartitionsOrOfAnotherJobChangesNothing) {
+TEST_F(DataPlaneTest, RoutingWithoutPartitionsOrOfAnotherJobIsIgnored) {
   Start(ASYNC, 1);
   ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
   RoutingTable brief;
@@ -130,7 +130,7 @@ TEST_F(DataPlaneTest, ARoutingWithoutPartitionsOrOfAnotherJobChangesNothing) {
   EXPECT_EQ(Row(7), (Floats{-1.0f, -2.0f}));
 }
 
-TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
+TEST_F(DataPlaneTest, AttachesTheRoutingToStaleRequests) {
   Start(ASYNC, 1);
   const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
   plane_->AdoptRouting(Routing(2, partition));
@@ -152,7 +152,7 @@ TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
   EXPECT_EQ(plane_->Counters(false).requests_refused(), 0u);
 }
 
-TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
+TEST_F(DataPlaneTest, PullIsAnsweredByTheLastEndStep) {
   Start(SYNC, 2);
   ASSERT_TRUE(Push(RowPush(WorkerHeader(0, 0), 1, {2, 4})).ok());
   ASSERT_TRUE(EndStep(0, 0).ok());
@@ -165,7 +165,7 @@ TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
   EXPECT_EQ(plane_->Counters(false).waiting_calls(), 0u);
 }
 
-TEST_F(DataPlaneTest, APushOfTheNextStepWaitsForItToBegin) {
+TEST_F(DataPlaneTest, PushOfTheNextStepWaitsForIt) {
   Start(SYNC, 2);
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto push = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
@@ -178,7 +178,7 @@ TEST_F(DataPlaneTest, APushOfTheNextStepWaitsForItToBegin) {
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
-TEST_F(DataPlaneTest, AWaitingCallEndsAtItsDeadline) {
+TEST_F(DataPlaneTest, WaitingCallEndsAtItsDeadline) {
   Start(SYNC, 2);
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1), std::chrono::seconds(5));
@@ -189,11 +189,11 @@ TEST_F(DataPlaneTest, AWaitingCallEndsAtItsDeadline) {
   plane_->Tick();
   ASSERT_TRUE(pull->has_value());
   EXPECT_EQ((*pull)->status.code(), absl::StatusCode::kDeadlineExceeded);
-  // What it waited for comes later and finds nobody.
+  // The event it waited for comes later and finds no call.
   EXPECT_TRUE(EndStep(1, 0).ok());
 }
 
-TEST_F(DataPlaneTest, AWaitingCallOfAGoneCallerIsForgotten) {
+TEST_F(DataPlaneTest, WaitingCallOfAGoneCallerIsDropped) {
   Start(SYNC, 2);
   ASSERT_TRUE(EndStep(0, 0).ok());
   const std::string bytes = RowPull(WorkerHeader(0, 1), 1).SerializeAsString();
@@ -209,7 +209,7 @@ TEST_F(DataPlaneTest, AWaitingCallOfAGoneCallerIsForgotten) {
   EXPECT_TRUE(answered);
 }
 
-TEST_F(DataPlaneTest, CloseAnswersAllWhoWaitAndAllWhoCome) {
+TEST_F(DataPlaneTest, CloseAnswersWaitingAndLaterCalls) {
   Start(SYNC, 2);
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
@@ -219,7 +219,7 @@ TEST_F(DataPlaneTest, CloseAnswersAllWhoWaitAndAllWhoCome) {
   EXPECT_EQ(EndStep(1, 0).message(), "worker-1 died");
 }
 
-TEST_F(DataPlaneTest, RefusesMoreBytesInFlightThanItsLimitAndSaysWhenToComeBack) {
+TEST_F(DataPlaneTest, BytesInFlightBeyondTheLimitAreRefusedWithPushback) {
   DataPlaneOptions options;
   options.max_bytes_in_flight = 100;
   Start(SYNC, 2, options);
@@ -233,12 +233,12 @@ TEST_F(DataPlaneTest, RefusesMoreBytesInFlightThanItsLimitAndSaysWhenToComeBack)
   EXPECT_TRUE(status.GetPayload(kPushbackPayloadUrl).has_value());
   ASSERT_TRUE(EndStep(1, 0).ok());
   ASSERT_TRUE(waiting->has_value());
-  // Nothing is in flight now, so even a large one is taken.
+  // Nothing is in flight now, so even a large push is accepted.
   large.mutable_header()->set_step(1);
   EXPECT_TRUE(Push(large).ok());
 }
 
-TEST_F(DataPlaneTest, PullsThatWaitKeepOnlySoManyBytesOfRequests) {
+TEST_F(DataPlaneTest, RequestBytesOfWaitingPullsAreLimited) {
   DataPlaneOptions options;
   options.max_waiting_pull_bytes = 1;
   Start(SYNC, 2, options);
@@ -254,7 +254,7 @@ TEST_F(DataPlaneTest, PullsThatWaitKeepOnlySoManyBytesOfRequests) {
   EXPECT_TRUE((*Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2)))->status.ok());
 }
 
-TEST_F(DataPlaneTest, ADensePullRefersToTheBlocksAndKeepsThemAsTheyWere) {
+TEST_F(DataPlaneTest, DensePullLendsBlocksThatStayUnchanged) {
   Start(ASYNC, 1);
   CreateBlocks();
   ASSERT_TRUE(Push(BlockPush(1)).ok());
@@ -272,8 +272,8 @@ TEST_F(DataPlaneTest, ADensePullRefersToTheBlocksAndKeepsThemAsTheyWere) {
   EXPECT_NE(where(first), where(third));
 }
 
-// What the network has not taken yet is memory that cannot be freed.
-TEST_F(DataPlaneTest, AnAnswerIsInFlightUntilItsMemoryIsGivenBack) {
+// Memory that the network has not taken yet cannot be freed.
+TEST_F(DataPlaneTest, AnswerIsInFlightUntilItsMemoryIsReleased) {
   DataPlaneOptions options;
   options.max_bytes_in_flight = 3 * kBlockFloats * sizeof(float) / 2;
   Start(ASYNC, 1, options);
@@ -289,7 +289,7 @@ TEST_F(DataPlaneTest, AnAnswerIsInFlightUntilItsMemoryIsGivenBack) {
   EXPECT_EQ(BlockValues(**last), Floats(kBlockFloats, 0));
 }
 
-TEST_F(DataPlaneTest, CreateTableIsIdempotentForAnEqualSpecOnly) {
+TEST_F(DataPlaneTest, CreateTableIsIdempotentForEqualSpecs) {
   Start(ASYNC, 1);
   TableSpec spec;
   spec.set_id(2);
@@ -304,7 +304,7 @@ TEST_F(DataPlaneTest, CreateTableIsIdempotentForAnEqualSpecOnly) {
   EXPECT_EQ(Create(spec).code(), absl::StatusCode::kAlreadyExists);
 }
 
-// Every thread is a logical worker that pushes, ends its step and waits for the next one.
+// Each thread is a logical worker that pushes, ends its step and waits for the next one.
 TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
   constexpr uint32_t kWorkers = 4;
   constexpr uint64_t kSteps = 50;
@@ -346,41 +346,41 @@ TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
   EXPECT_EQ(Row(1), (Floats{-static_cast<float>(kSteps), -static_cast<float>(kSteps)}));
 }
 
-TEST_F(DataPlaneTest, PrimaryWithoutFollowersNeedsItsLeaseUntilTheJobHasBegun) {
-  has_begun_ = false;
+TEST_F(DataPlaneTest, PrimaryWithoutFollowersNeedsALeaseUntilJobStart) {
+  has_started_ = false;
   Start(SYNC, 1);
   const RequestHeader header = WorkerHeader(0, 0);
   TakeOverRequest take_over;
   *take_over.mutable_header() = header;
   take_over.add_partitions(0);
   lease_until_ = clock_.LeaseNow();
-  EXPECT_TRUE(plane_->Served().empty()) << "another may be the primary";
+  EXPECT_TRUE(plane_->Served().empty()) << "another server may be the primary";
   EXPECT_TRUE(absl::IsUnavailable((*Send(Method::kTakeOver, take_over))->status));
   EXPECT_TRUE(absl::IsUnavailable(Push(RowPush(header, 7, {1.0f, 2.0f}))));
   EXPECT_TRUE(absl::IsUnavailable(EndStep(0, 0)));
   EXPECT_TRUE(absl::IsUnavailable((*Send(Method::kPull, RowPull(header, 7)))->status));
 
-  has_begun_ = true;
+  has_started_ = true;
   EXPECT_EQ(plane_->Served().size(), kPartitions);
-  has_begun_ = false;  // as after another registration for the job
+  has_started_ = false;  // as after registering again for the job
   EXPECT_TRUE((*Send(Method::kTakeOver, take_over))->status.ok());
   EXPECT_TRUE((*Send(Method::kPull, RowPull(header, 7)))->status.ok());
   EXPECT_TRUE(Push(RowPush(header, 7, {1.0f, 2.0f})).ok());
-  EXPECT_TRUE(EndStep(0, 0).ok()) << "of partitions without a push, too";
+  EXPECT_TRUE(EndStep(0, 0).ok()) << "also for partitions without a push";
 }
 
-TEST_F(DataPlaneTest, WhatNobodyElseHasIsKeptUntilThisServerIsThePrimaryAgain) {
+TEST_F(DataPlaneTest, SoleCopyIsRetainedUntilThisServerIsPrimaryAgain) {
   Start(ASYNC, 1);
   ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
   const uint32_t partition = PartitionOf(kTable, 7, kPartitions);
-  RoutingTable nobody = Routing(2);
-  nobody.set_primary(static_cast<int>(partition), UINT32_MAX);
-  plane_->AdoptRouting(nobody);
+  RoutingTable no_primary = Routing(2);
+  no_primary.set_primary(static_cast<int>(partition), UINT32_MAX);
+  plane_->AdoptRouting(no_primary);
   EXPECT_EQ(plane_->Served().size(), kPartitions - 1);
   std::set<uint32_t> kept;
   for (const RecoveredReplica& replica : plane_->ReplicasWithData())
     kept.insert(replica.partition());
-  EXPECT_TRUE(kept.contains(partition)) << "it would come back without it";
+  EXPECT_TRUE(kept.contains(partition)) << "the data would be lost on return";
 
   plane_->AdoptRouting(Routing(3));
   EXPECT_EQ(plane_->Served().size(), kPartitions);
@@ -390,7 +390,7 @@ TEST_F(DataPlaneTest, WhatNobodyElseHasIsKeptUntilThisServerIsThePrimaryAgain) {
   ASSERT_TRUE((*answer)->status.ok()) << (*answer)->status;
   EXPECT_EQ(plane_->Counters(/*may_be_old=*/false).rows(), 1u);
 
-  // Another one is the primary: what is here is of no use.
+  // Another server is the primary: the data here is no longer needed.
   RoutingTable elsewhere = Routing(4);
   elsewhere.set_primary(static_cast<int>(partition), 1);
   plane_->AdoptRouting(elsewhere);

@@ -23,19 +23,19 @@ std::vector<float> Floats(const ByteView& view) {
   return floats;
 }
 
-TEST(GradientDecoderTest, MakesFloatsOfAllTypesWhereverFragmentsEnd) {
-  // All of these are numbers of each type.
+TEST(GradientDecoderTest, DecodesEveryTypeAcrossFragments) {
+  // Every type can represent these values exactly.
   const std::vector<float> values = {1, -2, 0.5f, 0, 1024, -0.125f, 3};
   const std::vector<uint64_t> keys = {7, 9};
   for (const ElementType type : {BFLOAT16, FLOAT16, FLOAT32, ELEMENT_TYPE_UNSPECIFIED}) {
     const std::string bytes = Encoded(type, values);
-    for (size_t cut = 0; cut <= values.size() * 2; ++cut) {
+    for (size_t split = 0; split <= values.size() * 2; ++split) {
       auto message = std::make_shared<std::vector<std::string>>();
       PushSegmentView segment;
       segment.table = 5;
       segment.element_type = type;
       segment.keys = ByteView(keys.data(), keys.size() * sizeof(uint64_t));
-      *message = {bytes.substr(0, cut), bytes.substr(cut)};
+      *message = {bytes.substr(0, split), bytes.substr(split)};
       for (const std::string& piece : *message) segment.values.Append(piece.data(), piece.size());
       const bool is_float = ElementBytes(type) == sizeof(float);
       EXPECT_EQ(FloatBytes(segment), values.size() * sizeof(float));
@@ -45,12 +45,12 @@ TEST(GradientDecoderTest, MakesFloatsOfAllTypesWhereverFragmentsEnd) {
       const char* const place = segment.values.fragments()[0].data();
       std::shared_ptr<const void> owner = std::move(message);
       const PushSegmentView decoded = DecodeSegment(segment, owner);
-      // What was decoded keeps nothing of the message.
+      // A decoded segment keeps nothing of the message.
       EXPECT_EQ(alive.expired(), !is_float);
       EXPECT_EQ(decoded.values.fragments()[0].data() == place, is_float);
       EXPECT_EQ(decoded.table, 5u);
       EXPECT_EQ(decoded.element_type, FLOAT32);
-      EXPECT_EQ(Floats(decoded.values), values) << cut;
+      EXPECT_EQ(Floats(decoded.values), values) << split;
       std::vector<uint64_t> decoded_keys(decoded.keys.size() / sizeof(uint64_t));
       decoded.keys.CopyTo(decoded_keys.data());
       EXPECT_EQ(decoded_keys, keys);
@@ -58,7 +58,7 @@ TEST(GradientDecoderTest, MakesFloatsOfAllTypesWhereverFragmentsEnd) {
   }
 }
 
-TEST(GradientDecoderTest, Float16IsMultipliedByThePowerOfItsExponent) {
+TEST(GradientDecoderTest, Float16IsScaledByItsExponent) {
   const std::string bytes = Encoded(FLOAT16, {1, -0.75f});
   PushSegmentView segment;
   segment.element_type = FLOAT16;

@@ -34,7 +34,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kSpoolFile[] = "spool.tmp";
 constexpr char kModelFile[] = "model.json";
 constexpr int kFormatVersion = 1;
-// After the stem of a sparse table's files.
+// Follows the stem of a sparse table's files.
 constexpr char kKeys[] = ".keys";
 constexpr char kRows[] = ".rows";
 
@@ -42,18 +42,18 @@ bool IsThere(Env& env, const std::string& path) {
   return env.FileSize(path).ok() || env.List(path).ok();
 }
 
-// Beside `path`. Drawn anew each time: other machines that write there, what an export that was
-// killed has left, and whoever may make folders there cannot have the same one.
+// A temporary name beside `path`. It is random, so that it does not clash with exports on other
+// machines, with the remains of a killed export, or with other users' folders.
 std::string TemporaryName(const std::string& path) {
   std::random_device random;
   return absl::StrCat(path, ".", absl::Hex(random(), absl::kZeroPad8),
                       absl::Hex(random(), absl::kZeroPad8), ".tmp");
 }
 
-// A folder that goes, with all that is in it, once it is made and unless it is kept.
+// A folder that is deleted with its content unless it is kept.
 class TemporaryFolder {
  public:
-  // REQUIRES: the path is of TemporaryName.
+  // REQUIRES: the path comes from TemporaryName.
   TemporaryFolder(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
   ~TemporaryFolder() {
     if (!made_ || kept_) return;
@@ -69,8 +69,8 @@ class TemporaryFolder {
     made_ = true;
     return absl::OkStatus();
   }
-  // It is there under that name, durably.
-  absl::Status Become(const std::string& path) {
+  // Renames the folder durably to `path`.
+  absl::Status RenameTo(const std::string& path) {
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(path_));
     PAWL_RETURN_IF_ERROR(env_.Rename(path_, path));
     kept_ = true;
@@ -84,7 +84,7 @@ class TemporaryFolder {
   bool kept_ = false;
 };
 
-// In one line.
+// The message on one line.
 std::string OneLine(const google::protobuf::Message& message) {
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
@@ -93,23 +93,23 @@ std::string OneLine(const google::protobuf::Message& message) {
   return std::string(absl::StripTrailingAsciiWhitespace(text));
 }
 
-// One table on its way.
+// A table that is being exported.
 struct Outgoing {
   std::shared_ptr<const TableSchema> schema;
-  // Of its files.
+  // The stem of its file names.
   std::string stem;
   // Sparse.
   std::vector<RowSpool::Run> runs;
   uint64_t rows = 0;
-  // Dense: where in the spool each block is.
+  // Dense: the offset of each block in the spool.
   std::vector<uint64_t> blocks;
 
   const TableSpec& spec() const { return schema->spec(); }
   size_t row_bytes() const { return schema->MaxRowWidth() * sizeof(float); }
 };
 
-// With dense_path: ALLREDUCE the servers keep slots and steps of the workers in tables of their
-// own, which are not the model's (worker/dense/dense_store.h).
+// With dense_path: ALLREDUCE the servers also store the workers' slots and steps in tables, which
+// are not part of the model (worker/dense/dense_store.h).
 bool IsOptimizerState(const TableSpec& table, const Job& job, const std::set<std::string>& names) {
   if (job.dense_path() != ALLREDUCE || table.kind() != DENSE || !table.optimizer().has_assign())
     return false;
@@ -118,8 +118,8 @@ bool IsOptimizerState(const TableSpec& table, const Job& job, const std::set<std
          (absl::ConsumeSuffix(&of, "/slots") && names.contains(std::string(of)));
 }
 
-// The beginning of the names of the table's files: other characters than letters, digits and "_-"
-// become '.', and it gets a number where it, or what a sparse table has in its place, is taken.
+// The stem of the table's file names. Characters other than letters, digits and "_-" become '.'. It
+// gets a number if it, or a name that a sparse table makes from it, is taken.
 std::string StemOf(const std::string& table, std::set<std::string>& taken) {
   std::string stem;
   for (const char c : table) stem += absl::ascii_isalnum(c) || c == '_' || c == '-' ? c : '.';
@@ -161,15 +161,14 @@ class Exporter {
     if (!job_.ParseFromString(manifest_.job()) ||
         job_.partitions() != static_cast<uint32_t>(manifest_.parts_size()) ||
         job_.partitions() > kMaxPartitions || job_.logical_workers() > kMaxLogicalWorkers) {
-      return Wrong(
-          absl::StrCat("holds no job that can be of its ", manifest_.parts_size(), " partitions"));
+      return Wrong(absl::StrCat("its job cannot have its ", manifest_.parts_size(), " partitions"));
     }
     std::set<std::string> names;
     std::set<uint32_t> ids;
     for (const TableSpec& spec : manifest_.tables()) {
       if (!names.insert(spec.name()).second || !ids.insert(spec.id()).second) {
         return Wrong(
-            absl::StrCat("has two tables of the name '", spec.name(), "' or the id ", spec.id()));
+            absl::StrCat("has two tables with the name '", spec.name(), "' or the id ", spec.id()));
       }
     }
     std::set<std::string> stems;
@@ -192,21 +191,21 @@ class Exporter {
   }
 
   absl::Status TakePartition(uint32_t index) {
-    // The limit of rows is a server's, not the model's.
+    // The limit on rows belongs to a server, not to the model.
     const PartitionOptions options = PartitionOptionsOf(job_, std::numeric_limits<uint64_t>::max());
     PAWL_ASSIGN_OR_RETURN(const Partition partition, ReadPartition(index, options));
     for (Outgoing& table : tables_) {
       const TablePart* part = partition.FindTable(table.spec().id());
       std::unique_ptr<const TablePart> none;
-      // Its rows are read by the manifest's table, and fit its alone.
+      // Its rows are parsed by the manifest's table and fit only that one.
       if (part != nullptr &&
           part->table().spec().SerializeAsString() != table.spec().SerializeAsString()) {
         return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": its table ",
                                                 table.spec().id(),
-                                                " is not the one that the manifest has"));
+                                                " differs from the one in the manifest"));
       }
       if (part == nullptr) {
-        // It was not created here yet, and reads as if nothing had been pushed.
+        // The table was not created here yet, and reads as if nothing had been pushed.
         none = std::make_unique<TablePart>(table.schema);
         part = none.get();
       }
@@ -219,8 +218,7 @@ class Exporter {
   absl::StatusOr<Partition> ReadPartition(uint32_t index, const PartitionOptions& options) {
     PAWL_ASSIGN_OR_RETURN(const auto file, store_.OpenPart(manifest_, index));
     absl::StatusOr<Partition> partition = LoadPartitionFile(*file, PartitionLoader(index, options));
-    // Nothing of what was asked for is wrong: another partition or another job is what should not
-    // be in the file.
+    // The request itself is valid: an unexpected partition or job means that the file is wrong.
     if (!partition.ok()) {
       return absl::DataLossError(
           absl::StrCat(store_.PartPath(manifest_, index), ": ", partition.status().message()));
@@ -366,23 +364,23 @@ absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
   const auto refuse_if_there = [&] {
     if (!IsThere(env, to)) return absl::OkStatus();
     return absl::AlreadyExistsError(
-        absl::StrCat(to, " is there already; name another folder, or delete it"));
+        absl::StrCat(to, " already exists; name another folder, or delete it"));
   };
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_ASSIGN_OR_RETURN(const CheckpointPlace found, CheckpointStore::Locate(env, path));
-  // Before all of the checkpoint is read for nothing.
+  // Checked before the whole checkpoint is read in vain.
   TemporaryFolder folder(env, TemporaryName(to));
   PAWL_RETURN_IF_ERROR(folder.Make());
   absl::StatusOr<ExportSummary> summary = WriteModel(env, found, folder);
   if (!summary.ok()) {
-    // The manifest goes first.
+    // A deletion removes the manifest first.
     const std::string manifest = CheckpointStore(env, found.dir).ManifestPath(found.name);
     if (!absl::IsNotFound(env.FileSize(manifest).status())) return summary;
     return absl::AbortedError(
         absl::StrCat(FolderOf(manifest), " was deleted while it was read; take a newer one"));
   }
   PAWL_RETURN_IF_ERROR(refuse_if_there());
-  PAWL_RETURN_IF_ERROR(folder.Become(to));
+  PAWL_RETURN_IF_ERROR(folder.RenameTo(to));
   return summary;
 }
 

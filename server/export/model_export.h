@@ -1,4 +1,4 @@
-// The trained model of a checkpoint as files that everybody reads: model_format.md.
+// Exports the trained model of a checkpoint as files in a public format: model_format.md.
 #ifndef PAWL_SERVER_EXPORT_MODEL_EXPORT_H_
 #define PAWL_SERVER_EXPORT_MODEL_EXPORT_H_
 
@@ -10,31 +10,31 @@
 
 namespace pawl {
 
-// What was written.
+// A summary of the exported model.
 struct ExportSummary {
   std::string job;
   std::string checkpoint;
   uint64_t step = 0;
-  // The checkpoint is of the job's end.
+  // Whether the checkpoint is that of the job's end.
   bool of_end = false;
   uint64_t tables = 0;
-  // Of sparse tables, and elements of dense ones.
+  // The rows of sparse tables, and the elements of dense ones.
   uint64_t rows = 0;
   uint64_t elements = 0;
   uint64_t bytes = 0;
 };
 
-// Writes the model of the checkpoint at `path` (its own folder, or a folder with checkpoints of one
-// job, of which the newest is taken) to the folder `out`, which is made: it is there whole and
-// durable, or not at all; only if the very last sync fails it is there, whole, and an error is
-// told. All of the checkpoint is read and checked before. Holds some times the largest of the
-// partitions in memory, and needs room on the disk for the model twice.
+// Writes the model of the checkpoint at `path` to the new folder `out`. `path` is the folder of a
+// checkpoint, or a folder with checkpoints of one job, of which the newest is exported. The whole
+// checkpoint is read and checked first. `out` appears complete and durable, or not at all; only if
+// the very last sync fails, it exists completely although an error is returned. Needs memory for a
+// few times the largest partition, and disk space for twice the model.
 //
-// NOT_FOUND: there is no checkpoint, or no folder for `out` to be in. ALREADY_EXISTS: `out` is
-// there. INVALID_ARGUMENT: checkpoints of several jobs. FAILED_PRECONDITION: the checkpoint has not
-// its own name. DATA_LOSS: the checkpoint is damaged, naming the file, the offset and the newest
-// whole one before it; or its parts and its manifest are not of one job. ABORTED: it was deleted
-// meanwhile. Others: the files cannot be written.
+// NOT_FOUND: no checkpoint, or no parent folder for `out`. ALREADY_EXISTS: `out` exists.
+// INVALID_ARGUMENT: checkpoints of several jobs. FAILED_PRECONDITION: the checkpoint was renamed.
+// DATA_LOSS: the checkpoint is damaged (the message names the file, the offset and the newest
+// intact one before it), or its parts and manifest belong to different jobs. ABORTED: it was
+// deleted meanwhile. Others: the files cannot be written.
 absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
                                           const std::string& out);
 

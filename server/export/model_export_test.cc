@@ -32,11 +32,11 @@ constexpr uint32_t kRowsTable = 1;
 constexpr uint32_t kDenseTable = 2;
 constexpr uint32_t kSlotsTable = 3;
 constexpr uint64_t kColumns = 7;
-// Of three blocks.
+// Rows of a tensor with three blocks.
 constexpr uint64_t kDenseRows = (2 * kBlockElements + 100) / kColumns;
 
-// Rows of the keys 3, 6, 9, ..., each its key and its half; a dense tensor whose second block alone
-// was pushed to.
+// Rows with the keys 3, 6, 9, ..., each holding its key and half of it; and a dense tensor in which
+// only the second block was pushed to.
 class ModelExportTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -98,7 +98,7 @@ class ModelExportTest : public testing::Test {
     return partition;
   }
 
-  // `change`: in the manifest something else is to stand than in the parts.
+  // `change` makes the manifest differ from the parts.
   void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false,
              uint64_t rows = 1000,
              const std::function<void(CheckpointManifest&)>& change = nullptr) {
@@ -131,7 +131,7 @@ class ModelExportTest : public testing::Test {
     text << in.rdbuf();
     return text.str();
   }
-  // Of a file whose header says this.
+  // The content of a file whose header contains `header`.
   template <typename T>
   std::vector<T> Elements(const std::string& file, const std::string& header) const {
     const std::string bytes = Read(file);
@@ -147,11 +147,11 @@ class ModelExportTest : public testing::Test {
   std::string folder_;
   Job job_;
   std::vector<std::unique_ptr<TableSpec>> specs_;
-  // The tables have rows.
+  // Whether the tables have rows.
   bool pushed_ = true;
 };
 
-TEST_F(ModelExportTest, EveryParameterIsThere) {
+TEST_F(ModelExportTest, ExportsEveryParameter) {
   Write(Env::Real(), dir(), 5);
   const auto summary = ExportModel(Env::Real(), dir(), out());
   ASSERT_TRUE(summary.ok()) << summary.status();
@@ -186,19 +186,19 @@ TEST_F(ModelExportTest, EveryParameterIsThere) {
   EXPECT_EQ(model["tables"][0]["rows_file"], "embedding.rows.rows.npy");
   EXPECT_EQ(model["tables"][0]["row_width"], 2);
   EXPECT_EQ(model["tables"][1]["shape"], nlohmann::json({kDenseRows, kColumns}));
-  // Nothing else, and nothing beside it.
+  // No other files, in the folder or beside it.
   EXPECT_EQ(Env::Real().List(out())->size(), 5u);
   EXPECT_EQ(Env::Real().List(folder_)->size(), 2u);
 }
 
-TEST_F(ModelExportTest, WhatTheWorkersKeepOfTheirOptimizersIsNoPartOfTheModel) {
+TEST_F(ModelExportTest, OptimizerStateOfWorkersIsNotExported) {
   job_.set_dense_path(ALLREDUCE);
   Write(Env::Real(), dir(), 5);
   ASSERT_TRUE(ExportModel(Env::Real(), dir(), out()).ok());
   EXPECT_EQ(nlohmann::json::parse(Read("model.json"))["tables"].size(), 2u);
 }
 
-TEST_F(ModelExportTest, OfAFolderTheNewestIsTakenAndTheEndIsNewerThanItsStep) {
+TEST_F(ModelExportTest, NewestCheckpointOfAFolderIsExported) {
   Write(Env::Real(), dir(), 5, /*of_end=*/true, 7);
   Write(Env::Real(), dir(), 5, /*of_end=*/false, 6);
   Write(Env::Real(), dir(), 4, /*of_end=*/false, 5);
@@ -212,7 +212,7 @@ TEST_F(ModelExportTest, OfAFolderTheNewestIsTakenAndTheEndIsNewerThanItsStep) {
   EXPECT_EQ(one->rows, 5u);
 }
 
-TEST_F(ModelExportTest, WrongFoldersAreRefusedByName) {
+TEST_F(ModelExportTest, InvalidFoldersAreRefusedByName) {
   absl::Status status = ExportModel(Env::Real(), dir(), out()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), dir())) << status;
@@ -223,17 +223,17 @@ TEST_F(ModelExportTest, WrongFoldersAreRefusedByName) {
   std::filesystem::create_directories(out());
   status = ExportModel(Env::Real(), dir(), out() + "/").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), out() + " is there already")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), out() + " already exists")) << status;
   std::filesystem::remove(out());
   job_.set_name("other");
   Write(Env::Real(), dir(), 5);
   status = ExportModel(Env::Real(), dir(), out()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "job, other")) << status;
-  EXPECT_EQ(Env::Real().List(folder_)->size(), 1u) << "nothing is left";
+  EXPECT_EQ(Env::Real().List(folder_)->size(), 1u) << "no files are left";
 }
 
-TEST_F(ModelExportTest, ADamagedOneIsRefusedNamingTheFileAndTheOneBefore) {
+TEST_F(ModelExportTest, DamagedCheckpointIsRefusedNamingAnEarlierOne) {
   FaultEnv env(1);
   ASSERT_TRUE(env.MakeFolder("/c").ok());
   Write(env, "/c", 4);
@@ -253,8 +253,8 @@ TEST_F(ModelExportTest, ADamagedOneIsRefusedNamingTheFileAndTheOneBefore) {
   EXPECT_EQ(env.List("/")->size(), 1u);
 }
 
-// Not the other way round, which may take hours.
-TEST_F(ModelExportTest, WhereTheModelIsToBeIsLookedAtBeforeTheCheckpointIsRead) {
+// In the other order the failure could take hours.
+TEST_F(ModelExportTest, OutputFolderIsCheckedFirst) {
   FaultEnv env(1);
   Write(env, "/c", 5);
   env.SetContents(absl::StrCat("/c/", CheckpointStore::NameOf("job", 5), "/p1.part"), "damaged");
@@ -263,7 +263,7 @@ TEST_F(ModelExportTest, WhereTheModelIsToBeIsLookedAtBeforeTheCheckpointIsRead) 
   EXPECT_TRUE(absl::StrContains(status.message(), "/not/there")) << status;
 }
 
-TEST_F(ModelExportTest, EachTableHasFilesOfItsOwn) {
+TEST_F(ModelExportTest, EachTableHasItsOwnFiles) {
   const std::vector<std::pair<std::string, uint64_t>> tables = {
       {"x", 0}, {"x/keys", 2}, {"x.rows", 3}, {"model", 4}};
   pushed_ = false;
@@ -291,8 +291,8 @@ TEST_F(ModelExportTest, EachTableHasFilesOfItsOwn) {
   }
 }
 
-// Whoever wrote the files made no mistake in their checksums.
-TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
+// The checksums of these files are correct.
+TEST_F(ModelExportTest, PartsThatDifferFromTheManifestAreRefused) {
   struct Case {
     std::string words;
     std::function<void(CheckpointManifest&)> change;
@@ -304,11 +304,11 @@ TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
     manifest.set_job(job.SerializeAsString());
   };
   const std::vector<Case> cases = {
-      {"p0.part: its table 1 is not the one",
+      {"p0.part: its table 1 differs from the one",
        [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1); }},
-      {"p0.part: its table 2 is not the one",
+      {"p0.part: its table 2 differs from the one",
        [](CheckpointManifest& m) { m.mutable_tables(1)->set_shape(0, 1); }},
-      {"p0.part: its table 2 is not the one",
+      {"p0.part: its table 2 differs from the one",
        [](CheckpointManifest& m) {
          m.mutable_tables(1)->clear_shape();
          m.mutable_tables(1)->set_kind(SPARSE);
@@ -320,9 +320,9 @@ TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
       {"table embedding/rows",
        [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1 << 30); }},
       {"p0.part: ", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_seed(4); }); }},
-      {"holds no job that can be",
+      {"its job cannot have",
        [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_partitions(2); }); }},
-      {"holds no job that can be",
+      {"its job cannot have",
        [&](CheckpointManifest& m) {
          job_with(m, [](Job& job) { job.set_logical_workers(4000000000u); });
        }},
@@ -335,18 +335,18 @@ TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), cases[i].words)) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), CheckpointStore::NameOf("job", 5))) << status;
-    EXPECT_EQ(env.List("/")->size(), 1u) << "nothing is left";
+    EXPECT_EQ(env.List("/")->size(), 1u) << "no files are left";
   }
 }
 
-// As an export that was killed has left it, or somebody who may make folders there has put it.
-TEST_F(ModelExportTest, WhatIsThereUnderTheNameOfAProcessIsNotTouched) {
+// Left by a killed export, or created by another user.
+TEST_F(ModelExportTest, ExistingTemporaryFolderIsNotTouched) {
   Write(Env::Real(), dir(), 5);
   const std::string other = absl::StrCat(out(), ".", getpid(), ".tmp");
   std::filesystem::create_directories(other);
   ASSERT_TRUE(WriteFileDurably(Env::Real(), other + "/another.npy", "another model's").ok());
   ASSERT_TRUE(ExportModel(Env::Real(), dir(), out()).ok());
-  EXPECT_EQ(Env::Real().List(out())->size(), 5u) << "its own files alone";
+  EXPECT_EQ(Env::Real().List(out())->size(), 5u) << "only its own files";
   std::filesystem::remove(absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 5), "/p1.part"));
   EXPECT_EQ(ExportModel(Env::Real(), dir(), out() + "-2").status().code(),
             absl::StatusCode::kDataLoss);
@@ -354,7 +354,7 @@ TEST_F(ModelExportTest, WhatIsThereUnderTheNameOfAProcessIsNotTouched) {
   EXPECT_EQ(*Env::Real().List(other), std::vector<std::string>{"another.npy"});
 }
 
-// Somebody's `before` is called before a file is read.
+// An Env that calls `before` before it opens a file for reading.
 class WatchedEnv final : public Env {
  public:
   WatchedEnv(Env& env, std::function<void(const std::string& path)> before)
@@ -391,8 +391,8 @@ class WatchedEnv final : public Env {
   const std::function<void(const std::string&)> before_;
 };
 
-TEST_F(ModelExportTest, OneThatIsDeletedWhileItIsReadIsNoDamage) {
-  // While it is checked, and while it is taken.
+TEST_F(ModelExportTest, CheckpointDeletedDuringExportIsNotDamage) {
+  // Deleted during the check, and during the export.
   for (const int reading : {1, 2}) {
     SCOPED_TRACE(reading);
     FaultEnv files(1);
@@ -412,8 +412,8 @@ TEST_F(ModelExportTest, OneThatIsDeletedWhileItIsReadIsNoDamage) {
   }
 }
 
-// Wherever the disk fills up, the error names the file, and nothing is left.
-TEST_F(ModelExportTest, AFullDiskLeavesNothing) {
+// Wherever the disk fills up, the error names the file and no files are left.
+TEST_F(ModelExportTest, FullDiskLeavesNoFiles) {
   FaultEnv env(1);
   Write(env, "/c", 5);
   const uint64_t used = env.UsedBytes();

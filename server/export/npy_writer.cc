@@ -11,12 +11,12 @@ namespace pawl {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "elements are written as they lie in memory");
+              "elements are written in their memory layout");
 
-// The elements begin at a multiple of it.
+// The elements start at a multiple of this.
 constexpr size_t kAlignment = 64;
 
-// Magic, version 1.0, the length of what follows, and a Python literal filled up with spaces.
+// Magic, version 1.0, the length of the rest, and a Python literal padded with spaces.
 std::string Header(absl::string_view type, absl::Span<const uint64_t> shape) {
   std::string dictionary =
       absl::StrCat("{'descr': '", type, "', 'fortran_order': False, 'shape': (",
@@ -47,7 +47,7 @@ absl::Status NpyWriter::Append(absl::string_view bytes) {
   if (bytes.size() > missing_) {
     return absl::OutOfRangeError(absl::StrCat(path_, ": ", bytes.size(),
                                               " bytes are more than the ", missing_,
-                                              " that its shape has left"));
+                                              " that its shape still has"));
   }
   PAWL_RETURN_IF_ERROR(file_->Append(bytes));
   missing_ -= bytes.size();

@@ -1,4 +1,4 @@
-// NumPy's format for one array: model_format.md has its bytes.
+// Writes arrays in NumPy's format; model_format.md describes the bytes.
 #ifndef PAWL_SERVER_EXPORT_NPY_WRITER_H_
 #define PAWL_SERVER_EXPORT_NPY_WRITER_H_
 
@@ -14,10 +14,10 @@
 
 namespace pawl {
 
-// The elements of the arrays that there are, little-endian.
+// The element types, little-endian.
 enum class NpyType { kFloat32, kUint64 };
 
-// Writes one array of a known shape from its first element to its last, in C order. Not
+// Writes one array of known shape sequentially, in C order. Not
 // thread-safe.
 class NpyWriter {
  public:
@@ -26,14 +26,14 @@ class NpyWriter {
                                                            NpyType type,
                                                            absl::Span<const uint64_t> shape);
 
-  // The next elements, whole or not. OUT_OF_RANGE beyond what the shape holds. After an error the
-  // file is of no use.
+  // Appends bytes of elements. OUT_OF_RANGE: more than the shape has. After an error the
+  // file is unusable.
   absl::Status Append(absl::string_view bytes);
-  // All elements are there: the file is durable, its name once its folder is synced. INTERNAL if
-  // some are missing.
+  // Makes the file durable; its name is durable once the folder is synced. INTERNAL: elements
+  // are missing.
   absl::Status Finish();
 
-  // Of the whole file.
+  // The size of the whole file.
   uint64_t file_bytes() const { return file_->size(); }
 
  private:
@@ -42,7 +42,7 @@ class NpyWriter {
 
   const std::string path_;
   const std::unique_ptr<WritableFile> file_;
-  // Bytes of elements that are still to come.
+  // The bytes of elements still to be appended.
   uint64_t missing_;
 };
 

@@ -18,7 +18,7 @@ absl::string_view BytesOf(const std::vector<float>& values) {
 
 class NpyWriterTest : public testing::Test {
  protected:
-  // The file of an array with all of its elements 0.
+  // The file of an array of zeros.
   std::string Zeros(NpyType type, const std::vector<uint64_t>& shape, size_t bytes) {
     const auto writer = NpyWriter::Create(env_, "/a.npy", type, shape).value();
     EXPECT_TRUE(writer->Append(std::string(bytes, '\0')).ok());
@@ -30,8 +30,8 @@ class NpyWriterTest : public testing::Test {
   FaultEnv env_{1};
 };
 
-// What numpy.save writes for the same array.
-TEST_F(NpyWriterTest, TheBytesAreThoseOfTheFormat) {
+// The bytes that numpy.save writes for the same array.
+TEST_F(NpyWriterTest, BytesMatchTheFormat) {
   const auto writer = NpyWriter::Create(env_, "/a.npy", NpyType::kFloat32, {3, 2}).value();
   ASSERT_TRUE(writer->Append(BytesOf({1, 2, 3})).ok());
   ASSERT_TRUE(writer->Append(BytesOf({4, 5, -6})).ok());
@@ -50,20 +50,20 @@ TEST_F(NpyWriterTest, TheBytesAreThoseOfTheFormat) {
       << FormatWorkedBytes(expected);
 }
 
-TEST_F(NpyWriterTest, AShapeOfOneNumberHasAComma) {
+TEST_F(NpyWriterTest, OneDimensionalShapeHasAComma) {
   const std::string file = Zeros(NpyType::kUint64, {5}, 40);
   EXPECT_NE(file.find("{'descr': '<u8', 'fortran_order': False, 'shape': (5,), }"),
             std::string::npos)
       << file;
 }
 
-TEST_F(NpyWriterTest, AnEmptyArrayIsOne) {
+TEST_F(NpyWriterTest, EmptyArrayIsValid) {
   const std::string file = Zeros(NpyType::kFloat32, {0, 4}, 0);
   EXPECT_NE(file.find("'shape': (0, 4), }"), std::string::npos) << file;
   EXPECT_EQ(file.size() % 64, 0u);
 }
 
-TEST_F(NpyWriterTest, ElementsBeginAtAMultipleOf64WhateverTheShape) {
+TEST_F(NpyWriterTest, ElementsStartAtAMultipleOf64) {
   uint64_t extent = 1;
   for (int digits = 1; digits < 20; ++digits, extent *= 10) {
     const auto writer =
@@ -78,7 +78,7 @@ TEST_F(NpyWriterTest, ElementsBeginAtAMultipleOf64WhateverTheShape) {
   }
 }
 
-TEST_F(NpyWriterTest, AsManyElementsAsTheShapeSays) {
+TEST_F(NpyWriterTest, ElementCountMustMatchTheShape) {
   auto writer = NpyWriter::Create(env_, "/a.npy", NpyType::kFloat32, {2}).value();
   EXPECT_EQ(writer->Append(BytesOf({1, 2, 3})).code(), absl::StatusCode::kOutOfRange);
   writer = NpyWriter::Create(env_, "/a.npy", NpyType::kFloat32, {2}).value();
@@ -86,7 +86,7 @@ TEST_F(NpyWriterTest, AsManyElementsAsTheShapeSays) {
   EXPECT_EQ(writer->Finish().code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(NpyWriterTest, WhatIsFinishedSurvivesALossOfPower) {
+TEST_F(NpyWriterTest, FinishedFileSurvivesPowerLoss) {
   const std::string file = Zeros(NpyType::kFloat32, {4}, 16);
   ASSERT_TRUE(env_.SyncFolder("/").ok());
   env_.CutPower();

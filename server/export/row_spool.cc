@@ -14,7 +14,7 @@ absl::string_view BytesOf(absl::Span<const uint64_t> keys) {
   return {reinterpret_cast<const char*>(keys.data()), keys.size() * sizeof(uint64_t)};
 }
 
-// What is read of one run at a time.
+// The part of one run that is read at a time.
 struct Cursor {
   RowSpool::Run rest;
   std::vector<uint64_t> keys;
@@ -22,7 +22,7 @@ struct Cursor {
   size_t next = 0;
 };
 
-// The run with the lowest key first.
+// Orders runs by their lowest key.
 struct Head {
   uint64_t key = 0;
   size_t cursor = 0;
@@ -70,7 +70,7 @@ absl::Status RowSpool::Read(uint64_t begin, absl::Span<char> out) const {
   PAWL_ASSIGN_OR_RETURN(const size_t read, reader_->Read(begin, out));
   if (read == out.size()) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat(path_, " ends at offset ", begin + read, ", where more was written"));
+      absl::StrCat(path_, " ends at offset ", begin + read, ", before its written end"));
 }
 
 absl::Status RowSpool::Copy(uint64_t begin, uint64_t bytes, Sink sink) const {
@@ -92,7 +92,7 @@ absl::Status RowSpool::Merge(absl::Span<const Run> runs, size_t row_bytes, Sink 
       std::max<size_t>(kMergeBytes / runs.size() / (sizeof(uint64_t) + row_bytes), 1);
   std::vector<Cursor> cursors(runs.size());
   std::priority_queue<Head> heads;
-  // The next rows of the run, if there are any.
+  // Reads the next rows of the run, if any.
   const auto fill = [&](size_t c) -> absl::Status {
     Cursor& cursor = cursors[c];
     const auto count = static_cast<size_t>(std::min<uint64_t>(cursor.rest.count, ahead));

@@ -1,5 +1,5 @@
-// Rows on their way from partitions, which have them in no order of keys, to one file in ascending
-// order.
+// Collects rows, which partitions have in no order, and merges them into ascending order of their
+// keys.
 #ifndef PAWL_SERVER_EXPORT_ROW_SPOOL_H_
 #define PAWL_SERVER_EXPORT_ROW_SPOOL_H_
 
@@ -18,13 +18,13 @@
 
 namespace pawl {
 
-// What Merge holds of all runs together, and what is written or handed on at once.
+// The memory of Merge for all runs together, and the size of one write or output.
 inline constexpr size_t kMergeBytes = size_t{64} << 20;
 inline constexpr size_t kSpoolChunkBytes = size_t{1} << 20;
 
-// A temporary file that is filled first and read then, so that a table of any size needs memory for
-// its largest partition alone. First Add and AddRun; after EndAdding, Copy and Merge. Not
-// thread-safe.
+// A temporary file that is first written and then read, so that a table of any size needs memory
+// only for its largest partition. Call Add and AddRun first, then EndAdding, then Copy and Merge.
+// Not thread-safe.
 class RowSpool {
  public:
   // Rows in ascending order of their keys.
@@ -35,20 +35,20 @@ class RowSpool {
   };
   using Sink = absl::FunctionRef<absl::Status(absl::string_view bytes)>;
 
-  // `env` outlives this. Whoever owns the folder deletes the file.
+  // `env` outlives this. The owner of the folder deletes the file.
   static absl::StatusOr<std::unique_ptr<RowSpool>> Create(Env& env, const std::string& path);
 
-  // Returns where the bytes are.
+  // Appends the bytes and returns their offset.
   absl::StatusOr<uint64_t> Add(absl::string_view bytes);
-  // `read` writes the rows of a stretch of `keys` to memory. REQUIRES: the keys ascend.
+  // `read` copies the rows of a range of `keys` to `out`. REQUIRES: the keys ascend.
   absl::StatusOr<Run> AddRun(
       absl::Span<const uint64_t> keys, size_t row_bytes,
       absl::FunctionRef<void(absl::Span<const uint64_t> keys, char* out)> read);
   absl::Status EndAdding();
 
   absl::Status Copy(uint64_t begin, uint64_t bytes, Sink sink) const;
-  // Hands the rows of all runs on in ascending order of the key: `keys` gets their keys, `rows` as
-  // many rows, in pieces. No two runs may have a key in common.
+  // Passes on the rows of all runs in ascending order of the key, piece by piece: `keys` gets the
+  // keys and `rows` the rows. No two runs may have a key in common.
   absl::Status Merge(absl::Span<const Run> runs, size_t row_bytes, Sink keys, Sink rows) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace pawl {
 namespace {
 
-// A row of `width` floats is its key, again and again.
+// A row of `width` floats repeats its key.
 void ReadRows(size_t width, absl::Span<const uint64_t> keys, char* out) {
   for (const uint64_t key : keys) {
     for (size_t i = 0; i < width; ++i, out += sizeof(float)) {
@@ -28,7 +28,7 @@ class RowSpoolTest : public testing::Test {
                  [&](absl::Span<const uint64_t> some, char* out) { ReadRows(width, some, out); })
         .value();
   }
-  // The keys, whose rows are checked.
+  // Returns the keys, and checks their rows.
   std::vector<uint64_t> Merge(const std::vector<RowSpool::Run>& runs, size_t width) {
     std::string keys;
     std::string rows;
@@ -55,7 +55,7 @@ class RowSpoolTest : public testing::Test {
   std::unique_ptr<RowSpool> spool_ = RowSpool::Create(env_, "/spool").value();
 };
 
-TEST_F(RowSpoolTest, RunsOfSeveralTablesAreMergedEachInAscendingOrder) {
+TEST_F(RowSpoolTest, RunsOfEachTableAreMergedInOrder) {
   std::vector<RowSpool::Run> narrow = {AddRun({3, 9, uint64_t{1} << 63}, 1)};
   const std::vector<RowSpool::Run> wide = {AddRun({1, 2}, 5)};
   narrow.push_back(AddRun({}, 1));
@@ -66,8 +66,8 @@ TEST_F(RowSpoolTest, RunsOfSeveralTablesAreMergedEachInAscendingOrder) {
   EXPECT_EQ(Merge({}, 5), std::vector<uint64_t>());
 }
 
-// More than is held at once: pieces are read again and again.
-TEST_F(RowSpoolTest, ATableThatIsLargerThanTheBuffersIsMergedToo) {
+// Larger than the buffers, so that it is read in many pieces.
+TEST_F(RowSpoolTest, TableLargerThanTheBuffersIsMerged) {
   constexpr size_t kWidth = 64;
   constexpr size_t kRuns = 5;
   constexpr uint64_t kRows = 4 * kMergeBytes / 3 / (kWidth * sizeof(float));
@@ -81,7 +81,7 @@ TEST_F(RowSpoolTest, ATableThatIsLargerThanTheBuffersIsMergedToo) {
   for (uint64_t key = 0; key < kRows; ++key) ASSERT_EQ(merged[key], key);
 }
 
-TEST_F(RowSpoolTest, BytesComeBackFromWhereTheyAre) {
+TEST_F(RowSpoolTest, CopyReturnsTheAddedBytes) {
   ASSERT_EQ(spool_->Add("abc").value(), 0u);
   const uint64_t begin = spool_->Add(std::string(3 * kSpoolChunkBytes / 2, 'x')).value();
   ASSERT_TRUE(spool_->EndAdding().ok());
@@ -96,7 +96,7 @@ TEST_F(RowSpoolTest, BytesComeBackFromWhereTheyAre) {
   EXPECT_TRUE(copied == std::string(3 * kSpoolChunkBytes / 2, 'x'));
 }
 
-TEST_F(RowSpoolTest, AFileThatWasCutMeanwhileIsNoEndlessRead) {
+TEST_F(RowSpoolTest, TruncatedFileIsAnError) {
   const uint64_t begin = spool_->Add("abc").value();
   env_.SetContents("/spool", "a");
   ASSERT_TRUE(spool_->EndAdding().ok());

@@ -1,10 +1,10 @@
 // Adagrad: Duchi, Hazan and Singer 2011, "Adaptive subgradient methods for online learning and
-// stochastic optimization", figure 1 with the diagonal matrix of equation 1; epsilon stands outside
-// of the root, as in PyTorch.
+// stochastic optimization", figure 1 with the diagonal matrix of equation 1; epsilon is outside the
+// root, as in PyTorch.
 //
 //   a <- a + g g
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

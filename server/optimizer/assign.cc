@@ -1,5 +1,5 @@
-// Assignment: what is pushed takes the place of the weights. For state that somebody else trains
-// and that is kept here.
+// Assignment: the pushed values replace the weights. For state that is trained elsewhere and stored
+// here.
 //
 //   w <- g
 #include <cstring>
@@ -15,7 +15,7 @@ class AssignRule final : public UpdateRule {
   size_t SlotCount(size_t /*width*/) const override { return 0; }
   void InitializeSlots(size_t /*width*/, float* /*slots*/) const override {}
   bool IsElementwise() const override { return true; }
-  // `scale` is the caller's mean over ranks, of which one alone has pushed.
+  // `scale` divides by the number of ranks, but only one rank has pushed.
   void Apply(const UpdatePosition& /*position*/, float /*scale*/, const void* gradient,
              size_t /*width*/, size_t begin, size_t count, float* weights,
              float* /*slots*/) const override {

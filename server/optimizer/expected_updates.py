@@ -1,7 +1,7 @@
-"""Values that the optimizers must reach, in double precision, for update_rule_test.
+"""Expected results of the optimizers in double precision, for update_rule_test.
 
-Written from the papers and proto/types.proto, with the C library's pow and cos and
-nothing of the C++ code's order of operations. Prints seven lines for each case:
+Written from the papers and proto/types.proto, with the C library's pow and cos, independently of
+the C++ code's order of operations. Prints seven lines for each case:
 
   the spec as protobuf text
   row width, scale
@@ -17,7 +17,7 @@ import struct
 
 
 def f32(x):
-    """The float32 nearest to x: what a field of a protobuf message or a gradient holds."""
+    """The float32 nearest to x, as in a protobuf field or a gradient."""
     return struct.unpack("f", struct.pack("f", x))[0]
 
 
@@ -211,7 +211,7 @@ def text(fields):
 
 
 def rounded(fields):
-    """The same with every number as the message's float fields hold it."""
+    """The same with every number rounded as in the message's float fields."""
     return {
         name: rounded(value) if isinstance(value, dict) else f32(value) if isinstance(value, float) else value
         for name, value in fields.items()
@@ -225,7 +225,7 @@ def case(seed, kind, own, common, steps, width, scale):
     own32 = rounded(dict(OPTIMIZERS[kind].defaults, **own))
     common32 = rounded(common)
     weights = [f32(numbers.next()) for _ in range(width)]
-    # Some weights are 0, where L1 has no sign.
+    # Some weights are 0, for which L1 has no sign.
     weights = [0.0 if i % 5 == 3 else w for i, w in enumerate(weights)]
     gradients = [[f32(2.0 * numbers.next()) for _ in range(width)] for _ in steps]
     optimizer = OPTIMIZERS[kind](own32, width)
@@ -286,7 +286,7 @@ def main():
                 if kind == "ftrl" and ("l1" in common or "l2" in common):
                     continue
                 seed += 1
-                # Steps may be skipped, as a row is not touched in each.
+                # Skip some steps: not every step updates a row.
                 case(seed, kind, own, common, [0, 1, 2, 4, 7, 20], 1 + seed % 21, [1.0, 0.25][seed % 2])
 
 

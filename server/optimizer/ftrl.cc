@@ -6,9 +6,9 @@
 //   z <- z + (g - sigma w)
 //   w <- 0 if |z| <= l1, otherwise (sign(z) l1 - z) / ((beta + new_root) / rate + l2)
 //
-// As in the paper the weights are a function of z and n alone: what the initializer gave a row
-// serves until its first update and does not come back.
-#include "server/optimizer/make_rule.h"
+// As in the paper, the weights are a function of z and n only: a row's initial values last until
+// its first update and do not come back.
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

@@ -1,5 +1,5 @@
-// The gradient of one row on its way to the optimizer: scaled, clipped, regularized, and summed for
-// its norm.
+// Prepares a row's gradient for the optimizer: scales, clips and regularizes it, and sums its
+// squares.
 #ifndef PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
 #define PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
 
@@ -11,12 +11,12 @@
 
 namespace pawl {
 
-// Four floats or doubles, as the compiler's vector types: for sums, which neither
-// compiler vectorises without being allowed to change their order.
+// Four floats or doubles as vector types of the compiler. The sums need them, because no compiler
+// may change the order of a sum in order to vectorise it.
 typedef float Floats __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(32)));
 
-// The functions up to SumOfSquares take one element (T = float) or four (T = Floats), from i on.
+// The functions up to SumOfSquares process one element (T = float) or four (T = Floats), from i on.
 
 template <typename T>
 PAWL_ALWAYS_INLINE T ElementsAt(const void* floats, size_t i) {
@@ -25,7 +25,7 @@ PAWL_ALWAYS_INLINE T ElementsAt(const void* floats, size_t i) {
   return elements;
 }
 
-// As the optimizer sees them; `weights` is the row's part that begins where the gradient does.
+// The gradient as the optimizer sees it. `weights` starts at the same element as the gradient.
 template <GradientMode kMode, typename T>
 PAWL_ALWAYS_INLINE T PreparedAt(const GradientPass& pass, const char* gradient, size_t i,
                                 const float* weights) {
@@ -44,12 +44,12 @@ PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, siz
   }
 }
 
-// Sums over a row run in 16 lanes whatever the vector width, so that all widths give the same bits.
+// Row sums use 16 lanes whatever the vector width, so that all widths give the same bits.
 inline constexpr size_t kSumLanes = 16;
 
-// The sum of the squares of `count` elements: lane j sums elements j, j + 16, ... in double, where
-// the squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
-// kPrepared: of Prepared, otherwise of Clipped.
+// The sum of the squares of `count` elements. Lane j sums elements j, j + 16, ... in double, where
+// the squares are exact; then lane j adds lanes j + 8, j + 4, j + 2 and j + 1 in turn. The elements
+// are those of Prepared if kPrepared, otherwise those of Clipped.
 template <GradientMode kMode, bool kPrepared>
 PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count,
                                        const float* weights) {

@@ -41,7 +41,7 @@ double Sum(Isa isa, const GradientPass& pass, const char* gradient, size_t count
   return Portable<kPrepared>(pass, gradient, count, weights);
 }
 
-// Element i to lane i % 16, then the lanes from 8 apart to 1 apart: README.md.
+// Adds element i to lane i % 16, then combines the lanes at distances 8, 4, 2 and 1: README.md.
 double SumInLanes(const std::vector<float>& values) {
   double lanes[16] = {};
   for (size_t i = 0; i < values.size(); ++i) {
@@ -53,8 +53,8 @@ double SumInLanes(const std::vector<float>& values) {
   return lanes[0];
 }
 
-// The bits of the sum itself: later rounding to float would hide most differences of order.
-TEST(GradientPassTest, SumsOfSquaresAreInSixteenLanesToTheBit) {
+// Compares the bits of the double sum: rounding to float would hide most differences of order.
+TEST(GradientPassTest, SumOfSquaresUsesSixteenLanes) {
   std::mt19937 random(17);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
   const GradientPass pass = {0.7f, 0.6f, 0.9f, 0.01f, 0.3f};
@@ -82,7 +82,7 @@ TEST(GradientPassTest, SumsOfSquaresAreInSixteenLanesToTheBit) {
   }
 }
 
-TEST(GradientPassTest, WhatIsSwitchedOffChangesNoBit) {
+TEST(GradientPassTest, DisabledOperationsChangeNoBits) {
   const GradientPass off = {1.0f, std::numeric_limits<float>::infinity(), 1.0f, 0.0f, 0.0f};
   for (const float value : {1.0f, -0.1f, 1e-40f, -3e38f, 0.0f, -0.0f}) {
     const float g = Prepared<GradientMode::kClipped, float>(off, value, 0.0f);

@@ -1,8 +1,7 @@
-"""Options of sources with kernels."""
+"""Compiler options for sources with kernels."""
 
-# Vectorised, and without the checks that keep loops with sqrt and selections from
-# it; neither option changes a result. -ffp-contract=off stands here too, because
-# without it the results would differ.
+# Vectorise, and drop the checks that prevent it in loops with sqrt and selections; neither option
+# changes a result. -ffp-contract=off is repeated here: without it the results would differ.
 KERNEL_COPTS = [
     "-O3",
     "-fno-math-errno",

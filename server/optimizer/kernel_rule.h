@@ -1,5 +1,5 @@
-// From a formula for one element to an UpdateRule: the loops over a row and the
-// choice of vector instructions, shared by all optimizers.
+// Turns a formula for one element into an UpdateRule: the loops over a row and the choice of vector
+// instructions, shared by all optimizers.
 #ifndef PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_
 #define PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_
 
@@ -10,20 +10,38 @@
 #include <memory>
 #include <utility>
 
+#include "proto/types.pb.h"
 #include "server/optimizer/gradient_pass.h"
-#include "server/optimizer/gradient_settings.h"
 #include "server/optimizer/learning_rate.h"
 #include "server/optimizer/math/isa.h"
+#include "server/optimizer/rules.h"
 #include "server/optimizer/update_formula.h"
 #include "server/optimizer/update_rule.h"
 
 namespace pawl {
 
-// An UpdateRule from a Kernel, which has
-//   Formula                the formula for one element (update_formula.h)
-//   InitialSlot()          the value of every slot of the first array before the first update; the
-//   second begins at 0 Begin(rate, prior_updates)                        the Formula of one row
-// A formula with a slot for the whole row makes the rule not elementwise.
+// The settings that are applied to a gradient before every optimizer.
+struct GradientSettings {
+  explicit GradientSettings(const Optimizer& spec)
+      : bound(spec.clip_value() > 0.0f ? spec.clip_value()
+                                       : std::numeric_limits<float>::infinity()),
+        clip_norm(spec.clip_norm()),
+        l1(spec.l1()),
+        l2(spec.l2()) {}
+
+  // clip_value; infinity if unset.
+  float bound;
+  // 0 if unset.
+  float clip_norm;
+  float l1;
+  float l2;
+};
+
+// An UpdateRule made from a Kernel, which has
+//   Formula                      the formula for one element (update_formula.h)
+//   InitialSlot()                the initial value of the first slot array; the second starts at 0
+//   Begin(rate, prior_updates)   the Formula for one row
+// A formula with one slot for the whole row makes the rule not elementwise.
 template <typename Kernel>
 class KernelRule final : public UpdateRule {
   using Formula = typename Kernel::Formula;
@@ -86,7 +104,7 @@ class KernelRule final : public UpdateRule {
         if (norm > limit) pass.factor = static_cast<float>(limit / norm);
       }
     }
-    // A row in memory is weights, then slots: they do not overlap.
+    // A row in memory is its weights followed by its slots, so they do not overlap.
     float* __restrict w = weights + begin;
     Formula formula = rule.kernel_.Begin(rate, position.prior_updates);
     if constexpr (Formula::kRowSlots == 1) {
@@ -170,6 +188,14 @@ class KernelRule final : public UpdateRule {
   const GradientMode mode_;
   const ApplyFunction apply_;
 };
+
+// Creates the rule for a kernel; used by the factories of rules.h. REQUIRES: their conditions.
+template <typename Kernel>
+std::unique_ptr<const UpdateRule> MakeRule(Kernel kernel, float learning_rate,
+                                           const Optimizer& spec, Isa isa) {
+  return std::make_unique<const KernelRule<Kernel>>(
+      std::move(kernel), LearningRate(learning_rate, spec.schedule()), GradientSettings(spec), isa);
+}
 
 }  // namespace pawl
 

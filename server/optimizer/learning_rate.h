@@ -1,4 +1,4 @@
-// The learning rate at each step.
+// Learning rate schedules.
 #ifndef PAWL_SERVER_OPTIMIZER_LEARNING_RATE_H_
 #define PAWL_SERVER_OPTIMIZER_LEARNING_RATE_H_
 
@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// A learning rate with its schedule, a pure function of the step: immutable, hence
-// thread-safe. In doubles, rounded to float once at the end:
+// A learning rate with its schedule, a pure function of the step. Immutable, hence thread-safe.
+// Computed in doubles and rounded to float once at the end:
 //   rate(t) = float(base * warmup(t) * factor(t)), multiplied from left to right, where
 //   warmup(t) = 1 if t + 1 >= warmup_steps, else (t + 1) / warmup_steps
 //   factor(t) = 1                                                        constant
@@ -19,7 +19,8 @@ namespace pawl {
 //               (Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts)
 class LearningRate {
  public:
-  // REQUIRES: ValidateOptimizer (client_lib/base/table_validation.h) passes an optimizer with these.
+  // REQUIRES: ValidateOptimizer (client_lib/base/table_validation.h) accepts an optimizer with
+  // these.
   LearningRate(float base, const LearningRateSchedule& schedule);
 
   float At(uint64_t step) const { return kind_ == Kind::kFixed ? base_ : Scheduled(step); }

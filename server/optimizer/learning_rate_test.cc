@@ -15,13 +15,13 @@ LearningRate Make(float base, const std::string& text) {
   return LearningRate(base, schedule);
 }
 
-TEST(LearningRateTest, WithoutScheduleItStaysTheSame) {
+TEST(LearningRateTest, RateWithoutScheduleIsConstant) {
   const LearningRate rate = Make(0.3f, "");
   for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, UINT64_MAX})
     EXPECT_EQ(rate.At(step), 0.3f);
 }
 
-TEST(LearningRateTest, WarmUpRisesLinearlyAndEnds) {
+TEST(LearningRateTest, WarmUpRisesLinearlyThenEnds) {
   const LearningRate rate = Make(0.4f, "warmup_steps: 4");
   EXPECT_FLOAT_EQ(rate.At(0), 0.1f);
   EXPECT_FLOAT_EQ(rate.At(1), 0.2f);
@@ -32,7 +32,7 @@ TEST(LearningRateTest, WarmUpRisesLinearlyAndEnds) {
   EXPECT_EQ(Make(0.4f, "warmup_steps: 1").At(0), 0.4f);
 }
 
-TEST(LearningRateTest, StepsFallByGamma) {
+TEST(LearningRateTest, StepScheduleFallsByGamma) {
   const LearningRate rate = Make(0.8f, "step { every_steps: 10 gamma: 0.5 }");
   EXPECT_EQ(rate.At(0), 0.8f);
   EXPECT_EQ(rate.At(9), 0.8f);
@@ -41,7 +41,7 @@ TEST(LearningRateTest, StepsFallByGamma) {
   EXPECT_EQ(rate.At(UINT64_MAX), 0.0f);
 }
 
-TEST(LearningRateTest, CosineFallsToTheFloorAndStaysThere) {
+TEST(LearningRateTest, CosineFallsToTheFloorAndStays) {
   const LearningRate rate = Make(2.0f, "cosine { total_steps: 300 floor: 0.25 }");
   EXPECT_EQ(rate.At(0), 2.0f);
   EXPECT_FLOAT_EQ(rate.At(150), 1.25f);

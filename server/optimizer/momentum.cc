@@ -1,11 +1,11 @@
 // Momentum: Polyak 1964, "Some methods of speeding up the convergence of iteration methods",
 // equation 9, and Nesterov's variant in the form of Sutskever, Martens, Dahl and Hinton 2013, "On
-// the importance of initialization and momentum in deep learning", equations 1 to 4, both with the
-// learning rate outside of the velocity, as PyTorch has them:
+// the importance of initialization and momentum in deep learning", equations 1 to 4. Both have the
+// learning rate outside the velocity, as in PyTorch:
 //
 //   v <- momentum v + g
 //   w <- w - rate v                     or, Nesterov: w <- w - rate (g + momentum v)
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

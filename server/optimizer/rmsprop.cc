@@ -1,9 +1,9 @@
 // RMSProp: Tieleman and Hinton 2012, "Neural networks for machine learning", lecture 6.5, slide 29;
-// epsilon stands outside of the root, as in PyTorch.
+// epsilon is outside the root, as in PyTorch.
 //
 //   a <- rho a + (1 - rho) (g g)
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

@@ -1,11 +1,10 @@
-// Row-wise Adagrad: Adagrad with one accumulator for a row, so that an embedding's state is one
-// float: Gupta, Bengio and Weston 2014, "Training highly multiclass classifiers", section 4
-// (AdaGrad that is fixed within a class's parameters), in the form of DLRM's and FBGEMM's
-// `rowwise_adagrad`.
+// Row-wise Adagrad: Adagrad with one accumulator per row, so that an embedding's state is one
+// float. Source: Gupta, Bengio and Weston 2014, "Training highly multiclass classifiers", section 4
+// (AdaGrad fixed within a class's parameters), in the form of `rowwise_adagrad` in DLRM and FBGEMM.
 //
 //   a <- a + mean(g g)                                  over the row; see SumOfSquares
 //   w <- w - (rate / (sqrt(a) + epsilon)) g
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

@@ -1,5 +1,5 @@
-// One maker for each optimizer, in a file of its own name, with its formula and where that comes
-// from.
+// The factories of the optimizers. Each is in the file named after the optimizer, with its formula
+// and source.
 #ifndef PAWL_SERVER_OPTIMIZER_RULES_H_
 #define PAWL_SERVER_OPTIMIZER_RULES_H_
 
@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// Each REQUIRES that ValidateOptimizer (client_lib/base/table_validation.h) passes the spec, that
-// its kind is the one that the name says and that this machine has `isa`.
+// REQUIRES for each: ValidateOptimizer (client_lib/base/table_validation.h) accepts the spec, the
+// spec has the kind in the function's name, and this machine supports `isa`.
 std::unique_ptr<const UpdateRule> MakeSgd(const Optimizer& spec, Isa isa);
 std::unique_ptr<const UpdateRule> MakeMomentum(const Optimizer& spec, Isa isa);
 std::unique_ptr<const UpdateRule> MakeAdagrad(const Optimizer& spec, Isa isa);
@@ -24,7 +24,7 @@ std::unique_ptr<const UpdateRule> MakeAdamW(const Optimizer& spec, Isa isa);
 std::unique_ptr<const UpdateRule> MakeFtrl(const Optimizer& spec, Isa isa);
 std::unique_ptr<const UpdateRule> MakeAssign(const Optimizer& spec, Isa isa);
 
-// UpdateRule::Create with chosen instructions, for tests and benchmarks.
+// UpdateRule::Create with the given instructions, for tests and benchmarks.
 absl::StatusOr<std::unique_ptr<const UpdateRule>> MakeUpdateRule(const Optimizer& spec, Isa isa);
 
 }  // namespace pawl

@@ -2,7 +2,7 @@
 // equation 6.
 //
 //   w <- w - rate g
-#include "server/optimizer/make_rule.h"
+#include "server/optimizer/kernel_rule.h"
 
 namespace pawl {
 namespace {

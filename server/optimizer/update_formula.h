@@ -1,6 +1,5 @@
-// What an update does with one element, as arithmetic that every processor can do: from here it
-// gets into the vector code of kernel_rule.h, and into the kernels of worker/device/cuda, which
-// nvcc compiles.
+// The update of one element, in arithmetic that every processor supports. kernel_rule.h makes
+// vector code from it, and worker/device/cuda, compiled by nvcc, makes GPU kernels.
 #ifndef PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
 #define PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
 
@@ -17,15 +16,15 @@
 
 namespace pawl {
 
-// How much is to be done to a gradient besides scaling it.
+// What happens to a gradient in addition to scaling.
 enum class GradientMode {
   kPlain,
   kClipped,      // clip_value or clip_norm
   kRegularized,  // l1 or l2, and perhaps clips
 };
 
-// What is known of the gradient of a row. Values that switch an operation off make it exact: no
-// bound is infinity, no norm clip is a factor of 1.
+// The settings for the gradient of a row. A value that switches an operation off leaves the
+// gradient exact: a bound of infinity, or a norm factor of 1.
 struct GradientPass {
   float scale;
   float bound;
@@ -34,9 +33,9 @@ struct GradientPass {
   float l2;
 };
 
-// These take one element (T = float), or several as a vector type of the compiler's.
+// These functions take one element (T = float), or several as a vector type of the compiler.
 
-// A gradient as it came, scaled and clipped by value.
+// A raw gradient, scaled and clipped by value.
 template <GradientMode kMode, typename T>
 PAWL_FORMULA T Clipped(const GradientPass& pass, T g) {
   g = g * pass.scale;
@@ -48,7 +47,7 @@ PAWL_FORMULA T Clipped(const GradientPass& pass, T g) {
   return g;
 }
 
-// A gradient as it came, as the optimizer sees it. `weight` is not used but with kRegularized.
+// A raw gradient as the optimizer sees it. `weight` is used only with kRegularized.
 template <GradientMode kMode, typename T>
 PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
   g = Clipped<kMode, T>(pass, g);
@@ -62,13 +61,12 @@ PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
   return g;
 }
 
-// The formulas; the file of an optimizer's name says where its own comes from. Each has
-//   kSlotArrays            slot arrays as long as the weights: 0, 1 or 2
-//   kRowSlots              1 if, instead, one slot serves the whole row
+// The formulas; the file named after an optimizer cites the source. Each has
+//   kSlotArrays            the number of slot arrays as long as the weights: 0, 1 or 2
+//   kRowSlots              1 if one slot serves the whole row instead
 //   Element(g, w, ...)     the update of a weight and its slots by a prepared gradient
-// and, with kRowSlots, BeginRow(mean_square, slot), to be called once before a row's elements with
-// the mean of the squares of its prepared gradients: it updates the slot, and what Element needs of
-// it.
+// and, with kRowSlots, BeginRow(mean_square, slot), called once before a row's elements with the
+// mean square of its prepared gradients: it updates the slot and what Element needs of it.
 
 struct SgdFormula {
   static constexpr size_t kSlotArrays = 0;
@@ -108,7 +106,7 @@ struct RowWiseAdagradFormula {
   static constexpr size_t kRowSlots = 1;
   float rate;
   float epsilon;
-  // Of the row.
+  // For the whole row.
   float factor = 0;
 
   PAWL_FORMULA void BeginRow(float mean_square, float* slot) {
@@ -177,19 +175,19 @@ struct FtrlFormula {
   }
 };
 
-// The gradient as it came takes the weight's place.
+// The raw gradient replaces the weight.
 struct AssignFormula {};
 
-// One update of rows, whole: the README says what is to be done with a row, in which order.
+// A complete update of rows; the README has the order of the operations.
 struct UpdateFormula {
   std::variant<AssignFormula, SgdFormula, MomentumFormula<false>, MomentumFormula<true>,
                AdagradFormula, RowWiseAdagradFormula, RmsPropFormula, AdamFormula<false>,
                AdamFormula<true>, FtrlFormula>
       element;
-  // The rest is not the assignment's.
+  // The members below do not apply to assignment.
   GradientMode mode = GradientMode::kPlain;
   GradientPass pass = {1, 0, 1, 0, 0};
-  // 0 if there is none; the factor of `pass` is each row's own otherwise.
+  // 0 if unset; otherwise the factor in `pass` is computed for each row.
   float clip_norm = 0;
 };
 

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<const UpdateRule>> MakeUpdateRule(const Optimizer
     case Optimizer::KIND_NOT_SET:
       break;
   }
-  return absl::InternalError("optimizer without a kind has passed its validation");
+  return absl::InternalError("an optimizer without a kind passed validation");
 }
 
 absl::StatusOr<std::unique_ptr<const UpdateRule>> UpdateRule::Create(const Optimizer& spec) {

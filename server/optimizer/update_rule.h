@@ -12,44 +12,42 @@
 
 namespace pawl {
 
-// Where an update stands in the job.
+// The position of an update in the job.
 struct UpdatePosition {
   // For the learning rate schedule.
   uint64_t step = 0;
-  // Updates that this row or block has had before, for Adam's bias correction.
+  // The number of earlier updates of this row or block, for Adam's bias correction.
   uint64_t prior_updates = 0;
 };
 
-// An optimizer with its hyper-parameters. Immutable, hence thread-safe; the state
-// (weights and slots) is the caller's. The arithmetic is IEEE float32 without
-// contraction, in one order whatever the vector width: the same inputs give the
-// same bits on every machine.
+// An optimizer with its hyper-parameters. Immutable, hence thread-safe; the caller owns the state
+// (weights and slots). The arithmetic is IEEE float32 without contraction, in one order whatever
+// the vector width: the same inputs give the same bits on every machine.
 class UpdateRule {
  public:
-  // INVALID_ARGUMENT, naming the field, for an impossible hyper-parameter.
+  // INVALID_ARGUMENT, naming the field, for an invalid hyper-parameter.
   static absl::StatusOr<std::unique_ptr<const UpdateRule>> Create(const Optimizer& spec);
 
   virtual ~UpdateRule() = default;
 
-  // Floats of state beside the weights of a row of `width` elements. Slot arrays
-  // that go along with the weights lie one after the other, each `width` long.
+  // The number of state floats of a row of `width` elements. Slot arrays with one float per weight
+  // follow each other, each `width` long.
   virtual size_t SlotCount(size_t width) const = 0;
   virtual void InitializeSlots(size_t width, float* slots) const = 0;
 
-  // True if element i of the result depends on element i of the inputs alone, so that a row may be
+  // Whether element i of the result depends only on element i of the inputs, so that a row may be
   // updated in parts.
   virtual bool IsElementwise() const = 0;
 
-  // Updates elements [begin, begin + count) of a row of `width` elements with
-  // scale * gradient. `gradient` holds count little-endian floats at any alignment;
-  // `weights` and `slots` are those of the whole row.
-  // REQUIRES: begin == 0 and count == width unless IsElementwise().
+  // Updates elements [begin, begin + count) of a row of `width` elements with scale * gradient.
+  // `gradient` has `count` little-endian floats at any alignment; `weights` and `slots` point to
+  // the whole row. REQUIRES: begin == 0 and count == width unless IsElementwise().
   virtual void Apply(const UpdatePosition& position, float scale, const void* gradient,
                      size_t width, size_t begin, size_t count, float* weights,
                      float* slots) const = 0;
 
-  // What Apply does with whole rows, for processors that it has no code for. Row-wise rules begin
-  // each row by themselves.
+  // What Apply does with whole rows, for processors for which it has no code. Row-wise rules begin
+  // each row themselves.
   virtual UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const = 0;
 };
 

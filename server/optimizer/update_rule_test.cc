@@ -27,7 +27,7 @@ Optimizer Parse(const std::string& text) {
   return spec;
 }
 
-// One case of expected_updates.py, which says what the members are.
+// One case of expected_updates.py, which describes the members.
 struct Expected {
   std::string spec;
   size_t width;
@@ -64,7 +64,7 @@ std::vector<Expected> ExpectedUpdates() {
   return all;
 }
 
-// Within 1e-5 of the value, or of `least` where the value is smaller.
+// Within 1e-5 of the value, or of `least` if the value is smaller.
 void ExpectClose(const std::vector<float>& actual, const double* expected, double least,
                  const std::string& what) {
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -73,7 +73,7 @@ void ExpectClose(const std::vector<float>& actual, const double* expected, doubl
   }
 }
 
-TEST(UpdateRuleTest, AgreesWithTheFormulasInDoublePrecision) {
+TEST(UpdateRuleTest, AgreesWithDoublePrecisionFormulas) {
   const std::vector<Expected> all = ExpectedUpdates();
   ASSERT_GT(all.size(), 100u);
   for (const Expected& expected : all) {
@@ -90,8 +90,8 @@ TEST(UpdateRuleTest, AgreesWithTheFormulasInDoublePrecision) {
                                         &expected.gradients[t * width] + width);
       (*rule)->Apply({static_cast<uint64_t>(expected.steps[t]), t}, expected.scale, gradient.data(),
                      width, 0, width, weights.data(), slots.data());
-      // Terms of both signs cancel in weights and averages; most of all in FTRL's difference of two
-      // roots.
+      // Terms of opposite signs cancel in weights and averages, most strongly in FTRL's difference
+      // of two roots.
       const double least = expected.spec.rfind("ftrl", 0) == 0 ? 0.1 : 0.01;
       const std::string what = expected.spec + ", update " + std::to_string(t);
       ExpectClose(weights, &expected.weights_after[t * width], least, what + ", weights");
@@ -135,7 +135,7 @@ std::vector<Optimizer> AllSpecs() {
   return specs;
 }
 
-// Numbers of both signs and many sizes, with zeros of both signs and subnormals.
+// Numbers of both signs and many magnitudes, including zeros of both signs and subnormals.
 std::vector<float> MixedNumbers(size_t count, std::mt19937& random) {
   std::vector<float> numbers(count);
   for (float& x : numbers) {
@@ -160,16 +160,15 @@ std::vector<float> MixedNumbers(size_t count, std::mt19937& random) {
   return numbers;
 }
 
-// Some updates of elements [begin, begin + count) of a row, by a rule and by the scalar reference,
-// which must not differ in any bit, within the range or outside of it.
+// Makes some updates of elements [begin, begin + count) of a row with a rule and with the scalar
+// reference. The rows must be equal in every bit, inside and outside of the range.
 void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, size_t count,
                     size_t misalignment, uint32_t seed) {
   const auto rule = MakeUpdateRule(spec, isa);
   ASSERT_TRUE(rule.ok()) << rule.status();
   std::mt19937 random(seed);
   const size_t slot_count = (*rule)->SlotCount(width);
-  // One allocation without anything behind it, so that AddressSanitizer sees any access beyond a
-  // row.
+  // One allocation with nothing after it, so that AddressSanitizer detects any access beyond a row.
   std::vector<float> row = MixedNumbers(width + slot_count, random);
   (*rule)->InitializeSlots(width, row.data() + width);
   std::vector<float> reference = row;
@@ -195,7 +194,7 @@ void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, 
 
 class UpdateRuleIsaTest : public testing::TestWithParam<Isa> {};
 
-TEST_P(UpdateRuleIsaTest, WholeRowsOfAnyWidthEqualTheScalarReferenceToTheBit) {
+TEST_P(UpdateRuleIsaTest, RowsEqualTheScalarReference) {
   for (const Optimizer& spec : AllSpecs()) {
     for (size_t width = 1; width <= 67; ++width) {
       ExpectSameBits(spec, GetParam(), width, 0, width, width % 4, static_cast<uint32_t>(width));
@@ -204,9 +203,9 @@ TEST_P(UpdateRuleIsaTest, WholeRowsOfAnyWidthEqualTheScalarReferenceToTheBit) {
   }
 }
 
-TEST_P(UpdateRuleIsaTest, BlocksEqualTheScalarReferenceToTheBit) {
+TEST_P(UpdateRuleIsaTest, BlocksEqualTheScalarReference) {
   const std::vector<Optimizer> specs = AllSpecs();
-  // Of each optimizer the first and the last, which have nothing and everything switched on.
+  // For each optimizer the first and the last spec: everything switched off, and everything on.
   for (size_t i = 0; i < specs.size(); ++i) {
     if (i % std::size(kCommons) != 0 && i % std::size(kCommons) != std::size(kCommons) - 1)
       continue;
@@ -215,7 +214,7 @@ TEST_P(UpdateRuleIsaTest, BlocksEqualTheScalarReferenceToTheBit) {
   }
 }
 
-TEST_P(UpdateRuleIsaTest, PartsOfARowEqualTheScalarReferenceAndLeaveTheRestAlone) {
+TEST_P(UpdateRuleIsaTest, PartialUpdatesEqualTheScalarReference) {
   for (const Optimizer& spec : AllSpecs()) {
     if (!(*MakeUpdateRule(spec, GetParam()))->IsElementwise()) continue;
     for (const size_t begin : {0, 1, 7, 16, 50, 99}) {
@@ -236,13 +235,13 @@ INSTANTIATE_TEST_SUITE_P(AllIsas, UpdateRuleIsaTest, testing::ValuesIn(Supported
                            return name;
                          });
 
-// A change of these bits lets replicas of different versions, machines or compilers drift apart.
+// If these bits change, replicas of different versions, machines or compilers diverge.
 TEST(UpdateRuleTest, BitsArePinned) {
   constexpr size_t kWidth = 100;
   std::mt19937 random(13);
   uint32_t crc = 0;
   for (const Optimizer& spec : AllSpecs()) {
-    // It has no arithmetic, and came later.
+    // Assignment has no arithmetic, and was added later.
     if (spec.has_assign()) continue;
     const auto rule = *UpdateRule::Create(spec);
     const size_t floats = kWidth + rule->SlotCount(kWidth);
@@ -258,12 +257,12 @@ TEST(UpdateRuleTest, BitsArePinned) {
   EXPECT_EQ(crc, 3983706371u);
 }
 
-TEST(UpdateRuleTest, AssignmentTakesWhatIsPushedAsItIs) {
+TEST(UpdateRuleTest, AssignmentStoresThePushedValues) {
   const auto rule = *UpdateRule::Create(Parse("assign {}"));
   EXPECT_EQ(rule->SlotCount(3), 0u);
   std::vector<float> weights = {1, 2, 3};
   const std::vector<float> pushed = {0.1f, -0.0f, 1e-40f};
-  // Whatever the number of ranks.
+  // The number of ranks does not matter.
   rule->Apply({5, 2}, 1.0f / 3, pushed.data(), 3, 0, 3, weights.data(), nullptr);
   EXPECT_EQ(std::memcmp(weights.data(), pushed.data(), 3 * sizeof(float)), 0);
   for (const char* spec : {"assign {} clip_value: 1", "assign {} clip_norm: 1", "assign {} l1: 1",
@@ -297,7 +296,7 @@ TEST(UpdateRuleTest, UpdateInPartsEqualsUpdateAtOnce) {
   }
 }
 
-TEST(UpdateRuleTest, OnlyWhatLooksAtTheWholeRowIsNotElementwise) {
+TEST(UpdateRuleTest, OnlyWholeRowRulesAreNotElementwise) {
   EXPECT_TRUE((*UpdateRule::Create(Parse("adam { learning_rate: 1 } clip_value: 1 l2: 1")))
                   ->IsElementwise());
   EXPECT_FALSE(
@@ -306,10 +305,10 @@ TEST(UpdateRuleTest, OnlyWhatLooksAtTheWholeRowIsNotElementwise) {
       (*UpdateRule::Create(Parse("rowwise_adagrad { learning_rate: 1 }")))->IsElementwise());
 }
 
-TEST(UpdateRuleTest, SlotsAreThoseOfTheOptimizer) {
+TEST(UpdateRuleTest, SlotsHaveTheirInitialValues) {
   const struct {
     const char* spec;
-    std::vector<float> slots;  // of a row of 2
+    std::vector<float> slots;  // for a row of 2
   } kCases[] = {
       {"sgd { learning_rate: 1 }", {}},
       {"momentum { learning_rate: 1 }", {0, 0}},
@@ -328,7 +327,7 @@ TEST(UpdateRuleTest, SlotsAreThoseOfTheOptimizer) {
   }
 }
 
-TEST(UpdateRuleTest, FtrlWithinL1GivesExactlyZero) {
+TEST(UpdateRuleTest, FtrlWithinL1IsExactlyZero) {
   const auto rule = *UpdateRule::Create(Parse("ftrl { learning_rate: 0.1 l1: 10 }"));
   float weight = 0.0f;
   float slots[2];
@@ -339,7 +338,7 @@ TEST(UpdateRuleTest, FtrlWithinL1GivesExactlyZero) {
   EXPECT_EQ(slots[1], 3.0f);
 }
 
-TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
+TEST(UpdateRuleTest, InvalidHyperParametersAreRefusedNamingTheField) {
   const struct {
     const char* spec;
     const char* field;

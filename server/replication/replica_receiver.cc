@@ -13,7 +13,7 @@
 #include "client_lib/rpc/codec.h"
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
-#include "server/threads/shared_work.h"
+#include "server/threads/helper_threads.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -161,7 +161,7 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
       return ends_step(k) && received.changes[k].index > taken;
     });
     // A step mostly ends in all partitions: the first partition with an end stands for the others.
-    return replica->partition->EndsCloseStep(ends);
+    return replica->partition->WouldCloseStep(ends);
   }
   return false;
 }

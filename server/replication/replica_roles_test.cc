@@ -299,17 +299,17 @@ TEST_F(ReplicaRolesTest, RetainedReplicaStaysUntilTheRoutingReleasesIt) {
   log_->on_drop = [&](uint32_t partition) { dropped.push_back(partition); };
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0}, {.primary = 1, .backups = {0}}}));
-  EXPECT_FALSE(plane_->HostsNothing());
+  EXPECT_FALSE(plane_->IsDrained());
   plane_->AdoptRouting(
       Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
   EXPECT_TRUE(plane_->Served().empty());
-  EXPECT_FALSE(plane_->HostsNothing()) << "it may be needed: server-1 has not confirmed";
+  EXPECT_FALSE(plane_->IsDrained()) << "it may be needed: server-1 has not confirmed";
   plane_->Tick();
   EXPECT_EQ(Heartbeat().server().kept_replicas(), 2u);
   plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 2, .keepers = {0}}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
-  EXPECT_TRUE(plane_->HostsNothing()) << "it may end, and its files stay";
+  EXPECT_TRUE(plane_->IsDrained()) << "it may end, and its files stay";
   EXPECT_TRUE(dropped.empty());
   plane_->AdoptRouting(Routing(4, {{.primary = 1, .since = 2}}));
   EXPECT_TRUE(plane_->ReplicasWithData().empty());

@@ -1,4 +1,4 @@
-// The gradient of some rows or blocks of one table, where it arrived.
+// The gradient of some rows or blocks of one table, in the memory in which it arrived.
 #ifndef PAWL_SERVER_SHARD_GRADIENT_H_
 #define PAWL_SERVER_SHARD_GRADIENT_H_
 
@@ -14,14 +14,14 @@
 
 namespace pawl {
 
-// REQUIRES, of all that take one: TableSchema::CheckGradient has accepted it.
+// REQUIRES for all functions that take one: TableSchema::CheckGradient has accepted it.
 struct Gradient {
   ByteView keys;
   ByteView values;
-  // Keeps the memory of both alive. Without it, a gradient that outlives the call is copied.
+  // Owns the memory of both. Null: a gradient that must outlive the call is copied.
   std::shared_ptr<const void> owner;
-  // All the memory that the owner keeps, such as a message with other gradients in it. 0: not
-  // known.
+  // The size of all memory that the owner keeps, such as a message with other gradients in it. 0:
+  // unknown.
   size_t owner_bytes = 0;
 };
 
@@ -31,9 +31,9 @@ inline std::vector<uint64_t> CopyKeys(const ByteView& keys) {
   return copy;
 }
 
-// Calls visit(size_t i, size_t begin, size_t count, const char* floats) for parts of
-// the rows keys[0], keys[1], ... in order: elements [begin, begin + count) of row i.
-// Rows of sparse tables come whole; blocks come in as many parts as the network cut them into.
+// Calls visit(size_t i, size_t begin, size_t count, const char* floats) in order for parts of the
+// rows keys[0], keys[1], ...: elements [begin, begin + count) of row i. A row of a sparse table is
+// one part; a block has as many parts as network fragments.
 template <typename Visit>
 void ForEachPart(const TableSchema& table, const std::vector<uint64_t>& keys,
                  const ByteView& values, Visit visit) {

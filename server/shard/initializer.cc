@@ -14,10 +14,10 @@
 namespace pawl {
 namespace {
 
-// The normal distribution's CDF at -2.
+// The normal CDF at -2.
 constexpr double kTailBelowMinusTwo = 0.022750131948179209;
 constexpr double kTruncation = 2.0;
-// Words that are made at a time.
+// Words generated at a time.
 constexpr size_t kChunk = 64;
 constexpr size_t kLanes = 4;
 
@@ -86,7 +86,7 @@ class UniformDistribution {
 
 class NormalDistribution {
  public:
-  // Of the middle of the distribution, all but `tail` at either end.
+  // Covers the middle of the distribution, without `tail` at either end.
   NormalDistribution(float mean, float stddev, double tail, double most_deviations)
       : mean_(mean),
         stddev_(stddev),
@@ -101,8 +101,8 @@ class NormalDistribution {
     for (size_t i = 0; i < count; ++i) {
       p[i] = tail_ + body_ * ((static_cast<double>(words[i]) + 0.5) * 0x1p-32);
     }
-    // Most values take the branch without logarithm: it goes over all of them, which the compiler
-    // vectorises.
+    // Most values take the branch without a logarithm. Computing it for all values lets the
+    // compiler vectorise the loop.
     for (size_t i = 0; i < count; ++i) z[i] = InverseNormalCentral(p[i] - 0.5);
     for (size_t i = 0; i < count; ++i) {
       if (p[i] - 0.5 < -0.425 || p[i] - 0.5 > 0.425) z[i] = InverseNormal(p[i]);
@@ -170,7 +170,7 @@ absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create
       return MakeRandom(table, job_seed, UniformDistribution(-limit, limit));
     }
   }
-  return absl::InvalidArgumentError("initializer has an unknown kind");
+  return absl::InvalidArgumentError("the initializer has an unknown kind");
 }
 
 }  // namespace pawl

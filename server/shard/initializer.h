@@ -1,37 +1,37 @@
 // The value of an element before its first update.
 //
-// This page is a complete specification: from it alone one can compute the same bits.
 //
-// The bits. Element i of row or block `key` of a table takes one 32-bit word x:
+// This comment is the complete specification: the bits can be computed from it alone.
+//
+// Random bits. Element i of row or block `key` of a table uses one 32-bit word x:
 //
 //   stream = XXH64(name, size of name, seed = job_seed)      the table's name, as bytes
 //   x      = Philox4x32(counter_low = key, counter_high = i / 4, key = stream)[i % 4]
 //
-// with Philox4x32 of client_lib/base/random.h. Block k of a dense tensor has key k and its own i
-// from 0 to 65535.
+// with Philox4x32 of client_lib/base/random.h. Block k of a dense tensor has key k, and its
+// elements have i from 0 to 65535.
 //
-// The value. All arithmetic is in IEEE doubles without contraction, in the order written; the
-// fields of the spec are floats and convert exactly; float(...) rounds once to nearest, ties to
-// even.
+// Value. All arithmetic is in IEEE doubles without contraction, in the order written. The fields of
+// the spec are floats and convert exactly. float(...) rounds once, to nearest, ties to even.
 //
-//   constant           value                                                         (also when no
-//   kind is set: 0) uniform            u = (x >> 8) * 2^-24
+//   constant           value                                (0 if no kind is set)
+//   uniform            u = (x >> 8) * 2^-24
 //                      v = float(low + (high - low) * u); if v >= high: the next float below high
 //   normal             z = InverseNormal((x + 0.5) * 2^-32)
 //                      v = float(mean + stddev * z)
-//   truncated normal   p = P + (1 - 2 * P) * ((x + 0.5) * 2^-32), P = 0.022750131948179209 (normal
-//   CDF at -2)
-//                      z = InverseNormal(p), then at least -2 and at most 2
+//   truncated normal   P = 0.022750131948179209 (the normal CDF at -2)
+//                      p = P + (1 - 2 * P) * ((x + 0.5) * 2^-32)
+//                      z = InverseNormal(p), clamped to [-2, 2]
 //                      v = float(mean + stddev * z)
-//   xavier             limit = float(gain * sqrt(6 / (fan_in + fan_out))), the fans added as
-//   doubles, gain 0 read as 1;
+//   xavier             limit = float(gain * sqrt(6 / (fan_in + fan_out))), with the fans added as
+//                      doubles and gain 0 read as 1
 //                      v = uniform with low = -limit, high = limit
 //                      A fan of 0 is taken from the table: fan_in = shape[0], fan_out = shape[1] of
-//                      a dense tensor of two dimensions; fan_in = 1, fan_out = row_width of a
+//                      a dense tensor with two dimensions; fan_in = 1, fan_out = row_width of a
 //                      sparse table.
 //
-// InverseNormal is Wichura's AS 241 (PPND16), polynomials by Horner's rule, with the logarithm of
-// server/optimizer/math/deterministic_math.h.
+// InverseNormal is Wichura's AS 241 (PPND16), with polynomials evaluated by Horner's rule and the
+// logarithm of server/optimizer/math/deterministic_math.h.
 #ifndef PAWL_SERVER_SHARD_INITIALIZER_H_
 #define PAWL_SERVER_SHARD_INITIALIZER_H_
 
@@ -44,12 +44,12 @@
 
 namespace pawl {
 
-// The initial values of one table as a function of (job seed, table name, key,
-// position). Immutable, hence thread-safe. Uses no function of the C library
-// whose last bit differs between machines: any server gets the same bits at any time.
+// The initial values of one table as a function of (job seed, table name, key, position).
+// Immutable, hence thread-safe. It uses no C library function whose last bit differs between
+// machines, so every server computes the same bits.
 class TableInitializer {
  public:
-  // INVALID_ARGUMENT, naming the field, for an impossible initializer.
+  // INVALID_ARGUMENT, naming the field, for an invalid initializer.
   static absl::StatusOr<std::unique_ptr<const TableInitializer>> Create(const TableSpec& table,
                                                                         uint64_t job_seed);
 

@@ -51,7 +51,7 @@ struct Moments {
   double most = 0.0;
 };
 
-// Of 2^20 values in 65,536 rows.
+// The moments of 2^20 values in 65,536 rows.
 Moments MomentsOf(const std::string& initializer) {
   const auto made = Make(initializer);
   std::vector<double> values;
@@ -74,7 +74,7 @@ Moments MomentsOf(const std::string& initializer) {
 
 // The bounds below are about 5 standard errors of 2^20 independent values.
 
-TEST(InitializerTest, UniformHasItsMomentsAndRange) {
+TEST(InitializerTest, UniformHasExpectedMomentsAndRange) {
   const Moments moments = MomentsOf("uniform { low: -2 high: 3 }");
   EXPECT_NEAR(moments.mean, 0.5, 0.007);
   EXPECT_NEAR(moments.variance, 25.0 / 12.0, 0.01);
@@ -86,7 +86,7 @@ TEST(InitializerTest, UniformHasItsMomentsAndRange) {
   EXPECT_GT(moments.most, 2.9999);
 }
 
-TEST(InitializerTest, NormalHasItsMoments) {
+TEST(InitializerTest, NormalHasExpectedMoments) {
   const Moments moments = MomentsOf("normal { mean: 1 stddev: 2 }");
   EXPECT_NEAR(moments.mean, 1.0, 0.01);
   EXPECT_NEAR(moments.variance, 4.0, 0.028);
@@ -136,7 +136,7 @@ TEST(InitializerTest, ConstantIsConstantAndUnsetIsZero) {
   EXPECT_EQ(Fill(*Make(""), 3, 5, 9), std::vector<float>(9, 0.0f));
 }
 
-TEST(InitializerTest, AnyPartOfARowIsThatPartOfTheRow) {
+TEST(InitializerTest, PartialFillEqualsThatPartOfTheRow) {
   for (const char* spec : kRandom) {
     const auto made = Make(spec);
     const std::vector<float> row = Fill(*made, 42, 0, 200);
@@ -151,7 +151,7 @@ TEST(InitializerTest, AnyPartOfARowIsThatPartOfTheRow) {
   }
 }
 
-TEST(InitializerTest, NothingIsWrittenBeyondTheCount) {
+TEST(InitializerTest, FillWritesNothingBeyondTheCount) {
   for (const char* spec : kRandom) {
     std::vector<float> values(20, 99.0f);
     Make(spec)->Fill(1, 2, 17, values.data() + 1);
@@ -161,11 +161,11 @@ TEST(InitializerTest, NothingIsWrittenBeyondTheCount) {
   }
 }
 
-TEST(InitializerTest, TheSameSeedNameAndKeyGiveTheSameValuesAndOthersOthers) {
+TEST(InitializerTest, ValuesDependOnSeedNameAndKey) {
   for (const char* spec : kRandom) {
     const std::vector<float> row = Fill(*Make(spec, 7, "a"), 1, 0, 16);
     EXPECT_EQ(Fill(*Make(spec, 7, "a"), 1, 0, 16), row);
-    // No element in common at the same place: a chance of 16 in 2^24 at most.
+    // The rows have no equal element at the same place: the chance is at most 16 in 2^24.
     for (const std::vector<float>& other :
          {Fill(*Make(spec, 8, "a"), 1, 0, 16), Fill(*Make(spec, 7, "b"), 1, 0, 16),
           Fill(*Make(spec, 7, "a"), 2, 0, 16),
@@ -176,7 +176,7 @@ TEST(InitializerTest, TheSameSeedNameAndKeyGiveTheSameValuesAndOthersOthers) {
   }
 }
 
-TEST(InitializerTest, NeighboursAreNotCorrelated) {
+TEST(InitializerTest, NeighbouringRowsAreUncorrelated) {
   const auto made = Make("normal { stddev: 1 }");
   constexpr uint64_t kRows = 65536;
   double along = 0.0;
@@ -195,9 +195,9 @@ TEST(InitializerTest, NeighboursAreNotCorrelated) {
   EXPECT_NEAR(along / (16.0 * kRows), 0.0, 0.005);
 }
 
-// Computed by an independent program from the header's specification (Python's
-// own Philox, XXH64 and statistics.NormalDist). They must never change: checkpoints
-// and replicas rely on rows that were never written.
+// Computed by an independent program from the header's specification (Python's own Philox, XXH64
+// and statistics.NormalDist). They must never change: checkpoints and replicas rely on rows that
+// were never written.
 TEST(InitializerTest, ValuesArePinned) {
   const struct {
     const char* initializer;
@@ -235,7 +235,7 @@ TEST(InitializerTest, ValuesArePinned) {
 }
 
 TEST(InitializerTest, UniformNeverRoundsUpToHigh) {
-  // Between these two floats there is no other: every value is the lower one.
+  // There is no float between these two, so every value is the lower one.
   const float low = 1.0f;
   const float high = std::nextafter(low, 2.0f);
   TableSpec table = Parse("kind: SPARSE row_width: 16");
@@ -244,7 +244,7 @@ TEST(InitializerTest, UniformNeverRoundsUpToHigh) {
   EXPECT_EQ(Fill(**TableInitializer::Create(table, 1), 1, 0, 1000), std::vector<float>(1000, low));
 }
 
-TEST(InitializerTest, ImpossibleSpecsAreRefusedByName) {
+TEST(InitializerTest, InvalidSpecsAreRefusedNamingTheField) {
   const struct {
     const char* table;
     const char* field;

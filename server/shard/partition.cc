@@ -32,7 +32,7 @@ uint64_t Partition::parameter_bytes() const {
 absl::Status Partition::SetTerm(uint64_t term) {
   if (terms_.Begin(log_index_ + 1, term)) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("partition ", index_, ": change ", log_index_ + 1,
-                                          " is of term ", term, ", and follows one of term ",
+                                          ", of term ", term, ", follows one of term ",
                                           terms_.last_term()));
 }
 
@@ -80,7 +80,7 @@ absl::Status Partition::CheckIncarnation(uint32_t rank, uint64_t incarnation) co
   }
   if (worker.released && incarnation == worker.incarnation) {
     return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of logical worker ", rank,
-                                           " is over: the logical worker has been released"));
+                                           " has ended: the logical worker was released"));
   }
   return absl::OkStatus();
 }
@@ -91,12 +91,12 @@ absl::Status Partition::CheckSender(const Sender& sender) const {
     const Worker& worker = workers_[sender.number];
     if (!worker.released) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
-        "logical worker ", sender.number, " is released since incarnation ", worker.incarnation,
+        "logical worker ", sender.number, " was released after incarnation ", worker.incarnation,
         "; incarnation ", sender.incarnation, " must take over first"));
   }
   if (sender.number >= kMaxClients) {
     return absl::OutOfRangeError(
-        absl::StrCat("client ", sender.number, ": numbers go up to ", kMaxClients - 1));
+        absl::StrCat("client ", sender.number, ": the largest number is ", kMaxClients - 1));
   }
   const auto found = clients_.find(sender.number);
   if (found != clients_.end() && sender.incarnation < found->second.incarnation) {
@@ -127,7 +127,7 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
   }
   if (answer == PushWindow::Answer::kBeyondWindow) {
     return absl::OutOfRangeError(absl::StrCat("ordinal ", ordinal, " is ", kPushWindow,
-                                              " or more ahead of the first one that is missing"));
+                                              " or more ahead of the first missing one"));
   }
   return answer;
 }
@@ -138,18 +138,17 @@ absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const By
       sender.step == version_ && !step_sum_.MustTake(sender.number, NeededWorkers()) &&
       step_sum_.staged_bytes() + ahead.bytes + keys.size() + value_bytes >
           options_.max_staged_bytes) {
-    return absl::UnavailableError(
-        absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
-                     " bytes of gradients that came before those of lower ranks; the limit is ",
-                     options_.max_staged_bytes));
+    return absl::UnavailableError(absl::StrCat(
+        "partition ", index_, " keeps ", step_sum_.staged_bytes(),
+        " bytes of gradients that wait for lower ranks; the limit is ", options_.max_staged_bytes));
   }
-  // Counting what is there is only needed near the limit.
+  // Counting the existing rows is only needed near the limit.
   const uint64_t coming = step_sum_.key_count() + ahead.keys;
   if (row_count() + coming + keys.size() / sizeof(uint64_t) > options_.max_rows) {
     const uint64_t missing = FindTable(table)->CountMissing(keys);
     if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
       return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
-                                                       " rows of at most ", options_.max_rows));
+                                                       " rows; the limit is ", options_.max_rows));
     }
   }
   return absl::OkStatus();
@@ -207,10 +206,10 @@ absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordin
 }
 
 absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const {
-  // Client numbers go further than ranks do.
+  // Client numbers can exceed the number of ranks.
   if (sender.kind != Sender::Kind::kLogicalWorker) {
     return absl::InvalidArgumentError(
-        absl::StrCat("client ", sender.number, " ends a step: only a logical worker ends steps"));
+        absl::StrCat("client ", sender.number, " ends a step, but only logical workers can"));
   }
   PAWL_RETURN_IF_ERROR(CheckSender(sender));
   const Worker& worker = workers_[sender.number];
@@ -224,10 +223,10 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
   const PushWindow& window = WindowOf(worker);
   if (segments.has_value() &&
       (window.contiguous() < *segments || (is_sync && window.count() != *segments))) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "logical worker ", sender.number, " ends step ", sender.step, " after ", *segments,
-        " segments for partition ", index_, ", which has taken ", window.count(),
-        ", those below ordinal ", window.contiguous(), " without a gap"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("logical worker ", sender.number, " ends step ", sender.step, " after ",
+                     *segments, " segments for partition ", index_, ", which has received ",
+                     window.count(), ", the first missing ordinal being ", window.contiguous()));
   }
   if ((is_sync || !segments.has_value()) && window.has_gap()) {
     return absl::FailedPreconditionError(
@@ -237,13 +236,13 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
   return absl::OkStatus();
 }
 
-bool Partition::EndClosesStep(const Sender& sender) const {
+bool Partition::WouldCloseStep(const Sender& sender) const {
   return sender.kind == Sender::Kind::kLogicalWorker && sender.step == version_ &&
          sender.number < workers_.size() && workers_[sender.number].clock == version_ &&
-         EndsCloseStep(1);
+         WouldCloseStep(1);
 }
 
-bool Partition::EndsCloseStep(size_t ends) const {
+bool Partition::WouldCloseStep(size_t ends) const {
   return options_.consistency.mode() == SYNC && ended_ + ends >= NeededWorkers();
 }
 
@@ -260,7 +259,7 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
   UpdateMinClock();
   if (options_.consistency.mode() == SYNC && sender.step == version_) {
     ++ended_;
-    step_sum_.RanksHaveEnded([this](uint32_t rank) { return HasEnded(rank); });
+    step_sum_.OnRanksEnded([this](uint32_t rank) { return HasEnded(rank); });
     CloseSteps();
   }
   return absl::OkStatus();
@@ -277,10 +276,10 @@ void Partition::CloseSteps() {
     counters_.pushes_applied -= dropped;
     counters_.pushes_late += dropped;
     ++version_;
-    // Those that have ended the next step too stay.
+    // Ranks that have also ended the next step stay counted.
     if (const auto at = clocks_.find(version_); at != clocks_.end()) ended_ -= at->second;
-    // Who has nothing to push here may be ahead.
-    step_sum_.RanksHaveEnded(has_ended);
+    // A rank that pushes nothing here may be ahead.
+    step_sum_.OnRanksEnded(has_ended);
   }
 }
 
@@ -294,7 +293,7 @@ absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation
     worker.released = false;
     worker.counts_from = min_clock_;
     Count(worker);
-    // With all of them released it had stayed behind this rank's clock.
+    // While all ranks were released, min_clock stayed behind this rank's clock.
     UpdateMinClock();
   }
   return worker.clock;
@@ -307,7 +306,7 @@ absl::Status Partition::Release(uint32_t rank, uint64_t incarnation) {
   }
   if (options_.consistency.mode() == SYNC) {
     return absl::FailedPreconditionError(
-        absl::StrCat("logical worker ", rank, " cannot be released: the job is SYNC"));
+        absl::StrCat("logical worker ", rank, " cannot be released in a SYNC job"));
   }
   Worker& worker = workers_[rank];
   if (incarnation < worker.incarnation || (worker.released && incarnation == worker.incarnation)) {
@@ -356,7 +355,7 @@ std::optional<uint64_t> Partition::LowestClock() const {
 }
 
 void Partition::UpdateMinClock() {
-  // With all of them released, it stays where it is.
+  // If all ranks are released, it stays as it is.
   min_clock_ = LowestClock().value_or(min_clock_);
 }
 
@@ -372,8 +371,8 @@ bool Partition::CanPull(uint64_t step) const {
 }
 
 uint64_t Partition::Staleness(uint32_t rank, uint64_t step) const {
-  // The bound is the promise of these modes: to break it is worse than to stop. Backup workers may
-  // be behind it.
+  // These modes promise the bound: crashing is better than breaking it. Backup workers may exceed
+  // it.
   if (!CanPull(step)) std::abort();
   const bool is_sync = options_.consistency.mode() == SYNC;
   const uint64_t bound = options_.consistency.staleness();
@@ -411,9 +410,9 @@ absl::Status Partition::ReopenStep() {
         return worker.clock >= version_ && WindowOf(worker).count() > 0;
       });
   if (has_gradients) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("partition ", index_, " has gradients of step ", version_,
-                     " already: it was not saved between two steps"));
+    return absl::FailedPreconditionError(absl::StrCat("partition ", index_,
+                                                      " has gradients of step ", version_,
+                                                      ", so it was not saved between two steps"));
   }
   bool changed = false;
   for (Worker& worker : workers_) {
@@ -425,7 +424,7 @@ absl::Status Partition::ReopenStep() {
   ++log_index_;
   CountAll();
   UpdateMinClock();
-  // Nothing is in it but who had ended.
+  // The sum contains no gradients, only the ranks that had ended.
   step_sum_.Close([](uint32_t) { return false; },
                   [](const TableSchema&, uint64_t, const float*) {});
   return absl::OkStatus();

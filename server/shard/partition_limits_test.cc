@@ -1,4 +1,4 @@
-// How much a partition keeps: rows, early gradients, and the messages that those came in.
+// Limits on what a partition keeps: rows, early gradients and their messages.
 #include <malloc.h>
 
 #include <algorithm>
@@ -26,12 +26,12 @@ TEST(PartitionLimits, RefusesRowsBeyondItsLimit) {
   EXPECT_EQ(partition.Push(Client(0), 1, kRows, MakeGradient({1, 3}, {1, 1, 1, 1})).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
-  // What is there can still be trained.
+  // Existing rows can still be trained.
   EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})),
             PushOutcome::kAccepted);
 }
 
-TEST(PartitionLimits, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
+TEST(PartitionLimits, ReplaysThePrimarysPushesDespiteLocalLimits) {
   PartitionOptions options = Options(SYNC, 2);
   options.max_rows = 1;
   options.max_staged_bytes = 1;
@@ -43,7 +43,7 @@ TEST(PartitionLimits, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
             PushOutcome::kDuplicate);
 }
 
-TEST(PartitionLimits, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
+TEST(PartitionLimits, EarlyGradientsAreBoundedAndTheNextRankIsAccepted) {
   PartitionOptions options = Options(SYNC, 2);
   options.max_staged_bytes = 32;
   Partition partition = MakePartition(options);
@@ -56,7 +56,7 @@ TEST(PartitionLimits, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRa
   EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
 }
 
-TEST(PartitionLimits, AnEarlyGradientKeepsItsMessageOnlyWhileThatIsSmall) {
+TEST(PartitionLimits, EarlyGradientKeepsOnlySmallMessages) {
   for (const uint32_t backup : {0, 1}) {
     Partition partition = MakePartition(Options(SYNC, 2, 0, backup));
     const auto push = [&](uint64_t ordinal, size_t message_bytes) {
@@ -83,7 +83,7 @@ TEST(PartitionLimits, AnEarlyGradientKeepsItsMessageOnlyWhileThatIsSmall) {
   }
 }
 
-TEST(PartitionLimits, AnEarlyGradientWithMemoryOfItsOwnIsNeverCopied) {
+TEST(PartitionLimits, EarlyGradientWithItsOwnMemoryIsNotCopied) {
   Partition partition = MakePartition(Options(SYNC, 2));
   std::vector<std::weak_ptr<const void>> kept;
   for (uint64_t ordinal = 0; ordinal < 2; ++ordinal) {
@@ -97,7 +97,7 @@ TEST(PartitionLimits, AnEarlyGradientWithMemoryOfItsOwnIsNeverCopied) {
   }
   EXPECT_FALSE(kept[0].expired());
   EXPECT_FALSE(kept[1].expired());
-  // It leaves the room for messages as it was.
+  // It leaves the room for messages unchanged.
   Gradient gradient = MakeGradient({1}, {2, 2});
   gradient.owner_bytes = kMaxKeptMessageBytes;
   const std::weak_ptr<const void> message = gradient.owner;
@@ -108,7 +108,7 @@ TEST(PartitionLimits, AnEarlyGradientWithMemoryOfItsOwnIsNeverCopied) {
   EXPECT_EQ(Row(partition, 1), (Floats{8, 8}));
 }
 
-TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {
+TEST(PartitionLimits, SummedGradientsFreeRoomForMessages) {
   Partition partition = MakePartition(Options(SYNC, 3));
   const auto push = [&](uint32_t rank) {
     Gradient gradient = MakeGradient({1}, {2, 2});
@@ -119,7 +119,7 @@ TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {
   };
   const auto first = push(1);
   EXPECT_FALSE(first.expired());
-  EXPECT_TRUE(push(0).expired());  // added up at once
+  EXPECT_TRUE(push(0).expired());  // summed at once
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), 1).ok());
   EXPECT_TRUE(first.expired());
   EXPECT_FALSE(push(2).expired());
@@ -128,14 +128,14 @@ TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {
 #if !defined(PAWL_ASAN) && !defined(PAWL_TSAN)
 constexpr uint32_t kManyRanks = 10000;
 
-TEST(PartitionLimits, ARankWithoutOpenPushesCostsAtMost32Bytes) {
+TEST(PartitionLimits, RankWithoutOpenPushesCostsAtMost32Bytes) {
   constexpr uint32_t kPartitions = 16;
   for (const uint32_t backup : {0, 1}) {
     const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
     std::deque<Partition> partitions;
     for (uint32_t i = 0; i < kPartitions; ++i)
       partitions.push_back(MakePartition(Options(SYNC, kManyRanks, 0, backup)));
-    // Nor does one that has pushed and ended its step.
+    // The same holds for a rank that has pushed and ended its step.
     for (Partition& partition : partitions) {
       for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
         ASSERT_TRUE(partition.Push(Worker(rank, 0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
@@ -146,7 +146,7 @@ TEST(PartitionLimits, ARankWithoutOpenPushesCostsAtMost32Bytes) {
       ASSERT_EQ(partition.version(), 1u);
     }
     const size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd - before;
-    // Besides the ranks: the partition itself, its tables and the row.
+    // In addition to the ranks: the partition itself, its tables and the row.
     constexpr size_t kRest = size_t{640} << 10;
     EXPECT_LE(bytes / kPartitions, size_t{32} * kManyRanks + kRest) << backup;
   }
@@ -165,11 +165,11 @@ TEST(PartitionLimits, TenThousandRanksEndTheirStepsIn256Partitions) {
     for (const Partition& partition : partitions) ASSERT_EQ(partition.version(), step + 1);
   }
   const size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd - before;
-  // Besides the ranks: the partition itself.
+  // In addition to the ranks: the partition itself.
   EXPECT_LE(bytes, kPartitions * (size_t{32} * kManyRanks + 8192));
 }
 
-TEST(PartitionLimits, TheEndOfAStepTakesNoLongerWithAHundredTimesTheRanks) {
+TEST(PartitionLimits, EndStepTimeIsIndependentOfTheNumberOfRanks) {
   const auto nanoseconds_an_end = [](ConsistencyMode mode, uint32_t backup, uint32_t ranks) {
     Partition partition(0, Options(mode, ranks, 3, backup));
     double best = 1e9;
@@ -187,7 +187,7 @@ TEST(PartitionLimits, TheEndOfAStepTakesNoLongerWithAHundredTimesTheRanks) {
        {std::pair(SYNC, 0u), std::pair(SYNC, 2u), std::pair(BOUNDED, 0u)}) {
     const double few = nanoseconds_an_end(mode, backup, kManyRanks / 100);
     const double many = nanoseconds_an_end(mode, backup, kManyRanks);
-    // Looking at every rank, it took a hundred times as long.
+    // If it looked at every rank, it would take a hundred times as long.
     EXPECT_LT(many, 20 * few) << ConsistencyMode_Name(mode) << ", " << backup << " backup workers";
   }
 }

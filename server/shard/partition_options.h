@@ -1,4 +1,4 @@
-// What of a job its partitions depend on.
+// Derives the options of partitions from a job.
 #ifndef PAWL_SERVER_SHARD_PARTITION_OPTIONS_H_
 #define PAWL_SERVER_SHARD_PARTITION_OPTIONS_H_
 
@@ -9,8 +9,8 @@
 
 namespace pawl {
 
-// `job` has its defaults filled in. The same for everybody who has its partitions, whether they are
-// served or only read.
+// Returns the options of the job's partitions; processes that only read partitions use the same.
+// REQUIRES: the defaults of `job` are filled in.
 PartitionOptions PartitionOptionsOf(const Job& job, uint64_t max_rows);
 
 }  // namespace pawl

@@ -1,4 +1,4 @@
-// Logical workers whose incarnation ends: their successors, and those that nobody waits for.
+// Takeovers and releases of logical workers.
 #include <cstdint>
 
 #include "gtest/gtest.h"
@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-TEST(PartitionSuccession, ASuccessorEndsAShorterStepExceptInSync) {
+TEST(PartitionSuccession, SuccessorMayEndAShorterStepExceptInSync) {
   for (const ConsistencyMode mode : {SYNC, ASYNC}) {
     Partition partition = MakePartition(Options(mode, 1));
     for (const uint64_t ordinal : {0, 2}) {
@@ -22,7 +22,7 @@ TEST(PartitionSuccession, ASuccessorEndsAShorterStepExceptInSync) {
   }
 }
 
-TEST(PartitionSuccession, TakeOverSupersedesThePredecessorAndTellsTheClock) {
+TEST(PartitionSuccession, TakeOverSupersedesAndReturnsTheClock) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.EndStep(Worker(1, 0, 3), 0).ok());
   EXPECT_EQ(*partition.TakeOver(1, 4), 1u);
@@ -35,7 +35,7 @@ TEST(PartitionSuccession, TakeOverSupersedesThePredecessorAndTellsTheClock) {
   EXPECT_TRUE(partition.EndStep(Worker(1, 1, 4), 0).ok());
 }
 
-TEST(PartitionSuccession, NobodyWaitsForAReleasedLogicalWorker) {
+TEST(PartitionSuccession, ReleasedLogicalWorkerHoldsBackNoPull) {
   Partition partition = MakePartition(Options(BOUNDED, 3, /*staleness=*/1));
   const auto run_to = [&](uint32_t rank, uint64_t clock, uint64_t incarnation = 1) {
     while (partition.clock(rank) < clock) {
@@ -49,14 +49,14 @@ TEST(PartitionSuccession, NobodyWaitsForAReleasedLogicalWorker) {
   ASSERT_TRUE(partition.Release(2, 1).ok());
   EXPECT_EQ(partition.min_clock(), 8u);
   EXPECT_TRUE(partition.CanPull(9));
-  // That incarnation is over.
+  // That incarnation has ended.
   EXPECT_EQ(partition.EndStep(Worker(2, 3, 1), 0).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(partition.TakeOver(2, 1).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(partition.Push(Worker(2, 3, 1), 0, kRows, MakeGradient({5}, {2, 4})).status().code(),
             absl::StatusCode::kAborted);
   EXPECT_EQ(partition.Push(Worker(2, 3, 2), 0, kRows, MakeGradient({5}, {2, 4})).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  // The successor does all of its steps, and nobody falls back to where it is.
+  // The successor repeats all of its steps, and does not hold the others back.
   EXPECT_EQ(*partition.TakeOver(2, 2), 3u);
   EXPECT_EQ(partition.min_clock(), 8u);
   EXPECT_TRUE(partition.CanPull(9));
@@ -64,12 +64,12 @@ TEST(PartitionSuccession, NobodyWaitsForAReleasedLogicalWorker) {
   EXPECT_EQ(partition.min_clock(), 8u);
   run_to(2, 9, 2);
   EXPECT_EQ(partition.min_clock(), 9u);
-  // The scheduler's word on an earlier incarnation comes late.
+  // The release of an earlier incarnation arrives late.
   ASSERT_TRUE(partition.Release(2, 1).ok());
   EXPECT_EQ(partition.min_clock(), 9u);
 }
 
-TEST(PartitionSuccession, PullsBeyondTheBoundOfARankThatCameBackAreTold) {
+TEST(PartitionSuccession, PullsBeyondTheBoundOfAReturnedRankAreReported) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/1));
   const auto run_to = [&](uint32_t rank, uint64_t clock, uint64_t incarnation) {
     while (partition.clock(rank) < clock) {
@@ -80,7 +80,7 @@ TEST(PartitionSuccession, PullsBeyondTheBoundOfARankThatCameBackAreTold) {
   ASSERT_TRUE(partition.Release(1, 1).ok());
   run_to(0, 10, 1);
   ASSERT_TRUE(partition.CanPull(11));
-  EXPECT_FALSE(partition.ExceedsBound(11)) << "it has no host, and nobody waits for it";
+  EXPECT_FALSE(partition.ExceedsBound(11)) << "no pull waits for a rank without a host";
   EXPECT_EQ(*partition.TakeOver(1, 2), 3u);
   EXPECT_TRUE(partition.CanPull(11));
   EXPECT_FALSE(partition.ExceedsBound(4));
@@ -91,7 +91,7 @@ TEST(PartitionSuccession, PullsBeyondTheBoundOfARankThatCameBackAreTold) {
   EXPECT_TRUE(partition.ExceedsBound(11));
   run_to(1, 10, 2);
   EXPECT_FALSE(partition.ExceedsBound(11));
-  // Gone once more while it catches up.
+  // Released once more while it catches up.
   ASSERT_TRUE(partition.Release(1, 2).ok());
   run_to(0, 20, 1);
   EXPECT_EQ(*partition.TakeOver(1, 3), 10u);
@@ -100,7 +100,7 @@ TEST(PartitionSuccession, PullsBeyondTheBoundOfARankThatCameBackAreTold) {
   EXPECT_FALSE(partition.ExceedsBound(21));
 }
 
-TEST(PartitionSuccession, TheFirstToComeBackWaitsForNoneThatIsStillReleased) {
+TEST(PartitionSuccession, FirstReturnedRankDoesNotWaitForReleasedOnes) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/3));
   for (uint64_t step = 0; step < 10; ++step)
     ASSERT_TRUE(partition.EndStep(Worker(0, step), 0).ok());
@@ -122,7 +122,7 @@ TEST(PartitionSuccession, MinClockStaysWhenAllAreReleased) {
   EXPECT_EQ(partition.min_clock(), 1u);
 }
 
-TEST(PartitionSuccession, SyncReleasesNobody) {
+TEST(PartitionSuccession, SyncRefusesRelease) {
   Partition partition = MakePartition(Options(SYNC, 2));
   EXPECT_EQ(partition.Release(0, 1).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(partition.log_index(), 0u + 2);  // two tables

@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-TEST(Partition, AppliesAClientsPushOnArrivalAndOnce) {
+TEST(Partition, AppliesClientPushOnArrivalExactlyOnce) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   EXPECT_EQ(Row(partition, 5), (Floats{10, 10}));
   EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})),
@@ -25,14 +25,14 @@ TEST(Partition, AppliesAClientsPushOnArrivalAndOnce) {
   EXPECT_EQ(partition.counters().pushes_applied, 1u);
 }
 
-TEST(Partition, APullCreatesNothing) {
+TEST(Partition, PullCreatesNoRow) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   Row(partition, 5);
   EXPECT_EQ(partition.row_count(), 0u);
   EXPECT_EQ(partition.FindTable(kRows)->Digest(), 0u);
 }
 
-TEST(Partition, RefusesASupersededIncarnationAndStartsANewOneAfresh) {
+TEST(Partition, NewIncarnationSupersedesTheOldOne) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(3, 2), 0, kRows, MakeGradient({5}, {1, 2})).ok());
   EXPECT_EQ(partition.Push(Client(3, 1), 7, kRows, MakeGradient({5}, {1, 2})).status().code(),
@@ -42,7 +42,7 @@ TEST(Partition, RefusesASupersededIncarnationAndStartsANewOneAfresh) {
   EXPECT_EQ(Row(partition, 5), (Floats{8, 6}));
 }
 
-TEST(Partition, SyncAppliesNothingUntilAllHaveEndedTheStep) {
+TEST(Partition, SyncAppliesAStepOnceAllHaveEndedIt) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
@@ -56,8 +56,8 @@ TEST(Partition, SyncAppliesNothingUntilAllHaveEndedTheStep) {
   EXPECT_EQ(Row(partition, 5), (Floats{6, 4}));
 }
 
-// Float addition is not associative: the sum of these differs with the order.
-TEST(Partition, SyncSumsInRankAndOrdinalOrderWhateverTheArrival) {
+// Float addition is not associative: the sum of these values depends on the order.
+TEST(Partition, SyncSumsInRankAndOrdinalOrder) {
   const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e7f, 0.25f};
   const auto run = [&](const std::vector<int>& arrival) {
     Partition partition = MakePartition(Options(SYNC, 3));
@@ -85,10 +85,10 @@ TEST(Partition, SyncSumsInRankAndOrdinalOrderWhateverTheArrival) {
   } while (std::next_permutation(arrival.begin(), arrival.end()));
 }
 
-TEST(Partition, SyncRecognisesTheRecomputedStepOfASuccessor) {
+TEST(Partition, SyncRecognisesARecomputedStep) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.Push(Worker(0, 0, 1), 0, kRows, MakeGradient({5}, {2, 4})).ok());
-  // Incarnation 1 dies here; incarnation 2 computes the step again.
+  // Incarnation 1 dies here; incarnation 2 recomputes the step.
   EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 0, kRows, MakeGradient({5}, {2, 4})),
             PushOutcome::kDuplicate);
   EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 1, kRows, MakeGradient({6}, {2, 4})),
@@ -101,7 +101,7 @@ TEST(Partition, SyncRecognisesTheRecomputedStepOfASuccessor) {
   EXPECT_EQ(Row(partition, 6), (Floats{9, 8}));
 }
 
-TEST(Partition, EndStepIsIdempotentAndInTurn) {
+TEST(Partition, EndStepIsIdempotentAndOrdered) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
   EXPECT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
@@ -112,7 +112,7 @@ TEST(Partition, EndStepIsIdempotentAndInTurn) {
   EXPECT_EQ(partition.clock(0), 1u);
 }
 
-TEST(Partition, OnlyALogicalWorkerEndsAStep) {
+TEST(Partition, OnlyLogicalWorkersEndSteps) {
   Partition partition = MakePartition(Options(SYNC, 1));
   const uint64_t before = partition.log_index();
   for (const uint32_t client : {0u, 1u, kMaxClients - 1}) {
@@ -120,13 +120,13 @@ TEST(Partition, OnlyALogicalWorkerEndsAStep) {
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(partition.EndStep(Client(client), std::nullopt).code(),
               absl::StatusCode::kInvalidArgument);
-    EXPECT_FALSE(partition.EndClosesStep(Client(client)));
+    EXPECT_FALSE(partition.WouldCloseStep(Client(client)));
   }
   EXPECT_EQ(partition.log_index(), before);
   EXPECT_EQ(partition.version(), 0u);
 }
 
-TEST(Partition, EndStepRefusesAStepWithAMissingPush) {
+TEST(Partition, EndStepWithAMissingPushIsRefused) {
   Partition partition = MakePartition(Options(SYNC, 1));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({5}, {2, 4})).ok());
   EXPECT_EQ(partition.EndStep(Worker(0, 0), std::nullopt).code(),
@@ -135,7 +135,7 @@ TEST(Partition, EndStepRefusesAStepWithAMissingPush) {
   EXPECT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
 }
 
-TEST(Partition, APushOfAnEndedStepIsADuplicate) {
+TEST(Partition, PushOfAnEndedStepIsADuplicate) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
@@ -150,38 +150,38 @@ TEST(Partition, APushOfAnEndedStepIsADuplicate) {
 
 class PartitionSaboteur {
  public:
-  // As if min_clock were computed wrongly.
+  // As if min_clock were computed incorrectly.
   static void SetMinClock(Partition& partition, uint64_t clock) { partition.min_clock_ = clock; }
 };
 
 namespace {
 
-TEST(Partition, ABoundThatTheClocksThemselvesBreakCrashesThePull) {
+TEST(Partition, PullThatBreaksTheBoundCrashes) {
   for (const uint32_t ranks : {2u, 100u}) {
     Partition partition = MakePartition(Options(BOUNDED, ranks, /*staleness=*/2));
     for (uint32_t rank = 0; rank < ranks; ++rank)
       ASSERT_TRUE(partition.EndStep(Worker(rank, 0), 0).ok());
     PartitionSaboteur::SetMinClock(partition, 7);
-    ASSERT_TRUE(partition.CanPull(4)) << "it believes min_clock";
+    ASSERT_TRUE(partition.CanPull(4)) << "it trusts min_clock";
     EXPECT_DEATH(partition.Staleness(0, 4), "");
     EXPECT_EQ(partition.Staleness(0, 3), 0u);
   }
 }
 
-TEST(Partition, BoundedPullsWaitForTheSlowest) {
+TEST(Partition, BoundedPullsWaitForTheSlowestWorker) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/2));
   EXPECT_TRUE(partition.CanPull(2));
   EXPECT_FALSE(partition.CanPull(3));
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
   EXPECT_EQ(partition.Staleness(0, 2), 2u);
-  EXPECT_EQ(partition.Staleness(1, 2), 0u);  // not a step of its
+  EXPECT_EQ(partition.Staleness(1, 2), 0u);  // not its step
   EXPECT_FALSE(partition.CanPull(3));
   ASSERT_TRUE(partition.EndStep(Worker(1, 0), std::nullopt).ok());
   EXPECT_TRUE(partition.CanPull(3));
   EXPECT_DEATH(partition.Staleness(0, 4), "");
 }
 
-TEST(Partition, AsyncAppliesAtOnceAndNeverWaits) {
+TEST(Partition, AsyncAppliesAtOnceWithoutWaiting) {
   Partition partition = MakePartition(Options(ASYNC, 2));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 2})).ok());
   EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
@@ -203,14 +203,14 @@ TEST(Partition, BackupWorkersCloseTheStepWithoutTheStraggler) {
   ASSERT_TRUE(partition.EndStep(Worker(1, 0), std::nullopt).ok());
   EXPECT_EQ(Row(partition, 5), (Floats{7, 7}));
   EXPECT_EQ(partition.counters().pushes_late, 2u);
-  // It is in time again.
+  // It is on time again.
   ASSERT_TRUE(partition.Push(Worker(1, 1), 0, kRows, MakeGradient({5}, {2, 2})).ok());
   ASSERT_TRUE(partition.EndStep(Worker(1, 1), std::nullopt).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 1), std::nullopt).ok());
   EXPECT_EQ(Row(partition, 5), (Floats{6, 6}));
 }
 
-TEST(Partition, CountsAsLateWhatWasTakenAndThenClosedWithout) {
+TEST(Partition, PushExcludedAtTheCloseCountsAsLate) {
   Partition partition = MakePartition(Options(SYNC, 2, 0, /*backup=*/1));
   ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {4, 4})).ok());
@@ -220,7 +220,7 @@ TEST(Partition, CountsAsLateWhatWasTakenAndThenClosedWithout) {
   EXPECT_EQ(partition.counters().pushes_late, 1u);
 }
 
-TEST(Partition, WithBackupWorkersTheLimitOnEarlyGradientsNeverStopsAStep) {
+TEST(Partition, StagingLimitNeverBlocksStepsWithBackupWorkers) {
   PartitionOptions options = Options(SYNC, 3, 0, /*backup=*/1);
   options.max_staged_bytes = 16;
   Partition partition = MakePartition(options);
@@ -234,13 +234,13 @@ TEST(Partition, WithBackupWorkersTheLimitOnEarlyGradientsNeverStopsAStep) {
   EXPECT_EQ(partition.version(), 1u);
 }
 
-TEST(Partition, TheBestWeightsComeBack) {
+TEST(Partition, RestoreBestBringsBackTheWeights) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
   partition.KeepBest(1);
   const uint32_t digest = partition.FindTable(kRows)->Digest();
   ASSERT_TRUE(partition.Push(Client(0), 1, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  partition.KeepBest(1);  // the same step again: nothing happens
+  partition.KeepBest(1);  // the same step: changes nothing
   EXPECT_NE(partition.FindTable(kRows)->Digest(), digest);
   partition.RestoreBest();
   EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
@@ -248,9 +248,9 @@ TEST(Partition, TheBestWeightsComeBack) {
   EXPECT_EQ(partition.FindTable(kRows)->Digest(), digest);
 }
 
-// A job may end between two evaluations with the best parameters, and the longer one that goes on
-// from there uses the number of that evaluation again.
-TEST(Partition, WhatIsKeptAsBestIsNamedByTheStepAlsoThroughARestore) {
+// A job may end with the best parameters between two evaluations. A longer job that continues from
+// there reuses the number of that evaluation.
+TEST(Partition, KeptBestKeepsItsStepThroughARestore) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
   partition.KeepBest(450);
@@ -269,21 +269,21 @@ TEST(Partition, WhatIsKeptAsBestIsNamedByTheStepAlsoThroughARestore) {
   EXPECT_EQ(Row(*restored, 1), (Floats{8, 8}));
 }
 
-// A block that the network has cut anywhere, also in the middle of a number, is the same block.
-TEST(Partition, BlocksInPiecesGiveTheSameBits) {
+// A block fragmented anywhere, even inside a number, is the same block.
+TEST(Partition, FragmentedBlocksGiveTheSameBits) {
   std::mt19937 random(5);
   std::vector<float> values(kBlockElements + 3);
   for (float& value : values) value = static_cast<float>(random() % 1000) / 7.0f;
   const std::vector<uint64_t> keys = {0, 1};
   const auto digest = [&](Partition partition, const Sender& sender,
-                          const std::vector<size_t>& cuts) {
+                          const std::vector<size_t>& splits) {
     Gradient gradient;
     gradient.keys = ByteView(keys.data(), keys.size() * 8);
     const char* data = reinterpret_cast<const char*>(values.data());
     size_t begin = 0;
-    for (const size_t cut : cuts) {
-      gradient.values.Append(data + begin, cut - begin);
-      begin = cut;
+    for (const size_t split : splits) {
+      gradient.values.Append(data + begin, split - begin);
+      begin = split;
     }
     gradient.values.Append(data + begin, values.size() * 4 - begin);
     EXPECT_TRUE(partition.Push(sender, 0, kBlocks, gradient).ok());
@@ -294,15 +294,15 @@ TEST(Partition, BlocksInPiecesGiveTheSameBits) {
   };
   const uint32_t whole = digest(MakePartition(Options(ASYNC, 1)), Client(0), {});
   for (int round = 0; round < 50; ++round) {
-    std::vector<size_t> cuts(random() % 20);
-    for (size_t& cut : cuts) cut = random() % (values.size() * 4);
-    std::sort(cuts.begin(), cuts.end());
-    ASSERT_EQ(digest(MakePartition(Options(ASYNC, 1)), Client(0), cuts), whole);
-    ASSERT_EQ(digest(MakePartition(Options(SYNC, 1)), Worker(0, 0), cuts), whole);
+    std::vector<size_t> splits(random() % 20);
+    for (size_t& split : splits) split = random() % (values.size() * 4);
+    std::sort(splits.begin(), splits.end());
+    ASSERT_EQ(digest(MakePartition(Options(ASYNC, 1)), Client(0), splits), whole);
+    ASSERT_EQ(digest(MakePartition(Options(SYNC, 1)), Worker(0, 0), splits), whole);
   }
 }
 
-TEST(Partition, EndStepRefusesAStepWhoseSegmentsHaveNotAllArrived) {
+TEST(Partition, EndStepWithMissingSegmentsIsRefused) {
   for (const ConsistencyMode mode : {SYNC, BOUNDED, ASYNC}) {
     Partition partition = MakePartition(Options(mode, 1));
     ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
@@ -313,14 +313,13 @@ TEST(Partition, EndStepRefusesAStepWhoseSegmentsHaveNotAllArrived) {
     ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({6}, {2, 4})).ok());
     EXPECT_TRUE(partition.EndStep(Worker(0, 0), 2).ok());
     EXPECT_EQ(partition.clock(0), 1u);
-    EXPECT_TRUE(partition.EndStep(Worker(0, 0), 7).ok());  // it has ended
+    EXPECT_TRUE(partition.EndStep(Worker(0, 0), 7).ok());  // already ended
     EXPECT_EQ(partition.EndStep(Worker(0, 1), 1).code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_TRUE(partition.EndStep(Worker(0, 1), 0).ok());
   }
 }
 
-// The predecessor pushed ordinals 0 and 2 and died; the successor's step has two segments.
-TEST(Partition, ATableIsCreatedOnceAndNotWithAnotherSpec) {
+TEST(Partition, TableIsCreatedOnceWithOneSpec) {
   Partition partition(0, Options(ASYNC, 1));
   ASSERT_TRUE(partition.CreateTable(Schema(kRows)).ok());
   ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
@@ -330,7 +329,7 @@ TEST(Partition, ATableIsCreatedOnceAndNotWithAnotherSpec) {
   EXPECT_EQ(partition.log_index(), 2u);
 }
 
-TEST(Partition, TheLogIndexCountsTheChanges) {
+TEST(Partition, LogIndexCountsChanges) {
   Partition partition(0, Options(BOUNDED, 2, 1));
   uint64_t expected = 0;
   const auto changes = [&](bool as_expected) {
@@ -352,7 +351,7 @@ TEST(Partition, TheLogIndexCountsTheChanges) {
   leaves(!push(Client(1), kPushWindow).ok());
   changes(push(Worker(0, 0), 0).value() == PushOutcome::kAccepted);
   leaves(push(Worker(0, 0, 9), 0).value() == PushOutcome::kDuplicate);
-  // That duplicate has superseded nobody.
+  // The duplicate has superseded no incarnation.
   changes(partition.EndStep(Worker(0, 0), 1).ok());
   leaves(partition.EndStep(Worker(0, 0, 9), 1).ok());
   leaves(push(Worker(0, 0, 9), 0).value() == PushOutcome::kDuplicate);
@@ -379,7 +378,7 @@ TEST(Partition, TheLogIndexCountsTheChanges) {
   changes(true);
 }
 
-TEST(Partition, TheCutIsWhereAllNeededLogicalWorkersHaveBeenApplied) {
+TEST(Partition, CutStepCountsStepsOfAllNeededWorkers) {
   Partition sync = MakePartition(Options(SYNC, 2, 0, /*backup=*/1));
   ASSERT_TRUE(sync.EndStep(Worker(0, 0), 0).ok());
   EXPECT_EQ(sync.CutStep(), 1u);
@@ -390,9 +389,8 @@ TEST(Partition, TheCutIsWhereAllNeededLogicalWorkersHaveBeenApplied) {
   EXPECT_EQ(bounded.CutStep(), 1u);
 }
 
-// Logical worker 0 has nothing here in step 1, and ends it before logical worker 1 has ended step
-// 0.
-TEST(Partition, AReopenedStepIsEndedByAllOnceMore) {
+// Logical worker 0 has no data here in step 1, and ends it before logical worker 1 ends step 0.
+TEST(Partition, ReopenedStepIsEndedAgainByAll) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 1), 0).ok());
@@ -414,13 +412,13 @@ TEST(Partition, AReopenedStepIsEndedByAllOnceMore) {
   EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
 }
 
-// Where it is depends on the moment at which a partition was saved.
-TEST(Partition, WhoIsBehindBeginsWithTheReopenedStepToo) {
+// How far it is behind depends on the moment at which the partition was saved.
+TEST(Partition, WorkerThatIsBehindStartsWithTheReopenedStep) {
   Partition partition = MakePartition(Options(SYNC, 3, 0, /*backup=*/1));
   for (uint64_t step = 0; step < 2; ++step) {
     for (const uint32_t rank : {0u, 2u}) ASSERT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
   }
-  // Of a step that is closed, with a gap.
+  // A push for a closed step, with a gap.
   ASSERT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(),
             PushOutcome::kLate);
   ASSERT_EQ(partition.version(), 2u);
@@ -433,7 +431,7 @@ TEST(Partition, WhoIsBehindBeginsWithTheReopenedStepToo) {
   ASSERT_TRUE(partition.ReopenStep().ok());
   EXPECT_EQ(partition.log_index(), before + 1);
 
-  // It counts in that step, from its first segment on.
+  // It counts in that step, starting with its first segment.
   ASSERT_EQ(partition.Push(Worker(1, 2), 0, kRows, MakeGradient({5}, {2, 4})).value(),
             PushOutcome::kAccepted);
   ASSERT_TRUE(partition.EndStep(Worker(1, 2), 1).ok());
@@ -442,7 +440,7 @@ TEST(Partition, WhoIsBehindBeginsWithTheReopenedStepToo) {
   EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
 }
 
-TEST(Partition, InTheOtherModesNothingIsReopened) {
+TEST(Partition, OtherModesDoNotReopenSteps) {
   for (const ConsistencyMode mode : {ASYNC, BOUNDED}) {
     Partition partition = MakePartition(Options(mode, 2, 3));
     ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
@@ -457,7 +455,7 @@ TEST(Partition, InTheOtherModesNothingIsReopened) {
   }
 }
 
-TEST(Partition, AStepWithGradientsIsNotReopened) {
+TEST(Partition, StepWithGradientsIsNotReopened) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
   EXPECT_EQ(partition.ReopenStep().code(), absl::StatusCode::kFailedPrecondition);
@@ -465,8 +463,8 @@ TEST(Partition, AStepWithGradientsIsNotReopened) {
   EXPECT_EQ(partition.ReopenStep().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Two replicas that see the same calls agree, whatever the calls.
-TEST(Partition, TheSameInputsGiveTheSameBits) {
+// Two replicas that get the same calls are equal, whatever the calls.
+TEST(Partition, SameInputsGiveTheSameBits) {
   const auto run = [](uint32_t seed) {
     std::mt19937 random(seed);
     Partition partition = MakePartition(Options(BOUNDED, 3, 2));

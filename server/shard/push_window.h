@@ -1,4 +1,4 @@
-// Which ordinals of one sender a partition has taken.
+// The set of ordinals that a partition has accepted from one sender.
 #ifndef PAWL_SERVER_SHARD_PUSH_WINDOW_H_
 #define PAWL_SERVER_SHARD_PUSH_WINDOW_H_
 
@@ -10,17 +10,17 @@
 
 namespace pawl {
 
-// Remembers a set of ordinals as the highest contiguous one and a bitmap of fixed
-// size after it (kPushWindow; clients keep within it). Not thread-safe.
+// Stores the set as its highest contiguous ordinal and a bitmap of fixed size after it
+// (kPushWindow, which clients respect). Not thread-safe.
 class PushWindow {
  public:
   enum class Answer { kNew, kDuplicate, kBeyondWindow };
 
   PushWindow() = default;
-  // All ordinals below `contiguous` have been taken.
+  // All ordinals below `contiguous` have been accepted.
   explicit PushWindow(uint64_t contiguous) : contiguous_(contiguous), count_(contiguous) {}
 
-  // What Take would answer.
+  // The answer that Take would give.
   Answer Look(uint64_t ordinal) const {
     if (ordinal < contiguous_) return Answer::kDuplicate;
     if (ordinal - contiguous_ >= kPushWindow) return Answer::kBeyondWindow;
@@ -36,11 +36,11 @@ class PushWindow {
     return answer;
   }
 
-  // All ordinals below this have been taken.
+  // All ordinals below this have been accepted.
   uint64_t contiguous() const { return contiguous_; }
-  // How many have been taken.
+  // The number of accepted ordinals.
   uint64_t count() const { return count_; }
-  // True if an ordinal is missing below one that has been taken.
+  // Whether an ordinal below an accepted one is missing.
   bool has_gap() const { return count_ != contiguous_; }
 
  private:

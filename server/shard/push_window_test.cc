@@ -10,7 +10,7 @@ namespace {
 
 using Answer = PushWindow::Answer;
 
-TEST(PushWindow, TakesEachOrdinalOnce) {
+TEST(PushWindow, AcceptsEachOrdinalOnce) {
   PushWindow window;
   EXPECT_EQ(window.Take(0), Answer::kNew);
   EXPECT_EQ(window.Take(0), Answer::kDuplicate);
@@ -27,7 +27,7 @@ TEST(PushWindow, LookChangesNothing) {
   EXPECT_EQ(window.Take(5), Answer::kNew);
 }
 
-TEST(PushWindow, RefusesWhatIsTooFarAhead) {
+TEST(PushWindow, RefusesOrdinalsTooFarAhead) {
   PushWindow window;
   EXPECT_EQ(window.Take(kPushWindow), Answer::kBeyondWindow);
   EXPECT_EQ(window.Take(kPushWindow - 1), Answer::kNew);
@@ -36,7 +36,7 @@ TEST(PushWindow, RefusesWhatIsTooFarAhead) {
   EXPECT_EQ(window.Take(~uint64_t{0}), Answer::kBeyondWindow);
 }
 
-TEST(PushWindow, KnowsItsGaps) {
+TEST(PushWindow, ReportsGaps) {
   PushWindow window;
   EXPECT_FALSE(window.has_gap());
   window.Take(1);
@@ -45,7 +45,7 @@ TEST(PushWindow, KnowsItsGaps) {
   EXPECT_FALSE(window.has_gap());
 }
 
-TEST(PushWindow, AgreesWithASetOverRandomOrders) {
+TEST(PushWindow, AgreesWithASetInRandomOrders) {
   std::mt19937_64 random(17);
   PushWindow window;
   std::set<uint64_t> taken;

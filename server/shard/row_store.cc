@@ -10,7 +10,7 @@ namespace {
 
 std::array<uint8_t, size_t{1} << kIndexHashBits> SpreadHashes() {
   std::array<uint8_t, size_t{1} << kIndexHashBits> map_of{};
-  // Of the first `share` of the hashes, the first log2(1 + share) of the maps have the keys.
+  // The first log2(1 + share) of the maps have the first `share` of the hashes.
   for (size_t i = 0; i < map_of.size(); ++i) {
     const double share = (static_cast<double>(i) + 0.5) / static_cast<double>(map_of.size());
     map_of[i] = static_cast<uint8_t>(std::log2(1 + share) * static_cast<double>(kIndexMaps));
@@ -28,9 +28,9 @@ namespace {
 
 constexpr size_t kCacheLineFloats = internal::kCacheLineBytes / sizeof(float);
 constexpr size_t kKeyFloats = sizeof(uint64_t) / sizeof(float);
-// An index with fewer rows is one map: partitions are many, and so are tables.
+// Smaller indexes use one map, because there are many partitions and tables.
 constexpr size_t kMaxRowsOfOneMap = 8192;
-// Slabs whose reference counts are fetched before they are used.
+// How many slabs ahead to prefetch reference counts.
 constexpr size_t kPrefetchDistance = 16;
 
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }

@@ -15,21 +15,21 @@
 
 namespace pawl {
 
-// Maps of an index that has grown.
+// The number of maps in an index that has grown.
 inline constexpr size_t kIndexMaps = 64;
 
 namespace internal {
 
-// Which map has the keys with these upper bits of the hash. The last map has twice as many keys as
-// the first, and those between follow a geometric series: so the maps reach the load at which they
-// double one after the other.
+// The map for the keys with these upper hash bits. The last map has twice as many keys as the
+// first, and the maps between follow a geometric series, so that the maps reach the load at which
+// they double one after the other.
 inline constexpr size_t kIndexHashBits = 12;
 extern const std::array<uint8_t, size_t{1} << kIndexHashBits> kIndexMapOf;
 
 }  // namespace internal
 
-// The rows that a RowStore had when it was held, in no particular order. They never change. May be
-// read by one thread at a time and destroyed on any, also after the store's end.
+// The rows of a RowStore at the moment of the hold, in no particular order. They never change. One
+// thread at a time may read them; any thread may destroy them, also after the store.
 class HeldRows {
  public:
   HeldRows() = default;
@@ -37,8 +37,8 @@ class HeldRows {
   uint64_t size() const { return rows_; }
   size_t slab_count() const { return slabs_.size(); }
 
-  // Calls visit(uint64_t key, const float* row) for the rows of one slab. REQUIRES: it has not been
-  // released.
+  // Calls visit(uint64_t key, const float* row) for the rows of one slab. REQUIRES: the slab has
+  // not been released.
   template <typename Visit>
   void ForEachInSlab(size_t slab, Visit visit) const {
     const uint64_t first = uint64_t{slab} << rows_shift_;
@@ -51,13 +51,13 @@ class HeldRows {
       visit(key, loan.data() + i * stride_);
     }
   }
-  // Of all slabs.
+  // The same for all slabs.
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (size_t slab = 0; slab < slabs_.size(); ++slab) ForEachInSlab(slab, visit);
   }
 
-  // Gives a slab back: the store can change it without copying it again.
+  // Returns a slab, so that the store can change it without a copy.
   void Release(size_t slab) { BlockLoan released = std::move(slabs_[slab]); }
 
  private:
@@ -69,36 +69,37 @@ class HeldRows {
   uint32_t rows_shift_ = 0;
 };
 
-// Maps a key to a run of floats. Rows lie in slabs of about kSlabFloats together with their keys;
-// larger ones have a slab each. A held slab is copied by the first change after the hold: holding
-// costs a reference per slab, and memory only for the slabs that are changed while the hold lives.
-// Not thread-safe.
+// Maps a key to an array of floats. Rows lie with their keys in slabs of about kSlabFloats; a
+// larger row has a slab of its own. The first change after a hold copies the slab. A hold thus
+// costs one reference per slab, and memory only for the slabs that change while it exists. Not
+// thread-safe.
 //
 // Invariants:
-// 1. Every key's row has the number of floats that it was inserted with.
-// 2. Rows of 16 floats and more begin on a cache line.
-// 3. A row's address stays until the store is held and the row is changed after that.
-// 4. One insertion rehashes at most one of the kIndexMaps maps of the index, and these do not grow
-// at the same time.
+// 1. Every key's row keeps the number of floats that it was inserted with.
+// 2. Rows of at least 16 floats begin on a cache line.
+// 3. A row's address stays the same until the row is changed after a hold.
+// 4. One insertion rehashes at most one of the kIndexMaps maps of the index, and the maps do not
+//    grow at the same time.
 class RowStore {
  public:
-  // A job has hundreds of partitions, each with a slab begun; and a change after a hold copies one.
+  // A job has hundreds of partitions, each with a slab in use, and a change after a hold copies
+  // one.
   static constexpr size_t kSlabFloats = 4096;
 
-  // `row_floats`: floats in every row, or 0 if they differ (blocks).
+  // `row_floats`: the number of floats in every row, or 0 if it varies (blocks).
   explicit RowStore(size_t row_floats);
   RowStore(RowStore&&) = default;
   RowStore& operator=(RowStore&&) = default;
 
   size_t size() const { return rows_; }
   bool contains(uint64_t key) const { return Map(key).contains(key); }
-  // Floats that are held, over all rows.
+  // The number of floats in all rows.
   uint64_t float_count() const { return float_count_; }
 
-  // Fetches the index entry of a key that Find or FindOrInsert will soon ask for.
+  // Prefetches the index entry of a key for Find or FindOrInsert.
   void Prefetch(uint64_t key) const { Map(key).prefetch(key); }
 
-  // Null if there is no such row.
+  // Null if the row does not exist.
   const float* Find(uint64_t key) const {
     const IndexMap& map = Map(key);
     const auto found = map.find(key);
@@ -107,8 +108,8 @@ class RowStore {
            (found->second & row_mask_) * stride_;
   }
 
-  // Finds the row, to be changed until the next Hold, or makes one of `floats` floats with
-  // unspecified content; `inserted` says which. REQUIRES: floats == row_floats, if that is not 0;
+  // Returns the row for writing until the next Hold, or inserts one of `floats` floats with
+  // unspecified content; `inserted` tells which. REQUIRES: floats == row_floats unless that is 0;
   // fewer than 2^32 rows.
   float* FindOrInsert(uint64_t key, size_t floats, bool& inserted) {
     const auto [entry, is_new] = Map(key).try_emplace(key, static_cast<uint32_t>(rows_));
@@ -117,10 +118,10 @@ class RowStore {
     return Writable(entry->second);
   }
 
-  // The rows as they are now.
+  // The present rows.
   HeldRows Hold() const;
 
-  // Calls visit(uint64_t key, const float* row) for every row, in the order of their insertion.
+  // Calls visit(uint64_t key, const float* row) for every row in insertion order.
   template <typename Visit>
   void ForEach(Visit visit) const {
     Hold().ForEach(visit);
@@ -130,7 +131,7 @@ class RowStore {
   using IndexMap = absl::flat_hash_map<uint64_t, uint32_t>;
   struct Slab {
     SharedBlock memory;
-    // As many holds have been made when it was last known not to be shared.
+    // The number of holds when the slab was last known to be unshared.
     uint32_t holds;
   };
 
@@ -159,7 +160,7 @@ class RowStore {
   mutable uint32_t holds_ = 0;
   // Row i lies in slab i >> rows_shift_.
   std::vector<Slab> slabs_;
-  // Row numbers by key. One map, or kIndexMaps of them.
+  // Row numbers by key: one map, or kIndexMaps maps.
   std::vector<IndexMap> index_;
 };
 

@@ -13,8 +13,8 @@
 namespace pawl {
 namespace {
 
-// Rows must not overlap and must not move, whatever their width.
-TEST(RowStore, KeepsEveryRowWhereItIs) {
+// Rows must neither overlap nor move, whatever their width.
+TEST(RowStore, RowsKeepTheirAddress) {
   for (const size_t width : {1u, 3u, 16u, 17u, 1000u, 5000u}) {
     RowStore store(width);
     std::map<uint64_t, const float*> where;
@@ -43,7 +43,7 @@ TEST(RowStore, WideRowsBeginOnACacheLine) {
   }
 }
 
-TEST(RowStore, FindsWhatItInsertedAndNothingElse) {
+TEST(RowStore, FindsOnlyInsertedKeys) {
   RowStore store(0);
   bool inserted;
   float* block = store.FindOrInsert(~uint64_t{0}, 70000, inserted);
@@ -57,9 +57,8 @@ TEST(RowStore, FindsWhatItInsertedAndNothingElse) {
   EXPECT_EQ(keys, (std::vector<uint64_t>{~uint64_t{0}, 5}));
 }
 
-// Of every width that lies in slabs in another way, through growing indices and several holds at a
-// time.
-TEST(RowStore, AHoldDoesNotChange) {
+// Covers every width with its own slab layout, growing indexes and several holds at a time.
+TEST(RowStore, HoldDoesNotChange) {
   for (const size_t width : {1u, 3u, 16u, 17u, 1000u, 5000u}) {
     RowStore store(width);
     std::mt19937_64 random(width);
@@ -81,7 +80,7 @@ TEST(RowStore, AHoldDoesNotChange) {
       now[key] = static_cast<float>(i);
       row[0] = row[width - 1] = static_cast<float>(i);
       if (random() % 200 == 0) kept.push_back({store.Hold(), now});
-      // They are read while the store goes on.
+      // They are read while the store changes.
       for (Kept& hold : kept) {
         if (hold.released == hold.rows.slab_count() || random() % 20 != 0) continue;
         hold.rows.ForEachInSlab(hold.released, [&](uint64_t held, const float* memory) {
@@ -99,7 +98,7 @@ TEST(RowStore, AHoldDoesNotChange) {
   }
 }
 
-TEST(RowStore, TheMapsOfALargeIndexDoNotDoubleTogether) {
+TEST(RowStore, MapsOfALargeIndexDoubleOneByOne) {
   std::array<size_t, kIndexMaps> hashes{};
   for (const uint8_t map : internal::kIndexMapOf) ++hashes[map];
   const auto [least, most] = std::minmax_element(hashes.begin(), hashes.end());

@@ -15,8 +15,7 @@ BlockMemory* BlockMemory::New(size_t floats) {
 }
 
 void BlockMemory::Unref() {
-  // What was read or written through this reference is over before another thread writes or frees
-  // the memory.
+  // All accesses through this reference happen before another thread writes or frees the memory.
   if (references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   this->~BlockMemory();
   std::free(this);

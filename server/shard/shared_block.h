@@ -1,4 +1,4 @@
-// The floats of one block, which are lent instead of copied.
+// A block of floats that is lent instead of copied.
 #ifndef PAWL_SERVER_SHARD_SHARED_BLOCK_H_
 #define PAWL_SERVER_SHARD_SHARED_BLOCK_H_
 
@@ -12,7 +12,7 @@ namespace internal {
 
 inline constexpr size_t kCacheLineBytes = 64;
 
-// Lies before the floats, in one allocation with them.
+// The header of the floats, in the same allocation.
 struct alignas(kCacheLineBytes) BlockMemory {
   explicit BlockMemory(size_t floats) : floats(floats) {}
 
@@ -20,8 +20,8 @@ struct alignas(kCacheLineBytes) BlockMemory {
   void Unref();
   float* data() { return reinterpret_cast<float*>(this + 1); }
 
-  // Loans, and the block that lends. Only the latter adds to them, so 1 means, to it, that it is
-  // alone for good.
+  // The loans and the lending block. Only the block adds references, so a count of 1 tells the
+  // block that it is alone and stays so.
   std::atomic<size_t> references{1};
   const size_t floats;
 };
@@ -29,9 +29,8 @@ static_assert(sizeof(BlockMemory) == kCacheLineBytes);
 
 }  // namespace internal
 
-// Floats of a SharedBlock as they were when they were lent, for as long as this lives.
-// May be given back (destroyed) on any thread, without the lock of the block that lent it and after
-// its end.
+// The floats of a SharedBlock at the moment of the loan. A loan may be destroyed on any thread,
+// without the lender's lock and after the lender's end.
 class BlockLoan {
  public:
   BlockLoan(BlockLoan&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
@@ -53,12 +52,12 @@ class BlockLoan {
   internal::BlockMemory* memory_;
 };
 
-// A run of floats that begins on a cache line. What is lent never changes: the first write after a
-// loan goes to a copy, unless the loan has ended by then. So a loan costs no time, and memory only
-// where both go on. Not thread-safe, but knows nothing of the threads that loans end on.
+// An array of floats that begins on a cache line. Lent floats never change: the first write after a
+// loan goes to a copy, unless the loan has ended by then. A loan takes no time, and memory only if
+// the block changes while it exists. Not thread-safe, but loans may end on other threads.
 class SharedBlock {
  public:
-  // Of unspecified content.
+  // The content is unspecified.
   explicit SharedBlock(size_t floats);
   SharedBlock(SharedBlock&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
   SharedBlock& operator=(SharedBlock&& other) noexcept {
@@ -70,12 +69,12 @@ class SharedBlock {
   const float* data() const { return memory_->data(); }
   size_t size() const { return memory_->floats; }  // floats
 
-  // The floats, to be written until the next Lend. Earlier results of data() may be those of a loan
-  // from now on.
+  // The floats for writing until the next Lend. Earlier results of data() may belong to a loan from
+  // now on.
   float* Mutable();
   // The same. REQUIRES: nothing was lent since the last Mutable.
   float* MutableUnlent() { return memory_->data(); }
-  // Fetches what Lend writes to.
+  // Prefetches what Lend writes to.
   void PrefetchLend() const { __builtin_prefetch(memory_, 1); }
   BlockLoan Lend() const;
 

@@ -26,14 +26,14 @@ TEST(SharedBlock, BeginsOnACacheLine) {
   }
 }
 
-TEST(SharedBlock, ALoanReadsTheSameMemory) {
+TEST(SharedBlock, LoanReadsTheSameMemory) {
   const SharedBlock block = Filled(100, 1);
   const BlockLoan loan = block.Lend();
   EXPECT_EQ(loan.data(), block.data());
   EXPECT_EQ(loan.size(), 100u);
 }
 
-TEST(SharedBlock, AWriteLeavesWhatIsLentAsItWas) {
+TEST(SharedBlock, WriteDoesNotChangeALoan) {
   SharedBlock block = Filled(100, 1);
   const BlockLoan first = block.Lend();
   block.Mutable()[99] = 2;
@@ -45,7 +45,7 @@ TEST(SharedBlock, AWriteLeavesWhatIsLentAsItWas) {
   EXPECT_EQ(block.data()[0], 1);
 }
 
-TEST(SharedBlock, CopiesOnlyWhatIsLentAtThatMoment) {
+TEST(SharedBlock, CopiesOnlyWhileLent) {
   SharedBlock block = Filled(100, 1);
   const float* const before = block.data();
   { const BlockLoan over = block.Lend(); }
@@ -56,15 +56,14 @@ TEST(SharedBlock, CopiesOnlyWhatIsLentAtThatMoment) {
   EXPECT_EQ(block.Mutable(), copy);
 }
 
-TEST(SharedBlock, ALoanOutlivesTheBlock) {
+TEST(SharedBlock, LoanOutlivesTheBlock) {
   std::optional<SharedBlock> block = Filled(100, 1);
   const BlockLoan loan = block->Lend();
   block.reset();
   EXPECT_EQ(loan.data()[99], 1);
 }
 
-// Who writes must have seen that the loans on other threads are over (ThreadSanitizer looks at this
-// one).
+// A writer must have seen that the loans on other threads have ended (a test for ThreadSanitizer).
 TEST(SharedBlock, LoansEndOnOtherThreads) {
   constexpr size_t kFloats = 1000;
   constexpr int kRounds = 2000;

@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-// Not inlined: gcc 12 then takes parts of the moved InlinedVector for uninitialized.
+// Not inlined: gcc 12 then reports parts of the moved InlinedVector as uninitialized.
 ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
   const size_t key_bytes = gradient.keys.size();
   const size_t value_bytes = gradient.values.size();
@@ -33,7 +33,7 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   if (!sum_at_close_) FoldPrefix(has_ended);
   const auto left = early.find(ordinal);
   if (left == early.end()) return;
-  // Memory of its own: a copy would take as much.
+  // The gradient has memory of its own; a copy would need as much.
   if (owner_bytes > 0 &&
       owner_bytes == left->second.gradient.keys.size() + left->second.gradient.values.size())
     return;
@@ -46,7 +46,7 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   left->second.gradient = CopyOf(left->second.gradient);
 }
 
-void StepSum::RanksHaveEnded(HasEnded has_ended) {
+void StepSum::OnRanksEnded(HasEnded has_ended) {
   if (!sum_at_close_) FoldPrefix(has_ended);
 }
 
@@ -100,7 +100,7 @@ void StepSum::Fold(const Staged& staged) {
 
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {
   if (!sum_at_close_) return rank == first_open_rank_;
-  // All that has come is kept until the close.
+  // All gradients are kept until the close.
   return open_.contains(rank) || open_.size() < needed;
 }
 

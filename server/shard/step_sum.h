@@ -14,23 +14,22 @@
 
 namespace pawl {
 
-// Of messages that a partition's early gradients keep in memory; they may be far larger than the
-// gradients, and count once for each of them here.
+// Limit on the messages that a partition's early gradients keep in memory. A message may be far
+// larger than its gradients, and counts once for each of them.
 inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 
-// Adds gradients in the order (rank, ordinal), in whatever order they arrive, so
-// that the sum has the same bits every time. The prefix that is complete is added
-// up at once; only what arrived early is kept. Not thread-safe.
+// Adds gradients in the order (rank, ordinal), whatever their order of arrival, so that the sum
+// always has the same bits. It adds the complete prefix at once and keeps only what arrived early.
+// Not thread-safe.
 //
-// An early gradient keeps its whole message in memory if that is small enough, and is copied
-// otherwise; one whose owner keeps nothing but it is kept as it is.
+// An early gradient keeps its whole message in memory if the message is small, and is copied
+// otherwise. A gradient whose owner keeps nothing else is never copied.
 //
-// With backup workers it is not known before the close whose gradients count, so all are kept until
-// then.
+// With backup workers all gradients are kept until the close, which decides which ones count.
 //
-// The owner knows which ranks have ended the step, so that no more gradients of theirs come, and is
-// asked. A rank without gradients costs nothing here, and a step costs O(ranks) in all its calls
-// together.
+// The caller knows which ranks have ended the step and push nothing more, and passes that as
+// `has_ended`. A rank without gradients costs nothing here, and all calls of a step together take
+// O(ranks).
 class StepSum {
  public:
   using HasEnded = absl::FunctionRef<bool(uint32_t rank)>;
@@ -40,21 +39,21 @@ class StepSum {
   // REQUIRES: the rank has not ended, the (rank, ordinal) is new.
   void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
            Gradient gradient, HasEnded has_ended);
-  // A rank has ended the step, or the step has begun and some may have ended it before.
-  void RanksHaveEnded(HasEnded has_ended);
+  // Called when a rank ends the step, or when a step begins that some ranks may have ended before.
+  void OnRanksEnded(HasEnded has_ended);
 
-  // Rows that the step can create at most, for the limit on rows.
+  // The largest number of rows that the step can create.
   uint64_t key_count() const { return key_count_; }
-  // Bytes of the keys and values of gradients that are kept because they arrived early.
+  // The bytes of keys and values of early gradients.
   size_t staged_bytes() const { return staged_bytes_; }
-  // Whether the step can close only if this rank's gradients are taken, however much is kept: the
-  // rank that is next to be added up; or, where all are kept until the close, one of the first
-  // `needed` that came.
+  // Whether the step cannot close without this rank's gradients, whatever the limits: the rank is
+  // the next to be added; or, if all gradients are kept until the close, one of the first `needed`
+  // ranks.
   bool MustTake(uint32_t rank, size_t needed) const;
 
-  // Adds up what is left, without the ranks that have not ended (whose number of gradients it
-  // returns), calls visit(table, key, const float* sum) for every row that has a gradient, each
-  // once (rows do not depend on each other, so their order does not matter), and empties the sum.
+  // Adds the rest except for the ranks that have not ended, and returns their number of gradients.
+  // Calls visit(table, key, const float* sum) once for every row that has a gradient, in no
+  // particular order (rows are independent), and empties the sum.
   template <typename Visit>
   uint64_t Close(HasEnded has_ended, Visit visit) {
     FoldAtClose(has_ended);
@@ -72,11 +71,11 @@ class StepSum {
 
   struct Staged {
     std::shared_ptr<const TableSchema> table;
-    // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied, or has memory of
-    // its own.
+    // owner_bytes: what counts in kept_message_bytes_; 0 if the gradient was copied or has memory
+    // of its own.
     Gradient gradient;
   };
-  // One that has pushed in this step.
+  // A rank that has pushed in this step.
   struct Rank {
     uint64_t next_ordinal = 0;  // to be added up
     std::map<uint64_t, Staged> early;

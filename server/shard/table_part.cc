@@ -9,7 +9,7 @@
 namespace pawl {
 namespace {
 
-// Index entries and rows are fetched this many keys before they are used.
+// How many keys ahead to prefetch index entries and rows.
 constexpr size_t kPrefetchDistance = 16;
 
 void PrefetchRow(const float* row, size_t floats) {
@@ -82,7 +82,7 @@ void TablePart::CountUpdate(size_t width, float* state) const {
   uint32_t updates;
   float* where = &state[StateFloats(width) - 1];
   std::memcpy(&updates, where, sizeof(updates));
-  // At the end of its range Adam's corrections have long been 1.
+  // Adam's corrections reach 1 long before the counter saturates.
   if (updates < UINT32_MAX) ++updates;
   std::memcpy(where, &updates, sizeof(updates));
 }
@@ -106,7 +106,7 @@ void TablePart::Apply(uint64_t step, float scale, const Gradient& gradient) {
                 });
     return;
   }
-  // A rule that looks at the whole block needs it in one piece.
+  // A rule that is not elementwise needs the whole block contiguously.
   std::vector<float> whole(table_->rule().IsElementwise() ? 0 : table_->MaxRowWidth());
   ForEachPart(*table_, keys, gradient.values,
               [&](size_t i, size_t begin, size_t count, const char* data) {
@@ -147,7 +147,7 @@ void TablePart::Read(const ByteView& keys, char* out) const {
       table_->initializer().Fill(wanted[i], 0, width, initial.data());
       row = initial.data();
     }
-    // `out` follows other bytes of a message and need not be aligned.
+    // `out` follows other bytes of a message and may be unaligned.
     std::memcpy(out, row, width * sizeof(float));
     out += width * sizeof(float);
   }

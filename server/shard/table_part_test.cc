@@ -46,7 +46,7 @@ std::vector<BlockLoan> Lend(const TablePart& part, std::vector<uint64_t> keys) {
 
 Floats Copy(const BlockLoan& loan) { return Floats(loan.data(), loan.data() + loan.size()); }
 
-TEST(TablePart, LendsABlockWithoutCopyingIt) {
+TEST(TablePart, LendsBlocksWithoutCopying) {
   TablePart part = MakeBlocks(kSgd);
   Push(part, 1, 1);
   const auto first = Lend(part, {1});
@@ -55,7 +55,7 @@ TEST(TablePart, LendsABlockWithoutCopyingIt) {
   EXPECT_EQ(Copy(first[0]), Floats(kTailFloats, 9));
 }
 
-TEST(TablePart, LendsInTheOrderOfTheKeysAndAnAbsentBlockAsItsInitialValue) {
+TEST(TablePart, LendsInKeyOrderAndAbsentBlocksAsInitialValues) {
   TablePart part = MakeBlocks(kSgd, "uniform { low: -1 high: 1 }");
   Floats initial(kBlockElements);
   part.table().initializer().Fill(0, 0, kBlockElements, initial.data());
@@ -67,7 +67,7 @@ TEST(TablePart, LendsInTheOrderOfTheKeysAndAnAbsentBlockAsItsInitialValue) {
   EXPECT_EQ(part.row_count(), 1u);
 }
 
-TEST(TablePart, APushLeavesWhatIsLentAsItWas) {
+TEST(TablePart, PushDoesNotChangeALoan) {
   TablePart part = MakeBlocks(kSgd);
   Push(part, 0, 1);
   const auto before = Lend(part, {0});
@@ -79,7 +79,7 @@ TEST(TablePart, APushLeavesWhatIsLentAsItWas) {
   EXPECT_EQ(Copy(Lend(part, {0})[0]), Floats(kBlockElements, 7));
 }
 
-// Slots and the count of updates go along with the weights, whoever they are lent to.
+// Slots and the number of updates stay with the weights, whether or not these are lent.
 TEST(TablePart, LendingChangesNoBits) {
   TablePart part = MakeBlocks(kAdam);
   TablePart never_lent = MakeBlocks(kAdam);
@@ -102,7 +102,7 @@ TEST(TablePart, CountsWeightsSlotsAndUpdatesOfBlocks) {
   EXPECT_EQ(part.CountMissing(ByteView(keys.data(), sizeof(uint64_t) * 2)), 1u);
 }
 
-TEST(TablePart, TheBestBlocksComeBackAndThoseCreatedSinceAreGone) {
+TEST(TablePart, RestoreBestRemovesBlocksCreatedSince) {
   TablePart part = MakeBlocks(kAdam);
   Push(part, 0, 1);
   const uint32_t digest = part.Digest();

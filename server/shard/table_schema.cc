@@ -30,7 +30,7 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const Tab
   std::shared_ptr<TableSchema> table(new TableSchema());
   table->spec_ = spec;
   PAWL_RETURN_IF_ERROR(ValidateTableSpec(spec));
-  if (spec.id() == 0) return Invalid(spec, "id is 0; the scheduler gives ids from 1 up");
+  if (spec.id() == 0) return Invalid(spec, "id is 0; the scheduler assigns ids from 1");
   if (spec.element_type() != FLOAT32) return Invalid(spec, "element_type must be FLOAT32");
   if (table->is_dense()) {
     table->elements_ = 1;
@@ -53,8 +53,7 @@ size_t TableSchema::RowWidth(uint64_t key) const {
 absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
                                     size_t& value_bytes) const {
   if (keys.size() % sizeof(uint64_t) != 0) {
-    return Invalid(spec_,
-                   absl::StrCat("keys are ", keys.size(), " bytes, which is not a multiple of 8"));
+    return Invalid(spec_, absl::StrCat("keys are ", keys.size(), " bytes, not a multiple of 8"));
   }
   absl::Status status;
   size_t elements = 0;
@@ -66,7 +65,7 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
       std::memcpy(&key, data + i * sizeof(key), sizeof(key));
       if (is_dense() && key >= block_count_) {
         status = absl::OutOfRangeError(absl::StrCat("table '", spec_.name(), "' has ", block_count_,
-                                                    " blocks; there is no block ", key));
+                                                    " blocks, but no block ", key));
         return;
       }
       if (const uint32_t right = PartitionOf(id(), key, partitions); right != partition) {
@@ -87,12 +86,12 @@ absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t expone
                                         uint32_t partition, uint32_t partitions) const {
   if (!IsElementType(element_type)) {
     return Invalid(spec_, absl::StrCat("element type ", static_cast<int>(element_type),
-                                       " was pushed; there are FLOAT32, BFLOAT16 and FLOAT16"));
+                                       " is not FLOAT32, BFLOAT16 or FLOAT16"));
   }
   if (!IsElementExponent(element_type, exponent)) {
-    return Invalid(spec_, absl::StrCat("exponent ", exponent, " was pushed; of FLOAT16 it is from ",
+    return Invalid(spec_, absl::StrCat("exponent ", exponent, " is invalid; FLOAT16 allows ",
                                        kMinElementExponent, " to ", kMaxElementExponent,
-                                       ", of other types 0"));
+                                       ", other types only 0"));
   }
   size_t value_bytes = 0;
   PAWL_RETURN_IF_ERROR(CheckKeys(keys, partition, partitions, value_bytes));
@@ -100,17 +99,16 @@ absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t expone
   value_bytes = value_bytes / sizeof(float) * element_bytes;
   if (values.size() != value_bytes) {
     return Invalid(spec_, absl::StrCat("values are ", values.size(), " bytes; ",
-                                       keys.size() / sizeof(uint64_t), " keys take ", value_bytes,
-                                       ", ", element_bytes, " an element"));
+                                       keys.size() / sizeof(uint64_t), " keys need ", value_bytes,
+                                       ", ", element_bytes, " per element"));
   }
   bool finite = true;
   char scratch[sizeof(float)];
   values.ForEachRun(element_bytes, scratch, [&](const char* data, size_t count) {
-    // No exponent makes them infinite.
+    // No exponent makes finite values infinite.
     finite = finite && AllElementsFinite(element_type, data, count);
   });
-  if (!finite)
-    return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
+  if (!finite) return Invalid(spec_, "the gradient has a NaN or an infinity");
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// A table as the servers see it: what all partitions share of it.
+// A table's schema, shared by all of its partitions.
 #ifndef PAWL_SERVER_SHARD_TABLE_SCHEMA_H_
 #define PAWL_SERVER_SHARD_TABLE_SCHEMA_H_
 
@@ -18,7 +18,7 @@ namespace pawl {
 // The spec of a table with its optimizer and initializer. Immutable, hence thread-safe.
 class TableSchema {
  public:
-  // INVALID_ARGUMENT, naming the table and the field, for an impossible spec.
+  // INVALID_ARGUMENT, naming the table and the field, for an invalid spec.
   static absl::StatusOr<std::shared_ptr<const TableSchema>> Create(const TableSpec& spec,
                                                                    uint64_t job_seed);
 
@@ -27,25 +27,24 @@ class TableSchema {
   bool is_dense() const { return spec_.kind() == DENSE; }
   const UpdateRule& rule() const { return *rule_; }
   const TableInitializer& initializer() const { return *initializer_; }
-  // Whether the rule needs to know how often a row was updated.
+  // Whether the rule needs the number of updates of a row.
   bool counts_updates() const {
     return spec_.optimizer().has_adam() || spec_.optimizer().has_adamw();
   }
 
-  // Elements of the row or block `key`. REQUIRES: the key is in the table.
+  // The number of elements of the row or block `key`. REQUIRES: the table has the key.
   size_t RowWidth(uint64_t key) const;
-  // The most elements that a row or block of this table has.
+  // The largest RowWidth of the table.
   size_t MaxRowWidth() const { return max_row_width_; }
   // DENSE: the number of blocks.
   uint64_t BlockCount() const { return block_count_; }
 
-  // Checks what a gradient can get wrong by itself, so that after it nothing can
-  // fail: a type that there is with an exponent that it can have, whole keys, keys in range and in
-  // `partition` of `partitions`, as many values as the keys' rows have, all of them finite.
-  // INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
+  // Checks everything about a gradient's content, so that nothing can fail later: element type and
+  // exponent are valid; keys are whole, in range and in `partition` of `partitions`; the values
+  // match the rows of the keys and are finite. INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
   absl::Status CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys,
                              const ByteView& values, uint32_t partition, uint32_t partitions) const;
-  // The same for keys alone; on success `value_bytes` is what their rows take.
+  // The same for keys only. On success `value_bytes` is the size of their rows.
   absl::Status CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
                          size_t& value_bytes) const;
 

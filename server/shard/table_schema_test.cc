@@ -46,7 +46,7 @@ absl::Status Check(const TableSpec& spec, std::vector<uint64_t> keys, std::vecto
                                   kPartitions);
 }
 
-TEST(TableSchema, RefusesImpossibleSpecs) {
+TEST(TableSchema, RefusesInvalidSpecs) {
   const auto code = [](TableSpec spec) { return TableSchema::Create(spec, 1).status().code(); };
   const auto invalid = absl::StatusCode::kInvalidArgument;
   EXPECT_EQ(code(SparseSpec(0)), invalid);
@@ -80,7 +80,7 @@ TEST(TableSchema, RefusesWrongLengthsAndTypes) {
   EXPECT_TRUE(Check(SparseSpec(2), {5}, {1, 2}, ELEMENT_TYPE_UNSPECIFIED).ok());
   EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, static_cast<ElementType>(4)).code(),
             absl::StatusCode::kInvalidArgument);
-  // What is four bytes for each element here is two elements there.
+  // Four bytes per element here make two elements there.
   for (const ElementType type : {BFLOAT16, FLOAT16}) {
     EXPECT_TRUE(Check(SparseSpec(4), {5}, {1, 2}, type).ok());
     EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, type).code(), absl::StatusCode::kInvalidArgument);
@@ -105,8 +105,8 @@ TEST(TableSchema, RefusesWrongLengthsAndTypes) {
   EXPECT_TRUE(Check(DenseSpec({7}), {0}, {1, 2, 3, 4, 5, 6, 7}).ok());
 }
 
-TEST(TableSchema, FindsOneValueThatIsNotFiniteAnywhere) {
-  constexpr size_t kWidth = 67;  // whole vectors of any size and a tail
+TEST(TableSchema, FindsANonFiniteValueAnywhere) {
+  constexpr size_t kWidth = 67;  // whole vectors of every size, and a tail
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
@@ -120,7 +120,7 @@ TEST(TableSchema, FindsOneValueThatIsNotFiniteAnywhere) {
   }
 }
 
-TEST(TableSchema, FindsOneValueOf16BitsThatIsNotFiniteAnywhere) {
+TEST(TableSchema, FindsANonFiniteSixteenBitValueAnywhere) {
   constexpr size_t kWidth = 4096;
   for (const auto& [type, infinity, largest] :
        {std::tuple(BFLOAT16, 0x7f80, 0x7f7f), std::tuple(FLOAT16, 0x7c00, 0x7bff)}) {

@@ -1,4 +1,4 @@
-// Which term's primary wrote which entries of a partition's log.
+// The terms in which a partition's log entries were written.
 #ifndef PAWL_SERVER_SHARD_TERM_HISTORY_H_
 #define PAWL_SERVER_SHARD_TERM_HISTORY_H_
 
@@ -8,10 +8,10 @@
 
 namespace pawl {
 
-// The terms of older runs are forgotten. A replica that lacks so many terms gets a snapshot.
+// Limit on runs; older ones are dropped. A replica that is behind by more terms gets a snapshot.
 inline constexpr size_t kMaxTermRuns = 64;
 
-// The entries from `first_index` to the next run are of `term`.
+// The entries from `first_index` to the next run have the term `term`.
 struct TermRun {
   uint64_t first_index = 0;
   uint64_t term = 0;
@@ -19,13 +19,13 @@ struct TermRun {
   friend bool operator==(const TermRun&, const TermRun&) = default;
 };
 
-// Runs of entries of one term. First indices and terms both ascend. The term of an entry before the
-// first run is unknown, which is 0. Not thread-safe.
+// The runs of entries with the same term, ascending in first index and term. The term of an entry
+// before the first run is unknown and reads as 0. Not thread-safe.
 class TermHistory {
  public:
-  // The entries from `first_index` on are of `term`. It replaces a last run that begins at the same
-  // index, which has no entries. False: `term` is 0 or `first_index` lower than that of the last
-  // run, or `term` lower than the last one.
+  // Starts a run at `first_index`. It replaces a last run that starts at the same index and thus
+  // has no entries. Returns false if `term` is 0, or if `first_index` or `term` is lower than that
+  // of the last run.
   bool Begin(uint64_t first_index, uint64_t term);
 
   // 0: unknown.
@@ -37,9 +37,9 @@ class TermHistory {
   std::vector<TermRun> runs_;
 };
 
-// The largest index at which two logs, which end at `a_last` and `b_last`, have an entry of the
-// same known term; 0: none. One primary writes the entries of a term, each after the one before it:
-// so both logs are the same up to there.
+// The largest index at which two logs, ending at `a_last` and `b_last`, have an entry of the same
+// known term; 0: none. Only one primary writes the entries of a term, in order, so both logs are
+// equal up to that index.
 uint64_t LastSharedIndex(const TermHistory& a, uint64_t a_last, const TermHistory& b,
                          uint64_t b_last);
 

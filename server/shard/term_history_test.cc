@@ -16,7 +16,7 @@ TermHistory Of(const std::vector<TermRun>& runs) {
   return history;
 }
 
-TEST(TermHistoryTest, TheTermOfAnEntryIsThatOfItsRun) {
+TEST(TermHistoryTest, EntryHasTheTermOfItsRun) {
   const TermHistory history = Of({{3, 5}, {7, 9}});
   EXPECT_EQ(history.TermOf(2), 0u) << "unknown";
   EXPECT_EQ(history.TermOf(3), 5u);
@@ -26,9 +26,10 @@ TEST(TermHistoryTest, TheTermOfAnEntryIsThatOfItsRun) {
   EXPECT_EQ(TermHistory().TermOf(1), 0u);
 }
 
-TEST(TermHistoryTest, ARunWithoutEntriesIsReplaced) {
+TEST(TermHistoryTest, EmptyRunIsReplaced) {
   EXPECT_EQ(Of({{1, 2}, {4, 3}, {4, 6}}).runs(), (std::vector<TermRun>{{1, 2}, {4, 6}}));
-  EXPECT_EQ(Of({{1, 2}, {4, 2}}).runs(), (std::vector<TermRun>{{1, 2}})) << "the same term goes on";
+  EXPECT_EQ(Of({{1, 2}, {4, 2}}).runs(), (std::vector<TermRun>{{1, 2}}))
+      << "the same term continues";
 }
 
 TEST(TermHistoryTest, TermsAndIndicesOnlyGrow) {
@@ -40,7 +41,7 @@ TEST(TermHistoryTest, TermsAndIndicesOnlyGrow) {
   EXPECT_EQ(history.runs(), (std::vector<TermRun>{{1, 2}, {4, 6}}));
 }
 
-TEST(TermHistoryTest, TheOldestRunsAreForgotten) {
+TEST(TermHistoryTest, OldestRunsAreDropped) {
   TermHistory history;
   for (uint64_t run = 1; run <= kMaxTermRuns + 1; ++run) ASSERT_TRUE(history.Begin(10 * run, run));
   EXPECT_EQ(history.runs().size(), kMaxTermRuns);
@@ -52,7 +53,7 @@ TEST(LastSharedIndexTest, IsTheEndOfTheLastCommonTerm) {
   const TermHistory primary = Of({{1, 1}, {10, 3}, {20, 7}});
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}}), 15), 15u) << "it lacks the rest";
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}}), 22), 19u)
-      << "it is ahead in a former term";
+      << "it is ahead in an earlier term";
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {10, 3}, {15, 5}}), 30), 14u)
       << "another primary wrote the rest";
   EXPECT_EQ(LastSharedIndex(primary, 25, Of({{1, 1}, {8, 5}}), 30), 7u);
@@ -61,21 +62,21 @@ TEST(LastSharedIndexTest, IsTheEndOfTheLastCommonTerm) {
       << "its own last run has no entries";
 }
 
-TEST(LastSharedIndexTest, WithoutACommonKnownTermNothingIsShared) {
+TEST(LastSharedIndexTest, NothingIsSharedWithoutACommonTerm) {
   EXPECT_EQ(LastSharedIndex(Of({{1, 1}}), 5, Of({{1, 2}}), 5), 0u);
   EXPECT_EQ(LastSharedIndex(TermHistory(), 5, TermHistory(), 5), 0u) << "both terms are unknown";
   EXPECT_EQ(LastSharedIndex(TermHistory(), 0, TermHistory(), 0), 0u);
-  // It ends before the first entry whose term the other one knows.
+  // It ends before the first entry whose term the other log knows.
   EXPECT_EQ(LastSharedIndex(Of({{6, 2}}), 9, Of({{1, 2}}), 5), 0u);
 }
 
-// Any two logs that primaries have written, against the comparison of all entries.
-TEST(LastSharedIndexTest, AgreesWithTheComparisonOfAllEntries) {
+// Compares any two logs written by primaries with a comparison of all entries.
+TEST(LastSharedIndexTest, AgreesWithComparingAllEntries) {
   std::mt19937_64 random(5);
   const auto below = [&](uint64_t bound) { return random() % bound; };
   for (int round = 0; round < 20000; ++round) {
-    // Of three replicas each term's primary is one, which appends; others get a beginning of its
-    // log.
+    // In each term one of three replicas is the primary and appends; the others copy a prefix of
+    // its log.
     std::vector<std::vector<uint64_t>> logs(3);
     for (uint64_t term = 1; term <= 6; ++term) {
       const size_t primary = below(3);

@@ -1,4 +1,4 @@
-// A routing table of two servers, for tests.
+// A routing table with two servers, for tests.
 #ifndef PAWL_SERVER_TESTING_TWO_SERVERS_H_
 #define PAWL_SERVER_TESTING_TWO_SERVERS_H_
 
@@ -8,7 +8,7 @@
 
 namespace pawl {
 
-// Of server-0 and server-1, in their first lives; the partitions are for the test to add.
+// A routing table with server-0 and server-1 in incarnation 1. The test adds the partitions.
 inline RoutingTable TwoServers(uint64_t job_id, uint64_t epoch) {
   RoutingTable routing;
   routing.set_job_id(job_id);

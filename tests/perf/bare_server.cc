@@ -15,7 +15,7 @@
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/request_handler.h"
 #include "grpcpp/grpcpp.h"
-#include "server/data_plane/parameter_service.h"
+#include "server/data_plane/raw_services.h"
 
 namespace pawl {
 namespace {

@@ -1,4 +1,4 @@
-// What tests of the DataPlane share: a server with all partitions, and callers.
+// A fixture for DataPlane tests: a server that has all partitions, and its callers.
 #ifndef PAWL_SERVER_DATA_PLANE_TESTING_DATA_PLANE_FIXTURE_H_
 #define PAWL_SERVER_DATA_PLANE_TESTING_DATA_PLANE_FIXTURE_H_
 
@@ -24,19 +24,19 @@ inline constexpr uint32_t kWidth = 2;
 inline constexpr uint32_t kBlocks = 2;
 inline constexpr size_t kBlockFloats = 1000;
 
-// A server with all partitions and one table, and what its callers do.
+// A server with all partitions and one table, and its callers' requests.
 class DataPlaneTest : public testing::Test {
  protected:
   struct Answer {
     absl::Status status;
     IncomingMessage message;
-    // Keeps an answer's memory.
+    // Owns the answer's memory.
     OutgoingMessage outgoing;
   };
 
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
     plane_ = std::make_unique<DataPlane>(
-        options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_begun_; });
+        options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_started_; });
     Job job;
     job.set_seed(3);
     job.set_partitions(kPartitions);
@@ -65,7 +65,7 @@ class DataPlaneTest : public testing::Test {
     return created;
   }
 
-  // Server 0 has all partitions but `elsewhere`.
+  // Server 0 has all partitions except `elsewhere`.
   static RoutingTable Routing(uint64_t epoch, int elsewhere = -1) {
     RoutingTable routing;
     routing.set_job_id(kJobId);
@@ -96,7 +96,7 @@ class DataPlaneTest : public testing::Test {
     return header;
   }
 
-  // One segment for one key.
+  // Adds one segment with one key.
   static void AddRow(PushRequest& request, uint64_t key, std::vector<float> values,
                      uint64_t ordinal = 0) {
     PushSegment& segment = *request.add_segments();
@@ -109,7 +109,7 @@ class DataPlaneTest : public testing::Test {
         std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
   }
 
-  // The same gradients in another type. REQUIRES: they are of FLOAT32.
+  // Converts the gradients to another type. REQUIRES: they are FLOAT32.
   static PushRequest As(ElementType type, PushRequest request, int32_t exponent = 0) {
     for (PushSegment& segment : *request.mutable_segments()) {
       const size_t count = segment.values().size() / sizeof(float);
@@ -140,7 +140,7 @@ class DataPlaneTest : public testing::Test {
     return request;
   }
 
-  // Sends what protobuf serializes; `answer` is filled when the reply comes.
+  // Sends the request as serialized by protobuf. The result is set when the reply comes.
   std::shared_ptr<std::optional<Answer>> Send(
       Method method, const google::protobuf::MessageLite& request,
       MonotonicDuration timeout = std::chrono::seconds(10)) {
@@ -176,7 +176,7 @@ class DataPlaneTest : public testing::Test {
     return values;
   }
 
-  // A dense table of one block.
+  // Creates a dense table with one block.
   void CreateBlocks() {
     TableSpec spec;
     spec.set_id(kBlocks);
@@ -223,10 +223,10 @@ class DataPlaneTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  // Until when the scheduler calls this server alive.
+  // The end of this server's lease.
   MonotonicTime lease_until_ = MonotonicTime::max();
   // HeartbeatResponse.begun.
-  bool has_begun_ = true;
+  bool has_started_ = true;
   std::unique_ptr<DataPlane> plane_;
   uint64_t next_ordinal_ = 0;  // of BlockPush
 };

@@ -24,14 +24,14 @@ double BiasCorrection::OneMinusPower(const Squares& squares, uint64_t t) {
   for (size_t bit = 0; t != 0; ++bit, t >>= 1) {
     if (!(t & 1)) continue;
     power *= squares[bit];
-    // Further factors only make it smaller, and 1 less it is 1 already.
+    // Further factors only make it smaller, and 1 minus it already rounds to 1.
     if (power < 0x1p-54) return 1.0;
   }
   return 1.0 - power;
 }
 
 BiasCorrection::Factors BiasCorrection::Compute(uint64_t prior_updates) const {
-  // The count saturates rather than wrap to 0, where there is nothing to divide by.
+  // Saturate the count instead of wrapping to 0, which would divide by zero.
   const uint64_t t = prior_updates == UINT64_MAX ? prior_updates : prior_updates + 1;
   return {1.0 / OneMinusPower(squares1_, t), 1.0 / std::sqrt(OneMinusPower(squares2_, t))};
 }

@@ -1,4 +1,4 @@
-// Adam's correction for moving averages that begin at 0.
+// Adam's correction for moving averages that start at 0.
 #ifndef PAWL_SERVER_OPTIMIZER_MATH_BIAS_CORRECTION_H_
 #define PAWL_SERVER_OPTIMIZER_MATH_BIAS_CORRECTION_H_
 
@@ -8,11 +8,11 @@
 
 namespace pawl {
 
-// For t = prior_updates + 1, in doubles, 1 / (1 - beta1^t) and 1 / sqrt(1 - beta2^t),
-// where the powers are DeterministicPower's. Immutable, hence thread-safe.
+// For t = prior_updates + 1, in doubles: 1 / (1 - beta1^t) and 1 / sqrt(1 - beta2^t), with the
+// powers of DeterministicPower. Immutable, hence thread-safe.
 //
-// Rows of a sparse table differ in t, so this runs once a row: from a table for
-// the first kTableSize updates, later by one multiplication for each bit of t.
+// Rows of a sparse table differ in t, so this runs once per row: a table lookup for the first
+// kTableSize updates, then one multiplication for each bit of t.
 class BiasCorrection {
  public:
   struct Factors {
@@ -28,7 +28,7 @@ class BiasCorrection {
   }
 
  private:
-  // Most rows of a sparse table stay below it; 16 KiB stay in a core's first cache.
+  // Most rows of a sparse table stay below it, and its 16 KiB fit in a core's first-level cache.
   static constexpr uint64_t kTableSize = 1024;
   // beta, beta^2, beta^4, ...
   using Squares = std::array<double, 64>;

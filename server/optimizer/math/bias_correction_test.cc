@@ -8,7 +8,7 @@
 namespace pawl {
 namespace {
 
-TEST(BiasCorrectionTest, EqualsTheFormulaForAnyNumberOfUpdates) {
+TEST(BiasCorrectionTest, EqualsTheFormula) {
   constexpr double kBeta1 = 0.9f;
   constexpr double kBeta2 = 0.999f;
   const BiasCorrection correction(kBeta1, kBeta2);
@@ -20,7 +20,7 @@ TEST(BiasCorrectionTest, EqualsTheFormulaForAnyNumberOfUpdates) {
   }
 }
 
-TEST(BiasCorrectionTest, EndsAtOne) {
+TEST(BiasCorrectionTest, ConvergesToOne) {
   const BiasCorrection correction(0.9, 0.999);
   for (const uint64_t prior : {uint64_t{1} << 20, uint64_t{1} << 63, UINT64_MAX - 1, UINT64_MAX}) {
     EXPECT_EQ(correction.At(prior).first, 1.0);
@@ -28,7 +28,7 @@ TEST(BiasCorrectionTest, EndsAtOne) {
   }
 }
 
-TEST(BiasCorrectionTest, WithoutAveragingThereIsNothingToCorrect) {
+TEST(BiasCorrectionTest, BetaZeroNeedsNoCorrection) {
   const BiasCorrection correction(0.0, 0.0);
   EXPECT_EQ(correction.At(0).first, 1.0);
   EXPECT_EQ(correction.At(0).second, 1.0);

@@ -18,8 +18,8 @@ double DeterministicLog(double x) {
     m *= 0.5;
     ++exponent;
   }
-  // log(m) = 2 atanh(s) = 2 (s + s^3 / 3 + s^5 / 5 + ...), |s| <= 0.1716: the first
-  // term left out is below 2^-60 of the sum.
+  // log(m) = 2 atanh(s) = 2 (s + s^3 / 3 + s^5 / 5 + ...), |s| <= 0.1716. The first omitted term is
+  // below 2^-60 of the sum.
   const double s = (m - 1.0) / (m + 1.0);
   const double z = s * s;
   static constexpr double kInverseOdd[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17,
@@ -28,7 +28,7 @@ double DeterministicLog(double x) {
   double series = 0.0;
   for (const double coefficient : kInverseOdd) series = series * z + coefficient;
   const double log_m = 2.0 * s + 2.0 * s * (z * series);
-  // log(2) in two parts; the first has 20 trailing zero bits, so its product with the exponent is
+  // log(2) in two parts. The first has 20 trailing zero bits, so its product with the exponent is
   // exact.
   const double e = static_cast<double>(exponent);
   // x - x is 0, or NaN.
@@ -71,8 +71,8 @@ double DeterministicLog1p(double x) {
 
 double DeterministicCosPi(double x) {
   constexpr double kPi = 3.141592653589793;
-  // Brought to |angle| <= pi / 4, where few terms of the Taylor series suffice. The subtractions
-  // are exact.
+  // Reduce to |angle| <= pi / 4, where few terms of the Taylor series suffice. The subtractions are
+  // exact.
   const bool negative = x > 0.5;
   if (negative) x = 1.0 - x;
   double result;

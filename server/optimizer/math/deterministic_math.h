@@ -1,7 +1,6 @@
-// Functions that the C library rounds differently from one machine to another,
-// here made of + - * / and sqrt on doubles alone. IEEE 754 fixes each of these
-// to the bit, so the results are the same everywhere. Errors are at most a few
-// units in the last place (deterministic_math_test).
+// Functions that C libraries round differently on different machines, computed here with only + - *
+// / and sqrt on doubles. IEEE 754 defines each of these to the bit, so the results are the same
+// everywhere. Errors are at most a few units in the last place (deterministic_math_test).
 #ifndef PAWL_SERVER_OPTIMIZER_MATH_DETERMINISTIC_MATH_H_
 #define PAWL_SERVER_OPTIMIZER_MATH_DETERMINISTIC_MATH_H_
 

@@ -21,7 +21,7 @@ TEST(DeterministicMathTest, LogAgreesWithTheCLibraryWithin1e15) {
     const double mantissa = 1.0 + static_cast<double>(random() >> 12) * 0x1p-52;
     const double x = std::ldexp(mantissa, static_cast<int>(random() % 2000) - 1000);
     ExpectRelative(DeterministicLog(x), std::log(static_cast<long double>(x)), 1e-15, x);
-    // Around 1 the logarithm itself is small.
+    // Near 1 the logarithm itself is small.
     const double near = 0.5 + mantissa / 3.0;
     ExpectRelative(DeterministicLog(near), std::log(static_cast<long double>(near)), 1e-15, near);
   }
@@ -86,7 +86,7 @@ TEST(DeterministicMathTest, InverseNormalGivesKnownQuantiles) {
   EXPECT_EQ(InverseNormal(0.5), 0.0);
   EXPECT_NEAR(InverseNormal(0.975), 1.9599639845400545, 1e-15);
   EXPECT_NEAR(InverseNormal(0.995), 2.5758293035489004, 3e-15);
-  // The values that Wichura gives to check an implementation.
+  // The values that Wichura publishes for checking an implementation.
   EXPECT_NEAR(InverseNormal(0.25), -0.6744897501960817, 1e-15);
   EXPECT_NEAR(InverseNormal(0.001), -3.090232306167814, 3e-15);
   EXPECT_NEAR(InverseNormal(1e-20), -9.262340089798408, 9e-15);
@@ -98,9 +98,9 @@ TEST(DeterministicMathTest, InverseNormalInvertsTheDistribution) {
     const double p = (static_cast<double>(random() >> 32) + 0.5) * (i % 2 == 0 ? 0x1p-33 : 0x1p-50);
     const double z = InverseNormal(p);
     const long double back = 0.5L * std::erfc(-static_cast<long double>(z) / std::sqrt(2.0L));
-    // An error of z by one part in 10^15 moves p by this much.
+    // An error of z by one part in 10^15 changes p by this much.
     ExpectRelative(p, back, 2e-15 * (1.0 + z * z), p);
-    // 1 - p is exact for p of few bits.
+    // 1 - p is exact for a p with few bits.
     if (i % 2 == 0) {
       EXPECT_EQ(InverseNormal(1.0 - p), -z);
     }

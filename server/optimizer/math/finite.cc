@@ -6,11 +6,11 @@
 namespace pawl {
 namespace {
 
-// A bad value ends the search after this many numbers at most.
+// After a bad value, the search ends within this many numbers.
 constexpr size_t kChunk = 4096;
 
-// The exponent of Inf and NaN is all ones; adding one to it, `exponent_one`, carries into the
-// sign's place.
+// Inf and NaN have an exponent of all ones; adding one to it (`exponent_one`) carries into the sign
+// bit.
 template <typename Bits>
 PAWL_ALWAYS_INLINE bool AllFiniteBody(const void* numbers, size_t count, Bits exponent_one) {
   constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);

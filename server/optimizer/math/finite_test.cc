@@ -12,7 +12,7 @@ namespace {
 
 const std::vector<uint32_t> kNotFinite = {0x7F800000u, 0xFF800000u, 0x7F800001u,
                                           0x7FC00000u, 0xFFFFFFFFu, 0xFF800001u};
-// The largest of both signs, subnormals, zeros, one.
+// The largest numbers of both signs, subnormals, zeros, one.
 const std::vector<uint32_t> kFinite = {0x7F7FFFFFu, 0xFF7FFFFFu, 0x00000001u, 0x807FFFFFu,
                                        0u,          0x80000000u, 0x3F800000u};
 
@@ -22,7 +22,7 @@ std::vector<uint32_t> FiniteNumbers(size_t count) {
   return numbers;
 }
 
-// Through memory without room around it, at an odd address.
+// Checks numbers at an odd address in memory with nothing around it.
 bool Check(const std::vector<uint32_t>& numbers, Isa isa) {
   std::vector<char> bytes(1 + numbers.size() * sizeof(float));
   if (!numbers.empty())
@@ -39,7 +39,7 @@ TEST(FiniteTest, FiniteNumbersPass) {
   }
 }
 
-TEST(FiniteTest, OneBadNumberAnywhereIsFound) {
+TEST(FiniteTest, BadNumberAtAnyPositionIsFound) {
   for (const Isa isa : SupportedIsas()) {
     for (size_t count = 1; count <= 70; ++count) {
       for (size_t at = 0; at < count; ++at) {
@@ -52,7 +52,7 @@ TEST(FiniteTest, OneBadNumberAnywhereIsFound) {
   }
 }
 
-TEST(FiniteTest, OneBadNumberInALongGradientIsFound) {
+TEST(FiniteTest, BadNumberInALongGradientIsFound) {
   constexpr size_t kCount = 100003;
   for (const Isa isa : SupportedIsas()) {
     for (const size_t at : {size_t{0}, size_t{4095}, size_t{4096}, size_t{65536}, kCount - 1}) {
@@ -63,8 +63,8 @@ TEST(FiniteTest, OneBadNumberInALongGradientIsFound) {
   }
 }
 
-// Each of all numbers of 16 bits, alone and among others at an odd address.
-TEST(FiniteTest, HalvesThatAreNotFiniteAreFound) {
+// Checks every 16-bit number, alone and among others at an odd address.
+TEST(FiniteTest, NonFiniteHalvesAreFound) {
   for (const int fraction_bits : {7, 10}) {
     const uint32_t infinity = 0x7FFFu >> fraction_bits << fraction_bits;
     for (const Isa isa : SupportedIsas()) {
@@ -84,7 +84,7 @@ TEST(FiniteTest, HalvesThatAreNotFiniteAreFound) {
   }
 }
 
-TEST(FiniteTest, TheDefaultUsesWhatTheMachineHas) {
+TEST(FiniteTest, DefaultUsesTheBestInstructions) {
   const float good[] = {1.0f, 2.0f};
   const float bad[] = {1.0f, std::numeric_limits<float>::infinity()};
   EXPECT_TRUE(AllFinite(good, 2));

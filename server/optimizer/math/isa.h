@@ -1,4 +1,4 @@
-// Which vector instructions the kernels use. Results do not depend on it.
+// The vector instructions that the kernels use. Results do not depend on them.
 #ifndef PAWL_SERVER_OPTIMIZER_MATH_ISA_H_
 #define PAWL_SERVER_OPTIMIZER_MATH_ISA_H_
 
@@ -6,7 +6,7 @@
 
 #include "client_lib/base/vector_targets.h"
 
-// The loop's iterations do not depend on each other, whatever the pointers look like.
+// States that the iterations of the loop are independent, whatever the pointers look like.
 #if defined(__clang__)
 #define PAWL_INDEPENDENT_ITERATIONS
 #else
@@ -21,10 +21,10 @@ enum class Isa {
   kAvx512,
 };
 
-// Those that this machine has, the widest last.
+// The instruction sets of this machine, the widest last.
 std::vector<Isa> SupportedIsas();
 
-// The widest; found once.
+// The widest one; determined once.
 Isa BestIsa();
 
 const char* IsaName(Isa isa);

@@ -1,6 +1,5 @@
-// The optimizers once more, as plain loops over one element after the other: what
-// the vectorised rules must equal to the bit. Written from README.md, and sharing
-// with the rules only the learning rate.
+// The optimizers as plain loops over single elements, which the vectorised rules must equal to the
+// bit. Written from README.md; it shares only the learning rate with the rules.
 #ifndef PAWL_SERVER_OPTIMIZER_TESTING_SCALAR_REFERENCE_H_
 #define PAWL_SERVER_OPTIMIZER_TESTING_SCALAR_REFERENCE_H_
 

@@ -35,7 +35,7 @@ class PartitionFormat1Loader {
     PAWL_RETURN_IF_ERROR(Clients());
     PAWL_RETURN_IF_ERROR(Tables());
     if (options().consistency.mode() == SYNC) PAWL_RETURN_IF_ERROR(Sum());
-    if (left_ > 0) return Damaged("the snapshot ends before the bytes do");
+    if (left_ > 0) return Damaged("bytes follow the end of the snapshot");
     return std::move(partition_);
   }
 
@@ -47,14 +47,14 @@ class PartitionFormat1Loader {
                                             size_ - left_, " of ", size_, ": ", problem));
   }
 
-  // Whether `count` things of at least `bytes` each can be there.
+  // DATA_LOSS unless the remaining bytes can hold `count` items of at least `bytes` each.
   absl::Status Expect(uint64_t count, size_t bytes, absl::string_view what) const {
     if (count <= left_ / bytes) return absl::OkStatus();
     return Damaged(
-        absl::StrCat(count, " ", what, " of ", bytes, " bytes or more do not fit what is left"));
+        absl::StrCat(count, " ", what, " of ", bytes, " bytes or more exceed the remaining bytes"));
   }
 
-  // REQUIRES: so much is left.
+  // REQUIRES: that many bytes are left.
   void Take(void* out, size_t size) {
     char* end = static_cast<char*>(out);
     left_ -= size;
@@ -100,7 +100,7 @@ class PartitionFormat1Loader {
     char magic[sizeof(kMagic)];
     PAWL_RETURN_IF_ERROR(Number(magic, "beginning"));
     if (std::memcmp(magic, kMagic, sizeof(kMagic)) != 0)
-      return Damaged("it does not begin as a snapshot does");
+      return Damaged("it does not start with a snapshot header");
     PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(kFormat, "format"));
     PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(partition_.index_, "partition"));
     PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().partitions, "number of partitions"));
@@ -153,8 +153,7 @@ class PartitionFormat1Loader {
       bool released;
       PAWL_RETURN_IF_ERROR(Number(counts_from, "counts_from"));
       PAWL_RETURN_IF_ERROR(Flag(released, "released"));
-      if (counts_from > partition_.min_clock_)
-        return Damaged("a clock counts from beyond min_clock");
+      if (counts_from > partition_.min_clock_) return Damaged("counts_from is beyond min_clock");
       worker.counts_from = counts_from;
       worker.released = released;
       if (is_sync && (worker.released || worker.counts_from > 0))
@@ -167,10 +166,10 @@ class PartitionFormat1Loader {
     partition_.CountAll();
     // The rest of the partition relies on both.
     if (is_sync ? ahead >= partition_.NeededWorkers() : partition_.version_ > 0) {
-      return Damaged("the version is not that of the clocks");
+      return Damaged("the version contradicts the clocks");
     }
     if (partition_.LowestClock().value_or(partition_.min_clock_) != partition_.min_clock_) {
-      return Damaged("min_clock is not that of the clocks");
+      return Damaged("min_clock contradicts the clocks");
     }
     return absl::OkStatus();
   }
@@ -210,7 +209,7 @@ class PartitionFormat1Loader {
       Take(bytes.data(), spec_bytes);
       TableSpec spec;
       if (!spec.ParseFromString(bytes) || spec.SerializeAsString() != bytes) {
-        return Damaged("a spec that is not as protobuf writes it");
+        return Damaged("a spec that is not in protobuf's canonical form");
       }
       if (spec.id() <= previous) return Damaged("tables out of order");
       previous = spec.id();
@@ -223,20 +222,20 @@ class PartitionFormat1Loader {
     return absl::OkStatus();
   }
 
-  // Reads one key of `table`, which comes after `previous`.
+  // Reads one key of `table`, which must follow `previous`.
   absl::Status Key(const TableSchema& table, std::optional<uint64_t>& previous, uint64_t& key) {
     PAWL_RETURN_IF_ERROR(Number(key, "key"));
     if (key <= previous) return Damaged(absl::StrCat("key ", key, " out of order"));
     previous = key;
     if (table.is_dense() && key >= table.BlockCount())
-      return Damaged(absl::StrCat("there is no block ", key));
+      return Damaged(absl::StrCat("no block ", key));
     if (PartitionOf(table.id(), key, options().partitions) != partition_.index_) {
       return Damaged(absl::StrCat("key ", key, " belongs to another partition"));
     }
     return absl::OkStatus();
   }
 
-  // Reads keys, each followed by `floats(key)` floats that go to where `place(key, floats)` points.
+  // Reads keys, each followed by `floats(key)` floats, which go to `place(key, floats)`.
   template <typename Floats, typename Place>
   absl::Status Rows(const TableSchema& table, Floats floats, Place place) {
     uint64_t count;
@@ -374,7 +373,7 @@ class PartitionFormat1Loader {
 
   Partition partition_;
   absl::Span<const ByteView::Fragment> fragments_;
-  ByteView::Fragment fragment_;  // what is left of the present one
+  ByteView::Fragment fragment_;  // the unread rest of the present one
   size_t left_;
   const size_t size_;
 };

@@ -1,4 +1,4 @@
-// Snapshots of partitions as they were written before format 2.
+// Reads partition snapshots of format 1, the predecessor of format 2.
 #ifndef PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_1_H_
 #define PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_1_H_
 
@@ -10,7 +10,7 @@
 
 namespace pawl {
 
-// As PartitionLoader, for a snapshot of format 1 (partition_format_1.md), which is read as a whole.
+// Like PartitionLoader, for a complete snapshot of format 1 (partition_format_1.md).
 absl::StatusOr<Partition> LoadFormat1(uint32_t index, const PartitionOptions& options,
                                       const ByteView& bytes);
 

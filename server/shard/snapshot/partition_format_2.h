@@ -1,4 +1,4 @@
-// What the writer and the reader of snapshots share: partition_snapshot_format.md.
+// Constants shared by the writer and the reader of snapshots; see partition_snapshot_format.md.
 #ifndef PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_2_H_
 #define PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_FORMAT_2_H_
 
@@ -9,16 +9,16 @@
 namespace pawl::format_2 {
 
 static_assert(std::endian::native == std::endian::little,
-              "numbers are saved as they lie in memory");
+              "numbers are saved in their memory layout");
 
 inline constexpr char kMagic[8] = {'P', 'A', 'W', 'L', 'P', 'A', 'R', 'T'};
 inline constexpr uint32_t kFormat = 2;
 inline constexpr size_t kHeaderBytes = sizeof(kMagic) + sizeof(kFormat);
 inline constexpr size_t kSectionHeaderBytes = 8;
-// Bodies are cut when they have reached it.
+// The writer ends a section when its body has reached this size.
 inline constexpr size_t kSectionBytes = size_t{64} << 10;
 
-// Of a section that a reader that does not know its kind may pass over.
+// Flag of a section that a reader may skip if it does not know the kind.
 inline constexpr uint8_t kSkippable = 1;
 
 enum class Kind : uint8_t {
@@ -37,7 +37,7 @@ enum class Kind : uint8_t {
   // 13 to 17 are reserved: see the document.
 };
 
-// What follows in the entry of a rank.
+// Flag in the entry of a rank.
 inline constexpr uint8_t kReleased = 1;
 inline constexpr uint8_t kCountsFrom = 2;
 inline constexpr uint8_t kWindow = 4;

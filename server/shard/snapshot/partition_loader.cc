@@ -21,7 +21,7 @@ using format_2::Kind;
 
 constexpr uint64_t kMaxContiguous = uint64_t{1} << 63;
 
-// The order of the sections: none follows one of a later stage.
+// The order of the sections: a section never has an earlier stage than its predecessor.
 int StageOf(Kind kind) {
   switch (kind) {
     case Kind::kJob:
@@ -58,12 +58,12 @@ T NumberAt(const char* bytes) {
 
 }  // namespace
 
-// Of format 2.
+// The loader for format 2.
 class PartitionLoader::Sections {
  public:
   Sections(uint32_t index, const PartitionOptions& options) : partition_(index, options) {}
 
-  // Takes the whole sections at the beginning of `bytes`, and returns how many bytes these are.
+  // Loads the whole sections at the start of `bytes` and returns their size.
   absl::StatusOr<size_t> Take(absl::string_view bytes) {
     size_t taken = 0;
     while (bytes.size() - taken >= format_2::kSectionHeaderBytes) {
@@ -75,7 +75,7 @@ class PartitionLoader::Sections {
       if (length > kMaxSnapshotSectionBytes)
         return Damaged(absl::StrCat("a section of ", length, " bytes"));
       if (flags > format_2::kSkippable || NumberAt<uint16_t>(header + 2) != 0)
-        return Damaged("flags that there are not");
+        return Damaged("unknown flags");
       if (bytes.size() - taken - format_2::kSectionHeaderBytes < length) break;
       body_ = bytes.substr(taken + format_2::kSectionHeaderBytes, length);
       position_ += format_2::kSectionHeaderBytes;
@@ -86,7 +86,7 @@ class PartitionLoader::Sections {
   }
 
   absl::StatusOr<Partition> Finish() {
-    if (stage_ != 9) return Damaged("the bytes end before the snapshot does");
+    if (stage_ != 9) return Damaged("the snapshot is truncated");
     return std::move(partition_);
   }
 
@@ -107,28 +107,28 @@ class PartitionLoader::Sections {
         return absl::InvalidArgumentError(
             absl::StrCat("snapshot of partition ", partition_.index_, ", byte ", position_,
                          ": a section of kind ", number,
-                         ", which this version does not know; read it with the version that wrote "
+                         ", which is unknown to this version; read it with the version that wrote "
                          "it, or a later one"));
       }
       position_ += body_.size();
       ++sections_;
       return absl::OkStatus();
     }
-    if (flags != 0) return Damaged("a section that is not to be passed over says that it is");
+    if (flags != 0) return Damaged("a section that must not be skipped is marked as skippable");
     if (stage < stage_) return Damaged(absl::StrCat("a section of kind ", number, " out of order"));
-    // What comes once, and what must have come.
-    const bool comes_once = stage != 3 && stage != 4 && stage != 5 && stage != 7 && stage != 8;
-    if (comes_once && stage == stage_ && number <= last_number_)
+    // Sections that appear once, and sections that must have appeared.
+    const bool is_unique = stage != 3 && stage != 4 && stage != 5 && stage != 7 && stage != 8;
+    if (is_unique && stage == stage_ && number <= last_number_)
       return Damaged(absl::StrCat("a second section of kind ", number));
-    if (stage > 1 && stage_ < 1) return Damaged("it does not begin with the job");
+    if (stage > 1 && stage_ < 1) return Damaged("it does not start with the job");
     if (stage > 2 && stage_ < 2) return Damaged("the state is missing");
     if (stage > 3 && stage_ <= 3) PAWL_RETURN_IF_ERROR(RanksAreThere());
     if (stage > 5 && stage_ <= 5 && is_sync() != (stage == 6))
-      return Damaged("the step is where there is none, or missing");
+      return Damaged("the step section is unexpected or missing");
     if (stage > 8) PAWL_RETURN_IF_ERROR(EarlyAreThere());
     if (kind == Kind::kTerms &&
         (last_number_ != static_cast<uint8_t>(Kind::kState) || body_.empty())) {
-      return Damaged("the terms do not follow the state, or there are none");
+      return Damaged("the terms do not follow the state, or are empty");
     }
     stage_ = stage;
     last_number_ = number;
@@ -171,7 +171,7 @@ class PartitionLoader::Sections {
         PAWL_RETURN_IF_ERROR(End());
         break;
     }
-    if (!body_.empty()) return Damaged("a section is longer than what it holds");
+    if (!body_.empty()) return Damaged("a section is longer than its content");
     ++sections_;
     return absl::OkStatus();
   }
@@ -233,7 +233,7 @@ class PartitionLoader::Sections {
       PAWL_RETURN_IF_ERROR(Number(run.first_index, "first_index"));
       PAWL_RETURN_IF_ERROR(Number(run.term, "term"));
       if (run.first_index == 0 || run.first_index > partition_.log_index_)
-        return Damaged("a term of no change");
+        return Damaged("a term without a change");
       if (!partition_.terms_.Begin(run.first_index, run.term)) return Damaged("terms out of order");
       if (partition_.terms_.runs().size() != ++runs)
         return Damaged("a term twice, without changes, or too many of them");
@@ -275,15 +275,14 @@ class PartitionLoader::Sections {
     Partition::Worker& worker = partition_.workers_[rank];
     uint8_t flags;
     PAWL_RETURN_IF_ERROR(Number(flags, "flags"));
-    if (flags >= 2 * format_2::kNextOrdinal) return Damaged("flags of a rank that there are not");
+    if (flags >= 2 * format_2::kNextOrdinal) return Damaged("unknown flags of a rank");
     worker.released = (flags & format_2::kReleased) != 0;
     PAWL_RETURN_IF_ERROR(Number(worker.incarnation, "incarnation"));
     PAWL_RETURN_IF_ERROR(Number(worker.clock, "clock"));
     if ((flags & format_2::kCountsFrom) != 0) {
       uint64_t counts_from;
       PAWL_RETURN_IF_ERROR(Number(counts_from, "counts_from"));
-      if (counts_from > partition_.min_clock_)
-        return Damaged("a clock counts from beyond min_clock");
+      if (counts_from > partition_.min_clock_) return Damaged("counts_from is beyond min_clock");
       worker.counts_from = counts_from;
     }
     if ((flags & format_2::kWindow) != 0) {
@@ -309,10 +308,10 @@ class PartitionLoader::Sections {
       ahead += worker.clock > partition_.version_;
     // The rest of the partition relies on both.
     if (is_sync() ? ahead >= partition_.NeededWorkers() : partition_.version_ > 0) {
-      return Damaged("the version is not that of the clocks");
+      return Damaged("the version contradicts the clocks");
     }
     if (partition_.LowestClock().value_or(partition_.min_clock_) != partition_.min_clock_) {
-      return Damaged("min_clock is not that of the clocks");
+      return Damaged("min_clock contradicts the clocks");
     }
     if (!is_sync()) return absl::OkStatus();
     StepSum& sum = partition_.step_sum_;
@@ -347,7 +346,7 @@ class PartitionLoader::Sections {
     TableSpec spec;
     if (!spec.ParseFromArray(body_.data(), static_cast<int>(body_.size())) ||
         spec.SerializeAsString() != body_) {
-      return Damaged("a spec that is not as protobuf writes it");
+      return Damaged("a spec that is not in protobuf's canonical form");
     }
     if (!partition_.tables_.empty() && spec.id() <= partition_.tables_.rbegin()->first)
       return Damaged("tables out of order");
@@ -358,7 +357,7 @@ class PartitionLoader::Sections {
     return absl::OkStatus();
   }
 
-  // Of a section of rows.
+  // The header of a section of rows.
   absl::Status RowsHeader(uint32_t& table) {
     uint32_t flags;
     PAWL_RETURN_IF_ERROR(Number(table, "table"));
@@ -367,29 +366,29 @@ class PartitionLoader::Sections {
     return absl::InvalidArgumentError(
         absl::StrCat("snapshot of partition ", partition_.index_, ", byte ", position_,
                      ": rows with flags ", flags,
-                     ", which this version does not know; read it with the version that wrote it, "
+                     ", which are unknown to this version; read it with the version that wrote it, "
                      "or a later one"));
   }
 
-  // The table that the last kTable section has begun.
+  // The table of the last kTable section.
   absl::StatusOr<TablePart*> CurrentTable() {
     uint32_t id;
     PAWL_RETURN_IF_ERROR(RowsHeader(id));
     if (partition_.tables_.empty() || partition_.tables_.rbegin()->first != id) {
-      return Damaged(absl::StrCat("rows of table ", id, " are not behind its spec"));
+      return Damaged(absl::StrCat("rows of table ", id, " do not follow its spec"));
     }
     return &partition_.tables_.rbegin()->second;
   }
 
-  // Reads the section's keys, each followed by `floats(key)` floats that go where `place(key,
-  // floats)` points, null for a key that has come before.
+  // Reads the section's keys, each followed by `floats(key)` floats, which go to `place(key,
+  // floats)`; that is null for a repeated key.
   template <typename Floats, typename Place>
   absl::Status EachRow(const TableSchema& table, Floats floats, Place place) {
     while (!body_.empty()) {
       uint64_t key;
       PAWL_RETURN_IF_ERROR(Number(key, "key"));
       if (table.is_dense() && key >= table.BlockCount())
-        return Damaged(absl::StrCat("there is no block ", key));
+        return Damaged(absl::StrCat("no block ", key));
       if (PartitionOf(table.id(), key, options().partitions) != partition_.index_) {
         return Damaged(absl::StrCat("key ", key, " belongs to another partition"));
       }
@@ -423,7 +422,7 @@ class PartitionLoader::Sections {
       return EachRow(table, floats,
                      [&](uint64_t key, size_t count) { return NewRow(part->rows_, key, count); });
     }
-    // A block's state does not lie behind its weights.
+    // A block's state does not follow its weights.
     std::vector<float> row;
     uint64_t block_key = 0;
     bool is_open = false;
@@ -450,7 +449,7 @@ class PartitionLoader::Sections {
 
   absl::Status NoBestOf(uint32_t table) const {
     if (best_table_ != table) return absl::OkStatus();
-    return Damaged("rows follow the best weights of the table");
+    return Damaged("rows after the best weights of the table");
   }
 
   absl::Status Best() {
@@ -498,7 +497,7 @@ class PartitionLoader::Sections {
         [&](uint64_t key, size_t floats) { return NewRow(rows, key, floats); });
   }
 
-  // A gradient that came early, while its bytes come.
+  // An early gradient whose bytes are still arriving.
   struct Staged {
     uint32_t rank = 0;
     uint64_t ordinal = 0;
@@ -509,7 +508,7 @@ class PartitionLoader::Sections {
   };
 
   absl::Status EarlyAreThere() const {
-    return staged_.bytes == nullptr ? absl::OkStatus() : Damaged("an early gradient is not whole");
+    return staged_.bytes == nullptr ? absl::OkStatus() : Damaged("an early gradient is incomplete");
   }
 
   absl::Status Early() {
@@ -530,7 +529,7 @@ class PartitionLoader::Sections {
       if (next.part == nullptr)
         return Damaged(absl::StrCat("an early gradient of table ", id, ", which does not exist"));
       StepSum& sum = partition_.step_sum_;
-      if (next.rank >= sum.ranks_) return Damaged("an early gradient of a rank that there is not");
+      if (next.rank >= sum.ranks_) return Damaged("an early gradient of an unknown rank");
       const auto open = sum.open_.find(next.rank);
       if (open != sum.open_.end() &&
           (next.ordinal < open->second.next_ordinal ||
@@ -545,16 +544,16 @@ class PartitionLoader::Sections {
     } else if (next.rank != staged_.rank || id != staged_.part->table().id() ||
                next.ordinal != staged_.ordinal || key_bytes != staged_.key_bytes ||
                value_bytes != staged_.value_bytes) {
-      return Damaged("an early gradient is not whole");
+      return Damaged("an early gradient is incomplete");
     }
     if (offset != staged_.bytes->size())
       return Damaged("a piece of an early gradient out of order");
-    // What was claimed is never allocated before it is there.
+    // A claimed size is never allocated before its bytes arrive.
     if (staged_.key_bytes > std::numeric_limits<uint32_t>::max() ||
         staged_.value_bytes > std::numeric_limits<uint32_t>::max() ||
         offset + body_.size() > staged_.key_bytes + staged_.value_bytes ||
         (body_.empty() && offset > 0)) {
-      return Damaged("an early gradient is longer than it says");
+      return Damaged("an early gradient is longer than stated");
     }
     staged_.bytes->append(body_.data(), body_.size());
     Skip(body_.size());
@@ -593,7 +592,7 @@ class PartitionLoader::Sections {
   }
 
   Partition partition_;
-  // What is left of the present section, and where that is in the snapshot.
+  // The unread rest of the present section, and its offset in the snapshot.
   absl::string_view body_;
   uint64_t position_ = format_2::kHeaderBytes;
   int stage_ = 0;
@@ -619,7 +618,7 @@ absl::Status PartitionLoader::Append(absl::string_view bytes) {
 
 absl::Status PartitionLoader::Take(absl::string_view bytes) {
   if (!buffer_.empty() || format_ != format_2::kFormat) {
-    // No more than completes what has begun, where that is known to be little.
+    // Buffer no more than completes the present section, whose size is known to be small.
     buffer_.append(bytes.data(), bytes.size());
     bytes = buffer_;
   }
@@ -627,8 +626,8 @@ absl::Status PartitionLoader::Take(absl::string_view bytes) {
   if (format_ == 0) {
     if (bytes.size() < format_2::kHeaderBytes) return absl::OkStatus();
     if (std::memcmp(bytes.data(), format_2::kMagic, sizeof(format_2::kMagic)) != 0) {
-      return absl::DataLossError(absl::StrCat("snapshot of partition ", index_,
-                                              ", byte 0: it does not begin as a snapshot does"));
+      return absl::DataLossError(absl::StrCat(
+          "snapshot of partition ", index_, ", byte 0: it does not start with a snapshot header"));
     }
     const uint32_t format = NumberAt<uint32_t>(bytes.data() + sizeof(format_2::kMagic));
     if (format != 1 && format != format_2::kFormat) {
@@ -657,7 +656,7 @@ absl::StatusOr<Partition> PartitionLoader::Finish() {
   PAWL_RETURN_IF_ERROR(status_);
   if (format_ == 1) return LoadFormat1(index_, options_, ByteView(buffer_.data(), buffer_.size()));
   if (sections_ == nullptr || !buffer_.empty()) {
-    const absl::string_view problem = "the bytes end before the snapshot does";
+    const absl::string_view problem = "the snapshot is truncated";
     if (sections_ != nullptr) return sections_->Damaged(problem);
     return absl::DataLossError(
         absl::StrCat("snapshot of partition ", index_, ", byte ", buffer_.size(), ": ", problem));

@@ -1,4 +1,4 @@
-// Builds a partition from its snapshot while the bytes arrive.
+// Builds a partition from its snapshot as the bytes arrive.
 #ifndef PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_LOADER_H_
 #define PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_LOADER_H_
 
@@ -13,16 +13,16 @@
 
 namespace pawl {
 
-// Takes the bytes of a snapshot (partition_snapshot_format.md) in pieces of any size and keeps of
-// them at most a section: so a partition and its snapshot are not in memory at the same time. A
-// snapshot of format 1 is kept until its end.
+// Accepts the bytes of a snapshot (partition_snapshot_format.md) in pieces of any size and buffers
+// at most one section, so that the partition and its snapshot are not in memory together. A
+// snapshot of format 1 is buffered whole.
 //
-// The bytes may come from anywhere: lengths and counts are checked before anything is allocated for
-// them, and a partition with the same Fingerprint is saved and loaded again.
+// The bytes are untrusted: lengths and counts are checked before anything is allocated for them.
+// The loaded partition has the saved one's Fingerprint.
 //
-// DATA_LOSS: no partition's snapshot, telling the byte and what is wrong. INVALID_ARGUMENT: a
-// snapshot of another partition or another job, or with something of a later version. After an
-// error all further calls return it.
+// DATA_LOSS: not a valid snapshot; the message names the byte and the problem. INVALID_ARGUMENT: a
+// snapshot of another partition or job, or with content of a later version. After an error all
+// further calls return it.
 //
 // Not thread-safe.
 class PartitionLoader {
@@ -32,7 +32,7 @@ class PartitionLoader {
   ~PartitionLoader();
 
   absl::Status Append(absl::string_view bytes);
-  // The partition, once all bytes were appended. To be called once.
+  // Returns the partition after all bytes were appended. Call it once.
   absl::StatusOr<Partition> Finish();
 
  private:
@@ -42,8 +42,8 @@ class PartitionLoader {
 
   const uint32_t index_;
   const PartitionOptions options_;
-  uint32_t format_ = 0;  // 0: not known yet
-  // The beginning of a section; of format 1, all.
+  uint32_t format_ = 0;  // 0: unknown yet
+  // The start of a section; the whole snapshot in format 1.
   std::string buffer_;
   std::unique_ptr<Sections> sections_;
   absl::Status status_;

@@ -25,10 +25,10 @@ struct HeldSnapshot::State {
     uint32_t table;
     Gradient gradient;
   };
-  // What is read next.
+  // What Read emits next.
   enum class Part { kHead, kTables, kStep, kSums, kEarly, kEnd, kOver };
 
-  // Header and the sections before the tables; which bytes of it are the terms.
+  // The header and the sections before the tables, and the range of its bytes that holds the terms.
   std::string head;
   size_t terms_begin = 0;
   size_t terms_end = 0;
@@ -41,7 +41,8 @@ struct HeldSnapshot::State {
   Part part = Part::kHead;
   uint64_t sections = 0;
   uint64_t rows = 0;
-  // Within the part: the table, sum or gradient; what of it; the slab or block, or the offset.
+  // The position within the part: the table, sum or gradient; its subset; and the slab, block or
+  // offset.
   size_t item = 0;
   enum class TableStage { kSpec, kRows, kBest } stage = TableStage::kSpec;
   size_t position = 0;
@@ -69,13 +70,13 @@ void AppendWindow(std::string& out, const PushWindow& window) {
   }
 }
 
-// Of one row of a table or of one of its other sets of rows.
+// The hash of one row of a table or of one of its other row sets.
 uint64_t HashRow(Kind kind, uint32_t table, uint64_t key, const float* row, size_t floats) {
   const std::array<uint64_t, 2> name = {static_cast<uint64_t>(kind) << 32 | table, key};
   return XXH3_64bits_withSeed(row, floats * sizeof(float), XXH3_64bits(name.data(), sizeof(name)));
 }
 
-// A section while its body grows at the end of `out`.
+// Writes a section whose body grows at the end of `out`.
 class Section {
  public:
   Section(std::string& out, uint64_t& sections, Kind kind) : out_(out), begin_(out.size()) {
@@ -99,7 +100,7 @@ class Section {
 
 }  // namespace
 
-// Holds, writes and hashes. The state's order is that of the document.
+// Holds, writes and hashes partitions. The state has the order of the document.
 class PartitionSaver {
  public:
   using State = HeldSnapshot::State;
@@ -234,7 +235,7 @@ class PartitionSaver {
   }
 
  private:
-  // Goes on with the next part, or, if there is none of it, with the one after it.
+  // Continues with the next part, or with the one after it if the next one is empty.
   void Next(State::Part part, bool has_any) {
     state_.part = part;
     state_.item = 0;
@@ -280,7 +281,7 @@ class PartitionSaver {
         partition.terms_.runs().front().first_index <= partition.log_index_) {
       const Section section(out, state_.sections, Kind::kTerms);
       for (const TermRun& run : partition.terms_.runs()) {
-        // The last one may have no entries yet.
+        // The last run may have no entries yet.
         if (run.first_index > partition.log_index_) break;
         AppendNumber<uint64_t>(out, run.first_index);
         AppendNumber<uint64_t>(out, run.term);
@@ -329,8 +330,8 @@ class PartitionSaver {
     AppendFloats(out, row, floats);
   }
 
-  // A section of the rows of whole slabs, beginning at state_.position, which are given back if
-  // `release` is not null.
+  // Writes a section with the rows of whole slabs, starting at state_.position, and releases them
+  // if `release` is not null.
   void Slabs(std::string& out, Kind kind, uint32_t table, const HeldRows& rows, HeldRows* release,
              absl::FunctionRef<size_t(uint64_t key)> floats) {
     const Section section(out, state_.sections, kind);
@@ -387,7 +388,7 @@ class PartitionSaver {
             Row(out, key, weights.data(), weights.size());
           }
         } else if (best != nullptr) {
-          // Also of none: that some are kept.
+          // An empty section is also written, to show that weights are kept.
           Slabs(out, Kind::kBest, table.id(), best->rows, nullptr, width);
         }
         if (state_.position < size) return;
@@ -405,7 +406,7 @@ class PartitionSaver {
     }
   }
 
-  // The keys, then the values, in sections that each say of what they are a part.
+  // The keys and then the values, in sections that state which part they hold.
   void Early(std::string& out, State::Early& early) {
     const Gradient& gradient = early.gradient;
     const size_t size = gradient.keys.size() + gradient.values.size();

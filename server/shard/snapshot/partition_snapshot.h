@@ -1,4 +1,4 @@
-// All of a partition's state as bytes: for new replicas, checkpoints, restarts and comparison.
+// Serializes a partition's whole state for new replicas, checkpoints, restarts and comparison.
 // partition_snapshot_format.md specifies the bytes.
 #ifndef PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_SNAPSHOT_H_
 #define PAWL_SERVER_SHARD_SNAPSHOT_PARTITION_SNAPSHOT_H_
@@ -16,17 +16,16 @@
 
 namespace pawl {
 
-// Largest spec of a table in a snapshot, in bytes; those that TableSchema accepts are far smaller.
+// Limit on the size of a table spec in a snapshot. Specs that TableSchema accepts are far smaller.
 inline constexpr uint32_t kMaxTableSpecBytes = 64 << 10;
-// Largest body of a section. A dense block with all of its slots fits.
+// Limit on the body of a section. A dense block with all of its slots fits.
 inline constexpr uint32_t kMaxSnapshotSectionBytes = 4 << 20;
 
-// A partition at one moment: it does not change, whatever becomes of the partition. To hold one
-// costs references to its slabs and blocks, and a copy of those that the partition changes before
-// they have been read.
+// A partition at one moment, which later changes of the partition do not affect. It costs
+// references to the slabs and blocks, and a copy of those that change before they are read.
 //
-// One thread reads it, once, from front to back, and it gives its memory back as it is read. It may
-// be destroyed on any thread.
+// One thread reads it once from front to back, and reading releases its memory. Any thread may
+// destroy it.
 class HeldSnapshot {
  public:
   HeldSnapshot();
@@ -34,18 +33,18 @@ class HeldSnapshot {
   HeldSnapshot& operator=(HeldSnapshot&&) noexcept;
   ~HeldSnapshot();
 
-  // Of the last change in it.
+  // The index of the last change in it.
   uint64_t log_index() const { return log_index_; }
-  // How many bytes it has, about: for timeouts and budgets.
+  // The approximate size in bytes, for timeouts and budgets.
   uint64_t approximate_bytes() const { return approximate_bytes_; }
 
   bool at_end() const;
-  // Appends whole sections to `out` until these are at least `bytes`, or the snapshot ends.
+  // Appends whole sections to `out` until they have at least `bytes`, or the snapshot ends.
   // REQUIRES: !at_end().
   void Read(size_t bytes, std::string& out);
 
-  // Equal for replicas that have applied the same changes: a hash that does not depend on the order
-  // of the rows. REQUIRES: nothing has been read.
+  // A hash that is equal for replicas that have applied the same changes; it does not depend on the
+  // order of the rows. REQUIRES: nothing has been read.
   uint64_t Fingerprint() const;
 
  private:
@@ -60,11 +59,11 @@ class HeldSnapshot {
 
 HeldSnapshot HoldSnapshot(const Partition& partition);
 
-// Hands the snapshot to `sink` run by run; the bytes are there until the sink returns.
+// Passes the snapshot to `sink` piece by piece; a piece is valid until the sink returns.
 void SavePartition(const Partition& partition,
                    absl::FunctionRef<void(const void* data, size_t size)> sink);
 
-// The partition that was saved; see PartitionLoader (partition_loader.h).
+// Loads a saved partition; see PartitionLoader (partition_loader.h).
 absl::StatusOr<Partition> LoadPartition(uint32_t index, const PartitionOptions& options,
                                         const ByteView& bytes);
 

@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, PartitionSnapshotTest,
                                   (consistency.backup_workers() > 0 ? "_with_backup_workers" : "");
                          });
 
-TEST_P(PartitionSnapshotTest, TheHistoriesReachEveryPartOfTheState) {
+TEST_P(PartitionSnapshotTest, HistoriesReachEveryPartOfTheState) {
   bool applied = false, early = false, late = false, moves = false, blocks = false;
   int calls = 0;
   Run(1, kCalls, [&](const Partition& partition, const RandomHistory::Call&) {
@@ -88,12 +88,12 @@ TEST_P(PartitionSnapshotTest, TheHistoriesReachEveryPartOfTheState) {
   EXPECT_EQ(late, GetParam().consistency.backup_workers() > 0);
 }
 
-TEST_P(PartitionSnapshotTest, WhatIsLoadedIsTheSame) {
+TEST_P(PartitionSnapshotTest, LoadedPartitionIsTheSame) {
   std::mt19937 random(2);
   Run(2, kCalls, [&](const Partition& partition, const RandomHistory::Call&) {
     if (random() % 20 != 0) return;
     const std::string bytes = Save(partition);
-    // In pieces of any size.
+    // The bytes arrive in pieces of any size.
     PartitionLoader loader(kIndex, GetParam());
     const size_t piece = 1 + random() % (random() % 2 == 0 ? 100 : 200000);
     for (size_t begin = 0; begin < bytes.size(); begin += piece) {
@@ -113,12 +113,11 @@ TEST_P(PartitionSnapshotTest, WhatIsLoadedIsTheSame) {
   });
 }
 
-TEST_P(PartitionSnapshotTest, TheFingerprintDoesNotDependOnTheOrderOfTheRows) {
+TEST_P(PartitionSnapshotTest, FingerprintIsIndependentOfRowOrder) {
   std::mt19937 random(9);
   Run(9, 600, [&](const Partition& partition, const RandomHistory::Call&) {
     if (random() % 50 != 0) return;
-    // Each loading of what a loaded partition saves may order them otherwise; the rows of a table
-    // in reverse surely does.
+    // Saving and loading repeatedly may reorder the rows; reversing a table's rows surely does.
     std::string bytes = Save(partition);
     const auto loaded = Load(GetParam(), bytes);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -150,7 +149,7 @@ TEST_P(PartitionSnapshotTest, TheFingerprintDoesNotDependOnTheOrderOfTheRows) {
   });
 }
 
-TEST_P(PartitionSnapshotTest, WhatIsLoadedGoesOnWithTheSameBits) {
+TEST_P(PartitionSnapshotTest, LoadedPartitionContinuesWithTheSameBits) {
   std::mt19937 random(3);
   std::optional<Partition> replica;
   Run(3, kCalls, [&](const Partition& partition, const RandomHistory::Call& call) {
@@ -167,7 +166,7 @@ TEST_P(PartitionSnapshotTest, WhatIsLoadedGoesOnWithTheSameBits) {
   });
 }
 
-TEST_P(PartitionSnapshotTest, TheSameChangesGiveTheSameFingerprint) {
+TEST_P(PartitionSnapshotTest, SameChangesGiveTheSameFingerprint) {
   Partition backup(kIndex, GetParam());
   uint64_t log_index = 0;
   std::mt19937 random(4);
@@ -182,7 +181,7 @@ TEST_P(PartitionSnapshotTest, TheSameChangesGiveTheSameFingerprint) {
   EXPECT_GT(log_index, kCalls / 3u);
 }
 
-TEST_P(PartitionSnapshotTest, WhatDoesNotRaiseTheLogIndexChangesNothing) {
+TEST_P(PartitionSnapshotTest, CallsThatKeepTheLogIndexChangeNothing) {
   uint64_t log_index = 0;
   uint64_t fingerprint = 0;
   int unchanged = 0;
@@ -200,13 +199,13 @@ TEST_P(PartitionSnapshotTest, WhatDoesNotRaiseTheLogIndexChangesNothing) {
   EXPECT_GT(unchanged, kCalls / 20);
 }
 
-TEST_P(PartitionSnapshotTest, AHeldSnapshotStaysWhatItIs) {
+TEST_P(PartitionSnapshotTest, HeldSnapshotDoesNotChange) {
   std::optional<HeldSnapshot> held;
   std::string read;
   std::string bytes;
   uint64_t fingerprint = 0;
   Run(6, 600, [&, calls = 0](const Partition& partition, const RandomHistory::Call&) mutable {
-    // It is read while the partition goes on.
+    // It is read while the partition changes.
     if (held.has_value() && calls % 100 > 50 && !held->at_end()) held->Read(1, read);
     if (++calls % 100 != 0) return;
     if (held.has_value()) {
@@ -224,7 +223,7 @@ TEST_P(PartitionSnapshotTest, AHeldSnapshotStaysWhatItIs) {
   });
 }
 
-TEST_P(PartitionSnapshotTest, ATruncatedOneIsRefused) {
+TEST_P(PartitionSnapshotTest, TruncatedSnapshotIsRefused) {
   std::string bytes;
   Run(7, 400, [&](const Partition& partition, const RandomHistory::Call&) {
     if (partition.row_count() < 60) bytes = Save(partition);
@@ -237,9 +236,9 @@ TEST_P(PartitionSnapshotTest, ATruncatedOneIsRefused) {
   EXPECT_EQ(Load(GetParam(), bytes + 'x').status().code(), absl::StatusCode::kDataLoss);
 }
 
-// A flip in a weight is as good a snapshot; in all else it is noticed or harmless: what was loaded
-// goes on.
-TEST_P(PartitionSnapshotTest, FlippedBitsNeverCrashNorHang) {
+// A flipped bit in a weight gives another valid snapshot. All other flips are detected or harmless:
+// the loaded partition continues to work.
+TEST_P(PartitionSnapshotTest, FlippedBitsNeverCrashOrHang) {
   RandomHistory history(GetParam(), kIndex, 8);
   Partition partition(kIndex, GetParam());
   std::string bytes;
@@ -270,7 +269,7 @@ TEST_P(PartitionSnapshotTest, FlippedBitsNeverCrashNorHang) {
   EXPECT_GT(refused, 300);
 }
 
-TEST(PartitionSnapshot, ThatTheBestWeightsAreBackIsPartOfTheState) {
+TEST(PartitionSnapshot, RestoredBestIsPartOfTheState) {
   Partition partition(kIndex, Options(ASYNC));
   partition.KeepBest(1);
   partition.RestoreBest();
@@ -281,7 +280,7 @@ TEST(PartitionSnapshot, ThatTheBestWeightsAreBackIsPartOfTheState) {
   EXPECT_EQ(loaded->log_index(), partition.log_index());
 }
 
-TEST(PartitionSnapshot, ThatOfARankThatCameBackWhileAllOthersAreReleasedIsTaken) {
+TEST(PartitionSnapshot, ReturnedRankWithAllOthersReleasedIsLoaded) {
   Partition partition(kIndex, Options(BOUNDED, 2));
   Sender sender;
   sender.kind = Sender::Kind::kLogicalWorker;
@@ -293,7 +292,7 @@ TEST(PartitionSnapshot, ThatOfARankThatCameBackWhileAllOthersAreReleasedIsTaken)
   EXPECT_TRUE(Load(partition.options(), Save(partition)).ok());
 }
 
-TEST(PartitionSnapshot, ThatOfAnotherJobOrPartitionIsRefused) {
+TEST(PartitionSnapshot, SnapshotOfAnotherJobOrPartitionIsRefused) {
   const PartitionOptions options = Options(BOUNDED, 2);
   const std::string bytes = Save(Partition(kIndex, options));
   ASSERT_TRUE(Load(options, bytes).ok());
@@ -310,11 +309,12 @@ TEST(PartitionSnapshot, ThatOfAnotherJobOrPartitionIsRefused) {
   refused([](PartitionOptions& other) { other.consistency.set_staleness(3); });
 }
 
-TEST(PartitionSnapshot, ClocksThatCannotBeAreRefused) {
+TEST(PartitionSnapshot, ImpossibleClocksAreRefused) {
   const PartitionOptions options = Options(SYNC);
   std::string bytes = Save(Partition(kIndex, options));
-  // Header, job and state; then a section's header, its first rank and, of each rank, flags,
-  // incarnation and clock. All four clocks; a partition that took them would close steps for ever.
+  // Header, job and state; then a section's header and first rank; for each rank its flags,
+  // incarnation and clock. All four clocks are changed: a partition that accepted them would close
+  // steps for ever.
   const size_t ranks = 12 + (8 + 32) + (8 + 64) + 8 + 4;
   for (int rank = 0; rank < 4; ++rank) bytes[ranks + rank * 17 + 1 + 8 + 7] = 1;
   const absl::Status status = Load(options, bytes).status();
@@ -322,14 +322,14 @@ TEST(PartitionSnapshot, ClocksThatCannotBeAreRefused) {
   EXPECT_NE(status.message().find("version"), absl::string_view::npos) << status;
 }
 
-TEST(PartitionSnapshot, ARankWithoutOpenPushesTakesSeventeenBytes) {
+TEST(PartitionSnapshot, RankWithoutOpenPushesTakesSeventeenBytes) {
   PartitionOptions options = Options(SYNC);
   const size_t few = Save(Partition(kIndex, options)).size();
   options.logical_workers = 1004;
   EXPECT_EQ(Save(Partition(kIndex, options)).size(), few + 1000 * 17);
 }
 
-TEST(PartitionSnapshot, ASectionOfALaterVersionIsRefusedUnlessItMayBePassedOver) {
+TEST(PartitionSnapshot, UnknownSectionIsRefusedUnlessSkippable) {
   const PartitionOptions options = Options(ASYNC);
   const std::string bytes = Save(Partition(kIndex, options));
   const size_t end = bytes.size() - (8 + 16);
@@ -346,7 +346,7 @@ TEST(PartitionSnapshot, ASectionOfALaterVersionIsRefusedUnlessItMayBePassedOver)
   EXPECT_TRUE(with(1).ok()) << with(1);
 }
 
-TEST(PartitionSnapshot, AMissingSectionIsNoticed) {
+TEST(PartitionSnapshot, MissingSectionIsDetected) {
   Partition partition(kIndex, Options(ASYNC));
   RandomHistory history(partition.options(), kIndex, 3);
   for (int i = 0; i < 100; ++i) history.Next(partition)(partition);
@@ -361,7 +361,7 @@ TEST(PartitionSnapshot, AMissingSectionIsNoticed) {
 }
 
 // Written before format 2.
-TEST(PartitionSnapshot, TheTermsOfTheChangesAreThereAgainAndNoPartOfTheFingerprint) {
+TEST(PartitionSnapshot, TermsAreSavedButNotFingerprinted) {
   Partition partition(kIndex, Options(ASYNC));
   partition.KeepBest(1);
   const uint64_t without = Fingerprint(partition);
@@ -384,7 +384,7 @@ TEST(PartitionSnapshot, TheTermsOfTheChangesAreThereAgainAndNoPartOfTheFingerpri
   EXPECT_EQ(Fingerprint(other), Fingerprint(partition));
 }
 
-TEST(PartitionSnapshot, TermsThatCannotBeAreRefused) {
+TEST(PartitionSnapshot, ImpossibleTermsAreRefused) {
   Partition partition(kIndex, Options(ASYNC));
   for (const uint64_t term : {4, 6}) {
     ASSERT_TRUE(partition.SetTerm(term).ok());
@@ -407,7 +407,7 @@ TEST(PartitionSnapshot, TermsThatCannotBeAreRefused) {
   EXPECT_TRUE(absl::IsDataLoss(with(1, 7)));
 }
 
-TEST(PartitionSnapshot, Format1IsStillRead) {
+TEST(PartitionSnapshot, Format1IsReadable) {
   const struct {
     const char* file;
     PartitionOptions options;
@@ -431,7 +431,7 @@ TEST(PartitionSnapshot, Format1IsStillRead) {
   }
 }
 
-TEST(PartitionSnapshot, TheBytesAreThoseOfTheDocument) {
+TEST(PartitionSnapshot, BytesMatchTheDocument) {
   PartitionOptions options;
   options.job_seed = 7;
   options.partitions = 1;
@@ -460,7 +460,7 @@ TEST(PartitionSnapshot, TheBytesAreThoseOfTheDocument) {
   ASSERT_TRUE(partition.Push(worker(0, 0), 0, 1, gradient).ok());
   ASSERT_TRUE(partition.Push(worker(1, 0), 1, 1, gradient).ok());
 
-  // The bytes are the two-digit numbers before the ';' of each line of the first code block after
+  // The bytes are the two-digit numbers before the ';' in each line of the first code block after
   // "Example".
   std::ifstream file("server/shard/snapshot/partition_snapshot_format.md");
   std::string document{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

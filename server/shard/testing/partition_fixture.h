@@ -1,4 +1,4 @@
-// What the tests of partitions share: one with a table of each kind, and who sends to it.
+// Fixtures for partition tests: a partition with one table of each kind, and its senders.
 #ifndef PAWL_SERVER_SHARD_TESTING_PARTITION_FIXTURE_H_
 #define PAWL_SERVER_SHARD_TESTING_PARTITION_FIXTURE_H_
 
@@ -55,7 +55,7 @@ inline Partition MakePartition(const PartitionOptions& options) {
   return partition;
 }
 
-// Owns keys and values, like a message that has arrived.
+// Owns keys and values, as a received message does.
 struct GradientData {
   std::vector<uint64_t> keys;
   std::vector<float> values;

@@ -78,7 +78,7 @@ RandomHistory::RandomHistory(const PartitionOptions& options, uint32_t partition
 RandomHistory::Call RandomHistory::Push(const Sender& sender, uint64_t ordinal,
                                         uint64_t name) const {
   std::mt19937 random(name + seed_);
-  // Large blocks are rare, since they take long.
+  // Large blocks are rare, because they are slow.
   const TableSchema& table = *tables_[random() % 10 == 0 ? random() % 11 : random() % 8];
   struct Data {
     std::vector<uint64_t> keys;
@@ -175,15 +175,15 @@ RandomHistory::Call RandomHistory::Wrong(const Partition& partition, uint32_t ra
 RandomHistory::Call RandomHistory::Next(const Partition& partition) {
   for (uint32_t number = 0; number < ranks_.size(); ++number) {
     Rank& rank = ranks_[number];
-    if (rank.begun && rank.step == partition.clock(number)) continue;
-    rank.begun = true;
+    if (rank.started && rank.step == partition.clock(number)) continue;
+    rank.started = true;
     rank.step = partition.clock(number);
     rank.segments = Below(5);
     rank.pushed.clear();
     rank.rest.clear();
     for (uint64_t ordinal = 0; ordinal < rank.segments; ++ordinal) rank.rest.push_back(ordinal);
   }
-  // The last table comes late.
+  // The last table is created late.
   for (size_t i = 0; i + 1 < tables_.size() || (i < tables_.size() && partition.log_index() > 200);
        ++i) {
     if (partition.FindTable(tables_[i]->id()) != nullptr) continue;
@@ -203,7 +203,7 @@ RandomHistory::Call RandomHistory::Next(const Partition& partition) {
     const uint32_t client_number = Below(kClients);
     Client& client = clients_[client_number];
     if (Below(20) == 0) client = {client.incarnation + 1, 0};
-    client.next += 1 + (Below(4) == 0);  // some never come
+    client.next += 1 + (Below(4) == 0);  // some are never pushed
     return Push(Sender{Sender::Kind::kClient, client_number, client.incarnation, 0},
                 client.next - 1, client.incarnation * 7919 + client.next * 31);
   }

@@ -1,4 +1,4 @@
-// Calls of a partition, as a job might bring them and as it should not.
+// Random calls of a partition, valid and invalid ones.
 #ifndef PAWL_SERVER_SHARD_TESTING_RANDOM_HISTORY_H_
 #define PAWL_SERVER_SHARD_TESTING_RANDOM_HISTORY_H_
 
@@ -12,22 +12,22 @@
 
 namespace pawl {
 
-// Makes up calls that keep to the preconditions of Partition: pushes of logical workers in any
-// order within their steps, of clients, duplicates, lives that end and begin, what is wrong. Tables
-// of all optimizers, sparse and dense. The same seed gives the same calls.
+// Generates calls that respect the preconditions of Partition: pushes of logical workers in any
+// order within their steps, pushes of clients, duplicates, new incarnations, and invalid requests.
+// Uses tables of all optimizers, sparse and dense. The same seed gives the same calls.
 class RandomHistory {
  public:
   using Call = std::function<void(Partition&)>;
 
   RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed);
 
-  // One of the partition that the calls so far were made on.
+  // The next call. REQUIRES: the earlier calls were made on `partition`.
   Call Next(const Partition& partition);
 
  private:
   struct Rank {
     uint64_t step = 0;
-    bool begun = false;
+    bool started = false;
     uint64_t segments = 0;
     std::vector<uint64_t> pushed;  // ordinals
     std::vector<uint64_t> rest;
@@ -40,7 +40,7 @@ class RandomHistory {
   };
 
   uint32_t Below(uint32_t limit) { return random_() % limit; }
-  // A gradient that `name` decides, so that a duplicate is one.
+  // A gradient determined by `name`, so that a repeated push has the same content.
   Call Push(const Sender& sender, uint64_t ordinal, uint64_t name) const;
   Call WorkersPush(uint32_t rank, uint64_t ordinal, uint64_t incarnation) const;
   Call WorkersNext(const Partition& partition, uint32_t rank);

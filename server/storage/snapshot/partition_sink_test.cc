@@ -119,7 +119,8 @@ TEST(PartitionSinkTest, UnknownClientTableOrPartitionIsRefused) {
   EXPECT_EQ(WhyRefused(good), "");
   LogEntry entry = good;
   entry.mutable_push()->mutable_header()->set_client(kMaxClients);
-  EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "numbers go up to 1023")) << WhyRefused(entry);
+  EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "the largest number is 1023"))
+      << WhyRefused(entry);
   entry = PushEntry(kTable + 1);
   EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "there is no table with id 2"))
       << WhyRefused(entry);

@@ -1,4 +1,4 @@
-#include "server/data_plane/raw_call.h"
+#include "server/data_plane/raw_services.h"
 
 #include <atomic>
 #include <chrono>
@@ -8,7 +8,6 @@
 #include "client_lib/rpc/byte_buffer.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "server/data_plane/parameter_service.h"
 
 namespace pawl {
 namespace {
@@ -25,15 +24,15 @@ class CountingHandler final : public RequestHandler {
   std::atomic<int> calls{0};
 };
 
-class RawCallTest : public testing::Test {
+class RawServicesTest : public testing::Test {
  protected:
-  RawCallTest() {
+  RawServicesTest() {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
 
-  // Of a call that sends `message`, or ends its side of the call without one if it is null.
+  // The status of a call that sends `message`, or that ends its side without one if it is null.
   grpc::StatusCode Call(const grpc::ByteBuffer* message) {
     grpc::GenericStub stub(server_->InProcessChannel(grpc::ChannelArguments()));
     grpc::ClientContext context;
@@ -50,7 +49,7 @@ class RawCallTest : public testing::Test {
     }
     call->WritesDone(nullptr);
     queue.Next(&tag, &ok);
-    // The status comes behind the answer.
+    // The status follows the answer.
     grpc::ByteBuffer answer;
     call->Read(&answer, nullptr);
     queue.Next(&tag, &ok);
@@ -65,13 +64,13 @@ class RawCallTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(RawCallTest, AnEmptyMessageIsAMessage) {
+TEST_F(RawServicesTest, EmptyMessageReachesTheHandler) {
   const grpc::ByteBuffer empty = ToByteBuffer(OutgoingMessage());
   Call(&empty);
   EXPECT_EQ(handler_.calls, 1);
 }
 
-TEST_F(RawCallTest, ACallWithoutAMessageDoesNotReachTheHandler) {
+TEST_F(RawServicesTest, CallWithoutMessageDoesNotReachTheHandler) {
   EXPECT_EQ(Call(nullptr), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(handler_.calls, 0);
 }

@@ -1,4 +1,4 @@
-#include "server/threads/shared_work.h"
+#include "server/threads/helper_threads.h"
 
 #include <atomic>
 #include <memory>
@@ -6,37 +6,36 @@
 
 #include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
-#include "server/replication/waiting_calls.h"
-#include "server/threads/helper_threads.h"
+#include "server/replication/waiting_call.h"
 
 namespace pawl {
 namespace {
 
 using Ready = std::vector<std::shared_ptr<WaitingCall>>;
 
-// The only helper, which has other work as long as this lives.
+// A single helper thread that is busy until this object is destroyed.
 class BusyHelper {
  public:
   BusyHelper() {
     helpers_.Offer([this] {
       busy_ = true;
-      EXPECT_TRUE(Eventually([this] { return over_.load(); }));
+      EXPECT_TRUE(Eventually([this] { return finished_.load(); }));
     });
     EXPECT_TRUE(Eventually([this] { return busy_.load(); }));
   }
-  ~BusyHelper() { over_ = true; }
+  ~BusyHelper() { finished_ = true; }
 
   HelperThreads* helpers() { return &helpers_; }
 
  private:
   std::atomic<bool> busy_{false};
-  std::atomic<bool> over_{false};
+  std::atomic<bool> finished_{false};
   HelperThreads helpers_{1};
 };
 
-TEST(SharedWorkTest, WithoutHelpItIsDoneInOrderAndWhatIsReadyGoesOnInBetween) {
-  HelperThreads nobody(0);
-  for (HelperThreads* helpers : {static_cast<HelperThreads*>(nullptr), &nobody}) {
+TEST(SharedWorkTest, WithoutHelpersWorkRunsInOrder) {
+  HelperThreads none(0);
+  for (HelperThreads* helpers : {static_cast<HelperThreads*>(nullptr), &none}) {
     std::vector<int> order;
     const auto work = [&](size_t i) {
       order.push_back(static_cast<int>(i));
@@ -48,14 +47,14 @@ TEST(SharedWorkTest, WithoutHelpItIsDoneInOrderAndWhatIsReadyGoesOnInBetween) {
   }
 }
 
-TEST(SharedWorkTest, NothingIsDoneAtOnce) {
+TEST(SharedWorkTest, EmptyWorkIsDoneAtOnce) {
   bool done = false;
   ShareWork(
       nullptr, 0, [](size_t) { return Ready(); }, [&] { done = true; });
   EXPECT_TRUE(done);
 }
 
-TEST(SharedWorkTest, EveryPieceIsDoneOnceBeforeTheEnd) {
+TEST(SharedWorkTest, EveryPieceRunsOnceBeforeDone) {
   constexpr size_t kPieces = 1000;
   HelperThreads helpers(4);
   for (int round = 0; round < 20; ++round) {
@@ -76,24 +75,24 @@ TEST(SharedWorkTest, EveryPieceIsDoneOnceBeforeTheEnd) {
   }
 }
 
-// Each holds its piece until as many others have begun as there are threads.
-TEST(SharedWorkTest, AllWhoMayHelpDo) {
+// Each thread holds its piece until all threads have started one.
+TEST(SharedWorkTest, AllHelpersTakePart) {
   constexpr size_t kThreads = 3;
-  std::atomic<size_t> begun{0};
+  std::atomic<size_t> started{0};
   std::atomic<bool> done{false};
   HelperThreads helpers(kThreads);
   ShareWork(
       &helpers, kPartitionsAPiece * kThreads + 1,
       [&](size_t) {
-        ++begun;
-        EXPECT_TRUE(Eventually([&] { return begun > kThreads; }));
+        ++started;
+        EXPECT_TRUE(Eventually([&] { return started > kThreads; }));
         return Ready();
       },
       [&] { done = true; });
   EXPECT_TRUE(Eventually([&] { return done.load(); }));
 }
 
-TEST(SharedWorkTest, HelpThatDoesNotComeIsNotWaitedFor) {
+TEST(SharedWorkTest, BusyHelperIsNotWaitedFor) {
   BusyHelper busy;
   bool done = false;
   ShareWork(
@@ -101,7 +100,7 @@ TEST(SharedWorkTest, HelpThatDoesNotComeIsNotWaitedFor) {
   EXPECT_TRUE(done);
 }
 
-TEST(SharedWorkTest, HelpThatComesTooLateKeepsNothing) {
+TEST(SharedWorkTest, UnusedOfferKeepsNothingAlive) {
   BusyHelper busy;
   auto message = std::make_shared<int>(0);
   const std::weak_ptr<int> kept = message;
@@ -111,20 +110,20 @@ TEST(SharedWorkTest, HelpThatComesTooLateKeepsNothing) {
   EXPECT_TRUE(kept.expired());
 }
 
-TEST(SharedWorkTest, WhoStopsWaitsForTheHelpThatIsBeingGiven) {
+TEST(HelperThreadsTest, StopWaitsForRunningOffers) {
   std::atomic<bool> helps{false};
-  std::atomic<bool> goes_on{false};
-  std::atomic<bool> over{false};
+  std::atomic<bool> released{false};
+  std::atomic<bool> finished{false};
   HelperThreads helpers(1);
   helpers.Offer([&] {
     helps = true;
-    EXPECT_TRUE(Eventually([&] { return goes_on.load(); }));
-    over = true;
+    EXPECT_TRUE(Eventually([&] { return released.load(); }));
+    finished = true;
   });
   ASSERT_TRUE(Eventually([&] { return helps.load(); }));
-  goes_on = true;
+  released = true;
   helpers.Stop();
-  EXPECT_TRUE(over);
+  EXPECT_TRUE(finished);
   helpers.Offer([] { ADD_FAILURE(); });
 }
 
