@@ -85,7 +85,7 @@ TEST(JobValidationTest, InvalidPrecisionIsRefused) {
   for (const char* compute : {"FLOAT32", "BFLOAT16"}) {
     ExpectRefused({absl::StrCat("precision.compute=", compute), "precision.gradients=FLOAT16",
                    "precision.loss_scale=2"},
-                  "precision.loss_scale is 2, but is for precision.compute FLOAT16 alone");
+                  "precision.loss_scale is 2, but it requires precision.compute FLOAT16");
   }
   ExpectRefused({"precision.loss_scale=2"}, "leave it out");
 }
@@ -107,10 +107,10 @@ TEST(JobValidationTest, RecomputedLayersMustExist) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
   };
-  refused(
-      absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
-      "model.recompute[1] is 'top/2', which is not a layer; there are bottom/0, bottom/1, top/0, "
-      "top/1, or write \"all\"");
+  refused(absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
+          "model.recompute[1] is 'top/2', which is not a layer; the layers are bottom/0, bottom/1, "
+          "top/0, "
+          "top/1; \"all\" names all of them");
   refused("deepfm { dim: 8 } recompute: 'mlp/0/weight'", "model.recompute[0]");
   refused("deepfm { dim: 8 } recompute: ''", "model.recompute[0] is ''");
   refused("fm { dim: 8 } recompute: 'mlp/0'", "the model has no fully connected layers");
@@ -237,7 +237,7 @@ TEST(JobValidationTest, DataMustFitTheModel) {
 
 // Mistakes that a worker could report only after all nodes are present and the data has been read.
 TEST(JobValidationTest, UntrainableJobIsRefused) {
-  ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }"}, "model.mlp takes numeric inputs alone");
+  ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }"}, "model.mlp takes only numeric inputs");
   ExpectRefused({"model.deepfm.hidden=16385"}, "model.deepfm.hidden[0] is 16385");
   ExpectRefused({"model.mlp={ hidden: 8 classes: 16385 }"}, "model.mlp.classes is 16385");
   ExpectRefused({"model.logistic_regression={}", "data.csv={ columns { name: 'y' label {} } }"},

@@ -185,7 +185,7 @@ std::unique_ptr<Segmenter> SegmenterPool::Get() {
     if (!free_.empty()) {
       std::unique_ptr<Segmenter> segmenter = std::move(free_.back());
       free_.pop_back();
-      bytes_ -= ranges->capacity_bytes();
+      bytes_ -= segmenter->capacity_bytes();
       return segmenter;
     }
   }
@@ -194,7 +194,7 @@ std::unique_ptr<Segmenter> SegmenterPool::Get() {
 
 void SegmenterPool::Put(std::unique_ptr<Segmenter> segmenter) {
   MutexLock lock(mu_);
-  const size_t bytes = ranges->capacity_bytes();
+  const size_t bytes = segmenter->capacity_bytes();
   if (free_.size() >= kMaxPooled || bytes_ + bytes > kMaxPooledBytes) return;
   bytes_ += bytes;
   free_.push_back(std::move(segmenter));
