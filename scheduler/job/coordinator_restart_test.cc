@@ -253,7 +253,7 @@ TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
   EXPECT_TRUE(absl::IsFailedPrecondition(release("server-1", false).status()));
   EXPECT_EQ(release("server-1", true)->partitions(), 2u);
   EXPECT_EQ(Status().state(), FAILED);
-  EXPECT_TRUE(absl::StrContains(Status().failure(), "released what server-1 kept"))
+  EXPECT_TRUE(absl::StrContains(Status().failure(), "released what server-1 retained"))
       << Status().failure();
 }
 
