@@ -28,9 +28,9 @@ TEST(WorkerIdentityTest, RestartKeepsTheIdentity) {
     ASSERT_TRUE(identity.ok()) << identity.status();
     EXPECT_EQ((*identity)->node(), "worker-1");
     EXPECT_EQ((*identity)->job_id(), 0xfedcba9876543210);
-    EXPECT_EQ((*identity)->start_count(), incarnation);
+    EXPECT_EQ((*identity)->start_count(), start_count);
     ASSERT_TRUE((*identity)->Update("worker-1", 0xfedcba9876543210).ok());
-    EXPECT_EQ((*identity)->start_count(), incarnation);
+    EXPECT_EQ((*identity)->start_count(), start_count);
   }
 }
 
