@@ -320,7 +320,8 @@ TEST_F(EndCheckpointTest, CallerForAnotherFolderIsRefusedAtOnce) {
   servers_.FailNext("s:1 Checkpoint 7", absl::AbortedError("the end's was asked for"));
   Pass(kTickInterval);
   ASSERT_TRUE(in_progress->has_value());
-  EXPECT_EQ((*in_progress)->status().code(), absl::StatusCode::kAborted) << (*in_progress)->status();
+  EXPECT_EQ((*in_progress)->status().code(), absl::StatusCode::kAborted)
+      << (*in_progress)->status();
   EXPECT_EQ(Status().state(), FINISHING);
 }
 

@@ -135,11 +135,10 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
   }
   const uint32_t replicas = std::max(options_.job.replicas(), 1u);
   if (staying.size() < replicas && !request.force()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("without ", node->name, " there would be ", staying.size(),
-                     " servers, and the job needs ", replicas,
-                     " for the replicas of each partition; start another server first, or use "
-                     "--force to continue with fewer replicas"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "without ", node->name, " there would be ", staying.size(), " servers for the ", replicas,
+        " replicas of each partition; start another server first, or use "
+        "--force to continue with fewer replicas"));
   }
   return absl::OkStatus();
 }
