@@ -110,7 +110,7 @@ class Coordinator {
   // coordinator_scale.cc
   Ticket Scale(const ScaleRequest& request, Done<ScaleResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Drain(const DrainRequest& request, Done<DrainResponse> done) PAWL_EXCLUDES(mu_);
-  Ticket ReleaseRetained(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done)
+  Ticket ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done)
       PAWL_EXCLUDES(mu_);
   Ticket ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done)
       PAWL_EXCLUDES(mu_);

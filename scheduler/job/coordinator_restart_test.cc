@@ -230,7 +230,7 @@ TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
     request.set_node(node);
     request.set_force(force);
     auto answer = NewAnswer<ReleaseKeptResponse>();
-    coordinator_->ReleaseRetained(request, Into(answer));
+    coordinator_->ReleaseKept(request, Into(answer));
     Save();
     return **answer;
   };

@@ -163,7 +163,7 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
   return rpc.Answer(DrainResponse());
 }
 
-Ticket Coordinator::ReleaseRetained(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) {
+Ticket Coordinator::ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) {
   Rpc<ReleaseKeptResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
   if (const absl::Status status = state_.CheckNotEnded(); !status.ok()) return rpc.Answer(status);

@@ -85,7 +85,7 @@ absl::Status SchedulerProcess::CheckOptions() {
         absl::StrCat("--data_dir=", options_.data_dir, " cannot be created: ", error.message()));
   }
   PAWL_RETURN_IF_ERROR(
-      Annotate(CheckIsNoNodesFolder(Env::Real(), options_.data_dir), "--data_dir"));
+      Annotate(CheckIsNotNodeFolder(Env::Real(), options_.data_dir), "--data_dir"));
   PAWL_RETURN_IF_ERROR(CheckAddressFlags(options_.listen, options_.advertise,
                                          /*is_told=*/!options_.address_file.empty()));
   listen_at_ = *ParseHostPort(options_.listen);
@@ -125,7 +125,7 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   std::error_code error;
   if (!std::filesystem::equivalent(store_path_, options_.data_dir, error)) {
     PAWL_RETURN_IF_ERROR(
-        Annotate(CheckIsNoNodesFolder(Env::Real(), options_.data_dir), "--data_dir"));
+        Annotate(CheckIsNotNodeFolder(Env::Real(), options_.data_dir), "--data_dir"));
   }
   PAWL_ASSIGN_OR_RETURN(stored_, store_->Load());
   if (options_.rebuild) {

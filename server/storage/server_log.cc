@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<ServerLog>> ServerLog::Open(Env& env, ServerLogOp
   PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, options.data_folder));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(options.data_folder));
   // Check again now that a scheduler would see the lock's file.
-  PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, options.data_folder));
+  PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, options.data_folder));
   std::unique_ptr<ServerLog> log(new ServerLog(env, std::move(options), std::move(lock)));
   PAWL_RETURN_IF_ERROR(log->CountStart());
   return log;

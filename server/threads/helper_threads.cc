@@ -28,7 +28,7 @@ struct SharedWork {
         // An offer that no thread has taken yet keeps this object. It must not keep a message.
         work = nullptr;
       }
-      WaitingCalls::GoOn(ready);
+      WaitingCalls::ResumeReady(ready);
     }
   }
 };

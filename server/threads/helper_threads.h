@@ -11,7 +11,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "client_lib/base/mutex.h"
-#include "server/replication/waiting_call.h"
+#include "server/replication/waiting_calls.h"
 
 namespace pawl {
 

@@ -6,7 +6,7 @@
 
 #include "client_lib/base/testing/eventually.h"
 #include "gtest/gtest.h"
-#include "server/replication/waiting_call.h"
+#include "server/replication/waiting_calls.h"
 
 namespace pawl {
 namespace {

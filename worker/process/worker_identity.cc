@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env,
   PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, data_dir));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(data_dir));
   // Check again now that a scheduler would see the lock file.
-  PAWL_RETURN_IF_ERROR(CheckIsNoSchedulersFolder(env, data_dir));
+  PAWL_RETURN_IF_ERROR(CheckIsNotSchedulerFolder(env, data_dir));
   std::unique_ptr<WorkerIdentity> identity(new WorkerIdentity(env, data_dir, std::move(lock)));
   absl::StatusOr<NodeIdentity> known = ReadNodeFile(env, data_dir, kWorkerDaemon);
   if (absl::IsNotFound(known.status())) return identity;

@@ -50,11 +50,6 @@ struct HeldSnapshot::State {
 
 namespace {
 
-template <typename T>
-void AppendNumber(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
 void AppendFloats(std::string& out, const float* floats, size_t count) {
   out.append(reinterpret_cast<const char*>(floats), count * sizeof(float));
 }

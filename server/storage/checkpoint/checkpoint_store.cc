@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/bytes.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
