@@ -363,7 +363,7 @@ class Checker:
             where = "%s:%d" % (document.path, block.line)
             (self.jobs if match.group(1) == "name" else self.parts).append((where, text))
             return
-        # Of the lines between two empty lines, either all are shell or none.
+        # Lines between two empty lines are all shell, or none is.
         begin = 0
         for end in range(len(block.lines) + 1):
             if end == len(block.lines) or not block.lines[end].strip():

@@ -42,10 +42,12 @@ class CheckerTest(unittest.TestCase):
         self.assertEqual(
             problems_of(
                 """
-`pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`, `server/storage/wal/log_format.md`,
-`--zone`, `//server/shard:partition_test`, `kSilentTooLong`, `bazel run -c opt //tests/perf:bench -- --rows=safety`.
+`pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`,
+`server/storage/wal/log_format.md`, `--zone`, `//server/shard:partition_test`, `kSilentTooLong`,
+`bazel run -c opt //tests/perf:bench -- --rows=safety`.
 
-    PAWL=1 pawlctl status | tail -n 3; for i in 0 1; do pawl-server --data_dir=a > b 2>&1 & done   # what --nobody reads
+    PAWL=1 pawlctl status | tail -n 3
+    for i in 0 1; do pawl-server --data_dir=a > b 2>&1 & done   # a --comment
 
     $ pawlctl events --follow
     42  what it --printed
@@ -179,15 +181,13 @@ def shape(line):
 
 
 class SessionsTest(unittest.TestCase):
-    """Runs the sessions of README.md."""
+    """Runs the sessions of the documents."""
 
-    def type(self, heading):
+    def type(self, document, heading):
         """Runs the commands under the heading but Bazel's, compares their output, returns it."""
         commands = [
             one
-            for one in documentation.Document("README.md", TREE.read("README.md")).sessions()[
-                heading
-            ]
+            for one in documentation.Document(document, TREE.read(document)).sessions()[heading]
             if not one[1].startswith("bazel ")
         ]
         self.assertGreater(len(commands), 5)
@@ -240,7 +240,8 @@ class SessionsTest(unittest.TestCase):
             except FileNotFoundError:
                 break
             printed.append((line, command, expected, output))
-        last = "README.md:%d: $ %s\n%s\n%s" % (printed[-1][0], printed[-1][1], printed[-1][3], said)
+        line, command, _, output = printed[-1]
+        last = "%s:%d: $ %s\n%s\n%s" % (document, line, command, output, said)
         self.assertEqual((process.returncode, len(printed)), (0, len(commands)), last)
         for line, command, expected, output in printed:
             shapes = {shape(one) for one in output.splitlines()}
@@ -249,17 +250,18 @@ class SessionsTest(unittest.TestCase):
                     self.assertIn(
                         shape(one),
                         shapes,
-                        "README.md:%d: $ %s\nprinted:\n%s" % (line, command, output),
+                        "%s:%d: $ %s\nprinted:\n%s" % (document, line, command, output),
                     )
         return "".join(output for _, _, _, output in printed)
 
     def test_five_minutes_by_hand(self):
-        digests = re.findall(r"digest ([0-9a-f]{8})", self.type("Five minutes by hand"))
+        output = self.type("deploy/tour.md", "Five minutes by hand")
+        digests = re.findall(r"digest ([0-9a-f]{8})", output)
         self.assertEqual(len(digests), 2)
         self.assertEqual(digests[0], digests[1])
 
     def test_a_program_of_your_own(self):
-        self.type("A program of your own")
+        self.type("client_lib/README.md", "A program of your own")
 
     def test_every_session_is_run(self):
         headings = {

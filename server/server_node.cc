@@ -138,7 +138,7 @@ void ServerNode::Register(MonotonicTime deadline) {
   request.set_node(node_);
   request.set_job_id(job_id_);
   if (log_ != nullptr && log_->identity().has_value())
-    request.set_start_count(log_->identity()->start_count());
+    request.set_start_count(log_->identity()->life());
   if (job_id_ == 0 && !node_.empty()) {
     request.set_job_id(log_->identity()->job_id());
     for (const auto& partition : recovered_) {

@@ -230,7 +230,7 @@ TEST_F(ServerNodeTest, DataOfAnotherRunningJobIsKept) {
       EXPECT_TRUE(absl::StrContains(refused.message(), words))
           << words << " is not in: " << refused;
     }
-    before.set_start_count(before.start_count() + 1);
+    before.set_life(before.life() + 1);
     EXPECT_EQ(Identity().SerializeAsString(), before.SerializeAsString());
     // It never became a member, so it could not have been assigned partitions.
     EXPECT_EQ(other.members(), accepts_other_jobs ? 1 : 0);

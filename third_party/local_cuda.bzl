@@ -104,8 +104,8 @@ def _local_cuda_impl(context):
         build += _NCCL
     context.file("BUILD", build.format(home = home))
 
-# Targets that need the toolkit are declared only if @local_cuda//:defs.bzl says HAVE_CUDA (nvcc, the
-# runtime and cuBLAS) or HAVE_NCCL (the runtime and NCCL). Everything else builds without it.
+# Targets that need the toolkit are declared only if @local_cuda//:defs.bzl says HAVE_CUDA (nvcc,
+# the runtime and cuBLAS) or HAVE_NCCL (the runtime and NCCL). Everything else builds without it.
 local_cuda = repository_rule(
     implementation = _local_cuda_impl,
     environ = ["CUDA_HOME", "HOME"],

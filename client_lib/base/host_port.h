@@ -25,7 +25,7 @@ struct HostPort {
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
 // Returns, in numeric form, the address that this machine uses to reach `addresses`: a host:port or
-// several separated by commas, of which the first reachable one counts. Sends nothing, but resolves
+// several separated by commas; the first reachable one counts. Sends nothing, but resolves
 // names, which takes as long as the system's resolver does. UNAVAILABLE without a route.
 //
 // A server or worker passes the scheduler's address and announces the result to its peers. If the

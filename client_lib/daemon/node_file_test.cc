@@ -36,6 +36,19 @@ TEST(NodeFileTest, FileIsReadableText) {
   EXPECT_TRUE(absl::StrContains(contents, "node: \"server-3\"\n")) << contents;
 }
 
+TEST(NodeFileTest, NamesOnDiskAreThoseOfTheFirstVersion) {
+  FaultEnv env(1);
+  NodeIdentity identity = Identity();
+  identity.set_clearing(true);
+  identity.set_over(true);
+  identity.set_life(3);
+  ASSERT_TRUE(WriteNodeFile(env, "/", identity, kServerDaemon).ok());
+  const std::string contents = env.Contents("/node");
+  EXPECT_EQ(contents.substr(contents.find('\n') + 1),
+            "node: \"server-3\"\njob_id: 77\njob {\n  name: \"job\"\n  seed: 5\n}\n"
+            "clearing: true\nover: true\nlife: 3\n");
+}
+
 TEST(NodeFileTest, ServerAndWorkerCannotShareAFolder) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());

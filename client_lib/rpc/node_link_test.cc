@@ -97,7 +97,7 @@ class ScriptedChannel final : public ControlChannel {
       sent.erase(it);
       return call;
     }
-    ADD_FAILURE() << "nobody has called " << method;
+    ADD_FAILURE() << "no call of " << method;
     return {method, "", MonotonicDuration::zero(), [](absl::Status, IncomingMessage) {}};
   }
 
@@ -230,7 +230,7 @@ TEST_F(NodeLinkTest, RegistrationIsRetriedUnderOneNonce) {
     ASSERT_TRUE(sent.ParseFromString(call.bytes));
     EXPECT_EQ(sent.node(), "server-3");
     nonces.push_back(sent.process_nonce());
-    call.done(absl::UnavailableError("nobody listens"), IncomingMessage());
+    call.done(absl::UnavailableError("connection refused"), IncomingMessage());
     channel_.Advance(seconds(1));
   }
   EXPECT_EQ(nonces, std::vector<uint64_t>(5, nonces[0]));
@@ -241,13 +241,13 @@ TEST_F(NodeLinkTest, RegistrationIsRetriedUnderOneNonce) {
 TEST_F(NodeLinkTest, RegistrationEndsAtItsDeadline) {
   auto registered = Register(RegisterRequest(), clock_.Now() + seconds(2));
   for (int i = 0; i < 10 && channel_.Waiting(kRegister) > 0; ++i) {
-    channel_.Refuse(kRegister, absl::UnavailableError("nobody listens"));
+    channel_.Refuse(kRegister, absl::UnavailableError("connection refused"));
     channel_.Advance(seconds(1));
   }
   const absl::Status status = registered.get().status();
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("scheduler:1"), std::string::npos) << status;
-  EXPECT_NE(status.message().find("nobody listens"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("connection refused"), std::string::npos) << status;
 }
 
 TEST_F(NodeLinkTest, RefusedRegistrationIsNotRepeated) {
@@ -360,7 +360,7 @@ TEST_F(NodeLinkTest, RegistrationsOfAProcessAreNumbered) {
 TEST_F(NodeLinkTest, EndedIncarnationRegistersOnceMore) {
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
   ScriptedChannel::Sent first = channel_.Take(kRegister);
-  first.done(absl::AbortedError("began an incarnation that is over"), IncomingMessage());
+  first.done(absl::AbortedError("an incarnation that has ended"), IncomingMessage());
   ScriptedChannel::Sent second = channel_.Take(kRegister);
   RegisterRequest before, after;
   ASSERT_TRUE(before.ParseFromString(first.bytes) && after.ParseFromString(second.bytes));

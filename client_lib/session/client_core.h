@@ -49,8 +49,8 @@ struct SegmentCounters {
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
   // All must outlive the core's use of them; Close shuts them down. `link` carries heartbeats and
-  // routing. `control` carries the other calls to the scheduler, some of which wait there. They may
-  // be the same.
+  // routing. `control` carries the other calls to the scheduler; some wait there. They may be the
+  // same.
   ClientCore(ClientOptions options, Transport& transport, ControlChannel& control,
              ControlChannel& link);
   ~ClientCore();

@@ -3,7 +3,7 @@
 
 The test shares no code with Pawl. It parses arrays after the specification of NumPy's format, and
 computes keys and scores after server/export/model_format.md and the digest after
-scheduler/job/digest.h.
+scheduler/status/digest.h.
 
 Usage: export_test.py PAWLCTL
 """
@@ -287,7 +287,8 @@ model { deepfm { dim: 4 hidden: [8, 4] } } optimizer { adagrad { learning_rate: 
             """name: "late" seed: 7 batch_size: 64 epochs: 2 logical_workers: 4 partitions: 16
 data { train: "train.csv" eval: "eval.csv" format: CSV csv {
   columns { name: "late" label {} }
-  columns { name: "%s" categorical {} } columns { name: "%s" categorical {} } columns { name: "%s" categorical {} }
+  columns { name: "%s" categorical {} } columns { name: "%s" categorical {} }
+  columns { name: "%s" categorical {} }
   columns { name: "distance" bucketized { width: 10 } }
   columns { name: "far" source: "distance" numeric { mean: 20 scale: 12 } }
   columns { name: "late-hour" source: "hour" numeric { mean: 11.5 } }

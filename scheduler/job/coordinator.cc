@@ -88,7 +88,7 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
   } else if (options_.restore.has_value()) {
     StartFromCheckpoint(*options_.restore, options_.restore_state);
   }
-  // The state is the saved one, or that of a job of which no node has heard.
+  // The state is the saved one, or that of a job that no node knows.
   published_ = PresentView();
 }
 

@@ -335,7 +335,7 @@ class Coordinator {
   CheckpointDirector checkpoints_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 
-  // Of the director's placement.
+  // Made from the director's placement.
   RoutingTables routings_ PAWL_GUARDED_BY(mu_);
   // The director's primaries_since() that rounds_ knows.
   uint64_t targets_since_ PAWL_GUARDED_BY(mu_) = 0;

@@ -10,7 +10,7 @@
 #include "client_lib/base/bounded_text.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

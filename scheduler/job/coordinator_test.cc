@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 #include "scheduler/testing/coordinator_fixture.h"
 
 namespace pawl {

@@ -1,7 +1,7 @@
 #include "scheduler/job/job_end.h"
 
 #include "client_lib/base/status_macros.h"
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 #include "scheduler/status/server_counters.h"
 
 namespace pawl {

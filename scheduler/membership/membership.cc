@@ -375,7 +375,7 @@ std::vector<const Node*> Membership::All() const {
 
 std::vector<const Node*> Membership::Present(Role role) const {
   std::vector<const Node*> present;
-  // Of the other roles there may be many more.
+  // Other roles may have many more nodes.
   for (auto it = nodes_.lower_bound({role, 0}); it != nodes_.end() && it->second.role == role;
        ++it) {
     if (!it->second.gone) present.push_back(&it->second);

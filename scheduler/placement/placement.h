@@ -156,7 +156,7 @@ bool ReleaseRetained(const std::vector<PlacementServer>& servers, uint32_t repli
 // The retained replicas of one server, which an operator can release.
 struct RetainedReplicas {
   std::vector<uint32_t> partitions;
-  // Those of which no other server is known to have the same data.
+  // Partitions whose data no other server is known to have.
   std::vector<uint32_t> needed;
 };
 RetainedReplicas RetainedBy(ServerNumber server, const Placement& placement);

@@ -66,7 +66,7 @@ class GrpcServerCaller final : public ServerCaller {
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
   // By address. A server stays while it has calls.
   std::map<std::string, Server> servers_ PAWL_GUARDED_BY(mu_);
-  // Of the calls in progress, to cancel them.
+  // The calls in progress, to cancel them.
   std::set<grpc::ClientContext*> contexts_ PAWL_GUARDED_BY(mu_);
 };
 

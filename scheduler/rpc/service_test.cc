@@ -20,7 +20,7 @@
 #include "proto/scheduler.grpc.pb.h"
 #include "proto/server_control.grpc.pb.h"
 #include "scheduler/job/coordinator.h"
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 #include "scheduler/rpc/grpc_server_caller.h"
 
 namespace pawl {

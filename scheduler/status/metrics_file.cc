@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "nlohmann/json.hpp"
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 
 namespace pawl {
 namespace {

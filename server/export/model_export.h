@@ -25,7 +25,7 @@ struct ExportSummary {
 };
 
 // Writes the model of the checkpoint at `path` to the new folder `out`. `path` is the folder of a
-// checkpoint, or a folder with checkpoints of one job, of which the newest is exported. The whole
+// checkpoint, or a folder with checkpoints of one job; then the newest is exported. The whole
 // checkpoint is read and checked first. `out` appears complete and durable, or not at all; only if
 // the very last sync fails, it exists completely although an error is returned. Needs memory for a
 // few times the largest partition, and disk space for twice the model.

@@ -22,7 +22,7 @@ def f32(x):
 
 
 class Numbers:
-    """A fixed sequence of numbers in [-1, 1): a linear congruential generator (Knuth's MMIX constants)."""
+    """A fixed sequence of numbers in [-1, 1): Knuth's MMIX linear congruential generator."""
 
     def __init__(self, seed):
         self.state = seed
@@ -147,7 +147,9 @@ class Adam:
         self.v = [b2 * vi + (1.0 - b2) * gi**2 for vi, gi in zip(self.v, g)]
         m_hat = [mi / (1.0 - math.pow(b1, t)) for mi in self.m]
         v_hat = [vi / (1.0 - math.pow(b2, t)) for vi in self.v]
-        return [wi - rate * mi / (math.sqrt(vi) + p["epsilon"]) for wi, mi, vi in zip(w, m_hat, v_hat)]
+        return [
+            wi - rate * mi / (math.sqrt(vi) + p["epsilon"]) for wi, mi, vi in zip(w, m_hat, v_hat)
+        ]
 
     def slots(self):
         return self.m + self.v
@@ -213,7 +215,13 @@ def text(fields):
 def rounded(fields):
     """The same with every number rounded as in the message's float fields."""
     return {
-        name: rounded(value) if isinstance(value, dict) else f32(value) if isinstance(value, float) else value
+        name: (
+            rounded(value)
+            if isinstance(value, dict)
+            else f32(value)
+            if isinstance(value, float)
+            else value
+        )
         for name, value in fields.items()
     }
 
@@ -261,7 +269,10 @@ def main():
             {"learning_rate": 0.1, "initial_accumulator": 0.5, "epsilon": 0.01},
         ],
         "rmsprop": [{"learning_rate": 0.01}, {"learning_rate": 0.01, "rho": 0.5, "epsilon": 0.1}],
-        "adam": [{"learning_rate": 0.01}, {"learning_rate": 0.01, "beta1": 0.5, "beta2": 0.9, "epsilon": 0.1}],
+        "adam": [
+            {"learning_rate": 0.01},
+            {"learning_rate": 0.01, "beta1": 0.5, "beta2": 0.9, "epsilon": 0.1},
+        ],
         "adamw": [{"learning_rate": 0.01}, {"learning_rate": 0.1, "weight_decay": 0.3}],
         "ftrl": [
             {"learning_rate": 0.1},
@@ -287,7 +298,8 @@ def main():
                     continue
                 seed += 1
                 # Skip some steps: not every step updates a row.
-                case(seed, kind, own, common, [0, 1, 2, 4, 7, 20], 1 + seed % 21, [1.0, 0.25][seed % 2])
+                steps = [0, 1, 2, 4, 7, 20]
+                case(seed, kind, own, common, steps, 1 + seed % 21, [1.0, 0.25][seed % 2])
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class DurableLog {
 
   virtual ~DurableLog() = default;
 
-  // The identity of the node whose data this is; nullopt for a new log. Its start_count is the
+  // The identity of the node whose data this is; nullopt for a new log. Its `life` is the
   // number of the present process.
   virtual const std::optional<NodeIdentity>& identity() const = 0;
   // The partitions that the previous process left, ascending; empty if it wrote no log. `options`

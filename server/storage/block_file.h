@@ -44,7 +44,7 @@ struct BlockFileId {
 struct BlockFileInfo {
   uint64_t payload_bytes = 0;
   uint64_t file_bytes = 0;
-  // Of the file up to the footer.
+  // The checksum of the file up to the footer.
   uint32_t crc32c = 0;
 };
 

@@ -115,7 +115,7 @@ class Torture {
     Era present = found == server_->partitions().end() ? Era() : *era;
     if (found != server_->partitions().end()) {
       present.states.erase(present.states.upper_bound(found->second.index), present.states.end());
-      // It may equally be the same state of an earlier era, of which less is known to be durable.
+      // It may equally be the same state of an earlier era that is known to be less durable.
       for (const Era& other : expected) {
         if (!is_it(other)) continue;
         present.durable = std::min(present.durable, other.durable);

@@ -60,9 +60,9 @@ ServerLog::~ServerLog() { Stop(); }
 absl::Status ServerLog::CountStart() {
   absl::StatusOr<NodeIdentity> identity = ReadNodeFile(env_, options_.data_folder, kServerDaemon);
   if (identity.ok()) {
-    start_count_ = identity->start_count() + 1;
+    start_count_ = identity->life() + 1;
     if (identity->clearing()) return absl::OkStatus();
-    identity->set_start_count(start_count_);
+    identity->set_life(start_count_);
     PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, *identity, kServerDaemon));
     identity_ = *std::move(identity);
     return absl::OkStatus();
@@ -138,7 +138,7 @@ absl::Status ServerLog::Initialize(NodeIdentity identity) {
   }
   recovered_.reset();
   identity_.reset();
-  identity.set_start_count(start_count_);
+  identity.set_life(start_count_);
   // After a crash in between, the rest is known to be void.
   identity.set_clearing(true);
   PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));

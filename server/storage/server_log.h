@@ -194,7 +194,7 @@ class ServerLog final : public DurableLog {
   std::thread background_;
   std::thread reporter_;
   std::thread reader_;
-  // Of the job.
+  // The job's options.
   PartitionOptions partition_options_;
 
   mutable Mutex mu_;

@@ -34,7 +34,7 @@ class ServerLogHistoryTest : public ServerLogTest {
       ASSERT_TRUE(server_->WaitDurable(partition));
     }
   }
-  void ChangeUntilTheBeginningIsGone() {
+  void ChangeUntilFirstSegmentIsDeleted() {
     ASSERT_TRUE(Eventually([&] {
       for (const uint32_t p : {0, 1}) Change(p, 5);
       return !env_.FileSize("/data/log/0000000001.log").ok();
@@ -91,7 +91,7 @@ TEST_F(ServerLogHistoryTest, ReadBackReturnsTheEarlierPartition) {
 
 TEST_F(ServerLogHistoryTest, ReadBackReachesTheOlderSnapshot) {
   RestartWith(20'000);
-  ChangeUntilTheBeginningIsGone();
+  ChangeUntilFirstSegmentIsDeleted();
   const uint64_t last = server_->index(1);
   bool reached = false;
   for (uint64_t index = 1; index <= last; ++index) {
@@ -219,7 +219,7 @@ TEST_F(ServerLogHistoryTest, ReadWaitsForQueuedEntriesAndSkipsVoidOnes) {
 
 TEST_F(ServerLogHistoryTest, ReleasedOrReplacedEntriesAreNotFound) {
   RestartWith(20'000);
-  ChangeUntilTheBeginningIsGone();
+  ChangeUntilFirstSegmentIsDeleted();
   ExpectNotFound(Read(1, 1, server_->index(1)).status());
   ASSERT_TRUE(server_->Install(1, 500).ok());
   Change(1, 10);

@@ -43,13 +43,13 @@ TEST_F(ServerLogTest, NewDirectoryGetsTheIdentityOfItsServer) {
 
 TEST_F(ServerLogTest, EachStartIsCountedDespitePowerLoss) {
   Restart();
-  EXPECT_EQ(server_->log().identity()->start_count(), 1u);
+  EXPECT_EQ(server_->log().identity()->life(), 1u);
   server_ = nullptr;
   for (const uint32_t start_count : {2u, 3u}) {
     EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
                   .value()
                   ->identity()
-                  ->start_count(),
+                  ->life(),
               start_count);
     env_.CutPower();
     env_.RestorePower();
@@ -63,12 +63,12 @@ TEST_F(ServerLogTest, StartCountContinuesInAnotherJob) {
   server_ =
       std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
   ASSERT_TRUE(server_->Open("server-2", 78).ok());
-  EXPECT_EQ(server_->log().identity()->start_count(), 3u) << "under which it has registered";
+  EXPECT_EQ(server_->log().identity()->life(), 3u) << "under which it has registered";
   server_ = nullptr;
   EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
                 .value()
                 ->identity()
-                ->start_count(),
+                ->life(),
             4u);
 }
 
@@ -83,7 +83,7 @@ TEST_F(ServerLogTest, OpenFailsOnFullDiskAndSucceedsLater) {
   EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
                 .value()
                 ->identity()
-                ->start_count(),
+                ->life(),
             2u);
 }
 

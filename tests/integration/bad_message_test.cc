@@ -180,7 +180,7 @@ TEST_F(BadMessageTest, NonFiniteValueIsRefusedAtAnyPosition) {
          {size_t{0}, size_t{7}, size_t{8}, size_t{15}, size_t{16}, size_t{kRowWidth - 1},
           size_t{kRowWidth}, size_t{2 * kRowWidth - 3}, size_t{2 * kRowWidth - 1}}) {
       ExpectRefused("index " + std::to_string(index), grpc::StatusCode::INVALID_ARGUMENT,
-                    "not finite", [&](auto& r) { SetValue(r, index, value); });
+                    "NaN or an infinity", [&](auto& r) { SetValue(r, index, value); });
     }
   }
 }
@@ -198,7 +198,7 @@ TEST_F(BadMessageTest, TensorBlocksAreChecked) {
   ExpectRefused("last block too long", StatusCode::INVALID_ARGUMENT, "values",
                 block(1, kBlockElements));
   ExpectRefused("first block too short", StatusCode::INVALID_ARGUMENT, "values", block(0, 100));
-  ExpectRefused("NaN in the last block's tail", StatusCode::INVALID_ARGUMENT, "not finite",
+  ExpectRefused("NaN in the last block's tail", StatusCode::INVALID_ARGUMENT, "NaN or an infinity",
                 [&](PushRequest& r) {
                   block(1, 100)(r);
                   SetValue(r, 99, kNan);

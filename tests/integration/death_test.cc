@@ -169,9 +169,8 @@ TEST_F(DeathTest, RefusedPushFailsTheJob) {
   ASSERT_TRUE(ended.ok()) << ended;
   for (const std::string& name : cluster->names()) {
     EXPECT_FALSE(cluster->node(name).Succeeded()) << name;
-    EXPECT_NE(cluster->Log(name).find("rows of at most 1"), std::string::npos)
-        << name << ":\n"
-        << cluster->Log(name);
+    EXPECT_NE(cluster->Log(name).find("the limit is 1"), std::string::npos) << name << ":\n"
+                                                                            << cluster->Log(name);
   }
 }
 

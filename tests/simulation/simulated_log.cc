@@ -33,7 +33,7 @@ SimulatedLog::SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& r
       incarnation_(std::move(incarnation)),
       forgets_(forgets) {
   ++disk_.starts;
-  if (disk_.identity.has_value()) disk_.identity->set_start_count(disk_.starts);
+  if (disk_.identity.has_value()) disk_.identity->set_life(disk_.starts);
 }
 
 SimulatedLog::~SimulatedLog() {
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(
 
 absl::Status SimulatedLog::Initialize(NodeIdentity identity) {
   disk_.partitions.clear();
-  identity.set_start_count(disk_.starts);
+  identity.set_life(disk_.starts);
   disk_.identity = std::move(identity);
   states_.clear();
   return absl::OkStatus();

@@ -41,7 +41,7 @@ class SchedulerGroupFormer final : public GroupFormer {
     MonotonicDuration join_timeout = std::chrono::seconds(60);
     // How long a member waits for all offers before it asks for another group.
     MonotonicDuration offer_timeout = std::chrono::seconds(15);
-    // Of one WatchGroup call, which is then repeated.
+    // The deadline of one WatchGroup call, which is then repeated.
     MonotonicDuration watch_timeout = std::chrono::seconds(60);
   };
 

@@ -165,7 +165,7 @@ class StagedCollectiveTest : public testing::Test {
   RemoteMemoryDevice device_{RemoteMemoryDevice::Reads::kInTheCall};
   HeldCollective* inner_ = nullptr;
   std::unique_ptr<StagedCollective> collective_;
-  // Five pieces, the last of which is short.
+  // Five pieces; the last is short.
   std::vector<float> values_ = std::vector<float>(4 * kElementsOfAPiece + 7);
   std::vector<float> sums_ = std::vector<float>(values_.size(), -1);
 };

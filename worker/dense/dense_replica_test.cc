@@ -311,8 +311,8 @@ TEST_P(DenseReplicaTest, StepsWithoutGradientsAreCountedAsLost) {
   DenseProcess a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
-  // All ranks return after 3 steps elsewhere, of which this process, whose parameters are at
-  // version 0, was not told.
+  // All ranks return after 3 steps elsewhere. This process, whose parameters are at version 0, has
+  // not seen these steps.
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
   for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(a.replica().Begin(rank, 3).ok());
   ASSERT_TRUE(a.replica().AwaitSteps(3, kLimit, Interrupt()).ok());
@@ -326,7 +326,7 @@ TEST_P(DenseReplicaTest, StepsWithoutGradientsAreCountedAsLost) {
         steps.assign(item.gradients.begin(), item.gradients.end());
     }
   }
-  // After 3 steps, none of which brought an update.
+  // After 3 steps without an update.
   EXPECT_EQ(steps, (std::vector<float>{0, 3, 0, 0}));
 }
 

@@ -40,7 +40,7 @@ class SlotShares {
   // REQUIRES: the rule is elementwise, and the state lies in the host's memory.
   SlotShares(const DenseLayout& layout, const UpdateRule& rule, DenseState& state);
 
-  // Share `place` of `members` equal ones, the last of which may be short or empty; and the length
+  // Share `place` of `members` equal ones (the last may be short or empty), and the length
   // of the longest.
   DenseRange Share(size_t bucket, size_t members, size_t place) const;
   size_t ShareElements(size_t bucket, size_t members) const;

@@ -295,7 +295,7 @@ TEST_P(StateExchangeTest, UnreachableServersMayReturn) {
   }
 }
 
-// A bucket of six elements after a step of four members, the last of which is gone. The first has
+// A bucket of six elements after a step of four members; the last has left. The first has
 // seen the end of the step, the second has prepared its share, the third has no state.
 TEST(StateExchangeOfSharesTest, SlotsComeFromTheMembersThatUpdatedThem) {
   Optimizer spec;

@@ -19,7 +19,7 @@ struct StepKey {
   const float* labels = nullptr;
   size_t samples = 0;
   float gradient_scale = 0;
-  // Of the workspace, which determines the remaining addresses.
+  // The workspace's layout, which determines the remaining addresses.
   uint64_t layout = 0;
   // The spans that stay on the device; those of parameters alternate.
   std::vector<const float*> staying;

@@ -230,7 +230,7 @@ class TrainingModel {
   MatrixPool pool_;
   RecordedSteps recorded_steps_;
   uint64_t played_steps_ = 0;
-  // Of the current step: the workspace's layout at its start, and the spans that stay on the
+  // For the current step: the workspace's layout at its start, and the spans that stay on the
   // device.
   uint64_t layout_of_step_ = 0;
   std::vector<const float*> staying_;

@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env,
   absl::StatusOr<NodeIdentity> known = ReadNodeFile(env, data_dir, kWorkerDaemon);
   if (absl::IsNotFound(known.status())) return identity;
   if (absl::IsFailedPrecondition(known.status())) return known.status();
-  if (known.ok() && known->start_count() == std::numeric_limits<uint32_t>::max()) {
+  if (known.ok() && known->life() == std::numeric_limits<uint32_t>::max()) {
     known = absl::OutOfRangeError("its start_count has reached its maximum");
   }
   if (!known.ok()) {
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env,
     return identity;
   }
   // An incarnation that is not recorded would be taken for the one before.
-  known->set_start_count(known->start_count() + 1);
+  known->set_life(known->life() + 1);
   if (const absl::Status written = identity->Write(*std::move(known)); !written.ok()) {
     spdlog::warn("this worker joins as a new one, because --data_dir cannot be written: {}",
                  written.ToString());
@@ -45,7 +45,7 @@ absl::Status WorkerIdentity::Update(const std::string& node, uint64_t job_id) {
   NodeIdentity identity;
   identity.set_node(node);
   identity.set_job_id(job_id);
-  identity.set_start_count(std::max(known_.start_count(), 1u));
+  identity.set_life(std::max(known_.life(), 1u));
   return Write(std::move(identity));
 }
 

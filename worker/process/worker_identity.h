@@ -28,7 +28,7 @@ class WorkerIdentity {
   // All three are empty or 0 for a new worker.
   const std::string& node() const { return known_.node(); }
   uint64_t job_id() const { return known_.job_id(); }
-  uint32_t start_count() const { return known_.start_count(); }
+  uint32_t start_count() const { return known_.life(); }
 
   // Stores the identity for this and later incarnations. Does nothing if it is unchanged.
   absl::Status Update(const std::string& node, uint64_t job_id);

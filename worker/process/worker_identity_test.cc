@@ -64,7 +64,7 @@ TEST(WorkerIdentityTest, ExhaustedStartCountMakesANewWorker) {
   ASSERT_TRUE(env.MakeFolder(kFolder).ok());
   NodeIdentity last;
   last.set_node("worker-1");
-  last.set_start_count(std::numeric_limits<uint32_t>::max());
+  last.set_life(std::numeric_limits<uint32_t>::max());
   ASSERT_TRUE(WriteNodeFile(env, kFolder, last, kWorkerDaemon).ok());
   const auto identity = WorkerIdentity::Open(env, kFolder);
   ASSERT_TRUE(identity.ok()) << identity.status();

@@ -129,7 +129,7 @@ int Scale(const ScaleOptions& scale) {
   });
 }
 
-// Of drain and release_kept.
+// The options of drain and release_kept.
 struct NodeOptions {
   ConnectionOptions connection;
   std::string node;

@@ -23,7 +23,7 @@
 #include "deploy/pawlctl/scheduler_connection.h"
 #include "deploy/pawlctl/server_connection.h"
 #include "nlohmann/json.hpp"
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 
 namespace pawl {
 namespace {
@@ -35,16 +35,16 @@ constexpr char kTableHelp[] = "The table's name (pawlctl tables lists them).";
 struct PullOptions {
   ConnectionOptions connection;
   std::string table;
-  // Of a sparse table.
+  // For a sparse table.
   std::vector<uint64_t> keys;
-  // Of a dense table; unset: the whole table.
+  // For a dense table; unset: the whole table.
   std::optional<uint64_t> block;
 };
 
 struct PushOptions {
   ConnectionOptions connection;
   std::string table;
-  // Of a sparse table.
+  // For a sparse table.
   std::optional<uint64_t> key;
   // The gradient of the row, or of the whole dense table.
   std::vector<float> values;

@@ -122,10 +122,10 @@ class PartitionLoader::Sections {
       return Damaged(absl::StrCat("a second section of kind ", number));
     if (stage > 1 && stage_ < 1) return Damaged("it does not start with the job");
     if (stage > 2 && stage_ < 2) return Damaged("the state is missing");
-    if (stage > 3 && stage_ <= 3) PAWL_RETURN_IF_ERROR(RanksAreThere());
+    if (stage > 3 && stage_ <= 3) PAWL_RETURN_IF_ERROR(CheckRanks());
     if (stage > 5 && stage_ <= 5 && is_sync() != (stage == 6))
       return Damaged("the step section is unexpected or missing");
-    if (stage > 8) PAWL_RETURN_IF_ERROR(EarlyAreThere());
+    if (stage > 8) PAWL_RETURN_IF_ERROR(CheckStaged());
     if (kind == Kind::kTerms &&
         (last_number_ != static_cast<uint8_t>(Kind::kState) || body_.empty())) {
       return Damaged("the terms do not follow the state, or are empty");
@@ -300,7 +300,7 @@ class PartitionLoader::Sections {
     return absl::OkStatus();
   }
 
-  absl::Status RanksAreThere() {
+  absl::Status CheckRanks() {
     if (ranks_ != options().logical_workers) return Damaged("ranks are missing");
     partition_.CountAll();
     size_t ahead = 0;
@@ -507,7 +507,7 @@ class PartitionLoader::Sections {
     std::shared_ptr<std::string> bytes;
   };
 
-  absl::Status EarlyAreThere() const {
+  absl::Status CheckStaged() const {
     return staged_.bytes == nullptr ? absl::OkStatus() : Damaged("an early gradient is incomplete");
   }
 

@@ -72,7 +72,7 @@ class SnapshotStore {
     uint32_t partition = 0;
     uint64_t index = 0;
     std::string path;
-    // Of a file with the suffix .stored.
+    // Set for files with the suffix .stored.
     std::optional<uint64_t> stored_mark = std::nullopt;
   };
 

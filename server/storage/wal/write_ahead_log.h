@@ -159,7 +159,7 @@ class WriteAheadLog {
   CondVar changed_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   std::deque<QueuedRecord> queue_ PAWL_GUARDED_BY(mu_);
-  // Of the queue and of the group that is being written.
+  // Includes the group that is being written.
   uint64_t queued_bytes_ PAWL_GUARDED_BY(mu_) = 0;
   bool segment_ends_ PAWL_GUARDED_BY(mu_) = false;
   absl::Status status_ PAWL_GUARDED_BY(mu_);

@@ -13,7 +13,7 @@
 namespace pawl {
 
 // One table, its sum of the current step, and its digest. Implemented from the documents
-// (proto/types.proto, server/shard/initializer.h, scheduler/job/digest.h), without code from
+// (proto/types.proto, server/shard/initializer.h, scheduler/status/digest.h), without code from
 // server/.
 class ReferenceTable {
  public:
@@ -32,7 +32,7 @@ class ReferenceTable {
   // Applies the sum divided by `ranks` and clears it.
   void CloseStep(uint64_t step, uint32_t ranks);
 
-  // The records of scheduler/job/digest.h: (crc32c, rows) by partition.
+  // The records of scheduler/status/digest.h: (crc32c, rows) by partition.
   struct PartitionRecord {
     uint32_t crc32c = 0;
     uint64_t rows = 0;
@@ -54,7 +54,7 @@ class ReferenceTable {
   std::map<uint64_t, std::vector<float>> sums_;
 };
 
-// The digest of scheduler/job/digest.h over all tables.
+// The digest of scheduler/status/digest.h over all tables.
 uint32_t ReferenceDigest(const std::vector<ReferenceTable>& tables, uint32_t partitions);
 
 }  // namespace pawl

@@ -372,8 +372,8 @@ void GlooCollective::ScatterReduced(const char* input, char* output, size_t byte
                                     void (*reduce)(void*, const void*, const void*, size_t),
                                     uint32_t tag) {
   // Gloo has no reduce-scatter for an arbitrary number of members. The sum for member p starts at
-  // member p + 1 and goes round, each member adding its own part, until it reaches p: k - 1 steps,
-  // in each of which every member sends its last result.
+  // member p + 1 and goes round, each member adding its own part, until it reaches p. In each of
+  // the k - 1 steps every member sends its last result.
   const size_t size = options_.size;
   const size_t place = options_.place;
   const int next = static_cast<int>((place + 1) % size);

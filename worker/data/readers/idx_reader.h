@@ -16,7 +16,7 @@ namespace pawl {
 absl::StatusOr<std::string> IdxLabelPath(const std::string& image_path);
 
 // Appends the images and labels to *store: pixels as numerics, classes as labels. Both files hold
-// unsigned bytes. Images have 2 to 4 dimensions, the first of which is their number; labels have
+// unsigned bytes. Images have 2 to 4 dimensions, the first being their number; labels have
 // one. INVALID_ARGUMENT, naming the file and the problem, for another type, a length that
 // contradicts the header, or files that do not match.
 absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSource& labels,

@@ -1,4 +1,4 @@
-#include "scheduler/job/digest.h"
+#include "scheduler/status/digest.h"
 
 #include <algorithm>
 

@@ -15,8 +15,8 @@
 //
 // Example: table "w" with partition 3, crc32c 0x01020304 and 5 rows gives the 18 bytes
 //   77 00 03 00 00 00 04 03 02 01 05 00 00 00 00 00 00 00
-#ifndef PAWL_SCHEDULER_JOB_DIGEST_H_
-#define PAWL_SCHEDULER_JOB_DIGEST_H_
+#ifndef PAWL_SCHEDULER_STATUS_DIGEST_H_
+#define PAWL_SCHEDULER_STATUS_DIGEST_H_
 
 #include <cstdint>
 #include <map>
@@ -38,4 +38,4 @@ std::string DigestText(uint32_t digest);
 
 }  // namespace pawl
 
-#endif  // PAWL_SCHEDULER_JOB_DIGEST_H_
+#endif  // PAWL_SCHEDULER_STATUS_DIGEST_H_
