@@ -292,7 +292,8 @@ class SlurmTest(unittest.TestCase):
                 """name: "clicks" seed: 7 data { train: "%s/train.libsvm" format: LIBSVM }
                 model { fm { dim: 4 } }
                 optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC }
-                batch_size: 100 epochs: %d logical_workers: 2 partitions: 8 replicas: 2 checkpoint { dir: "%s" }"""
+                batch_size: 100 epochs: %d logical_workers: 2 partitions: 8 replicas: 2
+                checkpoint { dir: "%s" }"""
                 % (self.folder, epochs, self.checkpoints)
             )
 

@@ -517,12 +517,12 @@ TEST_F(DaemonTest, SchedulerAndNodeDoNotShareADataDirectory) {
   const std::string to = absl::StrCat("--scheduler=", cluster->scheduler_address());
   const std::string of_scheduler = absl::StrCat("--data_dir=", cluster->folder(), "/scheduler");
   const std::string of_server = absl::StrCat("--data_dir=", cluster->folder(), "/server-0");
-  ExpectUsageError("server/pawl-server", {of_scheduler, to}, "folder of a pawl-scheduler");
-  ExpectUsageError("worker/pawl-worker", {of_scheduler, to}, "folder of a pawl-scheduler");
+  ExpectUsageError("server/pawl-server", {of_scheduler, to}, "belongs to a pawl-scheduler");
+  ExpectUsageError("worker/pawl-worker", {of_scheduler, to}, "belongs to a pawl-scheduler");
   ExpectUsageError("scheduler/pawl-scheduler",
                    {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"),
                     "--workers=0", "--listen=127.0.0.1:0"},
-                   "folder of a pawl-server");
+                   "belongs to a pawl-server");
   // The refusals changed nothing: both restart.
   for (const char* name : {"scheduler", "server-0"}) {
     cluster->node(name).Signal(SIGKILL);
