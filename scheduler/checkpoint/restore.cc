@@ -121,7 +121,8 @@ absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job,
   const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return std::vector<std::string>();
   // A final checkpoint in another folder is not the one of the same name here.
-  const bool after_the_end = CheckpointStore::IsEndCheckpoint(restore.name()) && IsSame(restore.dir(), dir);
+  const bool after_the_end =
+      CheckpointStore::IsEndCheckpoint(restore.name()) && IsSame(restore.dir(), dir);
   return CheckpointStore(env, dir).SetAsideAfter(
       {job_id, job.name(), restore.step(), after_the_end});
 }

@@ -35,8 +35,8 @@ inline constexpr uint64_t kLeastBytesPerSecondRead = 50'000'000;
 // These rounds also wait until the step is reached and absent servers have returned.
 inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
 inline constexpr std::chrono::seconds kLoadTimeout{3600};
-// The deadline of one call of a checkpoint round. A server that does not answer is asked again, and must not
-// take the checkpoint for abandoned.
+// The deadline of one call of a checkpoint round. A server that does not answer is asked again, and
+// must not take the checkpoint for abandoned.
 inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
 // How often the nodes' figures, which change all the time, are saved.
 inline constexpr std::chrono::seconds kFiguresSaveInterval{10};

@@ -431,9 +431,10 @@ TEST_F(CoordinatorTest, MissingWorkerFailsAnUnfinishedJob) {
   EXPECT_EQ(Status().state(), RUNNING);
   Pass(seconds(2));
   EXPECT_EQ(Status().state(), FAILED);
-  EXPECT_EQ(Status().failure(),
-            "worker-1 (host pid 3) died: no heartbeat for 1.1 s; no worker has taken over its ranks "
-            "2, 3 within 60.0 s");
+  EXPECT_EQ(
+      Status().failure(),
+      "worker-1 (host pid 3) died: no heartbeat for 1.1 s; no worker has taken over its ranks "
+      "2, 3 within 60.0 s");
 }
 
 TEST_F(CoordinatorTest, ClientDeathFailsItsBarrierOnly) {

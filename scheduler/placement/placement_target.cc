@@ -17,8 +17,10 @@ namespace {
 using Index = uint32_t;
 constexpr Index kNone = UINT32_MAX;
 
-// A partition that costs at least this many times the median one is hot.
+// A hot partition costs at least this many times the median one, and at least this share of what a
+// server holds on average. Exchanges of pairs even out smaller differences.
 constexpr double kHotTimes = 4;
+constexpr double kHotShare = 0.25;
 // Exchanges in one target. Each copies up to two replicas.
 constexpr int kMaxExchanges = 512;
 // Partitions of each of two servers that are considered for an exchange.
@@ -132,11 +134,12 @@ class Planner {
     const double ordinary = std::max(sorted[sorted.size() / 2], total / count / count);
     for (size_t p = 0; p < loads.size(); ++p) {
       Partition& part = partitions_[p];
-      if (values[p] >= kHotTimes * ordinary)
+      const double share = values[p] / total * static_cast<double>(servers_.size()) /
+                           (role == kPrimary ? 1 : static_cast<double>(replicas_));
+      if (share >= kHotShare && values[p] >= kHotTimes * ordinary)
         part.cost[role] = std::max<int64_t>(part.cost[role], std::llround(values[p] / ordinary));
       if (role == kPrimary) continue;
-      part.load[measure] =
-          values[p] / total * static_cast<double>(servers_.size()) / static_cast<double>(replicas_);
+      part.load[measure] = share;
     }
     if (role == kReplica) is_weighed_[measure] = true;
   }

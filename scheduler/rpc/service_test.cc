@@ -20,8 +20,8 @@
 #include "proto/scheduler.grpc.pb.h"
 #include "proto/server_control.grpc.pb.h"
 #include "scheduler/job/coordinator.h"
-#include "scheduler/status/digest.h"
 #include "scheduler/rpc/grpc_server_caller.h"
+#include "scheduler/status/digest.h"
 
 namespace pawl {
 namespace {

@@ -148,8 +148,8 @@ class DataPlane final : public RequestHandler {
   // Checkpoints (data_plane_checkpoint.cc); `epoch` as above.
   //
   // Sets `cut`, in place of any other, in every partition whose primary this server is, except
-  // those that are cut already (`has`, called under the replica's lock). Returns the partitions whose
-  // primary is this server. OUT_OF_RANGE: a partition has already reached the step; the cut
+  // those that are cut already (`has`, called under the replica's lock). Returns the partitions
+  // whose primary is this server. OUT_OF_RANGE: a partition has already reached the step; the cut
   // is then set nowhere.
   absl::StatusOr<std::vector<uint32_t>> SetCut(uint64_t epoch,
                                                const std::shared_ptr<const Cut>& cut,

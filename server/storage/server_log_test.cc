@@ -46,11 +46,9 @@ TEST_F(ServerLogTest, EachStartIsCountedDespitePowerLoss) {
   EXPECT_EQ(server_->log().identity()->life(), 1u);
   server_ = nullptr;
   for (const uint32_t start_count : {2u, 3u}) {
-    EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
-                  .value()
-                  ->identity()
-                  ->life(),
-              start_count);
+    EXPECT_EQ(
+        ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(),
+        start_count);
     env_.CutPower();
     env_.RestorePower();
   }
@@ -65,11 +63,9 @@ TEST_F(ServerLogTest, StartCountContinuesInAnotherJob) {
   ASSERT_TRUE(server_->Open("server-2", 78).ok());
   EXPECT_EQ(server_->log().identity()->life(), 3u) << "under which it has registered";
   server_ = nullptr;
-  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
-                .value()
-                ->identity()
-                ->life(),
-            4u);
+  EXPECT_EQ(
+      ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(),
+      4u);
 }
 
 TEST_F(ServerLogTest, OpenFailsOnFullDiskAndSucceedsLater) {
@@ -80,11 +76,9 @@ TEST_F(ServerLogTest, OpenFailsOnFullDiskAndSucceedsLater) {
       ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   env_.SetUnlimited();
-  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data"))
-                .value()
-                ->identity()
-                ->life(),
-            2u);
+  EXPECT_EQ(
+      ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(),
+      2u);
 }
 
 TEST_F(ServerLogTest, AnotherJobsFilesAreDeleted) {
