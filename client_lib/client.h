@@ -71,11 +71,13 @@
 //                        server refused the content (NaN)
 //   OUT_OF_RANGE         a rank outside the job
 //   NOT_FOUND            no such table
+//   ALREADY_EXISTS       the name of a table has another spec, or the rank is open already
 //   DEADLINE_EXCEEDED    not done in time; a push may have been applied or not
 //   RESOURCE_EXHAUSTED   one of the limits below
 //   FAILED_PRECONDITION  the job has failed or was stopped; or a step is out of order
 //   ABORTED              the client is no longer a member of the job, or another process has taken
 //                        over the rank
+//   DATA_LOSS            the partitions contradict each other about a rank's steps
 //   CANCELLED            the client is being destroyed
 #ifndef PAWL_CLIENT_LIB_CLIENT_H_
 #define PAWL_CLIENT_LIB_CLIENT_H_
