@@ -255,13 +255,13 @@ class SessionsTest(unittest.TestCase):
         return "".join(output for _, _, _, output in printed)
 
     def test_five_minutes_by_hand(self):
-        output = self.type("deploy/tour.md", "Five minutes by hand")
+        output = self.type("deploy/tour.md", "A job on one machine")
         digests = re.findall(r"digest ([0-9a-f]{8})", output)
         self.assertEqual(len(digests), 2)
         self.assertEqual(digests[0], digests[1])
 
     def test_a_program_of_your_own(self):
-        self.type("client_lib/README.md", "A program of your own")
+        self.type("client_lib/README.md", "Writing a program")
 
     def test_every_session_is_run(self):
         headings = {
@@ -269,7 +269,7 @@ class SessionsTest(unittest.TestCase):
             for path in TREE.documents
             for heading in documentation.Document(path, TREE.read(path)).sessions()
         }
-        self.assertEqual(headings, {"Five minutes by hand", "A program of your own"})
+        self.assertEqual(headings, {"A job on one machine", "Writing a program"})
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ ABSL_FLAG(double, recovery_timeout_s, 60,
 ABSL_FLAG(std::string, restore, "",
           "start from a checkpoint: its folder, or a folder of checkpoints, whose newest one of "
           "this job is used. The numbers of servers and workers may differ");
-ABSL_FLAG(bool, begin_anew, false,
+ABSL_FLAG(bool, restart_ended_job, false,
           "train the job again from its start although it has ended according to --data_dir or "
           "--store; without it the scheduler of an ended job exits at once with the job's exit "
           "code");
@@ -83,7 +83,7 @@ ABSL_FLAG(bool, rebuild, false,
           "--store was lost");
 ABSL_FLAG(uint32_t, rebuild_timeout_s, 30, "how long --rebuild waits for servers");
 ABSL_FLAG(std::vector<std::string>, rebuild_without, {},
-          "servers that are lost for good, separated by commas: --rebuild does not wait for them");
+          "servers that will not return, separated by commas: --rebuild does not wait for them");
 ABSL_FLAG(uint64_t, scrub_bytes_per_s, uint64_t{8} << 20,
           "how fast the checkpoints in the job's checkpoint.dir are read in the background to find "
           "bit rot; a damaged checkpoint is replaced by a new one. 0: never");
@@ -128,7 +128,7 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.worker_return_timeout_s = absl::GetFlag(FLAGS_worker_return_timeout_s);
   options.recovery_timeout_s = absl::GetFlag(FLAGS_recovery_timeout_s);
   options.restore = absl::GetFlag(FLAGS_restore);
-  options.begin_anew = absl::GetFlag(FLAGS_begin_anew);
+  options.restart_ended_job = absl::GetFlag(FLAGS_restart_ended_job);
   options.rebuild = absl::GetFlag(FLAGS_rebuild);
   options.rebuild_timeout_s = absl::GetFlag(FLAGS_rebuild_timeout_s);
   options.rebuild_without = absl::GetFlag(FLAGS_rebuild_without);

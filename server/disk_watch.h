@@ -14,11 +14,11 @@
 namespace pawl {
 
 // A disk hangs if a write waits for this long while nothing becomes durable.
-inline constexpr std::chrono::milliseconds kDiskHangs{2000};
+inline constexpr std::chrono::milliseconds kDiskHangTimeout{2000};
 // A failure shorter than this is not reported.
-inline constexpr std::chrono::milliseconds kDiskFailureTold{500};
+inline constexpr std::chrono::milliseconds kDiskFailureReportDelay{500};
 // A failed disk counts as recovered after this long without a failure.
-inline constexpr std::chrono::milliseconds kDiskIsGoodAgain{3000};
+inline constexpr std::chrono::milliseconds kDiskRecoveryTime{3000};
 
 // Tracks how long the log has not been writable. The caller passes the time in. Not thread-safe.
 class DiskWatch {
@@ -36,8 +36,8 @@ class DiskWatch {
   // Why the last failure happened.
   std::string reason_;
   // The failure has lasted long enough to be reported.
-  bool told_ = false;
-  std::optional<MonotonicTime> good_since_;
+  bool reported_ = false;
+  std::optional<MonotonicTime> working_since_;
   uint64_t durable_ = 0;
   std::optional<MonotonicTime> waiting_since_;
 };

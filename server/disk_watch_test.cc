@@ -27,13 +27,13 @@ class DiskWatchTest : public testing::Test {
 
 TEST_F(DiskWatchTest, FullDiskIsReportedUntilItStaysGood) {
   const absl::Status full = absl::ResourceExhaustedError("no space left on device");
-  Pass(kDiskFailureTold - milliseconds(50), full, false, false);
+  Pass(kDiskFailureReportDelay - milliseconds(50), full, false, false);
   EXPECT_FALSE(Fails());
   Pass(milliseconds(200), full, false, false);
   ASSERT_TRUE(Fails());
   EXPECT_EQ(watch_.Failure(clock_.Now())->reason(), "no space left on device");
   EXPECT_GE(watch_.Failure(clock_.Now())->lasts_ms(), 500u);
-  Pass(kDiskIsGoodAgain - milliseconds(50), absl::OkStatus(), false, false);
+  Pass(kDiskRecoveryTime - milliseconds(50), absl::OkStatus(), false, false);
   EXPECT_TRUE(Fails());
   Pass(milliseconds(200), absl::OkStatus(), false, false);
   EXPECT_FALSE(Fails());
@@ -41,7 +41,7 @@ TEST_F(DiskWatchTest, FullDiskIsReportedUntilItStaysGood) {
 
 TEST_F(DiskWatchTest, HungWriteIsReported) {
   Pass(milliseconds(1000), absl::OkStatus(), true, true);
-  Pass(kDiskHangs - milliseconds(100), absl::OkStatus(), true, false);
+  Pass(kDiskHangTimeout - milliseconds(100), absl::OkStatus(), true, false);
   EXPECT_FALSE(Fails());
   Pass(milliseconds(300), absl::OkStatus(), true, false);
   ASSERT_TRUE(Fails());

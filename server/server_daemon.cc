@@ -31,7 +31,7 @@ namespace {
 constexpr std::chrono::seconds kAddressInterval{1};
 // How often the node handles events.
 constexpr std::chrono::milliseconds kTickInterval{20};
-// How long calls under way may take to end when the server stops.
+// The time for calls in progress to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
 
 double ProcessorSeconds() {
@@ -101,7 +101,8 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
     spdlog::error("ended: --scheduler={}: {}", scheduler, listen.status().ToString());
     return kExitFailed;
   }
-  if (const absl::Status status = CheckAddressFlags(*listen, options.advertise, /*is_told=*/true);
+  if (const absl::Status status =
+          CheckAddressFlags(*listen, options.advertise, /*is_announced=*/true);
       !status.ok()) {
     return UsageError(status.message());
   }

@@ -12,12 +12,12 @@
 
 namespace pawl {
 
-// More threads than a step has partitions are of no use.
+// More threads than partitions in a step are useless.
 inline constexpr int kMaxStepThreads = 256;
 
 // The flags of pawl-server; main.cc describes and checks them.
 struct ServerDaemonOptions {
-  // Empty: an address of the network on which the scheduler is, with a free port.
+  // Empty: a free port on the interface that reaches the scheduler.
   std::string listen;
   // Empty: the address on which the server listens.
   std::string advertise;

@@ -103,7 +103,7 @@ MonotonicTime ServerNode::LeaseUntil() const {
 
 bool ServerNode::HasStarted() const {
   // Read in this order, as in LeaseUntil.
-  return link_.begun() && routed_;
+  return link_.job_started() && routed_;
 }
 
 absl::Status ServerNode::Start(const std::string& address) {
@@ -153,7 +153,7 @@ void ServerNode::Register(MonotonicTime deadline) {
     held->set_longest_lease_ms(longest_lease_ms_);
     *request.mutable_held_job() = *std::move(held);
   }
-  // The data that this server holds is of no use to another job.
+  // The data that this server holds is useless to another job.
   request.set_that_job_only(job_id_ != 0 || MustKeepItsJob());
   for (RecoveredReplica& replica : data_plane_.ReplicasWithData())
     *request.add_recovered() = std::move(replica);

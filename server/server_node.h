@@ -96,7 +96,7 @@ class ServerNode {
 
   NodeLink::Events Events();
   // Asks the scheduler to confirm the routing that this server acts by, unless it needs no
-  // confirmation or a request is under way.
+  // confirmation or a request is in progress.
   void ConfirmRouting();
   // The end of the lease under which the roles hold.
   MonotonicTime LeaseUntil() const;
@@ -146,7 +146,7 @@ class ServerNode {
   mutable Mutex mu_;
   News news_ PAWL_GUARDED_BY(mu_);
   bool draining_ PAWL_GUARDED_BY(mu_) = false;
-  // A ConfirmRouting call is under way.
+  // A ConfirmRouting call is in progress.
   bool confirming_ PAWL_GUARDED_BY(mu_) = false;
   // The epoch that the scheduler refused to confirm, and how many times in a row.
   uint64_t epoch_refused_ PAWL_GUARDED_BY(mu_) = 0;

@@ -5,8 +5,8 @@
 //
 // A name has the form "part.moment", in lower case, and occurs once in the code. In production
 // binaries FailpointHit is the function of failpoint.cc, which always returns false and reads
-// nothing. A test binary that links testing:failpoint_control replaces it, also in libraries built
-// without knowledge of it: production and test binaries link the same objects.
+// nothing. A test binary that links testing:failpoint_control replaces this function at link time,
+// so production and test binaries use the same objects.
 #ifndef PAWL_CLIENT_LIB_BASE_FAILPOINT_H_
 #define PAWL_CLIENT_LIB_BASE_FAILPOINT_H_
 

@@ -7,14 +7,14 @@
 
 namespace pawl {
 
-// Partitions of a job. Each costs a lock and some KiB on its server, and an entry in every routing
-// table.
+// The limit on partitions of a job. Each takes a lock and some KiB on its server, and an entry in
+// every routing table.
 inline constexpr uint32_t kMaxPartitions = 65536;
 // RoutingTable.primary of a partition that no server can serve.
 inline constexpr uint32_t kNoPrimary = UINT32_MAX;
 // Clients are numbered from 0 to kMaxClients - 1; servers keep a push window for each number.
 inline constexpr uint32_t kMaxClients = 1024;
-// Widest row of a sparse table, in elements.
+// The widest row of a sparse table, in elements.
 inline constexpr uint32_t kMaxRowWidth = 4096;
 // Elements of a dense table: 256 GiB of weights. The byte count stays far from 2^64.
 inline constexpr uint64_t kMaxDenseElements = uint64_t{1} << 36;
@@ -25,10 +25,10 @@ inline constexpr size_t kPushWindow = 1024;
 // gradients, and sends one message to each server at the end of a step.
 inline constexpr size_t kMaxHostedRanks = 256;
 
-// The rest bounds the fields of a job file.
+// Limits of the fields of a job file.
 
 inline constexpr size_t kMaxJobNameBytes = 64;
-// Every partition keeps 32 bytes for each, and a push window while the worker pushes.
+// Every partition keeps 32 bytes for each logical worker, and a push window while it pushes.
 inline constexpr uint32_t kMaxLogicalWorkers = 16384;
 inline constexpr uint32_t kMaxBatchSize = 1u << 24;
 inline constexpr uint32_t kMaxEpochs = 1000000;
@@ -37,7 +37,7 @@ inline constexpr uint32_t kMaxStaleness = 1u << 20;
 // with the backward pass.
 inline constexpr uint64_t kMinBucketBytes = 1024;
 inline constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 30;
-// all_reduce.write_back_steps: the steps that are lost if all workers die.
+// all_reduce.write_back_steps: at most this many steps are lost if all workers die.
 inline constexpr uint64_t kMaxWriteBackSteps = 1000000;
 inline constexpr uint32_t kMaxMicroBatches = 65536;
 // precision.loss_scale: 2^24.
@@ -55,7 +55,7 @@ inline constexpr uint32_t kMaxFields = 4096;
 // Every push is sent to each replica.
 inline constexpr uint32_t kMaxReplicas = 16;
 inline constexpr uint32_t kMaxCheckpointsKept = 1024;
-// A year: its count in any unit of time is far from 2^63.
+// A year, whose count of nanoseconds is far below 2^63.
 inline constexpr uint64_t kMaxCheckpointIntervalS = uint64_t{365} * 24 * 3600;
 
 }  // namespace pawl

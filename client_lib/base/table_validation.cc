@@ -188,12 +188,12 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
 
 absl::Status ValidateNormal(float mean, float stddev, const std::string& context) {
   const double farthest =
-      std::fabs(static_cast<double>(mean)) + kMostNormalDeviations * static_cast<double>(stddev);
+      std::fabs(static_cast<double>(mean)) + kMaxNormalDeviations * static_cast<double>(stddev);
   return FieldChecks(context)
       .Finite("mean", mean)
       .NotNegative("stddev", stddev)
       .Check("stddev", stddev, std::isfinite(static_cast<float>(farthest)),
-             absl::StrCat("small enough that mean + ", kMostNormalDeviations,
+             absl::StrCat("small enough that mean + ", kMaxNormalDeviations,
                           " stddev is a finite float"))
       .status();
 }

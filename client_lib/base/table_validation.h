@@ -14,7 +14,7 @@ namespace pawl {
 inline constexpr size_t kMaxTableNameBytes = 128;
 inline constexpr int kMaxTableDimensions = 8;
 // How far the normal initializers may deviate from the mean, in standard deviations.
-inline constexpr double kMostNormalDeviations = 7.0;
+inline constexpr double kMaxNormalDeviations = 7.0;
 
 // INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value, and the
 // valid values.

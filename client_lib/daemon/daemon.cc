@@ -47,7 +47,7 @@ void PassOnSignal(int signal, siginfo_t*, void* context) {
 // The exit code while flags are parsed; -1 afterwards.
 int parsing_exit_code = -1;
 
-// Each connection takes a file descriptor, and gRPC 1.51 stops accepting for good once a process
+// Each connection takes a file descriptor, and gRPC 1.51 stops accepting permanently once a process
 // has run out of them.
 void AllowManyFiles() {
   rlimit limit;
@@ -139,11 +139,11 @@ std::string SchedulerAddress(const std::string& flag) {
 }
 
 absl::Status CheckAddressFlags(const std::string& listen, const std::string& advertise,
-                               bool is_told) {
+                               bool is_announced) {
   const absl::StatusOr<HostPort> at = ParseHostPort(listen);
   if (!at.ok()) return Annotate(at.status(), "--listen");
   if (advertise.empty()) {
-    if (!is_told || !at->IsWildcard()) return absl::OkStatus();
+    if (!is_announced || !at->IsWildcard()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("--listen=", listen,
                      " is a wildcard address; set --advertise=HOST:PORT "

@@ -1,4 +1,4 @@
-// What the main functions of all daemons share: flags, log format, signals, exit codes.
+// The parts that the main functions of all daemons share: flags, log format, signals, exit codes.
 #ifndef PAWL_CLIENT_LIB_DAEMON_DAEMON_H_
 #define PAWL_CLIENT_LIB_DAEMON_DAEMON_H_
 
@@ -18,11 +18,11 @@ namespace pawl {
 inline constexpr int kExitDone = 0;
 // The job has failed, or a process that this one needs cannot be reached.
 inline constexpr int kExitFailed = 1;
-// Wrong flags, files (damaged ones too) or job.
+// Wrong flags, wrong or damaged files, or an invalid job.
 inline constexpr int kExitUsage = 2;
 // The job continues, but not under this scheduler: it could not save its state, has lost it to
 // another scheduler, or was asked to leave.
-inline constexpr int kExitAgain = 3;
+inline constexpr int kExitRestart = 3;
 
 // Receives SIGTERM and SIGINT in place of signal handlers. Construct it on the main thread before
 // any other thread starts, because threads inherit the blocked signals.
@@ -53,10 +53,10 @@ int UsageError(absl::string_view problem);
 std::string SchedulerAddress(const std::string& flag);
 
 // INVALID_ARGUMENT, naming the flag, unless --listen is host:port and --advertise is empty or an
-// address that others can reach. `is_told`: the process announces its --listen address if
+// address that others can reach. `is_announced`: the process announces its --listen address if
 // --advertise is empty.
 absl::Status CheckAddressFlags(const std::string& listen, const std::string& advertise,
-                               bool is_told);
+                               bool is_announced);
 
 // INVALID_ARGUMENT unless it is host:port, or several of them separated by commas.
 absl::Status CheckSchedulerAddress(const std::string& address);

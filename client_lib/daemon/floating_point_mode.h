@@ -7,7 +7,7 @@
 namespace pawl {
 
 // FAILED_PRECONDITION, naming the setting, unless the calling thread rounds to nearest and computes
-// with subnormal numbers, as every thread of a fresh process does. A library that was linked with
+// with subnormal numbers, which is the default of a process. A library that was linked with
 // -ffast-math changes this for the whole process when it is loaded. Threads inherit the mode.
 absl::Status CheckFloatingPointMode();
 

@@ -1,21 +1,15 @@
 #include "client_lib/job/job_validation.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/table_validation.h"
+#include "client_lib/job/data_validation.h"
 #include "client_lib/job/model_layers.h"
 
 namespace pawl {
@@ -23,11 +17,6 @@ namespace pawl {
 bool IsServeOnly(const Job& job) { return !job.has_data() && !job.has_model(); }
 
 namespace {
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 absl::Status ValidateName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxJobNameBytes;
@@ -38,186 +27,6 @@ absl::Status ValidateName(const std::string& name) {
                  "'; it must be 1 to ", kMaxJobNameBytes, " letters, digits or characters of _.-");
 }
 
-absl::Status ValidateFile(const std::string& field, const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return Invalid(field, ": ", path, " is a folder, not a file");
-  // Opening a pipe would wait for a writer.
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
-    return Invalid(field, ": ", path, " is not a regular file");
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (file) return absl::OkStatus();
-  const std::string text = absl::StrCat(field, ": cannot open ", path, ": ", std::strerror(errno));
-  return errno == ENOENT ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
-}
-
-absl::Status ValidateDataFile(const std::string& field, const std::string& path,
-                              DataFormat format) {
-  PAWL_RETURN_IF_ERROR(ValidateFile(field, path));
-  if (format != IDX) return absl::OkStatus();
-  const std::filesystem::path images(path);
-  const std::string labels =
-      absl::StrReplaceAll(images.filename().string(), {{"images-idx3", "labels-idx1"}});
-  if (labels == images.filename().string()) {
-    return Invalid(
-        field, ": ", path,
-        " has no \"images-idx3\" in its name, from which the name of the label file is derived");
-  }
-  return ValidateFile(absl::StrCat(field, " (labels)"), (images.parent_path() / labels).string());
-}
-
-// What the data provides to a model.
-struct Inputs {
-  uint64_t numerics = 0;
-  uint64_t fields = 0;
-};
-
-absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
-  if (csv.columns_size() == 0) {
-    return Invalid(
-        "data.csv.columns is empty; a CSV file needs a label column and at least one feature");
-  }
-  if (csv.columns_size() > kMaxCsvColumns) {
-    return Invalid("data.csv.columns has ", csv.columns_size(), " entries; at most ",
-                   kMaxCsvColumns, " are possible");
-  }
-  int labels = 0;
-  // Column name to whether the column is categorical.
-  absl::flat_hash_map<std::string, bool> categorical;
-  for (int i = 0; i < csv.columns_size(); ++i) {
-    const CsvColumn& column = csv.columns(i);
-    const std::string where =
-        absl::StrCat("data.csv.columns[", i, "]",
-                     column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
-    if (column.name().empty())
-      return Invalid(where, ".name is empty; set it to the column's name in the header line");
-    bool is_categorical = false;
-    switch (column.kind_case()) {
-      case CsvColumn::kLabel:
-        ++labels;
-        if (column.label().has_greater_than() && !std::isfinite(column.label().greater_than())) {
-          return Invalid(where, ".label.greater_than is not a finite number");
-        }
-        break;
-      case CsvColumn::kNumeric:
-        if (!std::isfinite(column.numeric().mean()) || !std::isfinite(column.numeric().scale()) ||
-            column.numeric().scale() < 0) {
-          return Invalid(where, ".numeric: mean is ", column.numeric().mean(), " and scale ",
-                         column.numeric().scale(),
-                         "; both must be finite, scale at least 0 (0 means 1)");
-        }
-        ++inputs.numerics;
-        break;
-      case CsvColumn::kBucketized: {
-        const CsvColumn::Bucketized& buckets = column.bucketized();
-        if ((buckets.width() != 0) == (buckets.boundaries_size() > 0)) {
-          return Invalid(where, ".bucketized: set either width or boundaries");
-        }
-        if (!std::isfinite(buckets.width()) || buckets.width() < 0) {
-          return Invalid(where, ".bucketized.width is ", buckets.width(), "; it must be above 0");
-        }
-        for (int b = 0; b < buckets.boundaries_size(); ++b) {
-          if (!std::isfinite(buckets.boundaries(b)) ||
-              (b > 0 && buckets.boundaries(b) <= buckets.boundaries(b - 1))) {
-            return Invalid(where, ".bucketized.boundaries[", b, "] is ", buckets.boundaries(b),
-                           "; boundaries must be finite and ascend");
-          }
-        }
-        is_categorical = true;
-        break;
-      }
-      case CsvColumn::kCategorical:
-        is_categorical = true;
-        break;
-      case CsvColumn::kHashed:
-        if (column.hashed().buckets() == 0)
-          return Invalid(where, ".hashed.buckets is 0; it must be at least 1");
-        is_categorical = true;
-        break;
-      case CsvColumn::kCrossed:
-        if (!column.source().empty()) {
-          return Invalid(where, ".source is set; a crossed feature has only crossed.columns");
-        }
-        is_categorical = true;
-        break;
-      case CsvColumn::KIND_NOT_SET:
-        return Invalid(
-            where,
-            " has no kind; set one of label, numeric, bucketized, categorical, hashed, crossed");
-    }
-    if (!categorical.emplace(column.name(), is_categorical && !column.has_crossed()).second) {
-      return Invalid(
-          where, ": the name is used twice; to use a column twice, use two names with one source");
-    }
-    inputs.fields += is_categorical;
-  }
-  if (labels != 1)
-    return Invalid("data.csv.columns has ", labels, " label columns; it must have exactly one");
-  if (inputs.numerics + inputs.fields == 0) {
-    return Invalid("data.csv.columns has a label and no feature; add a column of another kind");
-  }
-  for (int i = 0; i < csv.columns_size(); ++i) {
-    const CsvColumn& column = csv.columns(i);
-    if (!column.has_crossed()) continue;
-    const std::string where =
-        absl::StrCat("data.csv.columns[", i, "] (", column.name(), ").crossed.columns");
-    if (column.crossed().columns_size() < 2) {
-      return Invalid(where, " has ", column.crossed().columns_size(),
-                     " entries; crossing needs at least 2");
-    }
-    absl::flat_hash_set<std::string> crossed;
-    for (const std::string& name : column.crossed().columns()) {
-      const auto it = categorical.find(name);
-      if (it == categorical.end())
-        return Invalid(where, " names '", name, "', which is not in data.csv.columns");
-      if (!it->second) {
-        return Invalid(where, " names '", name,
-                       "', which is not bucketized, categorical or hashed");
-      }
-      if (!crossed.insert(name).second) return Invalid(where, " names '", name, "' twice");
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidateData(const Data& data, const JobValidationOptions& options, Inputs& inputs) {
-  if (data.train().empty())
-    return Invalid("data.train is empty; it must name the file with the training samples");
-  if (data.format() != CSV && data.has_csv()) {
-    return Invalid("data.csv is set, but data.format is ", DataFormat_Name(data.format()),
-                   "; set format: CSV");
-  }
-  if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
-    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ",
-                   DataFormat_Name(data.format()), "; leave it out");
-  }
-  if (data.libsvm_fields() > kMaxFields) {
-    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), "; at most ", kMaxFields,
-                   " are possible");
-  }
-  switch (data.format()) {
-    case LIBSVM:
-      // Only the file determines the number of fields.
-      inputs.fields = data.libsvm_fields() == 0 ? 2 : data.libsvm_fields();
-      break;
-    case CSV:
-      PAWL_RETURN_IF_ERROR(ValidateCsv(data.csv(), inputs));
-      break;
-    case IDX:
-      inputs.numerics = 1;
-      break;
-    default:
-      return Invalid("data.format is not set; it must be LIBSVM, CSV or IDX");
-  }
-  if (!options.check_files) return absl::OkStatus();
-  PAWL_RETURN_IF_ERROR(ValidateDataFile("data.train", data.train(), data.format()));
-  if (!data.eval().empty())
-    PAWL_RETURN_IF_ERROR(ValidateDataFile("data.eval", data.eval(), data.format()));
-  return absl::OkStatus();
-}
-
 absl::Status ValidateDim(const std::string& where, uint32_t dim) {
   if (dim >= 1 && dim <= kMaxEmbeddingDim) return absl::OkStatus();
   return Invalid(where, ".dim is ", dim, "; it must be 1 to ", kMaxEmbeddingDim);
@@ -225,10 +34,10 @@ absl::Status ValidateDim(const std::string& where, uint32_t dim) {
 
 absl::Status ValidateStddev(const std::string& where, float stddev) {
   const bool is_possible =
-      stddev >= 0 && std::isfinite(static_cast<float>(kMostNormalDeviations * stddev));
+      stddev >= 0 && std::isfinite(static_cast<float>(kMaxNormalDeviations * stddev));
   if (is_possible) return absl::OkStatus();
   return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01), and ",
-                 kMostNormalDeviations, " times it must be a finite float");
+                 kMaxNormalDeviations, " times it must be a finite float");
 }
 
 template <typename Layers>
@@ -239,52 +48,52 @@ absl::Status ValidateLayers(const std::string& field, const Layers& widths) {
   }
   for (int i = 0; i < widths.size(); ++i) {
     if (widths.Get(i) < 1 || widths.Get(i) > kMaxLayerWidth) {
-      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer has 1 to ", kMaxLayerWidth,
+      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer is 1 to ", kMaxLayerWidth,
                      " wide");
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status NeedFields(const std::string& where, const Inputs& inputs, uint64_t fields) {
-  if (inputs.fields >= fields) return absl::OkStatus();
+absl::Status NeedFields(const std::string& where, const DataFeatures& features, uint64_t fields) {
+  if (features.fields >= fields) return absl::OkStatus();
   return Invalid(where, " needs at least ", fields, " categorical field", fields == 1 ? "" : "s",
-                 ", but data has ", inputs.fields,
+                 ", but data has ", features.fields,
                  "; add bucketized, categorical, hashed or crossed columns, or choose mlp");
 }
 
-absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
+absl::Status ValidateModel(const Model& model, const DataFeatures& features) {
   switch (model.kind_case()) {
     case Model::kLogisticRegression:
       break;
     case Model::kFm:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.fm", inputs, 1));
+      PAWL_RETURN_IF_ERROR(NeedFields("model.fm", features, 1));
       PAWL_RETURN_IF_ERROR(ValidateDim("model.fm", model.fm().dim()));
       PAWL_RETURN_IF_ERROR(ValidateStddev("model.fm", model.fm().init_stddev()));
       break;
     case Model::kWideDeep:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.wide_deep", inputs, 1));
+      PAWL_RETURN_IF_ERROR(NeedFields("model.wide_deep", features, 1));
       PAWL_RETURN_IF_ERROR(ValidateDim("model.wide_deep", model.wide_deep().dim()));
       PAWL_RETURN_IF_ERROR(ValidateStddev("model.wide_deep", model.wide_deep().init_stddev()));
       PAWL_RETURN_IF_ERROR(ValidateLayers("model.wide_deep.hidden", model.wide_deep().hidden()));
       break;
     case Model::kDeepfm:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.deepfm", inputs, 1));
+      PAWL_RETURN_IF_ERROR(NeedFields("model.deepfm", features, 1));
       PAWL_RETURN_IF_ERROR(ValidateDim("model.deepfm", model.deepfm().dim()));
       PAWL_RETURN_IF_ERROR(ValidateStddev("model.deepfm", model.deepfm().init_stddev()));
       PAWL_RETURN_IF_ERROR(ValidateLayers("model.deepfm.hidden", model.deepfm().hidden()));
       break;
     case Model::kDlrm: {
       const Model::Dlrm& dlrm = model.dlrm();
-      PAWL_RETURN_IF_ERROR(NeedFields("model.dlrm", inputs, 1));
+      PAWL_RETURN_IF_ERROR(NeedFields("model.dlrm", features, 1));
       PAWL_RETURN_IF_ERROR(ValidateDim("model.dlrm", dlrm.dim()));
       PAWL_RETURN_IF_ERROR(ValidateStddev("model.dlrm", dlrm.init_stddev()));
       PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.bottom", dlrm.bottom()));
       PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.top", dlrm.top()));
-      if (inputs.numerics == 0 && dlrm.bottom_size() > 0) {
+      if (features.numerics == 0 && dlrm.bottom_size() > 0) {
         return Invalid("model.dlrm.bottom is set, but data has no numeric inputs; leave it out");
       }
-      if (inputs.numerics > 0 &&
+      if (features.numerics > 0 &&
           (dlrm.bottom_size() == 0 || dlrm.bottom(dlrm.bottom_size() - 1) != dlrm.dim())) {
         return Invalid("model.dlrm.bottom must end with a layer as wide as dim, ", dlrm.dim(),
                        ", since data has numeric inputs");
@@ -292,7 +101,7 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
       break;
     }
     case Model::kMlp:
-      if (inputs.numerics == 0) {
+      if (features.numerics == 0) {
         return Invalid(
             "model.mlp needs numeric inputs, but data has none; use IDX, or CSV with numeric "
             "columns");
@@ -302,13 +111,13 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
         return Invalid("model.mlp.classes is ", model.mlp().classes(), "; it must be 1 to ",
                        kMaxClasses);
       }
-      if (inputs.fields > 0) {
-        return Invalid("model.mlp takes only numeric inputs, but data has ", inputs.fields,
+      if (features.fields > 0) {
+        return Invalid("model.mlp takes only numeric inputs, but data has ", features.fields,
                        " categorical fields; leave them out, or choose wide_deep");
       }
       break;
     case Model::kMatrixFactorization:
-      PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", inputs, 2));
+      PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", features, 2));
       PAWL_RETURN_IF_ERROR(
           ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
       PAWL_RETURN_IF_ERROR(
@@ -581,15 +390,12 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   }
   if (job.epochs() > kMaxEpochs)
     return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
-  Inputs inputs;
   // Values before files: a mistake in the job file is reported even if the data is on another
   // machine.
-  JobValidationOptions values_only = options;
-  values_only.check_files = false;
-  PAWL_RETURN_IF_ERROR(ValidateData(job.data(), values_only, inputs));
-  PAWL_RETURN_IF_ERROR(ValidateModel(job.model(), inputs));
+  PAWL_ASSIGN_OR_RETURN(const DataFeatures features, ValidateData(job.data()));
+  PAWL_RETURN_IF_ERROR(ValidateModel(job.model(), features));
   PAWL_RETURN_IF_ERROR(ValidateEvaluation(job));
-  if (options.check_files) PAWL_RETURN_IF_ERROR(ValidateData(job.data(), options, inputs));
+  if (options.check_files) PAWL_RETURN_IF_ERROR(ValidateDataFiles(job.data()));
   return absl::OkStatus();
 }
 

@@ -86,7 +86,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         started_ = false;
         registered_ = false;
         SetLease(MonotonicTime::min());
-        begun_.store(false, std::memory_order_release);
+        job_started_.store(false, std::memory_order_release);
         std::swap(registering_, answer);
       }
     }
@@ -178,7 +178,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     MutexLock lock(mu_);
     return {registration_.node(), registration_.incarnation()};
   }
-  bool begun() const { return begun_.load(std::memory_order_acquire); }
+  bool job_started() const { return job_started_.load(std::memory_order_acquire); }
   MonotonicTime lease_until() const {
     return MonotonicTime(MonotonicDuration(lease_until_.load(std::memory_order_acquire)));
   }
@@ -408,7 +408,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       if (status.ok()) {
         if (response.lease_ms() > 0) lease_ = std::chrono::milliseconds(response.lease_ms());
         challenge_ = response.challenge();
-        if (response.begun()) begun_.store(true, std::memory_order_release);
+        if (response.job_started()) job_started_.store(true, std::memory_order_release);
         RenewLease(sent);
         // Answers may overtake each other; the job's state must not go back.
         state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
@@ -525,7 +525,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   const Events events_;
   const uint64_t process_nonce_ = RandomNumber();
 
-  std::atomic<bool> begun_{false};
+  std::atomic<bool> job_started_{false};
   std::atomic<MonotonicDuration::rep> lease_until_{MonotonicTime::min().time_since_epoch().count()};
 
   mutable Mutex mu_;
@@ -573,7 +573,7 @@ void NodeLink::ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Stat
 void NodeLink::Close() { state_->Close(); }
 NodeLink::Identity NodeLink::identity() const { return state_->identity(); }
 MonotonicTime NodeLink::lease_until() const { return state_->lease_until(); }
-bool NodeLink::begun() const { return state_->begun(); }
+bool NodeLink::job_started() const { return state_->job_started(); }
 MonotonicDuration NodeLink::silence() const { return state_->silence(); }
 
 }  // namespace pawl

@@ -27,18 +27,18 @@ namespace pawl {
 
 // Handles registration, heartbeats, routing, the job's state and the goodbye.
 //
-// A scheduler that does not answer ends nothing: the link keeps trying, and logs when the silence
-// starts and ends. If the scheduler answers that it does not know this incarnation of the node
-// (ABORTED, NOT_FOUND), it has revoked the lease: from then on lease_until() is in the past,
-// heartbeats and routing stop, and Events::disowned runs once. The owner then registers again
-// (Register and Start), possibly from within that event.
+// If the scheduler does not answer, the link retries forever, and logs the start and the end of the
+// silence. If the scheduler answers that it does not know this incarnation of the node (ABORTED,
+// NOT_FOUND), it has revoked the lease: from then on lease_until() is in the past, heartbeats and
+// routing stop, and Events::disowned runs once. The owner then registers again (Register and
+// Start), possibly from within that event.
 //
 // New routing arrives through a GetRouting call that the scheduler holds until the routing changes.
 // One is always in flight, so routing does not wait for a heartbeat. The scheduler may send only
 // the changes since the link's table (client_lib/rpc/routing_changes.h); events get whole tables.
 //
 // Thread-safe. The link has no thread: it uses those of the channels. Events run there. They must
-// not call Close, and none runs after Close has returned. At most two events run at a time:
+// not call Close. No event runs after Close has returned. At most two events run at a time:
 // `routing`, which may take long if it has a channel of its own, and one other, which must not
 // block. `disowned` and the answer to Register run alone.
 class NodeLink {
@@ -99,8 +99,9 @@ class NodeLink {
   // registration or heartbeat was sent. MonotonicTime::min() before the first, and once disowned.
   // Lock-free.
   MonotonicTime lease_until() const;
-  // Whether a heartbeat of this incarnation was answered with HeartbeatResponse.begun. Lock-free.
-  bool begun() const;
+  // Whether a heartbeat of this incarnation was answered with HeartbeatResponse.job_started.
+  // Lock-free.
+  bool job_started() const;
   // The time since the latest answer; zero before the first registration.
   MonotonicDuration silence() const;
 

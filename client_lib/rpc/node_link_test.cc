@@ -435,9 +435,9 @@ TEST_F(NodeLinkTest, UnansweredHeartbeatsHaveALimit) {
   RegisterAndStart();
   draining_ = true;
   channel_.Advance(kInterval * 100);
-  const size_t under_way = channel_.Waiting(kHeartbeat);
-  EXPECT_GE(under_way, 4u);
-  EXPECT_LE(under_way, 16u);
+  const size_t in_progress = channel_.Waiting(kHeartbeat);
+  EXPECT_GE(in_progress, 4u);
+  EXPECT_LE(in_progress, 16u);
   // A minute without the scheduler ends nothing.
   for (int i = 0; i < 300; ++i) {
     while (channel_.Waiting(kHeartbeat) > 0)

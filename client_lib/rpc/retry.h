@@ -17,10 +17,10 @@ namespace pawl {
 // factor in [0.5, 1).
 inline constexpr std::chrono::milliseconds kFirstBackoff{20};
 inline constexpr std::chrono::milliseconds kMaxBackoff{1000};
-// A server's pushback is doubled with each repetition, up to this many times: a server without room
-// stays without room while one of its peers is slow.
+// A server's pushback is doubled with each repetition, up to this many times: a server that has no
+// room regains none while one of its peers is slow.
 inline constexpr int kMaxPushbackDoublings = 5;
-// A longer pushback is cut to this.
+// A longer pushback is reduced to this.
 inline constexpr std::chrono::milliseconds kMaxPushback{10000};
 
 enum class RetryAction {
@@ -37,9 +37,8 @@ struct RetryDecision {
   MonotonicDuration delay;
 };
 
-// Bounds repetitions in proportion to successes, so that clients do not flood a server in trouble.
-// Over the budget a call is still repeated, at kMaxBackoff, because it must last until its
-// deadline. Thread-safe.
+// Bounds repetitions in proportion to successes, so that clients do not flood an overloaded server.
+// Over the budget a call is repeated at kMaxBackoff only, until its deadline. Thread-safe.
 class RetryBudget {
  public:
   // The repetitions that may precede the first success.

@@ -18,7 +18,7 @@ bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas)
   return (primary == kNoPrimary || is_known(primary)) &&
          std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
          std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
-         std::all_of(replicas.keepers().begin(), replicas.keepers().end(), is_known);
+         std::all_of(replicas.retained().begin(), replicas.retained().end(), is_known);
 }
 
 }  // namespace

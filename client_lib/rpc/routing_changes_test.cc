@@ -28,7 +28,7 @@ RoutingTable Table(uint64_t epoch, int servers = 4) {
     table.add_primary(p % servers);
     PartitionReplicas& replicas = *table.add_replicas();
     replicas.set_primary_since(1);
-    replicas.set_began(1);
+    replicas.set_created_epoch(1);
     replicas.add_backups((p + 1) % servers);
   }
   return table;

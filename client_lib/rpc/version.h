@@ -14,7 +14,7 @@
 namespace pawl {
 
 // As defined by semver.org; every binary prints it on --version.
-inline constexpr char kVersion[] = "0.1.0";
+inline constexpr char kVersion[] = "0.2.0";
 
 // Protocol versions of the messages between the processes of a job. A change that older processes
 // would misunderstand raises the newest version; the end of support for one raises the oldest. A

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/client.h"
 #include "client_lib/testing/fake_cluster.h"
 #include "gtest/gtest.h"
@@ -37,19 +38,11 @@ class ClientTest : public testing::Test {
   }
 
   Table Sparse(const std::string& name, uint32_t width) {
-    TableSpec spec;
-    spec.set_name(name);
-    spec.set_kind(SPARSE);
-    spec.set_row_width(width);
-    return *client_->CreateTable(spec).get();
+    return *client_->CreateTable(SparseTableSpec(name, width)).get();
   }
 
   Table Dense(const std::string& name, uint64_t elements) {
-    TableSpec spec;
-    spec.set_name(name);
-    spec.set_kind(DENSE);
-    spec.add_shape(elements);
-    return *client_->CreateTable(spec).get();
+    return *client_->CreateTable(DenseTableSpec(name, {elements})).get();
   }
 
   // Pushes one row to a fixed key.

@@ -23,7 +23,7 @@
 
 namespace pawl {
 
-// Parameters are plain sums: a row or block is the sum of all pushes to it. Thread-safe.
+// A row or block is the sum of all pushes to it. Thread-safe.
 class FakeCluster {
  public:
   // A request to a server. Records are in the order of arrival.

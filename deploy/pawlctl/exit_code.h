@@ -17,7 +17,7 @@ inline constexpr int kExitUnreachable = 3;
 // Ended by signal s: 128 + s, as in shells. 130 is Ctrl-C, 143 SIGTERM.
 inline constexpr int kExitSignal = 128;
 
-// The same in the help of commands that ask a running job for something.
+// The same in the help of commands that call a running job.
 inline constexpr char kExitCodesHelp[] =
     "Exit codes: 0: done; 1: refused, or a check failed; 2: wrong command line; 3: the scheduler\n"
     "or a server does not answer; 130: ended by Ctrl-C; 143: ended by SIGTERM.";

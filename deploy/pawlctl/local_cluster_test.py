@@ -259,10 +259,10 @@ class LocalClusterTest(unittest.TestCase):
         self.assertLessEqual(status["moves"]["replicas_moved"], 1.1 * 256)
         # The loads measured on four servers may then move a few more partitions.
         deadline = time.monotonic() + LIMIT_S
-        while not status["moves"]["at_rest"] and time.monotonic() < deadline:
+        while not status["moves"]["settled"] and time.monotonic() < deadline:
             time.sleep(0.1)
             status = json.loads(self.pawlctl("status", "--json")[1])
-        self.assertTrue(status["moves"]["at_rest"])
+        self.assertTrue(status["moves"]["settled"])
 
         victim = self.pid_of("server-0")
         code, out, err = self.pawlctl("drain", "server-0", "--wait")

@@ -70,12 +70,12 @@ absl::Status SchedulerConnection::Drain(const DrainRequest& request, MonotonicDu
   return ToStatus(stub_->Drain(&context, request, &response));
 }
 
-absl::StatusOr<ReleaseKeptResponse> SchedulerConnection::ReleaseKept(
-    const ReleaseKeptRequest& request, MonotonicDuration timeout) {
+absl::StatusOr<ReleaseRetainedResponse> SchedulerConnection::ReleaseRetained(
+    const ReleaseRetainedRequest& request, MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);
-  ReleaseKeptResponse response;
-  const grpc::Status status = stub_->ReleaseKept(&context, request, &response);
+  ReleaseRetainedResponse response;
+  const grpc::Status status = stub_->ReleaseRetained(&context, request, &response);
   if (!status.ok()) return ToStatus(status);
   return response;
 }

@@ -26,8 +26,8 @@ class SchedulerConnection {
   absl::StatusOr<CheckpointResponse> Checkpoint(const std::string& dir, MonotonicDuration timeout);
   absl::StatusOr<ScaleResponse> Scale(const ScaleRequest& request, MonotonicDuration timeout);
   absl::Status Drain(const DrainRequest& request, MonotonicDuration timeout);
-  absl::StatusOr<ReleaseKeptResponse> ReleaseKept(const ReleaseKeptRequest& request,
-                                                  MonotonicDuration timeout);
+  absl::StatusOr<ReleaseRetainedResponse> ReleaseRetained(const ReleaseRetainedRequest& request,
+                                                          MonotonicDuration timeout);
   absl::StatusOr<ListEventsResponse> ListEvents(uint64_t after, MonotonicDuration timeout);
   absl::Status StopJob(const std::string& reason, MonotonicDuration timeout);
 

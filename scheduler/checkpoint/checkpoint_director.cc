@@ -81,7 +81,7 @@ CheckpointDirector::EndStep CheckpointDirector::ContinueEnd(MonotonicTime now) {
   if (!order.has_value() || !order->of_end) return {};
   if (const absl::Status late = end_attempts_.CheckTime(now); !late.ok())
     return {.order = std::nullopt, .outcome = GiveUpEnd(*order, late)};
-  if (!end_attempts_.TakeNext(now)) return {};
+  if (!end_attempts_.StartNext(now)) return {};
   return {.order = order, .outcome = {}};
 }
 

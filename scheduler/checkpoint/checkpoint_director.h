@@ -20,7 +20,7 @@
 
 namespace pawl {
 
-// Tells its owner which checkpoint to make and what follows from its outcome; the owner asks the
+// Decides which checkpoint to make and what follows from its outcome. The owner calls the
 // servers, writes the manifest and answers the callers. Time and progress are passed in. Not
 // thread-safe.
 class CheckpointDirector {
@@ -30,14 +30,14 @@ class CheckpointDirector {
   // `job` has its defaults filled in. `enabled`: the owner can write checkpoints.
   CheckpointDirector(const Job& job, bool enabled, MonotonicTime now);
 
-  // How far the job is.
+  // The progress of the job.
   struct Progress {
     JobState state = STARTING;
     // The highest step that a partition is known to have reached, and the last one of the training;
     // 0: unknown.
     uint64_t step = 0;
     uint64_t last_step = 0;
-    // Some worker trains. Without one there are no steps to cut between.
+    // Whether any worker trains. Without one there are no steps.
     bool has_training = false;
   };
 
@@ -45,7 +45,7 @@ class CheckpointDirector {
   // which the call waits. UNIMPLEMENTED, FAILED_PRECONDITION, INVALID_ARGUMENT,
   // RESOURCE_EXHAUSTED.
   absl::StatusOr<std::string> Request(absl::string_view dir, const Progress& progress);
-  // The last caller that waited for `dir` has gone.
+  // The last caller that waited for `dir` no longer waits.
   void Withdraw(const std::string& dir) { checkpoints_.Withdraw(dir); }
   // A file of a checkpoint in the job's folder is damaged; another one is made.
   void OnDamaged(uint64_t step, bool of_end) { repairs_.OnDamaged(step, of_end); }
@@ -56,9 +56,9 @@ class CheckpointDirector {
   // Whether the job's end makes a checkpoint that is not decided yet.
   bool WantsEnd() const;
   struct EndOrder {
-    // nullopt: the job was restored from the checkpoint of this very end, and has that one.
+    // nullopt: the job was restored from its own final checkpoint and needs no other.
     std::optional<Order> order;
-    // The folder of the checkpoint whose place the order takes. It may still be completed.
+    // The folder of the checkpoint in progress that the order replaces. It may still be completed.
     std::string replaced_dir;
   };
   // Training has ended after `step` steps. REQUIRES: WantsEnd().
@@ -68,7 +68,7 @@ class CheckpointDirector {
   struct Outcome {
     // The state to save has changed.
     bool changed = false;
-    // The callers that wait for this folder get `answer`; empty: none does.
+    // The callers that wait for this folder get `answer`; empty: no caller does.
     std::string answered_dir;
     absl::StatusOr<CheckpointResponse> answer = CheckpointResponse();
     // The job's end has its checkpoint, or ends without one.
@@ -84,7 +84,7 @@ class CheckpointDirector {
   Outcome OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms);
   Outcome OnFailed(const Order& order, const absl::Status& status, MonotonicTime now);
 
-  // The job has ended: nothing more is made.
+  // The job has ended: no further checkpoint is made.
   void Abandon() { checkpoints_.Abandon(); }
 
   // The new job starts from this checkpoint, which has tables up to `last_table`.
@@ -97,11 +97,12 @@ class CheckpointDirector {
   void OnLoaded() { restored_from_->set_loaded(true); }
 
   CheckpointStatus Status() const;
-  // For people: the folder of the job's final checkpoint, or why there is none.
+  // For humans: the folder of the job's final checkpoint, or why there is none.
   std::string EndText() const;
   const CheckpointFileCounts& file_counts() const { return repairs_.counts(); }
 
-  // Its fields of the state. Damaged files are not saved: the next scheduler finds them itself.
+  // Saves the fields of the state that belong to this class. Damaged files are not saved: the next
+  // scheduler finds them itself.
   void Save(SchedulerState& stored) const;
   void Restore(const SchedulerState& stored);
 

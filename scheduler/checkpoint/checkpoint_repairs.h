@@ -14,7 +14,7 @@ namespace pawl {
 
 // Pauses after a failed checkpoint: writing a whole model again is expensive.
 inline constexpr std::chrono::seconds kFirstRepairPause{10};
-inline constexpr std::chrono::seconds kLongestRepairPause{600};
+inline constexpr std::chrono::seconds kMaxRepairPause{600};
 
 // Checkpoint files that were found damaged since this process started.
 struct CheckpointFileCounts {
@@ -40,7 +40,7 @@ class CheckpointRepairs {
   // A checkpoint in the job's folder has failed, a replacement or not.
   void OnFailed(MonotonicTime now) {
     if (counts_.replaced < counts_.damaged) {
-      next_ = now + GrowingPause(++failures_, kFirstRepairPause, kLongestRepairPause);
+      next_ = now + GrowingPause(++failures_, kFirstRepairPause, kMaxRepairPause);
     }
   }
   // The checkpoint of `step` is complete in the job's folder. It replaces only earlier ones: it may

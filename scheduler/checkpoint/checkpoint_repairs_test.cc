@@ -49,8 +49,8 @@ TEST(CheckpointRepairsTest, PauseAfterFailuresGrowsUntilOneSucceeds) {
     EXPECT_TRUE(repairs.IsDue(clock.Now()));
   }
   for (int i = 0; i < 100; ++i) repairs.OnFailed(clock.Now());
-  EXPECT_FALSE(repairs.IsDue(clock.Now() + kLongestRepairPause - std::chrono::milliseconds(1)));
-  EXPECT_TRUE(repairs.IsDue(clock.Now() + kLongestRepairPause));
+  EXPECT_FALSE(repairs.IsDue(clock.Now() + kMaxRepairPause - std::chrono::milliseconds(1)));
+  EXPECT_TRUE(repairs.IsDue(clock.Now() + kMaxRepairPause));
   repairs.OnCompleted(11, false);
   repairs.OnDamaged(11, false);
   EXPECT_TRUE(repairs.IsDue(clock.Now()));

@@ -10,12 +10,12 @@ namespace pawl {
 namespace {
 
 // The longest pause for one file, so that no rate overflows the clock.
-constexpr std::chrono::hours kLongestPrice{24 * 365};
+constexpr std::chrono::hours kMaxPause{24 * 365};
 
-MonotonicDuration PriceOf(uint64_t bytes, uint64_t bytes_per_s) {
+MonotonicDuration PauseFor(uint64_t bytes, uint64_t bytes_per_s) {
   const std::chrono::duration<double> seconds(static_cast<double>(bytes) /
                                               static_cast<double>(bytes_per_s));
-  if (seconds >= kLongestPrice) return kLongestPrice;
+  if (seconds >= kMaxPause) return kMaxPause;
   return std::chrono::duration_cast<MonotonicDuration>(seconds);
 }
 
@@ -57,17 +57,18 @@ bool CheckpointScrubber::Sleep(MonotonicDuration duration) {
   return !stopping_;
 }
 
-void CheckpointScrubber::Pay() {
-  const MonotonicDuration price = PriceOf(std::exchange(unpaid_bytes_, 0), options_.bytes_per_s);
-  if (options_.pay != nullptr) {
-    options_.pay(price);
+void CheckpointScrubber::Throttle() {
+  const MonotonicDuration pause =
+      PauseFor(std::exchange(unthrottled_bytes_, 0), options_.bytes_per_s);
+  if (options_.throttle != nullptr) {
+    options_.throttle(pause);
   } else {
-    Sleep(price);
+    Sleep(pause);
   }
 }
 
 bool CheckpointScrubber::AwaitPermission() {
-  Pay();
+  Throttle();
   while (!IsStopping()) {
     if (events_.may_read()) return true;
     Sleep(options_.pause);
@@ -128,11 +129,11 @@ void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
 }
 
 absl::Status CheckpointScrubber::Check(uint64_t bytes, absl::FunctionRef<absl::Status()> read) {
-  unpaid_bytes_ += bytes;
+  unthrottled_bytes_ += bytes;
   absl::Status status = read();
   if (!absl::IsDataLoss(status)) return status;
   if (!AwaitPermission()) return absl::CancelledError("the scrubber is stopping");
-  unpaid_bytes_ += bytes;
+  unthrottled_bytes_ += bytes;
   return read();
 }
 

@@ -1,4 +1,4 @@
-// Reads checkpoints at rest, to find bit rot while the servers still have the model.
+// Rereads checkpoints on disk, to find bit rot while the servers still have the model.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_SCRUBBER_H_
 #define PAWL_SCHEDULER_CHECKPOINT_CHECKPOINT_SCRUBBER_H_
 
@@ -21,19 +21,19 @@
 
 namespace pawl {
 
-// A pass ends after so many damaged files.
+// A pass ends after this many damaged files.
 inline constexpr size_t kMaxDamagedFiles = kMaxPartitions;
 
 struct CheckpointScrubberOptions {
   // The job's own folder of checkpoints.
   std::string dir;
   std::string job_name;
-  // The average read rate. A file is read at full speed, and then paid for by a pause.
+  // The average read rate. A file is read at full speed, followed by a pause.
   uint64_t bytes_per_s = uint64_t{8} << 20;
   // The pause between two passes over all files, and between two calls of may_read.
   MonotonicDuration pause = std::chrono::seconds(1);
-  // Called instead of the pause after a file. For tests; null: the scrubber pauses.
-  std::function<void(MonotonicDuration price)> pay;
+  // Called instead of pausing after a file. For tests. Null: the scrubber pauses.
+  std::function<void(MonotonicDuration pause)> throttle;
 };
 
 // Reads the job's complete checkpoints repeatedly on its own thread, newest first. A file that
@@ -46,20 +46,20 @@ class CheckpointScrubber {
     // Whether the scrubber may read. Called before each file, and before the second read of a file
     // that looks damaged. False while a checkpoint is being completed: its manifest may be revoked.
     std::function<bool()> may_read;
-    // The error names the file and the offset. Called once for each file, and again only if it was
-    // good or gone meanwhile.
+    // The error names the file and the offset. Called once for each file, and again only after it
+    // was undamaged or deleted.
     std::function<void(const CheckpointId& checkpoint, const absl::Status& damage)> damaged;
   };
 
   // `env` outlives this.
   CheckpointScrubber(Env& env, CheckpointScrubberOptions options, Events events);
-  // Waits for the read in progress without a limit: see Stop.
+  // Waits for the read in progress without a deadline: see Stop.
   ~CheckpointScrubber();
   CheckpointScrubber(const CheckpointScrubber&) = delete;
   CheckpointScrubber& operator=(const CheckpointScrubber&) = delete;
 
   // Stops reading. No event is called after it has returned true. False: a read has not returned by
-  // `deadline`; if its share hangs, only the end of the process helps.
+  // `deadline`; if the shared file system hangs, only the end of the process stops the read.
   bool Stop(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:
@@ -75,8 +75,8 @@ class CheckpointScrubber {
   void NoteError(const absl::Status& error);
 
   // Pauses for the bytes that were read since the last call.
-  void Pay();
-  // Calls Pay first. Both return false when the scrubber stops.
+  void Throttle();
+  // Calls Throttle first. Both return false when the scrubber stops.
   bool AwaitPermission() PAWL_EXCLUDES(mu_);
   bool Sleep(MonotonicDuration duration) PAWL_EXCLUDES(mu_);
   bool IsStopping() const PAWL_EXCLUDES(mu_);
@@ -87,7 +87,7 @@ class CheckpointScrubber {
   const CheckpointStore store_;
 
   // Used only by the thread.
-  uint64_t unpaid_bytes_ = 0;
+  uint64_t unthrottled_bytes_ = 0;
   // Paths of damaged files: of this pass, and of this pass and the one before.
   std::set<std::string> damaged_;
   std::set<std::string> reported_;

@@ -16,6 +16,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/forwarding_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
 
@@ -27,43 +28,21 @@ constexpr char kFolder[] = "/checkpoints";
 
 // Calls each hook before the operation of its name, which fails with the hook's error. Set the
 // hooks before the scrubber starts.
-class HookedEnv final : public Env {
+class HookedEnv final : public ForwardingEnv {
  public:
-  explicit HookedEnv(Env& env) : env_(env) {}
+  using ForwardingEnv::ForwardingEnv;
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    return env_.Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
-    return env_.OpenForAppend(path);
-  }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     if (open != nullptr) open(path);
-    return env_.OpenForRead(path);
+    return ForwardingEnv::OpenForRead(path);
   }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return env_.Rename(from, to);
-  }
-  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
-  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
-  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
     if (list != nullptr) PAWL_RETURN_IF_ERROR(list());
-    return env_.List(folder);
-  }
-  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
-  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
-    return env_.FileSize(path);
-  }
-  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
-    return env_.LockFolder(folder);
+    return ForwardingEnv::List(folder);
   }
 
   std::function<void(const std::string& path)> open;
   std::function<absl::Status()> list;
-
- private:
-  Env& env_;
 };
 
 class CheckpointScrubberTest : public testing::Test {
@@ -76,7 +55,7 @@ class CheckpointScrubberTest : public testing::Test {
     options_.dir = kFolder;
     options_.job_name = "job";
     options_.pause = std::chrono::milliseconds(1);
-    options_.pay = [](MonotonicDuration) {};
+    options_.throttle = [](MonotonicDuration) {};
   }
 
   void Write(uint64_t step) {
@@ -321,33 +300,33 @@ TEST_F(CheckpointScrubberTest, ReadingKeepsToTheRate) {
   }
   constexpr uint64_t kRate = 1000;
   options_.bytes_per_s = kRate;
-  MonotonicDuration paid{};
-  MonotonicDuration dearest{};
-  options_.pay = [&](MonotonicDuration price) {
-    paid += price;
-    dearest = std::max(dearest, price);
+  MonotonicDuration paused{};
+  MonotonicDuration longest{};
+  options_.throttle = [&](MonotonicDuration pause) {
+    paused += pause;
+    longest = std::max(longest, pause);
   };
-  std::vector<MonotonicDuration> paid_before_pass;
+  std::vector<MonotonicDuration> paused_before_pass;
   hooked_.list = [&] {
-    paid_before_pass.push_back(paid);
+    paused_before_pass.push_back(paused);
     ++passes_begun_;
     return absl::OkStatus();
   };
   Begin();
   ASSERT_TRUE(Passes());
   scrubber_ = nullptr;
-  EXPECT_EQ(paid_before_pass[0], MonotonicDuration::zero());
-  for (size_t pass = 1; pass < paid_before_pass.size(); ++pass) {
-    EXPECT_NEAR(Seconds(paid_before_pass[pass] - paid_before_pass[pass - 1]),
+  EXPECT_EQ(paused_before_pass[0], MonotonicDuration::zero());
+  for (size_t pass = 1; pass < paused_before_pass.size(); ++pass) {
+    EXPECT_NEAR(Seconds(paused_before_pass[pass] - paused_before_pass[pass - 1]),
                 static_cast<double>(bytes) / kRate, 1e-6);
   }
-  EXPECT_NEAR(Seconds(dearest), static_cast<double>(largest) / kRate, 1e-6);
+  EXPECT_NEAR(Seconds(longest), static_cast<double>(largest) / kRate, 1e-6);
 }
 
 TEST_F(CheckpointScrubberTest, StopInterruptsTheWait) {
   Write(10);
   options_.bytes_per_s = 1;
-  options_.pay = nullptr;
+  options_.throttle = nullptr;
   std::atomic<bool> manifest = false;
   std::atomic<bool> part = false;
   hooked_.open = [&](const std::string& path) {

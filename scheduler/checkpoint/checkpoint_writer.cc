@@ -60,12 +60,12 @@ void CheckpointWriter::Run() {
       work = std::exchange(next_, std::nullopt);
       busy_ = true;
     }
-    absl::StatusOr<std::string> folder = Carry(*work);
+    absl::StatusOr<std::string> folder = Complete(*work);
     work->done(std::move(folder));
   }
 }
 
-absl::StatusOr<std::string> CheckpointWriter::Carry(const Work& work) {
+absl::StatusOr<std::string> CheckpointWriter::Complete(const Work& work) {
   CheckpointStore store(env_, work.dir);
   const std::string& job_name = work.manifest.job_name();
   const std::string name =

@@ -25,7 +25,7 @@ class CheckpointWriter {
 
   // `env` outlives this.
   explicit CheckpointWriter(Env& env);
-  // Waits for the write in progress without a limit: see WaitUntilIdle.
+  // Waits for the write in progress without a deadline: see WaitUntilIdle.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -36,8 +36,8 @@ class CheckpointWriter {
   void Write(std::string dir, CheckpointManifest manifest, uint32_t keep, Done done)
       PAWL_EXCLUDES(mu_);
 
-  // Whether every `done` has run by `deadline`. Only the end of the process ends a write to a hung
-  // share.
+  // Whether every `done` has run by `deadline`. A write to a hung file system ends only with the
+  // process.
   bool WaitUntilIdle(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:
@@ -49,7 +49,7 @@ class CheckpointWriter {
   };
 
   void Run() PAWL_EXCLUDES(mu_);
-  absl::StatusOr<std::string> Carry(const Work& work);
+  absl::StatusOr<std::string> Complete(const Work& work);
 
   Env& env_;
   Mutex mu_;

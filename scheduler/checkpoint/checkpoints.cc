@@ -57,14 +57,14 @@ void Checkpoints::Withdraw(const std::string& dir) {
 
 void Checkpoints::NoteProgress(MonotonicTime now, uint64_t step) {
   if (!std::exchange(seen_, true) || step < second_step_) {
-    second_began_ = now;
+    second_start_ = now;
     second_step_ = step;
     return;
   }
-  const double seconds = Seconds(now - second_began_);
+  const double seconds = Seconds(now - second_start_);
   if (seconds < 1) return;
   steps_per_s_ = static_cast<uint64_t>(static_cast<double>(step - second_step_) / seconds);
-  second_began_ = now;
+  second_start_ = now;
   second_step_ = step;
 }
 

@@ -1,4 +1,4 @@
-// When to make a checkpoint, and at which step.
+// Decides when to make a checkpoint, and at which step.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_CHECKPOINTS_H_
 #define PAWL_SCHEDULER_CHECKPOINT_CHECKPOINTS_H_
 
@@ -17,21 +17,23 @@
 
 namespace pawl {
 
-// A cut must lie ahead of all partitions, and the scheduler's knowledge of their steps is some
-// hundred milliseconds old. So a checkpoint is requested a number of steps ahead (the lead). A late
-// request doubles the lead, up to this limit and to the steps trained in kMaxCheckpointLeadTime:
-// beyond that the cause is not old knowledge.
+// A checkpoint must be at a step that no partition has reached, and the scheduler learns the steps
+// of partitions some hundred milliseconds late. So it requests a checkpoint a number of steps ahead
+// (the lead). A late request doubles the lead, up to this limit and to the steps trained in
+// kMaxCheckpointLeadTime: a checkpoint that is late beyond that has another cause.
 inline constexpr uint64_t kMaxCheckpointLead = uint64_t{1} << 20;
 inline constexpr std::chrono::seconds kMaxCheckpointLeadTime{30};
-// The lead is halved after so many timely checkpoints in a row: one in so many may then be late.
+// The lead is halved after this many timely checkpoints in a row: at most about one in this many is
+// then late.
 inline constexpr uint32_t kCheckpointsBeforeLessLead = 8;
-// A checkpoint of the every_steps policy is requested when it is so many steps, or a second, away.
+// A checkpoint of the every_steps policy is requested this many steps, or a second, before it is
+// due.
 inline constexpr uint64_t kCheckpointReach = 8;
 // The limit on folders with a requested checkpoint that has not started.
 inline constexpr size_t kMaxWantedFolders = 64;
 
-// Decides when and at which step a checkpoint is made, and keeps account of the outcomes. One
-// checkpoint is in progress at a time. Time and progress are passed in. Not thread-safe.
+// Decides when and at which step a checkpoint is made, and records the outcomes. One checkpoint is
+// in progress at a time. Time and progress are passed in. Not thread-safe.
 class Checkpoints {
  public:
   // `policy` is the job's, with its defaults filled in. `step_multiple`, above 0: cuts are made
@@ -50,12 +52,12 @@ class Checkpoints {
     std::string dir;
     // How many to keep in `dir`; 0: all.
     uint32_t keep = 0;
-    // A caller waits: if it is too late, another one is made as soon as possible.
+    // A caller waits: if the checkpoint is too late, another one is made as soon as possible.
     bool urgent = false;
     // The job's final checkpoint.
     bool of_end = false;
 
-    // For people.
+    // For humans.
     std::string Text() const;
   };
 
@@ -76,8 +78,8 @@ class Checkpoints {
   bool IsInProgress(const Order& order) const;
 
   // The outcome of the checkpoint in progress. OnTooLate: some partition had reached the step; the
-  // next attempt has a larger lead. OnMoved: partitions moved, which does not concern the lead; it
-  // is attempted again.
+  // next attempt has a larger lead. OnMoved: partitions moved, which does not change the lead; the
+  // next attempt follows.
   void OnTooLate();
   void OnMoved();
   void OnFailed(const absl::Status& why);
@@ -89,7 +91,7 @@ class Checkpoints {
   Order BeginEnd(uint64_t step);
   // The final checkpoint is in `folder`.
   void SetEndFolder(const std::string& folder) { status_.set_end_folder(folder); }
-  // There will be no final checkpoint.
+  // The job ends without a final checkpoint.
   void OnEndFailed(const absl::Status& why);
   bool end_is_decided() const {
     return !status_.end_folder().empty() || !status_.end_failure().empty();
@@ -124,14 +126,14 @@ class Checkpoints {
   uint64_t last_asked_ = 0;
   // Doubled by each late checkpoint, halved after kCheckpointsBeforeLessLead timely ones in a row:
   // a partition that moves between request and cut is late too, and frequent moves would otherwise
-  // raise the lead for ever.
+  // raise the lead without end.
   uint64_t lead_ = 1;
   // Timely checkpoints since the lead changed.
   uint32_t in_time_ = 0;
   // For every_seconds.
   MonotonicTime last_started_;
   // The training rate in the last whole second; unset before the first.
-  MonotonicTime second_began_;
+  MonotonicTime second_start_;
   uint64_t second_step_ = 0;
   bool seen_ = false;
   std::optional<uint64_t> steps_per_s_;

@@ -36,7 +36,7 @@ absl::Status EndCheckpointAttempts::CheckTime(MonotonicTime now) const {
       last_error_.ok() ? "" : "; the last attempt: ", last_error_.message()));
 }
 
-bool EndCheckpointAttempts::TakeNext(MonotonicTime now) {
+bool EndCheckpointAttempts::StartNext(MonotonicTime now) {
   if (!again_at_.has_value() || now < *again_at_) return false;
   again_at_.reset();
   return true;

@@ -23,7 +23,7 @@ class EndCheckpointAttempts {
  public:
   // Whether another attempt may succeed without an operator's help. Disk errors may.
   static bool IsRetryable(const absl::Status& error);
-  // A partition has moved, or the writer is still busy with the former checkpoint.
+  // A partition has moved, or the writer is still busy with the previous checkpoint.
   static bool IsTransient(const absl::Status& error);
 
   // The first attempt starts.
@@ -35,7 +35,7 @@ class EndCheckpointAttempts {
   // DEADLINE_EXCEEDED after kEndCheckpointTimeout, with the error of the last attempt.
   absl::Status CheckTime(MonotonicTime now) const;
   // Whether the next attempt starts now; it counts as started then.
-  bool TakeNext(MonotonicTime now);
+  bool StartNext(MonotonicTime now);
 
  private:
   MonotonicTime until_;

@@ -14,7 +14,7 @@ class EndCheckpointAttemptsTest : public testing::Test {
   EndCheckpointAttemptsTest() { attempts_.Begin(clock_.Now()); }
 
   bool FailsWith(const absl::Status& error) { return attempts_.OnFailed(error, clock_.Now()); }
-  bool Next() { return attempts_.TakeNext(clock_.Now()); }
+  bool Next() { return attempts_.StartNext(clock_.Now()); }
 
   SimulatedClock clock_;
   EndCheckpointAttempts attempts_;

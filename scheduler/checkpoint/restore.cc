@@ -87,7 +87,7 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   return SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer());
 }
 
-StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job) {
+StoredRestore MakeStoredRestore(const FoundCheckpoint& found, const Job& job) {
   StoredRestore restore;
   restore.set_dir(IsSame(found.dir, job.checkpoint().dir()) ? job.checkpoint().dir() : found.dir);
   restore.set_name(found.name);
@@ -95,7 +95,7 @@ StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job) {
   return restore;
 }
 
-std::string WarningOf(Env& env, const FoundCheckpoint& found) {
+std::string RestoreWarning(Env& env, const FoundCheckpoint& found) {
   Job then;
   if (!found.manifest.of_end() || !then.ParseFromString(found.manifest.job()) ||
       !then.evaluation().has_early_stopping()) {
@@ -116,8 +116,9 @@ std::string WarningOf(Env& env, const FoundCheckpoint& found) {
   return text;
 }
 
-absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, uint64_t job_id,
-                                                       const StoredRestore& restore) {
+absl::StatusOr<std::vector<std::string>> SetAsideLaterCheckpoints(Env& env, const Job& job,
+                                                                  uint64_t job_id,
+                                                                  const StoredRestore& restore) {
   const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return std::vector<std::string>();
   // A final checkpoint in another folder is not the one of the same name here.

@@ -1,4 +1,4 @@
-// Finding the checkpoint that a job is to begin with.
+// Finds the checkpoint that a job starts from.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_RESTORE_H_
 #define PAWL_SCHEDULER_CHECKPOINT_RESTORE_H_
 
@@ -39,16 +39,18 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
 
 // What the scheduler stores about `found`. The folder has its path in `job` if it is the same
 // folder.
-StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job);
+StoredRestore MakeStoredRestore(const FoundCheckpoint& found, const Job& job);
 
 // A warning for the operator who restores `found`; empty: none.
-std::string WarningOf(Env& env, const FoundCheckpoint& found);
+std::string RestoreWarning(Env& env, const FoundCheckpoint& found);
 
 // Renames to NAME.aside those checkpoints in the job's own folder that are later than `restore` and
-// not of the run `job_id` itself: they are of an abandoned run, and the job makes its own of those
-// steps. The same for another checkpoint of the same position. Returns the names.
-absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, uint64_t job_id,
-                                                       const StoredRestore& restore);
+// not of the run `job_id` itself: they belong to an abandoned run, and the job makes its own
+// checkpoints of those steps. The same for another checkpoint of the same position. Returns the
+// names.
+absl::StatusOr<std::vector<std::string>> SetAsideLaterCheckpoints(Env& env, const Job& job,
+                                                                  uint64_t job_id,
+                                                                  const StoredRestore& restore);
 
 // Whether FindCheckpoint of `path` gave the checkpoint that a job was restored from. Symbolic links
 // count as the same path.

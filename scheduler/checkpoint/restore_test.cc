@@ -101,7 +101,7 @@ TEST_F(RestoreTest, JobsOwnFolderKeepsItsConfiguredPath) {
   const auto found = FindCheckpoint(Env::Real(), link, "flights");
   ASSERT_TRUE(found.ok()) << found.status();
   job_.mutable_checkpoint()->set_dir(dir_);
-  const StoredRestore restore = RestoreOf(*found, job_);
+  const StoredRestore restore = MakeStoredRestore(*found, job_);
   EXPECT_EQ(restore.dir(), dir_);
   EXPECT_EQ(restore.name(), found->name);
   EXPECT_EQ(restore.step(), 9u);
@@ -109,7 +109,7 @@ TEST_F(RestoreTest, JobsOwnFolderKeepsItsConfiguredPath) {
     EXPECT_TRUE(IsSource(path, restore)) << path;
   EXPECT_FALSE(IsSource(dir_ + "-other", restore));
   job_.mutable_checkpoint()->set_dir(dir_ + "-other");
-  EXPECT_EQ(RestoreOf(*found, job_).dir(), link);
+  EXPECT_EQ(MakeStoredRestore(*found, job_).dir(), link);
 }
 
 TEST_F(RestoreTest, LaterCheckpointsAndForeignEndsAreSetAside) {
@@ -123,18 +123,19 @@ TEST_F(RestoreTest, LaterCheckpointsAndForeignEndsAreSetAside) {
   restore.set_name(end);
   restore.set_step(9);
   job_.mutable_checkpoint()->set_dir(dir_);
-  EXPECT_EQ(SetLaterAside(Env::Real(), job_, 78, restore).value(),
+  EXPECT_EQ(SetAsideLaterCheckpoints(Env::Real(), job_, 78, restore).value(),
             std::vector<std::string>{Name(10)});
   restore.set_dir(dir_ + "-copy");
-  EXPECT_EQ(SetLaterAside(Env::Real(), job_, 78, restore).value(), std::vector<std::string>{end});
+  EXPECT_EQ(SetAsideLaterCheckpoints(Env::Real(), job_, 78, restore).value(),
+            std::vector<std::string>{end});
   job_.clear_checkpoint();
-  EXPECT_TRUE(SetLaterAside(Env::Real(), job_, 78, restore)->empty());
+  EXPECT_TRUE(SetAsideLaterCheckpoints(Env::Real(), job_, 78, restore)->empty());
 }
 
 TEST_F(RestoreTest, RestoredBestParametersGiveAWarning) {
   job_.mutable_evaluation()->mutable_early_stopping()->set_patience(1);
   const auto warning = [&] {
-    return WarningOf(Env::Real(), FindCheckpoint(Env::Real(), dir_, "flights").value());
+    return RestoreWarning(Env::Real(), FindCheckpoint(Env::Real(), dir_, "flights").value());
   };
   Write(9, /*with_manifest=*/true, /*of_end=*/true);
   EXPECT_TRUE(absl::StrContains(warning(), "holds the best parameters")) << warning();

@@ -55,11 +55,11 @@ class EvaluationCollector {
 
   // Adds a part; a repeated part counts once. INVALID_ARGUMENT names the field; OUT_OF_RANGE: an
   // impossible rank; FAILED_PRECONDITION: another evaluation is being collected, or a rank's last
-  // part comes while others are missing (a former scheduler had collected them: the rank sends all
-  // again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error changes nothing.
+  // part comes while others are missing (the previous scheduler had collected them: the rank sends
+  // all parts again); RESOURCE_EXHAUSTED: beyond the limit on scores. An error changes nothing.
   absl::Status Add(const ReportEvaluationRequest& part);
 
-  // Drops what the rank has reported for the present evaluation: its next host reports all of it.
+  // Drops the parts of the rank in the present evaluation: its next host reports all of them.
   void Forget(uint32_t rank);
 
   // Sets the number of the evaluation to collect. REQUIRES: nothing was added.
@@ -67,9 +67,9 @@ class EvaluationCollector {
 
   // The evaluation being collected; 1 at first.
   uint64_t evaluation() const { return evaluation_; }
-  // No part has been added.
+  // Whether no part has been added.
   bool empty() const;
-  // All parts of all ranks have been added.
+  // Whether all parts of all ranks have been added.
   bool complete() const { return complete_ranks_ == shares_.size(); }
   // Returns the parts and starts the next evaluation. REQUIRES: complete().
   EvaluationInput Take();

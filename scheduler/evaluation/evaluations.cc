@@ -12,7 +12,7 @@ const EvaluationResult* Evaluations::Find(uint64_t evaluation, uint64_t step) co
 }
 
 absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
-  if (in_work_ == 0) {
+  if (computing_ == 0) {
     // The next evaluation has the last one's number only after another job's end between two
     // pauses. If that end was at a pause, the number after it follows.
     const uint64_t next = collector_.evaluation();
@@ -27,14 +27,14 @@ absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
       collector_.StartAt(part.evaluation());
     return collector_.Add(part);
   }
-  if (part.evaluation() == in_work_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("evaluation is ", part.evaluation(), ", but ", in_work_, " is being computed"));
+  if (part.evaluation() == computing_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("evaluation is ", part.evaluation(), ", but ",
+                                                    computing_, " is being computed"));
 }
 
 std::optional<EvaluationInput> Evaluations::Take() {
   if (!collector_.complete()) return std::nullopt;
-  in_work_ = collector_.evaluation();
+  computing_ = collector_.evaluation();
   return collector_.Take();
 }
 
@@ -49,7 +49,7 @@ void Evaluations::Publish(const EvaluationResult& result) {
   has_published_ = true;
   results_.push_back(result);
   if (results_.size() > kMaxEvaluationsKept) results_.pop_front();
-  in_work_ = 0;
+  computing_ = 0;
   stop_training_ = stop_;
   published_best_ = policy_.best();
   published_without_improvement_ = policy_.without_improvement();
@@ -65,7 +65,7 @@ std::optional<EvaluationResult> Evaluations::FinalResult() const {
 StoredEvaluations Evaluations::Save() const {
   StoredEvaluations stored;
   for (const EvaluationResult& result : results_) *stored.add_results() = result;
-  stored.set_next(in_work_ != 0 ? in_work_ : collector_.evaluation());
+  stored.set_next(computing_ != 0 ? computing_ : collector_.evaluation());
   if (published_best_.has_value()) *stored.mutable_best() = *published_best_;
   stored.set_without_improvement(published_without_improvement_);
   stored.set_stop_training(stop_training_);

@@ -29,8 +29,8 @@ class Evaluations {
         policy_(job.evaluation().early_stopping()) {}
 
   // A published evaluation; nullptr if there is none, or it was dropped. `step`: where it was made.
-  // The number alone is ambiguous: a job that continues from an end between two pauses uses that
-  // end's number again.
+  // The number alone is ambiguous: a job that continues from the end of another one may use that
+  // job's last number again.
   const EvaluationResult* Find(uint64_t evaluation, uint64_t step) const;
 
   // Like EvaluationCollector::Add. While an evaluation is being computed: OK for its parts,
@@ -67,7 +67,7 @@ class Evaluations {
   uint32_t published_without_improvement_ = 0;
   bool published_best_is_kept_ = false;
   // The evaluation between Take and Publish; 0: none.
-  uint64_t in_work_ = 0;
+  uint64_t computing_ = 0;
   std::deque<EvaluationResult> results_;
   bool stop_ = false;
   bool stop_training_ = false;

@@ -21,7 +21,7 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
   membership.job_id = options.job_id;
   membership.lease = options.lease;
   membership.silence = std::chrono::duration_cast<MonotonicDuration>(options.heartbeat_interval *
-                                                                     kHeartbeatsOfSilence);
+                                                                     kMaxMissedHeartbeats);
   membership.logical_workers = options.job.logical_workers();
   return membership;
 }
@@ -58,7 +58,7 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       serve_only_(IsServeOnly(options_.job)),
       clock_(clock),
       servers_(servers),
-      running_(clock, std::max<MonotonicDuration>(options_.lease / 2, kShortestPause)),
+      running_(clock, std::max<MonotonicDuration>(options_.lease / 2, kMinPause)),
       created_(running_.Now()),
       last_tick_(created_),
       moves_from_(created_),

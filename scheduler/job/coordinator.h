@@ -46,8 +46,8 @@ namespace pawl {
 // servers come in; answers and calls to servers go out. The decisions are made by the classes that
 // own the parts of the state: Membership (nodes), ReplicaDirector (replicas), RankDirector (ranks),
 // GroupDirector (collective groups), CheckpointDirector (checkpoints), Evaluations and JobEnd. The
-// Coordinator tells them what happened and carries out what they return. It knows neither gRPC nor
-// files nor threads.
+// Coordinator passes them events and executes what they return. It uses neither gRPC nor files nor
+// threads.
 //
 // Rpcs that wait are kept as callbacks: nothing polls and nothing blocks. Callbacks run outside the
 // lock, on the thread whose call led to their answer. They may call the Coordinator and must not
@@ -59,7 +59,7 @@ namespace pawl {
 //  3. An incarnation whose lease has expired gets ABORTED from then on.
 //  4. With Options::state_changed, no answer and no call leaves before the state that it depends on
 //     is saved; until StopHoldingAnswers.
-//  5. No node is late because of time in which this process did not run.
+//  5. Time in which this process did not run counts against no deadline of a node.
 class Coordinator {
  public:
   using Options = CoordinatorOptions;
@@ -110,7 +110,7 @@ class Coordinator {
   // coordinator_scale.cc
   Ticket Scale(const ScaleRequest& request, Done<ScaleResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Drain(const DrainRequest& request, Done<DrainResponse> done) PAWL_EXCLUDES(mu_);
-  Ticket ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done)
+  Ticket ReleaseRetained(const ReleaseRetainedRequest& request, Done<ReleaseRetainedResponse> done)
       PAWL_EXCLUDES(mu_);
   Ticket ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done)
       PAWL_EXCLUDES(mu_);
@@ -152,22 +152,23 @@ class Coordinator {
   JobState state() const PAWL_EXCLUDES(mu_);
   // The state is final and saved, and the report was written.
   bool ended() const PAWL_EXCLUDES(mu_);
-  // Every node has said good-bye or has died.
+  // Every node has left or died.
   bool AllNodesGone() const PAWL_EXCLUDES(mu_);
 
  private:
-  // The part of the state that nodes are told.
+  // The part of the state that nodes receive.
   struct View {
     JobState state = STARTING;
     std::string reason;
     std::shared_ptr<const RoutingTable> routing;
   };
-  // coordinator_section.h: every function that takes the lock to decide something does so through
-  // one of these.
+  // coordinator_section.h: every function that changes the state takes the lock through one of
+  // these.
   class Section;
   template <typename Response>
   class Rpc;
-  // Lets `actions` go if everything is saved; otherwise they wait for it.
+  // Runs `actions` after the lock is released if the whole state is saved; otherwise holds them
+  // until it is.
   void EndSection(DeferredActions& actions) PAWL_REQUIRES(mu_);
   View PresentView() PAWL_REQUIRES(mu_);
   // `view` is saved.
@@ -178,11 +179,11 @@ class Coordinator {
   void UpdatePlacement(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void CheckStartTimeout(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void PruneCallers(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // Continues what a former scheduler of the job had in progress.
+  // Continues the operations that the previous scheduler of the job had in progress.
   void Resume(DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_nodes.cc
-  // Those that have said what they hold.
+  // The servers that have reported their partitions.
   std::vector<const Node*> ServersHeardFrom() const PAWL_REQUIRES(mu_);
   void MaybePlaceServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnServerJoined(const Node& server, const RegisterRequest& request, DeferredActions& actions)
@@ -193,7 +194,7 @@ class Coordinator {
                         DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnPlacementChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeStartJob() PAWL_REQUIRES(mu_);
-  // `how[i]` says how nodes[i] went. dead: not a goodbye.
+  // `how[i]` describes how nodes[i] left. `dead`: without a goodbye.
   void OnNodesGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
                    DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnWorkerGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions)
@@ -203,9 +204,9 @@ class Coordinator {
       PAWL_REQUIRES(mu_);
 
   // coordinator_workers.cc
-  // Gives out ranks after a change, and tells the workers.
+  // Assigns ranks after a change, and answers the workers.
   void PlaceRanks(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // Forms or ends the collective group after ranks moved or workers joined or went.
+  // Forms or ends the collective group after ranks moved or workers joined or left.
   void UpdateGroup(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Answers those calls of the worker that do not know its assignment yet.
   void AnswerAssignment(const std::string& worker, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -222,8 +223,8 @@ class Coordinator {
   void CreateTableOnServers(uint32_t table, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Creates all tables that the servers may not have, and releases all free ranks.
   void PrepareServers(bool all_tables, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // In the modes in which a rank without a host would hold others back, it no longer does. Without
-  // effect before the servers are ready: PrepareServers releases the free ranks then.
+  // Releases the ranks, in the modes in which other ranks would wait for a rank without a host. Has
+  // no effect before the servers are ready: PrepareServers then releases the free ranks.
   void ReleaseOnServers(const std::vector<RankDirector::FreeRank>& ranks, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
   void ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredActions& actions)
@@ -250,11 +251,11 @@ class Coordinator {
   // No partition holds a change yet. The creation of a table is the first change.
   bool pristine() const PAWL_REQUIRES(mu_) {
     return !rebuilt_ &&
-           (checkpoints_.restored_from().has_value() ? loading() : !tables_.AnyIsReady());
+           (checkpoints_.restored_from().has_value() ? loading() : !tables_.HasReadyTable());
   }
   // The servers are loading the checkpoint that the job starts from.
   bool loading() const PAWL_REQUIRES(mu_) { return checkpoints_.loading(); }
-  // The servers are placed and hold what the job starts from.
+  // The partitions are placed and hold the data that the job starts from.
   bool servers_ready() const PAWL_REQUIRES(mu_) { return director_.placed() && !loading(); }
 
   // coordinator_scale.cc
@@ -268,7 +269,7 @@ class Coordinator {
   // coordinator_end.cc
   void MaybeFinish(DeferredActions& actions) PAWL_REQUIRES(mu_);
   JobEnd::Plan EndPlan() const PAWL_REQUIRES(mu_);
-  // Does the work of a stage of the end.
+  // Executes a stage of the end.
   void Run(JobEnd::Stage stage, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RestoreBest(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void CheckpointEnd(DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -290,19 +291,19 @@ class Coordinator {
   absl::Status CheckWorkerCanWait(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
   void LogState(JobState from) PAWL_REQUIRES(mu_);
 
-  // coordinator_state.cc: what is shown and what is saved.
+  // coordinator_state.cc: the status and the saved state.
   GetStatusResponse Status() const PAWL_REQUIRES(mu_);
   void AddNodeStatus(const Node& node, MonotonicTime now, GetStatusResponse& status) const
       PAWL_REQUIRES(mu_);
   JobReport Report() const PAWL_REQUIRES(mu_);
   SchedulerState State() const PAWL_REQUIRES(mu_);
   void RestoreState(const SchedulerState& stored) PAWL_REQUIRES(mu_);
-  // A longer lease than the former scheduler's is given only once that is saved.
+  // Returns a longer lease than the previous scheduler's only once the longer one is saved.
   std::chrono::milliseconds LeaseToGive() const PAWL_REQUIRES(mu_);
 
   const Options options_;
   const bool serve_only_;
-  // Only for how long the training took.
+  // Measures the training time only.
   const Clock& clock_;
   ServerCaller& servers_;
 
@@ -311,7 +312,8 @@ class Coordinator {
   RunningClock running_ PAWL_GUARDED_BY(mu_);
   const MonotonicTime created_;
   MonotonicTime last_tick_ PAWL_GUARDED_BY(mu_);
-  // Nothing moves before this: after a restart not all servers have said yet what they hold.
+  // No partition moves before this: after a restart some servers may not have reported their
+  // partitions yet.
   MonotonicTime moves_from_ PAWL_GUARDED_BY(mu_);
   JobStateMachine state_ PAWL_GUARDED_BY(mu_);
   Membership membership_ PAWL_GUARDED_BY(mu_);
@@ -325,7 +327,7 @@ class Coordinator {
   std::chrono::milliseconds former_lease_ PAWL_GUARDED_BY(mu_){};
   // The change that stores longest_lease_.
   uint64_t lease_change_ PAWL_GUARDED_BY(mu_) = 0;
-  // How many servers and workers are wanted.
+  // The wanted numbers of servers and workers.
   ScaleStatus scale_ PAWL_GUARDED_BY(mu_);
   ReplicaDirector director_ PAWL_GUARDED_BY(mu_);
   RankDirector ranks_ PAWL_GUARDED_BY(mu_);
@@ -339,7 +341,7 @@ class Coordinator {
   RoutingTables routings_ PAWL_GUARDED_BY(mu_);
   // The director's primaries_since() that rounds_ knows.
   uint64_t targets_since_ PAWL_GUARDED_BY(mu_) = 0;
-  // The next tick looks for a step of the placement.
+  // The next tick computes a step of the placement.
   bool replan_ PAWL_GUARDED_BY(mu_) = false;
   MonotonicTime planned_ PAWL_GUARDED_BY(mu_);
   // This scheduler continues a saved state, and Resume has not run yet.
@@ -348,9 +350,9 @@ class Coordinator {
   bool rebuilt_ PAWL_GUARDED_BY(mu_) = false;
 
   SaveGate gate_ PAWL_GUARDED_BY(mu_);
-  // What nodes have been told.
+  // The view that nodes have received.
   View published_ PAWL_GUARDED_BY(mu_);
-  // What TakeUnsaved has handed out.
+  // The view of the state that TakeUnsaved returned last.
   View being_saved_ PAWL_GUARDED_BY(mu_);
   MonotonicTime figures_saved_ PAWL_GUARDED_BY(mu_);
   MonotonicTime callers_pruned_ PAWL_GUARDED_BY(mu_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "scheduler/testing/coordinator_checkpoint_fixture.h"
 
 namespace pawl {
@@ -158,11 +159,7 @@ class RestoreTest : public CoordinatorCheckpointTest {
       options.restore = restore;
       options.restore_state.mutable_membership()->set_last_incarnation(1000);
       StoredTable& table = *options.restore_state.mutable_tables()->add_tables();
-      table.mutable_spec()->set_name("rows");
-      table.mutable_spec()->set_id(7);
-      table.mutable_spec()->set_kind(SPARSE);
-      table.mutable_spec()->set_row_width(4);
-      table.mutable_spec()->set_element_type(FLOAT32);
+      *table.mutable_spec() = SparseTableSpec("rows", 4, 7);
       *table.mutable_spec()->mutable_optimizer() = options.job.optimizer();
       table.set_ready(true);
       options.restore_state.mutable_tables()->set_last_id(7);

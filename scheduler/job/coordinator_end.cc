@@ -139,7 +139,7 @@ void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
 }
 
 void Coordinator::OnEndCheckpointDecided(DeferredActions& actions) {
-  events_.Add(CHECKPOINT_OF_END, "", checkpoints_.EndText());
+  events_.Add(FINAL_CHECKPOINT_ENDED, "", checkpoints_.EndText());
   gate_.OnChange();
   Run(end_.Advance(), actions);
 }

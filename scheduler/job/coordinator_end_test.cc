@@ -29,7 +29,7 @@ class EndCheckpointTest : public CoordinatorCheckpointTest {
     if (!answer->has_value() || !(*answer)->ok()) return {"no answer"};
     std::vector<std::string> texts;
     for (const ClusterEvent& event : (**answer)->events()) {
-      if (event.kind() == CHECKPOINT_OF_END) texts.push_back(event.text());
+      if (event.kind() == FINAL_CHECKPOINT_ENDED) texts.push_back(event.text());
     }
     return texts;
   }

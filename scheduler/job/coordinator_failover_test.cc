@@ -16,18 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more = "") {
-  return absl::StrCat(R"(
-    name: "flights"
-    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
-    model { fm { dim: 4 } }
-    optimizer { sgd { learning_rate: 0.1 } }
-    batch_size: 64
-    logical_workers: 4
-  )",
-                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
-}
-
 class FailoverTest : public CoordinatorFixture {
  protected:
   // The job runs, with `servers` servers and one worker, which is the last of nodes_.
@@ -44,7 +32,7 @@ class FailoverTest : public CoordinatorFixture {
 };
 
 TEST_F(FailoverTest, BackupsTakeOverAndRedundancyIsRepaired) {
-  Run(3, Job(6, 2, "durability: MEMORY"));
+  Run(3, TrainingJob(6, 2, "durability: MEMORY"));
   EXPECT_EQ(SetsText(),
             "server-0 server-1 | server-1 server-2 | server-2 server-0 | server-0 server-2 | "
             "server-1 server-0 | "
@@ -71,7 +59,7 @@ TEST_F(FailoverTest, BackupsTakeOverAndRedundancyIsRepaired) {
 }
 
 TEST_F(FailoverTest, FailoverAnswersAllRoutingCallsAtOnce) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   Kill("server-1");
   const auto waiting = GetRouting(1);
   Pass(milliseconds(1000));
@@ -83,7 +71,7 @@ TEST_F(FailoverTest, FailoverAnswersAllRoutingCallsAtOnce) {
 }
 
 TEST_F(FailoverTest, RestartedServerBecomesALearner) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   nodes_[1].feeds = false;
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
   EXPECT_EQ(SetsText(), "server-1 | server-1") << "no lease was waited for, and its data is old";
@@ -95,7 +83,7 @@ TEST_F(FailoverTest, RestartedServerBecomesALearner) {
 }
 
 TEST_F(FailoverTest, ReconnectedServerLearnsBeforeItIsABackup) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   Kill("server-0");
   Pass(milliseconds(1200));
   FakeNode& old = NodeNamed("server-0");
@@ -110,7 +98,7 @@ TEST_F(FailoverTest, ReconnectedServerLearnsBeforeItIsABackup) {
 }
 
 TEST_F(FailoverTest, LearnerIsNeverPrimary) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   nodes_[1].feeds = false;
   ASSERT_TRUE(ComeBack("server-0").ok());
   Pass(milliseconds(200));
@@ -126,7 +114,7 @@ TEST_F(FailoverTest, LearnerIsNeverPrimary) {
 }
 
 TEST_F(FailoverTest, OnlyTheLastInSyncReplicaRecoversAPartition) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   Kill("server-0");
   Pass(milliseconds(1200));
   Kill("server-1");
@@ -141,7 +129,7 @@ TEST_F(FailoverTest, OnlyTheLastInSyncReplicaRecoversAPartition) {
 }
 
 TEST_F(FailoverTest, FirstToReturnAfterACommonDeathIsPrimary) {
-  Run(3, Job(3, 3));
+  Run(3, TrainingJob(3, 3));
   for (const char* server : {"server-0", "server-1", "server-2"}) Kill(server);
   Pass(milliseconds(1200));
   EXPECT_EQ(SetsText(), "- | - | -");
@@ -156,7 +144,7 @@ TEST_F(FailoverTest, FirstToReturnAfterACommonDeathIsPrimary) {
 }
 
 TEST_F(FailoverTest, ThreeReplicasSurviveTwoDeaths) {
-  Run(3, Job(6, 3, "durability: MEMORY"));
+  Run(3, TrainingJob(6, 3, "durability: MEMORY"));
   Kill("server-0");
   Pass(milliseconds(1200));
   for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u);
@@ -167,7 +155,7 @@ TEST_F(FailoverTest, ThreeReplicasSurviveTwoDeaths) {
 }
 
 TEST_F(FailoverTest, BackupThatFallsBehindIsReplaced) {
-  Run(4, Job(4, 3));
+  Run(4, TrainingJob(4, 3));
   for (FakeNode& node : nodes_) node.feeds = false;
   Kill("server-0");
   Pass(milliseconds(1200));
@@ -188,7 +176,7 @@ TEST_F(FailoverTest, BackupThatFallsBehindIsReplaced) {
 }
 
 TEST_F(FailoverTest, MissingLastReplicaFailsTheJob) {
-  Run(2, Job(4, 1));
+  Run(2, TrainingJob(4, 1));
   Kill("server-1");
   Pass(milliseconds(1100));
   EXPECT_EQ(SetsText(), "server-0 | - | server-0 | -");
@@ -203,7 +191,7 @@ TEST_F(FailoverTest, MissingLastReplicaFailsTheJob) {
 }
 
 TEST_F(FailoverTest, LastReplicaWithoutDataFailsTheJob) {
-  Run(2, Job(4, 1));
+  Run(2, TrainingJob(4, 1));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   ASSERT_TRUE(ComeBack("server-1", {1}).ok());
   EXPECT_EQ(Status().failure(),
@@ -212,19 +200,19 @@ TEST_F(FailoverTest, LastReplicaWithoutDataFailsTheJob) {
 }
 
 TEST_F(FailoverTest, LostPartitionStartsEmptyBeforeTheFirstTable) {
-  Run(2, Job(4, 1));
+  Run(2, TrainingJob(4, 1));
   ASSERT_TRUE(ComeBack("server-1", {1}).ok());
   EXPECT_EQ(SetsText(), "server-0 | server-1 | server-0 | server-1");
   const RoutingTable routing = Routing();
-  EXPECT_EQ(routing.replicas(1).began(), 1u) << "it has that";
-  EXPECT_EQ(routing.replicas(3).began(), routing.replicas(3).primary_since());
-  EXPECT_EQ(routing.replicas(3).began(), routing.epoch());
+  EXPECT_EQ(routing.replicas(1).created_epoch(), 1u) << "it has that";
+  EXPECT_EQ(routing.replicas(3).created_epoch(), routing.replicas(3).primary_since());
+  EXPECT_EQ(routing.replicas(3).created_epoch(), routing.epoch());
   EXPECT_TRUE((*CreateTable("w"))->ok());
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
 TEST_F(FailoverTest, MemoryServerIsReplacedBeforeTheFirstTable) {
-  Run(2, Job(2, 2, "durability: MEMORY"));
+  Run(2, TrainingJob(2, 2, "durability: MEMORY"));
   Kill("server-0");
   Kill("server-1");
   Pass(milliseconds(1100));
@@ -238,7 +226,7 @@ TEST_F(FailoverTest, MemoryServerIsReplacedBeforeTheFirstTable) {
 }
 
 TEST_F(FailoverTest, ReplicasArePlacedAfterAServersFirstHeartbeat) {
-  BeginWithStore(Job(2, 1), 2, 1);
+  BeginWithStore(TrainingJob(2, 1), 2, 1);
   Join(SERVER_ROLE);
   const auto second = Register(Registration(SERVER_ROLE, ++nonce_));
   ASSERT_TRUE(second.ok());
@@ -250,7 +238,7 @@ TEST_F(FailoverTest, ReplicasArePlacedAfterAServersFirstHeartbeat) {
 }
 
 TEST_F(FailoverTest, ServerThatAdoptsNoRoutingIsTreatedAsGone) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   FakeNode& stuck = NodeNamed("server-0");
   stuck.draining = true;
   stuck.adopts = false;
@@ -267,7 +255,7 @@ TEST_F(FailoverTest, ServerThatAdoptsNoRoutingIsTreatedAsGone) {
 }
 
 TEST_F(FailoverTest, UnreachableMemoryServerIsWaitedFor) {
-  Run(2, Job(2, 2, "durability: MEMORY"));
+  Run(2, TrainingJob(2, 2, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-0");
   Kill("server-1");
@@ -283,7 +271,7 @@ TEST_F(FailoverTest, UnreachableMemoryServerIsWaitedFor) {
 }
 
 TEST_F(FailoverTest, ReplacementTakesThePlaceOfAnAbsentServer) {
-  Run(2, Job(4, 2));
+  Run(2, TrainingJob(4, 2));
   Kill("server-0");
   Pass(milliseconds(1200));
   const RegisterResponse replacement = Join(SERVER_ROLE);
@@ -298,7 +286,7 @@ TEST_F(FailoverTest, ReplacementTakesThePlaceOfAnAbsentServer) {
 // Draining --------------------------------------------------------------------
 
 TEST_F(FailoverTest, DrainedServerLeavesWithoutLossOfRedundancy) {
-  Run(3, Job(12, 2));
+  Run(3, TrainingJob(12, 2));
   NodeNamed("server-1").draining = true;
   each_tick_ = [&] {
     for (const Replicas& set : Sets())
@@ -315,7 +303,7 @@ TEST_F(FailoverTest, DrainedServerLeavesWithoutLossOfRedundancy) {
 }
 
 TEST_F(FailoverTest, NothingIsPlacedOnADrainingServer) {
-  Begin(Job(4, 2), 2, 1);
+  Begin(TrainingJob(4, 2), 2, 1);
   Join(SERVER_ROLE);
   NodeNamed("server-0").draining = true;
   Pass(milliseconds(200));
@@ -331,7 +319,7 @@ TEST_F(FailoverTest, NothingIsPlacedOnADrainingServer) {
 }
 
 TEST_F(FailoverTest, DrainedServerHandsOverItsOnlyReplicas) {
-  Run(2, Job(20, 1, "durability: MEMORY"));
+  Run(2, TrainingJob(20, 1, "durability: MEMORY"));
   NodeNamed("server-0").draining = true;
   Pass(seconds(5));
   EXPECT_TRUE(NodeNamed("server-0").silent);
@@ -340,7 +328,7 @@ TEST_F(FailoverTest, DrainedServerHandsOverItsOnlyReplicas) {
 }
 
 TEST_F(FailoverTest, HandoverWaitsForTheFormerPrimary) {
-  Run(2, Job(1, 1));
+  Run(2, TrainingJob(1, 1));
   FakeNode& former = NodeNamed("server-0");
   former.draining = true;
   while (former.routing.epoch() < 2) Pass(kTickInterval);
@@ -354,7 +342,7 @@ TEST_F(FailoverTest, HandoverWaitsForTheFormerPrimary) {
 }
 
 TEST_F(FailoverTest, DeadDrainingServerIsNotNeededForInSyncPartitions) {
-  Run(3, Job(12, 2, "durability: MEMORY"));
+  Run(3, TrainingJob(12, 2, "durability: MEMORY"));
   NodeNamed("server-1").draining = true;
   Pass(milliseconds(200));
   Kill("server-1");
@@ -364,7 +352,7 @@ TEST_F(FailoverTest, DeadDrainingServerIsNotNeededForInSyncPartitions) {
 }
 
 TEST_F(FailoverTest, AllDrainingServersKeepTheirReplicas) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   for (const char* server : {"server-0", "server-1"}) NodeNamed(server).draining = true;
   Pass(seconds(2));
   EXPECT_EQ(SetsText(), "server-0 server-1 | server-1 server-0");
@@ -373,7 +361,8 @@ TEST_F(FailoverTest, AllDrainingServersKeepTheirReplicas) {
 // Calls to servers -----------------------------------------------------------
 
 TEST_F(FailoverTest, CallsCarryTheRoutingEpoch) {
-  Run(2, Job(2, 2,
+  Run(2, TrainingJob(
+             2, 2,
              "consistency { mode: BOUNDED staleness: 2 } evaluation { early_stopping { patience: 1 "
              "} }"));
   ASSERT_TRUE(ComeBack("server-0").ok());
@@ -414,7 +403,7 @@ TEST_F(FailoverTest, CallsCarryTheRoutingEpoch) {
 }
 
 TEST_F(FailoverTest, ResultComesFromServersWithTheRouting) {
-  Run(1, Job(1, 1));
+  Run(1, TrainingJob(1, 1));
   servers_.SetAdopted("s:1", 0);
   ASSERT_TRUE(Finish(worker_).ok());
   Pass(milliseconds(200));
@@ -427,7 +416,7 @@ TEST_F(FailoverTest, ResultComesFromServersWithTheRouting) {
 }
 
 TEST_F(FailoverTest, RoundRestartsWithTheNewPrimaries) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   servers_.Hold();
   const auto table = CreateTable("t");
   EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 CreateTable", "s:2 CreateTable"}));
@@ -442,7 +431,7 @@ TEST_F(FailoverTest, RoundRestartsWithTheNewPrimaries) {
 }
 
 TEST_F(FailoverTest, RoundWithoutAPrimaryHasNoDeadline) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   Kill("server-0");
   Pass(milliseconds(1200));
   const auto table = CreateTable("t");
@@ -455,7 +444,7 @@ TEST_F(FailoverTest, RoundWithoutAPrimaryHasNoDeadline) {
 }
 
 TEST_F(FailoverTest, ServerDeathDuringInspectionIsHarmless) {
-  Run(3, Job(3, 2, "durability: MEMORY"));
+  Run(3, TrainingJob(3, 2, "durability: MEMORY"));
   servers_.Hold();
   ASSERT_TRUE(Finish(worker_).ok());
   EXPECT_EQ(Status().state(), FINISHING);
@@ -471,7 +460,7 @@ TEST_F(FailoverTest, ServerDeathDuringInspectionIsHarmless) {
 // Workers ---------------------------------------------------------------------
 
 TEST_F(FailoverTest, RanksOfADeadWorkerGoToItsSuccessor) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
   Kill("worker-0");
   Pass(milliseconds(1200));
@@ -484,7 +473,7 @@ TEST_F(FailoverTest, RanksOfADeadWorkerGoToItsSuccessor) {
 }
 
 TEST_F(FailoverTest, RestartedWorkerGetsItsRanksAtOnce) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   const auto old = GetAssignment(worker_);
   const absl::StatusOr<RegisterResponse> successor = ComeBack("worker-0");
   ASSERT_TRUE(successor.ok());
@@ -495,7 +484,7 @@ TEST_F(FailoverTest, RestartedWorkerGetsItsRanksAtOnce) {
 }
 
 TEST_F(FailoverTest, SuccessorReportsTheEvaluationAgain) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   for (uint32_t rank = 0; rank < 3; ++rank) Report(worker_, rank, 1, false);
   const RegisterResponse successor = *ComeBack("worker-0");
   Answer<ReportEvaluationResponse> last;
@@ -508,14 +497,14 @@ TEST_F(FailoverTest, SuccessorReportsTheEvaluationAgain) {
 }
 
 TEST_F(FailoverTest, SyncJobReleasesNoRanks) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   Kill("worker-0");
   Pass(seconds(2));
   EXPECT_TRUE(servers_.TakeCalls().empty());
 }
 
 TEST_F(FailoverTest, ReleaseIsRepeatedWhileTheRankIsFree) {
-  Run(1, Job(2, 1, "consistency { mode: ASYNC }"),
+  Run(1, TrainingJob(2, 1, "consistency { mode: ASYNC }"),
       [](Coordinator::Options& options) { options.worker_return_timeout = seconds(1000); });
   servers_.SetAdopted("s:1", 0);
   Kill("worker-0");
@@ -530,7 +519,7 @@ TEST_F(FailoverTest, ReleaseIsRepeatedWhileTheRankIsFree) {
 // Pauses ----------------------------------------------------------------------
 
 TEST_F(FailoverTest, SchedulerPauseExtendsAllDeadlines) {
-  Run(2, Job(2, 1));
+  Run(2, TrainingJob(2, 1));
   Kill("server-1");
   Kill("worker-0");
   Pass(seconds(2));

@@ -16,30 +16,12 @@ using std::chrono::seconds;
 
 class CoordinatorGroupTest : public CoordinatorFixture {
  protected:
-  RegisterResponse JoinFollower() {
-    RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
-    request.set_follows_assignment(true);
-    RegisterResponse response = JoinBy(request);
-    Ask(response, /*newer_than=*/1000);
-    return response;
-  }
-  Answer<GetAssignmentResponse> Ask(const RegisterResponse& worker, uint64_t newer_than = 0) {
-    auto answer = NewAnswer<GetAssignmentResponse>();
-    GetAssignmentRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
-    request.set_newer_than_version(newer_than);
-    request.set_ready(true);
-    coordinator_->GetAssignment(request, Into(answer));
-    Save();
-    return answer;
-  }
   // Joins with all assigned ranks.
   Answer<JoinGroupResponse> JoinGroup(const RegisterResponse& worker) {
     JoinGroupRequest request;
     request.set_node(worker.node());
     request.set_incarnation(worker.incarnation());
-    const auto assignment = Ask(worker);
+    const auto assignment = GetAssignmentWhenReady(worker);
     if (assignment->has_value() && (*assignment)->ok()) {
       for (const LogicalWorkerAssignment& rank : (**assignment)->logical_workers()) {
         GroupRank& to = *request.add_ranks();
@@ -161,7 +143,7 @@ TEST_F(CoordinatorGroupTest, GivenUpRanksEndTheGroup) {
   const uint64_t generation = FormTwo(absl::StrCat(kTraining, "elastic: true"));
   const std::vector<RegisterResponse> members = {first_, second_};
   std::vector<Answer<GetAssignmentResponse>> before;
-  for (const RegisterResponse& worker : members) before.push_back(Ask(worker));
+  for (const RegisterResponse& worker : members) before.push_back(GetAssignmentWhenReady(worker));
   const auto watched = Watch(first_, generation);
   const RegisterResponse third = JoinFollower();
   EXPECT_FALSE(watched->has_value()) << "the ranks' host ends its step first";
@@ -171,7 +153,7 @@ TEST_F(CoordinatorGroupTest, GivenUpRanksEndTheGroup) {
     request.set_node(members[i].node());
     request.set_incarnation(members[i].incarnation());
     std::set<uint32_t> kept;
-    const auto now = Ask(members[i]);
+    const auto now = GetAssignmentWhenReady(members[i]);
     for (const LogicalWorkerAssignment& rank : (**now)->logical_workers()) kept.insert(rank.rank());
     for (const LogicalWorkerAssignment& rank : (**before[i])->logical_workers()) {
       if (!kept.contains(rank.rank())) *request.add_logical_workers() = rank;

@@ -142,10 +142,10 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   response.set_routing_epoch(published_.routing == nullptr ? 0 : published_.routing->epoch());
   response.set_job_state(published_.state);
   response.set_failure(published_.reason);
-  response.set_challenge(node->newcomer);
+  response.set_challenge(node->claimant);
   if (!started_change_.has_value() && director_.placed() && !pristine())
     started_change_ = gate_.change();
-  response.set_begun(started_change_.has_value() && gate_.IsSaved(*started_change_));
+  response.set_job_started(started_change_.has_value() && gate_.IsSaved(*started_change_));
   return response;
 }
 
@@ -224,7 +224,7 @@ void Coordinator::MaybeFail(const std::optional<std::string>& loss, DeferredActi
 std::vector<const Node*> Coordinator::ServersHeardFrom() const {
   std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
   servers.erase(std::remove_if(servers.begin(), servers.end(),
-                               [](const Node* server) { return !server->heard_of; }),
+                               [](const Node* server) { return !server->has_sent_heartbeat; }),
                 servers.end());
   return servers;
 }

@@ -21,61 +21,63 @@ namespace pawl {
 // How often the owner calls Coordinator::Tick: a death is noticed at most this long after the lease
 // has expired.
 inline constexpr std::chrono::milliseconds kTickInterval{50};
-// How long a round of calls to all servers may take, retries included, from the moment at which all
-// partitions have a primary. A round that only timed out is repeated, with a line in the log.
+// The deadline of a round of calls to all servers, retries included, counted from when all
+// partitions have a primary. A round that only timed out is logged and repeated.
 inline constexpr std::chrono::seconds kCreateTableTimeout{60};
 inline constexpr std::chrono::seconds kReleaseTimeout{60};
-// The same for rounds that read every parameter. They get more time for the size of the model, as
-// if one server had all of it and read at the rate below: after a failover it may serve the
-// partitions of others, and its last report of its size may be old. The rate is lower than that of
-// any server, even one that looks up every key.
+// The same for rounds that read every parameter. Their deadline grows with the size of the model,
+// as if one server held all of it and read at the rate below: after a failover a server may hold
+// partitions of others, and its last reported size may be old. The rate is lower than that of any
+// server, even one that looks up every key.
 inline constexpr std::chrono::seconds kKeepBestTimeout{60};
 inline constexpr std::chrono::seconds kInspectTimeout{300};
-inline constexpr uint64_t kLeastBytesPerSecondRead = 50'000'000;
+inline constexpr uint64_t kMinReadBytesPerSecond = 50'000'000;
 // These rounds also wait until the step is reached and absent servers have returned.
 inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
 inline constexpr std::chrono::seconds kLoadTimeout{3600};
-// The deadline of one call of a checkpoint round. A server that does not answer is asked again, and
-// must not take the checkpoint for abandoned.
+// The deadline of one call of a checkpoint round. The scheduler repeats a call that was not
+// answered, before the server considers the checkpoint abandoned.
 inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
-// How often the nodes' figures, which change all the time, are saved.
+// How often the counters of nodes, which change continuously, are saved.
 inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
-// How often connections to servers that have gone are dropped.
+// How often connections to departed servers are dropped.
 inline constexpr std::chrono::seconds kPruneInterval{10};
 // How often the placement is reconsidered without an event: partitions may have become hot.
 inline constexpr std::chrono::seconds kReplanInterval{1};
-// A server that misses so many heartbeats may be replaced by its next incarnation: two, and some
-// time for the third.
-inline constexpr double kHeartbeatsOfSilence = 2.5;
+// The next incarnation of a server may replace it after this many heartbeat intervals of silence:
+// two missed heartbeats, and a tolerance for the third.
+inline constexpr double kMaxMissedHeartbeats = 2.5;
 // Shorter pauses of this process are not counted: the owner's thread may be late.
-inline constexpr std::chrono::milliseconds kShortestPause{200};
+inline constexpr std::chrono::milliseconds kMinPause{200};
 
 struct CoordinatorOptions {
   // Valid, with its defaults filled in.
   Job job;
   uint64_t job_id = 0;
-  // The numbers of servers and workers that the job starts with; more may join later. REQUIRES:
+  // The numbers of servers and workers at the start of the job; more may join later. REQUIRES:
   // job.replicas <= servers.
   uint32_t servers = 1;
   uint32_t workers = 0;
   std::chrono::milliseconds heartbeat_interval{200};
-  // A node that is silent for longer is dead. Several intervals, so that one lost heartbeat does no
-  // harm.
+  // The scheduler declares a node dead after this much silence. Several heartbeat intervals, so
+  // that one lost heartbeat does not matter.
   std::chrono::milliseconds lease{1000};
-  // After a restart no node is declared dead before this time and a lease have passed: nodes try
-  // once a second to reach an absent scheduler.
+  // After a restart the scheduler declares no node dead until this time and one lease have passed:
+  // nodes retry an absent scheduler once a second.
   std::chrono::milliseconds restart_grace{2000};
-  // A server that sends heartbeats but adopts no newer routing for so long is treated as gone.
-  // Longer than a repeat of a routing call whose answer was lost.
+  // The scheduler treats a server as gone if it sends heartbeats but adopts no newer routing for
+  // this long. Longer than the interval after which a server repeats a routing call without an
+  // answer.
   std::chrono::milliseconds adoption_timeout{30000};
-  // The job fails unless its first nodes have joined by then.
+  // The job fails if its first nodes have not joined after this time.
   std::chrono::milliseconds start_timeout{300000};
   // How long the ranks of a dead worker are reserved for its restart before other workers take them
   // over.
   std::chrono::milliseconds worker_takeover_grace{1000};
-  // The job fails if the ranks of a worker that has gone have no host for so long.
+  // The job fails if a rank has no host for this long after its worker has left or died.
   std::chrono::milliseconds worker_return_timeout{60000};
-  // The job fails if a partition is without its last in-sync replica for so long.
+  // The job fails if a partition is unavailable for this long: no server with an in-sync replica is
+  // present.
   std::chrono::milliseconds recovery_timeout{60000};
   // Called at the job's end, outside the lock. An error fails a job that would have completed; the
   // function is then called again with the failed job. May be null.
@@ -90,11 +92,11 @@ struct CoordinatorOptions {
   // scheduler_state of its manifest. Ignored if the job continues from a saved state.
   std::optional<StoredRestore> restore;
   SchedulerState restore_state;
-  // Called under the lock whenever there is something to save; TakeUnsaved and OnStateSaved follow.
-  // Must not call back or block. Null: nothing is saved.
+  // Called under the lock after each change of the state; the owner then calls TakeUnsaved and
+  // OnStateSaved. Must not call back or block. Null: nothing is saved.
   std::function<void()> state_changed;
-  // False once another scheduler may direct the job: no lease is renewed then. Called under the
-  // lock. Null: always true.
+  // Returns false once another scheduler may direct the job; this one then renews no lease. Called
+  // under the lock. Null: always true.
   std::function<bool()> leads;
   // The wall clock, only for the training time across restarts. Null: each restart counts from 0.
   std::function<uint64_t()> unix_ms;

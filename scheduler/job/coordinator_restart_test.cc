@@ -22,18 +22,6 @@ using std::chrono::seconds;
 // The default grace and lease.
 constexpr milliseconds kUntilDead{3000};
 
-std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more = "") {
-  return absl::StrCat(R"(
-    name: "flights"
-    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
-    model { fm { dim: 4 } }
-    optimizer { sgd { learning_rate: 0.1 } }
-    batch_size: 64
-    logical_workers: 4
-  )",
-                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
-}
-
 class RestartTest : public CoordinatorFixture {
  protected:
   void Run(uint32_t servers, const std::string& job) {
@@ -48,7 +36,7 @@ class RestartTest : public CoordinatorFixture {
 };
 
 TEST_F(RestartTest, NodesContinueAfterARestart) {
-  Run(2, Job(4, 2));
+  Run(2, TrainingJob(4, 2));
   ASSERT_TRUE((*CreateTable("t"))->ok());
   servers_.TakeCalls();
   const std::string before = Routing().SerializeAsString();
@@ -65,7 +53,7 @@ TEST_F(RestartTest, NodesContinueAfterARestart) {
 }
 
 TEST_F(RestartTest, RoutingChangesAreNotSentAcrossARestart) {
-  Run(6, Job(24, 2));
+  Run(6, TrainingJob(24, 2));
   Kill("server-1");
   Pass(seconds(3));
   const int before = routing_changes_;
@@ -91,7 +79,7 @@ TEST_F(RestartTest, RoutingChangesAreNotSentAcrossARestart) {
 }
 
 TEST_F(RestartTest, NodesLiveThroughTheRestartGrace) {
-  Run(2, Job(4, 2));
+  Run(2, TrainingJob(4, 2));
   Restart(seconds(120));
   for (const char* node : {"server-0", "server-1", "worker-0"}) Kill(node);
   Pass(kUntilDead - kTickInterval);
@@ -102,7 +90,7 @@ TEST_F(RestartTest, NodesLiveThroughTheRestartGrace) {
 }
 
 TEST_F(RestartTest, ShorterLeaseDoesNotRevokeALongerOne) {
-  Run(2, Job(4, 2, "durability: MEMORY"));
+  Run(2, TrainingJob(4, 2, "durability: MEMORY"));
   ASSERT_EQ(options_.lease, milliseconds(1000));
   options_.lease = milliseconds(10000);
   Restart();
@@ -124,7 +112,7 @@ TEST_F(RestartTest, ShorterLeaseDoesNotRevokeALongerOne) {
 }
 
 TEST_F(RestartTest, LongerLeaseIsGivenOnceItIsSaved) {
-  Run(2, Job(4, 2));
+  Run(2, TrainingJob(4, 2));
   options_.lease = milliseconds(10000);
   Restart();
   HoldSaves();
@@ -137,21 +125,21 @@ TEST_F(RestartTest, LongerLeaseIsGivenOnceItIsSaved) {
 }
 
 TEST_F(RestartTest, ServersLearnOfTheStartOnceItIsSaved) {
-  Run(1, Job(4, 1));
+  Run(1, TrainingJob(4, 1));
   const RegisterResponse server = NodeNamed("server-0").registration;
-  EXPECT_FALSE(Beat(server)->begun()) << "no table is ready";
+  EXPECT_FALSE(Beat(server)->job_started()) << "no table is ready";
   HoldSaves();
   const auto created = CreateTable("w");
-  EXPECT_FALSE(Beat(server)->begun()) << "a restarted scheduler would know of no table";
+  EXPECT_FALSE(Beat(server)->job_started()) << "a restarted scheduler would know of no table";
   ReleaseSaves();
   ASSERT_TRUE((*created)->ok());
-  EXPECT_TRUE(Beat(server)->begun());
+  EXPECT_TRUE(Beat(server)->job_started());
   Restart();
-  EXPECT_TRUE(Beat(server)->begun());
+  EXPECT_TRUE(Beat(server)->job_started());
 }
 
 TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
-  Run(3, Job(6, 2, "durability: MEMORY"));
+  Run(3, TrainingJob(6, 2, "durability: MEMORY"));
   Kill("server-1");
   Restart();
   Pass(kUntilDead);
@@ -165,25 +153,25 @@ TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
 }
 
 TEST_F(RestartTest, EarlyReturningServerIsFailedOverAtOnce) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   Restart();
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
   EXPECT_EQ(SetsText(), "server-1 | server-1");
   const RoutingTable routing = Routing();
   EXPECT_GT(routing.epoch(), 1u);
   EXPECT_EQ(routing.replicas(0).confirm_since(), routing.replicas(0).primary_since());
-  EXPECT_EQ(routing.replicas(0).keepers_size(), 1)
+  EXPECT_EQ(routing.replicas(0).retained_size(), 1)
       << "server-1 may be dead: server-0 is needed until it confirms";
   Pass(milliseconds(300));
   EXPECT_EQ(Routing().replicas(0).confirm_since(), 0u);
-  EXPECT_EQ(Routing().replicas(0).keepers_size(), 1) << "server-1 is the only one that has it";
+  EXPECT_EQ(Routing().replicas(0).retained_size(), 1) << "server-1 is the only one that has it";
   Pass(kUntilDead + seconds(1));
   EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
-  EXPECT_EQ(Routing().replicas(0).keepers_size(), 0);
+  EXPECT_EQ(Routing().replicas(0).retained_size(), 0);
 }
 
 TEST_F(RestartTest, ReturningServerReplacesADeadSuccessor) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   Kill("server-1");
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
   ASSERT_EQ(SetsText(), "server-1 | server-1") << "its lease has not expired";
@@ -196,7 +184,7 @@ TEST_F(RestartTest, ReturningServerReplacesADeadSuccessor) {
 }
 
 TEST_F(RestartTest, RoutingIsConfirmedOnceItIsSaved) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   FakeNode& server = NodeNamed("server-1");
   server.confirms = false;
   ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
@@ -212,7 +200,7 @@ TEST_F(RestartTest, RoutingIsConfirmedOnceItIsSaved) {
 }
 
 TEST_F(RestartTest, ConfirmationNeedsAPresentServerAndAKnownEpoch) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   FakeNode& server = NodeNamed("server-1");
   FakeNode former = server;
   server.routing.set_epoch(77);
@@ -224,13 +212,13 @@ TEST_F(RestartTest, ConfirmationNeedsAPresentServerAndAKnownEpoch) {
 }
 
 TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   const auto release = [&](const std::string& node, bool force) {
-    ReleaseKeptRequest request;
+    ReleaseRetainedRequest request;
     request.set_node(node);
     request.set_force(force);
-    auto answer = NewAnswer<ReleaseKeptResponse>();
-    coordinator_->ReleaseKept(request, Into(answer));
+    auto answer = NewAnswer<ReleaseRetainedResponse>();
+    coordinator_->ReleaseRetained(request, Into(answer));
     Save();
     return **answer;
   };
@@ -244,10 +232,10 @@ TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
   EXPECT_TRUE(absl::StrContains(refused.message(), "partitions 0, 1")) << refused;
   NodeNamed("server-1").confirms = true;
   Pass(milliseconds(200));
-  EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 1)
+  EXPECT_EQ(Saved().placement().partitions(0).retained_size(), 1)
       << "two replicas are wanted and one exists";
   EXPECT_EQ(release("server-0", false)->partitions(), 2u);
-  EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 0);
+  EXPECT_EQ(Saved().placement().partitions(0).retained_size(), 0);
   Kill("server-1");
   Pass(seconds(2));
   EXPECT_TRUE(absl::IsFailedPrecondition(release("server-1", false).status()));
@@ -258,7 +246,7 @@ TEST_F(RestartTest, OperatorReleasesRetainedReplicas) {
 }
 
 TEST_F(RestartTest, NothingMovesBeforeAllServersHaveReported) {
-  Run(2, Job(4, 1));
+  Run(2, TrainingJob(4, 1));
   NodeNamed("server-1").draining = true;
   NodeNamed("server-0").feeds = NodeNamed("server-1").feeds = false;
   Pass(milliseconds(100));
@@ -275,7 +263,7 @@ TEST_F(RestartTest, NothingMovesBeforeAllServersHaveReported) {
 }
 
 TEST_F(RestartTest, HandoverInProgressIsCompleted) {
-  Run(2, Job(1, 1));
+  Run(2, TrainingJob(1, 1));
   FakeNode& former = NodeNamed("server-0");
   former.draining = true;
   Pass(milliseconds(150));
@@ -291,7 +279,7 @@ TEST_F(RestartTest, HandoverInProgressIsCompleted) {
 }
 
 TEST_F(RestartTest, LastReplicaIsWaitedForAgain) {
-  Run(2, Job(2, 1));
+  Run(2, TrainingJob(2, 1));
   Kill("server-1");
   Pass(seconds(50));
   Restart(seconds(100));
@@ -302,7 +290,7 @@ TEST_F(RestartTest, LastReplicaIsWaitedForAgain) {
 }
 
 TEST_F(RestartTest, MissingLastReplicaIsNamedAfterARestart) {
-  Run(2, Job(2, 1));
+  Run(2, TrainingJob(2, 1));
   Kill("server-1");
   Pass(seconds(2));
   Restart();
@@ -314,7 +302,7 @@ TEST_F(RestartTest, MissingLastReplicaIsNamedAfterARestart) {
 }
 
 TEST_F(RestartTest, AbsentWorkerIsWaitedForAgain) {
-  Run(1, Job(2, 1, "consistency { mode: ASYNC }"));
+  Run(1, TrainingJob(2, 1, "consistency { mode: ASYNC }"));
   Kill("worker-0");
   Pass(seconds(40));
   servers_.TakeCalls();
@@ -328,7 +316,7 @@ TEST_F(RestartTest, AbsentWorkerIsWaitedForAgain) {
 }
 
 TEST_F(RestartTest, TableInProgressIsCreated) {
-  Run(2, Job(2, 1));
+  Run(2, TrainingJob(2, 1));
   servers_.Hold();
   const auto lost = CreateTable("t");
   servers_.TakeCalls();
@@ -343,7 +331,7 @@ TEST_F(RestartTest, TableInProgressIsCreated) {
 }
 
 TEST_F(RestartTest, EvaluationsContinueAfterARestart) {
-  Run(1, Job(2, 1, "evaluation { early_stopping { patience: 2 } }"));
+  Run(1, TrainingJob(2, 1, "evaluation { early_stopping { patience: 2 } }"));
   const auto evaluate = [&](uint64_t evaluation, bool good) {
     Answer<ReportEvaluationResponse> last;
     for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, evaluation, good);
@@ -362,7 +350,7 @@ TEST_F(RestartTest, EvaluationsContinueAfterARestart) {
 }
 
 TEST_F(RestartTest, InspectionIsRepeatedAfterARestart) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   servers_.Hold();
   ASSERT_TRUE(Finish(worker_).ok());
   EXPECT_EQ(Saved().state(), FINISHING);
@@ -373,7 +361,7 @@ TEST_F(RestartTest, InspectionIsRepeatedAfterARestart) {
 }
 
 TEST_F(RestartTest, EndOfTheJobIsReportedAgain) {
-  Run(2, Job(2, 1, "durability: MEMORY"));
+  Run(2, TrainingJob(2, 1, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-1");
   Pass(seconds(62));
@@ -391,7 +379,7 @@ TEST_F(RestartTest, EndOfTheJobIsReportedAgain) {
 }
 
 TEST_F(RestartTest, CompletedJobHasEndedAtOnce) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   ASSERT_TRUE(Finish(worker_).ok());
   Restart();
   EXPECT_TRUE(coordinator_->ended());
@@ -404,7 +392,7 @@ TEST_F(RestartTest, CompletedJobHasEndedAtOnce) {
 
 TEST_F(RestartTest, TrainingTimeIncludesTheOutage) {
   uint64_t unix_ms = 1000000;
-  BeginWithStore(Job(1, 1), 1, 1,
+  BeginWithStore(TrainingJob(1, 1), 1, 1,
                  [&](Coordinator::Options& options) { options.unix_ms = [&] { return unix_ms; }; });
   Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
@@ -418,7 +406,7 @@ TEST_F(RestartTest, TrainingTimeIncludesTheOutage) {
 // While nothing can be saved --------------------------------------------------
 
 TEST_F(RestartTest, UnsavedStateIsNotPublished) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   const auto waiting = GetRouting(1);
   HoldSaves();
   Kill("server-1");
@@ -440,7 +428,7 @@ TEST_F(RestartTest, UnsavedStateIsNotPublished) {
 }
 
 TEST_F(RestartTest, ShutdownDoesNotWaitForAFailingStore) {
-  Run(1, Job(2, 1));
+  Run(1, TrainingJob(2, 1));
   ASSERT_TRUE(Finish(worker_).ok());
   ASSERT_EQ(Status().state(), COMPLETED);
   coordinator_->Close();
@@ -461,7 +449,7 @@ TEST_F(RestartTest, ShutdownDoesNotWaitForAFailingStore) {
 }
 
 TEST_F(RestartTest, ChangeDuringASaveIsNotPublishedYet) {
-  Run(3, Job(3, 3));
+  Run(3, TrainingJob(3, 3));
   HoldSaves();
   Kill("server-1");
   Pass(seconds(2));
@@ -480,7 +468,7 @@ TEST_F(RestartTest, ChangeDuringASaveIsNotPublishedYet) {
 }
 
 TEST_F(RestartTest, UnsavedChangeIsMadeAgain) {
-  Run(2, Job(2, 2));
+  Run(2, TrainingJob(2, 2));
   HoldSaves();
   Kill("server-1");
   Pass(seconds(2));
@@ -492,7 +480,7 @@ TEST_F(RestartTest, UnsavedChangeIsMadeAgain) {
 }
 
 TEST_F(RestartTest, FailingStoreEndsNothing) {
-  Run(1, Job(1, 1, "evaluation { early_stopping { patience: 1 } }"));
+  Run(1, TrainingJob(1, 1, "evaluation { early_stopping { patience: 1 } }"));
   HoldSaves();
   Answer<ReportEvaluationResponse> last;
   for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
@@ -508,7 +496,7 @@ TEST_F(RestartTest, FailingStoreEndsNothing) {
 }
 
 TEST_F(RestartTest, EvaluationIsComputedDuringASave) {
-  Run(1, Job(1, 1));
+  Run(1, TrainingJob(1, 1));
   HoldSaves();
   CreateTable("t");
   Answer<ReportEvaluationResponse> last;
@@ -522,7 +510,7 @@ TEST_F(RestartTest, EvaluationIsComputedDuringASave) {
 
 TEST_F(RestartTest, FormerLeaderRenewsNoLease) {
   bool leads = true;
-  BeginWithStore(Job(1, 1), 1, 1,
+  BeginWithStore(TrainingJob(1, 1), 1, 1,
                  [&](Coordinator::Options& options) { options.leads = [&] { return leads; }; });
   const RegisterResponse server = Join(SERVER_ROLE);
   EXPECT_TRUE(Beat(server).ok());
@@ -538,7 +526,8 @@ TEST_F(RestartTest, StateIsSavedWhileCallsArrive) {
   std::atomic<uint64_t> answered = 0;
   std::atomic<uint64_t> refused = 0;
   std::atomic<uint64_t> saves = 0;
-  Begin(Job(2, 1), 1, 1, [](Coordinator::Options& options) { options.state_changed = [] {}; });
+  Begin(TrainingJob(2, 1), 1, 1,
+        [](Coordinator::Options& options) { options.state_changed = [] {}; });
   std::thread saver([&] {
     while (!stop) {
       const std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
@@ -620,7 +609,7 @@ class EveryPointTest : public CoordinatorFixture {
   }
 
   void BeginJob() {
-    BeginWithStore(Job(6, 2, "evaluation { early_stopping { patience: 5 } }"), 3, 2);
+    BeginWithStore(TrainingJob(6, 2, "evaluation { early_stopping { patience: 5 } }"), 3, 2);
   }
 
   std::vector<uint32_t> All() const { return all_; }

@@ -117,7 +117,7 @@ MonotonicDuration Coordinator::ReadTimeout(MonotonicDuration least) const {
   uint64_t bytes = 0;
   for (const Node* server : membership_.Present(SERVER_ROLE))
     bytes += server->counters.parameter_bytes();
-  return least + std::chrono::seconds(bytes / kLeastBytesPerSecondRead);
+  return least + std::chrono::seconds(bytes / kMinReadBytesPerSecond);
 }
 
 }  // namespace pawl

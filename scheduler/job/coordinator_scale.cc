@@ -163,8 +163,9 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
   return rpc.Answer(DrainResponse());
 }
 
-Ticket Coordinator::ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) {
-  Rpc<ReleaseKeptResponse> rpc(*this, std::move(done));
+Ticket Coordinator::ReleaseRetained(const ReleaseRetainedRequest& request,
+                                    Done<ReleaseRetainedResponse> done) {
+  Rpc<ReleaseRetainedResponse> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
   if (const absl::Status status = state_.CheckNotEnded(); !status.ok()) return rpc.Answer(status);
   const Node* const node = membership_.FindByName(request.node());
@@ -172,11 +173,11 @@ Ticket Coordinator::ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseK
     return rpc.Answer(absl::NotFoundError(
         absl::StrCat("there is no server ", BoundedText(request.node(), kMaxNodeNameBytes))));
   }
-  if (!director_.placed()) return rpc.Answer(ReleaseKeptResponse());
+  if (!director_.placed()) return rpc.Answer(ReleaseRetainedResponse());
   std::optional<std::string> loss;
   const absl::StatusOr<uint32_t> released = director_.ReleaseRetained(*node, request.force(), loss);
   if (!released.ok()) return rpc.Answer(released.status());
-  ReleaseKeptResponse response;
+  ReleaseRetainedResponse response;
   response.set_partitions(*released);
   rpc.Answer(response);
   if (*released > 0) OnPlacementChanged(rpc.actions());

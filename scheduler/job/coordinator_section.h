@@ -16,8 +16,8 @@
 
 namespace pawl {
 
-// Holds the lock during its lifetime. Its end calls EndSection; the actions that may leave run
-// after the lock is released.
+// Holds the lock during its lifetime. Its destructor calls EndSection; actions that need not wait
+// for a save run after the lock is released.
 class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Section {
  public:
   explicit Section(Coordinator& coordinator)
@@ -34,8 +34,8 @@ class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Section {
   const MutexLock lock_;
 };
 
-// The Section of one rpc: the call is answered or suspended, once. It is refused, which answers it,
-// if the store has failed for so long that no more answers can be held.
+// The Section of one rpc, which must be answered or suspended exactly once. The constructor refuses
+// the call if kMaxPendingCalls answers already wait for a save.
 template <typename Response>
 class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Rpc {
  public:
@@ -55,7 +55,7 @@ class PAWL_THREAD_ANNOTATION(scoped_lockable) Coordinator::Rpc {
   DeferredActions& actions() { return section_.actions(); }
   // For actions that need not wait for a save.
   DeferredActions& at_once() { return at_once_; }
-  // The answer leaves with the other actions. Returns the ticket of a call that does not wait.
+  // Answers with the other actions. Returns the ticket of a call that does not wait.
   Ticket Answer(absl::StatusOr<Response> answer) {
     actions().Add(
         [done = Take(), answer = std::move(answer)]() mutable { done(std::move(answer)); });

@@ -65,7 +65,7 @@ GetStatusResponse Coordinator::Status() const {
   *status.mutable_moves() = director_.Moves(now);
   // The nodes have not been told the newest placement yet.
   if (published_.routing == nullptr || published_epoch != director_.epoch())
-    status.mutable_moves()->set_at_rest(false);
+    status.mutable_moves()->set_settled(false);
   if (!state_.ended()) {
     for (PushWait& wait : director_.PushWaits()) *status.add_push_waits() = std::move(wait);
   }

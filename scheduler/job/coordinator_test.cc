@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 #include "scheduler/status/digest.h"
@@ -260,7 +261,7 @@ TEST_F(CoordinatorTest, ReadTimeoutGrowsWithTheModel) {
     HeartbeatRequest request;
     request.set_node(server.node());
     request.set_incarnation(server.incarnation());
-    request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * kReading.count() / 5 *
+    request.mutable_server()->set_parameter_bytes(kMinReadBytesPerSecond * kReading.count() / 5 *
                                                   share);
     ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
   }
@@ -301,7 +302,7 @@ TEST_F(CoordinatorTest, ServerWithoutADigestFailsTheJob) {
   HeartbeatRequest request;
   request.set_node(server.node());
   request.set_incarnation(server.incarnation());
-  request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * 100);
+  request.mutable_server()->set_parameter_bytes(kMinReadBytesPerSecond * 100);
   ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
   const RegisterResponse worker = Join(WORKER_ROLE);
   servers_.Hold();
@@ -557,9 +558,7 @@ TEST_F(CoordinatorTest, ConcurrentCallsAreSafe) {
         coordinator_->Tick();
         auto table = NewAnswer<CreateTableResponse>();
         CreateTableRequest request;
-        request.mutable_table()->set_name(absl::StrCat("t", round));
-        request.mutable_table()->set_kind(SPARSE);
-        request.mutable_table()->set_row_width(1);
+        *request.mutable_table() = SparseTableSpec(absl::StrCat("t", round), 1);
         coordinator_->Cancel(coordinator_->CreateTable(request, Into(table)), false);
         Status();
       }

@@ -16,25 +16,6 @@ using std::chrono::seconds;
 
 class CoordinatorWorkersTest : public CoordinatorFixture {
  protected:
-  RegisterResponse JoinFollower(bool ready = true) {
-    RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
-    request.set_follows_assignment(true);
-    RegisterResponse response = JoinBy(request);
-    if (ready) Ask(response, /*newer_than=*/1000);
-    return response;
-  }
-  // The call of a worker that has its data.
-  Answer<GetAssignmentResponse> Ask(const RegisterResponse& worker, uint64_t newer_than = 0) {
-    auto answer = NewAnswer<GetAssignmentResponse>();
-    GetAssignmentRequest request;
-    request.set_node(worker.node());
-    request.set_incarnation(worker.incarnation());
-    request.set_newer_than_version(newer_than);
-    request.set_ready(true);
-    coordinator_->GetAssignment(request, Into(answer));
-    Save();
-    return answer;
-  }
   absl::Status GiveUp(const RegisterResponse& worker, const std::map<uint32_t, uint64_t>& ranks,
                       const WorkerProgress& progress = {}) {
     GiveUpRanksRequest request;
@@ -63,7 +44,7 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
   Ticket MoveRanksAtABarrier(RegisterResponse& first, RegisterResponse& joiner) {
     Join(SERVER_ROLE);
     first = JoinFollower();
-    const std::map<uint32_t, uint64_t> all = RanksIn(Ask(first));
+    const std::map<uint32_t, uint64_t> all = RanksIn(GetAssignmentWhenReady(first));
     joiner = JoinFollower();
     Barrier(first, 4, 2);
     const Ticket ticket = ticket_;
@@ -119,11 +100,11 @@ TEST_F(CoordinatorWorkersTest, OtherWorkersTakeRanksAfterTheGrace) {
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
   const RegisterResponse victim = JoinFollower();
-  const auto before = Ask(living);
+  const auto before = GetAssignmentWhenReady(living);
   EXPECT_EQ(RanksOf(living), "0 1");
-  const auto next = Ask(living, (**before)->version());
+  const auto next = GetAssignmentWhenReady(living, (**before)->version());
   EXPECT_FALSE(next->has_value());
-  const uint64_t of_victim = RanksIn(Ask(victim)).at(2);
+  const uint64_t of_victim = RanksIn(GetAssignmentWhenReady(victim)).at(2);
   Kill(victim.node());
   Pass(options_.lease + options_.worker_takeover_grace / 2);
   EXPECT_FALSE(next->has_value());
@@ -174,14 +155,14 @@ TEST_F(CoordinatorWorkersTest, DrainedWorkerGivesItsRanksToOthers) {
   heartbeat.set_node(leaving.node());
   heartbeat.set_incarnation(leaving.incarnation());
   EXPECT_TRUE(coordinator_->Heartbeat(heartbeat)->drain());
-  EXPECT_TRUE(RanksIn(Ask(leaving)).empty()) << "to be given up";
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(leaving)).empty()) << "to be given up";
   GoodbyeRequest goodbye;
   goodbye.set_node(leaving.node());
   goodbye.set_incarnation(leaving.incarnation());
   auto gone = NewAnswer<GoodbyeResponse>();
   coordinator_->Goodbye(goodbye, Into(gone));
   Save();
-  EXPECT_EQ(RanksIn(Ask(staying)).size(), 4u);
+  EXPECT_EQ(RanksIn(GetAssignmentWhenReady(staying)).size(), 4u);
   // The last one stays.
   request.set_node(staying.node());
   auto refused = NewAnswer<DrainResponse>();
@@ -194,7 +175,7 @@ TEST_F(CoordinatorWorkersTest, StandbyGetsRanksWhenTheJobIsScaled) {
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
   const RegisterResponse second = JoinFollower();
-  EXPECT_TRUE(RanksIn(Ask(second)).empty());
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(second)).empty());
   ScaleRequest request;
   request.set_workers(2);
   auto scaled = NewAnswer<ScaleResponse>();
@@ -202,7 +183,7 @@ TEST_F(CoordinatorWorkersTest, StandbyGetsRanksWhenTheJobIsScaled) {
   Save();
   ASSERT_TRUE((*scaled)->ok());
   EXPECT_EQ((**scaled)->workers_missing(), 0u);
-  const auto before = RanksIn(Ask(first));
+  const auto before = RanksIn(GetAssignmentWhenReady(first));
   EXPECT_EQ(before.size(), 2u) << "the others are to be given up";
 }
 
@@ -213,7 +194,7 @@ TEST_F(CoordinatorWorkersTest, RestartedWorkerPrecedesStandbys) {
   const RegisterResponse second = JoinFollower();
   const RegisterResponse spare = JoinFollower();
   EXPECT_EQ(RanksOf(spare), "");
-  EXPECT_TRUE(RanksIn(Ask(spare)).empty());
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(spare)).empty());
   // It registers again before its death is known.
   RegisterRequest again = Return(second.node(), ++nonce_);
   again.set_follows_assignment(true);
@@ -239,7 +220,7 @@ TEST_F(CoordinatorWorkersTest, RankOfADeadWorkerIsReleasedUntilTakenOver) {
   Join(SERVER_ROLE);
   const RegisterResponse living = JoinFollower();
   const RegisterResponse victim = JoinFollower();
-  const std::map<uint32_t, uint64_t> ranks = RanksIn(Ask(victim));
+  const std::map<uint32_t, uint64_t> ranks = RanksIn(GetAssignmentWhenReady(victim));
   servers_.TakeCalls();
   Kill(victim.node());
   Pass(options_.lease + milliseconds(200));
@@ -254,15 +235,15 @@ TEST_F(CoordinatorWorkersTest, ElasticJoinerGetsRanksThatWereGivenUp) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
-  const auto all = Ask(first);
+  const auto all = GetAssignmentWhenReady(first);
   ASSERT_EQ(RanksIn(all).size(), 4u);
-  const auto fewer = Ask(first, (**all)->version());
+  const auto fewer = GetAssignmentWhenReady(first, (**all)->version());
   const RegisterResponse joiner = JoinFollower(/*ready=*/false);
   EXPECT_FALSE(fewer->has_value()) << "it has no data yet";
-  const auto none = Ask(joiner);
+  const auto none = GetAssignmentWhenReady(joiner);
   ASSERT_TRUE(none->has_value());
   EXPECT_EQ((**none)->logical_workers_size(), 0);
-  const auto some = Ask(joiner, (**none)->version());
+  const auto some = GetAssignmentWhenReady(joiner, (**none)->version());
   ASSERT_TRUE(fewer->has_value());
   EXPECT_EQ(RanksOf(first), "0 1");
   EXPECT_FALSE(some->has_value());
@@ -281,14 +262,14 @@ TEST_F(CoordinatorWorkersTest, JoinerOfAnInelasticJobStandsBy) {
   const RegisterResponse first = JoinFollower();
   const RegisterResponse joiner = JoinFollower();
   EXPECT_EQ(RanksOf(first), "0 1 2 3");
-  EXPECT_TRUE(RanksIn(Ask(joiner)).empty());
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(joiner)).empty());
 }
 
 TEST_F(CoordinatorWorkersTest, NewHostReportsAnEvaluationInProgress) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
-  const std::map<uint32_t, uint64_t> all = RanksIn(Ask(first));
+  const std::map<uint32_t, uint64_t> all = RanksIn(GetAssignmentWhenReady(first));
   const RegisterResponse joiner = JoinFollower();
   std::vector<Answer<ReportEvaluationResponse>> answers;
   for (uint32_t rank = 0; rank < 3; ++rank)
@@ -389,8 +370,8 @@ TEST_F(CoordinatorWorkersTest, ExcessWorkersDuringTheStartGetNoRanks) {
   EXPECT_EQ(Status().state(), RUNNING);
   EXPECT_EQ(RanksOf(first), "0 1");
   EXPECT_EQ(RanksOf(second), "2 3");
-  EXPECT_TRUE(RanksIn(Ask(third)).empty());
-  EXPECT_TRUE(RanksIn(Ask(fourth)).empty());
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(third)).empty());
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(fourth)).empty());
 }
 
 TEST_F(CoordinatorWorkersTest, DrainedWorkerIsNotWaitedForDuringTheStart) {
@@ -407,7 +388,7 @@ TEST_F(CoordinatorWorkersTest, DrainedWorkerIsNotWaitedForDuringTheStart) {
   EXPECT_EQ(Status().state(), RUNNING);
   EXPECT_EQ(RanksOf(staying), "0 1");
   EXPECT_EQ(RanksOf(third), "2 3");
-  EXPECT_TRUE(RanksIn(Ask(leaving)).empty());
+  EXPECT_TRUE(RanksIn(GetAssignmentWhenReady(leaving)).empty());
 }
 
 TEST_F(CoordinatorWorkersTest, StartTimeoutNamesTheWantedWorkers) {
@@ -462,9 +443,9 @@ TEST_F(CoordinatorWorkersTest, ImpossibleProgressGivesUpNoRank) {
   Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
-  const auto all = RanksIn(Ask(first));
+  const auto all = RanksIn(GetAssignmentWhenReady(first));
   const RegisterResponse joiner = JoinFollower();
-  ASSERT_EQ(RanksIn(Ask(first)).size(), 2u);
+  ASSERT_EQ(RanksIn(GetAssignmentWhenReady(first)).size(), 2u);
   const std::map<uint32_t, uint64_t> given_up = {{2, all.at(2)}, {3, all.at(3)}};
   WorkerProgress progress;
   for (uint32_t rank = 0; rank < 5; ++rank) progress.add_ranks()->set_rank(rank);
@@ -479,18 +460,18 @@ TEST_F(CoordinatorWorkersTest, AssignmentsSurviveARestart) {
   BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
-  const auto all = Ask(first);
+  const auto all = GetAssignmentWhenReady(first);
   const RegisterResponse joiner = JoinFollower();
-  const auto fewer = Ask(first);
+  const auto fewer = GetAssignmentWhenReady(first);
   ASSERT_EQ(RanksIn(fewer).size(), 2u);
   Restart(milliseconds(500));
   Pass(seconds(1));
-  EXPECT_FALSE(Ask(first, 1000)->has_value());
+  EXPECT_FALSE(GetAssignmentWhenReady(first, 1000)->has_value());
   EXPECT_EQ(RanksOf(first), "0 1");
-  EXPECT_GE((**Ask(first))->version(), (**fewer)->version());
+  EXPECT_GE((**GetAssignmentWhenReady(first))->version(), (**fewer)->version());
   ASSERT_TRUE(GiveUp(first, {{2, RanksIn(all).at(2)}, {3, RanksIn(all).at(3)}}).ok());
   EXPECT_EQ(RanksOf(joiner), "2 3");
-  EXPECT_GT(RanksIn(Ask(joiner)).at(3), RanksIn(all).at(3));
+  EXPECT_GT(RanksIn(GetAssignmentWhenReady(joiner)).at(3), RanksIn(all).at(3));
 }
 
 }  // namespace

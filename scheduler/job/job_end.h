@@ -15,12 +15,12 @@
 
 namespace pawl {
 
-// Decides what a job does once all its work is done, one stage after the other. The Coordinator
-// does the work of each stage and calls Advance. Not thread-safe.
+// Decides the stages that a job goes through once all its work is done. The Coordinator does the
+// work of each stage and calls Advance. Not thread-safe.
 //
 // Invariants:
-//  1. The stages are not saved. A restarted scheduler starts with the first one again: everything
-//     that is asked of servers may be asked again.
+//  1. The stages are not saved. A restarted scheduler starts with the first one again: all calls to
+//     servers are idempotent.
 //  2. While the report is being written, nothing but its writing can fail the job.
 class JobEnd {
  public:
@@ -28,8 +28,8 @@ class JobEnd {
     // The job is still being trained.
     kNone,
     kRestoringBest,
-    // Before the digest: if that fails, the model still exists in the checkpoint. Both are of the
-    // same parameters if no client pushes any more. A push that arrives now may be in some parts of
+    // Before the digest: if that fails, the model still exists in the checkpoint. Both cover the
+    // same parameters unless a client still pushes. A push that arrives now may be in some parts of
     // the checkpoint and not in others (a server takes its partitions one after the other), and is
     // then in the digest.
     kCheckpointing,
@@ -38,7 +38,7 @@ class JobEnd {
     kReporting,
     kReported,
   };
-  // The stages that not every job goes through.
+  // The optional stages.
   struct Plan {
     // The servers keep the parameters of the best evaluation.
     bool restore_best = false;

@@ -1,4 +1,4 @@
-// Which workers host the job's ranks, and what follows when workers come, go and give ranks up.
+// Decides which workers host the job's ranks as workers join, leave and give up ranks.
 #ifndef PAWL_SCHEDULER_JOB_RANK_DIRECTOR_H_
 #define PAWL_SCHEDULER_JOB_RANK_DIRECTOR_H_
 
@@ -20,8 +20,8 @@
 
 namespace pawl {
 
-// Turns the events of workers into placements of ranks (LogicalWorkers decides) and says what the
-// workers, the group and the status are told of them. Time is passed in. Not thread-safe.
+// Passes the events of workers to LogicalWorkers, which places the ranks, and computes the
+// assignments for workers, the group and the status. Time is passed in. Not thread-safe.
 class RankDirector {
  public:
   using FreeRank = LogicalWorkers::FreeRank;
@@ -36,7 +36,7 @@ class RankDirector {
 
   const LogicalWorkers& ranks() const { return ranks_; }
 
-  // The worker asks to join; `former_name` is its name if it returns, else empty. See
+  // `former_name`: the name of a worker that returns, else empty. See
   // LogicalWorkers::CheckRequestedRanks.
   absl::Status CheckJoin(const RegisterRequest& request, const std::string& former_name) const;
 
@@ -45,12 +45,12 @@ class RankDirector {
   void OnWorkerJoined(const RegisterRequest& request, const Node& worker);
   // The worker can start with a rank at once. Returns whether that is new.
   bool OnWorkerReady(const std::string& worker) { return ranks_.MarkReady(worker); }
-  // The worker was told to leave. Returns whether it gives up its ranks for that.
+  // The worker was told to leave. Returns whether it must give up its ranks.
   bool OnWorkerDraining(const std::string& worker) { return ranks_.Drain(worker); }
-  // `how` says how it went. Returns its unfinished ranks, which have no host now.
+  // `how` describes how it left. Returns its unfinished ranks, which have no host now.
   std::vector<FreeRank> OnWorkerGone(const Node& worker, const std::string& how, bool dead,
                                      MonotonicTime now);
-  // Returns those of `ranks` that the worker did host and that have no host now.
+  // Returns the ranks among `ranks` that the worker hosted; they have no host now.
   std::vector<FreeRank> GiveUp(const Node& worker, const std::vector<FreeRank>& ranks,
                                MonotonicTime now);
   // See LogicalWorkers::Finish.
@@ -58,29 +58,29 @@ class RankDirector {
     ranks_.Finish(worker, ranks);
   }
   void NoteProgress(const WorkerProgress& progress);
-  // How many workers there should be before ranks are first given out.
+  // The number of workers that must join before ranks are first assigned.
   void SetWantedWorkers(uint32_t workers);
-  // From now on ranks move so that all workers have equally many.
+  // From now on ranks move so that all workers have equal numbers of them.
   void Rebalance() { ranks_.Rebalance(); }
 
-  // Gives out free ranks. Returns the workers whose assignments have changed.
+  // Assigns free ranks. Returns the workers whose assignments have changed.
   std::vector<std::string> Place(MonotonicTime now,
                                  const std::function<uint64_t()>& next_incarnation);
-  // What the job fails with: a rank was without a host, or without progress, for too long.
+  // The error that the job fails with: a rank had no host, or no progress, for too long.
   std::optional<std::string> CheckReturn(MonotonicTime now) const;
 
   // Whether there are enough hosts for the job to run.
   bool CanStart() const { return options_.serve_only || ranks_.AllHosted(); }
   // Whether any rank has a host.
   bool AnyHosted() const;
-  // Those of `ranks` that still have no host, and did not have one in between.
+  // The ranks among `ranks` that have had no host since.
   std::vector<FreeRank> StillFree(const std::vector<FreeRank>& ranks) const;
-  // What the worker is to host; nullopt while that is undecided. `restored_step`: of the checkpoint
-  // that the job started from.
+  // The worker's assignment; nullopt while undecided. `restored_step`: of the checkpoint that the
+  // job started from.
   std::optional<GetAssignmentResponse> AssignmentOf(const std::string& worker,
                                                     std::optional<uint64_t> restored_step) const;
   WorkerGroup::Hosts Hosts() const;
-  // Adds the ranks' samples, and sets the steps that all of them have done.
+  // Adds the ranks' samples, and sets the number of steps that all of them have done.
   void AddProgress(const Membership& membership, GetStatusResponse& status) const;
 
   StoredRanks Save() const { return ranks_.Save(); }

@@ -7,8 +7,9 @@
 namespace pawl {
 
 // Stands still while this process does not run (it is stopped, or its machine is suspended or
-// overloaded): messages sent meanwhile lie unread, so no node is late. The clock is read all the
-// time; a longer silence between two readings counts as a pause. Not thread-safe.
+// overloaded): messages sent meanwhile are unread, so no node is late. The owner reads the clock
+// frequently; an interval above longest_silence between two readings counts as a pause. Not
+// thread-safe.
 class RunningClock {
  public:
   // `clock` outlives it.
@@ -32,7 +33,7 @@ class RunningClock {
     return (now - last_ > longest_silence_ ? last_ : now) - paused_;
   }
 
-  // The last pause since the former call; zero if there was none.
+  // The last pause since the previous call; zero if there was none.
   MonotonicDuration TakePause() {
     const MonotonicDuration pause = last_pause_;
     last_pause_ = MonotonicDuration::zero();

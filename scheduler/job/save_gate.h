@@ -1,4 +1,4 @@
-// Holds actions back until the state they depend on is saved.
+// Holds actions until the state that they depend on is saved.
 #ifndef PAWL_SCHEDULER_JOB_SAVE_GATE_H_
 #define PAWL_SCHEDULER_JOB_SAVE_GATE_H_
 
@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// Counts the changes of a state, and holds back actions decided while a change is unsaved: they may
-// depend on it. Not thread-safe.
+// Counts the changes of a state, and holds the actions decided while a change is unsaved, because
+// they may depend on it. Not thread-safe.
 class SaveGate {
  public:
   // The state has changed.
@@ -24,8 +24,8 @@ class SaveGate {
   // The number of held decisions.
   size_t held() const { return held_.size(); }
 
-  // Holds the actions until the present state is saved. After Open, leaves them to the caller.
-  // REQUIRES: !all_saved().
+  // Holds the actions until the present state is saved. Does nothing after Open. REQUIRES:
+  // !all_saved().
   void Hold(DeferredActions& actions) {
     if (open_) return;
     std::vector<absl::AnyInvocable<void()>> taken = actions.Take();
@@ -35,18 +35,18 @@ class SaveGate {
   // From now on nothing is held; `due` gets the held actions.
   void Open(DeferredActions& due) {
     open_ = true;
-    while (!held_.empty()) GiveFirst(due);
+    while (!held_.empty()) ReleaseFirst(due);
   }
 
-  // The state after change number `change` is saved; `due` gets the actions that may leave, in
+  // The state after change number `change` is saved; `due` gets the actions that waited for it, in
   // order.
   void OnSaved(uint64_t change, DeferredActions& due) {
     saved_ = change;
-    while (!held_.empty() && held_.front().first <= saved_) GiveFirst(due);
+    while (!held_.empty() && held_.front().first <= saved_) ReleaseFirst(due);
   }
 
  private:
-  void GiveFirst(DeferredActions& due) {
+  void ReleaseFirst(DeferredActions& due) {
     for (absl::AnyInvocable<void()>& action : held_.front().second) due.Add(std::move(action));
     held_.pop_front();
   }

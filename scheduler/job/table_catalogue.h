@@ -16,7 +16,7 @@
 
 namespace pawl {
 
-// Bounded since every partition has a small map for each table.
+// Bounded because every partition has a small map for each table.
 inline constexpr size_t kMaxTables = 1024;
 // The limit on partitions times tables: one server may report the digests of all of them in one
 // answer (Inspect), at up to kMaxDigestBytes each, which must stay below the control channels'
@@ -58,7 +58,7 @@ class TableCatalogue {
   const Entry* Find(uint32_t id) const;
   // By id.
   std::vector<const Entry*> All() const;
-  bool AnyIsReady() const {
+  bool HasReadyTable() const {
     return std::any_of(entries_.begin(), entries_.end(),
                        [](const auto& entry) { return entry.second.ready; });
   }

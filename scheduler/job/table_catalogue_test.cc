@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "proto/server_control.pb.h"
 
@@ -16,13 +17,7 @@ Job JobWithOptimizers() {
   return job;
 }
 
-TableSpec Sparse(const std::string& name) {
-  TableSpec spec;
-  spec.set_name(name);
-  spec.set_kind(SPARSE);
-  spec.set_row_width(8);
-  return spec;
-}
+TableSpec Sparse(const std::string& name) { return SparseTableSpec(name, 8); }
 
 TEST(TableCatalogueTest, NewTablesGetAnIdAndTheJobsOptimizer) {
   TableCatalogue tables(JobWithOptimizers());
@@ -34,11 +29,7 @@ TEST(TableCatalogueTest, NewTablesGetAnIdAndTheJobsOptimizer) {
   EXPECT_TRUE(sparse->entry->spec.optimizer().has_adagrad());
   EXPECT_FALSE(sparse->entry->ready);
 
-  TableSpec dense;
-  dense.set_name("weights");
-  dense.set_kind(DENSE);
-  dense.add_shape(10);
-  const auto created = tables.Create(dense);
+  const auto created = tables.Create(DenseTableSpec("weights", {10}));
   EXPECT_EQ(created->entry->spec.id(), 2u);
   EXPECT_TRUE(created->entry->spec.optimizer().has_sgd());
   EXPECT_EQ(tables.All().size(), 2u);

@@ -16,7 +16,7 @@
 
 namespace pawl {
 
-// Barriers that are open.
+// The limit on open barriers.
 inline constexpr size_t kMaxOpenBarriers = 256;
 // Closed barriers that are remembered for parties whose answer was lost. The oldest are forgotten.
 inline constexpr size_t kMaxClosedBarriers = 4096;
@@ -30,8 +30,8 @@ class Barriers {
  public:
   enum class Outcome { kWaiting, kComplete };
 
-  // `node` arrives as `party`. kComplete: all parties have arrived, and all waiting calls are to be
-  // answered. INVALID_ARGUMENT for impossible numbers or numbers that differ from the other
+  // `node` arrives as `party`. kComplete: all parties have arrived, and the caller answers all
+  // waiting calls. INVALID_ARGUMENT for impossible numbers or numbers that differ from the other
   // parties', RESOURCE_EXHAUSTED beyond the limit, ABORTED if the barrier has failed.
   absl::StatusOr<Outcome> Arrive(const std::string& name, uint32_t parties, uint32_t party,
                                  const std::string& node);

@@ -75,10 +75,10 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
     if (rank.died_without_step && rank.losses_without_a_step++ == 0) rank.first_loss = now;
     rank.last_host = std::move(rank.host);
     rank.host.clear();
-    rank.how_gone = departure.how;
+    rank.departure = departure.how;
     rank.must_return = departure.must_return;
     // A worker that keeps dying with the rank must not stall the others by being restarted.
-    rank.kept = departure.may_return && !rank.leaving && !died_before;
+    rank.is_reserved = departure.may_return && !rank.leaving && !died_before;
     rank.leaving = false;
     rank.free_since = now;
   }
@@ -99,9 +99,9 @@ bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how,
   rank.died_without_step = false;
   rank.last_host = std::move(rank.host);
   rank.host.clear();
-  rank.how_gone = how;
+  rank.departure = how;
   rank.must_return = true;
-  rank.kept = false;
+  rank.is_reserved = false;
   rank.leaving = false;
   rank.free_since = now;
   return true;
@@ -178,7 +178,7 @@ void LogicalWorkers::MaybeDecide(const std::function<uint64_t()>& next_incarnati
 
 void LogicalWorkers::AssignToReturnedAndIdle(const std::function<uint64_t()>& next_incarnation) {
   for (Rank& rank : ranks_) {
-    if (!rank.IsOrphaned() || !rank.kept) continue;
+    if (!rank.IsOrphaned() || !rank.is_reserved) continue;
     Host* const last = Find(rank.last_host);
     if (last != nullptr && last->worker.follows && !last->draining)
       Assign(*last, rank, next_incarnation);
@@ -192,7 +192,7 @@ void LogicalWorkers::AssignToReturnedAndIdle(const std::function<uint64_t()>& ne
     std::string predecessor;
     for (Rank& rank : ranks_) {
       // Ranks that were given up, or left on purpose, are shared in ShareAmongFollowers.
-      if (!rank.IsOrphaned() || !rank.kept) continue;
+      if (!rank.IsOrphaned() || !rank.is_reserved) continue;
       if (predecessor.empty()) predecessor = rank.last_host;
       if (rank.last_host == predecessor) Assign(host, rank, next_incarnation);
     }
@@ -216,7 +216,7 @@ void LogicalWorkers::ShareAmongFollowers(MonotonicTime now,
   for (const Rank& rank : ranks_) {
     uint32_t host = RankPlacementInput::kFixed;
     if (!rank.finished && rank.host.empty()) {
-      if (!IsKept(rank, now)) host = RankPlacementInput::kFree;
+      if (!IsReserved(rank, now)) host = RankPlacementInput::kFree;
     } else if (const Host* const present = Find(rank.host);
                !rank.finished && present != nullptr && present->worker.follows) {
       const auto taker = std::find(takers.begin(), takers.end(), present);
@@ -250,8 +250,8 @@ std::string LogicalWorkers::Predecessor(const std::string& worker) const {
   return first;
 }
 
-bool LogicalWorkers::IsKept(const Rank& rank, MonotonicTime now) const {
-  return rank.IsOrphaned() && rank.kept && now - rank.free_since <= options_.takeover_grace;
+bool LogicalWorkers::IsReserved(const Rank& rank, MonotonicTime now) const {
+  return rank.IsOrphaned() && rank.is_reserved && now - rank.free_since <= options_.takeover_grace;
 }
 
 LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) {
@@ -329,12 +329,12 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now,
     // Without progress reports the number of steps is unknown.
     if (rank.died_without_step && rank.progress.has_value() &&
         rank.losses_without_a_step >= kMaxLossesWithoutAStep && now - rank.first_loss > timeout) {
-      return absl::StrCat(rank.how_gone, "; it was the last of ", rank.losses_without_a_step,
+      return absl::StrCat(rank.departure, "; it was the last of ", rank.losses_without_a_step,
                           " in a row that died as host of rank ", i, " before a step was done");
     }
     if (now - rank.free_since <= timeout) continue;
-    if (how.empty()) how = rank.how_gone;
-    if (rank.how_gone == how) late.push_back(i);
+    if (how.empty()) how = rank.departure;
+    if (rank.departure == how) late.push_back(i);
   }
   if (late.empty()) return std::nullopt;
   return absl::StrCat(how, "; no worker has taken over its rank", late.size() == 1 ? " " : "s ",
@@ -350,9 +350,9 @@ StoredRanks LogicalWorkers::Save() const {
     to.set_incarnation(rank.incarnation);
     to.set_leaving(rank.leaving);
     to.set_last_host(rank.last_host);
-    to.set_how_gone(rank.how_gone);
+    to.set_departure(rank.departure);
     to.set_must_return(rank.must_return);
-    to.set_kept(rank.kept);
+    to.set_is_reserved(rank.is_reserved);
     to.set_finished(rank.finished);
     if (rank.progress.has_value()) *to.mutable_progress() = *rank.progress;
   }
@@ -360,7 +360,7 @@ StoredRanks LogicalWorkers::Save() const {
   for (const Host& host : hosts_) {
     StoredRankHost& to = *stored.add_hosts();
     to.set_name(host.worker.name);
-    to.set_wishes(!host.worker.requested_ranks.empty());
+    to.set_requests_ranks(!host.worker.requested_ranks.empty());
     to.set_follows(host.worker.follows);
     to.set_draining(host.draining);
     to.set_ready(host.ready);
@@ -380,9 +380,9 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
     rank.incarnation = from.incarnation();
     rank.leaving = from.leaving();
     rank.last_host = from.last_host();
-    rank.how_gone = from.how_gone();
+    rank.departure = from.departure();
     rank.must_return = from.must_return();
-    rank.kept = from.kept();
+    rank.is_reserved = from.is_reserved();
     rank.finished = from.finished();
     rank.free_since = now;
     if (from.has_progress()) rank.progress = from.progress();
@@ -396,7 +396,7 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
     host.worker.name = from.name();
     host.worker.incarnation = from.incarnation();
     // The requested ranks are those that it has.
-    if (from.wishes()) host.worker.requested_ranks = RanksOf(from.name());
+    if (from.requests_ranks()) host.worker.requested_ranks = RanksOf(from.name());
     host.worker.follows = from.follows();
     host.draining = from.draining();
     host.ready = from.ready();

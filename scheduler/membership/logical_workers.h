@@ -21,13 +21,13 @@ namespace pawl {
 inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 
 // Assigns the ranks 0 to total - 1. A worker either requests certain ranks and gets them at once,
-// or takes what it is assigned. A worker of the second kind may be a follower, which takes over and
-// gives up ranks while it runs; the others keep the ranks that they get first.
+// or accepts the ranks that it is assigned. A worker of the second kind may be a follower, which
+// takes over and gives up ranks while it runs; the others keep the ranks that they get first.
 //
 // Once the wanted number of workers have joined, the free ranks are shared among the workers
-// without requests. From then on the ranks of a worker that goes are free. A free rank goes to
+// without requests. From then on the ranks of a worker that leaves are free. A free rank goes to
 //  1. the same worker, if it returns, unless it died with the rank twice in a row without a step;
-//  2. else to an idle follower, which gets all ranks of the worker that went;
+//  2. else to an idle follower, which gets all ranks of the worker that left;
 //  3. else, after the grace period, or at once if the worker left on purpose, to the followers with
 //     the fewest ranks (scheduler/membership/rank_placement.h).
 //
@@ -38,7 +38,7 @@ inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 //
 // Invariants:
 //  1. A rank has at most one host. Each change of host gives the rank a new incarnation.
-//  2. A rank that its host is told to give up returns to the host's assignment only with a new
+//  2. A rank that its host must give up returns to the host's assignment only with a new
 //     incarnation.
 class LogicalWorkers {
  public:
@@ -73,7 +73,7 @@ class LogicalWorkers {
   void Join(const Worker& worker);
   // The worker can start a rank at once. Returns whether it was not ready before.
   bool MarkReady(const std::string& worker);
-  // The follower is to give up its ranks, if others can take them. Returns whether it was not
+  // The follower must give up its ranks, if others can take them. Returns whether it was not
   // draining before.
   bool Drain(const std::string& worker);
   // Sets Options::rebalance from now on.
@@ -100,7 +100,7 @@ class LogicalWorkers {
   bool GiveUp(const std::string& worker, const std::string& how, const FreeRank& given_up,
               MonotonicTime now);
 
-  // Assigns free ranks and decides which ranks are to be given up. Returns the workers whose
+  // Assigns free ranks and decides which ranks their hosts must give up. Returns the workers whose
   // assignments changed. To be called after each change, and as time passes.
   std::vector<std::string> Place(MonotonicTime now,
                                  const std::function<uint64_t()>& next_incarnation);
@@ -114,7 +114,7 @@ class LogicalWorkers {
     // Ascending.
     std::vector<FreeRank> ranks;
   };
-  // The ranks that the worker is to host. nullopt while undecided.
+  // The ranks that the worker must host. nullopt while undecided.
   std::optional<Assignment> AssignmentOf(const std::string& worker) const;
   // The ranks that it hosts, including finished ones. Ascending.
   std::vector<uint32_t> RanksOf(const std::string& worker) const;
@@ -126,7 +126,7 @@ class LogicalWorkers {
   bool AllHosted() const;
   // The host of the rank. Empty: none.
   const std::string& HostOf(uint32_t rank) const { return ranks_[rank].host; }
-  // The rank's incarnation; whether its host is to give it up; whether it completed all its steps.
+  // The rank's incarnation; whether its host must give it up; whether it completed all its steps.
   uint64_t IncarnationOf(uint32_t rank) const { return ranks_[rank].incarnation; }
   bool IsLeaving(uint32_t rank) const { return ranks_[rank].leaving; }
   bool IsFinished(uint32_t rank) const { return ranks_[rank].finished; }
@@ -155,12 +155,12 @@ class LogicalWorkers {
   struct Rank {
     std::string host;
     uint64_t incarnation = 0;
-    // The host is to give it up.
+    // The host must give it up.
     bool leaving = false;
     std::string last_host;
-    std::string how_gone;
+    std::string departure;
     bool must_return = false;
-    bool kept = false;
+    bool is_reserved = false;
     bool finished = false;
     MonotonicTime free_since;
     std::optional<RankProgress> progress;
@@ -195,7 +195,7 @@ class LogicalWorkers {
   Host* Find(const std::string& worker);
   const Host* Find(const std::string& worker) const;
   bool HasUnfinishedRanks(const std::string& worker) const;
-  bool IsKept(const Rank& rank, MonotonicTime now) const;
+  bool IsReserved(const Rank& rank, MonotonicTime now) const;
   void Assign(Host& host, Rank& rank, const std::function<uint64_t()>& next_incarnation);
   void MaybeDecide(const std::function<uint64_t()>& next_incarnation);
   void AssignToReturnedAndIdle(const std::function<uint64_t()>& next_incarnation);

@@ -72,14 +72,14 @@ bool IsRepeated(const RegisterRequest& request, const Node& node) {
          request.registration() == node.registration;
 }
 
-absl::Status Membership::CheckReplaceable(uint64_t newcomer, Node& server,
+absl::Status Membership::CheckReplaceable(uint64_t claimant, Node& server,
                                           MonotonicTime now) const {
-  if (newcomer != server.newcomer) {
-    server.newcomer = newcomer;
-    server.newcomer_since = now;
-    server.newcomer_is_refused = false;
+  if (claimant != server.claimant) {
+    server.claimant = claimant;
+    server.claimant_since = now;
+    server.claimant_is_refused = false;
   }
-  if (server.newcomer_is_refused) {
+  if (server.claimant_is_refused) {
     absl::Status status = absl::AlreadyExistsError(absl::StrCat(
         NodeText(server), ", incarnation ", server.incarnation,
         ", is alive and sends heartbeats: this process has a copy of ", server.name,
@@ -89,8 +89,9 @@ absl::Status Membership::CheckReplaceable(uint64_t newcomer, Node& server,
     return status;
   }
   // A server that this scheduler has never heard may not have found the scheduler yet.
-  const MonotonicTime heard =
-      server.heard_of ? server.last_heard : std::min(server.last_heard, server.newcomer_since);
+  const MonotonicTime heard = server.has_sent_heartbeat
+                                  ? server.last_heard
+                                  : std::min(server.last_heard, server.claimant_since);
   const MonotonicDuration left = heard + options_.silence - now;
   if (left <= MonotonicDuration::zero()) return absl::OkStatus();
   absl::Status status = absl::UnavailableError(
@@ -163,7 +164,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
       // registers once more.
       return absl::AbortedError(
           absl::StrCat("registration ", request.registration(), " of ", before->name,
-                       " began an incarnation that has ended; register with a higher number"));
+                       " started an incarnation that has ended; register with a higher number"));
     }
     if (!before->gone && IsRepeated(request, *before)) {
       Node& node = nodes_.at(by_name_.at(before->name));
@@ -267,9 +268,9 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   }
   if (request.has_worker()) PAWL_RETURN_IF_ERROR(CheckProgress(request.worker()));
   node->last_heard = now;
-  node->heard_of = true;
-  if (request.challenge() != 0 && request.challenge() == node->newcomer)
-    node->newcomer_is_refused = true;
+  node->has_sent_heartbeat = true;
+  if (request.challenge() != 0 && request.challenge() == node->claimant)
+    node->claimant_is_refused = true;
   if (node->role == SERVER_ROLE) {
     if (request.has_server()) {
       node->counters = request.server();
@@ -343,7 +344,7 @@ absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
   if (node.incarnation > incarnation) return absl::OkStatus();
   if (node.incarnation < incarnation) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": incarnation ", incarnation, " has not been given out"));
+        absl::StrCat(name, ": incarnation ", incarnation, " was never assigned"));
   }
   // Starting the process again means that it is wanted.
   node.told_to_leave = false;

@@ -55,14 +55,14 @@ struct Node {
   std::string zone;
   // The scheduler told it to leave.
   bool told_to_leave = false;
-  // It is leaving, told or by itself. A server's replicas are moved away first.
+  // It is leaving, by request or on its own. A server's replicas are moved away first.
   bool draining = false;
   // SERVER_ROLE: why its log cannot be written, and since when. Empty: it can be written.
   std::string disk_failure;
   MonotonicTime disk_failed_at;
-  // It has sent a heartbeat in this incarnation. A server with a log has stored its identity before
-  // that.
-  bool heard_of = false;
+  // It has sent a heartbeat in this incarnation, before which a server with a log stores its
+  // identity.
+  bool has_sent_heartbeat = false;
   // SERVER_ROLE: the routing epoch that it acts by, and when it last adopted an epoch or was up to
   // date.
   uint64_t adopted_epoch = 0;
@@ -73,17 +73,17 @@ struct Node {
   WorkerProgress progress;
   // The progress of its earlier incarnations.
   WorkerProgress earlier;
-  // SERVER_ROLE: the nonce of the process that asks to become the next incarnation, or 0. Since
-  // when it asks, and whether this incarnation has proved since that it is alive.
-  uint64_t newcomer = 0;
-  MonotonicTime newcomer_since;
-  bool newcomer_is_refused = false;
+  // SERVER_ROLE: the nonce of the process that claims to be the next incarnation, or 0; the time of
+  // its first claim; and whether this incarnation has proved since then that it is alive.
+  uint64_t claimant = 0;
+  MonotonicTime claimant_since;
+  bool claimant_is_refused = false;
 };
 
 // "server-1 (host pid 123, 127.0.0.1:4321)"
 std::string NodeText(const Node& node);
 
-// Whether the request is the one that began the node's present incarnation.
+// Whether the request is the one that started the node's present incarnation.
 bool IsRepeated(const RegisterRequest& request, const Node& node);
 
 // Keeps the nodes and their leases. Time is passed in. Not thread-safe.
@@ -92,9 +92,10 @@ bool IsRepeated(const RegisterRequest& request, const Node& node);
 //  1. Incarnations grow over the whole job, across all nodes. A client's number is reused only with
 //     a higher incarnation.
 //  2. An incarnation that has ended never resumes. A server or worker that registers under its
-//     former name, or from its former process, begins another incarnation of that node and ends the
+//     former name, or from its former process, starts another incarnation of that node and ends the
 //     previous one.
-//  3. Among the numbered registrations of a node the latest counts, however late the others arrive.
+//  3. Among the numbered registrations of a node the one with the highest number counts, in
+//     whatever order they arrive.
 class Membership {
  public:
   struct Options {
@@ -122,7 +123,7 @@ class Membership {
   // Registers a node. A repeated registration renews the lease as a heartbeat does. Errors:
   // INVALID_ARGUMENT: an impossible request.
   // ALREADY_EXISTS: another server's address, or a copy of a living server.
-  // UNAVAILABLE: the former incarnation may still live; or the server is refused
+  // UNAVAILABLE: the previous incarnation may still live; or the server is refused
   //   (RefuseStaleServers) and repeats its registration: it may register when its lease expires.
   // RESOURCE_EXHAUSTED: beyond the limits.
   // ABORTED: older than a registration of that node, or repeated after its incarnation ended.
@@ -168,7 +169,7 @@ class Membership {
   std::vector<const Node*> Present(Role role) const;
   size_t PresentCount() const;
 
-  // A new incarnation for anything else that needs one, such as a rank that changes its host.
+  // Returns a new incarnation for other uses, such as a rank that changes its host.
   uint64_t NewIncarnation() { return ++last_incarnation_; }
   uint64_t last_incarnation() const { return last_incarnation_; }
 
@@ -179,7 +180,7 @@ class Membership {
 
  private:
   // OK if the process can replace the server, which has not been declared dead.
-  absl::Status CheckReplaceable(uint64_t newcomer, Node& server, MonotonicTime now) const;
+  absl::Status CheckReplaceable(uint64_t claimant, Node& server, MonotonicTime now) const;
   absl::Status CheckRoom(Role role) const;
   // The number for a new node. A server or client that asks for an unused number by its name gets
   // it.

@@ -286,7 +286,7 @@ class NewcomerTest : public MembershipTest {
     request.set_challenge(challenge_);
     const auto node = membership_of_newcomers_.Heartbeat(request, 0, clock_.Now());
     ASSERT_TRUE(node.ok()) << node.status();
-    challenge_ = (*node)->newcomer;
+    challenge_ = (*node)->claimant;
   }
   absl::Status Newcomer(uint64_t nonce = 2) {
     return membership_of_newcomers_.Register(Returning(Server(nonce), 2), clock_.Now()).status();

@@ -22,8 +22,8 @@ inline constexpr size_t kMaxGroupExchangeBytes = size_t{8} << 20;
 inline constexpr size_t kMaxExchangeNames = 16;
 inline constexpr size_t kMaxExchangeNameBytes = 128;
 
-// Tracks which workers wait for a group, forms it, and ends it. Has no clock and no membership of
-// its own; its caller reports events. Not thread-safe.
+// Tracks which workers wait for a group, forms it, and ends it. It has no clock; its caller reports
+// events. Not thread-safe.
 //
 // Invariants:
 //  1. There is at most one group. Its members host all ranks of the job, each rank once.
@@ -37,7 +37,7 @@ class WorkerGroup {
     // Empty: it has no host.
     std::string node;
     uint64_t incarnation = 0;
-    // Its host is to give it up. Until then the host may bring it or not.
+    // Its host must give it up. Until then the host may bring it or leave it out.
     bool leaving = false;
     bool finished = false;
   };
@@ -79,8 +79,8 @@ class WorkerGroup {
   absl::StatusOr<std::optional<ExchangeInGroupResponse>> Values(uint64_t generation,
                                                                 const std::string& name) const;
 
-  // A member asks why its group ended. nullopt while it has not. INVALID_ARGUMENT if the node is no
-  // member.
+  // A member asks why its group ended. nullopt while it has not. INVALID_ARGUMENT if the node is
+  // not a member.
   absl::StatusOr<std::optional<std::string>> CheckEnded(const std::string& node,
                                                         uint64_t generation);
   std::optional<std::string> EndReason(uint64_t generation) const;
@@ -97,7 +97,7 @@ class WorkerGroup {
   };
 
   void End(const std::string& why);
-  // nullptr if the node is no member.
+  // nullptr if the node is not a member.
   Member* Find(const std::string& node);
   size_t PlaceOf(const std::string& node) const;
   static bool Holds(const JoinGroupRequest& request, const Hosts& hosts);

@@ -52,7 +52,7 @@ void Create(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
   set = ReplicaSet();
   set.primary = server;
   set.primary_since = epoch;
-  set.began = epoch;
+  set.created_epoch = epoch;
   set.last_in_sync = {server};
 }
 

@@ -1,5 +1,5 @@
-// The placement of replicas on servers, and how events change it. placement_target.h says where
-// replicas should be, placement_step.h how they get there.
+// The placement of replicas on servers, and how events change it. placement_target.h computes where
+// replicas should be, placement_step.h the steps towards that.
 #ifndef PAWL_SCHEDULER_PLACEMENT_PLACEMENT_H_
 #define PAWL_SCHEDULER_PLACEMENT_PLACEMENT_H_
 
@@ -28,8 +28,8 @@ struct ReplicaSet {
   // The epoch of the last change of the primary.
   uint64_t primary_since = 0;
   // The epoch at which the partition was created empty.
-  uint64_t began = 0;
-  // In sync, as the primary is: they have every acknowledged push.
+  uint64_t created_epoch = 0;
+  // In sync, like the primary: they have every acknowledged push.
   std::vector<ServerNumber> backups;
   std::vector<Learner> learners;
   // Servers that have every acknowledged push: the primary, the backups, `yielding`, and those that
@@ -47,11 +47,11 @@ struct ReplicaSet {
   // The epoch at which last_in_sync became larger than the in-sync set. The primary acknowledges
   // nothing until it confirms that it acts by this epoch or a later one. 0: nothing to confirm.
   uint64_t confirm_since = 0;
-  // A primary that was told at primary_since to stop serving and may not know it yet. Once it
-  // knows, or is dead, the first backup becomes primary. If all backups die first, it becomes
-  // primary again.
+  // The previous primary, which must stop serving by the routing of primary_since and may not have
+  // adopted it yet. Once it has, or is dead, the first backup becomes primary. If all backups die
+  // first, it becomes primary again.
   ServerNumber yielding = kNoServer;
-  // A replica in sync that is dropped once another one has taken its place.
+  // A replica in sync that is dropped once its replacement is in sync.
   ServerNumber leaving = kNoServer;
 
   bool InSync(ServerNumber server) const;
@@ -61,7 +61,7 @@ struct ReplicaSet {
   uint32_t in_sync() const {
     return static_cast<uint32_t>(backups.size()) + (primary != kNoServer ? 1 : 0);
   }
-  // No server can serve it: a server of last_in_sync must return with its data.
+  // No server can serve the partition until a server of last_in_sync returns with its data.
   bool IsUnavailable() const;
 };
 
@@ -75,16 +75,16 @@ struct Placement {
 // A server that is present.
 struct PlacementServer {
   ServerNumber number = 0;
-  // It is to lose all its replicas, or to get none.
+  // It must lose all its replicas and gets none.
   bool draining = false;
-  // The newest epoch that it is known to act by.
+  // The newest epoch that it has reported to act by.
   uint64_t adopted_epoch = 0;
   // The failure domain, such as a rack.
   std::string zone = {};
-  // It can serve as primary at once. A server that has just returned cannot: its former incarnation
-  // may have given promises that bind until a lease has passed.
+  // It can serve as primary at once. A server that has just returned cannot: its previous
+  // incarnation may have given promises that bind for one lease.
   bool settled = true;
-  // Its log is writable.
+  // Whether its log is writable.
   bool writes = true;
 };
 
@@ -96,7 +96,8 @@ struct PlacementServer {
 //     wanted replicas are in sync.
 //  3. epoch only grows; primary_since is the epoch of the last change of the primary.
 //  4. No server is twice in a set.
-//  5. No server becomes primary while its predecessor lives and does not know that it no longer is.
+//  5. No server becomes primary while its predecessor lives and has not adopted the routing that
+//     replaces it.
 
 // Places `partitions` empty partitions for the first time, `replicas` of each, spread evenly.
 // REQUIRES: 1 <= replicas <= servers.size(), servers ascending, placement empty.
@@ -121,13 +122,13 @@ struct Recovery {
 Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered,
                        bool nothing_yet, Placement& placement);
 
-// Restarts every unavailable partition empty on one of `servers`, which are present: on a member of
-// last_in_sync, or with `on_any`, when no server can bring data back, on any of them. REQUIRES: no
+// Restarts every unavailable partition empty on one of the present `servers`: on a member of
+// last_in_sync, or, with `on_any`, when no server can return with data, on any server. REQUIRES: no
 // push was ever acknowledged.
 bool RestartEmpty(const std::vector<ServerNumber>& servers, bool on_any, Placement& placement);
 
-// `primary`, which acts by `adopted_epoch`, reports that `learner` has everything: the learner
-// becomes a backup. Ignored unless both are the partition's present primary and learner.
+// `primary`, which acts by `adopted_epoch`, reports that `learner` has every acknowledged push: the
+// learner becomes a backup. Ignored unless both are the partition's present primary and learner.
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner,
               uint64_t adopted_epoch, Placement& placement);
 
@@ -161,7 +162,7 @@ struct RetainedReplicas {
 };
 RetainedReplicas RetainedBy(ServerNumber server, const Placement& placement);
 // An operator gives up the retained replicas of a server; with `needed` also those that no other
-// server has. Returns the partitions that are lost thereby.
+// server has. Returns the partitions that are lost as a result.
 std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement& placement);
 
 // Building blocks for placement_step.h.

@@ -208,7 +208,7 @@ MovesLeft RemainingMoves(const PlacementTarget& target, const Placement& placeme
   for (uint32_t p = 0; p < placement.partitions.size(); ++p) {
     const ReplicaSet& set = placement.partitions[p];
     left.handovers += set.yielding != kNoServer;
-    left.under_way += static_cast<uint32_t>(set.learners.size());
+    left.in_progress += static_cast<uint32_t>(set.learners.size());
     if (p >= target.partitions.size() || target.partitions[p].empty()) continue;
     for (const ServerNumber server : target.partitions[p]) {
       if (set.InSync(server)) continue;

@@ -26,8 +26,8 @@ struct MovesLeft {
   // Replicas to copy: partitions[i] to servers[i].
   std::vector<uint32_t> partitions;
   std::vector<ServerNumber> servers;
-  // Those that are being copied now.
-  uint32_t under_way = 0;
+  // The number that is being copied now.
+  uint32_t in_progress = 0;
   // Changes of primary.
   uint32_t handovers = 0;
 };
@@ -35,8 +35,8 @@ struct MovesLeft {
 // All functions change only `placement`, keep its invariants (scheduler/placement/placement.h), and
 // return whether they changed it.
 
-// Promotes the first backup of every partition whose yielding primary knows that it is to stop
-// serving, or is dead.
+// Promotes the first backup of every partition whose yielding primary has stopped serving or is
+// dead.
 bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& placement);
 
 // Takes one step:

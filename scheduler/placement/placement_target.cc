@@ -71,8 +71,7 @@ double LoadOf(const PartitionLoad& load, int measure, double pulled) {
 }
 
 bool IsEnough(double total, int measure) {
-  return total >=
-         static_cast<double>(measure == kBytes ? kLeastBytesToBalance : kLeastKeysToBalance);
+  return total >= static_cast<double>(measure == kBytes ? kMinBytesToBalance : kMinKeysToBalance);
 }
 
 // The present placement, changed move by move until it is the target.
@@ -363,7 +362,7 @@ class Planner {
   bool ExchangeOne() {
     size_t all = 0;
     for (const Server& server : servers_) all += server.partitions.size();
-    // A server that holds fewer replicas because of its zone is to have less load.
+    // A server that holds fewer replicas because of its zone should have less load.
     const auto excess = [&](Index s, int m) {
       return servers_[s].load[m] -
              static_cast<double>(servers_[s].partitions.size() * servers_.size()) /

@@ -23,11 +23,11 @@ using PartitionLoads = std::vector<PartitionLoad>;
 // Servers whose bytes or keys differ by this share of the mean count as balanced.
 inline constexpr double kTolerance = 0.1;
 // A job with fewer bytes, or keys per second, in total is not balanced by them.
-inline constexpr uint64_t kLeastBytesToBalance = uint64_t{16} << 20;
-inline constexpr uint64_t kLeastKeysToBalance = 10000;
+inline constexpr uint64_t kMinBytesToBalance = uint64_t{16} << 20;
+inline constexpr uint64_t kMinKeysToBalance = 10000;
 
 struct PlacementTarget {
-  // By partition: the servers that are to hold a replica, the primary first. Empty if no server
+  // By partition: the servers that should hold a replica, the primary first. Empty if no server
   // that holds the data is present.
   std::vector<std::vector<ServerNumber>> partitions;
   // Partitions with two replicas in one zone although there are several zones.
@@ -38,11 +38,11 @@ struct PlacementTarget {
 // fewer servers:
 //  1. on distinct servers, and in as many zones as possible;
 //  2. where it has replicas already, as far as the other rules allow;
-//  3. such that the servers hold equally many, within one, as far as the zones allow. A hot
-//     partition, whose load is a multiple of the median, counts as that many;
+//  3. such that the servers' numbers of replicas differ by at most one, as far as the zones allow.
+//     A hot partition, with a multiple of the median load, counts as that multiple;
 //  4. such that the servers' bytes and keys differ by at most kTolerance, as far as exchanging two
 //     partitions achieves that;
-//  5. with equally many primaries on each server, within kTolerance.
+//  5. with equal numbers of primaries on each server, within kTolerance.
 // A greedy search: it makes one move at a time and stops when no move helps. A replica that is
 // being copied counts as complete and stays. The target of a placement that has reached its
 // target, with the same loads, is that placement. REQUIRES: `servers` ascending.

@@ -65,14 +65,14 @@ std::optional<std::string> ReplicaDirector::OnServersGone(const std::vector<Node
   bool some_may_return = dead;
   std::set<std::string> texts;
   for (size_t i = 0; i < servers.size(); ++i)
-    how_gone_[numbers[i]] = absl::StrCat(NodeText(servers[i]), " ", how[i]);
+    departures_[numbers[i]] = absl::StrCat(NodeText(servers[i]), " ", how[i]);
   ForgetDepartures();
   for (uint32_t partition = 0; partition < placement_.partitions.size(); ++partition) {
     const ReplicaSet& set = placement_.partitions[partition];
     if (!set.IsUnavailable() || !waiting_since_.emplace(partition, now).second) continue;
     waiting.push_back(partition);
     for (const ServerNumber server : set.last_in_sync) {
-      texts.insert(HowGone(server));
+      texts.insert(DepartureOf(server));
       // Servers that went earlier were only silent.
       some_may_return =
           some_may_return || std::find(numbers.begin(), numbers.end(), server) == numbers.end();
@@ -107,9 +107,9 @@ std::optional<std::string> ReplicaDirector::OnServerJoined(const Node& server,
   if (nothing_yet) pawl::RestartEmpty({server.number}, /*on_any=*/false, placement_);
   ForgetRecovered();
   std::string how;
-  if (const auto it = how_gone_.find(server.number); it != how_gone_.end()) {
+  if (const auto it = departures_.find(server.number); it != departures_.end()) {
     how = it->second;
-    how_gone_.erase(it);
+    departures_.erase(it);
   }
   spdlog::info("routing: epoch {} with {}, which brings {} partitions", epoch(), server.name,
                recovered.size());
@@ -205,12 +205,12 @@ void ReplicaDirector::ForgetDepartures() {
   std::set<ServerNumber> needed;
   for (const ReplicaSet& set : placement_.partitions)
     needed.insert(set.last_in_sync.begin(), set.last_in_sync.end());
-  std::erase_if(how_gone_, [&](const auto& gone) { return !needed.contains(gone.first); });
+  std::erase_if(departures_, [&](const auto& gone) { return !needed.contains(gone.first); });
 }
 
-std::string ReplicaDirector::HowGone(ServerNumber server) const {
-  const auto it = how_gone_.find(server);
-  return it != how_gone_.end() ? it->second : absl::StrCat("server-", server, " is away");
+std::string ReplicaDirector::DepartureOf(ServerNumber server) const {
+  const auto it = departures_.find(server);
+  return it != departures_.end() ? it->second : absl::StrCat("server-", server, " is away");
 }
 
 Confirmation ReplicaDirector::Confirm(const Node& server, uint64_t epoch) {
@@ -248,7 +248,7 @@ std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const No
   uint32_t active = 0;
   for (const Node* server : servers) {
     const bool writes = server->disk_failure.empty();
-    // A server that cannot write its log is to lose its replicas.
+    // A server that cannot write its log must lose its replicas.
     present.push_back(
         {server->number, server->draining || !writes, server->adopted_epoch, server->zone});
     present.back().writes = writes;
@@ -322,7 +322,7 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
       target_.has_value() &&
       std::equal(key.begin(), key.end(), target_servers_.begin(), target_servers_.end(), same);
   if (as_before) {
-    if (!AtRest() || (loads_at_.has_value() && now - *loads_at_ < kLoadsInterval)) return;
+    if (!IsAtTarget() || (loads_at_.has_value() && now - *loads_at_ < kLoadsInterval)) return;
     loads_at_ = now;
     PartitionLoads fresh = meter_.Loads();
     if (fresh.empty()) return;
@@ -340,10 +340,10 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
   target_servers_ = std::move(key);
 }
 
-bool ReplicaDirector::AtRest() const {
+bool ReplicaDirector::IsAtTarget() const {
   if (!target_.has_value()) return false;
   const MovesLeft left = RemainingMoves(*target_, placement_);
-  return left.partitions.empty() && left.under_way == 0 && left.handovers == 0;
+  return left.partitions.empty() && left.in_progress == 0 && left.handovers == 0;
 }
 
 bool ReplicaDirector::OnFigures(const Node& server, const HeartbeatRequest& report,
@@ -371,10 +371,10 @@ MovesStatus ReplicaDirector::Moves(MonotonicTime now) const {
     uint64_t bytes = 0;
     for (const uint32_t partition : left.partitions) bytes += meter_.bytes(partition);
     status.set_bytes_left(bytes);
-    status.set_under_way(left.under_way);
+    status.set_in_progress(left.in_progress);
     status.set_handovers_left(left.handovers);
     status.set_sharing_a_zone(target_->sharing_a_zone);
-    status.set_at_rest(AtRest());
+    status.set_settled(IsAtTarget());
   }
   progress_.Fill(now, status);
   return status;
@@ -445,7 +445,7 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
     if (now - since <= options_.recovery_timeout) continue;
     late.push_back(partition);
     for (const ServerNumber server : placement_.partitions[partition].last_in_sync)
-      how.insert(HowGone(server));
+      how.insert(DepartureOf(server));
   }
   if (late.empty()) return std::nullopt;
   return absl::StrCat(LossText(late, absl::StrJoin(how, "; ")),
@@ -476,7 +476,7 @@ StoredPlacement ReplicaDirector::Save() const {
   StoredPlacement stored;
   stored.set_epoch(placement_.epoch);
   for (const ReplicaSet& set : placement_.partitions) *stored.add_partitions() = ToStored(set);
-  for (const auto& [number, how] : how_gone_) (*stored.mutable_how_gone())[number] = how;
+  for (const auto& [number, how] : departures_) (*stored.mutable_departures())[number] = how;
   return stored;
 }
 
@@ -487,7 +487,7 @@ void ReplicaDirector::Restore(const StoredPlacement& stored, MonotonicTime now) 
     if (placement_.partitions.back().IsUnavailable())
       waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
   }
-  for (const auto& [number, how] : stored.how_gone()) how_gone_[number] = how;
+  for (const auto& [number, how] : stored.departures()) departures_[number] = how;
   LogRedundancy();
 }
 

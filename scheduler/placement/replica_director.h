@@ -41,7 +41,7 @@ class ReplicaDirector {
     uint32_t min_in_sync = 1;
     // Servers log to disk, so a server that died may return with its replicas.
     bool durable = true;
-    // How long an unavailable partition waits for that.
+    // How long an unavailable partition waits for such a server.
     MonotonicDuration recovery_timeout = std::chrono::seconds(60);
     // The lease of a server.
     MonotonicDuration lease = std::chrono::seconds(1);
@@ -84,8 +84,8 @@ class ReplicaDirector {
   // OnServersGone and OnServerJoined return the error that the job fails with, if any, and raise
   // the epoch if placed().
   //
-  // The servers died or left at the same time; how[i] says how servers[i] did. A dead server may
-  // return with its data: with a log, or, whatever the durability, if it was only unreachable.
+  // The servers died or left at the same time; how[i] describes how servers[i] left. A dead server
+  // may return with its data: with a log, or, whatever the durability, if it was only unreachable.
   // `nothing_yet`: as in RecoverServer.
   std::optional<std::string> OnServersGone(const std::vector<Node>& servers,
                                            const std::vector<std::string>& how, bool dead,
@@ -111,9 +111,10 @@ class ReplicaDirector {
                                            std::optional<std::string>& loss);
   // Whether some primary is handing over.
   bool handing_over() const;
-  // Completes handovers whose primary knows that it is to stop serving. Need not wait for a Step.
+  // Completes handovers whose primary has stopped serving. May be called between Steps.
   bool CompleteHandovers(const std::vector<const Node*>& servers);
-  // Takes a step towards the target. With move == false it only completes what has started.
+  // Takes a step towards the target. With move == false it only completes handovers in progress and
+  // releases retained replicas.
   bool Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now);
 
   // Records a server's figures on its partitions. Returns whether that added an event.
@@ -122,7 +123,7 @@ class ReplicaDirector {
   // The reasons why pushes to some partitions wait.
   std::vector<PushWait> PushWaits() const;
   // Whether the placement is at its target, as of the last Step.
-  bool AtRest() const;
+  bool IsAtTarget() const;
 
   // Returns the error that the job fails with if a partition has waited too long.
   std::optional<std::string> CheckRecovery(MonotonicTime now) const;
@@ -134,8 +135,8 @@ class ReplicaDirector {
  private:
   void ForgetRecovered();
   void ForgetDepartures();
-  std::string HowGone(ServerNumber server) const;
-  // Logs when every partition has all its replicas again.
+  std::string DepartureOf(ServerNumber server) const;
+  // Logs that every partition has all its replicas again.
   void LogRedundancy();
   // "server-1 (...) died ...; partitions 1, 4, 7 are nowhere else"
   std::string LossText(const std::vector<uint32_t>& partitions, const std::string& how) const;
@@ -170,8 +171,8 @@ class ReplicaDirector {
   // By partition: handovers whose pause the new primary has not reported yet.
   std::map<uint32_t, Handover> handovers_;
   Placement placement_;
-  // By server: how it went, while it is in some last_in_sync.
-  std::map<ServerNumber, std::string> how_gone_;
+  // By server: how it left, while it is in some last_in_sync.
+  std::map<ServerNumber, std::string> departures_;
   // By server: when it is settled, if it returned with data since the first placement.
   std::map<ServerNumber, MonotonicTime> settled_from_;
   UnreachablePairs unreachable_pairs_;

@@ -13,12 +13,12 @@ StoredReplicaSet ToStored(const ReplicaSet& set) {
   }
   for (const ServerNumber server : set.last_in_sync) stored.add_last_in_sync(server);
   for (const ServerNumber server : set.fallbacks) stored.add_fallbacks(server);
-  for (const ServerNumber server : set.retained) stored.add_keepers(server);
-  stored.set_keepers_since(set.retained_since);
+  for (const ServerNumber server : set.retained) stored.add_retained(server);
+  stored.set_retained_since(set.retained_since);
   stored.set_confirm_since(set.confirm_since);
   stored.set_yielding(set.yielding);
   stored.set_leaving(set.leaving);
-  stored.set_began(set.began);
+  stored.set_created_epoch(set.created_epoch);
   return stored;
 }
 
@@ -31,11 +31,11 @@ ReplicaSet FromStored(const StoredReplicaSet& stored) {
     set.learners.push_back({stored.learners(i), stored.learners_since(i)});
   set.yielding = stored.yielding();
   set.leaving = stored.leaving();
-  set.began = stored.began();
+  set.created_epoch = stored.created_epoch();
   set.last_in_sync.assign(stored.last_in_sync().begin(), stored.last_in_sync().end());
   set.fallbacks.assign(stored.fallbacks().begin(), stored.fallbacks().end());
-  set.retained.assign(stored.keepers().begin(), stored.keepers().end());
-  set.retained_since = stored.keepers_since();
+  set.retained.assign(stored.retained().begin(), stored.retained().end());
+  set.retained_since = stored.retained_since();
   set.confirm_since = stored.confirm_since();
   if (!set.last_in_sync.empty()) return set;
   // An older version saved last_in_sync only once all servers in sync had gone. No push was

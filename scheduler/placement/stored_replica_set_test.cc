@@ -9,7 +9,7 @@ TEST(StoredReplicaSet, ConversionIsLossless) {
   ReplicaSet set;
   set.primary = 1;
   set.primary_since = 22;
-  set.began = 3;
+  set.created_epoch = 3;
   set.backups = {4, 5};
   set.learners = {{.server = 6, .since = 17}, {.server = 8, .since = 19}};
   set.last_in_sync = {1, 4, 5, 10};
@@ -22,7 +22,7 @@ TEST(StoredReplicaSet, ConversionIsLossless) {
   const ReplicaSet again = FromStored(ToStored(set));
   EXPECT_EQ(again.primary, set.primary);
   EXPECT_EQ(again.primary_since, set.primary_since);
-  EXPECT_EQ(again.began, set.began);
+  EXPECT_EQ(again.created_epoch, set.created_epoch);
   EXPECT_EQ(again.backups, set.backups);
   ASSERT_EQ(again.learners.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {

@@ -1,4 +1,4 @@
-// Remembers which servers accept nothing from which primaries.
+// Remembers the pairs of a primary and a follower that accepts nothing from it.
 #ifndef PAWL_SCHEDULER_PLACEMENT_UNREACHABLE_PAIRS_H_
 #define PAWL_SCHEDULER_PLACEMENT_UNREACHABLE_PAIRS_H_
 

@@ -1,4 +1,4 @@
-// How long a scheduler that was told to end waits for its last writes.
+// How long a terminating scheduler waits for its last writes.
 #ifndef PAWL_SCHEDULER_PROCESS_END_DEADLINE_H_
 #define PAWL_SCHEDULER_PROCESS_END_DEADLINE_H_
 

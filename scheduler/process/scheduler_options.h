@@ -1,4 +1,4 @@
-// What the operator of a scheduler chooses: one field for each flag of pawl-scheduler.
+// The options of a scheduler: one field for each flag of pawl-scheduler.
 #ifndef PAWL_SCHEDULER_PROCESS_SCHEDULER_OPTIONS_H_
 #define PAWL_SCHEDULER_PROCESS_SCHEDULER_OPTIONS_H_
 
@@ -35,7 +35,7 @@ struct SchedulerOptions {
   double recovery_timeout_s = 60;
 
   std::string restore;
-  bool begin_anew = false;
+  bool restart_ended_job = false;
   bool rebuild = false;
   uint32_t rebuild_timeout_s = 30;
   std::vector<std::string> rebuild_without;

@@ -50,7 +50,7 @@ uint64_t RandomJobId() {
 // Another scheduler directs the job now, or will: this process sends nothing more, as if killed.
 [[noreturn]] void EndAtOnce(absl::string_view why) {
   spdlog::error("ended: {}", std::string(why));
-  Exit(kExitAgain);
+  Exit(kExitRestart);
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ absl::Status SchedulerProcess::CheckOptions() {
   PAWL_RETURN_IF_ERROR(
       Annotate(CheckIsNotNodeFolder(Env::Real(), options_.data_dir), "--data_dir"));
   PAWL_RETURN_IF_ERROR(CheckAddressFlags(options_.listen, options_.advertise,
-                                         /*is_told=*/!options_.address_file.empty()));
+                                         /*is_announced=*/!options_.address_file.empty()));
   listen_at_ = *ParseHostPort(options_.listen);
   metrics_path_ = (data_dir / "metrics.json").string();
   address_path_ = (data_dir / "address").string();
@@ -106,11 +106,11 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(store_path_);
   PAWL_RETURN_IF_ERROR(Annotate(store.status(), "--store"));
   store_ = *std::move(store);
-  store_->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
+  store_->SetLeadershipLostCallback([](const absl::Status& why) { EndAtOnce(why.message()); });
   startup_ = {.job = options_.job,
               .place = store_->Describe(),
               .restore = options_.restore,
-              .begin_anew = options_.begin_anew};
+              .restart_ended_job = options_.restart_ended_job};
   PAWL_ASSIGN_OR_RETURN(
       const Leadership leadership,
       BecomeLeader(
@@ -120,7 +120,7 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
                                   StateToResume(stored, coordinator_options_, startup_));
             return state.has_value();
           }));
-  if (leadership == Leadership::kNever) return kExitDone;
+  if (leadership == Leadership::kStopped) return kExitDone;
   // Checked again now that a server would notice the state's folder.
   std::error_code error;
   if (!std::filesystem::equivalent(store_path_, options_.data_dir, error)) {
@@ -138,7 +138,7 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   }
   PAWL_ASSIGN_OR_RETURN(restored_, StateToResume(stored_, coordinator_options_, startup_));
   const bool has_ended = restored_.has_value() && restored_->closed();
-  if (leadership == Leadership::kAfterAnother && stored_.has_value() &&
+  if (leadership == Leadership::kAfterPredecessor && stored_.has_value() &&
       (!restored_.has_value() || has_ended)) {
     // This standby waited for the job that has ended, not for another one with the same name.
     spdlog::info("ended: the job has ended, directed by another scheduler");
@@ -147,7 +147,8 @@ absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad
   if (has_ended) {
     // Service managers restart a scheduler that has ended; that must not train the job again.
     spdlog::info(
-        "ended: job '{}' has already ended: {}. Use --begin_anew to train it again from its start",
+        "ended: job '{}' has already ended: {}. Use --restart_ended_job to train it again from its "
+        "start",
         coordinator_options_.job.name(), JobState_Name(restored_->state()));
     return restored_->state() == FAILED ? kExitFailed : kExitDone;
   }
@@ -172,18 +173,19 @@ absl::Status SchedulerProcess::RebuildAndStore() {
                    .without = {options_.rebuild_without.begin(), options_.rebuild_without.end()},
                    .unix_ms = coordinator_options_.unix_ms()},
                   timeout, Clock::Real().Now());
-  std::vector<RegisterRequest> heard = listener->Heard();
-  std::optional<absl::StatusOr<SchedulerState>> rebuilt = rebuild.Poll(heard, Clock::Real().Now());
+  std::vector<RegisterRequest> registrations = listener->Registrations();
+  std::optional<absl::StatusOr<SchedulerState>> rebuilt =
+      rebuild.Poll(registrations, Clock::Real().Now());
   while (!rebuilt.has_value()) {
     if (signal_.Wait(kTickInterval)) return absl::CancelledError("the process was told to end");
-    heard = listener->Heard();
-    rebuilt = rebuild.Poll(heard, Clock::Real().Now());
+    registrations = listener->Registrations();
+    rebuilt = rebuild.Poll(registrations, Clock::Real().Now());
   }
   PAWL_ASSIGN_OR_RETURN(const SchedulerState state, *std::move(rebuilt));
   spdlog::warn(
       "state rebuilt from {} servers: {} partitions, {} tables, routing epoch {}; evaluations and "
       "events are lost",
-      heard.size(), state.placement().partitions_size(), state.tables().tables_size(),
+      registrations.size(), state.placement().partitions_size(), state.tables().tables_size(),
       state.placement().epoch());
   return store_->Save(1, state.SerializeAsString());
 }
@@ -296,8 +298,8 @@ absl::Status SchedulerProcess::StartCoordinator() {
     return absl::OkStatus();
   };
   PAWL_RETURN_IF_ERROR(tolerate(StartMetrics()));
-  PAWL_RETURN_IF_ERROR(tolerate(SetCheckpointsAside()));
-  // After SetCheckpointsAside: the scrubber does not read what was set aside.
+  PAWL_RETURN_IF_ERROR(tolerate(SetAsideLaterCheckpoints()));
+  // After SetAsideLaterCheckpoints: the scrubber does not read what was set aside.
   StartScrubber();
   return absl::OkStatus();
 }
@@ -320,9 +322,9 @@ absl::Status SchedulerProcess::StartMetrics() {
   return absl::OkStatus();
 }
 
-absl::Status SchedulerProcess::SetCheckpointsAside() {
+absl::Status SchedulerProcess::SetAsideLaterCheckpoints() {
   if (!starts_from_.has_value()) return absl::OkStatus();
-  return Annotate(SetLaterCheckpointsAside(Env::Real(), job_, job_id_, *starts_from_),
+  return Annotate(SetAsideAndLogLaterCheckpoints(Env::Real(), job_, job_id_, *starts_from_),
                   absl::StrCat("checkpoint.dir is ", job_.checkpoint().dir(),
                                ": cannot set aside the later checkpoints there"));
 }

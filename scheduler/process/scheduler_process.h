@@ -41,7 +41,7 @@ class SchedulerProcess {
   int Run();
 
  private:
-  // The exit code of a process that has nothing (more) to do.
+  // The exit code of a process that must end; nullopt: it continues.
   using ExitCode = std::optional<int>;
 
   // Run's phases, in order. Errors are the operator's: wrong flags, files or job.
@@ -58,7 +58,7 @@ class SchedulerProcess {
   // PrepareCheckpoints, with its progress in the log. Exits if a signal arrives first.
   absl::Status PrepareCheckpointsOrExit();
   absl::Status StartMetrics();
-  absl::Status SetCheckpointsAside();
+  absl::Status SetAsideLaterCheckpoints();
   void StartScrubber();
   // What GetStatus answers before there is a coordinator.
   GetStatusResponse StatusWhileVerifying() const;

@@ -52,7 +52,7 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
     table.add_primary(set.primary == kNoServer ? kNoPrimary : index(set.primary));
     PartitionReplicas& replicas = *table.add_replicas();
     replicas.set_primary_since(set.primary_since);
-    replicas.set_began(set.began);
+    replicas.set_created_epoch(set.created_epoch);
     for (const ServerNumber backup : set.backups) replicas.add_backups(index(backup));
     for (const ReplicaSet::Learner& learner : set.learners) {
       replicas.add_learners(index(learner.server));
@@ -60,7 +60,7 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
     }
     for (const ServerNumber server : set.retained) {
       if (const auto it = indices.find(server); it != indices.end())
-        replicas.add_keepers(it->second);
+        replicas.add_retained(it->second);
     }
     replicas.set_confirm_since(set.confirm_since);
     if (set.primary != kNoServer) continue;

@@ -1,4 +1,4 @@
-// Builds the routing table, the form in which nodes get the placement.
+// Builds the routing table, in which nodes receive the placement.
 #ifndef PAWL_SCHEDULER_ROUTING_ROUTING_H_
 #define PAWL_SCHEDULER_ROUTING_ROUTING_H_
 
@@ -12,8 +12,8 @@
 
 namespace pawl {
 
-// The table of placement.epoch. It names all `servers`, also those without replicas, in an order in
-// which a server that comes or goes moves few others. REQUIRES: server numbers are distinct;
+// The table of placement.epoch. It names all `servers`, also those without replicas, in an order
+// that changes little when a server joins or leaves. REQUIRES: server numbers are distinct;
 // primaries, backups and learners are among `servers`.
 RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement,
                               const std::vector<const Node*>& servers);

@@ -13,13 +13,13 @@ const std::shared_ptr<const RoutingTable>& RoutingTables::Newest(const Placement
   const std::shared_ptr<const RoutingTable> before =
       std::exchange(newest_, std::make_shared<RoutingTable>(MakeRoutingTable(
                                  job_id_, placement, membership.Present(SERVER_ROLE))));
-  if (before != nullptr && !std::exchange(is_remade_, false)) history_.Add(*before, *newest_);
+  if (before != nullptr && !std::exchange(is_rebuilt_, false)) history_.Add(*before, *newest_);
   return newest_;
 }
 
 void RoutingTables::Remake(const Placement& placement, const Membership& membership) {
   Newest(placement, membership);
-  is_remade_ = true;
+  is_rebuilt_ = true;
 }
 
 std::shared_ptr<const RoutingTable> RoutingTables::Answer(

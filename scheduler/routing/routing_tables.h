@@ -21,7 +21,7 @@ struct RoutingWanted {
 };
 
 // Builds the table of the present placement and keeps the changes between tables. The caller
-// decides which table may be told. Not thread-safe.
+// decides which table nodes may receive. Not thread-safe.
 //
 // Invariants:
 //  1. A table is built only when it is read, because many learners may catch up before a state is
@@ -40,7 +40,7 @@ class RoutingTables {
   const std::shared_ptr<const RoutingTable>& Newest(const Placement& placement,
                                                     const Membership& membership);
   // Builds the table of the saved placement after a restart. No changes from this table are sent: a
-  // scheduler of another version may have told another table of that epoch.
+  // scheduler of another version may have sent another table of that epoch.
   void Remake(const Placement& placement, const Membership& membership);
 
   // The response to a request that gets `table`, which Newest once returned: all of it, or the
@@ -53,7 +53,7 @@ class RoutingTables {
   std::shared_ptr<const RoutingTable> newest_;
   bool is_behind_ = false;
   // Nodes may have another table of newest_'s epoch.
-  bool is_remade_ = false;
+  bool is_rebuilt_ = false;
   // Up to newest_.
   RoutingHistory history_;
 };

@@ -45,8 +45,8 @@ TEST(RoutingTest, TableNamesServersByIndex) {
   EXPECT_EQ(table.replicas(0).primary_since(), 4u);
   EXPECT_EQ(table.primary(1), 0u);
   EXPECT_EQ(table.replicas(1).learners(0), 1u);
-  ASSERT_EQ(table.replicas(2).keepers_size(), 1) << "12 is not present";
-  EXPECT_EQ(table.replicas(2).keepers(0), 1u);
+  ASSERT_EQ(table.replicas(2).retained_size(), 1) << "12 is not present";
+  EXPECT_EQ(table.replicas(2).retained(0), 1u);
   EXPECT_EQ(table.replicas(2).confirm_since(), 6u);
   EXPECT_EQ(table.primary(2), kNoPrimary);
   EXPECT_EQ(table.replicas_size(), 3);

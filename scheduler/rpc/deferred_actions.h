@@ -1,4 +1,4 @@
-// Actions that a critical section decides on and that run after it.
+// Actions that a critical section collects and that run after it.
 #ifndef PAWL_SCHEDULER_RPC_DEFERRED_ACTIONS_H_
 #define PAWL_SCHEDULER_RPC_DEFERRED_ACTIONS_H_
 

@@ -15,8 +15,8 @@
 
 namespace pawl {
 
-// Has one channel for each server until KeepOnly drops it: present servers are bounded by
-// kMaxServers, the servers over a job's whole time are not. Thread-safe.
+// Has one channel for each server until KeepOnly drops it: kMaxServers bounds the servers that are
+// present, but not those of a job's whole duration. Thread-safe.
 class GrpcServerCaller final : public ServerCaller {
  public:
   GrpcServerCaller() = default;

@@ -1,4 +1,4 @@
-// Listening for the rpcs of a scheduler.
+// Listens for the rpcs of a scheduler.
 #ifndef PAWL_SCHEDULER_RPC_LISTENER_H_
 #define PAWL_SCHEDULER_RPC_LISTENER_H_
 
@@ -16,8 +16,8 @@ struct Listener {
   int port = 0;
 };
 
-// Serves `service`, health and reflection at `address`. Port 0: the port in the file `former`,
-// where nodes look for this scheduler, if it is free; else any free port. FAILED_PRECONDITION: it
+// Serves `service`, health and reflection at `address`. Port 0: the port in the address file
+// `former`, if it is free, because nodes connect to it; else any free port. FAILED_PRECONDITION: it
 // cannot listen there. `service` outlives the listener.
 absl::StatusOr<Listener> Listen(const HostPort& address, const std::string& former,
                                 grpc::Service& service);

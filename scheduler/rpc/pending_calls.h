@@ -23,7 +23,7 @@ template <typename Response>
 using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
 // The pending calls of one rpc, each with a key: what it waits for. Answers go into DeferredActions
-// and leave outside the owner's lock. Not thread-safe.
+// and run outside the owner's lock. Not thread-safe.
 template <typename Key, typename Response>
 class PendingCalls {
  public:

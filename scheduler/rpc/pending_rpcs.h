@@ -64,7 +64,7 @@ class PendingRpcs {
   void AnswerAll(const absl::Status& answer, DeferredActions& actions);
 
  private:
-  // Must list every kind: a missing one would wait for ever at the job's end.
+  // Must list every kind: calls of a missing one would never be answered.
   auto All() {
     return std::tie(routing, tables, barriers, assignments, joins, exchanges, watches, evaluations,
                     checkpoints);

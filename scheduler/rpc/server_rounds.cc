@@ -8,7 +8,7 @@
 
 namespace pawl {
 
-void ServerRounds::Start(std::string what, const Time& time, SendQuestion send, RoundDone done,
+void ServerRounds::Start(std::string what, const Time& time, SendCall send, RoundDone done,
                          DeferredActions& actions) {
   Round round;
   round.what = std::move(what);
@@ -20,16 +20,16 @@ void ServerRounds::Start(std::string what, const Time& time, SendQuestion send, 
 
 void ServerRounds::Begin(Round round, MonotonicTime now, DeferredActions& actions) {
   const uint64_t attempt = ++last_attempt_;
-  round.standing.clear();
+  round.calls.clear();
   round.last_error = absl::OkStatus();
   if (targets_.has_value()) {
     round.deadline = now + round.timeout;
     round.missing = targets_->servers.size();
-    round.standing.assign(round.missing, Standing::kAsked);
+    round.calls.assign(round.missing, CallState::kAsked);
     for (size_t server = 0; server < round.missing; ++server) {
-      Question question{attempt, server, targets_->servers[server].address, targets_->epoch,
-                        round.timeout};
-      actions.Add([send = round.send, question = std::move(question)] { send(question); });
+      RoundCall call{attempt, server, targets_->servers[server].address, targets_->epoch,
+                     round.timeout};
+      actions.Add([send = round.send, call = std::move(call)] { send(call); });
     }
   }
   rounds_.emplace(attempt, std::move(round));
@@ -44,8 +44,8 @@ void ServerRounds::SetTargets(std::optional<Targets> targets, MonotonicTime now,
 
 bool ServerRounds::Awaits(uint64_t attempt, size_t server) const {
   const auto it = rounds_.find(attempt);
-  return it != rounds_.end() && server < it->second.standing.size() &&
-         it->second.standing[server] == Standing::kAsked;
+  return it != rounds_.end() && server < it->second.calls.size() &&
+         it->second.calls[server] == CallState::kAsked;
 }
 
 void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& status,
@@ -53,7 +53,7 @@ void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& s
   if (!Awaits(attempt, server)) return;
   Round& round = rounds_.at(attempt);
   if (status.ok()) {
-    round.standing[server] = Standing::kAnswered;
+    round.calls[server] = CallState::kAnswered;
     if (--round.missing == 0) End(attempt, absl::OkStatus(), actions);
     return;
   }
@@ -63,7 +63,7 @@ void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& s
     End(attempt, error, actions);
     return;
   }
-  round.standing[server] = Standing::kToAskAgain;
+  round.calls[server] = CallState::kRetry;
   round.last_error = error;
 }
 
@@ -75,19 +75,19 @@ void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {
   if (!targets_.has_value()) return;
   std::vector<std::pair<uint64_t, absl::Status>> late;
   for (auto& [attempt, round] : rounds_) {
-    for (size_t server = 0; server < round.standing.size(); ++server) {
+    for (size_t server = 0; server < round.calls.size(); ++server) {
       const Target& target = targets_->servers[server];
-      if (now >= round.deadline && round.standing[server] != Standing::kAnswered) {
+      if (now >= round.deadline && round.calls[server] != CallState::kAnswered) {
         late.emplace_back(attempt, !round.last_error.ok()
                                        ? round.last_error
                                        : absl::DeadlineExceededError(absl::StrCat(
                                              target.node, ": ", round.what, ": no answer")));
         break;
       }
-      if (round.standing[server] != Standing::kToAskAgain) continue;
-      round.standing[server] = Standing::kAsked;
-      Question question{attempt, server, target.address, targets_->epoch, round.deadline - now};
-      actions.Add([send = round.send, question = std::move(question)] { send(question); });
+      if (round.calls[server] != CallState::kRetry) continue;
+      round.calls[server] = CallState::kAsked;
+      RoundCall call{attempt, server, target.address, targets_->epoch, round.deadline - now};
+      actions.Add([send = round.send, call = std::move(call)] { send(call); });
     }
   }
   for (const auto& [attempt, status] : late) End(attempt, status, actions);

@@ -31,11 +31,11 @@ namespace pawl {
 // A server whose error IsPassing (client_lib/rpc/retry.h) is asked again at the next Tick, until
 // the round's deadline; its lease decides whether it is dead. The deadline counts from the last
 // change of the primaries, without postponed time. Any other error ends the round. Time is passed
-// in, and calls leave through DeferredActions. Not thread-safe.
+// in, and calls are sent through DeferredActions. Not thread-safe.
 class ServerRounds {
  public:
-  // Takes an answer from any thread into the owner's critical section: runs `take` under its lock,
-  // and the actions after it.
+  // Enters the owner's critical section from any thread: runs `take` under its lock, and the
+  // actions after it.
   using Enter = std::function<void(absl::FunctionRef<void(DeferredActions&)> take)>;
   // `servers` outlives this; its callbacks must not run after the destruction of this.
   ServerRounds(ServerCaller& servers, Enter enter) : servers_(servers), enter_(std::move(enter)) {}
@@ -81,7 +81,7 @@ class ServerRounds {
   // The primaries have changed; nullopt: some partition has none.
   void SetTargets(std::optional<Targets> targets, MonotonicTime now, DeferredActions& actions);
 
-  // Extends all deadlines by a time in which no call could leave.
+  // Extends all deadlines by a time in which no call could be sent.
   void Postpone(MonotonicDuration by);
   // Repeats calls and ends late rounds.
   void Tick(MonotonicTime now, DeferredActions& actions);
@@ -91,34 +91,34 @@ class ServerRounds {
 
  private:
   // One call to one server. Its answer arrives at Answer(attempt, server, ...).
-  struct Question {
+  struct RoundCall {
     uint64_t attempt = 0;
     size_t server = 0;
     std::string address;
     uint64_t epoch = 0;
     MonotonicDuration timeout{};
   };
-  using SendQuestion = std::function<void(const Question&)>;
-  enum class Standing { kAsked, kToAskAgain, kAnswered };
+  using SendCall = std::function<void(const RoundCall&)>;
+  enum class CallState { kAsked, kRetry, kAnswered };
   struct Round {
     std::string what;
     MonotonicDuration timeout{};
     // By target; empty while there are no targets.
-    std::vector<Standing> standing;
+    std::vector<CallState> calls;
     size_t missing = 0;
     MonotonicTime deadline;
     absl::Status last_error;
-    SendQuestion send;
+    SendCall send;
     RoundDone done;
   };
 
-  // Sends a question through `call`; its answer reaches `take` through enter_.
+  // Makes a RoundCall through `call`; its answer reaches `take` through enter_.
   template <typename Request, typename CallDone, typename Take>
-  SendQuestion Sender(const Request& request,
-                      void (ServerCaller::*call)(const std::string&, const Request&,
-                                                 MonotonicDuration, CallDone),
-                      MonotonicDuration call_timeout, Take take);
-  void Start(std::string what, const Time& time, SendQuestion send, RoundDone done,
+  SendCall Sender(const Request& request,
+                  void (ServerCaller::*call)(const std::string&, const Request&, MonotonicDuration,
+                                             CallDone),
+                  MonotonicDuration call_timeout, Take take);
+  void Start(std::string what, const Time& time, SendCall send, RoundDone done,
              DeferredActions& actions);
   void Begin(Round round, MonotonicTime now, DeferredActions& actions);
   // Whether this answer is still expected.
@@ -131,7 +131,8 @@ class ServerRounds {
   ServerCaller& servers_;
   const Enter enter_;
   std::optional<Targets> targets_;
-  // By attempt: a restarted round gets a new number, which identifies answers to the former one.
+  // By attempt: a restarted round gets a new number, so that answers to the previous attempt are
+  // recognised.
   std::map<uint64_t, Round> rounds_;
   uint64_t last_attempt_ = 0;
 };
@@ -176,16 +177,17 @@ void ServerRounds::Gather(std::string what, const Time& time, const Request& req
 }
 
 template <typename Request, typename CallDone, typename Take>
-ServerRounds::SendQuestion ServerRounds::Sender(
-    const Request& request,
-    void (ServerCaller::*call)(const std::string&, const Request&, MonotonicDuration, CallDone),
-    MonotonicDuration call_timeout, Take take) {
-  return [this, request, call, call_timeout, take](const Question& question) {
+ServerRounds::SendCall ServerRounds::Sender(const Request& request,
+                                            void (ServerCaller::*call)(const std::string&,
+                                                                       const Request&,
+                                                                       MonotonicDuration, CallDone),
+                                            MonotonicDuration call_timeout, Take take) {
+  return [this, request, call, call_timeout, take](const RoundCall& round_call) {
     Request asked = request;
-    asked.set_routing_epoch(question.epoch);
+    asked.set_routing_epoch(round_call.epoch);
     (servers_.*call)(
-        question.address, asked, std::min(question.timeout, call_timeout),
-        [this, take, attempt = question.attempt, server = question.server](auto answer) {
+        round_call.address, asked, std::min(round_call.timeout, call_timeout),
+        [this, take, attempt = round_call.attempt, server = round_call.server](auto answer) {
           enter_(
               [&](DeferredActions& actions) { take(attempt, server, std::move(answer), actions); });
         });

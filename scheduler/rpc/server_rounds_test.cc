@@ -19,10 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Records the questions; the test answers them.
+// Records the calls_in_flight; the test answers them.
 class SilentServers final : public ServerCaller {
  public:
-  struct Question {
+  struct PendingCall {
     std::string address;
     uint64_t epoch = 0;
     MonotonicDuration timeout{};
@@ -31,7 +31,7 @@ class SilentServers final : public ServerCaller {
 
   void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
                    MonotonicDuration timeout, Done done) override {
-    questions.push_back(
+    calls_in_flight.push_back(
         {address, request.routing_epoch(), timeout,
          [done = std::move(done)](const absl::StatusOr<InspectResponse>& answer) mutable {
            done(answer.status());
@@ -39,7 +39,7 @@ class SilentServers final : public ServerCaller {
   }
   void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
                InspectDone done) override {
-    questions.push_back({address, request.routing_epoch(), timeout, std::move(done)});
+    calls_in_flight.push_back({address, request.routing_epoch(), timeout, std::move(done)});
   }
   void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done) override {
     FAIL();
@@ -53,8 +53,8 @@ class SilentServers final : public ServerCaller {
     FAIL();
   }
 
-  // Unanswered questions, oldest first.
-  std::deque<Question> questions;
+  // Unanswered calls_in_flight, oldest first.
+  std::deque<PendingCall> calls_in_flight;
 };
 
 class ServerRoundsTest : public testing::Test {
@@ -106,19 +106,19 @@ class ServerRoundsTest : public testing::Test {
   // The servers that have not answered.
   std::vector<std::string> Asked() const {
     std::vector<std::string> addresses;
-    for (const SilentServers::Question& question : servers_.questions)
-      addresses.push_back(question.address);
+    for (const SilentServers::PendingCall& pending : servers_.calls_in_flight)
+      addresses.push_back(pending.address);
     return addresses;
   }
-  // Answers the oldest question to `server`.
+  // Answers the oldest pending to `server`.
   void Answer(int server, const absl::StatusOr<InspectResponse>& answer) {
     const auto it = std::find_if(
-        servers_.questions.begin(), servers_.questions.end(),
-        [&](const auto& question) { return question.address == "s:" + std::to_string(server); });
-    ASSERT_NE(it, servers_.questions.end());
-    SilentServers::Question question = std::move(*it);
-    servers_.questions.erase(it);
-    question.done(answer);
+        servers_.calls_in_flight.begin(), servers_.calls_in_flight.end(),
+        [&](const auto& pending) { return pending.address == "s:" + std::to_string(server); });
+    ASSERT_NE(it, servers_.calls_in_flight.end());
+    SilentServers::PendingCall pending = std::move(*it);
+    servers_.calls_in_flight.erase(it);
+    pending.done(answer);
   }
   void Done(int server) { Answer(server, InspectResponse()); }
   void DoneAtStep(int server, uint64_t step) {
@@ -229,8 +229,8 @@ TEST_F(ServerRoundsTest, RoundWithoutPrimariesHasNoDeadline) {
   EXPECT_TRUE(Asked().empty());
   SetServers({3}, 9);
   EXPECT_EQ(Asked(), (std::vector<std::string>{"s:3"}));
-  EXPECT_EQ(servers_.questions[0].epoch, 9u);
-  EXPECT_EQ(servers_.questions[0].timeout, seconds(2));
+  EXPECT_EQ(servers_.calls_in_flight[0].epoch, 9u);
+  EXPECT_EQ(servers_.calls_in_flight[0].timeout, seconds(2));
   Done(3);
   EXPECT_TRUE(result_->ok());
 }
@@ -312,7 +312,7 @@ TEST_F(ServerRoundsTest, AnswersOfFormerPrimariesAreDropped) {
 
 TEST_F(ServerRoundsTest, CallTimeoutMayBeShorterThanTheRounds) {
   Gather(1, milliseconds(300));
-  EXPECT_EQ(servers_.questions[0].timeout, milliseconds(300));
+  EXPECT_EQ(servers_.calls_in_flight[0].timeout, milliseconds(300));
   clock_.Advance(milliseconds(300));
   Answer(0, absl::DeadlineExceededError("no answer"));
   Tick();
@@ -320,7 +320,7 @@ TEST_F(ServerRoundsTest, CallTimeoutMayBeShorterThanTheRounds) {
   clock_.Advance(milliseconds(1500));
   Answer(0, absl::DeadlineExceededError("no answer"));
   Tick();
-  EXPECT_EQ(servers_.questions[0].timeout, milliseconds(200)) << "the remaining time";
+  EXPECT_EQ(servers_.calls_in_flight[0].timeout, milliseconds(200)) << "the remaining time";
 }
 
 }  // namespace

@@ -190,10 +190,10 @@ grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* c
   return Suspend(coordinator_, &Coordinator::Drain, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::ReleaseKept(grpc::CallbackServerContext* context,
-                                                        const ReleaseKeptRequest* request,
-                                                        ReleaseKeptResponse* response) {
-  return Suspend(coordinator_, &Coordinator::ReleaseKept, context, request, response);
+grpc::ServerUnaryReactor* SchedulerService::ReleaseRetained(grpc::CallbackServerContext* context,
+                                                            const ReleaseRetainedRequest* request,
+                                                            ReleaseRetainedResponse* response) {
+  return Suspend(coordinator_, &Coordinator::ReleaseRetained, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,

@@ -78,9 +78,9 @@ class SchedulerService final : public Scheduler::CallbackService {
                                   ScaleResponse* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
                                   DrainResponse* response) override;
-  grpc::ServerUnaryReactor* ReleaseKept(grpc::CallbackServerContext* context,
-                                        const ReleaseKeptRequest* request,
-                                        ReleaseKeptResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseRetained(grpc::CallbackServerContext* context,
+                                            const ReleaseRetainedRequest* request,
+                                            ReleaseRetainedResponse* response) override;
   grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
                                        const ListEventsRequest* request,
                                        ListEventsResponse* response) override;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/version.h"
@@ -249,9 +250,7 @@ TEST_F(ServiceTest, JobFromRegistrationToDigest) {
   // All waiting calls are made before any node has joined.
   auto routing = Begin(&Scheduler::Stub::GetRouting, GetRoutingRequest());
   CreateTableRequest table;
-  table.mutable_table()->set_name("w");
-  table.mutable_table()->set_kind(SPARSE);
-  table.mutable_table()->set_row_width(4);
+  *table.mutable_table() = SparseTableSpec("w", 4);
   auto created = Begin(&Scheduler::Stub::CreateTable, table);
   std::vector<RegisterResponse> servers = {Join(SERVER_ROLE, 1, control_addresses_[0]),
                                            Join(SERVER_ROLE, 2, control_addresses_[1])};
@@ -339,9 +338,7 @@ TEST_F(ServiceTest, ServerDeathIsReportedToAllCallers) {
   const RegisterResponse worker = Join(WORKER_ROLE, 3);
   // Without a table nothing would be lost.
   CreateTableRequest table;
-  table.mutable_table()->set_name("w");
-  table.mutable_table()->set_kind(SPARSE);
-  table.mutable_table()->set_row_width(4);
+  *table.mutable_table() = SparseTableSpec("w", 4);
   ASSERT_TRUE(Call(&Scheduler::Stub::CreateTable, table).ok());
   GetRoutingRequest newer;
   newer.set_newer_than_epoch(100);

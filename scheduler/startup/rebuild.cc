@@ -58,9 +58,9 @@ uint64_t UnusedNumber(uint64_t known, uint64_t unix_ms) {
 }
 
 // Null if no server holds a job.
-const RegisterRequest* NewestRoutingHolder(const std::vector<RegisterRequest>& heard) {
+const RegisterRequest* NewestRoutingHolder(const std::vector<RegisterRequest>& registrations) {
   const RegisterRequest* newest = nullptr;
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     if (!server.has_held_job()) continue;
     if (newest == nullptr ||
         server.held_job().routing().epoch() > newest->held_job().routing().epoch())
@@ -70,9 +70,9 @@ const RegisterRequest* NewestRoutingHolder(const std::vector<RegisterRequest>& h
 }
 
 absl::Status CheckIsThisJob(const RebuildOptions& options,
-                            const std::vector<RegisterRequest>& heard,
+                            const std::vector<RegisterRequest>& registrations,
                             const RegisterRequest& newest) {
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     if (!server.has_held_job()) continue;
     PAWL_RETURN_IF_ERROR(CheckHeld(server.node(), server.held_job()));
     if (server.job_id() == newest.job_id()) continue;
@@ -162,21 +162,22 @@ absl::btree_set<std::string> NamedServers(const RoutingTable& routing) {
 }
 
 std::vector<std::string> MissingServers(const RoutingTable& routing,
-                                        const std::vector<RegisterRequest>& heard,
+                                        const std::vector<RegisterRequest>& registrations,
                                         const absl::btree_set<std::string>& without) {
   std::vector<std::string> missing;
   for (const std::string& server : NamedServers(routing)) {
     const auto is = [&](const RegisterRequest& request) { return request.node() == server; };
-    if (without.contains(server) || std::any_of(heard.begin(), heard.end(), is)) continue;
+    if (without.contains(server) || std::any_of(registrations.begin(), registrations.end(), is))
+      continue;
     missing.push_back(server);
   }
   return missing;
 }
 
-// The membership with each server that the routing names or that was heard. REQUIRES: `heard` are
-// of this job.
+// The membership with each server that the routing names or that has registered. REQUIRES:
+// `registrations` are of this job.
 StoredMembership RebuiltMembership(const RoutingTable& routing,
-                                   const std::vector<RegisterRequest>& heard,
+                                   const std::vector<RegisterRequest>& registrations,
                                    const absl::btree_map<std::string, uint32_t>& numbers,
                                    uint64_t unix_ms) {
   StoredMembership membership;
@@ -185,7 +186,7 @@ StoredMembership RebuiltMembership(const RoutingTable& routing,
   for (const auto& [name, number] : numbers) next_server = std::max(next_server, number + 1);
   for (const ServerAddress& server : routing.servers())
     last_incarnation = std::max(last_incarnation, server.incarnation());
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     last_incarnation = std::max(last_incarnation, server.held_job().last_incarnation());
   }
   const auto add = [&](const std::string& name, uint64_t incarnation) -> StoredNode& {
@@ -195,7 +196,7 @@ StoredMembership RebuiltMembership(const RoutingTable& routing,
     node.set_number(numbers.at(name));
     node.set_incarnation(incarnation);
     node.set_gone(true);
-    // No process has this nonce. A server that was not heard returns by its name.
+    // No process has this nonce. A server that has not registered returns by its name.
     node.set_process_nonce(incarnation);
     membership.add_gone(name);
     return node;
@@ -210,11 +211,11 @@ StoredMembership RebuiltMembership(const RoutingTable& routing,
   for (const auto& [name, number] : numbers) {
     if (!nodes.contains(name)) nodes[name] = &add(name, ++last_incarnation);
   }
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     StoredNode*& node = nodes[server.node()];
     // Its data directory contains its name, which no other server may get.
     if (node == nullptr) node = &add(server.node(), ++last_incarnation);
-    // The server repeats the registration that was heard, and it must count as the next one.
+    // The server repeats that registration, and it must count as the next one.
     // Earlier ones are late.
     node->set_process_nonce(server.process_nonce());
     node->set_start_count(server.start_count());
@@ -230,9 +231,9 @@ StoredMembership RebuiltMembership(const RoutingTable& routing,
 // All tables, not ready, so that the servers are asked to create them again, which does nothing
 // where they exist. A server may report a table whose creation was unfinished: some of its
 // partitions, or backups that are to become primary, may lack it.
-absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
+absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& registrations) {
   absl::btree_map<uint32_t, StoredTable> tables;
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     for (const TableSpec& spec : server.held_job().tables()) {
       const auto [entry, is_new] = tables.try_emplace(spec.id());
       if (is_new) *entry->second.mutable_spec() = spec;
@@ -252,10 +253,11 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
 
 }  // namespace
 
-bool HasAllServers(const std::vector<RegisterRequest>& heard,
+bool HasAllServers(const std::vector<RegisterRequest>& registrations,
                    const absl::btree_set<std::string>& without) {
-  const RegisterRequest* const newest = NewestRoutingHolder(heard);
-  return newest != nullptr && MissingServers(newest->held_job().routing(), heard, without).empty();
+  const RegisterRequest* const newest = NewestRoutingHolder(registrations);
+  return newest != nullptr &&
+         MissingServers(newest->held_job().routing(), registrations, without).empty();
 }
 
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
@@ -268,26 +270,27 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   }
   PAWL_RETURN_IF_ERROR(CheckIsThisJob(options, all_heard, *newest));
   const RoutingTable& routing = newest->held_job().routing();
-  std::vector<RegisterRequest> heard;
+  std::vector<RegisterRequest> registrations;
   for (const RegisterRequest& server : all_heard) {
-    if (server.job_id() == newest->job_id()) heard.push_back(server);
+    if (server.job_id() == newest->job_id()) registrations.push_back(server);
   }
-  if (const auto silent = MissingServers(routing, heard, options.without); !silent.empty()) {
+  if (const auto silent = MissingServers(routing, registrations, options.without);
+      !silent.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         absl::StrJoin(silent, ", "),
         " did not register and may have pushes that no other server has; start ",
         silent.size() == 1 ? "it" : "them",
-        " again, or, if dead for good, add --rebuild_without=", absl::StrJoin(silent, ",")));
+        " again, or, if they will not return, add --rebuild_without=", absl::StrJoin(silent, ",")));
   }
   absl::btree_map<std::string, uint32_t> numbers;
   for (const std::string& server : NamedServers(routing)) {
     PAWL_ASSIGN_OR_RETURN(numbers[server], NumberOf(server));
   }
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
   }
   absl::btree_map<uint32_t, std::vector<HeldReplica>> held;  // by partition
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     for (const RecoveredReplica& replica : server.recovered()) {
       held[replica.partition()].push_back({server.node(),
                                            {replica.term(), replica.log_index()},
@@ -301,7 +304,7 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   state.set_servers(options.servers);
   state.set_workers(options.workers);
   state.set_state(STARTING);
-  *state.mutable_membership() = RebuiltMembership(routing, heard, numbers, options.unix_ms);
+  *state.mutable_membership() = RebuiltMembership(routing, registrations, numbers, options.unix_ms);
   StoredPlacement& placement = *state.mutable_placement();
   placement.set_epoch(UnusedNumber(routing.epoch(), options.unix_ms));
   std::vector<int> missing;
@@ -321,16 +324,17 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
     set.set_yielding(kNoPrimary);
     set.set_leaving(kNoPrimary);
     set.set_primary_since(placement.epoch());
-    if (partition < routing.replicas_size()) set.set_began(routing.replicas(partition).began());
+    if (partition < routing.replicas_size())
+      set.set_created_epoch(routing.replicas(partition).created_epoch());
     for (const std::string& server : candidates) set.add_last_in_sync(numbers.at(server));
     // The other servers in sync retain their files, as in any failover.
     for (const auto& [name, number] : numbers) {
       const bool retains =
           std::find(in_sync.begin(), in_sync.end(), name) != in_sync.end() ||
           std::find(candidates.begin(), candidates.end(), name) != candidates.end();
-      if (retains) set.add_keepers(number);
+      if (retains) set.add_retained(number);
     }
-    set.set_keepers_since(placement.epoch());
+    set.set_retained_since(placement.epoch());
   }
   if (!missing.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -340,15 +344,15 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
         ", or start from the last checkpoint (--restore)"));
   }
   for (const auto& [name, number] : numbers) {
-    (*placement.mutable_how_gone())[number] =
+    (*placement.mutable_departures())[number] =
         absl::StrCat(name, " was known to a scheduler whose state is lost");
   }
   // Ranks without hosts, to be assigned again.
   for (uint32_t rank = 0; rank < options.job.logical_workers(); ++rank)
     state.mutable_ranks()->add_ranks();
-  PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(heard));
+  PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(registrations));
   state.set_rebuilt(true);
-  for (const RegisterRequest& server : heard) {
+  for (const RegisterRequest& server : registrations) {
     state.set_longest_lease_ms(
         std::max<uint64_t>(state.longest_lease_ms(), server.held_job().longest_lease_ms()));
   }
@@ -364,10 +368,10 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
   const bool is_node =
       request.role() == SERVER_ROLE && !request.node().empty() && CheckRegistration(request).ok();
   if (!is_node) return OnOtherCall();
-  const auto found = heard_.find(request.node());
-  const size_t bytes_before = found == heard_.end() ? 0 : found->second.bytes;
-  if (found == heard_.end()) {
-    if (heard_.size() == kMaxServers) return OnOtherCall();
+  const auto found = registrations_.find(request.node());
+  const size_t bytes_before = found == registrations_.end() ? 0 : found->second.bytes;
+  if (found == registrations_.end()) {
+    if (registrations_.size() == kMaxServers) return OnOtherCall();
   } else {
     // A late registration must not replace a newer one.
     const RegisterRequest& before = found->second.request;
@@ -380,15 +384,15 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
     if (is_older) return OnOtherCall();
   }
   const size_t bytes = request.SpaceUsedLong();
-  const size_t others = heard_bytes_ - bytes_before;
+  const size_t others = registration_bytes_ - bytes_before;
   if (bytes > max_bytes_ - others) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the scheduler is rebuilding its state and holds ", others,
                      " bytes of other servers' registrations; ", bytes,
                      " more would exceed the limit of ", max_bytes_));
   }
-  heard_bytes_ = others + bytes;
-  heard_[request.node()] = {request, bytes};
+  registration_bytes_ = others + bytes;
+  registrations_[request.node()] = {request, bytes};
   return OnOtherCall();
 }
 
@@ -396,24 +400,26 @@ absl::Status RebuildCensus::OnOtherCall() {
   return absl::UnavailableError("the scheduler rebuilds its state from the servers");
 }
 
-std::vector<RegisterRequest> RebuildCensus::Heard() const {
-  std::vector<RegisterRequest> heard;
-  for (const auto& [node, registration] : heard_) heard.push_back(registration.request);
-  return heard;
+std::vector<RegisterRequest> RebuildCensus::Registrations() const {
+  std::vector<RegisterRequest> registrations;
+  for (const auto& [node, registration] : registrations_)
+    registrations.push_back(registration.request);
+  return registrations;
 }
 
 Rebuild::Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTime now)
-    : options_(std::move(options)), began_(now), deadline_(now + timeout) {}
+    : options_(std::move(options)), started_(now), deadline_(now + timeout) {}
 
 std::optional<absl::StatusOr<SchedulerState>> Rebuild::Poll(
-    const std::vector<RegisterRequest>& heard, MonotonicTime now) {
+    const std::vector<RegisterRequest>& registrations, MonotonicTime now) {
   if (!state_.has_value()) {
-    if (now < deadline_ && !HasAllServers(heard, options_.without)) return std::nullopt;
-    state_ = RebuildState(options_, heard);
+    if (now < deadline_ && !HasAllServers(registrations, options_.without)) return std::nullopt;
+    state_ = RebuildState(options_, registrations);
   }
   if (!state_->ok() || options_.without.empty()) return state_;
   // A server that was declared dead may serve reads while its lease lasts.
-  if (now < began_ + std::chrono::milliseconds((*state_)->longest_lease_ms())) return std::nullopt;
+  if (now < started_ + std::chrono::milliseconds((*state_)->longest_lease_ms()))
+    return std::nullopt;
   return state_;
 }
 

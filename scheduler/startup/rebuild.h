@@ -37,9 +37,9 @@ struct RebuildOptions {
   uint64_t unix_ms = 0;
 };
 
-// Whether every server that the newest routing names, as present or as last in sync, is in `heard`
-// or `without`, so that there is nothing to wait for.
-bool HasAllServers(const std::vector<RegisterRequest>& heard,
+// Whether every server that the newest routing names, as present or as last in sync, is in
+// `registrations` or `without`.
+bool HasAllServers(const std::vector<RegisterRequest>& registrations,
                    const absl::btree_set<std::string>& without);
 
 // Builds the state of the job that the servers hold. All servers count as gone and may return. The
@@ -48,26 +48,26 @@ bool HasAllServers(const std::vector<RegisterRequest>& heard,
 // join; the clocks are in the partitions. Evaluations, barriers, events and figures are not
 // rebuilt.
 //
-// `heard`: the last registration of each server, in any order. Servers of other jobs are ignored.
-// FAILED_PRECONDITION, naming the servers or partitions:
+// `registrations`: the last registration of each server, in any order. Servers of other jobs are
+// ignored. FAILED_PRECONDITION, naming the servers or partitions:
 //  - no server holds a job, they hold several, or the job differs from `options`;
 //  - a server that the newest routing names is missing: it may be the only one in sync by a routing
 //    that no other server has adopted;
-//  - no server that was heard has an in-sync replica of some partition.
+//  - no server that has registered has an in-sync replica of some partition.
 // INVALID_ARGUMENT: an impossible report.
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
-                                            const std::vector<RegisterRequest>& heard);
+                                            const std::vector<RegisterRequest>& registrations);
 
 // The memory limit of all registrations together. Each takes about 180 bytes per partition: the
 // limit suffices for 300 servers of a job with kMaxPartitions, or for kMaxServers of a job with
 // 20,000 partitions.
-inline constexpr size_t kMaxHeardBytes = size_t{4} << 30;
+inline constexpr size_t kMaxRegistrationBytes = size_t{4} << 30;
 
 // Answers calls for a scheduler without a state, and collects registrations. Every answer is an
 // error that makes the node retry. Not thread-safe.
 class RebuildCensus {
  public:
-  explicit RebuildCensus(size_t max_bytes = kMaxHeardBytes) : max_bytes_(max_bytes) {}
+  explicit RebuildCensus(size_t max_bytes = kMaxRegistrationBytes) : max_bytes_(max_bytes) {}
 
   // ABORTED for a server, which then registers again and reports what it holds. UNAVAILABLE for
   // other nodes.
@@ -78,33 +78,34 @@ class RebuildCensus {
   // UNAVAILABLE.
   static absl::Status OnOtherCall();
 
-  std::vector<RegisterRequest> Heard() const;
+  std::vector<RegisterRequest> Registrations() const;
 
  private:
-  struct Registration {
+  struct Entry {
     RegisterRequest request;
     size_t bytes = 0;
   };
 
   const size_t max_bytes_;
-  absl::btree_map<std::string, Registration> heard_;  // by node
-  size_t heard_bytes_ = 0;
+  absl::btree_map<std::string, Entry> registrations_;  // by node
+  size_t registration_bytes_ = 0;
 };
 
-// Decides when to build the state. Not thread-safe.
+// Waits for registrations and then builds the state. Not thread-safe.
 class Rebuild {
  public:
   // Waits for servers until `timeout` after `now`.
   Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTime now);
 
   // nullopt: servers may still register, or a server of `without` may still serve reads by its
-  // lease. Otherwise the final result of RebuildState. `heard`: the present RebuildCensus::Heard().
-  std::optional<absl::StatusOr<SchedulerState>> Poll(const std::vector<RegisterRequest>& heard,
-                                                     MonotonicTime now);
+  // lease. Otherwise the final result of RebuildState. `registrations`: the present
+  // RebuildCensus::Registrations().
+  std::optional<absl::StatusOr<SchedulerState>> Poll(
+      const std::vector<RegisterRequest>& registrations, MonotonicTime now);
 
  private:
   const RebuildOptions options_;
-  const MonotonicTime began_;
+  const MonotonicTime started_;
   const MonotonicTime deadline_;
   std::optional<absl::StatusOr<SchedulerState>> state_;
 };

@@ -58,9 +58,9 @@ RebuildListener::~RebuildListener() {
   server_->Wait();
 }
 
-std::vector<RegisterRequest> RebuildListener::Heard() const {
+std::vector<RegisterRequest> RebuildListener::Registrations() const {
   MutexLock lock(mu_);
-  return census_.Heard();
+  return census_.Registrations();
 }
 
 grpc::ServerGenericBidiReactor* RebuildListener::CreateReactor(

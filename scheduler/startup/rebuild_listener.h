@@ -1,5 +1,5 @@
-// Listens in place of a scheduler that has lost its state, until the servers have reported what
-// they hold.
+// Listens in place of a scheduler that has lost its state, until the servers have reported their
+// partitions.
 #ifndef PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_
 #define PAWL_SCHEDULER_STARTUP_REBUILD_LISTENER_H_
 
@@ -22,8 +22,8 @@ namespace pawl {
 class RebuildListener final : private grpc::CallbackGenericService {
  public:
   // Port 0 picks a free port. FAILED_PRECONDITION: it cannot listen on the address.
-  static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(const HostPort& address,
-                                                                 size_t max_bytes = kMaxHeardBytes);
+  static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(
+      const HostPort& address, size_t max_bytes = kMaxRegistrationBytes);
 
   // Ends all calls.
   ~RebuildListener() override;
@@ -31,7 +31,7 @@ class RebuildListener final : private grpc::CallbackGenericService {
   int port() const { return port_; }
 
   // See RebuildCensus.
-  std::vector<RegisterRequest> Heard() const;
+  std::vector<RegisterRequest> Registrations() const;
 
  private:
   class Call;

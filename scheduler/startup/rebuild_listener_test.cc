@@ -42,7 +42,7 @@ class RebuildListenerTest : public testing::Test {
     return stub_->Register(&context, request, &response).error_code();
   }
   uint32_t PartitionsOf(const std::string& node) const {
-    for (const RegisterRequest& request : listener_->Heard()) {
+    for (const RegisterRequest& request : listener_->Registrations()) {
       if (request.node() == node)
         return static_cast<uint32_t>(request.held_job().routing().primary_size());
     }
@@ -54,13 +54,13 @@ class RebuildListenerTest : public testing::Test {
 };
 
 TEST_F(RebuildListenerTest, LastRegistrationOfEachServerCounts) {
-  Begin(kMaxHeardBytes);
+  Begin(kMaxRegistrationBytes);
   for (const uint32_t partitions : {1000, 10}) {
     for (const uint32_t number : {0, 1}) {
       EXPECT_EQ(Register(Server(number, partitions)), grpc::StatusCode::UNAVAILABLE);
     }
   }
-  EXPECT_EQ(listener_->Heard().size(), 2u);
+  EXPECT_EQ(listener_->Registrations().size(), 2u);
   EXPECT_EQ(PartitionsOf("server-1"), 10u);
   HeartbeatRequest heartbeat;
   heartbeat.mutable_server();
@@ -73,7 +73,7 @@ TEST_F(RebuildListenerTest, LastRegistrationOfEachServerCounts) {
 
 TEST_F(RebuildListenerTest, RegistrationBytesAreBounded) {
   const size_t bytes = Server(0, 1000).SpaceUsedLong();
-  EXPECT_LT(bytes, 1000u * 200) << "what kMaxHeardBytes goes by";
+  EXPECT_LT(bytes, 1000u * 200) << "what kMaxRegistrationBytes goes by";
   Begin(2 * bytes + bytes / 2);
   EXPECT_EQ(Register(Server(0, 1000)), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Register(Server(1, 1000)), grpc::StatusCode::UNAVAILABLE);
@@ -85,7 +85,7 @@ TEST_F(RebuildListenerTest, RegistrationBytesAreBounded) {
   }
   EXPECT_EQ(Register(Server(1, 10)), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Register(Server(2, 1000)), grpc::StatusCode::UNAVAILABLE) << "there is room now";
-  EXPECT_EQ(listener_->Heard().size(), 3u);
+  EXPECT_EQ(listener_->Registrations().size(), 3u);
 }
 
 }  // namespace

@@ -193,16 +193,16 @@ TEST(RebuildTest, UnnamedServerKeepsItsName) {
 }
 
 TEST(RebuildTest, RegistrationBeforeTheHeardOneIsLate) {
-  RegisterRequest heard = Server(2, 9, {0, 2});
-  heard.set_process_nonce(5);
-  heard.set_start_count(3);
-  heard.set_registration(4);
-  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), heard});
+  RegisterRequest registrations = Server(2, 9, {0, 2});
+  registrations.set_process_nonce(5);
+  registrations.set_start_count(3);
+  registrations.set_registration(4);
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), registrations});
   ASSERT_TRUE(state.ok()) << state.status();
   const StoredNode& node = state->membership().nodes(1);
   EXPECT_EQ(node.process_nonce(), 5u);
   EXPECT_EQ(node.start_count(), 3u);
-  EXPECT_EQ(node.registration(), 3u) << "the heard registration will be repeated";
+  EXPECT_EQ(node.registration(), 3u) << "that registration will be repeated";
 }
 
 TEST(RebuildCensusTest, LateRegistrationDoesNotReplaceANewerOne) {
@@ -216,8 +216,8 @@ TEST(RebuildCensusTest, LateRegistrationDoesNotReplaceANewerOne) {
   late.set_registration(2);
   late.clear_held_job();
   EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(late)));
-  ASSERT_EQ(census.Heard().size(), 1u);
-  EXPECT_TRUE(census.Heard()[0].has_held_job());
+  ASSERT_EQ(census.Registrations().size(), 1u);
+  EXPECT_TRUE(census.Registrations()[0].has_held_job());
 }
 
 TEST(RebuildCensusTest, ServersRegisterAgainAndOthersWait) {

@@ -25,7 +25,7 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
       state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
   const bool same_restore =
       restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
-  if (state.closed() && (startup.begin_anew || !same_restore)) return std::nullopt;
+  if (state.closed() && (startup.restart_ended_job || !same_restore)) return std::nullopt;
   if (!has_ended && !same_restore) {
     return absl::FailedPreconditionError(
         absl::StrCat(startup.place, " holds the state of job '", state.job().name(),
@@ -62,17 +62,17 @@ absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOpt
   PAWL_RETURN_IF_ERROR(Annotate(CheckFits(options.job, found->manifest), flag));
   spdlog::info("starting from checkpoint {} in {}, of step {}", found->name, found->dir,
                found->manifest.step());
-  if (const std::string warning = WarningOf(env, *found); !warning.empty())
+  if (const std::string warning = RestoreWarning(env, *found); !warning.empty())
     spdlog::warn("{}", warning);
-  options.restore = RestoreOf(*found, options.job);
+  options.restore = MakeStoredRestore(*found, options.job);
   options.restore_state = std::move(found->state);
   return absl::OkStatus();
 }
 
-absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, uint64_t job_id,
-                                      const StoredRestore& restore) {
+absl::Status SetAsideAndLogLaterCheckpoints(Env& env, const Job& job, uint64_t job_id,
+                                            const StoredRestore& restore) {
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside,
-                        SetLaterAside(env, job, job_id, restore));
+                        SetAsideLaterCheckpoints(env, job, job_id, restore));
   for (const std::string& name : aside) {
     spdlog::warn("{} in {} belongs to an abandoned run and is set aside", name,
                  job.checkpoint().dir());

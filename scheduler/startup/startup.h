@@ -17,16 +17,16 @@ namespace pawl {
 
 // The operator's choices.
 struct Startup {
-  // `job`, `restore` and `begin_anew` are the flags of these names. `place` is where the state is
-  // stored; `job` and `place` are used in messages only.
+  // `job`, `restore` and `restart_ended_job` are the flags of these names. `place` is where the
+  // state is stored; `job` and `place` are used in messages only.
   std::string job;
   std::string place;
   std::string restore = {};
-  bool begin_anew = false;
+  bool restart_ended_job = false;
 };
 
 // The stored state to resume, if any. A closed job, whose end all nodes know, is resumed only if it
-// is the job of `options`; then there is nothing left to do. FAILED_PRECONDITION: the stored state
+// is the job of `options`; the scheduler then exits at once. FAILED_PRECONDITION: the stored state
 // is of another job that has not ended.
 absl::StatusOr<std::optional<SchedulerState>> StateToResume(
     const std::optional<StoredState>& stored, const CoordinatorOptions& options,
@@ -38,10 +38,11 @@ absl::StatusOr<std::optional<SchedulerState>> StateToResume(
 absl::Status PrepareCheckpoints(Env& env, const Startup& startup, CoordinatorOptions& options,
                                 VerifyProgress* progress = nullptr);
 
-// Calls SetLaterAside (scheduler/checkpoint/restore.h) and logs each checkpoint that was set aside.
-// To be called only after a successful start, because it changes which checkpoint is the newest.
-absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, uint64_t job_id,
-                                      const StoredRestore& restore);
+// Calls SetAsideLaterCheckpoints (scheduler/checkpoint/restore.h) and logs each checkpoint that was
+// set aside. To be called only after a successful start, because it changes which checkpoint is the
+// newest.
+absl::Status SetAsideAndLogLaterCheckpoints(Env& env, const Job& job, uint64_t job_id,
+                                            const StoredRestore& restore);
 
 }  // namespace pawl
 

@@ -67,12 +67,12 @@ TEST_F(StartupTest, OtherServerAndWorkerCountsMakeAnotherJob) {
 TEST_F(StartupTest, ClosedJobIsTrainedAgainOnlyOnRequest) {
   Close(COMPLETED);
   EXPECT_TRUE(Resumes());
-  startup_.begin_anew = true;
+  startup_.restart_ended_job = true;
   EXPECT_FALSE(Resumes());
 }
 
-TEST_F(StartupTest, BeginAnewDoesNotDiscardAnUnfinishedJob) {
-  startup_.begin_anew = true;
+TEST_F(StartupTest, RestartEndedJobDoesNotDiscardAnUnfinishedJob) {
+  startup_.restart_ended_job = true;
   EXPECT_TRUE(Resumes());
 }
 

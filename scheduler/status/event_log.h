@@ -20,7 +20,7 @@ namespace pawl {
 inline constexpr size_t kMaxEvents = 2000;
 inline constexpr size_t kMaxEventTextBytes = 256;
 
-// Numbers, times and keeps the newest events. Not thread-safe.
+// Numbers and timestamps events, and keeps the newest. Not thread-safe.
 class EventLog {
  public:
   // `unix_ms` is the wall clock; null: events have no time.

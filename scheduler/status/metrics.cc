@@ -65,7 +65,7 @@ void AddServer(const NodeStatus& node, Families& families) {
                    "BOUNDED: segments of pulls answered while a rank that came back was further "
                    "behind than the bound.",
                    number(counters.pulls_beyond_bound()), server);
-  families.Counter("pawl_server_files_damaged_total", "Files at rest found damaged.",
+  families.Counter("pawl_server_files_damaged_total", "Files on disk found damaged.",
                    number(counters.files_damaged()), server);
   families.Counter("pawl_server_files_repaired_total",
                    "Damaged files that were replaced from memory.",

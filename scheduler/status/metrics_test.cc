@@ -86,7 +86,7 @@ TEST(MetricsTest, NodesAreCountedByActivity) {
         "pawl_workers{state=\"standby\"} 1", "pawl_workers{state=\"draining\"} 0"}) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
   }
-  EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be shown for ever";
+  EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be shown forever";
 }
 
 TEST(MetricsTest, FailedFinalCheckpointIsShown) {

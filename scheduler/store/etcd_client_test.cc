@@ -1,9 +1,6 @@
 #include "scheduler/store/etcd_client.h"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -17,6 +14,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "scheduler/store/etcd.grpc.pb.h"
+#include "scheduler/store/testing/silent_listener.h"
 
 namespace pawl {
 namespace {
@@ -187,25 +185,6 @@ TEST(EtcdClientTest, RenewalWithoutResponseIsUnavailable) {
   EXPECT_EQ(EtcdClient({etcd.endpoint()}, kAttemptTimeout).RenewLease(12, Soon()).status().code(),
             absl::StatusCode::kUnavailable);
 }
-
-// Accepts connections and never answers.
-class SilentListener {
- public:
-  SilentListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address_);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address_), size), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &size), 0);
-    EXPECT_EQ(listen(socket_, 8), 0);
-  }
-  ~SilentListener() { close(socket_); }
-  std::string endpoint() const { return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port)); }
-
- private:
-  const int socket_;
-  sockaddr_in address_{};
-};
 
 TEST(EtcdClientTest, SilentEndpointIsLeftAfterTheAttemptTimeout) {
   const SilentListener silent;

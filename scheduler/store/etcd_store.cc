@@ -136,7 +136,7 @@ TxnRequest EtcdStore::LeaderTxn(int64_t create_revision) const {
   return request;
 }
 
-void EtcdStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) {
+void EtcdStore::SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) {
   lost_ = std::move(lost);
 }
 
@@ -158,7 +158,7 @@ absl::Status EtcdStore::Campaign(MonotonicTime deadline) {
     MutexLock lock(mu_);
     expired = leadership_;
   }
-  if (expired.has_value()) Lose(expired->lease, kExpired).IgnoreError();
+  if (expired.has_value()) EndLeadership(expired->lease, kExpired).IgnoreError();
   // The thread reports the loss and ends.
   if (lease_thread_.joinable()) lease_thread_.join();
   deadline = std::max(deadline, Now() + kMinCampaignTime);
@@ -242,7 +242,7 @@ void EtcdStore::KeepLease() {
     }
     const MonotonicTime asked = Now();
     if (asked >= mine.until) {
-      Lose(mine.lease, kExpired).IgnoreError();
+      EndLeadership(mine.lease, kExpired).IgnoreError();
       continue;
     }
     next = asked + interval;
@@ -252,7 +252,7 @@ void EtcdStore::KeepLease() {
       // The lease may expire before the next regular renewal.
       next = std::min(next, Now() + std::chrono::milliseconds(options_.lease_ttl) / 10);
     } else if (ttl->count() <= 0) {
-      Lose(mine.lease, "etcd has ended the lease").IgnoreError();
+      EndLeadership(mine.lease, "etcd has ended the lease").IgnoreError();
     } else {
       MutexLock lock(mu_);
       if (leadership_.has_value()) leadership_->until = asked + *ttl;
@@ -267,7 +267,7 @@ void EtcdStore::KeepLease() {
   if (lost_) lost_(why);
 }
 
-absl::Status EtcdStore::Lose(int64_t lease, absl::string_view why) {
+absl::Status EtcdStore::EndLeadership(int64_t lease, absl::string_view why) {
   absl::Status status =
       absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: ", why));
   MutexLock lock(mu_);
@@ -281,9 +281,9 @@ absl::Status EtcdStore::Lose(int64_t lease, absl::string_view why) {
 
 absl::Status EtcdStore::CheckStillLeads(const Leadership& leadership, const TxnResponse& response) {
   const KeyValue* const leader = FirstOf(response, 0);
-  if (leader == nullptr) return Lose(leadership.lease, "the lease has expired");
+  if (leader == nullptr) return EndLeadership(leadership.lease, "the lease has expired");
   if (leader->create_revision() == leadership.create_revision) return absl::OkStatus();
-  return Lose(leadership.lease, absl::StrCat("the leader is now ", leader->value()));
+  return EndLeadership(leadership.lease, absl::StrCat("the leader is now ", leader->value()));
 }
 
 absl::Status EtcdStore::NotLeader(const Leadership& leadership, const TxnResponse& response) {

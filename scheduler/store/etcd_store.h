@@ -36,7 +36,7 @@ inline constexpr size_t kEtcdChunkBytes = size_t{1} << 20;
 
 // The keys, below the prefix:
 //
-//   leader              the name of the leader, for people; attached to the leader's lease
+//   leader              the name of the leader, for humans; attached to the leader's lease
 //   newest              "REVISION CRC32C BYTES FOLDER": 20 decimal digits, 8 hexadecimal digits,
 //                       decimal, text
 //   state/FOLDER/INDEX  the newest state in chunks of at most kEtcdChunkBytes; INDEX has 6 digits
@@ -62,7 +62,7 @@ class EtcdStore final : public StateStore {
 
   absl::Status Campaign(MonotonicTime deadline) override;
   bool IsLeader() const override;
-  void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) override;
+  void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) override;
   absl::StatusOr<std::optional<StoredState>> Load() override;
   absl::StatusOr<std::optional<StoredState>> Peek() override;
   absl::Status Save(uint64_t revision, absl::string_view state) override;
@@ -98,11 +98,11 @@ class EtcdStore final : public StateStore {
   // Tries once to become leader. DEADLINE_EXCEEDED: another process leads; the message names it.
   absl::Status TryToLead(MonotonicTime deadline);
   // Sets pending_lease_ to a live lease: the present one if it is alive, or else a new one. Returns
-  // the time until which it surely lives.
+  // the time until which it is certain to live.
   absl::StatusOr<MonotonicTime> KeepPendingLease(MonotonicTime deadline);
   absl::StatusOr<Leadership> CurrentLeadership() const;
   // Ends the leadership if it still has this lease. The lease's thread then reports the loss.
-  absl::Status Lose(int64_t lease, absl::string_view why);
+  absl::Status EndLeadership(int64_t lease, absl::string_view why);
   // Checks the key `leader` in the response of a LeaderTxn that failed. ABORTED, and no longer
   // leader, if it is not ours.
   absl::Status CheckStillLeads(const Leadership& leadership,

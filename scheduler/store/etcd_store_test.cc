@@ -2,10 +2,8 @@
 #include "scheduler/store/etcd_store.h"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,6 +17,7 @@
 #include "client_lib/base/testing/eventually.h"
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/testing/etcd_cluster.h"
+#include "scheduler/store/testing/silent_listener.h"
 
 namespace pawl {
 namespace {
@@ -36,25 +35,6 @@ std::string NewFolder() {
   if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "cannot make " << name;
   return name;
 }
-
-// Accepts connections and never answers.
-class SilentListener {
- public:
-  SilentListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address_);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address_), size), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &size), 0);
-    EXPECT_EQ(listen(socket_, 8), 0);
-  }
-  ~SilentListener() { close(socket_); }
-  std::string endpoint() const { return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port)); }
-
- private:
-  const int socket_;
-  sockaddr_in address_{};
-};
 
 class EtcdStoreTest : public testing::Test {
  protected:
@@ -180,7 +160,7 @@ TEST_F(EtcdStoreTest, LeadershipEndsWithLeaseWhileEtcdIsSilent) {
   StartCluster();
   auto store = Open();
   std::atomic<int> lost{0};
-  store->WhenLeadershipLost([&](const absl::Status&) { ++lost; });
+  store->SetLeadershipLostCallback([&](const absl::Status&) { ++lost; });
   ASSERT_TRUE(store->Campaign(In(kLong)).ok());
   ASSERT_TRUE(store->Load().ok());
   ASSERT_TRUE(store->Save(1, "one").ok());

@@ -45,7 +45,7 @@ FileStore::FileStore(FileStoreOptions options, Env& env)
 
 std::string FileStore::Describe() const { return absl::StrCat("file:", options_.folder); }
 
-void FileStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) {
+void FileStore::SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) {
   lost_ = std::move(lost);
 }
 

@@ -42,7 +42,7 @@ class FileStore final : public StateStore {
 
   absl::Status Campaign(MonotonicTime deadline) override;
   bool IsLeader() const override { return leader_; }
-  void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) override;
+  void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) override;
   absl::StatusOr<std::optional<StoredState>> Load() override;
   absl::StatusOr<std::optional<StoredState>> Peek() override;
   absl::Status Save(uint64_t revision, absl::string_view state) override;

@@ -14,7 +14,7 @@ absl::StatusOr<Leadership> BecomeLeader(
   bool checked = false;
   while (true) {
     absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
-    if (status.ok()) return standing_by ? Leadership::kAfterAnother : Leadership::kAtOnce;
+    if (status.ok()) return standing_by ? Leadership::kAfterPredecessor : Leadership::kImmediate;
     if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
     if (!standing_by) spdlog::info("standing by: {}", std::string(status.message()));
     standing_by = true;
@@ -27,7 +27,7 @@ absl::StatusOr<Leadership> BecomeLeader(
     }
     // Campaign waits for another leader, but returns at once if the storage is unreachable.
     if (must_end(absl::IsUnavailable(status) ? kCampaignInterval : MonotonicDuration::zero()))
-      return Leadership::kNever;
+      return Leadership::kStopped;
   }
 }
 

@@ -12,15 +12,15 @@
 
 namespace pawl {
 
-// How often a standby checks whether it must end, and retries an unreachable storage.
+// How often a standby checks whether it must end, and retries an unreachable store.
 inline constexpr std::chrono::seconds kCampaignInterval{1};
 
 enum class Leadership {
-  kAtOnce,
+  kImmediate,
   // Another scheduler led the job before.
-  kAfterAnother,
-  // This process was asked to end first.
-  kNever,
+  kAfterPredecessor,
+  // This process was told to end before it led.
+  kStopped,
 };
 
 // Waits until this process leads, or until `must_end(pause)`, which waits for the pause, returns

@@ -19,7 +19,7 @@ class FakeStore final : public StateStore {
     return answer;
   }
   bool IsLeader() const override { return answers.empty(); }
-  void WhenLeadershipLost(std::function<void(const absl::Status&)>) override {}
+  void SetLeadershipLostCallback(std::function<void(const absl::Status&)>) override {}
   absl::StatusOr<std::optional<StoredState>> Load() override {
     return absl::UnimplementedError("");
   }
@@ -55,18 +55,18 @@ class LeadershipTest : public testing::Test {
 };
 
 TEST_F(LeadershipTest, SingleProcessLeadsAtOnce) {
-  EXPECT_EQ(*Become(), Leadership::kAtOnce);
+  EXPECT_EQ(*Become(), Leadership::kImmediate);
   EXPECT_EQ(checks_, 0);
 }
 
 TEST_F(LeadershipTest, StandbyPeeksUntilThereIsAState) {
   store_.answers = {another_, another_, another_};
   check_ = false;
-  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
   EXPECT_EQ(checks_, 3);
   store_.answers = {another_, another_, another_};
   check_ = true;
-  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
   EXPECT_EQ(checks_, 4);
 }
 
@@ -79,20 +79,20 @@ TEST_F(LeadershipTest, StateOfAnotherJobEndsTheWait) {
 TEST_F(LeadershipTest, UnreadableStateIsCheckedLater) {
   store_.answers = {another_, another_};
   store_.peeked = absl::UnavailableError("it is being written");
-  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
   EXPECT_EQ(checks_, 0);
 }
 
 TEST_F(LeadershipTest, UnreachableStorageIsRetriedAfterAPause) {
   store_.answers = {absl::UnavailableError("away")};
-  EXPECT_EQ(*Become(), Leadership::kAfterAnother);
+  EXPECT_EQ(*Become(), Leadership::kAfterPredecessor);
   EXPECT_EQ(pauses_.at(0), kCampaignInterval);
 }
 
 TEST_F(LeadershipTest, ProcessAskedToEndNeverLeads) {
   store_.answers = {another_, another_, another_};
   ends_after_ = 2;
-  EXPECT_EQ(*Become(), Leadership::kNever);
+  EXPECT_EQ(*Become(), Leadership::kStopped);
   EXPECT_EQ(store_.answers.size(), 1u);
 }
 

@@ -24,7 +24,7 @@ class ScriptedStore final : public StateStore {
  public:
   absl::Status Campaign(MonotonicTime) override { return absl::OkStatus(); }
   bool IsLeader() const override { return true; }
-  void WhenLeadershipLost(std::function<void(const absl::Status&)>) override {}
+  void SetLeadershipLostCallback(std::function<void(const absl::Status&)>) override {}
   absl::StatusOr<std::optional<StoredState>> Load() override {
     return std::optional<StoredState>();
   }

@@ -71,7 +71,7 @@ class StateStore {
   // Sets a function that runs once for each leadership that is lost, with the reason, but not when
   // the store is destroyed. It runs on a thread of the store or within Save, and must not call the
   // store. REQUIRES: Campaign was not called yet.
-  virtual void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) = 0;
+  virtual void SetLeadershipLostCallback(std::function<void(const absl::Status& why)> lost) = 0;
 
   // Returns the newest state; nullopt if none was ever saved.
   //   ABORTED: this process is not the leader.

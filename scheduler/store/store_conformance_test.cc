@@ -337,7 +337,7 @@ TEST_P(StoreConformanceTest, StandbyTakesOverFromKilledLeader) {
 TEST_P(StoreConformanceTest, OvertakenLeaderCannotSaveAndIsToldOnce) {
   const auto old = Open();
   std::atomic<int> lost{0};
-  old->WhenLeadershipLost([&](const absl::Status& why) {
+  old->SetLeadershipLostCallback([&](const absl::Status& why) {
     EXPECT_EQ(why.code(), absl::StatusCode::kAborted);
     ++lost;
   });

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/routing_changes.h"
 #include "client_lib/rpc/transport.h"
@@ -32,6 +33,20 @@ batch_size: 64
 logical_workers: 4
 partitions: 8
 )";
+
+// The text of a job that trains, with `more` in it.
+inline std::string TrainingJob(uint32_t partitions, uint32_t replicas,
+                               const std::string& more = "") {
+  return absl::StrCat(R"(
+    name: "flights"
+    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+    model { fm { dim: 4 } }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 64
+    logical_workers: 4
+  )",
+                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
+}
 
 // The answer to a call; nullopt while it waits.
 template <typename Response>
@@ -391,6 +406,26 @@ class CoordinatorFixture : public testing::Test {
     Save();
     return answer;
   }
+  // The call of a worker that has its data.
+  Answer<GetAssignmentResponse> GetAssignmentWhenReady(const RegisterResponse& worker,
+                                                       uint64_t newer_than = 0) {
+    auto answer = NewAnswer<GetAssignmentResponse>();
+    GetAssignmentRequest request;
+    request.set_node(worker.node());
+    request.set_incarnation(worker.incarnation());
+    request.set_newer_than_version(newer_than);
+    request.set_ready(true);
+    coordinator_->GetAssignment(request, Into(answer));
+    Save();
+    return answer;
+  }
+  RegisterResponse JoinFollower(bool ready = true) {
+    RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
+    request.set_follows_assignment(true);
+    RegisterResponse response = JoinBy(request);
+    if (ready) GetAssignmentWhenReady(response, /*newer_than=*/1000);
+    return response;
+  }
   // "0 1"; empty while there is no answer.
   std::string RanksOf(const RegisterResponse& node) {
     const auto answer = GetAssignment(node);
@@ -405,9 +440,7 @@ class CoordinatorFixture : public testing::Test {
   Answer<CreateTableResponse> CreateTable(const std::string& name, uint32_t row_width = 4) {
     auto answer = NewAnswer<CreateTableResponse>();
     CreateTableRequest request;
-    request.mutable_table()->set_name(name);
-    request.mutable_table()->set_kind(SPARSE);
-    request.mutable_table()->set_row_width(row_width);
+    *request.mutable_table() = SparseTableSpec(name, row_width);
     ticket_ = coordinator_->CreateTable(request, Into(answer));
     Save();
     return answer;

@@ -368,7 +368,7 @@ absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
   };
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_ASSIGN_OR_RETURN(const CheckpointPlace found, CheckpointStore::Locate(env, path));
-  // Checked before the whole checkpoint is read in vain.
+  // Checked before reading the whole checkpoint.
   TemporaryFolder folder(env, TemporaryName(to));
   PAWL_RETURN_IF_ERROR(folder.Make());
   absl::StatusOr<ExportSummary> summary = WriteModel(env, found, folder);

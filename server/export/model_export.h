@@ -26,9 +26,9 @@ struct ExportSummary {
 
 // Writes the model of the checkpoint at `path` to the new folder `out`. `path` is the folder of a
 // checkpoint, or a folder with checkpoints of one job; then the newest is exported. The whole
-// checkpoint is read and checked first. `out` appears complete and durable, or not at all; only if
-// the very last sync fails, it exists completely although an error is returned. Needs memory for a
-// few times the largest partition, and disk space for twice the model.
+// checkpoint is read and checked first. `out` appears complete and durable, or not at all; except
+// if the last sync fails: then it is complete although an error is returned. Needs memory of a few
+// times the size of the largest partition, and disk space for twice the model.
 //
 // NOT_FOUND: no checkpoint, or no parent folder for `out`. ALREADY_EXISTS: `out` exists.
 // INVALID_ARGUMENT: checkpoints of several jobs. FAILED_PRECONDITION: the checkpoint was renamed.

@@ -17,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/forwarding_env.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
@@ -55,19 +57,10 @@ class ModelExportTest : public testing::Test {
   }
 
   void AddTable(uint32_t id, const std::string& name, uint64_t dense_rows) {
-    TableSpec& spec = *specs_.emplace_back(std::make_unique<TableSpec>());
-    spec.set_id(id);
-    spec.set_name(name);
-    spec.set_element_type(FLOAT32);
-    if (dense_rows > 0) {
-      spec.set_kind(DENSE);
-      spec.add_shape(dense_rows);
-      spec.add_shape(kColumns);
-      spec.mutable_initializer()->mutable_constant()->set_value(0.5f);
-    } else {
-      spec.set_kind(SPARSE);
-      spec.set_row_width(2);
-    }
+    TableSpec& spec = *specs_.emplace_back(std::make_unique<TableSpec>(
+        dense_rows > 0 ? DenseTableSpec(name, {dense_rows, kColumns}, id)
+                       : SparseTableSpec(name, 2, id)));
+    if (dense_rows > 0) spec.mutable_initializer()->mutable_constant()->set_value(0.5f);
     spec.mutable_optimizer()->mutable_assign();
   }
 
@@ -355,39 +348,16 @@ TEST_F(ModelExportTest, ExistingTemporaryFolderIsNotTouched) {
 }
 
 // An Env that calls `before` before it opens a file for reading.
-class WatchedEnv final : public Env {
+class WatchedEnv final : public ForwardingEnv {
  public:
   WatchedEnv(Env& env, std::function<void(const std::string& path)> before)
-      : env_(env), before_(std::move(before)) {}
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    return env_.Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
-    return env_.OpenForAppend(path);
-  }
+      : ForwardingEnv(env), before_(std::move(before)) {}
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     before_(path);
-    return env_.OpenForRead(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return env_.Rename(from, to);
-  }
-  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
-  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
-  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
-    return env_.List(folder);
-  }
-  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
-  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
-    return env_.FileSize(path);
-  }
-  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
-    return env_.LockFolder(folder);
+    return ForwardingEnv::OpenForRead(path);
   }
 
  private:
-  Env& env_;
   const std::function<void(const std::string&)> before_;
 };
 

@@ -1,5 +1,5 @@
-// Collects rows, which partitions have in no order, and merges them into ascending order of their
-// keys.
+// Collects the rows of partitions, which have no order, and merges them into ascending order of
+// their keys.
 #ifndef PAWL_SERVER_EXPORT_ROW_SPOOL_H_
 #define PAWL_SERVER_EXPORT_ROW_SPOOL_H_
 
@@ -47,8 +47,8 @@ class RowSpool {
   absl::Status EndAdding();
 
   absl::Status Copy(uint64_t begin, uint64_t bytes, Sink sink) const;
-  // Passes on the rows of all runs in ascending order of the key, piece by piece: `keys` gets the
-  // keys and `rows` the rows. No two runs may have a key in common.
+  // Emits the rows of all runs in ascending order of the key, piece by piece: `keys` gets the keys
+  // and `rows` the rows. No two runs may have a key in common.
   absl::Status Merge(absl::Span<const Run> runs, size_t row_bytes, Sink keys, Sink rows) const;
 
  private:

@@ -30,9 +30,9 @@ inline absl::Status WithPushback(const absl::Status& status) {
 }
 
 // Moves and repairs end only if a partition is not pushed to faster than its learner can follow.
-// Pushes are therefore delayed before they are applied. A refusal would make the sender transfer
-// them again, and a delayed acknowledgement would not bound what must be held for the learner; so
-// refusals are left for what no delay can hold back.
+// Pushes are therefore delayed before they are applied. A refused push is transferred again, and a
+// delayed acknowledgement does not bound the entries held for the learner. So pushes are refused
+// only when a delay does not suffice.
 
 // Pushes are not slowed while the backlog is below this share of its bound.
 inline constexpr double kUnbrakedShare = 0.25;
@@ -41,29 +41,28 @@ inline constexpr double kUnbrakedShare = 0.25;
 inline constexpr double kSnapshotShare = 0.875;
 // Pushes get this share of the rate at which a learner drains its backlog, so that it empties.
 inline constexpr double kPushShare = 0.8;
-// A brake never asks for less than this rate: the refusal at the bound does the rest.
-inline constexpr double kLeastPushBytesPerS = 4 << 20;
-// The assumed drain rate of a learner before it was measured.
+// The brake never limits pushes to less than this rate; beyond the bound pushes are refused.
+inline constexpr double kMinPushBytesPerS = 4 << 20;
+// The assumed drain rate of a learner before the first measurement.
 inline constexpr double kUnknownDrainBytesPerS = 32 << 20;
 // The longest delay of a push. A push that would wait longer is refused and retried.
 inline constexpr std::chrono::milliseconds kMaxPushDelay{500};
 // The least time that the rest of a snapshot's transfer is assumed to take.
-inline constexpr std::chrono::milliseconds kLeastInstallTime{250};
+inline constexpr std::chrono::milliseconds kMinInstallTime{250};
 
-// The bytes per second that pushes may add while a snapshot travels that will have arrived at
-// `end`.
+// The bytes per second that pushes may add during the transfer of a snapshot that ends at `end`.
 inline double PushRateDuringInstall(size_t backlog, size_t bound, MonotonicTime now,
-                                    MonotonicTime end, double least = kLeastPushBytesPerS) {
+                                    MonotonicTime end, double least = kMinPushBytesPerS) {
   const double room = kSnapshotShare * static_cast<double>(bound) - static_cast<double>(backlog);
   // An unknown end is far away.
   const MonotonicDuration left = end == MonotonicTime::max()
                                      ? std::chrono::seconds(1)
-                                     : std::max<MonotonicDuration>(end - now, kLeastInstallTime);
+                                     : std::max<MonotonicDuration>(end - now, kMinInstallTime);
   return std::max(least, room / Seconds(left));
 }
 
 // The same while a learner drains its backlog at `drain` bytes per second.
-inline double PushRateDuringDrain(double drain, double least = kLeastPushBytesPerS) {
+inline double PushRateDuringDrain(double drain, double least = kMinPushBytesPerS) {
   return std::max(least, kPushShare * drain);
 }
 
@@ -80,7 +79,7 @@ class DrainRate {
       return;
     }
     const double seconds = Seconds(now - *sampled_at_);
-    if (seconds < kLeastInterval) return;
+    if (seconds < kMinInterval) return;
     const double rate = static_cast<double>(drained - std::min(drained_, drained)) / seconds;
     bytes_per_s_ = bytes_per_s_.has_value() ? (*bytes_per_s_ + rate) / 2 : rate;
     sampled_at_ = now;
@@ -90,7 +89,7 @@ class DrainRate {
   std::optional<double> bytes_per_s() const { return bytes_per_s_; }
 
  private:
-  static constexpr double kLeastInterval = 0.02;
+  static constexpr double kMinInterval = 0.02;
 
   uint64_t appended_ = 0;
   uint64_t drained_ = 0;
@@ -98,7 +97,7 @@ class DrainRate {
   std::optional<double> bytes_per_s_;
 };
 
-// Spaces pushes so that they keep to a rate. Not thread-safe.
+// Delays pushes to limit their rate. Not thread-safe.
 class PushBrake {
  public:
   // How long a push of `bytes` must wait at `rate`. Nullopt: longer than kMaxPushDelay; the push
@@ -106,7 +105,7 @@ class PushBrake {
   std::optional<MonotonicDuration> Take(size_t bytes, double rate, MonotonicTime now) {
     const MonotonicTime turn = std::max(free_from_, now);
     if (turn - now > kMaxPushDelay) return std::nullopt;
-    const double seconds = std::min(static_cast<double>(bytes) / rate, kLongestTurnS);
+    const double seconds = std::min(static_cast<double>(bytes) / rate, kMaxTurnS);
     free_from_ = turn + std::chrono::duration_cast<MonotonicDuration>(
                             std::chrono::duration<double>(seconds));
     return turn - now;
@@ -114,7 +113,7 @@ class PushBrake {
 
  private:
   // The longest time for which one push occupies the partition.
-  static constexpr double kLongestTurnS = 0.08;
+  static constexpr double kMaxTurnS = 0.08;
 
   MonotonicTime free_from_ = MonotonicTime::min();
 };
@@ -136,7 +135,7 @@ class RepairPace {
     quickest_ =
         std::min(took, quickest_ == MonotonicDuration::max() ? took : quickest_ + quickest_ / 64);
     if (took > kSlowFactor * quickest_ + kSlack) return SlowDown(now);
-    // Grows only by what was sent: a rate that is not reached proves nothing.
+    // Grows in proportion to the bytes sent: a rate that is not reached proves nothing.
     rate_ = std::min(
         most_, rate_ + (has_slowed_ ? kIncrease : kFirstIncrease) * static_cast<double>(bytes));
   }
@@ -147,7 +146,7 @@ class RepairPace {
 
  private:
   static constexpr double kFirstBytesPerS = 64 << 20;
-  static constexpr double kLeastBytesPerS = 4 << 20;
+  static constexpr double kMinBytesPerS = 4 << 20;
   // The rate grows by a factor of e^kIncrease a second; at first faster, to find the capacity.
   static constexpr double kFirstIncrease = 6;
   static constexpr double kIncrease = 1;
@@ -162,7 +161,7 @@ class RepairPace {
     if (now - slowed_ < kPatience) return;
     slowed_ = now;
     has_slowed_ = true;
-    rate_ = std::max(std::min(most_, kLeastBytesPerS), kDecrease * rate_);
+    rate_ = std::max(std::min(most_, kMinBytesPerS), kDecrease * rate_);
   }
 
   const double most_;

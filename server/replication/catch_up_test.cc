@@ -253,7 +253,7 @@ TEST_F(CatchUpTest, SlowReadLeadsToASnapshot) {
 TEST_F(CatchUpTest, ReadFromFailingDiskIsAbandonedEarlier) {
   log_->room = absl::ResourceExhaustedError("full");
   Heartbeat();
-  clock_.Advance(kDiskFailureTold);
+  clock_.Advance(kDiskFailureReportDelay);
   EXPECT_TRUE(Heartbeat().has_disk_failure());
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   ASSERT_EQ(log_->reads.size(), 1u);

@@ -50,15 +50,15 @@ class DurableLog {
     // DurableIndex of the partition has risen. Does not wait for a lock: returns false if the
     // partition is busy, and is then called again.
     std::function<bool(uint32_t partition)> durable;
-    // HoldSnapshot of the replica, taken under its lock; nullopt if the replica is not here or has
-    // no data yet.
+    // HoldSnapshot of the replica, taken under its lock; nullopt if this server does not host the
+    // replica or it has no data yet.
     std::function<std::optional<HeldSnapshot>(uint32_t partition)> hold;
   };
 
   virtual ~DurableLog() = default;
 
-  // The identity of the node whose data this is; nullopt for a new log. Its `life` is the
-  // number of the present process.
+  // The identity of the node whose data this is; nullopt for a new log. Its `life` is the start
+  // count of the present process.
   virtual const std::optional<NodeIdentity>& identity() const = 0;
   // The partitions that the previous process left, ascending; empty if it wrote no log. `options`
   // are those of the identity's job. DATA_LOSS names the file and the offset; nothing was changed.
@@ -75,7 +75,7 @@ class DurableLog {
   // `options`, which are the job's. RESOURCE_EXHAUSTED and other errors: the disk refuses writes.
   // REQUIRES: Recover or Initialize has succeeded, and the job writes a log.
   virtual absl::Status Start(Events events, const PartitionOptions& options) = 0;
-  // Writes what is queued, if it can. Afterwards no event is called and nothing is accepted.
+  // Writes the queued entries, if possible. Afterwards no event is called and nothing is accepted.
   virtual void Stop() = 0;
 
   // OK if changes of that many bytes can be accepted now; call it before a change is applied.
@@ -85,8 +85,8 @@ class DurableLog {
   // The last durable entry of the partition's log; 0 while a Replace or Truncate is not durable.
   // REQUIRES: the replica's lock, so that the log is the present replica's.
   virtual uint64_t DurableIndex(uint32_t partition) const = 0;
-  // Blocks until the log is durable up to `index`. The caller holds no lock and can afford to
-  // wait. UNAVAILABLE: it takes too long.
+  // Blocks until the log is durable up to `index`. The caller holds no lock. UNAVAILABLE: it takes
+  // too long.
   virtual absl::Status AwaitDurable(uint32_t partition, uint64_t index) const = 0;
 
   // Queues a serialized LogEntry with that index and term; does not wait for the disk. REQUIRES:
@@ -94,9 +94,9 @@ class DurableLog {
   virtual void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
                       std::shared_ptr<const void> owner) = 0;
 
-  // Writes a snapshot to a file that a crash discards. The duration grows with the snapshot; call
-  // it without the replica's lock. Errors: the disk's. UNAVAILABLE: a snapshot of the same index is
-  // still being stored; retry.
+  // Writes a snapshot to a file that a crash discards. Takes time in proportion to the snapshot:
+  // call it without the replica's lock. Returns the disk's errors. UNAVAILABLE: a snapshot of the
+  // same index is still being stored; retry.
   virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
                                                                         HeldSnapshot snapshot) = 0;
   // Resets the partition's log to that snapshot. Everything before it counts until the reset is
@@ -136,7 +136,7 @@ class DurableLog {
   // change 1. Does not wait for the disk.
   virtual void Drop(uint32_t partition) = 0;
 
-  // Results of the background check of the files at rest, since the process started. Thread-safe.
+  // Results of the background check of the files on disk, since the process started. Thread-safe.
   struct ScrubFigures {
     uint64_t damaged = 0;   // files found damaged
     uint64_t repaired = 0;  // damaged files that were replaced from memory

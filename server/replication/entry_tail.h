@@ -17,12 +17,12 @@ namespace pawl {
 
 // The limit for a server: the messages that entries refer to.
 inline constexpr size_t kMaxTailBytes = size_t{64} << 20;
-// What an entry costs besides its message; most entries of small changes are smaller than that.
+// The memory of an entry besides its message; most entries of small changes are smaller than that.
 inline constexpr size_t kTailEntryBytes = 512;
 
 // Keeps the latest applied entries of all partitions for followers that lack a few: after a
-// failover, or after a moment in which they were not reached. Copies nothing. Thread-safe; its lock
-// is acquired after a replica's.
+// failover, or after a short network failure. Copies nothing. Thread-safe; its lock is acquired
+// after a replica's.
 //
 // Invariant: the entries of a partition are consecutive. Forget is called, under the replica's
 // lock, when a snapshot or an earlier state replaces the replica. It is not called when the

@@ -29,20 +29,20 @@ inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 // a partition that is pushed to without a pause never has an empty stream.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxStreamRequestBytes;
 
-// The simulation makes these small, so that they are reached.
+// The simulation uses small limits, so that it reaches them.
 struct LearnerLimits {
   size_t max_backlog_bytes = kMaxLearnerBacklogBytes;
   size_t max_large_backlog_bytes = kMaxLargeLearnerBacklogBytes;
   size_t nearly_caught_up_bytes = kNearlyCaughtUpBytes;
-  double least_push_bytes_per_s = kLeastPushBytesPerS;
+  double min_push_bytes_per_s = kMinPushBytesPerS;
 };
 
 // Part of Replica and guarded by its lock.
 struct Follower {
   enum class State {
-    // It was asked for its position.
+    // The primary has asked it for its position.
     kAsked,
-    // It has entries that this primary lacks, and was told to return to the last shared one.
+    // It has entries that this primary lacks, and was sent a GoBack to the last shared one.
     kGoingBack,
     // It has nothing, or the entries that it lacks are gone: it needs a snapshot.
     kNeedsSnapshot,
@@ -61,7 +61,7 @@ struct Follower {
   std::string node;
   uint64_t incarnation = 0;
   std::shared_ptr<ReplicationStream> stream;
-  // It shares its stream with learners that lack more.
+  // Its stream carries entries of learners that lack more.
   bool on_catch_up_stream = false;
   State state = State::kNeedsSnapshot;
   // Nothing is acknowledged without it: it is a backup, or a learner that has nearly caught up.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 #include "server/replication/testing/replica_fixture.h"
@@ -230,14 +231,7 @@ class LargeSnapshotTest : public ReplicaTest {
     options_.replication.repair_bytes_per_s = 1;
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
-    TableSpec spec;
-    spec.set_id(kTable);
-    spec.set_name("large");
-    spec.set_kind(DENSE);
-    spec.set_element_type(FLOAT32);
-    spec.add_shape(1 << 20);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    plane_->CreateTable(plane_->epoch(), spec,
+    plane_->CreateTable(plane_->epoch(), WithSgd(DenseTableSpec("large", {1 << 20}, kTable)),
                         [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
     PushRequest push = EmptyPush(0, 1);
     PushSegment& segment = *push.mutable_segments(0);

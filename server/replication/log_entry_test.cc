@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client_lib/base/elements.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
@@ -132,13 +133,7 @@ TEST(ChangeTest, LoggedGradientMustBeFloat32) {
   options.logical_workers = 1;
   options.consistency.set_mode(ASYNC);
   Partition partition(0, options);
-  TableSpec spec;
-  spec.set_id(1);
-  spec.set_name("rows");
-  spec.set_kind(SPARSE);
-  spec.set_element_type(FLOAT32);
-  spec.set_row_width(2);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = WithSgd(SparseTableSpec("rows", 2, 1));
   ASSERT_TRUE(partition.CreateTable(TableSchema::Create(spec, 1).value()).ok());
   const uint64_t index = partition.log_index();
 

@@ -54,7 +54,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
       case Follower::State::kChangingStreams:
         follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
-        if (logs && follower.state != Follower::State::kChangingStreams) ForgetHeld(follower);
+        if (logs && follower.state != Follower::State::kChangingStreams) TrimHeld(follower);
         break;
       case Follower::State::kStreaming:
         follower.stream->Append(entry_for(follower));
@@ -69,7 +69,7 @@ void Replica::SendToFollowers(const ReplicationStream::Entry& entry) {
   }
 }
 
-void Replica::ForgetHeld(Follower& follower) {
+void Replica::TrimHeld(Follower& follower) {
   while (follower.held_bytes > kMaxHeldBytes) {
     const ReplicationStream::Entry& oldest = follower.held.front();
     if (follower.unread_bytes == 0) follower.unread_from = oldest.index;
@@ -122,9 +122,9 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
     const double its_rate =
         follower.state == Follower::State::kInstalling
             ? PushRateDuringInstall(backlog, bound, now, follower.install_end,
-                                    limits.least_push_bytes_per_s)
+                                    limits.min_push_bytes_per_s)
             : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS),
-                                  limits.least_push_bytes_per_s);
+                                  limits.min_push_bytes_per_s);
     rate = std::min(rate.value_or(its_rate), its_rate);
   }
   if (!rate.has_value()) {

@@ -34,7 +34,7 @@ struct ReplicaFigures {
   uint64_t parameter_bytes = 0;
   uint64_t step = 0;
   bool is_primary = false;
-  // Retained, not in sync (PartitionReplicas.keepers).
+  // Retained, not in sync (PartitionReplicas.retained).
   bool is_retained = false;
   // Whether changes wait for the log, and how many the log has made durable.
   bool waits_for_log = false;
@@ -49,7 +49,7 @@ enum class ReplicaRole {
   kLearner,
   // Serves nothing and retains its data: no other server is yet known to have it.
   kRetained,
-  // No longer hosted here; threads that still refer to the object find this.
+  // No longer hosted here; threads that still refer to the object see this role.
   kDropped,
 };
 
@@ -77,7 +77,7 @@ struct Replica {
 
   const uint32_t index;
   const bool logs;
-  // A primary acknowledges nothing that fewer replicas have, itself included.
+  // A primary acknowledges a change only if this many replicas have it, itself included.
   const uint32_t min_in_sync;
   const LearnerLimits limits;
 
@@ -90,7 +90,7 @@ struct Replica {
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
   // For a follower: the newest routing epoch of a request from its primary that was not refused.
   uint64_t addressed_epoch PAWL_GUARDED_BY(mu) = 0;
-  // Another state is about to replace `partition`, which accepts no changes meanwhile.
+  // Another state will replace `partition`, which accepts no changes until then.
   bool installing PAWL_GUARDED_BY(mu) = false;
   // For a primary: it serves only from this time on, by LeaseNow, because the previous primary was
   // given a promise until then (proto/replication.proto).
@@ -101,7 +101,7 @@ struct Replica {
   uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
-  // Some learner may lack so much that BrakePush slows pushes. Set under `mu`.
+  // Whether a learner may lack so much that BrakePush slows pushes. Set under `mu`.
   std::atomic<bool> brakes{false};
   PushBrake brake PAWL_GUARDED_BY(mu);
   // When BrakePush last delayed or refused a push.
@@ -131,7 +131,7 @@ struct Replica {
     return last_figures;
   }
 
-  // The role is not enough: a primary may have no data yet.
+  // A primary may have no data yet.
   bool HasDataAsPrimary() const PAWL_REQUIRES(mu) {
     return role == ReplicaRole::kPrimary && partition != nullptr;
   }
@@ -156,13 +156,13 @@ struct Replica {
   // copy.
   void SendToFollowers(const ReplicationStream::Entry& entry) PAWL_REQUIRES(mu);
 
-  // A follower is about to get entries from the log, as far back as the log reaches now. They are
+  // Whether a follower will be sent entries from the log, as far back as it reaches now. They are
   // bounded by what the follower lacked when it was asked, which is less than a snapshot, and by
   // MaxLearnerBacklog.
   bool FollowerNeedsLog() const PAWL_REQUIRES(mu);
 
   // With a log: drops held entries beyond kMaxHeldBytes; they are read from the log in their turn.
-  void ForgetHeld(Follower& follower) PAWL_REQUIRES(mu);
+  void TrimHeld(Follower& follower) PAWL_REQUIRES(mu);
 
   // Makes the follower wait for a snapshot.
   void RequireSnapshot(Follower& follower) PAWL_REQUIRES(mu);

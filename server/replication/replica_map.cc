@@ -27,7 +27,7 @@ PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
     return routing.replicas(static_cast<int>(partition));
   PartitionReplicas alone;
   alone.set_primary_since(routing.epoch());
-  alone.set_began(routing.epoch());
+  alone.set_created_epoch(routing.epoch());
   return alone;
 }
 
@@ -45,7 +45,7 @@ bool RefersOnlyToListedServers(const RoutingTable& routing) {
       routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
         return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
                std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
-               std::all_of(replicas.keepers().begin(), replicas.keepers().end(), is_known);
+               std::all_of(replicas.retained().begin(), replicas.retained().end(), is_known);
       });
 }
 
@@ -120,7 +120,7 @@ void ReplicaMap::AddRecovered(std::unique_ptr<Partition> partition) {
   std::shared_ptr<View> view;
   {
     MutexLock lock(mu_);
-    former_promises_until = began_ + former_promise_;
+    former_promises_until = started_ + former_promise_;
     view = std::make_shared<View>(*view_);
   }
   for (const auto& table : partition->tables()) view->tables[table->id()] = table;
@@ -187,7 +187,7 @@ bool ReplicaMap::AdoptRouting(const RoutingTable& routing,
   while (self < static_cast<uint32_t>(routing.servers_size()) &&
          routing.servers(self).node() != view->node)
     ++self;
-  // A later incarnation is this process's next one, which has not begun here yet and gets the
+  // A later incarnation is this process's next one, which has not started here yet and gets the
   // routing then. A routing that names an earlier incarnation does not know what this one has,
   // which may be the last copy.
   if (self < static_cast<uint32_t>(routing.servers_size()) &&
@@ -233,10 +233,11 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
   std::shared_ptr<Replica>& replica = view.replicas[p];
   if (role == ReplicaRole::kDropped && replica == nullptr) return;
-  // Whether the primary is the first one since the partition began. It may have no replica yet.
-  const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.began(), 1);
+  // Whether the primary is the first one since the partition was created. It may have no replica
+  // yet.
+  const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.created_epoch(), 1);
   if (replica == nullptr) {
-    // A backup since the partition began that hears of it only now has everything that was
+    // A backup since the partition was created that hears of it only now has everything that was
     // acknowledged: nothing.
     if (role == ReplicaRole::kPrimary && !is_first && adoption.before.epoch != 0) {
       spdlog::error(
@@ -260,7 +261,7 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
     replica->durable_index = 0;
   }
   const bool is_retained = adoption.is_unlisted() || routing.primary(p) == kNoPrimary ||
-                           Contains(wanted.keepers(), self);
+                           Contains(wanted.retained(), self);
   if (role == ReplicaRole::kDropped && is_retained && replica->partition != nullptr)
     role = ReplicaRole::kRetained;
   // Its primary follows a newer routing that is on its way here, and relies on what it has sent

@@ -25,7 +25,7 @@
 
 namespace pawl {
 
-// How long a takeover is reported, and the most that are reported.
+// How long a takeover is reported, and the limit on reported takeovers.
 inline constexpr std::chrono::seconds kTakeoverReportTime{5};
 inline constexpr size_t kMaxTakeoversReported = 1024;
 
@@ -33,17 +33,18 @@ inline constexpr size_t kMaxTakeoversReported = 1024;
 // read the view, and a reader of the view waits for no replica, however long its lock is held.
 //
 // Invariants:
-// 1. A replica becomes primary without data only as the first primary since its partition began
-//    (PartitionReplicas.began), or in the first routing that this process adopts: nothing was
-//    acknowledged without it.
+// 1. A replica becomes primary without data only as the first primary since its partition was
+// created
+//    (PartitionReplicas.created_epoch), or in the first routing that this process adopts: nothing
+//    was acknowledged without it.
 // 2. A replica keeps its data as long as the routing names this server as a retained replica
-//    (PartitionReplicas.keepers) or the partition has no primary: it may be the last one, and is
-//    named when this server registers again.
-// 3. A learner keeps what it had until its primary completes it or a snapshot replaces it.
+//    (PartitionReplicas.retained) or the partition has no primary: it may be the last replica, and
+//    this server reports it when it registers again.
+// 3. A learner keeps the data that it had until its primary completes it or a snapshot replaces it.
 // 4. A primary acknowledges nothing while the routing requires a confirmation
 //    (PartitionReplicas.confirm_since) that the scheduler has not given to this incarnation.
-// 5. What a follower has accepted under a routing that has not reached this server is not dropped
-//    for an older routing.
+// 5. A follower does not drop, for an older routing, the changes that it has accepted under a
+//    routing that has not reached this server.
 class ReplicaMap {
  public:
   using Tables = absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>>;
@@ -78,7 +79,7 @@ class ReplicaMap {
   explicit ReplicaMap(const Clock& clock, const LearnerLimits& learner_limits = {})
       : clock_(clock),
         learner_limits_(learner_limits),
-        began_(clock.LeaseNow()),
+        started_(clock.LeaseNow()),
         view_(std::make_shared<View>()) {}
 
   // Call both before the first routing. Null: nothing is replicated, or nothing is logged.
@@ -95,7 +96,7 @@ class ReplicaMap {
   // Adopts the roles that `routing` gives to this server. Returns false, and changes nothing, for a
   // routing that is older, incomplete, of another job or number of partitions, that refers to
   // unlisted servers, or that names another incarnation of this server. `ready` receives the calls
-  // that can resume, `stale` those whose partition is elsewhere now; resume them without locks.
+  // that can resume, `stale` those whose partition is elsewhere now; resume both without locks.
   // REQUIRES: Begin.
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
@@ -140,7 +141,7 @@ class ReplicaMap {
   const Clock& clock_;
   const LearnerLimits learner_limits_;
   // When this process started.
-  const MonotonicTime began_;
+  const MonotonicTime started_;
   Replicator* replicator_ = nullptr;
   DurableLog* log_ = nullptr;
 

@@ -23,16 +23,16 @@ struct ReplicaReceiver::Received {
   IncomingMessage message;
   ReplicateRequestView request;
   std::vector<ChangeView> changes;
-  std::vector<Share> shares;
-  // Indices into `shares`, by partition.
+  std::vector<PartitionChanges> by_partition;
+  // Indices into `by_partition`, by partition.
   absl::flat_hash_map<uint32_t, size_t> places;
   // No further share is started.
   std::atomic<bool> failed{false};
 
-  Share& ShareOf(uint32_t partition) {
-    const auto [place, is_new] = places.try_emplace(partition, shares.size());
-    if (is_new) shares.emplace_back().partition = partition;
-    return shares[place->second];
+  PartitionChanges& ChangesOf(uint32_t partition) {
+    const auto [place, is_new] = places.try_emplace(partition, by_partition.size());
+    if (is_new) by_partition.emplace_back().partition = partition;
+    return by_partition[place->second];
   }
 };
 
@@ -118,21 +118,21 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context,
         return reply(table.status(), OutgoingMessage());
       }
     }
-    received->ShareOf(change->partition).changes.push_back(received->changes.size());
+    received->ChangesOf(change->partition).changes.push_back(received->changes.size());
     received->changes.push_back(*std::move(change));
   }
   for (const uint32_t partition : request->asks_position)
-    received->ShareOf(partition).is_asked = true;
+    received->ChangesOf(partition).is_asked = true;
   received->message = std::move(message);
   received->request = *std::move(request);
   HelperThreads* const helpers = MayTouchAllRows(*received) ? helpers_ : nullptr;
   PAWL_FAILPOINT("replica.apply");
   ShareWork(
-      helpers, received->shares.size(),
+      helpers, received->by_partition.size(),
       [this, received](size_t i) {
-        Share& share = received->shares[i];
-        if (!received->failed) share.status = Take(*received, share);
-        if (!share.status.ok()) received->failed = true;
+        PartitionChanges& part = received->by_partition[i];
+        if (!received->failed) part.status = ApplyChanges(*received, part);
+        if (!part.status.ok()) received->failed = true;
         return std::vector<std::shared_ptr<WaitingCall>>();
       },
       [this, received, context = std::move(context), reply = std::move(reply)]() mutable {
@@ -147,17 +147,17 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
   };
   if (std::any_of(received.changes.begin(), received.changes.end(), copies)) return true;
   const auto view = replica_map_.view();
-  for (const Share& share : received.shares) {
+  for (const PartitionChanges& part : received.by_partition) {
     const auto ends_step = [&](size_t k) {
       return received.changes[k].kind == ChangeView::Kind::kEndStep;
     };
-    if (std::none_of(share.changes.begin(), share.changes.end(), ends_step)) continue;
-    if (view->Find(share.partition) == nullptr) continue;
-    const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
+    if (std::none_of(part.changes.begin(), part.changes.end(), ends_step)) continue;
+    if (view->Find(part.partition) == nullptr) continue;
+    const std::shared_ptr<Replica>& replica = view->replicas[part.partition];
     MutexLock lock(replica->mu);
     if (replica->partition == nullptr) continue;
     const uint64_t taken = replica->partition->log_index();
-    const size_t ends = std::count_if(share.changes.begin(), share.changes.end(), [&](size_t k) {
+    const size_t ends = std::count_if(part.changes.begin(), part.changes.end(), [&](size_t k) {
       return ends_step(k) && received.changes[k].index > taken;
     });
     // A step mostly ends in all partitions: the first partition with an end stands for the others.
@@ -166,19 +166,19 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
   return false;
 }
 
-absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
+absl::Status ReplicaReceiver::ApplyChanges(const Received& received, PartitionChanges& part) {
   const auto view = replica_map_.view();
   const ReplicationHeader& header = received.request.header;
-  PAWL_RETURN_IF_ERROR(CheckSender(*view, header, share.partition));
+  PAWL_RETURN_IF_ERROR(CheckSender(*view, header, part.partition));
   // By this server's routing it may follow the sender in an earlier term, with another primary in
   // between.
-  if (share.is_asked && header.epoch() > view->epoch)
+  if (part.is_asked && header.epoch() > view->epoch)
     return RoutingNotArrived(*view, header.epoch());
-  const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
-  share.position.set_partition(share.partition);
+  const std::shared_ptr<Replica>& replica = view->replicas[part.partition];
+  part.position.set_partition(part.partition);
   MutexLock lock(replica->mu);
   PAWL_RETURN_IF_ERROR(CheckTerm(
-      *replica, view->routing.replicas(static_cast<int>(share.partition)).primary_since()));
+      *replica, view->routing.replicas(static_cast<int>(part.partition)).primary_since()));
   replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, header.epoch());
   // A learner without data accepts nothing; nor does a replica in a newer role.
   if (replica->partition == nullptr ||
@@ -187,18 +187,18 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   }
   Partition& partition = *replica->partition;
   if (replica->installing) {
-    if (share.is_asked) share.position.set_log_index(partition.log_index());
+    if (part.is_asked) part.position.set_log_index(partition.log_index());
     return absl::OkStatus();
   }
   absl::Status status;
-  for (const size_t k : share.changes) {
+  for (const size_t k : part.changes) {
     const ChangeView& change = received.changes[k];
     if (change.index > partition.log_index() + 1) break;  // a gap, which the position reports
     if (change.index <= partition.log_index()) {
       const uint64_t term = partition.terms().TermOf(change.index);
       if (term == 0 || change.term == 0 || term == change.term) continue;
       status = absl::DataLossError(absl::StrCat("change ", change.index, " of partition ",
-                                                share.partition, " has term ", change.term,
+                                                part.partition, " has term ", change.term,
                                                 ", but term ", term, " in the replica here"));
       break;
     }
@@ -206,19 +206,19 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
     status = ApplyEntry(change, entry, received.message.owner, *replica);
     if (!status.ok()) break;
     tail_.Add(received.message.owner.get(), received.message.bytes.size(),
-              {share.partition, change.index, entry, received.message.owner});
+              {part.partition, change.index, entry, received.message.owner});
   }
-  share.position.set_log_index(partition.log_index());
-  share.position.set_follows_since(replica->primary_since);
-  if (share.is_asked) {
+  part.position.set_log_index(partition.log_index());
+  part.position.set_follows_since(replica->primary_since);
+  if (part.is_asked) {
     for (const TermRun& run : partition.terms().runs()) {
-      ReplicaPosition::Run& reported = *share.position.add_terms();
+      ReplicaPosition::Run& reported = *part.position.add_terms();
       reported.set_first_index(run.first_index);
       reported.set_term(run.term);
     }
-    share.position.set_can_go_back(log_ != nullptr);
+    part.position.set_can_go_back(log_ != nullptr);
   }
-  share.mark = {replica, partition.log_index(), replica->primary_since};
+  part.mark = {replica, partition.log_index(), replica->primary_since};
   return status;
 }
 
@@ -227,16 +227,16 @@ void ReplicaReceiver::Acknowledge(Received& received, CallContext context,
   const ReplicationHeader& header = received.request.header;
   ReplicateResponse response;
   std::vector<ChangeMark> marks;
-  for (Share& share : received.shares) {
-    if (!share.status.ok()) {
-      if (!absl::IsFailedPrecondition(share.status) && !absl::IsUnavailable(share.status) &&
+  for (PartitionChanges& part : received.by_partition) {
+    if (!part.status.ok()) {
+      if (!absl::IsFailedPrecondition(part.status) && !absl::IsUnavailable(part.status) &&
           ShouldLogRefusal()) {
-        spdlog::error("{}: {}", header.node(), share.status.ToString());
+        spdlog::error("{}: {}", header.node(), part.status.ToString());
       }
-      return reply(std::move(share.status), OutgoingMessage());
+      return reply(std::move(part.status), OutgoingMessage());
     }
-    *response.add_positions() = std::move(share.position);
-    if (share.mark.has_value()) marks.push_back(*std::move(share.mark));
+    *response.add_positions() = std::move(part.position);
+    if (part.mark.has_value()) marks.push_back(*std::move(part.mark));
   }
   if (header.wants_promise()) {
     MonotonicDuration promise;

@@ -31,11 +31,11 @@ namespace pawl {
 // partitions cannot be moved.
 inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
-inline constexpr size_t kMaxSnapshotsArriving = 64;
+inline constexpr size_t kMaxPartialSnapshots = 64;
 // The bytes of all of them; one snapshot is always accepted. They become partitions as they arrive.
 inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
 // A partial snapshot is discarded after this long without another piece. A primary abandons a piece
-// far sooner, and then starts again.
+// far sooner, and then restarts the snapshot.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
 // Serves the rpcs of proto/replication.proto. Thread-safe; owns no thread.
@@ -58,8 +58,8 @@ class ReplicaReceiver {
   // Call before the first routing; without a log nothing is made durable.
   void SetLog(DurableLog* log) { log_ = log; }
 
-  // How long this server promises a primary that asks not to take its place; zero, the default: no
-  // promise.
+  // For how long this server promises a primary, on request, not to take over; zero, the default:
+  // no promise.
   void SetPromise(MonotonicDuration promise);
 
   void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
@@ -71,8 +71,8 @@ class ReplicaReceiver {
 
  private:
   // A snapshot that has arrived in part.
-  struct Arriving {
-    Arriving(const InstallSnapshotRequest& request, const PartitionOptions& options);
+  struct PartialSnapshot {
+    PartialSnapshot(const InstallSnapshotRequest& request, const PartitionOptions& options);
     bool IsOf(const InstallSnapshotRequest& request) const;
 
     const uint32_t partition;
@@ -84,9 +84,9 @@ class ReplicaReceiver {
     // Guarded by the receiver's mu_.
     MonotonicTime last_piece;
     size_t counted_bytes = 0;
-    bool forgotten = false;
+    bool discarded = false;
 
-    // Held while a piece is decoded, which takes long; acquired before the receiver's mu_.
+    // Held while a piece is decoded, which takes time; acquired before the receiver's mu_.
     Mutex mu;
     PartitionLoader loader PAWL_GUARDED_BY(mu);
     uint64_t bytes PAWL_GUARDED_BY(mu) = 0;
@@ -94,10 +94,11 @@ class ReplicaReceiver {
     uint64_t last_offset PAWL_GUARDED_BY(mu) = 0;
     uint32_t crc PAWL_GUARDED_BY(mu) = 0;
     // Set after the last piece, until it is installed.
-    std::unique_ptr<Partition> whole PAWL_GUARDED_BY(mu);
-    bool is_whole PAWL_GUARDED_BY(mu) = false;
+    std::unique_ptr<Partition> loaded PAWL_GUARDED_BY(mu);
+    bool is_complete PAWL_GUARDED_BY(mu) = false;
   };
-  using ArrivingSnapshots = absl::btree_map<uint32_t, std::shared_ptr<Arriving>>;  // by partition
+  using PartialSnapshots =
+      absl::btree_map<uint32_t, std::shared_ptr<PartialSnapshot>>;  // by partition
 
   absl::Status CheckJob(const ReplicaMap::View& view, const ReplicationHeader& header) const;
   // OK if this server's routing names the sender as the primary of a partition that this server
@@ -112,7 +113,7 @@ class ReplicaReceiver {
   absl::Status CheckTerm(const Replica& replica, uint64_t primary_since) const
       PAWL_REQUIRES(replica.mu);
   // The changes of one partition in a request, and their result.
-  struct Share {
+  struct PartitionChanges {
     uint32_t partition = 0;
     // In order.
     std::vector<size_t> changes;
@@ -126,27 +127,27 @@ class ReplicaReceiver {
   // Whether the work is worth sharing with helpers: the best parameters are copied, or all
   // gradients of a step are applied.
   bool MayTouchAllRows(const Received& received) const;
-  absl::Status Take(const Received& received, Share& share);
+  absl::Status ApplyChanges(const Received& received, PartitionChanges& part);
   // Answers with the first error, or once all changes are durable.
   void Acknowledge(Received& received, CallContext context, RequestHandler::Reply reply);
   absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes,
                           const std::shared_ptr<const void>& owner, Replica& replica)
       PAWL_REQUIRES(replica.mu);
-  // A refused request is sent again and again, so refusals are logged at most once per
+  // The sender repeats a refused request, so refusals are logged at most once per
   // kStreamRefusalLogInterval.
   bool ShouldLogRefusal();
-  // Discards it and returns the next one.
-  ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
-  void Forget(const std::shared_ptr<Arriving>& snapshot);
+  // Discards the snapshot and returns the next one.
+  PartialSnapshots::iterator Discard(PartialSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
+  void Discard(const std::shared_ptr<PartialSnapshot>& snapshot);
   // Finds the snapshot that the piece continues, or starts it.
-  absl::StatusOr<std::shared_ptr<Arriving>> Find(const InstallSnapshotRequest& request,
-                                                 const PartitionOptions& options);
+  absl::StatusOr<std::shared_ptr<PartialSnapshot>> Find(const InstallSnapshotRequest& request,
+                                                        const PartitionOptions& options);
   // Decodes the piece, unless it is a repetition.
-  absl::Status TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot);
-  absl::Status CountBytes(Arriving& snapshot, size_t size);
+  absl::Status DecodePiece(const InstallSnapshotRequest& request, PartialSnapshot& snapshot);
+  absl::Status CountBytes(PartialSnapshot& snapshot, size_t size);
   // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
-  absl::Status TakeSnapshot(const ReplicaMap::View& view, const InstallSnapshotRequest& request);
+  absl::Status ReceivePiece(const ReplicaMap::View& view, const InstallSnapshotRequest& request);
   // The answer if the replica need not, or must not, become the snapshot's state.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);
@@ -155,8 +156,8 @@ class ReplicaReceiver {
   absl::Status EndGoBack(Replica& replica, const GoBackRequest& request,
                          absl::StatusOr<std::unique_ptr<Partition>> read);
   void EndReadBack();
-  void OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request,
-                  CallContext context, RequestHandler::Reply reply);
+  void OnGoBackDone(const std::shared_ptr<Replica>& replica, const GoBackRequest& request,
+                    CallContext context, RequestHandler::Reply reply);
   absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const
       PAWL_REQUIRES(replica.mu);
   // Moves from `partition` only if it returns OK.
@@ -173,7 +174,7 @@ class ReplicaReceiver {
 
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
-  ArrivingSnapshots arriving_ PAWL_GUARDED_BY(mu_);
+  PartialSnapshots partial_snapshots_ PAWL_GUARDED_BY(mu_);
   // Includes the snapshots that are being installed.
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
   // One partition at a time is read back: it takes the memory of a second replica and reads the

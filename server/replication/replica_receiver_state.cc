@@ -28,8 +28,8 @@ bool HasFollowed(const Partition& present, const InstallSnapshotRequest& request
 
 }  // namespace
 
-ReplicaReceiver::Arriving::Arriving(const InstallSnapshotRequest& request,
-                                    const PartitionOptions& options)
+ReplicaReceiver::PartialSnapshot::PartialSnapshot(const InstallSnapshotRequest& request,
+                                                  const PartitionOptions& options)
     : partition(request.partition()),
       node(request.header().node()),
       incarnation(request.header().incarnation()),
@@ -37,32 +37,32 @@ ReplicaReceiver::Arriving::Arriving(const InstallSnapshotRequest& request,
       log_index(request.log_index()),
       loader(request.partition(), options) {}
 
-bool ReplicaReceiver::Arriving::IsOf(const InstallSnapshotRequest& request) const {
+bool ReplicaReceiver::PartialSnapshot::IsOf(const InstallSnapshotRequest& request) const {
   return node == request.header().node() && incarnation == request.header().incarnation() &&
          primary_since == request.primary_since() && log_index == request.log_index();
 }
 
-ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(
-    ArrivingSnapshots::iterator snapshot) {
-  Arriving& forgotten = *snapshot->second;
-  forgotten.forgotten = true;
-  bytes_arriving_ -= std::exchange(forgotten.counted_bytes, 0);
-  return arriving_.erase(snapshot);
+ReplicaReceiver::PartialSnapshots::iterator ReplicaReceiver::Discard(
+    PartialSnapshots::iterator snapshot) {
+  PartialSnapshot& partial = *snapshot->second;
+  partial.discarded = true;
+  bytes_arriving_ -= std::exchange(partial.counted_bytes, 0);
+  return partial_snapshots_.erase(snapshot);
 }
 
-void ReplicaReceiver::Forget(const std::shared_ptr<Arriving>& snapshot) {
+void ReplicaReceiver::Discard(const std::shared_ptr<PartialSnapshot>& snapshot) {
   MutexLock lock(mu_);
-  const auto found = arriving_.find(snapshot->partition);
-  if (found != arriving_.end() && found->second == snapshot) Forget(found);
+  const auto found = partial_snapshots_.find(snapshot->partition);
+  if (found != partial_snapshots_.end() && found->second == snapshot) Discard(found);
 }
 
 void ReplicaReceiver::Tick() {
   const auto view = replica_map_.view();
   const MonotonicTime now = clock_.Now();
   // Destroyed without the lock, since that takes long.
-  std::vector<std::shared_ptr<Arriving>> forgotten;
+  std::vector<std::shared_ptr<PartialSnapshot>> discarded;
   MutexLock lock(mu_);
-  for (auto it = arriving_.begin(); it != arriving_.end();) {
+  for (auto it = partial_snapshots_.begin(); it != partial_snapshots_.end();) {
     const int partition = static_cast<int>(it->first);
     const bool follows =
         partition < view->routing.replicas_size() && view->Find(it->first) != nullptr &&
@@ -71,33 +71,36 @@ void ReplicaReceiver::Tick() {
       ++it;
       continue;
     }
-    forgotten.push_back(it->second);
-    it = Forget(it);
+    discarded.push_back(it->second);
+    it = Discard(it);
   }
 }
 
-absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find(
+absl::StatusOr<std::shared_ptr<ReplicaReceiver::PartialSnapshot>> ReplicaReceiver::Find(
     const InstallSnapshotRequest& request, const PartitionOptions& options) {
   // Destroyed without the lock, since that takes long.
-  std::vector<std::shared_ptr<Arriving>> forgotten;
+  std::vector<std::shared_ptr<PartialSnapshot>> discarded;
   MutexLock lock(mu_);
-  const auto forget = [&](ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_) {
-    forgotten.push_back(snapshot->second);
-    Forget(snapshot);
+  const auto discard = [&](PartialSnapshots::iterator snapshot) PAWL_REQUIRES(mu_) {
+    discarded.push_back(snapshot->second);
+    Discard(snapshot);
   };
   if (request.offset() == 0) {
-    if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
+    if (partial_snapshots_.size() >= kMaxPartialSnapshots &&
+        !partial_snapshots_.contains(request.partition())) {
       // Most probably from a primary that died while sending it.
-      forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
-        return a.second->last_piece < b.second->last_piece;
-      }));
+      discard(std::min_element(partial_snapshots_.begin(), partial_snapshots_.end(),
+                               [](const auto& a, const auto& b) {
+                                 return a.second->last_piece < b.second->last_piece;
+                               }));
     }
-    if (const auto before = arriving_.find(request.partition()); before != arriving_.end())
-      forget(before);
-    arriving_[request.partition()] = std::make_shared<Arriving>(request, options);
+    if (const auto before = partial_snapshots_.find(request.partition());
+        before != partial_snapshots_.end())
+      discard(before);
+    partial_snapshots_[request.partition()] = std::make_shared<PartialSnapshot>(request, options);
   }
-  const auto found = arriving_.find(request.partition());
-  if (found == arriving_.end() || !found->second->IsOf(request)) {
+  const auto found = partial_snapshots_.find(request.partition());
+  if (found == partial_snapshots_.end() || !found->second->IsOf(request)) {
     return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(),
                                               ": the piece at offset ", request.offset(),
                                               " does not follow the last one; start at 0"));
@@ -106,9 +109,9 @@ absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find
   return found->second;
 }
 
-absl::Status ReplicaReceiver::CountBytes(Arriving& snapshot, size_t size) {
+absl::Status ReplicaReceiver::CountBytes(PartialSnapshot& snapshot, size_t size) {
   MutexLock lock(mu_);
-  if (snapshot.forgotten) {
+  if (snapshot.discarded) {
     return absl::OutOfRangeError(absl::StrCat("partition ", snapshot.partition,
                                               ": another snapshot was started; start at 0"));
   }
@@ -125,13 +128,14 @@ absl::Status ReplicaReceiver::CountBytes(Arriving& snapshot, size_t size) {
   return absl::OkStatus();
 }
 
-absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot) {
+absl::Status ReplicaReceiver::DecodePiece(const InstallSnapshotRequest& request,
+                                          PartialSnapshot& snapshot) {
   MutexLock lock(snapshot.mu);
   const size_t size = request.data().size();
   const bool is_repeated = size > 0 && request.offset() == snapshot.last_offset &&
                            request.offset() + size == snapshot.bytes;
   if (!is_repeated) {
-    if (snapshot.is_whole || request.offset() != snapshot.bytes) {
+    if (snapshot.is_complete || request.offset() != snapshot.bytes) {
       return absl::OutOfRangeError(absl::StrCat(
           "partition ", request.partition(), ": the piece at offset ", request.offset(),
           " does not follow the ", snapshot.bytes, " bytes that have arrived; start at 0"));
@@ -142,7 +146,7 @@ absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, A
     snapshot.bytes += size;
     PAWL_RETURN_IF_ERROR(snapshot.loader.Append(request.data()));
   }
-  if (!request.last() || snapshot.is_whole) return absl::OkStatus();
+  if (!request.last() || snapshot.is_complete) return absl::OkStatus();
   if (snapshot.crc != request.crc32c()) {
     return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(),
                                             " has checksum ", snapshot.crc, ", not ",
@@ -154,8 +158,8 @@ absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, A
                                             " is at ", loaded.log_index(), ", not at ",
                                             request.log_index()));
   }
-  snapshot.whole = std::make_unique<Partition>(std::move(loaded));
-  snapshot.is_whole = true;
+  snapshot.loaded = std::make_unique<Partition>(std::move(loaded));
+  snapshot.is_complete = true;
   return absl::OkStatus();
 }
 
@@ -195,7 +199,7 @@ absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
   std::unique_ptr<StoredSnapshot> stored;
   if (log_ != nullptr) {
     {
-      // Do not write the snapshot in vain.
+      // Avoids writing a snapshot that cannot be installed.
       MutexLock lock(replica->mu);
       PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
     }
@@ -217,7 +221,7 @@ absl::Status ReplicaReceiver::Install(const ReplicaMap::View& view,
   return absl::OkStatus();
 }
 
-absl::Status ReplicaReceiver::TakeSnapshot(const ReplicaMap::View& view,
+absl::Status ReplicaReceiver::ReceivePiece(const ReplicaMap::View& view,
                                            const InstallSnapshotRequest& request) {
   if (request.last()) {
     // The answer to an earlier copy of this piece may have been lost.
@@ -225,13 +229,14 @@ absl::Status ReplicaReceiver::TakeSnapshot(const ReplicaMap::View& view,
     MutexLock lock(replica.mu);
     if (auto answer = CheckInstall(request, replica)) return *std::move(answer);
   }
-  PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<Arriving> snapshot, Find(request, view.options));
-  absl::Status status = TakePiece(request, *snapshot);
+  PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<PartialSnapshot> snapshot,
+                        Find(request, view.options));
+  absl::Status status = DecodePiece(request, *snapshot);
   if (status.ok() && request.last()) {
     std::unique_ptr<Partition> partition;
     {
       MutexLock lock(snapshot->mu);
-      partition = std::move(snapshot->whole);
+      partition = std::move(snapshot->loaded);
     }
     if (partition == nullptr) {
       return absl::UnavailableError(absl::StrCat("a snapshot of partition ", request.partition(),
@@ -241,12 +246,12 @@ absl::Status ReplicaReceiver::TakeSnapshot(const ReplicaMap::View& view,
     if (absl::IsUnavailable(status)) {
       // The sender repeats the piece.
       MutexLock lock(snapshot->mu);
-      snapshot->whole = std::move(partition);
+      snapshot->loaded = std::move(partition);
       return status;
     }
-    Forget(snapshot);
+    Discard(snapshot);
   } else if (!status.ok() && !absl::IsOutOfRange(status)) {
-    Forget(snapshot);
+    Discard(snapshot);
   }
   return status;
 }
@@ -270,7 +275,7 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
   const auto view = replica_map_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  if (status.ok()) status = TakeSnapshot(*view, request);
+  if (status.ok()) status = ReceivePiece(*view, request);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
   if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
   const ChangeMark mark = {view->replicas[request.partition()], request.log_index(),
@@ -352,7 +357,7 @@ void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context,
         absl::Status end = EndGoBack(*replica, request, std::move(read));
         EndReadBack();
         if (!end.ok()) return reply(std::move(end), OutgoingMessage());
-        OnWentBack(replica, request, std::move(context), std::move(reply));
+        OnGoBackDone(replica, request, std::move(context), std::move(reply));
       });
 }
 
@@ -361,9 +366,9 @@ void ReplicaReceiver::EndReadBack() {
   reads_back_ = false;
 }
 
-void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica,
-                                 const GoBackRequest& request, CallContext context,
-                                 RequestHandler::Reply reply) {
+void ReplicaReceiver::OnGoBackDone(const std::shared_ptr<Replica>& replica,
+                                   const GoBackRequest& request, CallContext context,
+                                   RequestHandler::Reply reply) {
   spdlog::info(
       "partition {} went back to change {}, the last one that it shares with its primary, from {}",
       request.partition(), request.index(), request.last_index());

@@ -8,6 +8,7 @@
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
 #include "server/replication/testing/replica_fixture.h"
@@ -229,7 +230,7 @@ TEST_F(ReplicaRolesTest, LearnerWithoutDataBecomesPrimaryOfNewPartition) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   ASSERT_TRUE(plane_->ReplicasWithData().empty());
-  plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 2}}));
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .created_epoch = 2}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), kPartitions);
   const absl::Status created = Create();
   EXPECT_TRUE(created.ok()) << created;
@@ -242,20 +243,14 @@ TEST_F(ReplicaRolesTest, LearnerWithoutDataBecomesPrimaryOfNewPartition) {
 TEST_F(ReplicaRolesTest, LearnerWithoutDataServesNothingAsPrimary) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
-  plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 1}}));
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .created_epoch = 1}}));
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
   EXPECT_TRUE(plane_->Served().empty());
 }
 
 // It may take all the memory that arriving snapshots have.
 TEST_F(ReplicaRolesTest, SnapshotIsLoadedWhileItsPiecesArrive) {
-  TableSpec spec;
-  spec.set_id(kTable);
-  spec.set_name("blocks");
-  spec.set_kind(DENSE);
-  spec.set_element_type(FLOAT32);
-  spec.add_shape(16 * kBlockElements);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = WithSgd(DenseTableSpec("blocks", {16 * kBlockElements}, kTable));
   auto table = TableSchema::Create(spec, TheJob().seed());
   ASSERT_TRUE(table.ok()) << table.status();
   uint64_t block = 0;
@@ -301,13 +296,13 @@ TEST_F(ReplicaRolesTest, RetainedReplicaStaysUntilTheRoutingReleasesIt) {
   plane_->AdoptRouting(Routing(1, {{.primary = 0}, {.primary = 1, .backups = {0}}}));
   EXPECT_FALSE(plane_->IsDrained());
   plane_->AdoptRouting(
-      Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
+      Routing(2, {{.primary = 1, .since = 2, .retained = {0}, .confirm_since = 2}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
   EXPECT_TRUE(plane_->Served().empty());
   EXPECT_FALSE(plane_->IsDrained()) << "it may be needed: server-1 has not confirmed";
   plane_->Tick();
   EXPECT_EQ(Heartbeat().server().kept_replicas(), 2u);
-  plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 2, .keepers = {0}}}));
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 2, .retained = {0}}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
   EXPECT_TRUE(plane_->IsDrained()) << "it may end, and its files stay";
   EXPECT_TRUE(dropped.empty());
@@ -321,7 +316,7 @@ TEST_F(ReplicaRolesTest, RetainedReplicaKeepsItsDataAsPrimary) {
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   ASSERT_TRUE(Create().ok());
   plane_->AdoptRouting(
-      Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
+      Routing(2, {{.primary = 1, .since = 2, .retained = {0}, .confirm_since = 2}}));
   plane_->AdoptRouting(Routing(3, {{.primary = 0, .since = 3}}));
   EXPECT_EQ(plane_->Served(), (std::vector<uint32_t>{0, 1}));
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
@@ -360,7 +355,8 @@ TEST_F(ReplicaRolesTest, LearnerPromotedBeforeItsSnapshotKeepsItsData) {
   plane_->AddRecovered(std::move(former));
   plane_->AdoptRouting(Routing(
       3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
-  plane_->AdoptRouting(Routing(4, {{.primary = 0, .since = 4, .began = 1}, {.primary = 1}}));
+  plane_->AdoptRouting(
+      Routing(4, {{.primary = 0, .since = 4, .created_epoch = 1}, {.primary = 1}}));
   clock_.Advance(kLease);
   EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{0});
   EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);

@@ -105,7 +105,7 @@ void ReplicationStream::Close() {
 std::optional<MonotonicTime> ReplicationStream::FailingSince() const {
   MutexLock lock(mu_);
   const bool wanted = !queue_.empty() || !asks_.empty() || !asked_.empty();
-  return wanted && failed_tries_ >= kFailedTriesOfSilent ? first_try_ : std::nullopt;
+  return wanted && failed_tries_ >= kMinFailedTries ? first_try_ : std::nullopt;
 }
 
 std::optional<MonotonicTime> ReplicationStream::SlowSince() const {
@@ -158,7 +158,7 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
       }
       asked.assign(asked_.begin(), asked_.end());
       asked_.clear();
-      const bool is_slow = first_try_.has_value() && clock_.Now() - *first_try_ >= kSlowAnswer;
+      const bool is_slow = first_try_.has_value() && clock_.Now() - *first_try_ >= kSlowAnswerTime;
       if (!is_slow) slow_since_.reset();
       if (is_slow && !slow_since_.has_value()) slow_since_ = first_try_;
       first_try_.reset();

@@ -1,4 +1,4 @@
-// A stream from this server to another, on which the entries of some partitions travel in order.
+// A stream from this server to another, which carries the entries of some partitions in order.
 #ifndef PAWL_SERVER_REPLICATION_REPLICATION_STREAM_H_
 #define PAWL_SERVER_REPLICATION_REPLICATION_STREAM_H_
 
@@ -35,17 +35,17 @@ inline constexpr std::chrono::milliseconds kStreamDeadline{1250};
 // with a full disk.
 inline constexpr std::chrono::milliseconds kStreamRetryInterval{20};
 inline constexpr std::chrono::milliseconds kMaxStreamRetryInterval{320};
-// A receiver that accepts nothing for this long, for two leases and for that many tries is no
-// longer waited for: writes stand still meanwhile.
+// The primary stops waiting for a receiver that accepts nothing for this long, for two leases and
+// for that many tries. Writes stall meanwhile.
 inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
-inline constexpr uint32_t kFailedTriesOfSilent = 2;
-// A receiver is also no longer waited for when all of its answers have taken longer than the first
-// value for as long as the second: it delays every acknowledgement that needs it.
-inline constexpr std::chrono::milliseconds kSlowAnswer{1000};
-inline constexpr std::chrono::milliseconds kSlowTooLong{10000};
+inline constexpr uint32_t kMinFailedTries = 2;
+// The primary also stops waiting for a receiver if all of its answers over the second time take
+// longer than the first one: it delays every acknowledgement that needs it.
+inline constexpr std::chrono::milliseconds kSlowAnswerTime{1000};
+inline constexpr std::chrono::milliseconds kMaxSlowTime{10000};
 
-// Sends one request at a time: what is appended while it is in flight goes into the next one, so
-// ordering is free and load forms the batches. A failed request is sent again until it succeeds or
+// Sends one request at a time. Entries appended while it is in flight go into the next one, so they
+// stay in order and batches grow with the load. A failed request is sent again until it succeeds or
 // its entries are discarded. Thread-safe. Owned by shared_ptr, which a request in flight shares.
 // Its lock is acquired after a replica's.
 //
@@ -81,7 +81,7 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
 
   const std::string& address() const { return address_; }
 
-  // Cheap: neither encodes nor sends. The caller calls Pump soon, without locks.
+  // Neither encodes nor sends. The caller calls Pump soon, without locks.
   void Append(Entry entry);
   // Asks for the position of the receiver's replica after the request in flight. The caller calls
   // Pump soon, without locks.
@@ -95,13 +95,13 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   size_t Bytes() const;
   // Sends what is queued, if no request is in flight. REQUIRES: no replica's lock.
   void Pump();
-  // Since when requests have failed, once kFailedTriesOfSilent tries have.
+  // The time since which requests fail, once kMinFailedTries have failed.
   std::optional<MonotonicTime> FailingSince() const;
-  // Since when all answers have been slow, if anything is queued.
+  // The time since which all answers are slow, if anything is queued.
   std::optional<MonotonicTime> SlowSince() const;
   // Sends a request without entries, to get a promise, if no request is in flight.
   void Ping();
-  // Sends nothing from now on.
+  // From now on sends nothing.
   void Close();
 
  private:
@@ -117,7 +117,7 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   bool in_flight_ PAWL_GUARDED_BY(mu_) = false;
-  // When the first try of the request in flight began, and how many tries have failed.
+  // When the first try of the request in flight started, and how many tries have failed.
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
   uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;
   std::optional<MonotonicTime> slow_since_ PAWL_GUARDED_BY(mu_);
@@ -128,7 +128,7 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint32_t, size_t> bytes_ PAWL_GUARDED_BY(mu_);
   size_t all_bytes_ PAWL_GUARDED_BY(mu_) = 0;
-  // Partitions whose position is to be asked for, and those asked for by the request in flight.
+  // Partitions whose position the next request asks for, and those of the request in flight.
   absl::btree_set<uint32_t> asks_ PAWL_GUARDED_BY(mu_);
   absl::btree_set<uint32_t> asked_ PAWL_GUARDED_BY(mu_);
 };

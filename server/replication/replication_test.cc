@@ -10,6 +10,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/request_handler.h"
 #include "client_lib/rpc/testing/in_process_transport.h"
 #include "gtest/gtest.h"
@@ -139,13 +140,7 @@ class ReplicationTest : public testing::Test {
   }
 
   absl::Status CreateTable(int server) {
-    TableSpec spec;
-    spec.set_id(kTable);
-    spec.set_name("rows");
-    spec.set_kind(SPARSE);
-    spec.set_element_type(FLOAT32);
-    spec.set_row_width(1);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    const TableSpec spec = WithSgd(SparseTableSpec("rows", 1, kTable));
     auto answer = std::make_shared<Answer>();
     planes_[server]->CreateTable(planes_[server]->epoch(), spec, [answer](absl::Status status) {
       MutexLock lock(answer->mu);

@@ -198,13 +198,13 @@ std::vector<SilentServer> Replicator::SilentServers(MonotonicDuration duration) 
                                      [&](const std::shared_ptr<ReplicationStream>& stream) {
                                        const std::optional<MonotonicTime> since =
                                            stream->SlowSince();
-                                       return since.has_value() && now - *since >= kSlowTooLong;
+                                       return since.has_value() && now - *since >= kMaxSlowTime;
                                      });
     const bool is_silent = std::any_of(peer.streams.begin(), peer.streams.end(), is_silent_on) ||
                            is_silent_on(peer.catch_up);
     const bool fails = peer.installs_fail_since.has_value() &&
                        now - *peer.installs_fail_since >= duration &&
-                       now - peer.install_failed_at < kFailedInstallCounts;
+                       now - peer.install_failed_at < kFailedInstallEvidenceTime;
     if (!is_silent && !is_slow && !fails) continue;
     SilentServer& entry = silent.emplace_back();
     entry.set_node(server.first);
@@ -337,7 +337,7 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
       case Follower::State::kAsked:
         // The answer to another request may be of an earlier term.
         if (!was_asked) return;
-        Match(replica, *follower, position, after);
+        ChooseCatchUp(replica, *follower, position, after);
         break;
       case Follower::State::kCatchingUp:
       case Follower::State::kStreaming:

@@ -27,32 +27,31 @@
 namespace pawl {
 
 // Streams between two servers, besides the one on which learners catch up. While one carries a
-// batch the other one's batch fills.
+// batch, the other one collects the next.
 inline constexpr uint32_t kStreamsPerServer = 2;
-// Snapshots that a server sends at one time, including the replicas that it makes others read back
-// from their logs (GoBack).
-inline constexpr size_t kMaxSnapshotsUnderWay = 2;
+// The limit on snapshots and GoBack requests in progress.
+inline constexpr size_t kMaxTransfers = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 // The deadline of a piece. The last piece is answered only when the whole snapshot is loaded and
 // written, and gets the TransferTime of the whole in addition.
 inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
 // The pause after a piece that did not arrive; it doubles with each try, up to the second value.
-// After the third the snapshot is abandoned: the follower is silent, and the entries held behind
-// the snapshot take memory.
+// After the third the snapshot is abandoned: the follower is silent, and the entries held for it
+// take memory.
 inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
 inline constexpr std::chrono::milliseconds kMaxPieceRetryInterval{400};
 inline constexpr std::chrono::milliseconds kPieceTriesTimeout{8000};
 // Entries that a follower lacks are read from the log in chunks of this size. One chunk is on the
 // stream while the next one is read.
 inline constexpr size_t kCatchUpChunkBytes = kMaxStreamRequestBytes;
-// A read that takes longer is abandoned, and its follower gets a snapshot, which is made from
-// memory: the disk does not answer. The second value applies where the disk is known to fail.
+// A read that takes longer is abandoned, because the disk does not answer, and its follower gets a
+// snapshot from memory. The second value applies while the disk is known to fail.
 inline constexpr std::chrono::seconds kLogReadTimeout{30};
 inline constexpr std::chrono::seconds kFailingLogReadTimeout{2};
-// After this many failed tries to go back a follower gets a snapshot.
+// After this many failed GoBack requests a follower gets a snapshot.
 inline constexpr uint32_t kMaxGoBacks = 3;
-// How long to wait before a follower that was not reached, or is busy reading another replica back,
-// is asked again.
+// The pause before GoBack is repeated to a follower that was not reached or is busy with another
+// one.
 inline constexpr std::chrono::milliseconds kGoBackRetryInterval{200};
 // The longest pause before another snapshot. The pause starts at kSnapshotRetryInterval and doubles
 // with each abandoned snapshot.
@@ -60,7 +59,7 @@ inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
 // At most one refusal of a server is logged in this time.
 inline constexpr std::chrono::seconds kStreamRefusalLogInterval{1};
 // How long an undelivered snapshot is evidence that the server is silent.
-inline constexpr std::chrono::seconds kFailedInstallCounts{1};
+inline constexpr std::chrono::seconds kFailedInstallEvidenceTime{1};
 // How often a primary asks its backups for promises while the scheduler is silent.
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
@@ -135,7 +134,7 @@ class Replicator {
   // slowly.
   std::vector<SilentServer> SilentServers(MonotonicDuration duration) const;
 
-  // Removes the rate limit of snapshots: this server has little time left.
+  // Removes the rate limit of snapshots, when this server must end soon.
   void LiftLimit();
   const CatchUpFigures& figures() const { return figures_; }
   // Runs `action` after `delay`.
@@ -166,7 +165,7 @@ class Replicator {
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
     MonotonicTime next_refusal_logged = MonotonicTime::min();
-    // One of its replicas is going back; the server reads back one at a time.
+    // One of its replicas executes a GoBack; the server reads back one at a time.
     bool goes_back = false;
   };
   struct Install;
@@ -178,12 +177,12 @@ class Replicator {
     uint64_t number = 0;  // Follower::attempt
   };
   // A queued request to go back.
-  struct WaitingGoBack {
+  struct QueuedGoBack {
     Attempt attempt;
     std::string address;
     GoBackRequest request;
   };
-  // Work that an answer leaves for when no locks are held.
+  // Work that follows an answer once no locks are held.
   struct AfterAnswer {
     bool changes_streams = false;
     // Pushes waited for it.
@@ -191,7 +190,7 @@ class Replicator {
     std::vector<Attempt> ask_later;
   };
   // Entries of the log that a follower lacks.
-  struct Reading {
+  struct LogRead {
     Attempt attempt;
     uint64_t first = 0;
     uint64_t last = 0;
@@ -205,8 +204,9 @@ class Replicator {
   void TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked,
                     AfterAnswer& after);
   // An asked follower is at `position`: decides how it gets what it lacks.
-  void Match(const std::shared_ptr<Replica>& replica, Follower& follower,
-             const ReplicaPosition& position, AfterAnswer& after) PAWL_REQUIRES(replica->mu);
+  void ChooseCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower,
+                     const ReplicaPosition& position, AfterAnswer& after)
+      PAWL_REQUIRES(replica->mu);
   // Starts catching up after `index`, the last entry that the follower shares with the primary.
   void BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower, uint64_t index)
       PAWL_REQUIRES(replica->mu);
@@ -215,10 +215,10 @@ class Replicator {
   void CatchUp(const std::shared_ptr<Replica>& replica, Follower& follower)
       PAWL_REQUIRES(replica->mu);
   void StartReads();
-  void OnEntriesRead(const Reading& reading, absl::StatusOr<std::vector<StoredEntry>> entries);
-  // False: the follower need not go back any more.
-  bool SendGoBack(WaitingGoBack waiting);
-  void OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status);
+  void OnEntriesRead(const LogRead& reading, absl::StatusOr<std::vector<StoredEntry>> entries);
+  // False: the follower need no longer go back.
+  bool SendGoBack(QueuedGoBack waiting);
+  void OnGoBackDone(const Attempt& attempt, uint64_t index, const absl::Status& status);
   // Null if the attempt is not the present one, or the follower is not in `state`. `replica`: the
   // attempt's.
   static Follower* Find(Replica& replica, const Attempt& attempt, Follower::State state)
@@ -232,7 +232,7 @@ class Replicator {
   void QueueSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
   // Starts the queued go-backs and snapshots, as far as the limit allows.
   void StartTransfers();
-  std::optional<WaitingGoBack> TakeGoBack() PAWL_REQUIRES(mu_);
+  std::optional<QueuedGoBack> TakeGoBack() PAWL_REQUIRES(mu_);
   bool StartInstall(const std::shared_ptr<Replica>& replica);
   void SendNextPiece(const std::shared_ptr<Install>& install);
   void SendPiece(const std::shared_ptr<Install>& install);
@@ -263,13 +263,13 @@ class Replicator {
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   bool is_limited_ PAWL_GUARDED_BY(mu_) = true;
   absl::btree_map<Server, Peer> peers_ PAWL_GUARDED_BY(mu_);
-  // Followers that are to go back; partitions with a follower that needs a snapshot, each once; and
-  // how many of both are in progress.
-  std::deque<WaitingGoBack> go_back_queue_ PAWL_GUARDED_BY(mu_);
+  // Queued GoBack requests; partitions with a follower that needs a snapshot, each once; and the
+  // number of both in progress.
+  std::deque<QueuedGoBack> go_back_queue_ PAWL_GUARDED_BY(mu_);
   std::deque<uint32_t> snapshot_queue_ PAWL_GUARDED_BY(mu_);
   size_t transfers_ PAWL_GUARDED_BY(mu_) = 0;
   // Reads to start without a replica's lock.
-  std::vector<Reading> readings_ PAWL_GUARDED_BY(mu_);
+  std::vector<LogRead> readings_ PAWL_GUARDED_BY(mu_);
   RepairPace pace_ PAWL_GUARDED_BY(mu_);
   // When the rate limit allows the next piece.
   MonotonicTime next_piece_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();

@@ -10,8 +10,8 @@
 
 namespace pawl {
 
-void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follower,
-                       const ReplicaPosition& position, AfterAnswer& after) {
+void Replicator::ChooseCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower,
+                               const ReplicaPosition& position, AfterAnswer& after) {
   if (position.follows_since() == 0 && position.log_index() > 0) {
     after.ask_later.push_back(PrepareAskLater(replica, follower));
     return;
@@ -116,12 +116,12 @@ void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& foll
 }
 
 void Replicator::StartReads() {
-  std::vector<Reading> readings;
+  std::vector<LogRead> readings;
   {
     MutexLock lock(mu_);
     if (!closed_) readings.swap(readings_);
   }
-  for (Reading& reading : readings) {
+  for (LogRead& reading : readings) {
     const uint32_t partition = reading.attempt.replica->index;
     const uint64_t first = reading.first;
     const uint64_t last = reading.last;
@@ -133,7 +133,7 @@ void Replicator::StartReads() {
   }
 }
 
-void Replicator::OnEntriesRead(const Reading& reading,
+void Replicator::OnEntriesRead(const LogRead& reading,
                                absl::StatusOr<std::vector<StoredEntry>> entries) {
   {
     MutexLock lock(mu_);
@@ -183,7 +183,7 @@ void Replicator::OnEntriesRead(const Reading& reading,
   Pump();
 }
 
-bool Replicator::SendGoBack(WaitingGoBack waiting) {
+bool Replicator::SendGoBack(QueuedGoBack waiting) {
   const Attempt& attempt = waiting.attempt;
   uint64_t bytes;
   {
@@ -197,12 +197,12 @@ bool Replicator::SendGoBack(WaitingGoBack waiting) {
   transport_.Call(
       waiting.address, Method::kGoBack, EncodeSmall(waiting.request), timeout,
       [this, attempt, index = waiting.request.index()](absl::Status status, IncomingMessage) {
-        OnWentBack(attempt, index, status);
+        OnGoBackDone(attempt, index, status);
       });
   return true;
 }
 
-void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status) {
+void Replicator::OnGoBackDone(const Attempt& attempt, uint64_t index, const absl::Status& status) {
   const std::shared_ptr<Replica>& replica = attempt.replica;
   {
     MutexLock lock(mu_);
@@ -235,11 +235,11 @@ void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::
   Pump();
 }
 
-std::optional<Replicator::WaitingGoBack> Replicator::TakeGoBack() {
+std::optional<Replicator::QueuedGoBack> Replicator::TakeGoBack() {
   for (auto it = go_back_queue_.begin(); it != go_back_queue_.end(); ++it) {
     const auto peer = peers_.find(it->attempt.server);
     if (peer != peers_.end() && std::exchange(peer->second.goes_back, true)) continue;
-    WaitingGoBack taken = std::move(*it);
+    QueuedGoBack taken = std::move(*it);
     go_back_queue_.erase(it);
     return taken;
   }

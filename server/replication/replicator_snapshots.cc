@@ -82,11 +82,11 @@ void Replicator::RequireSnapshot(Replica& replica, Follower& follower) {
 
 void Replicator::StartTransfers() {
   for (;;) {
-    std::optional<WaitingGoBack> goes_back;
+    std::optional<QueuedGoBack> goes_back;
     uint32_t partition = 0;
     {
       MutexLock lock(mu_);
-      if (closed_ || transfers_ >= kMaxSnapshotsUnderWay) return;
+      if (closed_ || transfers_ >= kMaxTransfers) return;
       // Go-backs come first, since pushes to their partitions may wait for them.
       goes_back = TakeGoBack();
       if (!goes_back.has_value()) {

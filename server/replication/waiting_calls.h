@@ -80,8 +80,8 @@ class WaitingCalls {
                CallContext context, Resume resume);
   // The same once all changes of primaries are committed.
   void ForCommit(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
-  // The same once all changes of backups and learners are durable here. A replica that has another
-  // role by then is not waited for.
+  // The same once all changes of backups and learners are durable here. Replicas whose role has
+  // changed by then do not count.
   void ForDurable(const std::vector<ChangeMark>& changes, CallContext context, Resume resume);
 
   // Resumes the calls that Replica::TakeReady has returned. Call it without locks.

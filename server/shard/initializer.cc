@@ -159,7 +159,7 @@ absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create
     case Initializer::kNormal:
       return MakeRandom(table, job_seed,
                         NormalDistribution(spec.normal().mean(), spec.normal().stddev(), 0.0,
-                                           kMostNormalDeviations));
+                                           kMaxNormalDeviations));
     case Initializer::kTruncatedNormal:
       return MakeRandom(
           table, job_seed,

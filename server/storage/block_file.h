@@ -16,8 +16,8 @@
 
 namespace pawl {
 
-// The payload of every block but the last: large enough that headers and calls cost nothing, small
-// enough that a reader's buffer does not matter.
+// The payload of every block but the last: large enough that the cost of headers and calls is
+// negligible, small enough for the buffer of a reader.
 inline constexpr uint32_t kBlockBytes = 1u << 20;
 inline constexpr uint32_t kBlockFileVersion = 1;
 inline constexpr size_t kBlockFileHeaderBytes = 52;

@@ -40,7 +40,7 @@ struct RecoveredPartition {
   uint64_t last_index = 0;
 };
 
-// What must be known of a log segment to read it and to decide when to delete it.
+// The properties of a log segment that are needed to read it and to decide when to delete it.
 struct SegmentUse {
   uint64_t segment = 0;
   uint64_t bytes = 0;
@@ -66,7 +66,7 @@ struct RecoveredLog {
   // The records at the end that may never have been acknowledged. They were replayed, and are
   // written again first, because readable data is not necessarily on the disk.
   std::vector<QueuedRecord> unsettled;
-  // Up to which index each partition's log is no longer needed.
+  // By partition: the log is no longer needed up to this index.
   absl::btree_map<uint32_t, uint64_t> released;
 };
 

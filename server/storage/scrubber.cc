@@ -30,12 +30,12 @@ bool Scrubber::Sleep(std::chrono::nanoseconds duration) {
 }
 
 absl::Status Scrubber::Check(uint64_t bytes, const std::function<absl::Status()>& check) {
-  const std::chrono::duration<double> price(static_cast<double>(bytes) /
+  const std::chrono::duration<double> pause(static_cast<double>(bytes) /
                                             static_cast<double>(options_.bytes_per_s));
   absl::Status status = check();
   // Read again: the file may have been replaced while it was read.
   if (absl::IsDataLoss(status)) status = check();
-  Sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(price));
+  Sleep(std::chrono::duration_cast<std::chrono::nanoseconds>(pause));
   return absl::IsDataLoss(status) ? status : absl::OkStatus();
 }
 

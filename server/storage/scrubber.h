@@ -1,4 +1,4 @@
-// The scrubber rereads the files at rest, to find bit rot while memory still has a good copy.
+// The scrubber rereads the files on disk, to find bit rot while memory still has a good copy.
 #ifndef PAWL_SERVER_STORAGE_SCRUBBER_H_
 #define PAWL_SERVER_STORAGE_SCRUBBER_H_
 
@@ -17,15 +17,15 @@ namespace pawl {
 
 struct ScrubberOptions {
   std::string log_folder;
-  // The average read rate. A whole file is read at once, and then paid for.
+  // The average read rate. A file is read at full speed, followed by a pause.
   uint64_t bytes_per_s = uint64_t{8} << 20;
   // The pause between two passes over all files.
   std::chrono::milliseconds pause{1000};
 };
 
-// Reads the snapshots and the durable part of the log again and again, on its own thread. A file
-// that seems damaged is read once more before it is reported; a file deleted meanwhile is not
-// damaged. Each pass reports a file again until it is good or gone.
+// Reads the snapshots and the durable part of the log repeatedly, on its own thread. A file that
+// seems damaged is read once more before it is reported; a file deleted meanwhile is not damaged.
+// Each pass reports a damaged file again until it is replaced or deleted.
 class Scrubber {
  public:
   struct Events {
@@ -44,7 +44,7 @@ class Scrubber {
 
  private:
   void Run();
-  // Runs `check`, twice if it fails, and pays for `bytes`. OK unless the file is damaged.
+  // Runs `check`, twice if it fails, and then pauses for `bytes`. OK unless the file is damaged.
   absl::Status Check(uint64_t bytes, const std::function<absl::Status()>& check);
   // False: the scrubber is stopping.
   bool Sleep(std::chrono::nanoseconds duration);

@@ -46,12 +46,12 @@ struct ServerLogOptions {
   std::chrono::milliseconds compaction_interval{200};
   // The pause after a failed round of snapshots.
   std::chrono::milliseconds compaction_retry_interval{5000};
-  // The rate at which files at rest are reread (Scrubber); 0: never.
+  // The rate at which files on disk are reread (Scrubber); 0: never.
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   std::chrono::milliseconds scrub_pause{1000};
   // How long Start, AwaitDurable, ReadBack and ReadEntries wait for a disk that fails or does not
-  // answer. Start also waits for the system to return from writes in progress, and logs that
-  // it does.
+  // answer. Start also waits, and logs that it does, for the system to return from writes in
+  // progress.
   std::chrono::milliseconds disk_timeout{30000};
   // How long the files that ReadBack has read are retained for Truncate.
   std::chrono::milliseconds retained_after_read_back{600000};
@@ -132,7 +132,7 @@ class ServerLog final : public DurableLog {
     uint32_t resets_queued = 0;
     // All resets that were ever queued.
     uint64_t resets = 0;
-    // Set by ReadBack until a Truncate is queued or can no longer come. Until then the compactor
+    // Set by ReadBack until a Truncate is queued or is no longer allowed. Until then the compactor
     // leaves the partition alone, so that its files continue to reach back.
     std::optional<std::chrono::steady_clock::time_point> retained_until;
   };
@@ -175,8 +175,7 @@ class ServerLog final : public DurableLog {
   void RunBackground();
   void NoteDamage(const std::string& path, const absl::Status& damage,
                   std::optional<SnapshotStore::Snapshot> snapshot);
-  // Replaces damaged files from memory, which is good. Returns how long to wait before the next
-  // try.
+  // Replaces damaged files by the copy in memory. Returns the pause before the next try.
   std::chrono::milliseconds RepairDamaged();
 
   Env& env_;

@@ -61,8 +61,8 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
 absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-  // Hold clears it when the time is over: from then on the files that the log would continue from
-  // may be deleted.
+  // Hold clears it when the time has passed: from then on the files that the log would continue
+  // from may be deleted.
   if (!states_[partition].retained_until.has_value()) {
     return absl::AbortedError(
         absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));

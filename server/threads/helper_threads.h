@@ -15,9 +15,9 @@
 
 namespace pawl {
 
-// Offers that wait for a thread; further offers are dropped.
+// The limit on offers that wait for a thread; further offers are dropped.
 inline constexpr size_t kMaxHelpWaiting = 256;
-// Fewer partitions per thread than this cost more to hand out than the help saves.
+// With fewer partitions per thread, distributing the work costs more than it saves.
 inline constexpr size_t kPartitionsAPiece = 8;
 
 // A fixed set of threads. An offer may be taken up at once, later or never, so no caller may wait

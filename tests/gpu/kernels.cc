@@ -47,10 +47,10 @@ constexpr size_t kSmaller = 16;
 
 double TimeRuns(const std::function<void(Stream&)>& run, Stream& stream, int runs,
                 absl::Status* status) {
-  const MonotonicTime began = Clock::Real().Now();
+  const MonotonicTime start = Clock::Real().Now();
   for (int i = 0; i < runs; ++i) run(stream);
   status->Update(stream.Synchronize());
-  return Seconds(Clock::Real().Now() - began) / runs;
+  return Seconds(Clock::Real().Now() - start) / runs;
 }
 
 // The seconds of one run.

@@ -85,10 +85,6 @@ absl::Status PlainClient::WaitForServers() {
   return absl::OkStatus();
 }
 
-Parameter::Stub& PlainClient::server_of(uint32_t partition) {
-  return server(routing_.primary(partition));
-}
-
 absl::StatusOr<TableSpec> PlainClient::CreateTable(const TableSpec& spec) {
   grpc::ClientContext context;
   SetDeadline(context);

@@ -32,8 +32,6 @@ class PlainClient {
   const RoutingTable& routing() const { return routing_; }
   uint32_t partitions() const { return routing_.primary_size(); }
   Scheduler::Stub& scheduler() { return *scheduler_; }
-  // The primary of `partition`.
-  Parameter::Stub& server_of(uint32_t partition);
   // By index in routing().servers.
   Parameter::Stub& server(uint32_t index) { return *servers_[index].parameter; }
   ServerControl::Stub& control(uint32_t index) { return *servers_[index].control; }

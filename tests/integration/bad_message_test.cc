@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
 
@@ -35,20 +36,12 @@ class BadMessageTest : public ClusterTest {
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
 
-    TableSpec rows;
-    rows.set_name("rows");
-    rows.set_kind(SPARSE);
-    rows.set_row_width(kRowWidth);
+    TableSpec rows = SparseTableSpec("rows", kRowWidth);
     rows.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.1f);
     auto created = client_->CreateTable(rows);
     ASSERT_TRUE(created.ok()) << created.status();
     rows_ = *created;
-    TableSpec tensor;
-    tensor.set_name("tensor");
-    tensor.set_kind(DENSE);
-    tensor.add_shape(kTensorElements);
-    tensor.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
-    created = client_->CreateTable(tensor);
+    created = client_->CreateTable(WithSgd(DenseTableSpec("tensor", {kTensorElements}), 0.1f));
     ASSERT_TRUE(created.ok()) << created.status();
     tensor_ = *created;
 

@@ -167,7 +167,8 @@ TEST_F(DaemonTest, FinishedJobRestartsOnlyOnRequest) {
       {"restarted",
        *program,
        {"--listen=127.0.0.1:0", absl::StrCat("--data_dir=", cluster->folder(), "/scheduler"),
-        absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--begin_anew"},
+        absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0",
+        "--restart_ended_job"},
        log});
   ASSERT_TRUE(restarted.ok()) << restarted.status();
   EXPECT_TRUE(Eventually([&] {

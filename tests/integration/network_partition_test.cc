@@ -98,7 +98,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
             replicas += node.partitions();
           }
           return present == kServers && replicas == kReplicas * kPartitions &&
-                 now.moves().at_rest();
+                 now.moves().settled();
         },
         kTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
@@ -147,7 +147,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
   for (const Fault& fault : faults) {
     if (HasFailure()) break;
     SCOPED_TRACE(fault.name);
-    const MonotonicTime began = Clock::Real().Now();
+    const MonotonicTime start = Clock::Real().Now();
     fault.begin();
     // The duration of the fault; the checks follow.
     std::this_thread::sleep_for(kCut);
@@ -157,7 +157,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
     fault.end();
     const MonotonicTime ended = Clock::Real().Now();
     wait_until_settled();
-    const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {began, Clock::Real().Now()},
+    const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {start, Clock::Real().Now()},
                                       Clock::Real().Now());
     std::printf("%-45s pushes paused for %.2f s; recovered %.2f s after the cut\n",
                 fault.name.c_str(), pauses.empty() ? 0.0 : Seconds(pauses.begin()->second),

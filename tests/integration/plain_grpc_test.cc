@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "tests/harness/plain_client.h"
 #include "tests/integration/cluster_test.h"
@@ -15,12 +16,8 @@ namespace pawl {
 namespace {
 
 TableSpec Rows(const std::string& name, float learning_rate) {
-  TableSpec spec;
-  spec.set_name(name);
-  spec.set_kind(SPARSE);
-  spec.set_row_width(3);
+  TableSpec spec = WithSgd(SparseTableSpec(name, 3), learning_rate);
   spec.mutable_initializer()->mutable_constant()->set_value(10.0f);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(learning_rate);
   return spec;
 }
 

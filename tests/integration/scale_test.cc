@@ -51,7 +51,7 @@ class ScaleTest : public ClusterTest {
   // Waits until there are this many servers and all replicas are in place.
   static void ExpectSettled(ProcessCluster& cluster, uint32_t servers) {
     const auto settled = cluster.WaitFor(
-        [&](const auto& status) { return Servers(status) == servers && status.moves().at_rest(); },
+        [&](const auto& status) { return Servers(status) == servers && status.moves().settled(); },
         kMoveTimeout);
     ASSERT_TRUE(settled.ok()) << settled.status();
     ASSERT_EQ(settled->state(), RUNNING) << "the job ended too soon";

@@ -47,16 +47,16 @@ class Ended {
 template <typename Wanted, typename Start, typename Finished>
 absl::Status Run(uint32_t slots, Wanted more_wanted, Start start, Finished finished) {
   const auto ended = std::make_shared<Ended>();
-  uint32_t under_way = 0;
+  uint32_t in_progress = 0;
   const auto begin = [&](uint32_t slot) {
-    ++under_way;
+    ++in_progress;
     start(slot, [ended, slot](absl::Status status) { ended->Put(slot, std::move(status)); });
   };
   for (uint32_t slot = 0; slot < slots && more_wanted(); ++slot) begin(slot);
-  while (under_way > 0) {
+  while (in_progress > 0) {
     const absl::StatusOr<uint32_t> slot = ended->Take();
     if (!slot.ok()) return slot.status();
-    --under_way;
+    --in_progress;
     finished();
     if (more_wanted() && ended->status().ok()) begin(*slot);
   }

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/grpc/grpc_transport.h"
@@ -112,17 +113,9 @@ class ClusterBench {
   }
 
   absl::StatusOr<Table> MakeTable(const std::string& name, bool dense) {
-    TableSpec spec;
-    spec.set_name(name);
-    if (dense) {
-      spec.set_kind(DENSE);
-      spec.add_shape(kTensorFloats);
-    } else {
-      spec.set_kind(SPARSE);
-      spec.set_row_width(kRowWidth);
-    }
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.01f);
-    return client_->CreateTable(spec).get();
+    const TableSpec spec =
+        dense ? DenseTableSpec(name, {kTensorFloats}) : SparseTableSpec(name, kRowWidth);
+    return client_->CreateTable(WithSgd(spec, 0.01f)).get();
   }
 
   absl::Status RunDense() {

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/client.h"
 #include "nlohmann/json.hpp"
 #include "tests/harness/process_cluster.h"
@@ -152,11 +153,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   ClientOptions client_options;
   client_options.scheduler = cluster->scheduler_address();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(client_options));
-  TableSpec spec;
-  spec.set_name("table");
-  spec.set_kind(SPARSE);
-  spec.set_row_width(absl::GetFlag(FLAGS_row_width));
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.01f);
+  const TableSpec spec = WithSgd(SparseTableSpec("table", absl::GetFlag(FLAGS_row_width)), 0.01f);
   PAWL_ASSIGN_OR_RETURN(const Table table, client->CreateTable(spec).get());
   Session& session = client->free_running();
 
@@ -251,7 +248,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                      window_keys = keys;
                                    }
                                    std::this_thread::sleep_for(kLookInterval);
-                                   return status.moves().at_rest();
+                                   return status.moves().settled();
                                  },
                                  std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
                              .status());

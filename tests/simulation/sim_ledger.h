@@ -48,7 +48,7 @@ class SimLedger {
   std::map<std::pair<uint32_t, uint64_t>, bool> sent_;
 };
 
-// The ranks' clocks as their senders know them, and the ranks that BOUNDED exempts (README.md,
+// The clocks of ranks as their senders know them, and the ranks that BOUNDED exempts (README.md,
 // Consistency): released ranks until they return and catch up. It shares no code with Partition,
 // which computes the same from its input. A server's clock is between `least` and `most`. An
 // exemption here starts no later and ends no sooner than on any server.

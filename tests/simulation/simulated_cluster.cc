@@ -65,7 +65,7 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       random_(random),
       options_(std::move(options)),
       scheduler_(loop, network, random, options_,
-                 {.is_dead_for_good = [this](const std::string& node) { return !HasNode(node); },
+                 {.is_lost = [this](const std::string& node) { return !HasNode(node); },
                   .any_server_has_routing = [this] { return AnyServerHasRouting(); }}),
       servers_(options_.servers + 1) {
   for (int server = 0; server < servers(); ++server) {
@@ -116,7 +116,7 @@ void SimulatedCluster::StartProcess(int index, int site) {
     data_plane_options.replication.learners = {.max_backlog_bytes = 1500,
                                                .max_large_backlog_bytes = 1500,
                                                .nearly_caught_up_bytes = 300,
-                                               .least_push_bytes_per_s = 100};
+                                               .min_push_bytes_per_s = 100};
   }
   std::unique_ptr<SimulatedLog> log;
   if (options_.job.durability() != MEMORY) {

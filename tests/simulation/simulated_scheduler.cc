@@ -188,7 +188,7 @@ void SimulatedScheduler::StartRebuild() {
 
 void SimulatedScheduler::TickRebuild() {
   loop_.Schedule(kTickInterval, incarnation_, "rebuilding", [this] {
-    const auto rebuilt = process_->rebuild->Poll(process_->census.Heard(), clock_->Now());
+    const auto rebuilt = process_->rebuild->Poll(process_->census.Registrations(), clock_->Now());
     if (!rebuilt.has_value()) return TickRebuild();
     if (!rebuilt->ok()) return OnRefusal(rebuilt->status());
     if (!lost_partitions_.empty()) {
@@ -223,17 +223,18 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
   const bool none_knows = message.find("no server that holds a job") != std::string::npos &&
                           !world_.any_server_has_routing();
   if ((!lost.empty() && lost == lost_partitions_) || none_knows) {
-    refused_for_good_ = true;
+    refused_permanently_ = true;
     return;
   }
   // All in-sync servers are away, and the scheduler still waits for one of them.
   const std::vector<std::string> wanted =
       NamedAfter(message.substr(0, message.find(" again")), "; start ", " or ");
-  const std::vector<RegisterRequest> heard = process_->census.Heard();
+  const std::vector<RegisterRequest> registrations = process_->census.Registrations();
   const bool some_return = std::any_of(wanted.begin(), wanted.end(), [&](const std::string& node) {
-    const bool is_heard = std::any_of(
-        heard.begin(), heard.end(), [&](const RegisterRequest& one) { return one.node() == node; });
-    return !is_heard && !world_.is_dead_for_good(node);
+    const bool is_heard =
+        std::any_of(registrations.begin(), registrations.end(),
+                    [&](const RegisterRequest& one) { return one.node() == node; });
+    return !is_heard && !world_.is_lost(node);
   });
   if (!lost.empty() && !some_return) {
     violation_ = absl::StrCat("the scheduler does not continue (", message,
@@ -242,7 +243,7 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
     return;
   }
   for (const std::string& node : NamedAfter(message, "--rebuild_without=", ",")) {
-    if (world_.is_dead_for_good(node)) rebuild_without_.insert(node);
+    if (world_.is_lost(node)) rebuild_without_.insert(node);
   }
   loop_.Schedule(kRestartPause, incarnation_, "operator", [this] { Start(); });
 }

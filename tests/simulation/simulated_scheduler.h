@@ -45,13 +45,13 @@ std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& ran
                                         const ClusterOptions& options);
 
 // A scheduler that has lost its state is started with --rebuild until enough servers have reported.
-// Its operator names the servers that are dead for good. Not thread-safe.
+// Its operator names the servers that will not return. Not thread-safe.
 class SimulatedScheduler {
  public:
   // What its operator can observe.
   struct World {
     // True if neither a process nor a disk of that name is left.
-    std::function<bool(const std::string& node)> is_dead_for_good;
+    std::function<bool(const std::string& node)> is_lost;
     // True if a live process has adopted a routing.
     std::function<bool()> any_server_has_routing;
   };
@@ -89,7 +89,7 @@ class SimulatedScheduler {
   uint64_t refusals() const { return refusals_; }
   // True if it has refused because of exactly the lost partitions, or because no server is left
   // that it could ask: the job has ended.
-  bool refused_for_good() const { return refused_for_good_; }
+  bool has_refused_permanently() const { return refused_permanently_; }
   // The reason, once the job has failed.
   const std::string& failure() const { return failure_; }
   // The mistake of a rebuilding scheduler; empty: none.
@@ -132,7 +132,7 @@ class SimulatedScheduler {
   std::set<uint32_t> lost_partitions_;
   uint64_t rebuilds_ = 0;
   uint64_t refusals_ = 0;
-  bool refused_for_good_ = false;
+  bool refused_permanently_ = false;
   std::string violation_;
 };
 

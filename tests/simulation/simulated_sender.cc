@@ -117,7 +117,7 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
     std::vector<float> values;
     std::vector<Expectation> expectations;
   };
-  const MonotonicDuration began = world_.loop.elapsed();
+  const MonotonicDuration start = world_.loop.elapsed();
   auto memory = std::make_shared<Memory>();
   for (const Expectation& expectation : expectations) memory->keys.push_back(expectation.cell.key);
   memory->values.resize(memory->keys.size());
@@ -127,7 +127,7 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
   // Keeps the memory alive even if the process dies meanwhile.
   session.Pull(
       {&item, 1}, {},
-      [memory, check = InThisIncarnation([this, memory, began,
+      [memory, check = InThisIncarnation([this, memory, start,
                                           then = std::move(then)](absl::Status status) {
                  if (!status.ok()) return Exit(status);
                  for (size_t i = 0; i < memory->values.size(); ++i) {
@@ -135,7 +135,7 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
                    const float value = memory->values[i];
                    if (value == expected.least || value == expected.most) continue;
                    if (expected.unless_exempt && value == 0 &&
-                       world_.clocks.WasExempt(expected.cell.sender, began)) {
+                       world_.clocks.WasExempt(expected.cell.sender, start)) {
                      continue;
                    }
                    world_.violation(absl::StrCat(
@@ -230,8 +230,8 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
     }
   }
   doing_[index] = "pulling";
-  auto after = [this, index, worker, step, began = world_.loop.elapsed()] {
-    if (world_.schedule.consistency.mode() == BOUNDED) CheckBound(ranks_[index], step, began);
+  auto after = [this, index, worker, step, start = world_.loop.elapsed()] {
+    if (world_.schedule.consistency.mode() == BOUNDED) CheckBound(ranks_[index], step, start);
     PushStep(index, worker, step);
   };
   if (expectations.empty()) return after();
@@ -254,11 +254,11 @@ std::vector<uint32_t> SimulatedWorker::RanksToCheck(uint32_t own) {
   return checked;
 }
 
-void SimulatedWorker::CheckBound(uint32_t rank, uint64_t step, MonotonicDuration began) {
+void SimulatedWorker::CheckBound(uint32_t rank, uint64_t step, MonotonicDuration start) {
   const uint64_t staleness = world_.schedule.consistency.staleness();
   for (uint32_t other = 0; other < world_.schedule.ranks(); ++other) {
     if (other == rank || world_.clocks.most(other) + staleness >= step ||
-        world_.clocks.WasExempt(other, began))
+        world_.clocks.WasExempt(other, start))
       continue;
     world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ",
                                   staleness, ", while rank ", other, " had ended ",
@@ -293,23 +293,23 @@ SimulatedClient::SimulatedClient(SenderWorld& world, int site, uint32_t sender)
     : SimulatedSender(world, absl::StrCat("client ", sender), site, CLIENT_ROLE), sender_(sender) {}
 
 std::string SimulatedClient::Progress() const {
-  return absl::StrCat("client ", sender_, " at push ", next_, ", ", under_way_, " under way");
+  return absl::StrCat("client ", sender_, " at push ", next_, ", ", in_progress_, " in progress");
 }
 
 void SimulatedClient::Begin() {
-  under_way_ = 0;
+  in_progress_ = 0;
   Act();
 }
 
 void SimulatedClient::Act() {
   Session& session = core_->free_running();
-  if (next_ < world_.schedule.pushes && under_way_ < kMaxUnderWay) {
+  if (next_ < world_.schedule.pushes && in_progress_ < kMaxUnderWay) {
     const uint64_t number = next_++;
-    ++under_way_;
+    ++in_progress_;
     world_.ledger.Sent(sender_, number);
     PushCells(session, world_.ledger.CellsOf(sender_, number), [this, number](absl::Status status) {
       if (!status.ok()) return Exit(status);
-      --under_way_;
+      --in_progress_;
       world_.ledger.Acknowledged(sender_, number);
     });
   }

@@ -108,8 +108,8 @@ class SimulatedWorker final : public SimulatedSender {
   void PushStep(size_t index, LogicalWorker* worker, uint64_t step);
   // The ranks whose rows the next pull reads, including the own rank.
   std::vector<uint32_t> RanksToCheck(uint32_t own);
-  // Checks that no rank that counted since `began` is further behind than the bound.
-  void CheckBound(uint32_t rank, uint64_t step, MonotonicDuration began);
+  // Checks that no rank that counted since `start` is further behind than the bound.
+  void CheckBound(uint32_t rank, uint64_t step, MonotonicDuration start);
 
   const std::vector<uint32_t> ranks_;
   // By index: the step and the present activity.
@@ -122,7 +122,7 @@ class SimulatedClient final : public SimulatedSender {
  public:
   SimulatedClient(SenderWorld& world, int site, uint32_t sender);
 
-  bool finished() const override { return next_ == world_.schedule.pushes && under_way_ == 0; }
+  bool finished() const override { return next_ == world_.schedule.pushes && in_progress_ == 0; }
   std::string Progress() const override;
 
  private:
@@ -131,7 +131,7 @@ class SimulatedClient final : public SimulatedSender {
 
   const uint32_t sender_;
   uint64_t next_ = 0;
-  int under_way_ = 0;
+  int in_progress_ = 0;
 };
 
 // Reads all parameters once.

@@ -186,7 +186,7 @@ class Simulation {
  private:
   bool IsRunning() {
     return violation_.empty() && cluster_.scheduler().failure().empty() &&
-           !cluster_.scheduler().refused_for_good();
+           !cluster_.scheduler().has_refused_permanently();
   }
 
   Reached WhatWasReached() {
@@ -194,7 +194,7 @@ class Simulation {
     reached.state_losses = injector_->state_losses();
     reached.rebuilds = cluster_.scheduler().rebuilds();
     reached.rebuild_refusals = cluster_.scheduler().refusals();
-    reached.lost_partitions_named = cluster_.scheduler().refused_for_good();
+    reached.lost_partitions_named = cluster_.scheduler().has_refused_permanently();
     if (schedule_.consistency.mode() == BOUNDED) {
       reached.releases = clocks_.releases();
       reached.returns = clocks_.returns();

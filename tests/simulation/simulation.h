@@ -34,8 +34,8 @@ struct SimulationOptions {
 
 // How often a run reached the cases that it must test.
 struct Reached {
-  // The scheduler lost its state; rebuilt it; refused for now; refused for good because partitions
-  // are lost.
+  // The scheduler lost its state; rebuilt it; refused temporarily; refused permanently because
+  // partitions are lost.
   uint64_t state_losses = 0;
   uint64_t rebuilds = 0;
   uint64_t rebuild_refusals = 0;

@@ -1,10 +1,10 @@
-// What many sources include of the system, compiled once for all of them (BUILD says how). No
-// source includes this file, and none may rely on it: each names every header that it uses, because
-// most configurations go without this one.
+// The system headers that many sources include, precompiled once for all of them (see BUILD). No
+// source includes this file, and none may rely on it: each source includes every header that it
+// uses, because most configurations build without this one.
 //
-// Each header here costs every compilation some hundredths of a second: what fewer than one source
-// in seven includes, in whatever way, is not worth it. Measured: <filesystem>, <future>, <random>,
-// gtest, gRPC and nlohmann/json are not.
+// Each header here costs every compilation some hundredths of a second: a header that fewer than
+// one source in seven includes, directly or not, is not worth it. Measured: <filesystem>, <future>,
+// <random>, gtest, gRPC and nlohmann/json are not.
 #ifndef PAWL_THIRD_PARTY_PRECOMPILED_COMMON_HEADERS_H_
 #define PAWL_THIRD_PARTY_PRECOMPILED_COMMON_HEADERS_H_
 

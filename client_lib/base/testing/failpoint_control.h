@@ -1,8 +1,8 @@
 // Controls the failpoints of a test binary.
 //
-// Linking this library arms a binary; production targets cannot link it, because it is testonly.
-// The environment variable PAWL_FAILPOINTS is read before main; an invalid one ends the process
-// with code 2.
+// Failpoints work only in binaries that link this library. Production targets cannot: it is
+// testonly. The environment variable PAWL_FAILPOINTS is read before main; an invalid one ends the
+// process with code 2.
 #ifndef PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_
 #define PAWL_CLIENT_LIB_BASE_TESTING_FAILPOINT_CONTROL_H_
 

@@ -25,7 +25,7 @@ inline constexpr std::chrono::milliseconds kCloseForgottenAfter{20};
 
 // Two connections to each server: one for pulls, which may be pending on the server and then count
 // against the connection's limit on streams, and one for everything that a pending pull may wait
-// for. Connections are made on first use and re-made when broken, as grpc_settings.h says.
+// for. Connections are opened on first use and reopened when broken (grpc_settings.h).
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(

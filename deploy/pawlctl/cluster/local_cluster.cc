@@ -227,13 +227,6 @@ void LocalCluster::NameNodes(const GetStatusResponse& status) {
   }
 }
 
-bool LocalCluster::IsRegistered(const GetStatusResponse& status, const ChildProcess& child) {
-  for (const NodeStatus& node : status.nodes()) {
-    if (Describes(node, child)) return true;
-  }
-  return false;
-}
-
 std::vector<ChildProcess*> LocalCluster::TakeEnded() {
   std::vector<ChildProcess*> ended;
   for (Child& child : children_) {

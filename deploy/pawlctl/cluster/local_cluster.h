@@ -19,7 +19,7 @@
 
 namespace pawl {
 
-// The largest number of nodes of one role. With more, the machine would only switch between them.
+// The limit on nodes of one role. More would only compete for the processors of the machine.
 inline constexpr uint32_t kMaxLocalNodes = 64;
 
 // The daemons' executables.
@@ -58,8 +58,6 @@ class LocalCluster {
   // Gives each process and its log the node name that the scheduler assigned when the node
   // registered.
   void NameNodes(const GetStatusResponse& status);
-  // Whether the scheduler knows the process.
-  static bool IsRegistered(const GetStatusResponse& status, const ChildProcess& child);
 
   // REQUIRES: StartScheduler succeeded.
   ChildProcess& scheduler() { return *children_.front().process; }

@@ -1,4 +1,4 @@
-// The job and the cluster that `pawlctl run` is asked for, checked before anything starts.
+// The job and the cluster of `pawlctl run`, checked before any process starts.
 #ifndef PAWL_DEPLOY_PAWLCTL_CLUSTER_LOCAL_JOB_H_
 #define PAWL_DEPLOY_PAWLCTL_CLUSTER_LOCAL_JOB_H_
 
@@ -22,11 +22,11 @@ struct RunOptions {
   std::string collectives;
   // pawl-worker's --cuda_graphs.
   bool cuda_graphs = false;
-  // 0: what the job says, or 1.
+  // 0: the job file's value, or 1.
   uint32_t replicas = 0;
-  // A pawl.Durability; empty: what the job says, or LOG.
+  // A pawl.Durability; empty: the job file's value, or LOG.
   std::string durability;
-  // How often processes that die are restarted, all together.
+  // The limit on restarts of processes that die, for all processes together.
   uint32_t max_restarts = 10;
   // "path=value", applied to the job in this order. Relative file names are relative to the current
   // folder.

@@ -10,7 +10,7 @@ std::optional<MonotonicDuration> RestartPolicy::OnDeath(const std::string& proce
   Record& record = records_[process];
   ++restarts_;
   ++record.restarts;
-  if (lifetime >= kLongRun) record.short_runs = 0;
+  if (lifetime >= kMinStableRun) record.short_runs = 0;
   return GrowingPause(++record.short_runs, kFirstRestartDelay, kMaxRestartDelay);
 }
 

@@ -13,11 +13,11 @@
 namespace pawl {
 
 // The first restart of a process is delayed by kFirstRestartDelay. The delay doubles, up to
-// kMaxRestartDelay, with every consecutive incarnation shorter than kLongRun: a process that dies
-// at once will probably die again, and others need the machine.
+// kMaxRestartDelay, with every consecutive incarnation shorter than kMinStableRun: a process that
+// dies at once will probably die again, and its restarts take processor time from others.
 inline constexpr std::chrono::milliseconds kFirstRestartDelay{100};
 inline constexpr std::chrono::milliseconds kMaxRestartDelay{5000};
-inline constexpr std::chrono::seconds kLongRun{30};
+inline constexpr std::chrono::seconds kMinStableRun{30};
 
 // A pure decision: it knows neither processes nor clocks. Not thread-safe.
 class RestartPolicy {

@@ -48,7 +48,7 @@ TEST(RestartPolicyTest, DelayDoublesAfterShortRuns) {
 TEST(RestartPolicyTest, LongRunResetsDelay) {
   RestartPolicy policy(100);
   DelaysMs(policy, "server-0", milliseconds(10), 5);
-  EXPECT_EQ(DelaysMs(policy, "server-0", kLongRun, 1), (std::vector<int64_t>{100}));
+  EXPECT_EQ(DelaysMs(policy, "server-0", kMinStableRun, 1), (std::vector<int64_t>{100}));
   EXPECT_EQ(DelaysMs(policy, "server-0", milliseconds(10), 2), (std::vector<int64_t>{200, 400}));
 }
 

@@ -1,4 +1,4 @@
-// The flags of commands that ask a running job for something.
+// The flags of commands that call a running job.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_CONNECTION_FLAGS_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_CONNECTION_FLAGS_H_
 

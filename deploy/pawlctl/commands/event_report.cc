@@ -13,7 +13,7 @@ std::string MovesText(const MovesStatus& moves) {
     text = "none left";
   } else {
     text = absl::StrCat(
-        FormatCount(moves.replicas_left()), " replicas to copy (", moves.under_way(),
+        FormatCount(moves.replicas_left()), " replicas to copy (", moves.in_progress(),
         " in progress, ", FormatCount(moves.bytes_left()), " bytes left",
         moves.seconds_left() > 0 ? absl::StrCat(", about ", FormatSeconds(moves.seconds_left()))
                                  : "",
@@ -73,7 +73,7 @@ std::string EventText(const ClusterEvent& event) {
     case JOB_SCALED:
       what = absl::StrCat("the job gets ", event.text());
       break;
-    case CHECKPOINT_OF_END:
+    case FINAL_CHECKPOINT_ENDED:
       what = absl::StrCat("the final checkpoint: ", event.text());
       break;
     case JOB_STATE_CHANGED:

@@ -12,7 +12,7 @@ TEST(EventReportTest, MovesTextShowsWorkLeft) {
   MovesStatus moves;
   EXPECT_EQ(MovesText(moves), "none left");
   moves.set_replicas_left(12);
-  moves.set_under_way(3);
+  moves.set_in_progress(3);
   moves.set_bytes_left(4000000);
   moves.set_seconds_left(5);
   moves.set_replicas_moved(4);

@@ -47,8 +47,8 @@ Json CountersJson(const ServerCounters& counters) {
           {"waiting_calls", counters.waiting_calls()},
           {"keys_pulled", counters.keys_pulled()},
           {"keys_pushed", counters.keys_pushed()},
-          {"kept_replicas", counters.kept_replicas()},
-          {"kept_bytes", counters.kept_bytes()},
+          {"retained_replicas", counters.kept_replicas()},
+          {"retained_bytes", counters.kept_bytes()},
           {"pulls_beyond_bound", counters.pulls_beyond_bound()},
           {"files_damaged", counters.files_damaged()},
           {"files_repaired", counters.files_repaired()},
@@ -330,10 +330,10 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
       {"end_failure", checkpoint.end_failure()}};
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
   const MovesStatus& moves = status.moves();
-  json["moves"] = {{"at_rest", moves.at_rest()},
+  json["moves"] = {{"settled", moves.settled()},
                    {"replicas_left", moves.replicas_left()},
                    {"bytes_left", moves.bytes_left()},
-                   {"under_way", moves.under_way()},
+                   {"in_progress", moves.in_progress()},
                    {"handovers_left", moves.handovers_left()},
                    {"seconds_left", moves.seconds_left()},
                    {"replicas_moved", moves.replicas_moved()},

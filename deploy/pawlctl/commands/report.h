@@ -1,4 +1,4 @@
-// The scheduler's answers as text for people and as JSON for programs.
+// The scheduler's answers as text for humans and as JSON for programs.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_REPORT_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_REPORT_H_
 

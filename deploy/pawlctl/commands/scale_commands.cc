@@ -125,11 +125,11 @@ int Scale(const ScaleOptions& scale) {
   return WaitFor(scheduler, options, *wait, signals, [&scale](const GetStatusResponse& status) {
     return CountOf(status, SERVER_ROLE) == scale.servers.value_or(CountOf(status, SERVER_ROLE)) &&
            CountOf(status, WORKER_ROLE) == scale.workers.value_or(CountOf(status, WORKER_ROLE)) &&
-           status.moves().at_rest();
+           status.moves().settled();
   });
 }
 
-// The options of drain and release_kept.
+// The options of drain and release_retained.
 struct NodeOptions {
   ConnectionOptions connection;
   std::string node;
@@ -161,15 +161,15 @@ int Drain(const NodeOptions& drain) {
   });
 }
 
-int ReleaseKept(const NodeOptions& release) {
+int ReleaseRetained(const NodeOptions& release) {
   const ConnectionOptions& options = release.connection;
   const std::string& node = release.node;
   SchedulerConnection scheduler(options.scheduler);
-  ReleaseKeptRequest request;
+  ReleaseRetainedRequest request;
   request.set_node(node);
   request.set_force(release.force);
-  const absl::StatusOr<ReleaseKeptResponse> released =
-      scheduler.ReleaseKept(request, options.timeout);
+  const absl::StatusOr<ReleaseRetainedResponse> released =
+      scheduler.ReleaseRetained(request, options.timeout);
   if (!released.ok()) return ReportError(released.status());
   if (options.json) {
     Console().Line(
@@ -246,10 +246,10 @@ void AddDrainCommand(CommandLine& line) {
   AddConnectionFlags(command, options->connection);
 }
 
-void AddReleaseKeptCommand(CommandLine& line) {
+void AddReleaseRetainedCommand(CommandLine& line) {
   const auto options = std::make_shared<NodeOptions>();
   CLI::App& command = line.AddCommand(
-      "release_kept", "delete the replicas that a server retains",
+      "release_retained", "delete the replicas that a server retains",
       "A server that is no longer in sync retains its replicas until their partitions have as "
       "many\n"
       "others as the job wants (pawlctl status shows them). This deletes them earlier, to free "
@@ -258,8 +258,8 @@ void AddReleaseKeptCommand(CommandLine& line) {
       "every acknowledged push, unless --force is given; that loses those pushes and ends the "
       "job.\n"
       "\n"
-      "  pawlctl release_kept server-1",
-      [options] { return ReleaseKept(*options); });
+      "  pawlctl release_retained server-1",
+      [options] { return ReleaseRetained(*options); });
   AddFlag(command, "node,--node", "NODE", options->node, "The server (pawlctl nodes lists them).",
           {.required = true});
   AddSwitch(command, "--force", options->force,
@@ -288,7 +288,7 @@ void AddEventsCommand(CommandLine& line) {
 void AddScaleCommands(CommandLine& line) {
   AddScaleCommand(line);
   AddDrainCommand(line);
-  AddReleaseKeptCommand(line);
+  AddReleaseRetainedCommand(line);
   AddEventsCommand(line);
 }
 

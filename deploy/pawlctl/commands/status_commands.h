@@ -1,4 +1,4 @@
-// The commands status, nodes and tables: one question to the scheduler.
+// The commands status, nodes and tables, which each make one call to the scheduler.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_STATUS_COMMANDS_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_STATUS_COMMANDS_H_
 

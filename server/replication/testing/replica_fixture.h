@@ -16,6 +16,7 @@
 
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
@@ -111,8 +112,8 @@ class ReplicaTest : public testing::Test {
     std::vector<uint32_t> learners = {};
     uint64_t since = 1;
     uint64_t learners_since = 0;
-    uint64_t began = 0;
-    std::vector<uint32_t> keepers = {};
+    uint64_t created_epoch = 0;
+    std::vector<uint32_t> retained = {};
     uint64_t confirm_since = 0;
   };
   // All servers have that incarnation.
@@ -132,9 +133,9 @@ class ReplicaTest : public testing::Test {
       routing.add_primary(of.primary);
       PartitionReplicas& replicas = *routing.add_replicas();
       replicas.set_primary_since(of.since);
-      replicas.set_began(of.began);
+      replicas.set_created_epoch(of.created_epoch);
       replicas.set_confirm_since(of.confirm_since);
-      for (const uint32_t keeper : of.keepers) replicas.add_keepers(keeper);
+      for (const uint32_t retained : of.retained) replicas.add_retained(retained);
       for (const uint32_t backup : of.backups) replicas.add_backups(backup);
       for (const uint32_t learner : of.learners) {
         replicas.add_learners(learner);
@@ -185,13 +186,7 @@ class ReplicaTest : public testing::Test {
   }
 
   absl::Status Create(uint32_t id = kTable) {
-    TableSpec spec;
-    spec.set_id(id);
-    spec.set_name("rows-" + std::to_string(id));
-    spec.set_kind(DENSE);
-    spec.set_element_type(FLOAT32);
-    spec.add_shape(10);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    const TableSpec spec = WithSgd(DenseTableSpec("rows-" + std::to_string(id), {10}, id));
     auto created = std::make_shared<absl::Status>(absl::UnknownError("no answer"));
     plane_->CreateTable(plane_->epoch(), spec,
                         [created](absl::Status status) { *created = std::move(status); });

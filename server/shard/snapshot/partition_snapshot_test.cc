@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/shard/snapshot/partition_loader.h"
 #include "server/shard/testing/random_history.h"
@@ -437,12 +438,7 @@ TEST(PartitionSnapshot, BytesMatchTheDocument) {
   options.partitions = 1;
   options.logical_workers = 2;
   options.consistency.set_mode(SYNC);
-  TableSpec spec;
-  spec.set_id(1);
-  spec.set_name("t");
-  spec.set_kind(SPARSE);
-  spec.set_element_type(FLOAT32);
-  spec.set_row_width(2);
+  TableSpec spec = SparseTableSpec("t", 2, 1);
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   auto table = TableSchema::Create(spec, options.job_seed);
   ASSERT_TRUE(table.ok()) << table.status();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
 
@@ -30,19 +31,10 @@ inline PartitionOptions Options(ConsistencyMode mode, uint32_t logical_workers,
 }
 
 inline std::shared_ptr<const TableSchema> Schema(uint32_t id, uint64_t dense_elements = 0) {
-  TableSpec spec;
-  spec.set_id(id);
-  spec.set_name("t" + std::to_string(id));
-  spec.set_element_type(FLOAT32);
-  if (dense_elements > 0) {
-    spec.set_kind(DENSE);
-    spec.add_shape(dense_elements);
-  } else {
-    spec.set_kind(SPARSE);
-    spec.set_row_width(2);
-  }
+  const std::string name = "t" + std::to_string(id);
+  TableSpec spec = WithSgd(dense_elements > 0 ? DenseTableSpec(name, {dense_elements}, id)
+                                              : SparseTableSpec(name, 2, id));
   spec.mutable_initializer()->mutable_constant()->set_value(10);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
   auto schema = TableSchema::Create(spec, 7);
   EXPECT_TRUE(schema.ok()) << schema.status();
   return *schema;

@@ -105,14 +105,15 @@ RandomHistory::Call RandomHistory::Push(const Sender& sender, uint64_t ordinal,
   };
 }
 
-RandomHistory::Call RandomHistory::WorkersPush(uint32_t rank, uint64_t ordinal,
-                                               uint64_t incarnation) const {
+RandomHistory::Call RandomHistory::WorkerPush(uint32_t rank, uint64_t ordinal,
+                                              uint64_t incarnation) const {
   const uint64_t step = ranks_[rank].step;
   return Push(Sender{Sender::Kind::kLogicalWorker, rank, incarnation, step}, ordinal,
               step * 1000003 + rank * 10007 + ordinal * 101);
 }
 
-RandomHistory::Call RandomHistory::WorkersNext(const Partition& partition, uint32_t rank_number) {
+RandomHistory::Call RandomHistory::NextWorkerCall(const Partition& partition,
+                                                  uint32_t rank_number) {
   Rank& rank = ranks_[rank_number];
   const bool must_wait = options_.consistency.mode() == SYNC && !partition.CanPull(rank.step);
   if (rank.rest.empty() && (rank.segments == 0 || !must_wait)) {
@@ -126,25 +127,25 @@ RandomHistory::Call RandomHistory::WorkersNext(const Partition& partition, uint3
   const uint64_t ordinal = rank.rest[i];
   rank.rest.erase(rank.rest.begin() + i);
   rank.pushed.push_back(ordinal);
-  return WorkersPush(rank_number, ordinal, rank.incarnation);
+  return WorkerPush(rank_number, ordinal, rank.incarnation);
 }
 
-RandomHistory::Call RandomHistory::Wrong(const Partition& partition, uint32_t rank_number) {
+RandomHistory::Call RandomHistory::InvalidCall(const Partition& partition, uint32_t rank_number) {
   const Rank& rank = ranks_[rank_number];
   const bool may_push = options_.consistency.mode() != SYNC || partition.CanPull(rank.step);
   Sender sender{Sender::Kind::kLogicalWorker, rank_number, rank.incarnation, rank.step};
   switch (Below(8)) {
     case 0:
       if (may_push && !rank.pushed.empty()) {
-        return WorkersPush(rank_number, rank.pushed[Below(rank.pushed.size())],
-                           rank.incarnation + Below(2));
+        return WorkerPush(rank_number, rank.pushed[Below(rank.pushed.size())],
+                          rank.incarnation + Below(2));
       }
       break;
     case 1:
-      if (may_push) return WorkersPush(rank_number, rank.segments, rank.incarnation - 1);
+      if (may_push) return WorkerPush(rank_number, rank.segments, rank.incarnation - 1);
       break;
     case 2:
-      if (may_push) return WorkersPush(rank_number, kPushWindow + rank.segments, rank.incarnation);
+      if (may_push) return WorkerPush(rank_number, kPushWindow + rank.segments, rank.incarnation);
       break;
     case 3:
       sender.step += 1 + Below(2);
@@ -198,7 +199,7 @@ RandomHistory::Call RandomHistory::Next(const Partition& partition) {
       (void)changed.TakeOver(number, incarnation);
     };
   }
-  if (dice < 75 && !rank.released) return WorkersNext(partition, number);
+  if (dice < 75 && !rank.released) return NextWorkerCall(partition, number);
   if (dice < 85) {
     const uint32_t client_number = Below(kClients);
     Client& client = clients_[client_number];
@@ -215,7 +216,7 @@ RandomHistory::Call RandomHistory::Next(const Partition& partition) {
   }
   if (dice == 88) return [step = ++best_step_](Partition& changed) { changed.KeepBest(step); };
   if (dice == 89 && Below(3) == 0) return [](Partition& changed) { changed.RestoreBest(); };
-  return Wrong(partition, number);
+  return InvalidCall(partition, number);
 }
 
 }  // namespace pawl

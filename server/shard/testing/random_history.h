@@ -42,9 +42,9 @@ class RandomHistory {
   uint32_t Below(uint32_t limit) { return random_() % limit; }
   // A gradient determined by `name`, so that a repeated push has the same content.
   Call Push(const Sender& sender, uint64_t ordinal, uint64_t name) const;
-  Call WorkersPush(uint32_t rank, uint64_t ordinal, uint64_t incarnation) const;
-  Call WorkersNext(const Partition& partition, uint32_t rank);
-  Call Wrong(const Partition& partition, uint32_t rank);
+  Call WorkerPush(uint32_t rank, uint64_t ordinal, uint64_t incarnation) const;
+  Call NextWorkerCall(const Partition& partition, uint32_t rank);
+  Call InvalidCall(const Partition& partition, uint32_t rank);
 
   const PartitionOptions options_;
   const uint32_t partition_;

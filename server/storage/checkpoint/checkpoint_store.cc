@@ -334,15 +334,4 @@ std::string CheckpointStore::PartPath(const CheckpointManifest& manifest,
   return PathOf(NameOf(manifest), PartFileName(partition));
 }
 
-absl::StatusOr<std::string> CheckpointStore::ReadPart(const CheckpointManifest& manifest,
-                                                      uint32_t partition) const {
-  PAWL_ASSIGN_OR_RETURN(const auto reader, OpenPart(manifest, partition));
-  std::string bytes;
-  while (true) {
-    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, reader->NextBlock());
-    if (block.empty()) return bytes;
-    bytes.append(block.data(), block.size());
-  }
-}
-
 }  // namespace pawl

@@ -154,9 +154,9 @@ class CheckpointStore {
 
   // Renames the checkpoints after `last` that belong to another run than last.job_id to
   // NAME.aside[-n], a name that this class ignores: a job restored from `last` makes its own ones
-  // in their place. A checkpoint whose run no file tells is incomplete and stays. Repeat it after
-  // any interruption; it does not touch checkpoints that the job itself has made since. Returns the
-  // names.
+  // in their place. A checkpoint none of whose files names its run is incomplete and is not
+  // renamed. Repeat it after any interruption; it does not touch checkpoints that the job itself
+  // has made since. Returns the names.
   absl::StatusOr<std::vector<std::string>> SetAsideAfter(const CheckpointId& last);
 
   // NOT_FOUND; DATA_LOSS.
@@ -178,9 +178,6 @@ class CheckpointStore {
 
   std::string ManifestPath(absl::string_view name) const;
   std::string PartPath(const CheckpointManifest& manifest, uint32_t partition) const;
-  // A whole part: a snapshot of the partition (server/shard/snapshot/partition_snapshot.h).
-  absl::StatusOr<std::string> ReadPart(const CheckpointManifest& manifest,
-                                       uint32_t partition) const;
 
   // Deletes the job's complete checkpoints except the newest `keep` (at least 1), and folders
   // without a good manifest for steps before the newest complete one.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/forwarding_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/testing/worked_bytes.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
@@ -21,48 +22,29 @@ constexpr uint32_t kPartitions = 3;
 
 // Files that other processes use too. With `denies` the parts cannot be read, and with
 // `hides_sizes` not even their sizes; `renamed` is called after each renaming.
-class SharedEnv final : public Env {
+class SharedEnv final : public ForwardingEnv {
  public:
-  explicit SharedEnv(Env& env) : env_(env) {}
+  using ForwardingEnv::ForwardingEnv;
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    return env_.Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
-    return env_.OpenForAppend(path);
-  }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     if (denies && absl::EndsWith(path, ".part"))
       return absl::PermissionDeniedError(absl::StrCat("open ", path));
-    return env_.OpenForRead(path);
+    return ForwardingEnv::OpenForRead(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    absl::Status status = env_.Rename(from, to);
+    absl::Status status = ForwardingEnv::Rename(from, to);
     if (renamed != nullptr) renamed(to);
     return status;
   }
-  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
-  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
-  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
-    return env_.List(folder);
-  }
-  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
     if (hides_sizes && absl::EndsWith(path, ".part"))
       return absl::PermissionDeniedError(absl::StrCat("stat ", path));
-    return env_.FileSize(path);
-  }
-  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
-    return env_.LockFolder(folder);
+    return ForwardingEnv::FileSize(path);
   }
 
   bool denies = false;
   bool hides_sizes = false;
   std::function<void(const std::string& to)> renamed;
-
- private:
-  Env& env_;
 };
 
 class CheckpointStoreTest : public testing::Test {
@@ -458,7 +440,7 @@ TEST_F(CheckpointStoreTest, EndOfTheJobHasItsOwnCheckpoint) {
   EXPECT_TRUE(CheckpointStore::IsEndCheckpoint(end));
   EXPECT_FALSE(CheckpointStore::IsEndCheckpoint(Name(4)));
   EXPECT_TRUE(store_.Verify(end).ok());
-  EXPECT_EQ(store_.ReadPart(*store_.ReadManifest(end), 0).value(), "the end");
+  EXPECT_EQ(*store_.OpenPart(*store_.ReadManifest(end), 0).value()->NextBlock(), "the end");
   EXPECT_EQ(store_.Newest("job").value(), end);
   EXPECT_EQ(store_.List("job")->complete[0].name, end);
   // The previous one is that of the same step.

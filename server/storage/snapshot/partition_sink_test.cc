@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
 
@@ -37,13 +38,8 @@ LogEntry TableEntry(uint32_t partition = 0) {
   LogEntry entry;
   entry.set_index(1);
   entry.set_partition(partition);
-  TableSpec& spec = *entry.mutable_table_created()->mutable_table();
-  spec.set_id(kTable);
-  spec.set_name("rows");
-  spec.set_kind(SPARSE);
-  spec.set_element_type(FLOAT32);
-  spec.set_row_width(kWidth);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  *entry.mutable_table_created()->mutable_table() =
+      WithSgd(SparseTableSpec("rows", kWidth, kTable));
   return entry;
 }
 

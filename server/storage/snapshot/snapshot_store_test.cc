@@ -80,12 +80,12 @@ TEST_F(SnapshotStoreTest, DropVoidsOlderAndPendingSnapshots) {
   ASSERT_TRUE(Write(3, 10).ok());
   Restart();
   ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
-  auto under_way = store_->Begin(3, 30, {1, 300}).value();
+  auto in_progress = store_->Begin(3, 30, {1, 300}).value();
   store_->Reset(3, LogReset(), {1, 300});
   ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_TRUE(Indices(3).empty());
-  EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
-  under_way.reset();
+  EXPECT_EQ(in_progress->Commit().status().code(), absl::StatusCode::kAborted);
+  in_progress.reset();
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
   EXPECT_EQ(Write(3, 5, {1, 336}).value(), 0u) << "the partition has returned";
   store_->Reset(3, LogReset(), {1, 300});
@@ -184,11 +184,11 @@ TEST_F(SnapshotStoreTest, StoredSnapshotWithoutAResetIsDeleted) {
 TEST_F(SnapshotStoreTest, TruncationVoidsLaterSnapshots) {
   ASSERT_TRUE(Write(3, 10).ok());
   ASSERT_TRUE(Write(3, 20).ok());
-  auto under_way = store_->Begin(3, 15, {1, 300}).value();
+  auto in_progress = store_->Begin(3, 15, {1, 300}).value();
   store_->Reset(3, {15, std::nullopt}, {1, 300});
   ASSERT_TRUE(store_->ApplyResets().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
-  EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(in_progress->Commit().status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Write(3, 16, {1, 336}).value(), 10u);
 }
 

@@ -7,6 +7,7 @@
 
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "server/replication/change.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 
@@ -21,19 +22,9 @@ constexpr uint64_t kChangesInStep = kRanks * (kSegmentsInStep + 1) + 1;
 constexpr uint64_t kFirstStepsChange = kTables + kRanks;
 
 TableSpec SpecOf(uint32_t id) {
-  TableSpec spec;
-  spec.set_id(id);
-  spec.set_name(id == 1 ? "embedding" : "dense");
-  spec.set_element_type(FLOAT32);
-  if (id == 1) {
-    spec.set_kind(SPARSE);
-    spec.set_row_width(4);
-    spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
-  } else {
-    spec.set_kind(DENSE);
-    spec.add_shape(1000);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
-  }
+  TableSpec spec = id == 1 ? SparseTableSpec("embedding", 4, id)
+                           : WithSgd(DenseTableSpec("dense", {1000}, id), 0.1f);
+  if (id == 1) spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
   spec.mutable_initializer()->mutable_normal()->set_stddev(0.1f);
   return spec;
 }

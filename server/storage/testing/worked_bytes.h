@@ -1,4 +1,5 @@
-// Reads the bytes that the document of a format shows, for the test that they are true.
+// Reads the worked bytes in the document of a format, so that a test can compare them with the
+// code.
 #ifndef PAWL_SERVER_STORAGE_TESTING_WORKED_BYTES_H_
 #define PAWL_SERVER_STORAGE_TESTING_WORKED_BYTES_H_
 

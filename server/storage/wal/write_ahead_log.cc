@@ -132,7 +132,7 @@ bool WriteAheadLog::TakeGroup(std::vector<QueuedRecord>& group) {
 }
 
 bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
-  bool tried_anew = false;
+  bool retried = false;
   std::optional<std::chrono::steady_clock::time_point> fails_since;
   while (true) {
     {
@@ -156,7 +156,7 @@ bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
     if (status.ok()) return true;
     ++figures_.failures;
     // A new segment may help at once; space does not come back at once.
-    if (!absl::IsResourceExhausted(status) && !std::exchange(tried_anew, true)) continue;
+    if (!absl::IsResourceExhausted(status) && !std::exchange(retried, true)) continue;
     const auto next_try = std::chrono::steady_clock::now() + options_.retry_interval;
     while (!stopping_ && changed_.WaitUntil(mu_, next_try)) {
     }

@@ -39,8 +39,8 @@ struct WriteAheadLogOptions {
   bool sync = true;
   uint64_t segment_bytes = 64u << 20;
   // The most bytes that may be queued, headers included; beyond that HasRoom returns false. The
-  // memory belongs to requests, which the server admits by their own limits; this bounds what a
-  // stalled disk can hold up.
+  // memory belongs to requests, which the server admits by their own limits; this bounds the
+  // backlog of a stalled disk.
   uint64_t max_queued_bytes = 256u << 20;
   // The most bytes that are written (and synced) at once: more only delays the acknowledgement.
   uint64_t max_group_bytes = 16u << 20;
@@ -109,14 +109,14 @@ class WriteAheadLog {
   // Empty if there is only one segment.
   std::vector<uint32_t> PartitionsOfOldestSegment() const;
 
-  // OK, or why nothing becomes durable at the moment.
+  // OK, or the reason why nothing becomes durable at present.
   absl::Status status() const;
   // The end of the durable part.
   LogPosition DurablePosition() const;
   WriteAheadLogFigures figures() const;
-  // The segments on the disk, oldest first, up to their settled end, so far as they can be read.
+  // The readable segments on the disk, oldest first, up to their settled end.
   std::vector<SegmentUse> Segments() const;
-  // Up to which index the partition's log is no longer needed and may be deleted at any time.
+  // The index up to which the partition's log is no longer needed and may be deleted at any time.
   uint64_t Released(uint32_t partition) const;
   // Starts a new segment soon, even if nothing is appended, so that the present one can be deleted
   // once no partition needs it.

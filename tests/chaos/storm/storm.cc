@@ -6,8 +6,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -19,19 +17,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/client.h"
-#include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/server_control.grpc.pb.h"
 #include "tests/chaos/storm/bulk_table.h"
 #include "tests/chaos/storm/last_acknowledgement.h"
-#include "tests/chaos/storm/replica_agreement.h"
+#include "tests/chaos/storm/storm_check.h"
 #include "tests/harness/ledger/ledger.h"
-#include "tests/harness/ledger/ledger_driver.h"
 #include "tests/harness/ledger/ledger_sender.h"
 #include "tests/harness/ledger/write_pauses.h"
+#include "tests/harness/plain_client.h"
 #include "tests/harness/process_cluster.h"
 
 namespace pawl {
@@ -41,8 +38,6 @@ using Direction = ByteProxy::Direction;
 
 constexpr std::chrono::milliseconds kWatchInterval{20};
 constexpr std::chrono::milliseconds kEpochInterval{200};
-// The timeout of a call that reads all parameters of a server.
-constexpr std::chrono::seconds kInspectTimeout{30};
 // The deadline for senders to finish calls in flight: their own deadline and a margin.
 constexpr uint32_t kCallTimeoutSeconds = 120;
 constexpr std::chrono::seconds kSendersEnd{kCallTimeoutSeconds + 30};
@@ -50,8 +45,6 @@ constexpr std::chrono::seconds kStartLimit{30};
 // A server that does not pass the failpoint within this time is killed instead.
 constexpr std::chrono::seconds kFailpointLimit{20};
 constexpr std::chrono::seconds kCrashInPushLimit{60};
-// The time for idle replicas to become equal.
-constexpr std::chrono::seconds kSettleLimit{15};
 // All ranks continue this many steps beyond the last sequence of any rank.
 constexpr uint64_t kStepsToEnd = 30;
 constexpr uint32_t kInFlight = 8;
@@ -59,14 +52,9 @@ constexpr uint32_t kInFlight = 8;
 constexpr uint64_t kDiskBytes = uint64_t{1} << 30;
 // A log, a snapshot and its successor, and as much again for files that are being deleted.
 constexpr uint64_t kDiskBytesPerByte = 6;
-constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxReportedViolations = 50;
 
 MonotonicTime Now() { return Clock::Real().Now(); }
-
-absl::Status ToStatus(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
 
 class Storm {
  public:
@@ -181,10 +169,12 @@ class Storm {
       Violation(absl::StrCat(count, " pushes failed with ", absl::StatusCodeToString(code)));
     }
     MeasurePauses(ledger);
-    if (const absl::Status status = CheckRows(ledger); !status.ok()) {
+    StormCheck check(options_, *cluster_, servers_, /*has_ballast=*/short_lived_ > 0, report_,
+                     [this](const std::string& what) { Violation(what); });
+    if (const absl::Status status = CheckRows(check, ledger); !status.ok()) {
       Violation(absl::StrCat("the ledger cannot be checked: ", status.ToString()));
     }
-    if (const absl::Status status = CheckReplicas(); !status.ok()) {
+    if (const absl::Status status = check.CheckReplicas(); !status.ok()) {
       Violation(absl::StrCat("the replicas cannot be compared: ", status.ToString()));
     }
     if (const auto status = cluster_->GetStatus(); status.ok())
@@ -412,7 +402,7 @@ class Storm {
     const auto routing = Routing();
     if (!routing.ok()) return absl::StrCat("no routing: ", routing.status().message());
     for (int partition = 0; partition < routing->primary_size(); ++partition) {
-      if (routing->primary(partition) == kNobody)
+      if (routing->primary(partition) == kNoPrimary)
         return absl::StrCat("partition ", partition, " has no primary");
       if (options_.replicas < 2) continue;
       const int backups =
@@ -434,7 +424,7 @@ class Storm {
     RoutingTable routing;
     const grpc::Status status =
         cluster_->scheduler().GetRouting(&context, GetRoutingRequest(), &routing);
-    if (!status.ok()) return ToStatus(status);
+    if (!status.ok()) return ToAbslStatus(status);
     return routing;
   }
 
@@ -506,116 +496,9 @@ class Storm {
     }
   }
 
-  absl::Status CheckRows(const Ledger& ledger) {
+  absl::Status CheckRows(StormCheck& check, const Ledger& ledger) {
     PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect());
-    if (options_.bulk_rows > 0) {
-      PAWL_ASSIGN_OR_RETURN(const uint64_t bad, CountBadBulkRows(*client, options_.bulk_rows));
-      if (bad > 0)
-        Violation(absl::StrCat(bad, " of the ", options_.bulk_rows,
-                               " rows of the bulk table have changed"));
-    }
-    PAWL_ASSIGN_OR_RETURN(const Table table, client->OpenTable("ledger").get());
-    job_id_ = client->job_id();
-    LedgerScope scope = ScopeOf(ledger, options_.partitions, options_.row_width);
-    if (options_.mode == SYNC) scope.unit = 1.0f / static_cast<float>(options_.senders);
-    LedgerDigest digest(table.id(), options_.partitions);
-    PAWL_ASSIGN_OR_RETURN(const LedgerVerdict verdict,
-                          CheckLedger(ledger, scope,
-                                      digest.Recording(ReadThrough(client->free_running(), table,
-                                                                   options_.partitions))));
-    report_.rows_applied = verdict.applied;
-    report_.rows_lost = verdict.lost;
-    report_.rows_doubled = verdict.doubled;
-    report_.unknown_applied = verdict.unknown_applied;
-    report_.unknown_not_applied = verdict.unknown_not_applied;
-    for (const std::string& violation : verdict.violations) Violation(violation);
-    if (verdict.violation_count > verdict.violations.size()) {
-      Violation(absl::StrCat(verdict.violation_count - verdict.violations.size(), " more rows"));
-    }
-    return CompareDigests(digest, table.id(), verdict.applied);
-  }
-
-  // Compares the servers' digests and counters with the rows read from them.
-  absl::Status CompareDigests(const LedgerDigest& digest, uint32_t table, uint64_t rows_applied) {
-    std::map<uint32_t, LedgerDigest::Record> reported;
-    uint64_t applied = 0;
-    for (const std::string& server : servers_) {
-      InspectRequest request;
-      request.set_job_id(job_id_);
-      request.set_digest(true);
-      InspectResponse response;
-      PAWL_RETURN_IF_ERROR(
-          Annotate(Control(server,
-                           [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                             return stub.Inspect(&context, request, &response);
-                           }),
-                   server));
-      applied += response.counters().pushes_applied();
-      report_.pushes_deduplicated += response.counters().pushes_deduplicated();
-      for (const PartitionDigest& partition : response.digests()) {
-        if (partition.table() != table || partition.rows() == 0) continue;
-        const LedgerDigest::Record record = {partition.crc32c(), partition.rows()};
-        const bool first = reported.emplace(partition.partition(), record).second;
-        if (!first && !(reported[partition.partition()] == record)) {
-          Violation(absl::StrCat("partition ", partition.partition(), ": ", server,
-                                 " has replicas with different digests"));
-        }
-      }
-    }
-    const auto expected = digest.Records();
-    for (uint32_t partition = 0; partition < options_.partitions; ++partition) {
-      const auto of_rows = expected.find(partition);
-      const auto of_server = reported.find(partition);
-      const bool equal = (of_rows == expected.end()) == (of_server == reported.end()) &&
-                         (of_rows == expected.end() || of_rows->second == of_server->second);
-      if (!equal) {
-        Violation(absl::StrCat("partition ", partition,
-                               ": the server's digest differs from that of the rows read from it"));
-      }
-      report_.digests_compared += equal;
-    }
-    // The counters include the ballast and the bulk table.
-    if (short_lived_ == 0 && options_.bulk_rows == 0 && applied != rows_applied) {
-      Violation(absl::StrCat("the servers counted ", applied,
-                             " applied segments, and the rows show ", rows_applied));
-    }
-    return absl::OkStatus();
-  }
-
-  // Compares every replica with its primary once pushes have stopped.
-  absl::Status CheckReplicas() {
-    if (options_.replicas < 2) return absl::OkStatus();
-    const MonotonicTime deadline = Now() + kSettleLimit;
-    ReplicaAgreement agreement;
-    do {
-      std::map<std::string, FingerprintResponse> answers;
-      for (const std::string& server : servers_) {
-        FingerprintRequest request;
-        request.set_job_id(job_id_);
-        PAWL_RETURN_IF_ERROR(
-            Annotate(Control(server,
-                             [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                               return stub.Fingerprint(&context, request, &answers[server]);
-                             }),
-                     server));
-      }
-      agreement = CompareReplicas(answers, options_.partitions, options_.replicas);
-      if (!agreement.problems.empty()) std::this_thread::sleep_for(kEpochInterval);
-    } while (!agreement.problems.empty() && Now() < deadline);
-    report_.replicas_compared = agreement.compared;
-    for (const std::string& problem : agreement.problems) Violation(problem);
-    return absl::OkStatus();
-  }
-
-  template <typename Call>
-  absl::Status Control(const std::string& server, const Call& call) {
-    const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(
-        cluster_->proxy(server).address(), grpc::InsecureChannelCredentials(),
-        ChannelSettings(ChannelKind::kBulk)));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kInspectTimeout);
-    context.set_wait_for_ready(true);
-    return ToStatus(call(*stub, context));
+    return check.CheckRows(*client, ledger);
   }
 
   const StormOptions options_;
@@ -631,7 +514,6 @@ class Storm {
   std::vector<TimeSpan> spans_;
   std::vector<std::string> victims_;
   uint32_t short_lived_ = 0;
-  uint64_t job_id_ = 0;
   MonotonicTime begin_ = {};
   MonotonicTime end_of_sending_ = {};
   MonotonicTime next_epoch_look_ = {};

@@ -133,11 +133,11 @@ MonotonicDuration StormPlan::Milliseconds(uint64_t low, uint64_t high) {
   return std::chrono::milliseconds(Between(low, high));
 }
 
-std::string StormPlan::SomeServer() {
+std::string StormPlan::RandomServer() {
   return absl::StrCat("server-", Between(0, options_.servers - 1));
 }
 
-std::string StormPlan::SomeSender() {
+std::string StormPlan::RandomSender() {
   return absl::StrCat("sender-", Between(0, options_.senders - 1));
 }
 
@@ -145,19 +145,19 @@ void StormPlan::DrawLink(Fault& fault) {
   // Selects the link into a process: into a server from the scheduler, another server, a sender or
   // all; into the scheduler from a server, a sender or all.
   const bool into_scheduler = Between(0, 3) == 0;
-  fault.victim = into_scheduler ? "scheduler" : SomeServer();
+  fault.victim = into_scheduler ? "scheduler" : RandomServer();
   switch (Between(0, 3)) {
     case 0:
       fault.peer = "";
       break;
     case 1:
-      fault.peer = SomeSender();
+      fault.peer = RandomSender();
       break;
     case 2:
-      fault.peer = into_scheduler ? SomeServer() : "scheduler";
+      fault.peer = into_scheduler ? RandomServer() : "scheduler";
       break;
     default:
-      fault.peer = SomeServer();
+      fault.peer = RandomServer();
       break;
   }
   // A server has no connection to itself.
@@ -175,29 +175,29 @@ Fault StormPlan::Next() {
   const uint64_t silence_ms = std::max<uint64_t>(1, ToMilliseconds(options_.max_silence));
   switch (fault.kind) {
     case FaultKind::kServerKill:
-      fault.victim = SomeServer();
+      fault.victim = RandomServer();
       fault.lasts = Milliseconds(0, 3000);
       break;
     case FaultKind::kServerCrashAtFailpoint:
-      fault.victim = SomeServer();
+      fault.victim = RandomServer();
       fault.failpoint = options_.failpoints[Between(0, options_.failpoints.size() - 1)];
       fault.hit = Between(1, 200);
       fault.lasts = Milliseconds(0, 2000);
       break;
     case FaultKind::kDiskGone:
-      fault.victim = SomeServer();
+      fault.victim = RandomServer();
       fault.lasts = Milliseconds(0, 3000);
       break;
     case FaultKind::kDiskFull:
     case FaultKind::kDiskHang:
-      fault.victim = SomeServer();
+      fault.victim = RandomServer();
       fault.lasts =
           Milliseconds(500, std::max<uint64_t>(500, ToMilliseconds(options_.max_disk_trouble)));
       break;
     case FaultKind::kTwoServersKill:
-      fault.victim = SomeServer();
+      fault.victim = RandomServer();
       do {
-        fault.peer = SomeServer();
+        fault.peer = RandomServer();
       } while (fault.peer == fault.victim);
       fault.delay = Milliseconds(0, 200);
       fault.lasts = Milliseconds(0, 4000);
@@ -206,7 +206,7 @@ Fault StormPlan::Next() {
       fault.lasts = Milliseconds(0, 2000);
       break;
     case FaultKind::kServerPause:
-      fault.victim = SomeServer();
+      fault.victim = RandomServer();
       fault.lasts = std::chrono::milliseconds(3000);
       break;
     case FaultKind::kSchedulerKill: {
@@ -221,7 +221,7 @@ Fault StormPlan::Next() {
       fault.lasts = Milliseconds(0, 3000);
       break;
     case FaultKind::kSenderKill:
-      fault.victim = SomeSender();
+      fault.victim = RandomSender();
       fault.lasts = Milliseconds(0, 2000);
       break;
     case FaultKind::kSenderCrashInPush:

@@ -118,8 +118,8 @@ class StormPlan {
   // Both ends included. Not std::uniform_int_distribution, which differs between libraries.
   uint64_t Between(uint64_t low, uint64_t high);
   MonotonicDuration Milliseconds(uint64_t low, uint64_t high);
-  std::string SomeServer();
-  std::string SomeSender();
+  std::string RandomServer();
+  std::string RandomSender();
   void DrawLink(Fault& fault);
 
   StormPlanOptions options_;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 
 namespace pawl {
 namespace {
@@ -27,12 +28,7 @@ constexpr uint64_t kSaltBits = 16;
 }  // namespace
 
 TableSpec LedgerTable(const std::string& name, uint32_t row_width) {
-  TableSpec spec;
-  spec.set_name(name);
-  spec.set_kind(SPARSE);
-  spec.set_row_width(row_width);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
-  return spec;
+  return WithSgd(SparseTableSpec(name, row_width));
 }
 
 uint64_t LedgerKey(uint32_t table, uint32_t worker, uint64_t sequence, uint32_t partition,

@@ -25,7 +25,7 @@ std::vector<uint64_t> KeysOf(const Table& table, uint32_t worker, uint64_t seque
 }
 
 // A push in flight and the memory that it uses.
-struct UnderWay {
+struct PushInFlight {
   uint64_t sequence = 0;
   std::unique_ptr<std::vector<uint64_t>> keys;
   std::future<absl::Status> pushed;
@@ -44,11 +44,11 @@ template <typename Push>
 absl::Status Drive(const Table& table, const LedgerDriverOptions& options, Ledger& ledger,
                    Push push) {
   const std::vector<float> gradients(options.partitions * table.row_width(), -1.0f);
-  std::deque<UnderWay> under_way;
+  std::deque<PushInFlight> in_progress;
   absl::Status first_failure;
   const auto finish_oldest = [&] {
-    UnderWay oldest = std::move(under_way.front());
-    under_way.pop_front();
+    PushInFlight oldest = std::move(in_progress.front());
+    in_progress.pop_front();
     absl::Status status = Get(oldest.pushed);
     if (status.ok()) {
       ledger.Acknowledged(options.worker, oldest.sequence);
@@ -62,15 +62,15 @@ absl::Status Drive(const Table& table, const LedgerDriverOptions& options, Ledge
     if (first_failure.ok()) first_failure = std::move(status);
   };
   for (uint64_t sequence = 0; sequence < options.sequences && first_failure.ok(); ++sequence) {
-    if (under_way.size() >= options.in_flight) finish_oldest();
-    UnderWay& next = under_way.emplace_back();
+    if (in_progress.size() >= options.in_flight) finish_oldest();
+    PushInFlight& next = in_progress.emplace_back();
     next.sequence = sequence;
     next.keys = std::make_unique<std::vector<uint64_t>>(
         KeysOf(table, options.worker, sequence, options.partitions));
     ledger.Sent(options.worker, sequence);
     push(PushItem{.table = table, .keys = *next.keys, .gradients = gradients}, next);
   }
-  while (!under_way.empty()) finish_oldest();
+  while (!in_progress.empty()) finish_oldest();
   return first_failure;
 }
 
@@ -78,7 +78,7 @@ absl::Status Drive(const Table& table, const LedgerDriverOptions& options, Ledge
 
 absl::Status DriveFreeRunning(Session& session, const Table& table,
                               const LedgerDriverOptions& options, Ledger& ledger) {
-  return Drive(table, options, ledger, [&](const PushItem& item, UnderWay& call) {
+  return Drive(table, options, ledger, [&](const PushItem& item, PushInFlight& call) {
     call.pushed = session.Push({item}, {.timeout = kCallTimeout});
   });
 }
@@ -86,7 +86,7 @@ absl::Status DriveFreeRunning(Session& session, const Table& table,
 absl::Status DriveSteps(LogicalWorker& worker, const Table& table,
                         const LedgerDriverOptions& options, Ledger& ledger) {
   Session& session = worker;
-  return Drive(table, options, ledger, [&](const PushItem& item, UnderWay& call) {
+  return Drive(table, options, ledger, [&](const PushItem& item, PushInFlight& call) {
     call.pushed = session.Push({item}, {.timeout = kCallTimeout});
     call.ended = worker.EndStep({.timeout = kCallTimeout});
   });

@@ -22,9 +22,9 @@ constexpr uint32_t kBallastRowWidth = 4096;
 MonotonicTime Now() { return Clock::Real().Now(); }
 
 // State that one sender shares with the callbacks of its pushes.
-class UnderWay {
+class PushesInFlight {
  public:
-  UnderWay(Ledger& ledger, uint32_t worker) : ledger_(ledger), worker_(worker) {}
+  PushesInFlight(Ledger& ledger, uint32_t worker) : ledger_(ledger), worker_(worker) {}
 
   void Begin(uint64_t sequence) {
     ledger_.Sent(worker_, sequence);
@@ -166,7 +166,7 @@ std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Con
 }
 
 void Push(const LedgerSenderOptions& options, Connection& connection, uint64_t sequence,
-          const std::shared_ptr<UnderWay>& under_way) {
+          const std::shared_ptr<PushesInFlight>& in_progress) {
   const std::shared_ptr<Memory> memory = MakeMemory(options, connection, sequence);
   std::vector<PushItem> items;
   items.push_back(
@@ -179,16 +179,16 @@ void Push(const LedgerSenderOptions& options, Connection& connection, uint64_t s
   }
   Session& session =
       connection.rank != nullptr ? *connection.rank : connection.client->free_running();
-  under_way->Begin(sequence);
+  in_progress->Begin(sequence);
   session.Push(items, {.timeout = options.call_timeout},
-               [under_way, memory, sequence](const absl::Status& status) {
-                 under_way->EndPush(sequence, status);
+               [in_progress, memory, sequence](const absl::Status& status) {
+                 in_progress->EndPush(sequence, status);
                });
   if (connection.rank == nullptr) return;
-  under_way->BeginStepEnd();
+  in_progress->BeginStepEnd();
   connection.rank->EndStep(
       {.timeout = options.call_timeout},
-      [under_way](const absl::Status& status) { under_way->EndStepEnd(status); });
+      [in_progress](const absl::Status& status) { in_progress->EndStepEnd(status); });
 }
 
 }  // namespace
@@ -206,7 +206,7 @@ uint64_t NextSequence(const Ledger& ledger, uint32_t worker) {
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options,
                                                     Ledger& ledger,
                                                     const std::function<uint64_t()>& end) {
-  const auto under_way = std::make_shared<UnderWay>(ledger, options.worker);
+  const auto in_progress = std::make_shared<PushesInFlight>(ledger, options.worker);
   const auto interval = options.pushes_per_second <= 0
                             ? MonotonicDuration::zero()
                             : std::chrono::duration_cast<MonotonicDuration>(
@@ -231,14 +231,14 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
     }
     if (connection->rank != nullptr) sequence = connection->rank->step();
     MonotonicTime due = Now();
-    while (!under_way->failing()) {
+    while (!in_progress->failing()) {
       if ((stopped = sequence >= end())) break;
       if (Now() < due) {
         std::this_thread::sleep_until(std::min<MonotonicTime>(due, Now() + kEndInterval));
         continue;
       }
-      if (!under_way->WaitForAtMost(max_calls - 1, Now() + kEndInterval)) continue;
-      Push(options, *connection, sequence++, under_way);
+      if (!in_progress->WaitForAtMost(max_calls - 1, Now() + kEndInterval)) continue;
+      Push(options, *connection, sequence++, in_progress);
       if (++pushes == options.die_in_push) {
         std::this_thread::sleep_for(options.die_after);
         raise(SIGKILL);
@@ -247,15 +247,15 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
       due = std::max(due + interval, Now() - interval);
     }
     // Returns without a check, because every call has a deadline.
-    under_way->WaitForAtMost(0, Now() + options.call_timeout);
+    in_progress->WaitForAtMost(0, Now() + options.call_timeout);
     Add(connection->client->counters(), summary.client);
     connection->client.reset();
-    if (const absl::Status failure = under_way->TakeFailure(); !failure.ok()) {
+    if (const absl::Status failure = in_progress->TakeFailure(); !failure.ok()) {
       spdlog::warn("worker {}: a push or the end of a step has failed, a new client continues: {}",
                    options.worker, failure.ToString());
     }
   }
-  under_way->AddTo(summary);
+  in_progress->AddTo(summary);
   return summary;
 }
 

@@ -58,11 +58,11 @@ struct LedgerSenderSummary {
 };
 
 // Connects, creates the table, and pushes; notes the pushes and their outcomes in `ledger`. After
-// UNAVAILABLE or a lost message the client library resends the same push ids. A push that fails for
-// good is noted, and a new client continues with the next sequence. Returns when the next sequence
-// is at least `end()` and no push is in flight, or with an error if a client cannot connect within
-// connect_timeout. Calls `end` every few milliseconds on this thread. In SYNC all ranks must get
-// the same end, because a step closes only with all of them.
+// UNAVAILABLE or a lost message the client library resends the same push ids. A push that fails
+// permanently is noted, and a new client continues with the next sequence. Returns when the next
+// sequence is at least `end()` and no push is in flight, or with an error if a client cannot
+// connect within connect_timeout. Calls `end` every few milliseconds on this thread. In SYNC all
+// ranks must get the same end, because a step closes only with all of them.
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options,
                                                     Ledger& ledger,
                                                     const std::function<uint64_t()>& end);

@@ -63,7 +63,7 @@ class ObedientServers final : public ServerCaller {
 // Measures the processor time of this thread, independent of other load.
 class Stopwatch {
  public:
-  double Milliseconds() const { return Now() - began_; }
+  double Milliseconds() const { return Now() - started_; }
 
  private:
   static double Now() {
@@ -72,7 +72,7 @@ class Stopwatch {
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
   }
 
-  const double began_ = Now();
+  const double started_ = Now();
 };
 
 class Measurement {
@@ -389,22 +389,22 @@ class Measurement {
     nlohmann::ordered_json figures;
     figures["failover_tick_ms"] = longest_tick_ms_;
     longest_tick_ms_ = 0;
-    const uint64_t began = ticks_;
-    std::optional<uint64_t> whole;
+    const uint64_t start = ticks_;
+    std::optional<uint64_t> repaired;
     while (true) {
       PassOneTick();
       PAWL_RETURN_IF_ERROR(error_);
-      if (!whole.has_value() && IsComplete()) whole = ticks_;
-      if (whole.has_value() && coordinator_->GetStatus(GetStatusRequest())->moves().at_rest())
+      if (!repaired.has_value() && IsComplete()) repaired = ticks_;
+      if (repaired.has_value() && coordinator_->GetStatus(GetStatusRequest())->moves().settled())
         break;
-      if (static_cast<int64_t>(ticks_ - began) > kPatience / kTickInterval) {
+      if (static_cast<int64_t>(ticks_ - start) > kPatience / kTickInterval) {
         return absl::InternalError("the cluster does not settle");
       }
     }
     const double tick_s = Seconds(kTickInterval);
     figures["replan_tick_ms_max"] = longest_tick_ms_;
-    figures["whole_again_s"] = static_cast<double>(*whole - began) * tick_s;
-    figures["at_rest_s"] = static_cast<double>(ticks_ - began) * tick_s;
+    figures["repaired_s"] = static_cast<double>(*repaired - start) * tick_s;
+    figures["balanced_s"] = static_cast<double>(ticks_ - start) * tick_s;
     figures["epochs"] = table_.epoch() - told_before;
     figures["epochs_told"] = epochs_told_ - epochs_before;
     figures["change_bytes_min"] = smallest_change_bytes_;
