@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "client_lib/base/bytes.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/message.h"
 #include "client_lib/rpc/transport.h"
 #include "proto/parameter.pb.h"
@@ -21,32 +21,23 @@ namespace pawl {
 
 class Call;
 
-// The part of a push or pull that belongs to one partition, or a piece of that part. Keys and
-// values refer to memory of the call.
-struct Segment {
-  uint32_t table = 0;
-  uint64_t ordinal = 0;
-  ByteView keys;
-  // Pushes only.
-  ElementType element_type = FLOAT32;
-  ByteView values;
-  int32_t exponent = 0;
-  // Bytes of keys and values, sent or expected in the answer.
-  size_t bytes = 0;
-  // Pulls only: for use by the call.
-  uint32_t item = 0;
-  uint32_t range = 0;
+// Where a pull writes the values of a segment: the call's item, and the range in it.
+struct PullTarget {
+  uint32_t item;
+  uint32_t range;
+  size_t value_bytes;  // expected in the answer
 };
 
 // The part of a call that belongs to some partitions. Once Messenger::Send has divided it, the part
 // that belongs to one server.
 struct Message {
   std::shared_ptr<Call> call;
-  std::vector<uint32_t> partitions;
-  // Pushes and pulls: the segment of each entry of `partitions`; a partition may occur more than
-  // once. Empty in other calls.
-  std::vector<Segment> segments;
-  // The bytes of all segments.
+  // Keys and values refer to memory of the call. A call without them, such as EndStep, has a
+  // segment without keys for each of its partitions.
+  std::vector<SegmentView> segments;
+  // Pulls only: of each segment.
+  std::vector<PullTarget> targets;
+  // Bytes of keys and values, sent or expected in the answer.
   size_t bytes = 0;
   int retries = 0;
   absl::Status last_error;
@@ -69,7 +60,7 @@ class Call {
   Call(const Terms& terms, RequestHeader header) : terms(terms), header(std::move(header)) {}
   virtual ~Call() = default;
 
-  // Encodes the request for the message's partitions. `header` is the call's, with the epoch to
+  // Encodes the request for the message's segments. `header` is the call's, with the epoch to
   // send. The result borrows the memory of the segments.
   virtual OutgoingMessage Encode(const Message& message, const RequestHeader& header) const = 0;
   // Consumes the server's answer to the message. Runs on any thread, concurrently for different

@@ -34,14 +34,14 @@ enum PullField : uint32_t { kPullTable = 1, kPullPartition = 2, kPullKeys = 3 };
 enum ResponseField : uint32_t { kResults = 1 };
 enum ResultField : uint32_t { kResultValues = 1 };
 
-size_t ContentSize(const PushSegmentView& segment) {
+size_t PushSegmentSize(const SegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
          VarintFieldSize(segment.ordinal) + VarintFieldSize(segment.element_type) +
          BytesFieldSize(segment.keys.size()) + BytesFieldSize(segment.values.size()) +
          VarintFieldSize(ZigZag(segment.exponent));
 }
 
-size_t ContentSize(const PullSegmentView& segment) {
+size_t PullSegmentSize(const SegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
          BytesFieldSize(segment.keys.size());
 }
@@ -103,7 +103,7 @@ absl::Status ReadBytesOnce(WireDecoder& decoder, absl::string_view name, absl::s
   return absl::OkStatus();
 }
 
-absl::Status ReadSegment(WireDecoder& decoder, PushSegmentView* segment) {
+absl::Status ReadPushSegment(WireDecoder& decoder, SegmentView* segment) {
   constexpr char kName[] = "PushSegment";
   bool keys_seen = false;
   bool values_seen = false;
@@ -146,7 +146,7 @@ absl::Status ReadSegment(WireDecoder& decoder, PushSegmentView* segment) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSegment(WireDecoder& decoder, PullSegmentView* segment) {
+absl::Status ReadPullSegment(WireDecoder& decoder, SegmentView* segment) {
   constexpr char kName[] = "PullSegment";
   bool keys_seen = false;
   while (!decoder.done()) {
@@ -172,7 +172,7 @@ absl::Status ReadSegment(WireDecoder& decoder, PullSegmentView* segment) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSegment(WireDecoder& decoder, ByteView* result) {
+absl::Status ReadPullResult(WireDecoder& decoder, ByteView* result) {
   constexpr char kName[] = "PullResult";
   bool values_seen = false;
   while (!decoder.done()) {
@@ -190,6 +190,7 @@ absl::Status ReadSegment(WireDecoder& decoder, ByteView* result) {
 // Reads the repeated message field `segments_tag` and, unless `header` is null, the header.
 template <typename Segment>
 absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32_t segments_tag,
+                         absl::Status (*read_segment)(WireDecoder&, Segment*),
                          RequestHeader* header, std::vector<Segment>* segments) {
   PAWL_RETURN_IF_ERROR(CheckSize(message, name));
   WireDecoder decoder(message);
@@ -204,7 +205,7 @@ absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32
       if (!decoder.ReadLength(&size)) return Malformed(name);
       const size_t outside = decoder.Enter(size);
       segments->emplace_back();
-      PAWL_RETURN_IF_ERROR(ReadSegment(decoder, &segments->back()));
+      PAWL_RETURN_IF_ERROR(read_segment(decoder, &segments->back()));
       decoder.Leave(outside);
     } else if (!decoder.SkipField(tag)) {
       return Malformed(name);
@@ -216,18 +217,18 @@ absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32
 }  // namespace
 
 OutgoingMessage EncodePushRequest(const RequestHeader& header,
-                                  absl::Span<const PushSegmentView> segments,
+                                  absl::Span<const SegmentView> segments,
                                   std::shared_ptr<const void> owner) {
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
-  for (const PushSegmentView& segment : segments) {
+  for (const SegmentView& segment : segments) {
     own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys) + CopiedBytes(segment.values);
   }
   WireEncoder encoder(own_bytes, std::move(owner));
   encoder.PutLength(kHeader, header_size);
   encoder.PutMessage(header);
-  for (const PushSegmentView& segment : segments) {
-    encoder.PutLength(kSegments, ContentSize(segment));
+  for (const SegmentView& segment : segments) {
+    encoder.PutLength(kSegments, PushSegmentSize(segment));
     encoder.PutVarintField(kPushTable, segment.table);
     encoder.PutVarintField(kPushPartition, segment.partition);
     encoder.PutVarintField(kPushOrdinal, segment.ordinal);
@@ -240,16 +241,16 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header,
 }
 
 OutgoingMessage EncodePullRequest(const RequestHeader& header,
-                                  absl::Span<const PullSegmentView> segments) {
+                                  absl::Span<const SegmentView> segments) {
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
-  for (const PullSegmentView& segment : segments)
+  for (const SegmentView& segment : segments)
     own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys);
   WireEncoder encoder(own_bytes, /*owner=*/nullptr);
   encoder.PutLength(kHeader, header_size);
   encoder.PutMessage(header);
-  for (const PullSegmentView& segment : segments) {
-    encoder.PutLength(kSegments, ContentSize(segment));
+  for (const SegmentView& segment : segments) {
+    encoder.PutLength(kSegments, PullSegmentSize(segment));
     encoder.PutVarintField(kPullTable, segment.table);
     encoder.PutVarintField(kPullPartition, segment.partition);
     encoder.PutBytesField(kPullKeys, segment.keys);
@@ -277,24 +278,24 @@ OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message) {
   return out;
 }
 
-absl::StatusOr<PushRequestView> DecodePushRequest(const ByteView& message) {
-  PushRequestView view;
-  PAWL_RETURN_IF_ERROR(
-      ReadMessage(message, "PushRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
+absl::StatusOr<RequestView> DecodePushRequest(const ByteView& message) {
+  RequestView view;
+  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PushRequest", Tag(kSegments, kBytes), &ReadPushSegment,
+                                   &view.header, &view.segments));
   return view;
 }
 
-absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message) {
-  PullRequestView view;
-  PAWL_RETURN_IF_ERROR(
-      ReadMessage(message, "PullRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
+absl::StatusOr<RequestView> DecodePullRequest(const ByteView& message) {
+  RequestView view;
+  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PullRequest", Tag(kSegments, kBytes), &ReadPullSegment,
+                                   &view.header, &view.segments));
   return view;
 }
 
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message) {
   PullResponseView view;
-  PAWL_RETURN_IF_ERROR(
-      ReadMessage(message, "PullResponse", Tag(kResults, kBytes), nullptr, &view.results));
+  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PullResponse", Tag(kResults, kBytes), &ReadPullResult,
+                                   nullptr, &view.results));
   return view;
 }
 

@@ -20,31 +20,28 @@ namespace pawl {
 inline constexpr size_t kMaxMessageBytes = 64u << 20;
 inline constexpr size_t kMaxSegmentsInMessage = 16384;
 
-struct PushSegmentView {
+// A segment of a push or pull: some rows or blocks of one table in one partition. The client fills
+// it in, the codec encodes and decodes it, and the server applies it; keys and values stay where
+// they are. A segment of a pull has only a table, a partition and keys.
+struct SegmentView {
   uint32_t table = 0;
   uint32_t partition = 0;
   uint64_t ordinal = 0;
   ElementType element_type = ELEMENT_TYPE_UNSPECIFIED;
-  ByteView keys;
-  ByteView values;
+  ByteView keys = {};
+  ByteView values = {};
   int32_t exponent = 0;
 };
 
-struct PushRequestView {
+// A PushRequest or PullRequest.
+struct RequestView {
   RequestHeader header;
-  std::vector<PushSegmentView> segments;
+  std::vector<SegmentView> segments;
 };
-
-struct PullSegmentView {
-  uint32_t table = 0;
-  uint32_t partition = 0;
-  ByteView keys;
-};
-
-struct PullRequestView {
-  RequestHeader header;
-  std::vector<PullSegmentView> segments;
-};
+using PushSegmentView = SegmentView;
+using PullSegmentView = SegmentView;
+using PushRequestView = RequestView;
+using PullRequestView = RequestView;
 
 struct PullResponseView {
   // The values of each segment.
@@ -54,10 +51,10 @@ struct PullResponseView {
 // Encoders. The message borrows the memory that the views refer to, copies everything else, and
 // keeps `owner` alive.
 OutgoingMessage EncodePushRequest(const RequestHeader& header,
-                                  absl::Span<const PushSegmentView> segments,
+                                  absl::Span<const SegmentView> segments,
                                   std::shared_ptr<const void> owner = nullptr);
 OutgoingMessage EncodePullRequest(const RequestHeader& header,
-                                  absl::Span<const PullSegmentView> segments);
+                                  absl::Span<const SegmentView> segments);
 OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results,
                                    std::shared_ptr<const void> owner = nullptr);
 // Encodes any small message (PushResponse, EndStepRequest, ...) with protobuf.
@@ -66,8 +63,8 @@ OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
 // Decoders of untrusted bytes. INVALID_ARGUMENT, with the reason, for bytes that protobuf would not
 // parse or that exceed the limits above, and for repeated `bytes` fields. Unknown fields are
 // skipped. The views point into `message`; the caller keeps its owner.
-absl::StatusOr<PushRequestView> DecodePushRequest(const ByteView& message);
-absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message);
+absl::StatusOr<RequestView> DecodePushRequest(const ByteView& message);
+absl::StatusOr<RequestView> DecodePullRequest(const ByteView& message);
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message);
 // Copies the bytes (at most 1 MiB) and parses them with protobuf.
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out);

@@ -113,19 +113,27 @@ class Random {
 };
 
 std::string Encode(const PushRequest& request) {
-  std::vector<PushSegmentView> segments;
+  std::vector<SegmentView> segments;
   for (const PushSegment& segment : request.segments()) {
-    segments.push_back({segment.table(), segment.partition(), segment.ordinal(),
-                        segment.element_type(), View(segment.keys()), View(segment.values()),
-                        segment.exponent()});
+    SegmentView& view = segments.emplace_back();
+    view.table = segment.table();
+    view.partition = segment.partition();
+    view.ordinal = segment.ordinal();
+    view.element_type = segment.element_type();
+    view.keys = View(segment.keys());
+    view.values = View(segment.values());
+    view.exponent = segment.exponent();
   }
   return Flat(EncodePushRequest(request.header(), segments).bytes);
 }
 
 std::string Encode(const PullRequest& request) {
-  std::vector<PullSegmentView> segments;
+  std::vector<SegmentView> segments;
   for (const PullSegment& segment : request.segments()) {
-    segments.push_back({segment.table(), segment.partition(), View(segment.keys())});
+    SegmentView& view = segments.emplace_back();
+    view.table = segment.table();
+    view.partition = segment.partition();
+    view.keys = View(segment.keys());
   }
   return Flat(EncodePullRequest(request.header(), segments).bytes);
 }
@@ -136,10 +144,10 @@ std::string Encode(const PullResponse& response) {
   return Flat(EncodePullResponse(results).bytes);
 }
 
-PushRequest ToProto(const PushRequestView& view) {
+PushRequest PushProto(const RequestView& view) {
   PushRequest request;
   *request.mutable_header() = view.header;
-  for (const PushSegmentView& segment : view.segments) {
+  for (const SegmentView& segment : view.segments) {
     PushSegment& out = *request.add_segments();
     out.set_table(segment.table);
     out.set_partition(segment.partition);
@@ -152,10 +160,10 @@ PushRequest ToProto(const PushRequestView& view) {
   return request;
 }
 
-PullRequest ToProto(const PullRequestView& view) {
+PullRequest PullProto(const RequestView& view) {
   PullRequest request;
   *request.mutable_header() = view.header;
-  for (const PullSegmentView& segment : view.segments) {
+  for (const SegmentView& segment : view.segments) {
     PullSegment& out = *request.add_segments();
     out.set_table(segment.table);
     out.set_partition(segment.partition);
@@ -187,15 +195,15 @@ TEST(CodecTest, DecodersReadFragmentedProtobufBytes) {
   for (int i = 0; i < 2000; ++i) {
     const std::string push = random.Push().SerializeAsString();
     const Fragmented push_pieces(push, random.Splits(push.size()));
-    const absl::StatusOr<PushRequestView> push_view = DecodePushRequest(push_pieces.view());
+    const absl::StatusOr<RequestView> push_view = DecodePushRequest(push_pieces.view());
     ASSERT_TRUE(push_view.ok()) << push_view.status();
-    EXPECT_EQ(ToProto(*push_view).SerializeAsString(), push);
+    EXPECT_EQ(PushProto(*push_view).SerializeAsString(), push);
 
     const std::string pull = random.Pull().SerializeAsString();
     const Fragmented pull_pieces(pull, random.Splits(pull.size()));
-    const absl::StatusOr<PullRequestView> pull_view = DecodePullRequest(pull_pieces.view());
+    const absl::StatusOr<RequestView> pull_view = DecodePullRequest(pull_pieces.view());
     ASSERT_TRUE(pull_view.ok()) << pull_view.status();
-    EXPECT_EQ(ToProto(*pull_view).SerializeAsString(), pull);
+    EXPECT_EQ(PullProto(*pull_view).SerializeAsString(), pull);
 
     const std::string response = random.Response().SerializeAsString();
     const Fragmented response_pieces(response, random.Splits(response.size()));
@@ -223,9 +231,9 @@ TEST(CodecTest, MessageInAnyThreeFragmentsReadsTheSame) {
   for (size_t i = 0; i <= bytes.size(); ++i) {
     for (size_t j = i; j <= bytes.size(); ++j) {
       const Fragmented pieces(bytes, {i, j});
-      const absl::StatusOr<PushRequestView> view = DecodePushRequest(pieces.view());
+      const absl::StatusOr<RequestView> view = DecodePushRequest(pieces.view());
       ASSERT_TRUE(view.ok()) << view.status();
-      ASSERT_EQ(ToProto(*view).SerializeAsString(), bytes);
+      ASSERT_EQ(PushProto(*view).SerializeAsString(), bytes);
     }
   }
 }
@@ -251,7 +259,7 @@ TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
       }
     }
     const Fragmented pieces(bytes, random.Splits(bytes.size()));
-    const absl::StatusOr<PushRequestView> view = DecodePushRequest(pieces.view());
+    const absl::StatusOr<RequestView> view = DecodePushRequest(pieces.view());
     PushRequest expected;
     const bool parsed = expected.ParseFromString(bytes);
     if (view.ok()) {
@@ -259,7 +267,7 @@ TEST(CodecTest, MangledBytesAreReadAsByProtobuf) {
       expected.mutable_header();
       // Unknown fields stay in the protobuf message but not in the view.
       expected.DiscardUnknownFields();
-      PushRequest actual = ToProto(*view);
+      PushRequest actual = PushProto(*view);
       actual.DiscardUnknownFields();
       ASSERT_EQ(actual.SerializeAsString(), expected.SerializeAsString()) << i;
     } else {
@@ -341,7 +349,7 @@ TEST(CodecTest, UnknownFieldsOfEveryWireTypeAreSkipped) {
   bytes += static_cast<char>(header.size());
   bytes += header;
   ASSERT_TRUE(PushRequest().ParseFromString(bytes));
-  const absl::StatusOr<PushRequestView> view = DecodePushRequest(View(bytes));
+  const absl::StatusOr<RequestView> view = DecodePushRequest(View(bytes));
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->header.step(), 9);
   ASSERT_EQ(view->segments.size(), 1);
@@ -393,7 +401,7 @@ TEST(CodecTest, TooLargeHeaderIsRefused) {
 TEST(CodecTest, LargeFieldsAreNotCopied) {
   const std::string keys(8000, 'k');
   const std::string values(64000, 'v');
-  const PushSegmentView segment{1, 2, 3, FLOAT32, View(keys), View(values)};
+  const SegmentView segment{1, 2, 3, FLOAT32, View(keys), View(values)};
   const OutgoingMessage message = EncodePushRequest(RequestHeader(), {segment});
   int referred = 0;
   for (const ByteView::Fragment& fragment : message.bytes.fragments()) {
@@ -401,7 +409,7 @@ TEST(CodecTest, LargeFieldsAreNotCopied) {
   }
   EXPECT_EQ(referred, 2);
   const std::string bytes = Flat(message.bytes);
-  const absl::StatusOr<PushRequestView> view = DecodePushRequest(View(bytes));
+  const absl::StatusOr<RequestView> view = DecodePushRequest(View(bytes));
   ASSERT_TRUE(view.ok());
   EXPECT_GE(view->segments[0].values.fragments()[0].data(), bytes.data());
   EXPECT_LT(view->segments[0].values.fragments()[0].data(), bytes.data() + bytes.size());

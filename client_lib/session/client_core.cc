@@ -339,7 +339,8 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
         spdlog::info(
             "logical worker {} had ended step {} in {} of {} partitions; ending it in the others",
             rank, at->step - 1, clocks->size() - at->behind.size(), clocks->size());
-        EndStep(*self->messenger_, header, std::move(at->behind), {}, deadline, std::move(done));
+        std::make_shared<EndStepCall>(header, deadline, std::move(done))
+            ->Send(*self->messenger_, at->behind, {});
       });
 }
 

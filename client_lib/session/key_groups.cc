@@ -9,10 +9,14 @@ void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t 
   const uint32_t count = static_cast<uint32_t>(keys.size());
   partition_of_.resize(count);
   end_of_.assign(partitions, 0);
+  in_order_ = distinct;
+  uint32_t previous = 0;
   for (uint32_t position = 0; position < count; ++position) {
     const uint32_t partition = PartitionOf(table, keys[position], partitions);
     partition_of_[position] = partition;
     ++end_of_[partition];
+    in_order_ = in_order_ && partition >= previous;
+    previous = partition;
   }
 
   groups_.clear();
@@ -24,6 +28,11 @@ void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t 
     begin += size;
   }
 
+  has_duplicates_ = false;
+  if (in_order_) {
+    keys_.assign(keys.begin(), keys.end());
+    return;
+  }
   keys_.resize(count);
   first_.resize(count);
   for (uint32_t position = 0; position < count; ++position) {
@@ -31,7 +40,6 @@ void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t 
     keys_[index] = keys[position];
     first_[index] = position;
   }
-  has_duplicates_ = false;
   if (!distinct) RemoveDuplicates();
 }
 

@@ -36,15 +36,17 @@ class KeyGroups {
   // Calls visit(position in the list) for each occurrence of keys()[index], in ascending order.
   template <typename Visit>
   void ForEachPosition(uint32_t index, Visit visit) const {
-    uint32_t position = first_[index];
+    uint32_t position = first_position(index);
     visit(position);
     if (!has_duplicates_) return;
     while ((position = next_[position]) != kNone) visit(position);
   }
 
   // The position of the first occurrence.
-  uint32_t first_position(uint32_t index) const { return first_[index]; }
+  uint32_t first_position(uint32_t index) const { return in_order_ ? index : first_[index]; }
   bool has_duplicates() const { return has_duplicates_; }
+  // Whether keys() is the list itself: distinct, and in the order of the groups already.
+  bool in_order() const { return in_order_; }
   // The size of the memory kept for the next use.
   size_t capacity_bytes() const;
 
@@ -55,7 +57,8 @@ class KeyGroups {
 
   std::vector<Group> groups_;
   std::vector<uint64_t> keys_;
-  std::vector<uint32_t> first_;  // by index in keys_
+  bool in_order_ = false;
+  std::vector<uint32_t> first_;  // by index in keys_; only filled unless in_order_
   bool has_duplicates_ = false;
   std::vector<uint32_t> next_;  // by position; only filled if has_duplicates_
 

@@ -77,6 +77,21 @@ TEST(KeyGroupsTest, DistinctKeysKeepTheirOrder) {
   ExpectEqual(groups, Reference(3, keys, 16));
 }
 
+TEST(KeyGroupsTest, KeysInTheOrderOfTheGroupsAreRecognised) {
+  std::vector<uint64_t> keys;
+  for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * 977);
+  KeyGroups groups;
+  groups.Build(3, keys, 16, true);
+  EXPECT_FALSE(groups.in_order());
+  const std::vector<uint64_t> in_order(groups.keys().begin(), groups.keys().end());
+  groups.Build(3, in_order, 16, true);
+  EXPECT_TRUE(groups.in_order());
+  ExpectEqual(groups, Reference(3, in_order, 16));
+  groups.Build(3, in_order, 16, /*distinct=*/false);
+  EXPECT_FALSE(groups.in_order()) << "a key may be repeated";
+  ExpectEqual(groups, Reference(3, in_order, 16));
+}
+
 TEST(KeyGroupsTest, NoKeysGiveNoGroups) {
   KeyGroups groups;
   groups.Build(3, {}, 16, false);

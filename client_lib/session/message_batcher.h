@@ -31,44 +31,43 @@ class MessageBatcher {
         routing_(std::move(routing)),
         open_(routing_->servers() + 1) {}
 
-  // Returns a segment, which the caller fills in before the next call.
-  Segment& Add(uint32_t partition, size_t bytes) {
-    std::shared_ptr<Message>& message =
-        open_[std::min(routing_->primary(partition), routing_->servers())];
+  // Returns the message to which the caller must add one segment of `bytes` for `partition` before
+  // the next call.
+  Message& MessageFor(uint32_t partition, size_t bytes) {
+    const size_t server = std::min(routing_->primary(partition), routing_->servers());
+    std::shared_ptr<Message>& message = open_[server];
     if (message != nullptr && (message->bytes + bytes > kMessageBytesAimedAt ||
                                message->segments.size() == kMaxMessageSegments)) {
-      Flush(message);
+      Flush(server);
     }
     if (message == nullptr) {
       message = std::make_shared<Message>();
       message->call = call_;
     }
     message->bytes += bytes;
-    message->partitions.push_back(partition);
-    Segment& segment = message->segments.emplace_back();
-    segment.bytes = bytes;
-    return segment;
+    return *message;
   }
 
   // Sends the remaining messages; the call may be done after this.
   void Close() {
-    for (std::shared_ptr<Message>& message : open_) {
-      if (message != nullptr) Flush(message);
+    for (size_t server = 0; server < open_.size(); ++server) {
+      if (open_[server] != nullptr) Flush(server);
     }
     call_->MessageDone(absl::OkStatus());
   }
 
  private:
-  void Flush(std::shared_ptr<Message>& message) {
+  void Flush(size_t server) {
     call_->AddMessages(1);
-    messenger_.Send(std::exchange(message, nullptr));
+    messenger_.SendTo(*routing_, server < routing_->servers() ? server : Routing::kNoServer,
+                      std::exchange(open_[server], nullptr));
   }
 
   Messenger& messenger_;
   const std::shared_ptr<Call> call_;
   const std::shared_ptr<const Routing> routing_;
-  std::vector<std::shared_ptr<Message>>
-      open_;  // by server; the last is for partitions without a primary
+  // By server; the last is for partitions without a primary.
+  std::vector<std::shared_ptr<Message>> open_;
 };
 
 }  // namespace pawl

@@ -73,57 +73,38 @@ std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Metho
 
 void Messenger::Send(std::shared_ptr<Message> message) {
   const std::shared_ptr<const Routing> routing = router_.current();
-  const size_t server = routing->primary(message->partitions[0]);
-  const bool one_server =
-      std::all_of(message->partitions.begin(), message->partitions.end(),
-                  [&](uint32_t partition) { return routing->primary(partition) == server; });
-  if (one_server && server != Routing::kNoServer) {
-    SendTo(routing->address(server), routing->epoch(), std::move(message));
-    return;
+  const auto primary = [&](const SegmentView& segment) {
+    return routing->primary(segment.partition);
+  };
+  const size_t server = primary(message->segments[0]);
+  if (std::all_of(message->segments.begin(), message->segments.end(),
+                  [&](const SegmentView& segment) { return primary(segment) == server; })) {
+    return SendTo(*routing, server, std::move(message));
   }
-  if (one_server) {
-    const Call& call = *message->call;
-    absl::Status error = failure();
-    if (error.ok() && clock_.Now() >= call.terms.deadline)
-      error = OutOfTime(call, message->last_error);
-    if (!error.ok()) {
-      message->call->MessageDone(error);
-      return;
-    }
-    message->last_error = NoPrimary(message->partitions[0], routing->epoch());
-    WaitForRouting(call.terms.deadline, routing->epoch(),
-                   [self = shared_from_this(), message = std::move(message)]() mutable {
-                     self->Send(std::move(message));
-                   });
-    return;
-  }
-  std::vector<std::shared_ptr<Message>> parts(routing->servers());
-  std::shared_ptr<Message> nowhere;
-  int count = 0;
-  for (size_t i = 0; i < message->partitions.size(); ++i) {
-    const size_t to = routing->primary(message->partitions[i]);
-    std::shared_ptr<Message>& part = to == Routing::kNoServer ? nowhere : parts[to];
+  absl::btree_map<size_t, std::shared_ptr<Message>> parts;  // by server
+  for (size_t i = 0; i < message->segments.size(); ++i) {
+    SegmentView& segment = message->segments[i];
+    std::shared_ptr<Message>& part = parts[primary(segment)];
     if (part == nullptr) {
-      ++count;
       part = std::make_shared<Message>();
       part->call = message->call;
       part->retries = message->retries;
       part->last_error = message->last_error;
     }
-    part->partitions.push_back(message->partitions[i]);
-    if (message->segments.empty()) continue;
-    part->bytes += message->segments[i].bytes;
-    part->segments.push_back(std::move(message->segments[i]));
+    part->bytes += segment.keys.size() + segment.values.size();
+    part->segments.push_back(std::move(segment));
+    if (message->targets.empty()) continue;
+    part->bytes += message->targets[i].value_bytes;
+    part->targets.push_back(message->targets[i]);
   }
-  message->call->AddMessages(count - 1);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i] != nullptr) SendTo(routing->address(i), routing->epoch(), std::move(parts[i]));
-  }
-  if (nowhere != nullptr) Send(std::move(nowhere));
+  message->call->AddMessages(static_cast<int>(parts.size()) - 1);
+  for (auto& [to, part] : parts) SendTo(*routing, to, std::move(part));
 }
 
-void Messenger::SendTo(const std::string& address, uint64_t epoch,
-                       std::shared_ptr<Message> message) {
+void Messenger::SendTo(const Routing& routing, size_t server, std::shared_ptr<Message> message) {
+  if (server == Routing::kNoServer) return WaitForPrimary(routing.epoch(), std::move(message));
+  const std::string& address = routing.address(server);
+  const uint64_t epoch = routing.epoch();
   const Call& call = *message->call;
   std::shared_ptr<FlowControl> flow = FlowTo(address, call.terms.method);
   const bool granted = flow->Acquire(
@@ -137,6 +118,19 @@ void Messenger::SendTo(const std::string& address, uint64_t epoch,
         self->Transmit(address, epoch, flow, message);
       });
   if (granted) Transmit(address, epoch, std::move(flow), std::move(message));
+}
+
+void Messenger::WaitForPrimary(uint64_t epoch, std::shared_ptr<Message> message) {
+  const Call& call = *message->call;
+  absl::Status error = failure();
+  if (error.ok() && clock_.Now() >= call.terms.deadline)
+    error = OutOfTime(call, message->last_error);
+  if (!error.ok()) return message->call->MessageDone(error);
+  message->last_error = NoPrimary(message->segments[0].partition, epoch);
+  WaitForRouting(call.terms.deadline, epoch,
+                 [self = shared_from_this(), message = std::move(message)]() mutable {
+                   self->Send(std::move(message));
+                 });
 }
 
 void Messenger::Transmit(const std::string& address, uint64_t epoch,

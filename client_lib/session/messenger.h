@@ -53,8 +53,11 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
       : transport_(transport), clock_(clock), router_(router), deadlines_(std::move(deadlines)) {}
 
   // Divides the message by server, sends the parts, and calls call->MessageDone for each. REQUIRES:
-  // the message has partitions, and message->call counts one message for it.
+  // the message has segments, and message->call counts one message for it.
   void Send(std::shared_ptr<Message> message);
+  // Sends a message whose segments all belong to `server` of `routing`, or, with kNoServer, have no
+  // primary there. REQUIRES: as above.
+  void SendTo(const Routing& routing, size_t server, std::shared_ptr<Message> message);
 
   // Adopts the table if it is newer than the current one, and wakes what waits for that. Cancels
   // calls in flight to servers that are no longer primaries; they are sent again by the new table.
@@ -74,7 +77,8 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
     std::shared_ptr<FlowControl> pull;
   };
 
-  void SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message);
+  // Sends the message again when newer routing may name its primary.
+  void WaitForPrimary(uint64_t epoch, std::shared_ptr<Message> message);
   void Transmit(const std::string& address, uint64_t epoch, std::shared_ptr<FlowControl> flow,
                 std::shared_ptr<Message> message);
   // `sent` is the start of the attempt.

@@ -86,9 +86,7 @@ class MessengerTest : public testing::Test {
     auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_wait);
     auto message = std::make_shared<Message>();
     message->call = call;
-    message->partitions = {partition};
-    message->segments.resize(1);
-    message->segments[0].bytes = bytes;
+    message->segments.emplace_back().partition = partition;
     message->bytes = bytes;
     messenger_->Send(std::move(message));
     return call;

@@ -65,8 +65,12 @@ size_t Segmenter::ValueBytes(const Table& table, const KeyRange& range, ElementT
   return elements * ElementBytes(type);
 }
 
+bool Segmenter::IsSentInPlace(const Table& table, ElementType type) const {
+  return ElementBytes(type) == sizeof(float) && (table.dense() || groups_.in_order());
+}
+
 void Segmenter::AllocateGradients(const Table& table, ElementType type) {
-  if (table.dense() && ElementBytes(type) == sizeof(float)) return;
+  if (IsSentInPlace(table, type)) return;
   size_t bytes = 0;
   for (const KeyRange& range : ranges_) bytes += ValueBytes(table, range, type);
   if (bytes <= gradient_bytes_) return;
@@ -78,6 +82,10 @@ int32_t Segmenter::GatherRows(const Table& table, const KeyRange& range, const f
                               ByteView* view, ElementType type) {
   const size_t width = table.row_width();
   const size_t row_bytes = width * ElementBytes(type);
+  if (IsSentInPlace(table, type)) {
+    view->Append(gradients + range.begin * width, range.count * row_bytes);
+    return 0;
+  }
   char* const begin = gradients_.get() + range.begin * row_bytes;
   const bool is_float = row_bytes == width * sizeof(float);
   if (!is_float) rows_.resize(range.count * width);
@@ -115,7 +123,7 @@ int32_t Segmenter::AppendBlocks(const Table& table, const KeyRange& range, const
             BlockElements(table.elements(), groups_.keys()[i]));
     }
   };
-  if (ElementBytes(type) == sizeof(float)) {
+  if (IsSentInPlace(table, type)) {
     for_each_block([&](size_t begin, size_t elements) {
       view->Append(blocks + begin, elements * sizeof(float));
     });
@@ -165,6 +173,11 @@ void Segmenter::Scatter(const Table& table, const KeyRange& range, const ByteVie
   uint32_t index = range.begin;
   values.ForEachRun(row_bytes, reinterpret_cast<char*>(split_row),
                     [&](const char* rows, size_t count) {
+                      if (groups_.in_order()) {
+                        std::memcpy(out + index * width, rows, count * row_bytes);
+                        index += static_cast<uint32_t>(count);
+                        return;
+                      }
                       for (const char* const end = rows + count * row_bytes; rows != end;
                            rows += row_bytes, ++index) {
                         groups_.ForEachPosition(index, [&](uint32_t position) {

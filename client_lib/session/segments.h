@@ -49,8 +49,9 @@ class Segmenter {
   // which the gradients are sent. Both functions return the segment's exponent
   // (PushSegment.exponent), which depends only on its gradients.
   void AllocateGradients(const Table& table, ElementType type = FLOAT32);
-  // Sparse: gathers the gradients of the run's keys into memory of *this. Duplicates are summed as
-  // floats in the order of the list. REQUIRES: AllocateGradients was called for the type.
+  // Sparse: gathers the gradients of the run's keys into memory of *this, or refers to `gradients`
+  // if nothing has to change (KeyGroups::in_order, FLOAT32). Duplicates are summed as floats in the
+  // order of the list. REQUIRES: AllocateGradients was called for the type.
   int32_t GatherRows(const Table& table, const KeyRange& range, const float* gradients,
                      ByteView* view, ElementType type = FLOAT32);
   // Dense: refers to the tensor, or to the blocks of BuildDense, which are contiguous. Elements of
@@ -65,6 +66,9 @@ class Segmenter {
   size_t capacity_bytes() const;
 
  private:
+  // Whether gradients of this type are sent from the caller's memory.
+  bool IsSentInPlace(const Table& table, ElementType type) const;
+
   KeyGroups groups_;
   std::vector<KeyRange> ranges_;
   std::unique_ptr<char[]> gradients_;

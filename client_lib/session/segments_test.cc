@@ -123,6 +123,37 @@ TEST(SegmentsTest, RowsAreScatteredFromAnyFragments) {
   }
 }
 
+TEST(SegmentsTest, RowsInTheOrderOfTheirPartitionsAreNotCopied) {
+  std::mt19937_64 random(6);
+  const Table table = Sparse(3);
+  Segmenter segmenter;
+  std::vector<uint64_t> keys(500);
+  std::iota(keys.begin(), keys.end(), 7);
+  segmenter.BuildSparse(table, keys, 8, true);
+  keys.assign(segmenter.groups().keys().begin(), segmenter.groups().keys().end());
+  std::vector<float> gradients(keys.size() * 3);
+  std::iota(gradients.begin(), gradients.end(), 1.f);
+  for (const ElementType type : {FLOAT32, BFLOAT16}) {
+    segmenter.BuildSparse(table, keys, 8, true);
+    segmenter.AllocateGradients(table, type);
+    std::vector<float> out(gradients.size(), -1);
+    for (const KeyRange& range : segmenter.ranges()) {
+      ByteView rows;
+      segmenter.GatherRows(table, range, gradients.data(), &rows, type);
+      ASSERT_EQ(rows.size(), segmenter.ValueBytes(table, range, type));
+      const float* const in_place = gradients.data() + range.begin * 3;
+      EXPECT_EQ(rows.fragments()[0].data() == reinterpret_cast<const char*>(in_place),
+                type == FLOAT32);
+      if (type != FLOAT32) continue;
+      std::vector<std::string> memory;
+      segmenter.Scatter(table, range, Refragment(rows, random, memory), out.data());
+    }
+    if (type == FLOAT32) {
+      EXPECT_EQ(out, gradients);
+    }
+  }
+}
+
 TEST(SegmentsTest, TensorsAreScatteredFromAnyFragments) {
   std::mt19937_64 random(3);
   for (const uint64_t elements :

@@ -60,10 +60,12 @@ void SessionImpl::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) {
     const PushItem& item = items_[i];
     Segmenter& segmenter = *segmenters_[i];
     for (const KeyRange& range : segmenter.ranges()) {
-      Segment& segment = batcher.Add(
+      Message& message = batcher.MessageFor(
           range.partition, range.count * sizeof(uint64_t) +
                                segmenter.ValueBytes(item.table, range, item.element_type));
+      SegmentView& segment = message.segments.emplace_back();
       segment.table = item.table.id();
+      segment.partition = range.partition;
       segment.element_type = item.element_type;
       segment.ordinal = next_ordinal[range.partition]++;
       segmenter.AppendKeys(range, &segment.keys);
@@ -81,14 +83,7 @@ void SessionImpl::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) {
 
 OutgoingMessage SessionImpl::PushCall::Encode(const Message& message,
                                               const RequestHeader& header) const {
-  std::vector<PushSegmentView> views;
-  views.reserve(message.segments.size());
-  for (size_t i = 0; i < message.segments.size(); ++i) {
-    const Segment& segment = message.segments[i];
-    views.push_back({segment.table, message.partitions[i], segment.ordinal, segment.element_type,
-                     segment.keys, segment.values, segment.exponent});
-  }
-  return EncodePushRequest(header, views);
+  return EncodePushRequest(header, message.segments);
 }
 
 absl::Status SessionImpl::PushCall::TakeAnswer(const Message& message,
@@ -145,13 +140,14 @@ void SessionImpl::PullCall::SendSegments() {
     const Table& table = items_[i].table;
     const absl::Span<const KeyRange> ranges = segmenters_[i]->ranges();
     for (size_t j = 0; j < ranges.size(); ++j) {
-      Segment& segment =
-          batcher.Add(ranges[j].partition, ranges[j].count * sizeof(uint64_t) +
-                                               segmenters_[i]->ValueBytes(table, ranges[j]));
+      const size_t value_bytes = segmenters_[i]->ValueBytes(table, ranges[j]);
+      Message& message =
+          batcher.MessageFor(ranges[j].partition, ranges[j].count * sizeof(uint64_t) + value_bytes);
+      SegmentView& segment = message.segments.emplace_back();
       segment.table = table.id();
+      segment.partition = ranges[j].partition;
       segmenters_[i]->AppendKeys(ranges[j], &segment.keys);
-      segment.item = static_cast<uint32_t>(i);
-      segment.range = static_cast<uint32_t>(j);
+      message.targets.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(j), value_bytes});
     }
   }
   batcher.Close();
@@ -159,32 +155,26 @@ void SessionImpl::PullCall::SendSegments() {
 
 OutgoingMessage SessionImpl::PullCall::Encode(const Message& message,
                                               const RequestHeader& header) const {
-  std::vector<PullSegmentView> views;
-  views.reserve(message.segments.size());
-  for (size_t i = 0; i < message.segments.size(); ++i) {
-    views.push_back({message.segments[i].table, message.partitions[i], message.segments[i].keys});
-  }
-  return EncodePullRequest(header, views);
+  return EncodePullRequest(header, message.segments);
 }
 
 absl::Status SessionImpl::PullCall::TakeAnswer(const Message& message,
                                                const IncomingMessage& answer) {
-  const std::vector<Segment>& segments = message.segments;
   PAWL_ASSIGN_OR_RETURN(const PullResponseView view, DecodePullResponse(answer.bytes));
-  if (view.results.size() != segments.size()) {
+  if (view.results.size() != message.targets.size()) {
     return absl::InternalError(absl::StrCat("the server answered ", view.results.size(),
-                                            " segments of the ", segments.size(),
+                                            " segments of the ", message.targets.size(),
                                             " that were requested"));
   }
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const PullItem& item = items_[segments[i].item];
-    const Segmenter& segmenter = *segmenters_[segments[i].item];
-    const KeyRange& range = segmenter.ranges()[segments[i].range];
-    if (view.results[i].size() != segmenter.ValueBytes(item.table, range)) {
-      return absl::InternalError(absl::StrCat("the server answered ", view.results[i].size(),
-                                              " bytes for ", range.count, " keys of table `",
-                                              item.table.name(), "`, which have ",
-                                              segmenter.ValueBytes(item.table, range)));
+  for (size_t i = 0; i < view.results.size(); ++i) {
+    const PullTarget& target = message.targets[i];
+    const PullItem& item = items_[target.item];
+    const Segmenter& segmenter = *segmenters_[target.item];
+    const KeyRange& range = segmenter.ranges()[target.range];
+    if (view.results[i].size() != target.value_bytes) {
+      return absl::InternalError(absl::StrCat(
+          "the server answered ", view.results[i].size(), " bytes for ", range.count,
+          " keys of table `", item.table.name(), "`, which have ", target.value_bytes));
     }
     segmenter.Scatter(item.table, range, view.results[i], item.values.data());
   }

@@ -10,7 +10,6 @@
 #include "client_lib/session/check_items.h"
 #include "client_lib/session/messenger.h"
 #include "client_lib/session/sender_calls.h"
-#include "client_lib/session/step_calls.h"
 
 namespace pawl {
 namespace {
@@ -65,11 +64,10 @@ void SessionImpl::Push(absl::Span<const PushItem> items, const CallOptions& opti
         "a WORKER_ROLE client cannot push free-running; push through OpenLogicalWorker, or "
         "connect with CLIENT_ROLE");
   }
-  Enqueue(std::move(refused), options, std::move(done),
+  Enqueue(std::move(refused), std::move(done),
           [&](Operation& operation, Callback& counted) PAWL_REQUIRES(mu_) {
-            operation.step = step_;
-            operation.push = std::make_shared<PushCall>(shared_from_this(), items, step_,
-                                                        operation.deadline, std::move(counted));
+            operation.push = std::make_shared<PushCall>(
+                shared_from_this(), items, step_, core_->Deadline(options), std::move(counted));
           });
 }
 
@@ -78,15 +76,28 @@ void SessionImpl::EndStep(const CallOptions& options, Callback done) {
   if (!identity_.rank)
     refused =
         absl::FailedPreconditionError("a free-running client has no steps; use OpenLogicalWorker");
-  Enqueue(std::move(refused), options, std::move(done),
+  Enqueue(std::move(refused), std::move(done),
           [&](Operation& operation, Callback& counted) PAWL_REQUIRES(mu_) {
-            operation.step = step_++;
-            operation.done = std::move(counted);
+            const uint64_t step = step_++;
+            operation.end = std::make_shared<EndStepCall>(
+                Header(step), core_->Deadline(options),
+                [self = shared_from_this(), step,
+                 counted = std::move(counted)](const absl::Status& status) mutable {
+                  self->OnStepEnded(step, status);
+                  counted(status);
+                  counted = nullptr;
+                  self->Pump();
+                });
           });
 }
 
-void SessionImpl::Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
-                          absl::FunctionRef<void(Operation&, Callback&)> fill) {
+Call& SessionImpl::Operation::call() const {
+  if (push != nullptr) return *push;
+  return *end;
+}
+
+void SessionImpl::Enqueue(absl::Status refused, Callback user_done,
+                          absl::FunctionRef<void(Operation&, Callback&)> make) {
   Callback done = core_->Count(std::move(user_done));
   uint64_t id = 0;
   {
@@ -95,9 +106,8 @@ void SessionImpl::Enqueue(absl::Status refused, const CallOptions& options, Call
     if (refused.ok() && operations_.size() >= kMaxWaitingCalls) refused = TooManyWaiting();
     if (refused.ok()) {
       Operation& operation = operations_.emplace_back();
-      operation.deadline = core_->Deadline(options);
       operation.id = id = next_id_++;
-      fill(operation, done);
+      make(operation, done);
     } else if (identity_.rank && closed_.ok()) {
       // Otherwise a caller that checks results later could end the step without it.
       closed_ = refused;
@@ -209,8 +219,8 @@ bool SessionImpl::PumpOne() {
     } else {
       if (waits_for_bytes_ || ending_step_ || operations_.empty()) return false;
       Operation& head = operations_.front();
-      if (identity_.rank && head.step > active_step_) return false;
-      const bool ends_step = head.push == nullptr;
+      if (identity_.rank && head.call().header.step() > active_step_) return false;
+      const bool ends_step = head.end != nullptr;
       // A step that lacks a push is never ended; Fail will answer the call.
       if (ends_step && (!ahead_.empty() || !broken_.ok())) return false;
       operation = std::move(head);
@@ -220,19 +230,11 @@ bool SessionImpl::PumpOne() {
     }
   }
   if (granted != nullptr) return SendGranted(granted);
-  if (operation.push == nullptr) {
-    RestartOrdinals(operation.step);
+  if (operation.end != nullptr) {
+    RestartOrdinals(operation.end->header.step());
     std::vector<uint32_t> partitions(next_ordinal_.size());
     std::iota(partitions.begin(), partitions.end(), 0);
-    pawl::EndStep(core_->messenger(), Header(operation.step), std::move(partitions), next_ordinal_,
-                  operation.deadline,
-                  [self = shared_from_this(), step = operation.step,
-                   done = std::move(operation.done)](const absl::Status& status) mutable {
-                    self->OnStepEnded(step, status);
-                    done(status);
-                    done = nullptr;
-                    self->Pump();
-                  });
+    operation.end->Send(core_->messenger(), partitions, next_ordinal_);
     return true;
   }
   const std::shared_ptr<PushCall> push = operation.push;
@@ -357,11 +359,7 @@ void SessionImpl::Fail(const absl::Status& why) {
   }
   for (Operation& operation : operations) {
     if (operation.timer) core_->deadlines().Remove(*operation.timer);
-    if (operation.push != nullptr) {
-      operation.push->MessageDone(why);
-    } else {
-      operation.done(why);
-    }
+    operation.call().MessageDone(why);
   }
   for (WaitingPull& pull : pulls) {
     if (pull.timer) core_->deadlines().Remove(*pull.timer);
@@ -376,7 +374,7 @@ void SessionImpl::WatchDeadline(uint64_t id) {
   for (auto it = operations_.rbegin(); it != operations_.rend() && it->id >= id; ++it) {
     if (it->id != id) continue;
     it->timer = core_->deadlines().Add(
-        it->deadline, [self = shared_from_this(), id] { self->ExpireOperation(id); });
+        it->call().terms.deadline, [self = shared_from_this(), id] { self->ExpireOperation(id); });
   }
 }
 
@@ -394,11 +392,7 @@ void SessionImpl::ExpireOperation(uint64_t id) {
   }
   // Later calls must not be executed without it.
   Fail(status);
-  if (expired->push != nullptr) {
-    expired->push->MessageDone(status);
-  } else {
-    expired->done(status);
-  }
+  expired->call().MessageDone(status);
 }
 
 void SessionImpl::ExpireGranted(const std::shared_ptr<PushCall>& push) {

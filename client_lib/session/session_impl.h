@@ -15,6 +15,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
 #include "client_lib/session/client_core.h"
+#include "client_lib/session/step_calls.h"
 #include "proto/parameter.pb.h"
 
 namespace pawl {
@@ -63,12 +64,12 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   class PushCall;
   class PullCall;
 
-  // A Push or EndStep that waits for its turn.
+  // A Push or EndStep that waits for its turn; one of the calls is set.
   struct Operation {
-    std::shared_ptr<PushCall> push;  // null: EndStep
-    uint64_t step = 0;
-    MonotonicTime deadline;
-    Callback done;  // of EndStep
+    Call& call() const;
+
+    std::shared_ptr<PushCall> push;
+    std::shared_ptr<EndStepCall> end;
     uint64_t id = 0;
     std::optional<DeadlineQueue::Id> timer;
   };
@@ -83,11 +84,11 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
     bool done;
   };
 
-  // Queues a Push or EndStep, unless it is `refused` before or now. `fill` runs under mu_, takes
-  // the callback, and completes the operation. A refused one closes a rank's session to further
+  // Queues a Push or EndStep, unless it is `refused` before or now. `make` runs under mu_, takes
+  // the callback, and makes the operation's call. A refused one closes a rank's session to further
   // calls; it ends no other call.
-  void Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
-               absl::FunctionRef<void(Operation&, Callback&)> fill);
+  void Enqueue(absl::Status refused, Callback user_done,
+               absl::FunctionRef<void(Operation&, Callback&)> make);
   RequestHeader Header(uint64_t step) const;
   // Executes the queued operations that can be executed now.
   void Pump();

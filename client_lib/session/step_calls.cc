@@ -14,35 +14,16 @@
 namespace pawl {
 namespace {
 
-class EndStepCall final : public Call {
- public:
-  EndStepCall(const RequestHeader& header, std::vector<uint64_t> segments, MonotonicTime deadline,
-              absl::AnyInvocable<void(absl::Status)> done)
-      : Call({.method = Method::kEndStep, .name = "EndStep", .deadline = deadline}, header),
-        segments_(std::move(segments)),
-        done_(std::move(done)) {}
-
-  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
-    EndStepRequest request;
-    *request.mutable_header() = header;
-    request.mutable_partitions()->Assign(message.partitions.begin(), message.partitions.end());
-    if (!segments_.empty()) {
-      for (const uint32_t p : message.partitions) request.add_segments(segments_[p]);
-    }
-    return EncodeSmall(request);
-  }
-  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override {
-    return absl::OkStatus();
-  }
-  void Finish(const absl::Status& status) override {
-    done_(status);
-    done_ = nullptr;
-  }
-
- private:
-  const std::vector<uint64_t> segments_;
-  absl::AnyInvocable<void(absl::Status)> done_;
-};
+// A message to `partitions` that has no keys and values.
+void SendWithoutKeys(Messenger& messenger, std::shared_ptr<Call> call,
+                     absl::Span<const uint32_t> partitions) {
+  auto message = std::make_shared<Message>();
+  message->call = std::move(call);
+  message->segments.reserve(partitions.size());
+  for (const uint32_t partition : partitions)
+    message->segments.emplace_back().partition = partition;
+  messenger.Send(std::move(message));
+}
 
 class TakeOverCall final : public Call {
  public:
@@ -55,19 +36,19 @@ class TakeOverCall final : public Call {
   OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override {
     TakeOverRequest request;
     *request.mutable_header() = header;
-    request.mutable_partitions()->Assign(message.partitions.begin(), message.partitions.end());
+    for (const SegmentView& segment : message.segments) request.add_partitions(segment.partition);
     return EncodeSmall(request);
   }
   absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override {
     TakeOverResponse response;
     PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
-    if (response.clocks_size() != static_cast<int>(message.partitions.size())) {
+    if (response.clocks_size() != static_cast<int>(message.segments.size())) {
       return absl::InternalError(absl::StrCat("the server answered ", response.clocks_size(),
-                                              " clocks for ", message.partitions.size(),
+                                              " clocks for ", message.segments.size(),
                                               " partitions"));
     }
-    for (size_t i = 0; i < message.partitions.size(); ++i) {
-      clocks_[message.partitions[i]] = response.clocks(static_cast<int>(i));
+    for (size_t i = 0; i < message.segments.size(); ++i) {
+      clocks_[message.segments[i].partition] = response.clocks(static_cast<int>(i));
     }
     return absl::OkStatus();
   }
@@ -86,21 +67,36 @@ class TakeOverCall final : public Call {
   absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done_;
 };
 
-void Send(Messenger& messenger, std::shared_ptr<Call> call, std::vector<uint32_t> partitions) {
-  auto message = std::make_shared<Message>();
-  message->call = std::move(call);
-  message->partitions = std::move(partitions);
-  messenger.Send(std::move(message));
-}
-
 }  // namespace
 
-void EndStep(Messenger& messenger, const RequestHeader& header, std::vector<uint32_t> partitions,
-             std::vector<uint64_t> segments, MonotonicTime deadline,
-             absl::AnyInvocable<void(absl::Status)> done) {
-  Send(messenger,
-       std::make_shared<EndStepCall>(header, std::move(segments), deadline, std::move(done)),
-       std::move(partitions));
+EndStepCall::EndStepCall(const RequestHeader& header, MonotonicTime deadline,
+                         absl::AnyInvocable<void(absl::Status)> done)
+    : Call({.method = Method::kEndStep, .name = "EndStep", .deadline = deadline}, header),
+      done_(std::move(done)) {}
+
+void EndStepCall::Send(Messenger& messenger, absl::Span<const uint32_t> partitions,
+                       absl::Span<const uint64_t> segments) {
+  segments_.assign(segments.begin(), segments.end());
+  SendWithoutKeys(messenger, shared_from_this(), partitions);
+}
+
+OutgoingMessage EndStepCall::Encode(const Message& message, const RequestHeader& header) const {
+  EndStepRequest request;
+  *request.mutable_header() = header;
+  for (const SegmentView& segment : message.segments) {
+    request.add_partitions(segment.partition);
+    if (!segments_.empty()) request.add_segments(segments_[segment.partition]);
+  }
+  return EncodeSmall(request);
+}
+
+absl::Status EndStepCall::TakeAnswer(const Message&, const IncomingMessage&) {
+  return absl::OkStatus();
+}
+
+void EndStepCall::Finish(const absl::Status& status) {
+  done_(status);
+  done_ = nullptr;
 }
 
 void TakeOver(Messenger& messenger, const RequestHeader& header, uint32_t partitions,
@@ -108,8 +104,9 @@ void TakeOver(Messenger& messenger, const RequestHeader& header, uint32_t partit
               absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done) {
   std::vector<uint32_t> all(partitions);
   std::iota(all.begin(), all.end(), 0);
-  Send(messenger, std::make_shared<TakeOverCall>(header, partitions, deadline, std::move(done)),
-       std::move(all));
+  SendWithoutKeys(messenger,
+                  std::make_shared<TakeOverCall>(header, partitions, deadline, std::move(done)),
+                  all);
 }
 
 absl::StatusOr<Resumption> ResumptionAt(absl::Span<const uint64_t> clocks, ConsistencyMode mode) {

@@ -3,6 +3,7 @@
 #define PAWL_CLIENT_LIB_SESSION_STEP_CALLS_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -10,18 +11,32 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/call.h"
 #include "client_lib/session/messenger.h"
 #include "proto/parameter.pb.h"
 #include "proto/types.pb.h"
 
 namespace pawl {
 
-// Ends `header.step` in `partitions`, at the primary of each. `segments` (see EndStepRequest) is
-// indexed by partition, or empty. `done` gets OK once every partition has confirmed the step, under
-// any routing. REQUIRES: `partitions` is not empty.
-void EndStep(Messenger& messenger, const RequestHeader& header, std::vector<uint32_t> partitions,
-             std::vector<uint64_t> segments, MonotonicTime deadline,
-             absl::AnyInvocable<void(absl::Status)> done);
+// Ends `header.step`. `done` gets OK once every partition has confirmed the end, under any routing.
+class EndStepCall final : public Call, public std::enable_shared_from_this<EndStepCall> {
+ public:
+  EndStepCall(const RequestHeader& header, MonotonicTime deadline,
+              absl::AnyInvocable<void(absl::Status)> done);
+
+  // Sends the end to the primary of each partition. `segments` (see EndStepRequest) is indexed by
+  // partition, or empty. Call it once. REQUIRES: `partitions` is not empty.
+  void Send(Messenger& messenger, absl::Span<const uint32_t> partitions,
+            absl::Span<const uint64_t> segments);
+
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override;
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override;
+  void Finish(const absl::Status& status) override;
+
+ private:
+  std::vector<uint64_t> segments_;
+  absl::AnyInvocable<void(absl::Status)> done_;
+};
 
 // Takes over the logical worker in partitions 0 to `partitions` - 1. `done` gets the worker's clock
 // in each of them.

@@ -16,10 +16,10 @@ std::string Flat(const ByteView& view) {
   return bytes;
 }
 
-PushRequest ToProto(const PushRequestView& view) {
+PushRequest PushProto(const RequestView& view) {
   PushRequest request;
   *request.mutable_header() = view.header;
-  for (const PushSegmentView& segment : view.segments) {
+  for (const SegmentView& segment : view.segments) {
     PushSegment& out = *request.add_segments();
     out.set_table(segment.table);
     out.set_partition(segment.partition);
@@ -32,10 +32,10 @@ PushRequest ToProto(const PushRequestView& view) {
   return request;
 }
 
-PullRequest ToProto(const PullRequestView& view) {
+PullRequest PullProto(const RequestView& view) {
   PullRequest request;
   *request.mutable_header() = view.header;
-  for (const PullSegmentView& segment : view.segments) {
+  for (const SegmentView& segment : view.segments) {
     PullSegment& out = *request.add_segments();
     out.set_table(segment.table);
     out.set_partition(segment.partition);
@@ -44,7 +44,7 @@ PullRequest ToProto(const PullRequestView& view) {
   return request;
 }
 
-PullResponse ToProto(const PullResponseView& view) {
+PullResponse ResponseProto(const PullResponseView& view) {
   PullResponse response;
   for (const ByteView& values : view.results) response.add_results()->set_values(Flat(values));
   return response;
@@ -55,7 +55,8 @@ void EnsureHeader(PullRequest& request) { request.mutable_header(); }
 void EnsureHeader(PullResponse&) {}
 
 template <typename Message, typename View>
-void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
+void Compare(const std::string& bytes, const absl::StatusOr<View>& view,
+             Message (*to_proto)(const View&)) {
   Message expected;
   const bool parsed = expected.ParseFromString(bytes);
   if (!view.ok()) {
@@ -69,7 +70,7 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
   FuzzCheck(parsed, "protobuf accepts it");
   EnsureHeader(expected);
   expected.DiscardUnknownFields();
-  Message actual = ToProto(*view);
+  Message actual = to_proto(*view);
   actual.DiscardUnknownFields();
   FuzzCheck(actual.SerializeAsString() == expected.SerializeAsString(), "fields are equal");
 }
@@ -82,13 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Fragments fragments(bytes, 1 + data[1]);
   switch (data[0] % 4) {
     case 0:
-      Compare<PushRequest>(bytes, DecodePushRequest(fragments.view()));
+      Compare(bytes, DecodePushRequest(fragments.view()), &PushProto);
       break;
     case 1:
-      Compare<PullRequest>(bytes, DecodePullRequest(fragments.view()));
+      Compare(bytes, DecodePullRequest(fragments.view()), &PullProto);
       break;
     case 2:
-      Compare<PullResponse>(bytes, DecodePullResponse(fragments.view()));
+      Compare(bytes, DecodePullResponse(fragments.view()), &ResponseProto);
       break;
     case 3: {
       EndStepRequest expected, actual;

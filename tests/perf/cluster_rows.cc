@@ -204,8 +204,8 @@ class ClusterBench {
     const std::vector<float> floats(kTensorFloats, 1e-3f);
     const ByteView values(floats.data(), kTensorBytes);
     const uint64_t key = 0;
-    const PushSegmentView push{.keys = ByteView(&key, sizeof(key)), .values = values};
-    const PullSegmentView pull{.keys = ByteView(&key, sizeof(key))};
+    const SegmentView push{.keys = ByteView(&key, sizeof(key)), .values = values};
+    const SegmentView pull{.keys = ByteView(&key, sizeof(key))};
     for (const Method method : {Method::kPush, Method::kPull}) {
       PAWL_ASSIGN_OR_RETURN(const double before,
                             MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));

@@ -115,7 +115,7 @@ TEST_F(GrpcTransportTest, GeneratedCodeAndCodecReadEachOther) {
   for (const size_t size : {0, 1, 4, 255, 256, 257, 16384, 1 << 20, 5 << 20}) {
     const std::string values(size, '\3');
     const std::string keys(8, 'k');
-    const PushSegmentView segment{
+    const SegmentView segment{
         1, 2, 3, FLOAT32, ByteView(keys.data(), 8), ByteView(values.data(), size)};
     const Answer answer = CallAndWait(transport_, address_, Method::kPush,
                                       EncodePushRequest(RequestHeader(), {segment, segment}));
@@ -127,8 +127,8 @@ TEST_F(GrpcTransportTest, GeneratedCodeAndCodecReadEachOther) {
 }
 
 TEST_F(GrpcTransportTest, AnswersArriveInSlicesWithoutCopies) {
-  const PullSegmentView small{1, 5, ByteView()};
-  const PullSegmentView large{1, 3 << 20, ByteView()};
+  const SegmentView small{.table = 1, .partition = 5};
+  const SegmentView large{.table = 1, .partition = 3 << 20};
   std::promise<void> promise;
   transport_.Call(address_, Method::kPull, EncodePullRequest(RequestHeader(), {small, large}),
                   seconds(20), [&](absl::Status status, IncomingMessage message) {
