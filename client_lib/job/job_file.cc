@@ -1,5 +1,7 @@
 #include "client_lib/job/job_file.h"
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -186,9 +188,15 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
   return absl::OkStatus();
 }
 
+uint32_t DefaultPartitions(const Job& job) {
+  if (job.batch_size() == 0) return kMaxDefaultPartitions;
+  const uint32_t share = job.batch_size() / job.logical_workers();
+  return std::clamp(std::bit_floor(share / 16), kMinDefaultPartitions, kMaxDefaultPartitions);
+}
+
 void FillDefaults(Job& job, uint32_t workers) {
-  if (job.partitions() == 0) job.set_partitions(kDefaultPartitions);
   if (job.logical_workers() == 0) job.set_logical_workers(workers > 0 ? workers : 1);
+  if (job.partitions() == 0) job.set_partitions(DefaultPartitions(job));
   if (job.consistency().mode() == CONSISTENCY_MODE_UNSPECIFIED)
     job.mutable_consistency()->set_mode(SYNC);
   if (job.dense_path() == DENSE_PATH_UNSPECIFIED) job.set_dense_path(SERVER);

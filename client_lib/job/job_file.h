@@ -20,8 +20,9 @@ namespace pawl {
 
 // A longer file is refused.
 inline constexpr size_t kMaxJobFileBytes = 1 << 20;
-// What 0 means in the job file.
-inline constexpr uint32_t kDefaultPartitions = 256;
+// The bounds of what `partitions: 0` means; see DefaultPartitions.
+inline constexpr uint32_t kMinDefaultPartitions = 64;
+inline constexpr uint32_t kMaxDefaultPartitions = 256;
 
 // Parses `text`. INVALID_ARGUMENT with a line "name:line:column: reason" for each mistake.
 absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name);
@@ -40,6 +41,12 @@ void ResolvePaths(Job& job, const std::string& folder);
 // present one. INVALID_ARGUMENT, naming the wrong part of the path or the value and the possible
 // ones; the job is then unchanged.
 absl::Status ApplyOverride(Job& job, absl::string_view override_text);
+
+// The number of partitions for a job that does not say: one for each 16 samples of a rank's share
+// of a batch, rounded down to a power of two and to the bounds above. With fewer keys in a segment,
+// the cost of segments exceeds that of the rows. Without a batch size: the upper bound. REQUIRES:
+// logical_workers is set.
+uint32_t DefaultPartitions(const Job& job);
 
 // Replaces 0 and unset fields by their defaults: partitions, consistency.mode SYNC, dense_path
 // SERVER, replicas 1, durability LOG, checkpoint.keep 3, logical_workers (one per worker, at least

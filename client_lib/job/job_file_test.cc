@@ -123,7 +123,7 @@ TEST(JobFileTest, DefaultsKeepFieldsThatAreSet) {
   job.clear_logical_workers();
   job.mutable_evaluation()->mutable_early_stopping();
   FillDefaults(job, 3);
-  EXPECT_EQ(job.partitions(), 256u);
+  EXPECT_EQ(job.partitions(), 64u);
   EXPECT_EQ(job.logical_workers(), 3u);
   EXPECT_EQ(job.dense_path(), SERVER);
   EXPECT_EQ(job.model().loss(), LOGISTIC);
@@ -133,6 +133,22 @@ TEST(JobFileTest, DefaultsKeepFieldsThatAreSet) {
   const std::string once = job.SerializeAsString();
   FillDefaults(job, 5);
   EXPECT_EQ(job.SerializeAsString(), once);
+}
+
+TEST(JobFileTest, NumberOfPartitionsFollowsTheShareOfABatch) {
+  const auto partitions = [](uint32_t batch_size, uint32_t logical_workers) {
+    Job job;
+    job.set_batch_size(batch_size);
+    job.set_logical_workers(logical_workers);
+    FillDefaults(job, 1);
+    return job.partitions();
+  };
+  EXPECT_EQ(partitions(0, 1), 256u) << "a job without training data";
+  EXPECT_EQ(partitions(512, 1), 64u);
+  EXPECT_EQ(partitions(8192, 4), 128u);
+  EXPECT_EQ(partitions(8191, 4), 64u);
+  EXPECT_EQ(partitions(8192, 1), 256u);
+  EXPECT_EQ(partitions(1u << 31, 1), 256u);
 }
 
 TEST(JobFileTest, LossAndMetricFollowTheModel) {

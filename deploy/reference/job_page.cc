@@ -53,8 +53,9 @@ void CollectDefaults(const Message& message, Defaults& defaults) {
   }
 }
 
-Defaults DefaultsWith(uint32_t workers, const Model& model) {
+Defaults DefaultsWith(uint32_t workers, const Model& model, uint32_t batch_size = 0) {
   Job job;
+  job.set_batch_size(batch_size);
   *job.mutable_model() = model;
   CreateMessages(job);
   FillDefaults(job, workers);
@@ -64,14 +65,14 @@ Defaults DefaultsWith(uint32_t workers, const Model& model) {
 }
 
 // The defaults that all jobs share. The comment of a field says if its default depends on the
-// number of workers or on the model.
+// number of workers, the batch size or the model.
 Defaults DefaultsOfAllJobs() {
   Model classes, factors;
   classes.mutable_mlp()->set_classes(2);
   factors.mutable_matrix_factorization();
   Defaults common = DefaultsWith(1, Model());
-  for (const Defaults& others :
-       {DefaultsWith(2, Model()), DefaultsWith(1, classes), DefaultsWith(1, factors)}) {
+  for (const Defaults& others : {DefaultsWith(2, Model()), DefaultsWith(1, Model(), 1),
+                                 DefaultsWith(1, classes), DefaultsWith(1, factors)}) {
     for (auto it = common.begin(); it != common.end();) {
       const auto other = others.find(it->first);
       it = other != others.end() && other->second == it->second ? std::next(it) : common.erase(it);
