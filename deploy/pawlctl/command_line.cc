@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -203,13 +204,22 @@ absl::Status ParseFlagText(absl::string_view text, MonotonicDuration& value) {
 CLI::Option* AddParsedFlag(CLI::App& command, const std::string& name,
                            const std::string& placeholder, FlagParser parse,
                            const std::string& help, const FlagTraits& traits) {
-  const std::function<void(const std::string&)> set =
-      [flag = name.substr(name.find("--")), parse = std::move(parse)](const std::string& text) {
-        if (const absl::Status status = parse(text); !status.ok()) {
-          throw CLI::ConversionError(
-              absl::StrCat(flag, "=", text, " is not possible: ", status.message()));
-        }
-      };
+  const std::function<void(const std::string&)> set = [flag = name.substr(name.find("--")),
+                                                       placeholder, parse = std::move(parse), help,
+                                                       traits](const std::string& given) {
+    // CLI11 counts "--name=" as given: it neither reads the environment nor calls it missing.
+    const bool has_environment = !traits.environment.empty();
+    const char* const fallback =
+        given.empty() && has_environment ? std::getenv(traits.environment.c_str()) : nullptr;
+    const std::string text = fallback != nullptr ? fallback : given;
+    if (text.empty() && traits.required)
+      throw CLI::ConversionError(absl::StrCat(flag, "=", placeholder, " is missing: ", help));
+    if (text.empty() && has_environment) return;
+    if (const absl::Status status = parse(text); !status.ok()) {
+      throw CLI::ConversionError(
+          absl::StrCat(flag, "=", text, " is not possible: ", status.message()));
+    }
+  };
   CLI::Option* const flag = command.add_option_function<std::string>(name, set, help);
   if (!traits.environment.empty()) flag->envname(traits.environment);
   if (traits.needs != nullptr) flag->needs(traits.needs);

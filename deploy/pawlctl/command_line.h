@@ -86,8 +86,9 @@ absl::Status ParseFlagText(absl::string_view text, std::vector<T>& values) {
 }
 
 struct FlagTraits {
+  // An empty value counts as missing.
   bool required = false;
-  // The environment variable with the default; empty: none.
+  // The environment variable with the default; empty: none. It also replaces an empty value.
   std::string environment = {};
   // A flag that must be given too.
   CLI::Option* needs = nullptr;

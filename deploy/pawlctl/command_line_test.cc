@@ -109,6 +109,13 @@ TEST_F(CommandLineTest, EnvironmentGivesDefault) {
   unsetenv("COMMAND_LINE_TEST_JOB");
 }
 
+TEST_F(CommandLineTest, EnvironmentReplacesEmptyValue) {
+  setenv("COMMAND_LINE_TEST_JOB", "from the environment", 1);
+  EXPECT_EQ(Run({"run", "--job="}).code, kRan);
+  EXPECT_EQ(job_, "from the environment");
+  unsetenv("COMMAND_LINE_TEST_JOB");
+}
+
 TEST_F(CommandLineTest, UnknownFlagIsReportedWithKnownFlags) {
   ExpectUsageError({"run", "--sevrers=2"}, {"--sevrers", "--servers", "pawlctl run --help"});
   ExpectUsageError({"run", "--node=x"}, {"run has no flag --node"});
@@ -126,6 +133,14 @@ TEST_F(CommandLineTest, ImpossibleValueIsReported) {
 TEST_F(CommandLineTest, MissingValueIsReported) {
   ExpectUsageError({"run", "--job"}, {"--job"});
   ExpectUsageError({"drain"}, {"--node=NODE is missing: The node."});
+}
+
+TEST_F(CommandLineTest, EmptyValueOfRequiredFlagIsMissing) {
+  ExpectUsageError({"drain", "--node="}, {"--node=NODE is missing: The node."});
+  ExpectUsageError({"drain", ""}, {"--node=NODE is missing: The node."});
+  ExpectUsageError({"drain", "--node", ""}, {"--node=NODE is missing: The node."});
+  EXPECT_EQ(Run({"drain", "--node=", "--node=server-1"}).code, kRan + 1);
+  EXPECT_EQ(node_, "server-1");
 }
 
 TEST_F(CommandLineTest, FlagWithoutFlagThatItNeedsIsReported) {

@@ -473,6 +473,31 @@ class PawlctlTest(unittest.TestCase):
             ["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s"
         )
 
+    def test_empty_value_of_a_required_flag_exits_with_2(self):
+        at = "--scheduler=127.0.0.1:1"
+        for arguments in (
+            ["restore", "--job=" + self.job, "--out=" + self.out, "--restore="],
+            ["restore", "--restore=" + self.folder, "--out=" + self.out, "--job="],
+            ["export", "--out=" + self.out, "--checkpoint="],
+            ["export", "--checkpoint=" + self.folder, "--out="],
+            ["checkpoints", "--dir="],
+            ["pull", at, "--keys=1", "--table="],
+            ["push", at, "--values=1", "--table="],
+            ["drain", at, "--node="],
+            ["release_kept", at, "--node="],
+            ["status", "--scheduler="],
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_usage_error(arguments, arguments[-1], "is missing")
+        for command in ("drain", "release_kept"):
+            self.assert_usage_error([command, at, ""], "--node=NODE is missing")
+
+    def test_environment_replaces_an_empty_scheduler(self):
+        self.environment["PAWL_SCHEDULER"] = "127.0.0.1:1"
+        code, _, err = self.pawlctl("status", "--scheduler=", "--timeout=2s")
+        self.assertEqual(code, 3, err)
+        self.assertIn("127.0.0.1:1 does not answer", err)
+
     def test_missing_daemons_are_named(self):
         self.environment["PAWL_BIN_DIR"] = self.folder
         self.assert_usage_error(
