@@ -118,7 +118,7 @@ int CommandLine::Run(std::vector<std::string> arguments) {
   // CLI11 wants the last argument first. It takes "--name=" without a value for "--name".
   std::vector<std::string> reversed;
   for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) {
-    const bool is_empty_value = absl::StartsWith(*it, "--") && absl::EndsWith(*it, "=");
+    const bool is_empty_value = absl::StartsWith(*it, "--") && it->find('=') == it->size() - 1;
     if (is_empty_value) reversed.emplace_back();
     reversed.push_back(is_empty_value ? it->substr(0, it->size() - 1) : *it);
   }

@@ -95,6 +95,14 @@ TEST_F(CommandLineTest, EmptyValueDoesNotTakeNextArgument) {
   EXPECT_EQ(servers_, 3u);
 }
 
+TEST_F(CommandLineTest, ValueMayEndInEqualsSign) {
+  EXPECT_EQ(Run({"run", "--set=data.test=", "--job=a=", "--set", "b="}).code, kRan);
+  EXPECT_EQ(set_, (std::vector<std::string>{"data.test=", "b="}));
+  EXPECT_EQ(job_, "a=");
+  EXPECT_EQ(Run({"drain", "--node=server=="}).code, kRan + 1);
+  EXPECT_EQ(node_, "server==");
+}
+
 TEST_F(CommandLineTest, RepeatedFlagKeepsAllValuesInOrder) {
   EXPECT_EQ(Run({"run", "--set=a=1", "--set", "b=[2,3]", "--set=a=3", "--json"}).code, kRan);
   EXPECT_EQ(set_, (std::vector<std::string>{"a=1", "b=[2,3]", "a=3"}));

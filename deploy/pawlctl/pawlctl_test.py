@@ -160,6 +160,11 @@ class PawlctlTest(unittest.TestCase):
         self.assertIn(os.path.join(self.folder, "data.libsvm"), job)
         self.assertIn("seed: 5", job)
 
+    def test_empty_value_clears_a_field(self):
+        self.assertEqual(self.run_job("--set=data.eval=")[0], 0)
+        with open(os.path.join(self.out, "job.pbtxt"), encoding="utf-8") as file:
+            self.assertNotIn("eval:", file.read())
+
     def test_earlier_result_is_removed(self):
         self.assertEqual(self.run_job()[0], 0)
         self.assertEqual(self.run_job(fake="scheduler-exits")[0], 1)
@@ -420,7 +425,7 @@ class PawlctlTest(unittest.TestCase):
         )
         self.assertEqual(json.loads(self.pawlctl("tables", "--json")[1])[0]["row_width"], 9)
         self.assertIn("embeddings", self.pawlctl("tables", "--scheduler=" + self.address())[1])
-        self.assertEqual(self.pawlctl("stop", "--reason=enough")[0], 0)
+        self.assertEqual(self.pawlctl("stop", "--reason=auc=")[0], 0)
         _, err = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 1)
         self.assertIn("was stopped", err)
