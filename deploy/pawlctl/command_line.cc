@@ -215,6 +215,9 @@ CLI::Option* AddParsedFlag(CLI::App& command, const std::string& name,
     if (text.empty() && traits.required)
       throw CLI::ConversionError(absl::StrCat(flag, "=", placeholder, " is missing: ", help));
     if (text.empty() && has_environment) return;
+    // Not CLI11's needs(), which accepts "--switch=false".
+    if (traits.needs != nullptr && !(traits.needs->count() > 0 && traits.needs->as<bool>()))
+      throw CLI::ConversionError(absl::StrCat(flag, " requires ", traits.needs->get_name()));
     if (const absl::Status status = parse(text); !status.ok()) {
       throw CLI::ConversionError(
           absl::StrCat(flag, "=", text, " is not possible: ", status.message()));
@@ -222,7 +225,6 @@ CLI::Option* AddParsedFlag(CLI::App& command, const std::string& name,
   };
   CLI::Option* const flag = command.add_option_function<std::string>(name, set, help);
   if (!traits.environment.empty()) flag->envname(traits.environment);
-  if (traits.needs != nullptr) flag->needs(traits.needs);
   return flag->type_name(placeholder)->take_last()->required(traits.required);
 }
 

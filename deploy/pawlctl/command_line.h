@@ -90,7 +90,7 @@ struct FlagTraits {
   bool required = false;
   // The environment variable with the default; empty: none. It also replaces an empty value.
   std::string environment = {};
-  // A flag that must be given too.
+  // A switch that must be on too.
   CLI::Option* needs = nullptr;
 };
 

@@ -152,8 +152,11 @@ TEST_F(CommandLineTest, EmptyValueOfRequiredFlagIsMissing) {
 }
 
 TEST_F(CommandLineTest, FlagWithoutFlagThatItNeedsIsReported) {
-  ExpectUsageError({"run", "--seconds=3"}, {"--seconds", "--json"});
+  ExpectUsageError({"run", "--seconds=3"}, {"--seconds requires --json"});
+  ExpectUsageError({"run", "--seconds=3", "--json=false"}, {"--seconds requires --json"});
+  ExpectUsageError({"run", "--json", "--json=false", "--seconds=3"}, {"--seconds requires --json"});
   EXPECT_EQ(Run({"run", "--seconds=3", "--json"}).code, kRan);
+  EXPECT_EQ(Run({"run", "--seconds=3", "--json=false", "--json=true"}).code, kRan);
 }
 
 TEST_F(CommandLineTest, FailedCheckIsReported) {

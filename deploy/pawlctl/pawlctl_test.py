@@ -456,7 +456,9 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(run + ["--servers=two"], "--servers=two")
         self.assert_usage_error(run, "--job")
         for flag in ("--dir=" + self.out, "--wait=5s"):
-            self.assert_usage_error(["stop", "--scheduler=127.0.0.1:1", flag], "--with_checkpoint")
+            stop = ["stop", "--scheduler=127.0.0.1:1", flag]
+            self.assert_usage_error(stop, "--with_checkpoint")
+            self.assert_usage_error(stop + ["--with_checkpoint=false"], "--with_checkpoint")
         job = run + ["--job=" + self.job]
         self.assert_usage_error(job + ["--servers=0"], "--servers=0", "1 to 64")
         self.assert_usage_error(job + ["--workers=65"], "--workers=65", "1 to 64")
