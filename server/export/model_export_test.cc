@@ -226,6 +226,24 @@ TEST_F(ModelExportTest, InvalidFoldersAreRefusedByName) {
   EXPECT_EQ(Env::Real().List(folder_)->size(), 1u) << "no files are left";
 }
 
+TEST_F(ModelExportTest, RelativePathsInDeletedFolderAreNotFound) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path deleted = folder_ + "/deleted";
+  std::filesystem::create_directory(deleted);
+  std::filesystem::current_path(deleted);
+  std::filesystem::remove(deleted);
+  const absl::Status status = ExportModel(Env::Real(), "checkpoints", "model").status();
+  std::filesystem::current_path(before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "checkpoints")) << status;
+}
+
+TEST_F(ModelExportTest, EmptyPathsAreNotFound) {
+  Write(Env::Real(), dir(), 5);
+  EXPECT_TRUE(absl::IsNotFound(ExportModel(Env::Real(), "", out()).status()));
+  EXPECT_TRUE(absl::IsNotFound(ExportModel(Env::Real(), dir(), "").status()));
+}
+
 TEST_F(ModelExportTest, DamagedCheckpointIsRefusedNamingAnEarlierOne) {
   FaultEnv env(1);
   ASSERT_TRUE(env.MakeFolder("/c").ok());

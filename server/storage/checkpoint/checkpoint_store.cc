@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <random>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -60,7 +61,9 @@ std::string TemporaryName(const std::string& path) {
 }  // namespace
 
 std::string AbsolutePath(const std::string& path) {
-  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  std::error_code error;
+  const std::filesystem::path made = std::filesystem::absolute(path, error);
+  std::string absolute = (error ? std::filesystem::path(path) : made).lexically_normal().string();
   while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
   return absolute;
 }

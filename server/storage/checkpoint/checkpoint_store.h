@@ -92,7 +92,8 @@ struct CheckpointPlace {
   std::string name;
 };
 
-// Without a trailing slash.
+// Without a trailing slash. Returns the path itself if it is empty, or relative to a current folder
+// that was deleted: nothing exists there.
 std::string AbsolutePath(const std::string& path);
 
 // Thread-safe: it has no state but the files. Errors in contents are DATA_LOSS and name the file
