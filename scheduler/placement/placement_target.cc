@@ -41,6 +41,7 @@ struct Server {
   std::vector<uint32_t> partitions;
   // Sums over its partitions.
   std::array<int64_t, kRoles> cost{};
+  std::array<int64_t, kRoles> heat{};
   std::array<double, kMeasures> load{};
 };
 
@@ -56,6 +57,8 @@ struct Partition {
   bool in_motion = false;
   // In ordinary partitions: 1 unless it is hot.
   std::array<int64_t, kRoles> cost = {1, 1};
+  // The cost of a hot partition, 0 of an ordinary one.
+  std::array<int64_t, kRoles> heat{};
   // In units of the average server's load.
   std::array<double, kMeasures> load{};
 };
@@ -107,13 +110,13 @@ class Planner {
     for (uint32_t p = 0; p < partitions_.size(); ++p) {
       if (partitions_[p].placed) SpreadReplicas(p);
     }
-    EvenOut(kReplica);
+    Balance(kReplica);
     for (int i = 0; i < kMaxExchanges && ExchangeOne(); ++i) {
     }
     for (uint32_t p = 0; p < partitions_.size(); ++p) {
       if (partitions_[p].placed && partitions_[p].primary == kNone) ChoosePrimary(p);
     }
-    if (!PrimariesAreBalanced()) EvenOut(kPrimary);
+    Balance(kPrimary);
     return Result();
   }
 
@@ -135,8 +138,10 @@ class Planner {
       Partition& part = partitions_[p];
       const double share = values[p] / total * static_cast<double>(servers_.size()) /
                            (role == kPrimary ? 1 : static_cast<double>(replicas_));
-      if (share >= kHotShare && values[p] >= kHotTimes * ordinary)
-        part.cost[role] = std::max<int64_t>(part.cost[role], std::llround(values[p] / ordinary));
+      if (share >= kHotShare && values[p] >= kHotTimes * ordinary) {
+        part.heat[role] = std::max<int64_t>(part.heat[role], std::llround(values[p] / ordinary));
+        part.cost[role] = part.heat[role];
+      }
       if (role == kPrimary) continue;
       part.load[measure] = share;
     }
@@ -182,8 +187,13 @@ class Planner {
   }
 
   void AddLoad(uint32_t p, Index server, int sign) {
-    servers_[server].cost[kReplica] += sign * partitions_[p].cost[kReplica];
+    AddCost(p, kReplica, server, sign);
     for (int m = 0; m < kMeasures; ++m) servers_[server].load[m] += sign * partitions_[p].load[m];
+  }
+
+  void AddCost(uint32_t p, Role role, Index server, int sign) {
+    servers_[server].cost[role] += sign * partitions_[p].cost[role];
+    servers_[server].heat[role] += sign * partitions_[p].heat[role];
   }
 
   // A primary takes its role with it.
@@ -196,8 +206,8 @@ class Planner {
 
   void SetPrimary(uint32_t p, Index server) {
     Partition& part = partitions_[p];
-    if (part.primary != kNone) servers_[part.primary].cost[kPrimary] -= part.cost[kPrimary];
-    if (server != kNone) servers_[server].cost[kPrimary] += part.cost[kPrimary];
+    if (part.primary != kNone) AddCost(p, kPrimary, part.primary, -1);
+    if (server != kNone) AddCost(p, kPrimary, server, 1);
     part.primary = server;
   }
 
@@ -267,8 +277,69 @@ class Planner {
     if (role == kPrimary) SetPrimary(p, to);
   }
 
+  void Balance(Role role) {
+    SpreadHot(role);
+    if (role == kPrimary && PrimariesAreBalanced()) return;
+    do {
+      EvenOut(role);
+    } while (SpreadHot(role));
+  }
+
+  // Passes hot partitions, the hottest first, from servers whose hot partitions alone cost more
+  // than the average server. EvenOut passes one of cost c only if the costs of the two servers
+  // differ by more than c. They differ by less if a second partition becomes hot after the ordinary
+  // ones have made room for the first. Returns whether any passed.
+  bool SpreadHot(Role role) {
+    std::vector<uint32_t> hot;
+    double total = 0;
+    for (uint32_t p = 0; p < partitions_.size(); ++p) {
+      const Partition& part = partitions_[p];
+      const size_t holders = role == kPrimary ? part.primary != kNone : part.members.size();
+      total +=
+          static_cast<double>(std::max<int64_t>(part.heat[role], 1)) * static_cast<double>(holders);
+      if (part.heat[role] > 0) hot.push_back(p);
+    }
+    std::stable_sort(hot.begin(), hot.end(), [&](uint32_t p, uint32_t q) {
+      return partitions_[p].heat[role] > partitions_[q].heat[role];
+    });
+    const double limit = (1 + kTolerance) * total / static_cast<double>(servers_.size());
+    bool passed = false;
+    for (bool again = true; again;) {
+      again = false;
+      for (const uint32_t p : hot) {
+        for (const Index from : std::vector<Index>(partitions_[p].members)) {
+          if (static_cast<double>(servers_[from].heat[role]) <= limit) continue;
+          const Index to = CoolestTaker(role, p, from);
+          if (to == kNone) continue;
+          Pass(role, p, from, to);
+          again = true;
+        }
+      }
+      passed = passed || again;
+    }
+    return passed;
+  }
+
+  // The server with the least heat to which a hot partition can pass; kNone if none would be cooler
+  // with it than `from` is.
+  Index CoolestTaker(Role role, uint32_t p, Index from) const {
+    Index best = kNone;
+    std::tuple<int64_t, int, int64_t> least;
+    for (const Index to : all_) {
+      const Server& server = servers_[to];
+      if (server.heat[role] + partitions_[p].heat[role] >= servers_[from].heat[role]) continue;
+      if (!CanPass(role, p, from, to)) continue;
+      const std::tuple key(server.heat[role], Copies(p, from, to), server.cost[role]);
+      if (best != kNone && key >= least) continue;
+      best = to;
+      least = key;
+    }
+    return best;
+  }
+
   // Passes partitions from the servers with the highest cost to others, as long as that lowers the
-  // sum of squared costs.
+  // sum of squared costs. A hot one passes only if the taker does not become hotter than the giver
+  // was: the two would otherwise undo each other's work.
   void EvenOut(Role role) {
     std::vector<bool> stuck(servers_.size());
     while (true) {
@@ -298,6 +369,8 @@ class Planner {
       std::tuple<int64_t, int, double> least;
       for (const uint32_t p : servers_[from].partitions) {
         const int64_t cost = partitions_[p].cost[role];
+        const int64_t heat = partitions_[p].heat[role];
+        if (heat > 0 && servers_[to].heat[role] + heat > servers_[from].heat[role]) continue;
         if (cost >= difference || !CanPass(role, p, from, to)) continue;
         const std::tuple key(-cost, Copies(p, from, to), -Gain(p, kNone, from, to));
         if (best != kNone && key >= least) continue;
@@ -326,7 +399,7 @@ class Planner {
     for (size_t i = 0; i < queue.size(); ++i) {
       const Index here = queue[i];
       for (const uint32_t p : servers_[here].partitions) {
-        if (partitions_[p].cost[role] > 1 || partitions_[p].in_motion || on_path(here, p)) continue;
+        if (partitions_[p].heat[role] > 0 || partitions_[p].in_motion || on_path(here, p)) continue;
         for (const Index to : role == kPrimary ? partitions_[p].members : all_) {
           if (to == from || reached_by[to].first != kNone || !CanPass(role, p, here, to)) continue;
           reached_by[to] = {here, p};
@@ -408,7 +481,7 @@ class Planner {
   std::vector<uint32_t> Candidates(Index from, Index to) const {
     std::vector<uint32_t> all;
     for (const uint32_t p : servers_[from].partitions) {
-      if (partitions_[p].cost[kReplica] == 1 && CanPass(kReplica, p, from, to)) all.push_back(p);
+      if (partitions_[p].heat[kReplica] == 0 && CanPass(kReplica, p, from, to)) all.push_back(p);
     }
     const auto weight = [&](uint32_t p) {
       return partitions_[p].load[kBytes] + partitions_[p].load[kKeys];

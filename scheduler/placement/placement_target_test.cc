@@ -480,6 +480,55 @@ TEST(PlacementTargetTest, HotPartitionsGoToDifferentServers) {
   EXPECT_LT(Imbalance(servers, loads, target), 1.4);
 }
 
+// When the second becomes hot, its server already holds few others beside the first.
+TEST(PlacementTargetTest, SecondHotPartitionOfAServerMovesAway) {
+  struct Case {
+    int servers;
+    uint32_t replicas;
+    uint64_t times;
+  };
+  for (const auto& [count, replicas, times] : {Case{4, 1, 18}, Case{2, 2, 60}}) {
+    SCOPED_TRACE(replicas);
+    const std::vector<PlacementServer> servers = Servers(count);
+    std::vector<ServerNumber> numbers;
+    for (const PlacementServer& server : servers) numbers.push_back(server.number);
+    Placement placement;
+    PlaceFirst(numbers, 64, replicas, placement);
+    PartitionLoads loads(64, {100, 10, 10000});
+    loads[0].keys_pulled *= times;
+    Apply(ComputeTarget(servers, replicas, loads, placement), placement);
+    uint32_t second = 1;
+    while (placement.partitions[second].primary != placement.partitions[0].primary) ++second;
+    loads[second].keys_pulled *= times;
+    const PlacementTarget target = ComputeTarget(servers, replicas, loads, placement);
+    EXPECT_NE(target.partitions[0].front(), target.partitions[second].front());
+    EXPECT_LT(Imbalance(servers, loads, target), 1.1);
+    Apply(target, placement);
+    EXPECT_EQ(ComputeTarget(servers, replicas, loads, placement).partitions, target.partitions);
+  }
+}
+
+TEST(PlacementTargetTest, TargetOfATargetWithHotPartitionsIsTheSame) {
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    Cluster cluster = RandomCluster(random);
+    PartitionLoads loads = Alike(cluster.placement.partitions.size());
+    for (int round = 0; round < 3; ++round) {
+      PartitionLoad& load = loads[random() % loads.size()];
+      load.keys_pushed *= 1 + random() % 40;
+      load.keys_pulled *= 1 + random() % 100;
+      load.parameter_bytes *= 1 + random() % 10;
+      const PlacementTarget target =
+          ComputeTarget(cluster.servers, cluster.replicas, loads, cluster.placement);
+      Apply(target, cluster.placement);
+      ASSERT_EQ(
+          ComputeTarget(cluster.servers, cluster.replicas, loads, cluster.placement).partitions,
+          target.partitions);
+    }
+  }
+}
+
 TEST(PlacementTargetTest, BytesAndKeysAreBalanced) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
