@@ -55,10 +55,11 @@ struct Partition {
   Index primary = kNone;
   // A replica is being copied, or the primary hands over: it stays as it is.
   bool in_motion = false;
-  // In ordinary partitions: 1 unless it is hot.
-  std::array<int64_t, kRoles> cost = {1, 1};
-  // The cost of a hot partition, 0 of an ordinary one.
+  // How many ordinary partitions a hot one is worth; 0 if it is not hot.
   std::array<int64_t, kRoles> heat{};
+  // How many ordinary partitions it displaces: its heat, or 1 if it is not hot, or if displacing
+  // them relieves its server of hardly any load.
+  std::array<int64_t, kRoles> cost = {1, 1};
   // In units of the average server's load.
   std::array<double, kMeasures> load{};
 };
@@ -134,16 +135,25 @@ class Planner {
     std::sort(sorted.begin(), sorted.end());
     // No partition costs more than all partitions together.
     const double ordinary = std::max(sorted[sorted.size() / 2], total / count / count);
+    const auto share = [&](size_t p) {
+      return values[p] / total * static_cast<double>(servers_.size()) /
+             (role == kPrimary ? 1 : static_cast<double>(replicas_));
+    };
+    const auto is_hot = [&](size_t p) {
+      return share(p) >= kHotShare && values[p] >= kHotTimes * ordinary;
+    };
+    // What ordinary partitions contribute to the average server's load.
+    double ordinary_share = 1;
+    for (size_t p = 0; p < loads.size(); ++p) ordinary_share -= is_hot(p) ? values[p] / total : 0;
     for (size_t p = 0; p < loads.size(); ++p) {
       Partition& part = partitions_[p];
-      const double share = values[p] / total * static_cast<double>(servers_.size()) /
-                           (role == kPrimary ? 1 : static_cast<double>(replicas_));
-      if (share >= kHotShare && values[p] >= kHotTimes * ordinary) {
-        part.heat[role] = std::max<int64_t>(part.heat[role], std::llround(values[p] / ordinary));
-        part.cost[role] = part.heat[role];
-      }
-      if (role == kPrimary) continue;
-      part.load[measure] = share;
+      if (role == kReplica) part.load[measure] = share(p);
+      if (!is_hot(p)) continue;
+      const int64_t heat = std::llround(values[p] / ordinary);
+      part.heat[role] = std::max(part.heat[role], heat);
+      // Its server would be hardly less loaded without the ordinary partitions.
+      if (ordinary_share >= kTolerance * std::max(1.0, share(p)))
+        part.cost[role] = std::max(part.cost[role], heat);
     }
     if (role == kReplica) is_weighed_[measure] = true;
   }

@@ -39,8 +39,9 @@ struct PlacementTarget {
 //  1. on distinct servers, and in as many zones as possible;
 //  2. where it has replicas already, as far as the other rules allow;
 //  3. such that the servers' numbers of replicas differ by at most one, as far as the zones allow.
-//     A hot partition, with a multiple of the median load, counts as that multiple. Several share
-//     a server only if they cost no more than the mean, within kTolerance, or no move helps;
+//     A hot partition, with a multiple of the median load, counts as that multiple, unless its
+//     server would have hardly less load without the other partitions. Several hot ones share a
+//     server only if they cost no more than the mean, within kTolerance, or no move helps;
 //  4. such that the servers' bytes and keys differ by at most kTolerance, as far as exchanging two
 //     partitions achieves that;
 //  5. with equal numbers of primaries on each server, within kTolerance.

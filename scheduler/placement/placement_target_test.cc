@@ -508,6 +508,33 @@ TEST(PlacementTargetTest, SecondHotPartitionOfAServerMovesAway) {
   }
 }
 
+TEST(PlacementTargetTest, HotPartitionDoesNotDisplaceNegligibleLoad) {
+  for (const double hot_share : {0.85, 0.92, 0.99}) {
+    SCOPED_TRACE(hot_share);
+    Placement placement;
+    PlaceFirst({0, 1, 2, 3}, 64, 2, placement);
+    PartitionLoads loads(64, {10 << 20, 1000, 0});
+    loads[0].keys_pushed = static_cast<uint64_t>(63000 * hot_share / (1 - hot_share));
+    const std::vector<PlacementServer> servers = Servers(5);
+    const PlacementTarget target = ComputeTarget(servers, 2, loads, placement);
+    for (const auto& [server, held] : Sums(target, servers, std::vector<double>(64, 1.0)))
+      EXPECT_NEAR(held, 128 / 5.0, 1.0) << "server " << server;
+  }
+}
+
+TEST(PlacementTargetTest, HotPartitionsWithNearlyAllLoadAreSeparated) {
+  const std::vector<PlacementServer> servers = Servers(4);
+  Placement placement;
+  PlaceFirst({0, 1, 2, 3}, 64, 1, placement);
+  PartitionLoads loads(64, {10 << 20, 1000, 0});
+  // All on server 0.
+  for (const uint32_t p : {0, 4, 8, 12}) loads[p].keys_pushed = 400000;
+  const PlacementTarget target = ComputeTarget(servers, 1, loads, placement);
+  EXPECT_LT(Imbalance(servers, loads, target), 1.1);
+  for (const auto& [server, held] : Sums(target, servers, std::vector<double>(64, 1.0)))
+    EXPECT_NEAR(held, 16, 1.0) << "server " << server;
+}
+
 TEST(PlacementTargetTest, TargetOfATargetWithHotPartitionsIsTheSame) {
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
