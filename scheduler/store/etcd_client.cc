@@ -32,10 +32,12 @@ constexpr int kConnectTimeoutMs = 1000;
 
 // Without keepalive: etcd closes connections that ping more often than it allows, and every call
 // has a deadline.
-std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint,
+                                       std::chrono::milliseconds idle_timeout) {
   grpc::ChannelArguments arguments;
   // Despite its name, the time limit of one attempt to connect.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, static_cast<int>(idle_timeout.count()));
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // A proxy of the environment is for the world outside the cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -72,8 +74,8 @@ absl::Status ToStatus(const grpc::Status& status) {
 }  // namespace
 
 struct EtcdClient::Connection {
-  explicit Connection(const std::string& endpoint)
-      : channel(Connect(endpoint)), kv(channel), lease(channel) {}
+  Connection(const std::string& endpoint, std::chrono::milliseconds idle_timeout)
+      : channel(Connect(endpoint, idle_timeout)), kv(channel), lease(channel) {}
 
   const std::shared_ptr<grpc::Channel> channel;
   etcdserverpb::KV::Stub kv;
@@ -81,8 +83,11 @@ struct EtcdClient::Connection {
 };
 
 EtcdClient::EtcdClient(std::vector<std::string> endpoints,
-                       std::chrono::milliseconds attempt_timeout)
-    : endpoints_(std::move(endpoints)), attempt_timeout_(attempt_timeout) {}
+                       std::chrono::milliseconds attempt_timeout,
+                       std::chrono::milliseconds idle_timeout)
+    : endpoints_(std::move(endpoints)),
+      attempt_timeout_(attempt_timeout),
+      idle_timeout_(idle_timeout) {}
 
 EtcdClient::~EtcdClient() = default;
 
@@ -95,7 +100,7 @@ absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const At
       failures.push_back(absl::StrCat(endpoint, ": no time left"));
       break;
     }
-    if (connection_ == nullptr) connection_ = std::make_unique<Connection>(endpoint);
+    if (connection_ == nullptr) connection_ = std::make_unique<Connection>(endpoint, idle_timeout_);
     grpc::ClientContext context;
     SetDeadline(context, std::min<MonotonicDuration>(left, attempt_timeout_));
     const absl::Status status = ToStatus(attempt(*connection_, context));

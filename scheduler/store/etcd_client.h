@@ -20,6 +20,9 @@ namespace pawl {
 
 // The largest response. EtcdStore's chunks are a quarter of it.
 inline constexpr int kMaxEtcdResponseBytes = 4 << 20;
+// Connections are closed after this time without a call. A load balancer may drop an idle one
+// silently; the next call over it would wait for the whole attempt timeout.
+inline constexpr std::chrono::milliseconds kEtcdIdleTimeout{60000};
 
 // Sends each call to one endpoint after the other until one answers, starting with the one that
 // answered last. Each endpoint gets the call at most once. So a call may be executed more than
@@ -34,8 +37,9 @@ inline constexpr int kMaxEtcdResponseBytes = 4 << 20;
 class EtcdClient {
  public:
   // `endpoints`: "HOST:PORT", at least one. The client leaves an endpoint that does not answer
-  // within `attempt_timeout`.
-  EtcdClient(std::vector<std::string> endpoints, std::chrono::milliseconds attempt_timeout);
+  // within `attempt_timeout`. gRPC raises an `idle_timeout` below one second to one second.
+  EtcdClient(std::vector<std::string> endpoints, std::chrono::milliseconds attempt_timeout,
+             std::chrono::milliseconds idle_timeout = kEtcdIdleTimeout);
   ~EtcdClient();
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
@@ -58,6 +62,7 @@ class EtcdClient {
 
   const std::vector<std::string> endpoints_;
   const std::chrono::milliseconds attempt_timeout_;
+  const std::chrono::milliseconds idle_timeout_;
   size_t current_ = 0;
   // To endpoints_[current_]; null if there is none.
   std::unique_ptr<Connection> connection_;

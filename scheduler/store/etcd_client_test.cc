@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,14 +50,21 @@ class FakeEtcd {
 
   const std::string& endpoint() const { return endpoint_; }
   int requests() const { return kv_.requests; }
+  // The client's addresses: one per connection.
+  size_t connections() {
+    const std::lock_guard<std::mutex> lock(kv_.mu);
+    return kv_.peers.size();
+  }
 
  private:
   struct FakeKv final : KV::Service {
     FakeKv(grpc::Status range_status, size_t bytes)
         : status(std::move(range_status)), value_bytes(bytes) {}
-    grpc::Status Range(grpc::ServerContext*, const RangeRequest* request,
+    grpc::Status Range(grpc::ServerContext* context, const RangeRequest* request,
                        RangeResponse* response) override {
       ++requests;
+      const std::lock_guard<std::mutex> lock(mu);
+      peers.insert(context->peer());
       etcdserverpb::KeyValue& pair = *response->add_kvs();
       pair.set_key(request->key());
       pair.set_value(std::string(value_bytes, 'v'));
@@ -63,6 +73,8 @@ class FakeEtcd {
     const grpc::Status status;
     const size_t value_bytes;
     std::atomic<int> requests{0};
+    std::mutex mu;
+    std::set<std::string> peers;
   };
   struct FakeLease final : Lease::Service {
     explicit FakeLease(int64_t seconds) : ttl(seconds) {}
@@ -184,6 +196,21 @@ TEST(EtcdClientTest, RenewalWithoutResponseIsUnavailable) {
   const FakeEtcd etcd(grpc::Status::OK, /*ttl=*/-1);
   EXPECT_EQ(EtcdClient({etcd.endpoint()}, kAttemptTimeout).RenewLease(12, Soon()).status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+TEST(EtcdClientTest, IdleConnectionIsNotUsedAgain) {
+  FakeEtcd etcd(grpc::Status::OK);
+  // gRPC's minimum.
+  constexpr std::chrono::seconds kIdle{1};
+  EtcdClient client({etcd.endpoint()}, kAttemptTimeout, kIdle);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(client.Range(RangeRequest(), Soon()).ok());
+  EXPECT_EQ(etcd.connections(), 1u);
+  // gRPC closes it after one to two times kIdle, or later on a busy machine.
+  for (int pause = 3; pause <= 12 && etcd.connections() == 1; pause *= 2) {
+    std::this_thread::sleep_for(pause * kIdle);
+    ASSERT_TRUE(client.Range(RangeRequest(), Soon()).ok());
+  }
+  EXPECT_EQ(etcd.connections(), 2u);
 }
 
 TEST(EtcdClientTest, SilentEndpointIsLeftAfterTheAttemptTimeout) {
