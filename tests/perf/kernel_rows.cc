@@ -7,11 +7,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/partitioner.h"
 #include "google/protobuf/text_format.h"
 #include "server/optimizer/update_rule.h"
 #include "server/shard/partition.h"
+#include "tests/perf/zipf_keys.h"
 
 namespace pawl {
 namespace {
@@ -84,9 +86,158 @@ BenchRow StepEndRow(double seconds) {
   return row;
 }
 
+// The partitions of a server with a table of kWide floats a row and one of a single float, and
+// gradients of several ranks for both: a server's part of the steps of a click model.
+class StepBench {
+ public:
+  explicit StepBench(ConsistencyMode mode) {
+    PartitionOptions options;
+    options.partitions = kPartitions;
+    options.logical_workers = kRanks;
+    options.consistency.set_mode(mode);
+    for (uint32_t index = 0; index < kPartitions; ++index) partitions_.emplace_back(index, options);
+    for (uint32_t id = 1; id <= kTables; ++id) {
+      TableSpec spec;
+      spec.set_id(id);
+      spec.set_name("table-" + std::to_string(id));
+      spec.set_kind(SPARSE);
+      spec.set_element_type(FLOAT32);
+      spec.set_row_width(Width(id));
+      spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.01f);
+      spec.mutable_initializer()->mutable_normal()->set_stddev(0.01f);
+      const auto table = TableSchema::Create(spec, /*job_seed=*/1).value();
+      for (Partition& partition : partitions_) {
+        if (!partition.CreateTable(table).ok()) std::abort();
+      }
+    }
+    ZipfKeys zipf(kRows, /*seed=*/1);
+    for (size_t i = 0; i < kKeySets * kRanks; ++i) messages_.push_back(Make(zipf.Distinct(kKeys)));
+  }
+
+  static constexpr double kKeysInStep = 2.0 * 4 * 25000;
+
+  void PushAndEnd() {
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      const Message& message = MessageOf(rank);
+      for (const Segment& segment : message.segments) {
+        const Gradient gradient{segment.keys, segment.values, message.memory, message.bytes};
+        if (!partitions_[segment.partition]
+                 .Push(SenderOf(rank), segment.table - 1, segment.table, gradient)
+                 .ok()) {
+          std::abort();
+        }
+      }
+    }
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      for (Partition& partition : partitions_) {
+        if (!partition.EndStep(SenderOf(rank), kTables).ok()) std::abort();
+      }
+    }
+    ++step_;
+  }
+
+  void Pull() {
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      char* out = values_.data();
+      for (const Segment& segment : MessageOf(rank).segments) {
+        partitions_[segment.partition].Pull(segment.table, segment.keys, out);
+        out += segment.values.size();
+      }
+    }
+    ++pulls_;
+  }
+
+ private:
+  static constexpr uint32_t kPartitions = 128;
+  static constexpr uint32_t kRanks = 4;
+  static constexpr uint32_t kTables = 2;
+  static constexpr uint32_t kWide = 16;
+  static constexpr uint64_t kRows = 4000000;
+  static constexpr size_t kKeys = 25000;  // of a rank, in each table
+  static constexpr size_t kKeySets = 8;
+
+  struct Segment {
+    uint32_t partition;
+    uint32_t table;
+    ByteView keys;
+    ByteView values;
+  };
+  struct Message {
+    std::shared_ptr<char[]> memory;
+    size_t bytes = 0;
+    std::vector<Segment> segments;
+  };
+
+  static uint32_t Width(uint32_t table) { return table == 1 ? kWide : 1; }
+  Sender SenderOf(uint32_t rank) const {
+    return {Sender::Kind::kLogicalWorker, rank, /*incarnation=*/1, step_};
+  }
+  const Message& MessageOf(uint32_t rank) const {
+    return messages_[((step_ + pulls_) % kKeySets) * kRanks + rank];
+  }
+
+  Message Make(const std::vector<uint64_t>& keys) {
+    Message message;
+    message.bytes = keys.size() * (2 * sizeof(uint64_t) + (kWide + 1) * sizeof(float));
+    message.memory = std::make_shared<char[]>(message.bytes);
+    char* next = message.memory.get();
+    std::vector<std::vector<uint64_t>> of_partition(kPartitions * kTables);
+    for (const uint64_t key : keys) {
+      for (uint32_t table = 1; table <= kTables; ++table) {
+        of_partition[PartitionOf(table, key, kPartitions) * kTables + table - 1].push_back(key);
+      }
+    }
+    for (uint32_t i = 0; i < of_partition.size(); ++i) {
+      const uint32_t table = i % kTables + 1;
+      const size_t key_bytes = of_partition[i].size() * sizeof(uint64_t);
+      const std::vector<float> values(of_partition[i].size() * Width(table), kGradient);
+      const size_t value_bytes = values.size() * sizeof(float);
+      std::memcpy(next, of_partition[i].data(), key_bytes);
+      std::memcpy(next + key_bytes, values.data(), value_bytes);
+      message.segments.push_back({i / kTables, table, ByteView(next, key_bytes),
+                                  ByteView(next + key_bytes, value_bytes)});
+      next += key_bytes + value_bytes;
+    }
+    return message;
+  }
+
+  std::deque<Partition> partitions_;
+  std::vector<Message> messages_;
+  std::vector<char> values_ = std::vector<char>(kKeys * (kWide + 1) * sizeof(float));
+  uint64_t step_ = 0;
+  uint64_t pulls_ = 0;
+};
+
+// Steps of a SYNC job on existing rows, compared with the same gradients applied on arrival, and
+// pulls of the same rows.
+void StepRows(double seconds, std::vector<BenchRow>& rows) {
+  StepBench sync(SYNC);
+  StepBench async(ASYNC);
+  const auto rate = [&](auto pass) { return 1e-6 * Rate(seconds, StepBench::kKeysInStep, pass); };
+  for (int step = 0; step < 8; ++step) {
+    sync.PushAndEnd();
+    async.PushAndEnd();
+  }
+  BenchRow row;
+  row.name = "kernel SYNC push and end, 4 ranks";
+  row.unit = "Mkeys/s";
+  row.limit_name = "ASYNC";
+  row.limit = rate([&] { async.PushAndEnd(); });
+  row.value = rate([&] { sync.PushAndEnd(); });
+  rows.push_back(row);
+  row = BenchRow();
+  row.name = "kernel SYNC pull, 4 ranks";
+  row.unit = "Mkeys/s";
+  row.value = rate([&] { sync.Pull(); });
+  rows.push_back(row);
+}
+
 }  // namespace
 
-std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
+std::vector<BenchRow> RunKernelRows(double seconds_a_row, const std::string& filter) {
+  std::vector<BenchRow> rows;
+  if (absl::StrContains("kernel SYNC", filter)) StepRows(seconds_a_row, rows);
+  if (filter == "kernel SYNC") return rows;
   constexpr size_t kFloats = kBlocks * kBlockElements;
   const std::vector<float> gradient(kFloats, kGradient);
   std::vector<float> copy(kFloats);
@@ -95,7 +246,6 @@ std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
     // Keeps the copy from being optimised away.
     asm volatile("" : : "r"(copy.data()) : "memory");
   });
-  std::vector<BenchRow> rows;
   for (const Kernel& kernel : kKernels) {
     Optimizer spec;
     if (!google::protobuf::TextFormat::ParseFromString(kernel.spec, &spec)) std::abort();

@@ -1,7 +1,8 @@
-// Compares optimizer kernels with memcpy.
+// Rows that need no cluster: optimizer kernels and partitions, on one thread.
 #ifndef PAWL_TESTS_PERF_KERNEL_ROWS_H_
 #define PAWL_TESTS_PERF_KERNEL_ROWS_H_
 
+#include <string>
 #include <vector>
 
 #include "tests/perf/bench_report.h"
@@ -9,9 +10,10 @@
 namespace pawl {
 
 // Returns one row per optimizer: GB/s of memory read and written by single-threaded updates of
-// blocks that together exceed the caches, compared with memcpy; and one row for step ends with many
-// ranks.
-std::vector<BenchRow> RunKernelRows(double seconds_a_row);
+// blocks that together exceed the caches, compared with memcpy; one row for step ends with many
+// ranks; and rows for the steps of a SYNC job on sparse tables. `filter` is that of the command
+// line; rows that it excludes may be returned too.
+std::vector<BenchRow> RunKernelRows(double seconds_a_row, const std::string& filter);
 
 }  // namespace pawl
 

@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
     }
   }
   if (filter.empty() || absl::StartsWith(filter, "kernel")) {
-    for (pawl::BenchRow& row : pawl::RunKernelRows(absl::GetFlag(FLAGS_seconds) / 3)) {
+    for (pawl::BenchRow& row : pawl::RunKernelRows(absl::GetFlag(FLAGS_seconds) / 3, filter)) {
       if (absl::StrContains(row.name, filter)) rows.push_back(std::move(row));
     }
   }
