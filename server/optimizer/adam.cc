@@ -31,6 +31,7 @@ constexpr float kDefaultWeightDecay = 0.01f;
 template <bool kDecoupledDecay>
 struct AdamKernel {
   using Formula = AdamFormula<kDecoupledDecay>;
+  static constexpr bool kCountsUpdates = true;
 
   float beta1;
   float beta2;

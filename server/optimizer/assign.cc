@@ -14,12 +14,17 @@ class AssignRule final : public UpdateRule {
  public:
   size_t SlotCount(size_t /*width*/) const override { return 0; }
   void InitializeSlots(size_t /*width*/, float* /*slots*/) const override {}
+  bool CountsUpdates() const override { return false; }
   bool IsElementwise() const override { return true; }
   // `scale` divides by the number of ranks, but only one rank has pushed.
   void Apply(const UpdatePosition& /*position*/, float /*scale*/, const void* gradient,
              size_t /*width*/, size_t begin, size_t count, float* weights,
              float* /*slots*/) const override {
     if (count > 0) std::memcpy(weights + begin, gradient, count * sizeof(float));
+  }
+  void ApplyRows(uint64_t /*step*/, float /*scale*/, size_t width, size_t count,
+                 const char* const* gradients, float* const* rows) const override {
+    for (size_t i = 0; i < count; ++i) std::memcpy(rows[i], gradients[i], width * sizeof(float));
   }
   UpdateFormula FormulaAt(const UpdatePosition& /*position*/, float /*scale*/) const override {
     return {.element = AssignFormula()};

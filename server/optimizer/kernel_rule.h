@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -41,10 +42,12 @@ struct GradientSettings {
 //   Formula                      the formula for one element (update_formula.h)
 //   InitialSlot()                the initial value of the first slot array; the second starts at 0
 //   Begin(rate, prior_updates)   the Formula for one row
+//   kCountsUpdates               true, only in kernels whose Begin needs prior_updates
 // A formula with one slot for the whole row makes the rule not elementwise.
 template <typename Kernel>
 class KernelRule final : public UpdateRule {
   using Formula = typename Kernel::Formula;
+  static constexpr bool kCountsUpdates = requires { Kernel::kCountsUpdates; };
 
  public:
   KernelRule(Kernel kernel, LearningRate rate, const GradientSettings& settings, Isa isa)
@@ -52,7 +55,7 @@ class KernelRule final : public UpdateRule {
         rate_(rate),
         settings_(settings),
         mode_(ModeOf(settings)),
-        apply_(ChooseMode(mode_, isa)) {}
+        functions_(ChooseMode(mode_, isa)) {}
 
   size_t SlotCount(size_t width) const override {
     return Formula::kSlotArrays * width + Formula::kRowSlots;
@@ -65,14 +68,21 @@ class KernelRule final : public UpdateRule {
     for (size_t i = first; i < all; ++i) slots[i] = 0.0f;
   }
 
+  bool CountsUpdates() const override { return kCountsUpdates; }
+
   bool IsElementwise() const override {
     return Formula::kRowSlots == 0 && settings_.clip_norm == 0.0f;
   }
 
   void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width,
              size_t begin, size_t count, float* weights, float* slots) const override {
-    apply_(*this, position, scale, static_cast<const char*>(gradient), width, begin, count, weights,
-           slots);
+    functions_.apply(*this, position, scale, static_cast<const char*>(gradient), width, begin,
+                     count, weights, slots);
+  }
+
+  void ApplyRows(uint64_t step, float scale, size_t width, size_t count,
+                 const char* const* gradients, float* const* rows) const override {
+    functions_.apply_rows(*this, step, scale, width, count, gradients, rows);
   }
 
   UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const override {
@@ -83,20 +93,22 @@ class KernelRule final : public UpdateRule {
   }
 
  private:
-  using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position,
-                                 float scale, const char* gradient, size_t width, size_t begin,
-                                 size_t count, float* weights, float* slots);
+  struct Functions {
+    void (*apply)(const KernelRule& rule, const UpdatePosition& position, float scale,
+                  const char* gradient, size_t width, size_t begin, size_t count, float* weights,
+                  float* slots);
+    void (*apply_rows)(const KernelRule& rule, uint64_t step, float scale, size_t width,
+                       size_t count, const char* const* gradients, float* const* rows);
+  };
 
   PAWL_ALWAYS_INLINE GradientPass PassOf(float scale) const {
     return {scale, settings_.bound, 1.0f, settings_.l1, settings_.l2};
   }
 
   template <GradientMode kMode>
-  PAWL_ALWAYS_INLINE static void Body(const KernelRule& rule, const UpdatePosition& position,
-                                      float scale, const char* gradient, size_t width, size_t begin,
-                                      size_t count, float* weights, float* slots) {
-    const float rate = rule.rate_.At(position.step);
-    GradientPass pass = rule.PassOf(scale);
+  PAWL_ALWAYS_INLINE static void Update(const KernelRule& rule, float rate, uint64_t prior_updates,
+                                        GradientPass pass, const char* gradient, size_t width,
+                                        size_t begin, size_t count, float* weights, float* slots) {
     if constexpr (kMode != GradientMode::kPlain) {
       if (rule.settings_.clip_norm > 0.0f) {
         const double norm = std::sqrt(SumOfSquares<kMode, false>(pass, gradient, count, nullptr));
@@ -106,7 +118,7 @@ class KernelRule final : public UpdateRule {
     }
     // A row in memory is its weights followed by its slots, so they do not overlap.
     float* __restrict w = weights + begin;
-    Formula formula = rule.kernel_.Begin(rate, position.prior_updates);
+    Formula formula = rule.kernel_.Begin(rate, prior_updates);
     if constexpr (Formula::kRowSlots == 1) {
       const double sum = SumOfSquares<kMode, true>(pass, gradient, count, w);
       formula.BeginRow(static_cast<float>(sum / static_cast<double>(width)), slots);
@@ -131,36 +143,74 @@ class KernelRule final : public UpdateRule {
   }
 
   template <GradientMode kMode>
-  static void ApplyPortable(const KernelRule& rule, const UpdatePosition& position, float scale,
-                            const char* gradient, size_t width, size_t begin, size_t count,
-                            float* weights, float* slots) {
-    Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
-  }
-  template <GradientMode kMode>
-  PAWL_TARGET_AVX2 static void ApplyAvx2(const KernelRule& rule, const UpdatePosition& position,
-                                         float scale, const char* gradient, size_t width,
-                                         size_t begin, size_t count, float* weights, float* slots) {
-    Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
-  }
-  template <GradientMode kMode>
-  PAWL_TARGET_AVX512 static void ApplyAvx512(const KernelRule& rule, const UpdatePosition& position,
-                                             float scale, const char* gradient, size_t width,
-                                             size_t begin, size_t count, float* weights,
-                                             float* slots) {
-    Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
+  PAWL_ALWAYS_INLINE static void Apply(const KernelRule& rule, const UpdatePosition& position,
+                                       float scale, const char* gradient, size_t width,
+                                       size_t begin, size_t count, float* weights, float* slots) {
+    Update<kMode>(rule, rule.rate_.At(position.step), position.prior_updates, rule.PassOf(scale),
+                  gradient, width, begin, count, weights, slots);
   }
 
+  // Inlined with constant widths where that is worth its code.
   template <GradientMode kMode>
-  static ApplyFunction ChooseIsa(Isa isa) {
+  PAWL_ALWAYS_INLINE static void UpdateRows(const KernelRule& rule, uint64_t step, float scale,
+                                            size_t width, size_t count,
+                                            const char* const* gradients, float* const* rows) {
+    const float rate = rule.rate_.At(step);
+    const GradientPass pass = rule.PassOf(scale);
+    for (size_t i = 0; i < count; ++i) {
+      float* const slots = rows[i] + width;
+      uint32_t updates = 0;
+      if constexpr (kCountsUpdates) {
+        float* const place = slots + Formula::kSlotArrays * width + Formula::kRowSlots;
+        std::memcpy(&updates, place, sizeof(updates));
+        // Adam's corrections reach 1 long before the counter saturates.
+        const uint32_t next = updates + (updates < UINT32_MAX);
+        std::memcpy(place, &next, sizeof(next));
+      }
+      Update<kMode>(rule, rate, updates, pass, gradients[i], width, 0, width, rows[i], slots);
+    }
+  }
+  template <GradientMode kMode>
+  PAWL_ALWAYS_INLINE static void ApplyRows(const KernelRule& rule, uint64_t step, float scale,
+                                           size_t width, size_t count, const char* const* gradients,
+                                           float* const* rows) {
+    if constexpr (kMode == GradientMode::kPlain) {
+      if (width == 1) return UpdateRows<kMode>(rule, step, scale, 1, count, gradients, rows);
+      if (width == 16) return UpdateRows<kMode>(rule, step, scale, 16, count, gradients, rows);
+    }
+    UpdateRows<kMode>(rule, step, scale, width, count, gradients, rows);
+  }
+
+// Functions that are compiled with the instructions of `target`.
+#define PAWL_KERNEL_FUNCTIONS(name, target)                                                     \
+  template <GradientMode kMode>                                                                 \
+  target static void Apply##name(const KernelRule& rule, const UpdatePosition& position,        \
+                                 float scale, const char* gradient, size_t width, size_t begin, \
+                                 size_t count, float* weights, float* slots) {                  \
+    Apply<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);         \
+  }                                                                                             \
+  template <GradientMode kMode>                                                                 \
+  target static void ApplyRows##name(const KernelRule& rule, uint64_t step, float scale,        \
+                                     size_t width, size_t count, const char* const* gradients,  \
+                                     float* const* rows) {                                      \
+    ApplyRows<kMode>(rule, step, scale, width, count, gradients, rows);                         \
+  }
+  PAWL_KERNEL_FUNCTIONS(Portable, )
+  PAWL_KERNEL_FUNCTIONS(Avx2, PAWL_TARGET_AVX2)
+  PAWL_KERNEL_FUNCTIONS(Avx512, PAWL_TARGET_AVX512)
+#undef PAWL_KERNEL_FUNCTIONS
+
+  template <GradientMode kMode>
+  static Functions ChooseIsa(Isa isa) {
     switch (isa) {
       case Isa::kPortable:
         break;
       case Isa::kAvx2:
-        return &ApplyAvx2<kMode>;
+        return {&ApplyAvx2<kMode>, &ApplyRowsAvx2<kMode>};
       case Isa::kAvx512:
-        return &ApplyAvx512<kMode>;
+        return {&ApplyAvx512<kMode>, &ApplyRowsAvx512<kMode>};
     }
-    return &ApplyPortable<kMode>;
+    return {&ApplyPortable<kMode>, &ApplyRowsPortable<kMode>};
   }
 
   static GradientMode ModeOf(const GradientSettings& settings) {
@@ -170,7 +220,7 @@ class KernelRule final : public UpdateRule {
     return clips ? GradientMode::kClipped : GradientMode::kPlain;
   }
 
-  static ApplyFunction ChooseMode(GradientMode mode, Isa isa) {
+  static Functions ChooseMode(GradientMode mode, Isa isa) {
     switch (mode) {
       case GradientMode::kPlain:
         break;
@@ -186,7 +236,7 @@ class KernelRule final : public UpdateRule {
   const LearningRate rate_;
   const GradientSettings settings_;
   const GradientMode mode_;
-  const ApplyFunction apply_;
+  const Functions functions_;
 };
 
 // Creates the rule for a kernel; used by the factories of rules.h. REQUIRES: their conditions.

@@ -34,6 +34,8 @@ class UpdateRule {
   // follow each other, each `width` long.
   virtual size_t SlotCount(size_t width) const = 0;
   virtual void InitializeSlots(size_t width, float* slots) const = 0;
+  // Whether updates need the number of earlier updates of their row.
+  virtual bool CountsUpdates() const = 0;
 
   // Whether element i of the result depends only on element i of the inputs, so that a row may be
   // updated in parts.
@@ -45,6 +47,12 @@ class UpdateRule {
   virtual void Apply(const UpdatePosition& position, float scale, const void* gradient,
                      size_t width, size_t begin, size_t count, float* weights,
                      float* slots) const = 0;
+
+  // Updates whole rows in order: row i with scale * gradients[i], as Apply does. A row is its
+  // weights, then its slots and, if CountsUpdates(), the number of its updates as a uint32, which
+  // grows by one up to its largest value. A row may occur repeatedly.
+  virtual void ApplyRows(uint64_t step, float scale, size_t width, size_t count,
+                         const char* const* gradients, float* const* rows) const = 0;
 
   // What Apply does with whole rows, for processors for which it has no code. Row-wise rules begin
   // each row themselves.

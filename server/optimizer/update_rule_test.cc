@@ -228,6 +228,53 @@ TEST_P(UpdateRuleIsaTest, PartialUpdatesEqualTheScalarReference) {
   }
 }
 
+// A run of rows, one of which occurs twice, equals updates one by one.
+TEST_P(UpdateRuleIsaTest, RunsOfRowsEqualSingleRows) {
+  for (const Optimizer& spec : AllSpecs()) {
+    const auto rule = *MakeUpdateRule(spec, GetParam());
+    for (const size_t width : {1, 2, 15, 16, 17, 32, 67}) {
+      std::mt19937 random(static_cast<uint32_t>(width));
+      const std::vector<size_t> order = {2, 0, 1, 0, 3};
+      const std::vector<uint32_t> counts = {0, 5, 2000, UINT32_MAX};
+      const size_t slot_count = rule->SlotCount(width);
+      const size_t floats = width + slot_count;
+      std::vector<std::vector<float>> rows;
+      std::vector<std::vector<float>> single;
+      for (const uint32_t count : counts) {
+        rows.push_back(MixedNumbers(floats, random));
+        rule->InitializeSlots(width, rows.back().data() + width);
+        single.push_back(rows.back());
+        if (!rule->CountsUpdates()) continue;
+        rows.back().resize(floats + 1);
+        std::memcpy(&rows.back()[floats], &count, sizeof(count));
+      }
+      std::vector<uint32_t> expected_counts = counts;
+      std::vector<float*> run;
+      std::vector<const char*> gradients;
+      const std::vector<float> values = MixedNumbers(order.size() * width, random);
+      std::vector<char> misaligned(1 + values.size() * sizeof(float));
+      std::memcpy(&misaligned[1], values.data(), values.size() * sizeof(float));
+      for (size_t i = 0; i < order.size(); ++i) {
+        gradients.push_back(&misaligned[1 + i * width * sizeof(float)]);
+        run.push_back(rows[order[i]].data());
+      }
+      rule->ApplyRows(/*step=*/9, 0.75f, width, run.size(), gradients.data(), run.data());
+      for (size_t i = 0; i < order.size(); ++i) {
+        uint32_t& count = expected_counts[order[i]];
+        float* const row = single[order[i]].data();
+        rule->Apply({9, count}, 0.75f, gradients[i], width, 0, width, row, row + width);
+        if (count < UINT32_MAX) ++count;
+      }
+      for (size_t i = 0; i < rows.size(); ++i) {
+        ASSERT_EQ(std::memcmp(rows[i].data(), single[i].data(), floats * sizeof(float)), 0)
+            << spec.ShortDebugString() << ", width " << width << ", row " << i;
+        if (!rule->CountsUpdates()) continue;
+        ASSERT_EQ(std::memcmp(&rows[i][floats], &expected_counts[i], sizeof(uint32_t)), 0);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllIsas, UpdateRuleIsaTest, testing::ValuesIn(SupportedIsas()),
                          [](const testing::TestParamInfo<Isa>& info) {
                            std::string name = IsaName(info.param);

@@ -269,10 +269,9 @@ void Partition::CloseSteps() {
   const auto has_ended = [this](uint32_t rank) { return HasEnded(rank); };
   while (ended_ >= NeededWorkers()) {
     const float scale = 1.0f / static_cast<float>(ended_);
-    const uint64_t dropped =
-        step_sum_.Close(has_ended, [&](const TableSchema& table, uint64_t key, const float* sum) {
-          MutableTable(table.id()).ApplyRow(version_, scale, key, sum);
-        });
+    const uint64_t dropped = step_sum_.Close(has_ended, [&](const GradientSum& sum) {
+      MutableTable(sum.table()->id()).Apply(version_, scale, sum);
+    });
     counters_.pushes_applied -= dropped;
     counters_.pushes_late += dropped;
     ++version_;
@@ -425,8 +424,7 @@ absl::Status Partition::ReopenStep() {
   CountAll();
   UpdateMinClock();
   // The sum contains no gradients, only the ranks that had ended.
-  step_sum_.Close([](uint32_t) { return false; },
-                  [](const TableSchema&, uint64_t, const float*) {});
+  step_sum_.Close([](uint32_t) { return false; }, [](const GradientSum&) {});
   return absl::OkStatus();
 }
 

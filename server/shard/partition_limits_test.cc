@@ -108,21 +108,57 @@ TEST(PartitionLimits, EarlyGradientWithItsOwnMemoryIsNotCopied) {
   EXPECT_EQ(Row(partition, 1), (Floats{8, 8}));
 }
 
-TEST(PartitionLimits, SummedGradientsFreeRoomForMessages) {
-  Partition partition = MakePartition(Options(SYNC, 3));
-  const auto push = [&](uint32_t rank) {
-    Gradient gradient = MakeGradient({1}, {2, 2});
-    gradient.owner_bytes = kMaxKeptMessageBytes;
+// The gradients of the next rank wait for the close, in no more memory than the limits allow.
+TEST(PartitionLimits, AddedGradientsFreeRoomForMessages) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  constexpr size_t kKeys = kMaxWaitingBytes / 16 / 4;
+  std::vector<uint64_t> keys(kKeys);
+  for (size_t i = 0; i < kKeys; ++i) keys[i] = i;
+  const auto push = [&](uint32_t rank, uint64_t ordinal, size_t message_bytes) {
+    Gradient gradient = MakeGradient(keys, Floats(2 * kKeys, 2));
+    gradient.owner_bytes = message_bytes;
     std::weak_ptr<const void> message = gradient.owner;
-    EXPECT_TRUE(partition.Push(Worker(rank, 0), 0, kRows, std::move(gradient)).ok());
+    EXPECT_TRUE(partition.Push(Worker(rank, 0), ordinal, kRows, std::move(gradient)).ok());
     return message;
   };
-  const auto first = push(1);
+  const auto first = push(0, 0, kMaxKeptMessageBytes);
   EXPECT_FALSE(first.expired());
-  EXPECT_TRUE(push(0).expired());  // summed at once
-  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 1).ok());
+  EXPECT_TRUE(push(0, 1, kMaxKeptMessageBytes).expired());  // copied
+  EXPECT_TRUE(push(0, 2, kMaxKeptMessageBytes).expired());
+  EXPECT_TRUE(push(0, 3, kMaxKeptMessageBytes).expired());
+  EXPECT_FALSE(first.expired());
+  EXPECT_TRUE(push(0, 4, kMaxKeptMessageBytes).expired());
   EXPECT_TRUE(first.expired());
-  EXPECT_FALSE(push(2).expired());
+  EXPECT_FALSE(push(0, 5, kMaxKeptMessageBytes).expired());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 6).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), 0).ok());
+  EXPECT_EQ(Row(partition, 1), (Floats{4, 4}));
+}
+
+TEST(PartitionLimits, MessageCountsOnceForGradientsThatFollowEachOther) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  const auto data = std::make_shared<GradientData>(GradientData{{1, 2, 3}, Floats(6, 2)});
+  for (uint64_t ordinal = 0; ordinal < 3; ++ordinal) {
+    const Gradient gradient{ByteView(&data->keys[ordinal], sizeof(uint64_t)),
+                            ByteView(&data->values[2 * ordinal], 2 * sizeof(float)), data,
+                            kMaxKeptMessageBytes - 100};
+    ASSERT_TRUE(partition.Push(Worker(1, 0), ordinal, kRows, gradient).ok());
+  }
+  EXPECT_EQ(data.use_count(), 4);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), 3).ok());
+  EXPECT_EQ(data.use_count(), 1);
+  EXPECT_EQ(Row(partition, 3), (Floats{9, 9}));
+}
+
+// Gradients that wait make no rows, and no reader sees them.
+TEST(PartitionLimits, WaitingGradientsCreateNoRows) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  const uint32_t digest = partition.FindTable(kRows)->Digest();
+  EXPECT_EQ(digest, MakePartition(Options(SYNC, 2)).FindTable(kRows)->Digest());
+  EXPECT_EQ(partition.row_count(), 0u);
+  EXPECT_EQ(Row(partition, 1), (Floats{10, 10}));
 }
 
 #if !defined(PAWL_ASAN) && !defined(PAWL_TSAN)

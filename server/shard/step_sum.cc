@@ -1,6 +1,5 @@
 #include "server/shard/step_sum.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/base/attributes.h"
@@ -23,39 +22,45 @@ ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
 
 StepSum::StepSum(uint32_t ranks, bool sum_at_close) : ranks_(ranks), sum_at_close_(sum_at_close) {}
 
+bool StepSum::IsAddedAtOnce(const TableSchema& table, const Gradient& gradient) {
+  return table.is_dense() || gradient.keys.size() + gradient.values.size() > kMaxWaitingBytes;
+}
+
 void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
                   Gradient gradient, HasEnded has_ended) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
   staged_bytes_ += gradient.keys.size() + gradient.values.size();
-  const size_t owner_bytes = std::exchange(gradient.owner_bytes, 0);
-  std::map<uint64_t, Staged>& early = open_[rank].early;
-  early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
-  if (!sum_at_close_) FoldPrefix(has_ended);
-  const auto left = early.find(ordinal);
-  if (left == early.end()) return;
-  // The gradient has memory of its own; a copy would need as much.
-  if (owner_bytes > 0 &&
-      owner_bytes == left->second.gradient.keys.size() + left->second.gradient.values.size())
-    return;
-  if (left->second.gradient.owner != nullptr && owner_bytes > 0 &&
-      owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
-    left->second.gradient.owner_bytes = owner_bytes;
-    kept_message_bytes_ += owner_bytes;
-    return;
+  Rank& open = open_[rank];
+  const bool is_next = !sum_at_close_ && rank == first_open_rank_ && ordinal == open.next_ordinal;
+  if (!is_next || !IsAddedAtOnce(*table, gradient)) Keep(gradient);
+  open.early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
+  if (is_next) TakePrefix(has_ended);
+}
+
+void StepSum::Keep(Gradient& gradient) {
+  const size_t bytes = gradient.keys.size() + gradient.values.size();
+  if (gradient.owner != nullptr && gradient.owner_bytes > 0 && bytes > 0) {
+    // The gradient has memory of its own; a copy would need as much.
+    if (gradient.owner_bytes == bytes || gradient.owner.get() == last_kept_) return;
+    if (gradient.owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
+      kept_message_bytes_ += gradient.owner_bytes;
+      last_kept_ = gradient.owner.get();
+      return;
+    }
   }
-  left->second.gradient = CopyOf(left->second.gradient);
+  gradient = CopyOf(gradient);
 }
 
 void StepSum::OnRanksEnded(HasEnded has_ended) {
-  if (!sum_at_close_) FoldPrefix(has_ended);
+  if (!sum_at_close_) TakePrefix(has_ended);
 }
 
-void StepSum::FoldPrefix(HasEnded has_ended) {
+void StepSum::TakePrefix(HasEnded has_ended) {
   for (; first_open_rank_ < ranks_; ++first_open_rank_) {
     if (const auto open = open_.find(first_open_rank_); open != open_.end()) {
       Rank& rank = open->second;
       while (!rank.early.empty() && rank.early.begin()->first == rank.next_ordinal) {
-        Fold(rank.early.begin()->second);
+        Take(std::move(rank.early.begin()->second));
         rank.early.erase(rank.early.begin());
         ++rank.next_ordinal;
       }
@@ -64,38 +69,40 @@ void StepSum::FoldPrefix(HasEnded has_ended) {
   }
 }
 
-void StepSum::FoldAtClose(HasEnded has_ended) {
+void StepSum::TakeAtClose(HasEnded has_ended) {
   for (auto& [number, rank] : open_) {
     if (!has_ended(number)) continue;
-    for (const auto& [ordinal, staged] : rank.early) Fold(staged);
+    for (auto& [ordinal, staged] : rank.early) Take(std::move(staged));
     rank.early.clear();
   }
 }
 
-void StepSum::Fold(const Staged& staged) {
-  staged_bytes_ -= staged.gradient.keys.size() + staged.gradient.values.size();
-  kept_message_bytes_ -= staged.gradient.owner_bytes;
-  const TableSchema& table = *staged.table;
-  const auto [entry, is_new_table] = sums_.try_emplace(
-      table.id(), Sum{staged.table, RowStore(table.is_dense() ? 0 : table.MaxRowWidth())});
-  RowStore& rows = entry->second.rows;
-  const std::vector<uint64_t> keys = CopyKeys(staged.gradient.keys);
-  float* row = nullptr;
-  bool first = false;
-  ForEachPart(table, keys, staged.gradient.values,
-              [&](size_t i, size_t begin, size_t count, const char* data) {
-                if (begin == 0) row = rows.FindOrInsert(keys[i], table.RowWidth(keys[i]), first);
-                if (first) {
-                  std::memcpy(row + begin, data, count * sizeof(float));
-                  return;
-                }
-                float* sum = row + begin;
-                for (size_t k = 0; k < count; ++k) {
-                  float value;
-                  std::memcpy(&value, data + k * sizeof(float), sizeof(float));
-                  sum[k] += value;
-                }
-              });
+void StepSum::Take(Staged staged) {
+  Gradient& gradient = staged.gradient;
+  const size_t bytes = gradient.keys.size() + gradient.values.size();
+  staged_bytes_ -= bytes;
+  GradientSum& sum = sums_.try_emplace(staged.table->id(), staged.table).first->second;
+  if (IsAddedAtOnce(*staged.table, gradient)) {
+    sum.AddNow(gradient);
+    if (gradient.owner.get() == last_kept_) last_kept_ = nullptr;
+    return;
+  }
+  waiting_bytes_ += bytes;
+  sum.AddLater(std::move(gradient));
+  // At the close all of it is in memory already.
+  if (waiting_bytes_ > kMaxWaitingBytes && !sum_at_close_) AddWaiting();
+}
+
+void StepSum::AddWaiting() {
+  for (auto& [table, sum] : sums_) sum.AddWaiting();
+  waiting_bytes_ = 0;
+  // Otherwise an early gradient may keep any of the messages.
+  if (staged_bytes_ == 0) ForgetKept();
+}
+
+void StepSum::ForgetKept() {
+  kept_message_bytes_ = 0;
+  last_kept_ = nullptr;
 }
 
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {
@@ -111,8 +118,9 @@ uint64_t StepSum::Clear() {
   first_open_rank_ = 0;
   key_count_ = 0;
   staged_bytes_ = 0;
-  kept_message_bytes_ = 0;
+  waiting_bytes_ = 0;
   open_.clear();
+  ForgetKept();
   return dropped;
 }
 

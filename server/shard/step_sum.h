@@ -10,19 +10,23 @@
 #include "absl/container/btree_map.h"
 #include "absl/functional/function_ref.h"
 #include "server/shard/gradient.h"
-#include "server/shard/row_store.h"
+#include "server/shard/gradient_sum.h"
 
 namespace pawl {
 
-// Limit on the messages that a partition's early gradients keep in memory. A message may be far
-// larger than its gradients, and counts once for each of them.
+// Limit on the messages that a partition's gradients keep in memory. A message may be far larger
+// than its gradients in the partition, and counts once for all that follow each other.
 inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
+// Limit on the keys and values of gradients of the complete prefix that wait to be added.
+inline constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 
 // Adds gradients in the order (rank, ordinal), whatever their order of arrival, so that the sum
-// always has the same bits. It adds the complete prefix at once and keeps only what arrived early.
-// Not thread-safe.
+// always has the same bits. The complete prefix takes little memory, whatever the number of ranks:
+// small gradients of sparse tables wait for the close, which adds all parts of a row and updates it
+// at once; the others, and those beyond kMaxWaitingBytes, are added as they come. What arrived
+// early is kept. Not thread-safe.
 //
-// An early gradient keeps its whole message in memory if the message is small, and is copied
+// A gradient that is kept keeps its whole message in memory if the message is small, and is copied
 // otherwise. A gradient whose owner keeps nothing else is never copied.
 //
 // With backup workers all gradients are kept until the close, which decides which ones count.
@@ -52,15 +56,11 @@ class StepSum {
   bool MustTake(uint32_t rank, size_t needed) const;
 
   // Adds the rest except for the ranks that have not ended, and returns their number of gradients.
-  // Calls visit(table, key, const float* sum) once for every row that has a gradient, in no
-  // particular order (rows are independent), and empties the sum.
+  // Calls visit(const GradientSum&) for every table that has gradients, and empties the sum.
   template <typename Visit>
   uint64_t Close(HasEnded has_ended, Visit visit) {
-    FoldAtClose(has_ended);
-    for (const auto& entry : sums_) {
-      const Sum& sum = entry.second;
-      sum.rows.ForEach([&](uint64_t key, const float* row) { visit(*sum.table, key, row); });
-    }
+    TakeAtClose(has_ended);
+    for (const auto& [table, sum] : sums_) visit(sum);
     return Clear();
   }
 
@@ -71,8 +71,6 @@ class StepSum {
 
   struct Staged {
     std::shared_ptr<const TableSchema> table;
-    // owner_bytes: what counts in kept_message_bytes_; 0 if the gradient was copied or has memory
-    // of its own.
     Gradient gradient;
   };
   // A rank that has pushed in this step.
@@ -80,14 +78,16 @@ class StepSum {
     uint64_t next_ordinal = 0;  // to be added up
     std::map<uint64_t, Staged> early;
   };
-  struct Sum {
-    std::shared_ptr<const TableSchema> table;
-    RowStore rows;
-  };
 
-  void FoldPrefix(HasEnded has_ended);
-  void FoldAtClose(HasEnded has_ended);
-  void Fold(const Staged& staged);
+  // Whether the gradient is added as soon as all before it are.
+  static bool IsAddedAtOnce(const TableSchema& table, const Gradient& gradient);
+  void Keep(Gradient& gradient);
+  // Takes the complete prefix, or at the close what counts, from the early gradients to the sums.
+  void TakePrefix(HasEnded has_ended);
+  void TakeAtClose(HasEnded has_ended);
+  void Take(Staged staged);
+  void AddWaiting();
+  void ForgetKept();
   uint64_t Clear();
 
   const uint32_t ranks_;
@@ -97,7 +97,10 @@ class StepSum {
   uint64_t key_count_ = 0;
   size_t staged_bytes_ = 0;
   size_t kept_message_bytes_ = 0;
-  std::map<uint32_t, Sum> sums_;  // by table id
+  // The message that was counted last in kept_message_bytes_, while it is certain to exist.
+  const void* last_kept_ = nullptr;
+  size_t waiting_bytes_ = 0;
+  std::map<uint32_t, GradientSum> sums_;  // by table id
 };
 
 }  // namespace pawl

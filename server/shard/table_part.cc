@@ -41,93 +41,104 @@ uint64_t TablePart::CountMissing(const ByteView& keys) const {
   return missing;
 }
 
-TablePart::RowMemory TablePart::Row(uint64_t key, size_t width) {
-  const size_t state_floats = StateFloats(width);
+void TablePart::Initialize(uint64_t key, size_t width, float* weights, float* state) const {
+  table_->initializer().Fill(key, 0, width, weights);
+  table_->rule().InitializeSlots(width, state);
+  if (table_->counts_updates()) std::memset(&state[StateFloats(width) - 1], 0, sizeof(float));
+}
+
+float* TablePart::Row(uint64_t key) {
+  const size_t width = table_->MaxRowWidth();
   bool inserted;
-  RowMemory row;
-  if (table_->is_dense()) {
-    auto found = blocks_.find(key);
-    inserted = found == blocks_.end();
-    if (inserted) {
-      found = blocks_.emplace(key, Block{SharedBlock(width), SharedBlock(state_floats)}).first;
-      block_floats_ += width + state_floats;
-    }
-    row = {found->second.weights.Mutable(), found->second.state.Mutable()};
-  } else {
-    row.weights = rows_.FindOrInsert(key, width + state_floats, inserted);
-    row.state = row.weights + width;
-  }
-  if (inserted) {
-    table_->initializer().Fill(key, 0, width, row.weights);
-    table_->rule().InitializeSlots(width, row.state);
-    if (table_->counts_updates()) std::memset(&row.state[state_floats - 1], 0, sizeof(float));
-  }
+  float* const row = rows_.FindOrInsert(key, width + StateFloats(width), inserted);
+  if (inserted) Initialize(key, width, row, row + width);
   return row;
 }
 
-void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
-                          const void* gradient, const RowMemory& row) const {
-  UpdatePosition position;
-  position.step = step;
-  if (table_->counts_updates()) {
-    uint32_t updates;
-    std::memcpy(&updates, &row.state[StateFloats(width) - 1], sizeof(updates));
-    position.prior_updates = updates;
-  }
-  table_->rule().Apply(position, scale, gradient, width, begin, count, row.weights, row.state);
+TablePart::BlockForWriting TablePart::BlockOf(uint64_t key, size_t width) {
+  auto found = blocks_.find(key);
+  if (found != blocks_.end())
+    return {found->second.weights.Mutable(), found->second.state.Mutable()};
+  const size_t state_floats = StateFloats(width);
+  found = blocks_.emplace(key, Block{SharedBlock(width), SharedBlock(state_floats)}).first;
+  block_floats_ += width + state_floats;
+  const BlockForWriting block = {found->second.weights.Mutable(), found->second.state.Mutable()};
+  Initialize(key, width, block.weights, block.state);
+  return block;
 }
 
-void TablePart::CountUpdate(size_t width, float* state) const {
-  if (!table_->counts_updates()) return;
-  uint32_t updates;
-  float* where = &state[StateFloats(width) - 1];
-  std::memcpy(&updates, where, sizeof(updates));
+void TablePart::ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,
+                         const char* const* gradients) {
+  const size_t width = table_->MaxRowWidth();
+  const size_t floats = width + StateFloats(width);
+  float* rows[kRowsInRun];
+  for (const uint64_t key : keys) rows_.Prefetch(key);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    rows[i] = Row(keys[i]);
+    PrefetchRow(rows[i], floats);
+  }
+  table_->rule().ApplyRows(step, scale, width, keys.size(), gradients, rows);
+}
+
+void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
+                          const char* gradient, const BlockForWriting& block) const {
+  UpdatePosition position;
+  position.step = step;
+  uint32_t updates = 0;
+  if (table_->counts_updates())
+    std::memcpy(&updates, &block.state[StateFloats(width) - 1], sizeof(updates));
+  position.prior_updates = updates;
+  table_->rule().Apply(position, scale, gradient, width, begin, count, block.weights, block.state);
+  if (!table_->counts_updates() || begin + count < width) return;
   // Adam's corrections reach 1 long before the counter saturates.
   if (updates < UINT32_MAX) ++updates;
-  std::memcpy(where, &updates, sizeof(updates));
+  std::memcpy(&block.state[StateFloats(width) - 1], &updates, sizeof(updates));
+}
+
+void TablePart::ApplyBlock(uint64_t step, float scale, uint64_t key, const char* gradient) {
+  const size_t width = table_->RowWidth(key);
+  ApplyPart(step, scale, width, 0, width, gradient, BlockOf(key, width));
 }
 
 void TablePart::Apply(uint64_t step, float scale, const Gradient& gradient) {
   const std::vector<uint64_t> keys = CopyKeys(gradient.keys);
   if (!table_->is_dense()) {
-    const size_t width = table_->MaxRowWidth();
-    const size_t floats = width + StateFloats(width);
-    std::vector<RowMemory> rows(keys.size());
-    for (size_t i = 0; i < std::min(keys.size(), kPrefetchDistance); ++i) rows_.Prefetch(keys[i]);
-    for (size_t i = 0; i < keys.size(); ++i) {
-      if (i + kPrefetchDistance < keys.size()) rows_.Prefetch(keys[i + kPrefetchDistance]);
-      rows[i] = Row(keys[i], width);
-      PrefetchRow(rows[i].weights, floats);
-    }
-    ForEachPart(*table_, keys, gradient.values,
-                [&](size_t i, size_t begin, size_t count, const char* data) {
-                  ApplyPart(step, scale, width, begin, count, data, rows[i]);
-                  CountUpdate(width, rows[i].state);
-                });
+    const size_t row_bytes = table_->MaxRowWidth() * sizeof(float);
+    char scratch[kMaxRowWidth * sizeof(float)];
+    const char* gradients[kRowsInRun];
+    absl::Span<const uint64_t> rest = keys;
+    gradient.values.ForEachRun(row_bytes, scratch, [&](const char* data, size_t rows) {
+      while (rows > 0) {
+        const size_t count = std::min(rows, kRowsInRun);
+        for (size_t i = 0; i < count; ++i) gradients[i] = data + i * row_bytes;
+        ApplyRun(step, scale, rest.subspan(0, count), gradients);
+        data += count * row_bytes;
+        rows -= count;
+        rest.remove_prefix(count);
+      }
+    });
     return;
   }
   // A rule that is not elementwise needs the whole block contiguously.
-  std::vector<float> whole(table_->rule().IsElementwise() ? 0 : table_->MaxRowWidth());
+  std::vector<char> whole(table_->rule().IsElementwise() ? 0
+                                                         : table_->MaxRowWidth() * sizeof(float));
   ForEachPart(*table_, keys, gradient.values,
               [&](size_t i, size_t begin, size_t count, const char* data) {
                 const size_t width = table_->RowWidth(keys[i]);
-                const bool last = begin + count == width;
                 if (!whole.empty()) {
-                  std::memcpy(whole.data() + begin, data, count * sizeof(float));
-                  if (last) ApplyRow(step, scale, keys[i], whole.data());
+                  std::memcpy(whole.data() + begin * sizeof(float), data, count * sizeof(float));
+                  if (begin + count == width) ApplyBlock(step, scale, keys[i], whole.data());
                   return;
                 }
-                const RowMemory block = Row(keys[i], width);
-                ApplyPart(step, scale, width, begin, count, data, block);
-                if (last) CountUpdate(width, block.state);
+                ApplyPart(step, scale, width, begin, count, data, BlockOf(keys[i], width));
               });
 }
 
-void TablePart::ApplyRow(uint64_t step, float scale, uint64_t key, const float* gradient) {
-  const size_t width = table_->RowWidth(key);
-  const RowMemory row = Row(key, width);
-  ApplyPart(step, scale, width, 0, width, gradient, row);
-  CountUpdate(width, row.state);
+void TablePart::Apply(uint64_t step, float scale, const GradientSum& sum) {
+  sum.ForEachRun([&](absl::Span<const uint64_t> keys, const char* const* sums) {
+    if (!table_->is_dense()) return ApplyRun(step, scale, keys, sums);
+    for (size_t i = 0; i < keys.size(); ++i) ApplyBlock(step, scale, keys[i], sums[i]);
+  });
 }
 
 void TablePart::Read(const ByteView& keys, char* out) const {
@@ -209,7 +220,8 @@ void TablePart::RestoreBest() {
   block_floats_ = 0;
   const auto restore = [&](uint64_t key, const float* weights) {
     const size_t width = table_->RowWidth(key);
-    std::copy(weights, weights + width, Row(key, width).weights);
+    std::copy(weights, weights + width,
+              table_->is_dense() ? BlockOf(key, width).weights : Row(key));
   };
   best_->rows.ForEach(restore);
   for (const auto& [key, weights] : best_->blocks) restore(key, weights.data());

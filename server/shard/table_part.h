@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/types/span.h"
 #include "server/shard/gradient.h"
+#include "server/shard/gradient_sum.h"
 #include "server/shard/row_store.h"
 #include "server/shard/shared_block.h"
 #include "server/shard/table_schema.h"
@@ -56,8 +58,8 @@ class TablePart {
 
   // Updates each row with scale * its gradient; a repeated key is updated repeatedly.
   void Apply(uint64_t step, float scale, const Gradient& gradient);
-  // The same for one whole row whose gradient is in memory.
-  void ApplyRow(uint64_t step, float scale, uint64_t key, const float* gradient);
+  // The same for each row of a sum.
+  void Apply(uint64_t step, float scale, const GradientSum& sum);
 
   // Writes the weights of `keys`, row by row, to `out`. REQUIRES: the table is sparse.
   void Read(const ByteView& keys, char* out) const;
@@ -86,8 +88,8 @@ class TablePart {
     SharedBlock weights;
     SharedBlock state;
   };
-  // A row or block for writing.
-  struct RowMemory {
+  // A block for writing.
+  struct BlockForWriting {
     float* weights;
     // Slots [rule.SlotCount(width)] and, if the table counts updates, their number as uint32.
     float* state;
@@ -95,11 +97,16 @@ class TablePart {
 
   size_t StateFloats(size_t width) const;
   RowStore MakeRows() const;
-  // Returns the row or block, and creates it if it does not exist.
-  RowMemory Row(uint64_t key, size_t width);
+  // Return the row or block, and create it if it does not exist.
+  float* Row(uint64_t key);
+  BlockForWriting BlockOf(uint64_t key, size_t width);
+  void Initialize(uint64_t key, size_t width, float* weights, float* state) const;
+  // REQUIRES: the table is sparse; at most kRowsInRun keys.
+  void ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,
+                const char* const* gradients);
+  void ApplyBlock(uint64_t step, float scale, uint64_t key, const char* gradient);
   void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
-                 const void* gradient, const RowMemory& row) const;
-  void CountUpdate(size_t width, float* state) const;
+                 const char* gradient, const BlockForWriting& block) const;
 
   std::shared_ptr<const TableSchema> table_;
   // Sparse: a row's weights [width], followed by its state.

@@ -27,10 +27,8 @@ class TableSchema {
   bool is_dense() const { return spec_.kind() == DENSE; }
   const UpdateRule& rule() const { return *rule_; }
   const TableInitializer& initializer() const { return *initializer_; }
-  // Whether the rule needs the number of updates of a row.
-  bool counts_updates() const {
-    return spec_.optimizer().has_adam() || spec_.optimizer().has_adamw();
-  }
+  // Whether rows have a count of their updates; see UpdateRule.
+  bool counts_updates() const { return rule_->CountsUpdates(); }
 
   // The number of elements of the row or block `key`. REQUIRES: the table has the key.
   size_t RowWidth(uint64_t key) const;

@@ -194,8 +194,8 @@ class StepBench {
       const size_t value_bytes = values.size() * sizeof(float);
       std::memcpy(next, of_partition[i].data(), key_bytes);
       std::memcpy(next + key_bytes, values.data(), value_bytes);
-      message.segments.push_back({i / kTables, table, ByteView(next, key_bytes),
-                                  ByteView(next + key_bytes, value_bytes)});
+      message.segments.push_back(
+          {i / kTables, table, ByteView(next, key_bytes), ByteView(next + key_bytes, value_bytes)});
       next += key_bytes + value_bytes;
     }
     return message;

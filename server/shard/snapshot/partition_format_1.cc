@@ -320,14 +320,13 @@ class PartitionFormat1Loader {
         return Damaged(absl::StrCat("a sum of table ", id, " out of order"));
       previous = id;
       const TableSchema& table = part->table();
-      RowStore rows(table.is_dense() ? 0 : table.MaxRowWidth());
+      RowStore& rows = sum.sums_.try_emplace(id, part->shared_table()).first->second.rows_;
       PAWL_RETURN_IF_ERROR(Rows(
           table, [&](uint64_t key) { return table.RowWidth(key); },
           [&](uint64_t key, size_t floats) {
             bool inserted;
             Take(rows.FindOrInsert(key, floats, inserted), floats * sizeof(float));
           }));
-      sum.sums_.emplace(id, StepSum::Sum{part->shared_table(), std::move(rows)});
     }
     return absl::OkStatus();
   }

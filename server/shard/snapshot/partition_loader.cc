@@ -488,10 +488,7 @@ class PartitionLoader::Sections {
       return Damaged(absl::StrCat("a sum of table ", id, " out of order"));
     }
     const TableSchema& table = part->table();
-    RowStore& rows =
-        sums.try_emplace(id, StepSum::Sum{part->shared_table(),
-                                          RowStore(table.is_dense() ? 0 : table.MaxRowWidth())})
-            .first->second.rows;
+    RowStore& rows = sums.try_emplace(id, part->shared_table()).first->second.rows_;
     return EachRow(
         table, [&](uint64_t key) { return table.RowWidth(key); },
         [&](uint64_t key, size_t floats) { return NewRow(rows, key, floats); });

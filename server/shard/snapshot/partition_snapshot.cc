@@ -111,7 +111,7 @@ class PartitionSaver {
     const StepSum& sum = partition.step_sum_;
     state_.key_count = sum.key_count_;
     for (const auto& [id, table_sum] : sum.sums_)
-      state_.sums.push_back({table_sum.table, table_sum.rows.Hold()});
+      state_.sums.push_back({table_sum.table(), table_sum.Hold()});
     for (const auto& [number, rank] : sum.open_) {
       for (const auto& [ordinal, staged] : rank.early) {
         state_.early.push_back({number, ordinal, staged.table->id(), staged.gradient});

@@ -1,0 +1,178 @@
+#include "server/shard/gradient_sum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace pawl {
+namespace {
+
+// The floats that the sums of a run take at most, unless one row is larger.
+constexpr size_t kRunFloats = 4096;
+constexpr uint32_t kNone = UINT32_MAX;
+
+// A row's share of one gradient. The parts of a row are a list.
+struct Part {
+  const char* values;
+  uint32_t next;
+};
+struct Row {
+  uint64_t key;
+  uint32_t first;
+  uint32_t last;
+};
+
+void AddFloats(float* sum, const char* values, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, values + i * sizeof(float), sizeof(float));
+    sum[i] += value;
+  }
+}
+
+// Finds the parts of each row.
+class RowParts {
+ public:
+  RowParts(size_t part_count, size_t row_bytes) : row_bytes_(row_bytes) {
+    rows_.reserve(part_count);
+    parts_.reserve(part_count);
+    row_of_.reserve(part_count);
+  }
+
+  absl::Span<const Row> rows() const { return rows_; }
+  const Part& part(uint32_t number) const { return parts_[number]; }
+
+  void Add(uint64_t key, const char* values) {
+    const auto part = static_cast<uint32_t>(parts_.size());
+    parts_.push_back({values, kNone});
+    const auto [entry, is_new] = row_of_.try_emplace(key, static_cast<uint32_t>(rows_.size()));
+    if (is_new) {
+      rows_.push_back({key, part, part});
+    } else {
+      parts_[std::exchange(rows_[entry->second].last, part)].next = part;
+    }
+  }
+  void Add(const Gradient& gradient) {
+    const std::vector<uint64_t> keys = CopyKeys(gradient.keys);
+    auto scratch = std::make_unique_for_overwrite<char[]>(row_bytes_);
+    size_t next = 0;
+    gradient.values.ForEachRun(row_bytes_, scratch.get(), [&](const char* data, size_t count) {
+      const bool is_split = data == scratch.get();
+      for (; count > 0; --count, data += row_bytes_)
+        Add(keys[next++], is_split ? Copy(data) : data);
+    });
+  }
+
+ private:
+  // For rows that are split between fragments of a message.
+  const char* Copy(const char* values) {
+    copies_.push_back(std::make_unique_for_overwrite<char[]>(row_bytes_));
+    std::memcpy(copies_.back().get(), values, row_bytes_);
+    return copies_.back().get();
+  }
+
+  const size_t row_bytes_;
+  std::vector<Row> rows_;
+  std::vector<Part> parts_;
+  absl::flat_hash_map<uint64_t, uint32_t> row_of_;
+  std::vector<std::unique_ptr<char[]>> copies_;
+};
+
+}  // namespace
+
+GradientSum::GradientSum(std::shared_ptr<const TableSchema> table)
+    : table_(std::move(table)), rows_(table_->is_dense() ? 0 : table_->MaxRowWidth()) {}
+
+void GradientSum::AddTo(RowStore& rows, const Gradient& gradient) const {
+  const std::vector<uint64_t> keys = CopyKeys(gradient.keys);
+  float* row = nullptr;
+  bool first = false;
+  ForEachPart(*table_, keys, gradient.values,
+              [&](size_t i, size_t begin, size_t count, const char* data) {
+                if (begin == 0) row = rows.FindOrInsert(keys[i], table_->RowWidth(keys[i]), first);
+                if (first) {
+                  std::memcpy(row + begin, data, count * sizeof(float));
+                } else {
+                  AddFloats(row + begin, data, count);
+                }
+              });
+}
+
+void GradientSum::AddNow(const Gradient& gradient) {
+  AddWaiting();
+  AddTo(rows_, gradient);
+}
+
+void GradientSum::AddWaiting() {
+  for (const Gradient& gradient : waiting_) AddTo(rows_, gradient);
+  waiting_.clear();
+}
+
+HeldRows GradientSum::Hold() const {
+  if (waiting_.empty()) return rows_.Hold();
+  RowStore rows(table_->MaxRowWidth());
+  rows_.ForEach([&](uint64_t key, const float* sum) {
+    bool inserted;
+    float* const row = rows.FindOrInsert(key, table_->MaxRowWidth(), inserted);
+    std::memcpy(row, sum, table_->MaxRowWidth() * sizeof(float));
+  });
+  for (const Gradient& gradient : waiting_) AddTo(rows, gradient);
+  return rows.Hold();
+}
+
+void GradientSum::ForEachRun(Visit visit) const {
+  uint64_t keys[kRowsInRun];
+  const char* sums[kRowsInRun];
+  size_t in_run = 0;
+  if (waiting_.empty()) {
+    const HeldRows held = rows_.Hold();
+    held.ForEach([&](uint64_t key, const float* sum) {
+      keys[in_run] = key;
+      sums[in_run] = reinterpret_cast<const char*>(sum);
+      if (++in_run < kRowsInRun) return;
+      visit({keys, std::exchange(in_run, 0)}, sums);
+    });
+    if (in_run > 0) visit({keys, in_run}, sums);
+    return;
+  }
+  const size_t width = table_->MaxRowWidth();
+  size_t part_count = rows_.size();
+  for (const Gradient& gradient : waiting_) part_count += gradient.keys.size() / sizeof(uint64_t);
+  RowParts parts(part_count, width * sizeof(float));
+  const HeldRows held = rows_.Hold();
+  held.ForEach(
+      [&](uint64_t key, const float* sum) { parts.Add(key, reinterpret_cast<const char*>(sum)); });
+  for (const Gradient& gradient : waiting_) parts.Add(gradient);
+
+  const size_t run_rows = std::clamp<size_t>(kRunFloats / width, 1, kRowsInRun);
+  const auto added = std::make_unique_for_overwrite<float[]>(run_rows * width);
+  for (absl::Span<const Row> rest = parts.rows(); !rest.empty();) {
+    const absl::Span<const Row> run = rest.subspan(0, run_rows);
+    rest.remove_prefix(run.size());
+    // The first parts lie one after another, the others do not.
+    for (const Row& row : run) {
+      if (row.first == row.last) continue;
+      for (uint32_t at = parts.part(row.first).next; at != kNone; at = parts.part(at).next) {
+        const char* const values = parts.part(at).values;
+        for (size_t byte = 0; byte < width * sizeof(float); byte += 64)
+          __builtin_prefetch(values + byte);
+      }
+    }
+    for (size_t i = 0; i < run.size(); ++i) {
+      keys[i] = run[i].key;
+      const Part& first = parts.part(run[i].first);
+      sums[i] = first.values;
+      if (first.next == kNone) continue;
+      float* const sum = &added[i * width];
+      std::memcpy(sum, first.values, width * sizeof(float));
+      for (uint32_t at = first.next; at != kNone; at = parts.part(at).next)
+        AddFloats(sum, parts.part(at).values, width);
+      sums[i] = reinterpret_cast<const char*>(sum);
+    }
+    visit({keys, run.size()}, sums);
+  }
+}
+
+}  // namespace pawl

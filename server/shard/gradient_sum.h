@@ -1,0 +1,61 @@
+// The sum of the gradients of one table, row by row.
+#ifndef PAWL_SERVER_SHARD_GRADIENT_SUM_H_
+#define PAWL_SERVER_SHARD_GRADIENT_SUM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "server/shard/gradient.h"
+#include "server/shard/row_store.h"
+
+namespace pawl {
+
+// The most rows that are looked up, prefetched and updated together.
+inline constexpr size_t kRowsInRun = 64;
+
+// Adds the gradients of each key in the order of their arrival, so that the sum always has the same
+// bits. Gradients can wait in the memory in which they arrived until the sum is read: a reader then
+// finds all parts of a row at once, and a row with one part is never copied. Not thread-safe.
+class GradientSum {
+ public:
+  // REQUIRES for waiting gradients: the table is sparse.
+  explicit GradientSum(std::shared_ptr<const TableSchema> table);
+
+  const std::shared_ptr<const TableSchema>& table() const { return table_; }
+
+  // Adds the gradient, which outlives the call with its owner, when the sum is read.
+  void AddLater(Gradient gradient) { waiting_.push_back(std::move(gradient)); }
+  // Adds the gradient at once, after those that wait.
+  void AddNow(const Gradient& gradient);
+  // Adds the gradients that wait, and releases their memory.
+  void AddWaiting();
+
+  // Calls visit(keys, sums) for runs of at most kRowsInRun rows that together are all rows with a
+  // gradient, each once, in no particular order. The floats at sums[i] are the sum of keys[i], at
+  // any alignment, and valid until the visit returns.
+  using Visit = absl::FunctionRef<void(absl::Span<const uint64_t> keys, const char* const* sums)>;
+  void ForEachRun(Visit visit) const;
+
+  // The sums of all gradients.
+  HeldRows Hold() const;
+
+ private:
+  friend class PartitionFormat1Loader;
+  friend class PartitionLoader;
+
+  void AddTo(RowStore& rows, const Gradient& gradient) const;
+
+  std::shared_ptr<const TableSchema> table_;
+  // The sums without the gradients that wait.
+  RowStore rows_;
+  std::vector<Gradient> waiting_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_SHARD_GRADIENT_SUM_H_
