@@ -1,35 +1,15 @@
 #include "server/shard/row_store.h"
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 
 namespace pawl {
-namespace internal {
 namespace {
 
-std::array<uint8_t, size_t{1} << kIndexHashBits> SpreadHashes() {
-  std::array<uint8_t, size_t{1} << kIndexHashBits> map_of{};
-  // The first log2(1 + share) of the maps have the first `share` of the hashes.
-  for (size_t i = 0; i < map_of.size(); ++i) {
-    const double share = (static_cast<double>(i) + 0.5) / static_cast<double>(map_of.size());
-    map_of[i] = static_cast<uint8_t>(std::log2(1 + share) * static_cast<double>(kIndexMaps));
-  }
-  return map_of;
-}
-
-}  // namespace
-
-const std::array<uint8_t, size_t{1} << kIndexHashBits> kIndexMapOf = SpreadHashes();
-
-}  // namespace internal
-
-namespace {
-
-constexpr size_t kCacheLineFloats = internal::kCacheLineBytes / sizeof(float);
+// Wide rows are aligned for vector instructions. More would cost a row of 17 floats, with one slot,
+// up to half of its size.
+constexpr size_t kWideRowFloats = 16;
+constexpr size_t kAlignmentFloats = 16 / sizeof(float);
 constexpr size_t kKeyFloats = sizeof(uint64_t) / sizeof(float);
-// Smaller indexes use one map, because there are many partitions and tables.
-constexpr size_t kMaxRowsOfOneMap = 8192;
 // How many slabs ahead to prefetch reference counts.
 constexpr size_t kPrefetchDistance = 16;
 
@@ -38,11 +18,10 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 }  // namespace
 
 RowStore::RowStore(size_t row_floats)
-    : stride_(row_floats < kCacheLineFloats ? row_floats : RoundUp(row_floats, kCacheLineFloats)),
+    : stride_(row_floats < kWideRowFloats ? row_floats : RoundUp(row_floats, kAlignmentFloats)),
       rows_shift_(
           stride_ == 0 || stride_ > kSlabFloats ? 0 : std::bit_width(kSlabFloats / stride_) - 1),
-      row_mask_((uint32_t{1} << rows_shift_) - 1),
-      index_(1) {}
+      row_mask_((uint32_t{1} << rows_shift_) - 1) {}
 
 float* RowStore::Unshared(Slab& slab) {
   float* const memory = slab.memory.Mutable();
@@ -63,14 +42,7 @@ float* RowStore::Insert(uint64_t key, size_t floats) {
                                                       : Unshared(slabs_.back());
   float* const keys = memory + slabs_.back().memory.size() - (kKeyFloats << rows_shift_);
   std::memcpy(keys + kKeyFloats * place, &key, sizeof(key));
-  if (rows_ == kMaxRowsOfOneMap) SplitIndex();
   return memory + place * stride_;
-}
-
-void RowStore::SplitIndex() {
-  std::vector<IndexMap> maps(kIndexMaps);
-  for (const auto& [key, row] : index_.front()) maps[MapOf(key)].emplace(key, row);
-  index_ = std::move(maps);
 }
 
 HeldRows RowStore::Hold() const {

@@ -3,30 +3,16 @@
 #define PAWL_SERVER_SHARD_ROW_STORE_H_
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "server/shard/row_index.h"
 #include "server/shard/shared_block.h"
 
 namespace pawl {
-
-// The number of maps in an index that has grown.
-inline constexpr size_t kIndexMaps = 64;
-
-namespace internal {
-
-// The map for the keys with these upper hash bits. The last map has twice as many keys as the
-// first, and the maps between follow a geometric series, so that the maps reach the load at which
-// they double one after the other.
-inline constexpr size_t kIndexHashBits = 12;
-extern const std::array<uint8_t, size_t{1} << kIndexHashBits> kIndexMapOf;
-
-}  // namespace internal
 
 // The rows of a RowStore at the moment of the hold, in no particular order. They never change. One
 // thread at a time may read them; any thread may destroy them, also after the store.
@@ -76,10 +62,9 @@ class HeldRows {
 //
 // Invariants:
 // 1. Every key's row keeps the number of floats that it was inserted with.
-// 2. Rows of at least 16 floats begin on a cache line.
+// 2. Rows of at least 16 floats begin at a multiple of 16 bytes, and on a cache line if their size
+//    is a multiple of one.
 // 3. A row's address stays the same until the row is changed after a hold.
-// 4. One insertion rehashes at most one of the kIndexMaps maps of the index, and the maps do not
-//    grow at the same time.
 class RowStore {
  public:
   // A job has hundreds of partitions, each with a slab in use, and a change after a hold copies
@@ -92,30 +77,27 @@ class RowStore {
   RowStore& operator=(RowStore&&) = default;
 
   size_t size() const { return rows_; }
-  bool contains(uint64_t key) const { return Map(key).contains(key); }
+  bool contains(uint64_t key) const { return index_.Find(key) != RowIndex::kNone; }
   // The number of floats in all rows.
   uint64_t float_count() const { return float_count_; }
 
   // Prefetches the index entry of a key for Find or FindOrInsert.
-  void Prefetch(uint64_t key) const { Map(key).prefetch(key); }
+  void Prefetch(uint64_t key) const { index_.Prefetch(key); }
 
   // Null if the row does not exist.
   const float* Find(uint64_t key) const {
-    const IndexMap& map = Map(key);
-    const auto found = map.find(key);
-    if (found == map.end()) return nullptr;
-    return slabs_[found->second >> rows_shift_].memory.data() +
-           (found->second & row_mask_) * stride_;
+    const uint32_t row = index_.Find(key);
+    if (row == RowIndex::kNone) return nullptr;
+    return slabs_[row >> rows_shift_].memory.data() + (row & row_mask_) * stride_;
   }
 
   // Returns the row for writing until the next Hold, or inserts one of `floats` floats with
   // unspecified content; `inserted` tells which. REQUIRES: floats == row_floats unless that is 0;
   // fewer than 2^32 rows.
   float* FindOrInsert(uint64_t key, size_t floats, bool& inserted) {
-    const auto [entry, is_new] = Map(key).try_emplace(key, static_cast<uint32_t>(rows_));
-    inserted = is_new;
-    if (is_new) return Insert(key, floats);
-    return Writable(entry->second);
+    const uint32_t row = index_.FindOrInsert(key, static_cast<uint32_t>(rows_));
+    inserted = row == rows_;
+    return inserted ? Insert(key, floats) : Writable(row);
   }
 
   // The present rows.
@@ -128,20 +110,11 @@ class RowStore {
   }
 
  private:
-  using IndexMap = absl::flat_hash_map<uint64_t, uint32_t>;
   struct Slab {
     SharedBlock memory;
     // The number of holds when the slab was last known to be unshared.
     uint32_t holds;
   };
-
-  static size_t MapOf(uint64_t key) {
-    return internal::kIndexMapOf[(key * 0x9e3779b97f4a7c15u) >> (64 - internal::kIndexHashBits)];
-  }
-  const IndexMap& Map(uint64_t key) const {
-    return index_.size() == 1 ? index_.front() : index_[MapOf(key)];
-  }
-  IndexMap& Map(uint64_t key) { return index_.size() == 1 ? index_.front() : index_[MapOf(key)]; }
 
   float* Writable(uint32_t row) {
     Slab& slab = slabs_[row >> rows_shift_];
@@ -150,7 +123,6 @@ class RowStore {
   }
   float* Unshared(Slab& slab);
   float* Insert(uint64_t key, size_t floats);
-  void SplitIndex();
 
   size_t stride_;        // floats from one row of a slab to the next; 0: a slab has one row
   uint32_t rows_shift_;  // a slab has 2^rows_shift_ rows
@@ -160,8 +132,7 @@ class RowStore {
   mutable uint32_t holds_ = 0;
   // Row i lies in slab i >> rows_shift_.
   std::vector<Slab> slabs_;
-  // Row numbers by key: one map, or kIndexMaps maps.
-  std::vector<IndexMap> index_;
+  RowIndex index_;
 };
 
 }  // namespace pawl

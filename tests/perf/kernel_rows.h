@@ -9,10 +9,10 @@
 
 namespace pawl {
 
-// Returns one row per optimizer: GB/s of memory read and written by single-threaded updates of
-// blocks that together exceed the caches, compared with memcpy; one row for step ends with many
-// ranks; and rows for the steps of a SYNC job on sparse tables. `filter` is that of the command
-// line; rows that it excludes may be returned too.
+// Rates are per second of processor time. Returns one row per optimizer: GB/s of memory read and
+// written by single-threaded updates of blocks that together exceed the caches, compared with
+// memcpy; one row for step ends with many ranks; and rows for the steps of a SYNC job on sparse
+// tables. `filter` is that of the command line; rows that it excludes may be returned too.
 std::vector<BenchRow> RunKernelRows(double seconds_a_row, const std::string& filter);
 
 }  // namespace pawl
