@@ -128,18 +128,23 @@ void BatchAssembler::FindDistinct(Batch* batch) {
     std::fill(seen_.begin(), seen_.end(), Seen{0, 0});
     batch_number_ = 1;
   }
-  batch->keys.clear();
   std::vector<uint32_t>& numbers = batch->entry_key;
+  if (distinct_.size() < numbers.size()) distinct_.resize(numbers.size());
+  // Without branches, because whether a key is new cannot be predicted.
+  uint32_t count = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (i + kPrefetchKeys < numbers.size())
       __builtin_prefetch(&seen_[numbers[i + kPrefetchKeys]], 1);
     Seen& seen = seen_[numbers[i]];
-    if (seen.batch != batch_number_) {
-      seen = {batch_number_, static_cast<uint32_t>(batch->keys.size())};
-      batch->keys.push_back(store_.keys()[numbers[i]]);
-    }
-    numbers[i] = seen.place;
+    const bool is_new = seen.batch != batch_number_;
+    const uint32_t place = is_new ? count : seen.place;
+    distinct_[count] = numbers[i];
+    count += is_new;
+    seen = {batch_number_, place};
+    numbers[i] = place;
   }
+  batch->keys.resize(count);
+  for (uint32_t k = 0; k < count; ++k) batch->keys[k] = store_.keys()[distinct_[k]];
 }
 
 }  // namespace pawl

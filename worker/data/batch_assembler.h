@@ -46,6 +46,8 @@ class BatchAssembler {
   };
   std::vector<Seen> seen_;
   uint32_t batch_number_ = 0;
+  // The numbers of the batch's distinct keys; as long as the longest entry_key so far, at least.
+  std::vector<uint32_t> distinct_;
   std::vector<uint64_t> range_;
 };
 

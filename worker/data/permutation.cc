@@ -8,6 +8,9 @@
 namespace pawl {
 namespace {
 
+// Independent computations that the processor overlaps.
+constexpr size_t kTogether = 8;
+
 // A pseudo-random number in [0, bound).
 inline uint64_t Round(uint64_t half, uint64_t round_key, uint64_t bound) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(Mix64(half + round_key)) * bound) >>
@@ -38,18 +41,45 @@ Permutation::Permutation(uint64_t size, uint64_t seed, uint64_t stream)
   }
 }
 
+uint64_t Permutation::Pass(uint64_t x) const {
+  uint64_t left = x % a_;
+  uint64_t right = x / a_;
+  for (int round = 0; round < kRounds; round += 2) {
+    left = AddModulo(left, Round(right, round_keys_[round], a_), a_);
+    right = AddModulo(right, Round(left, round_keys_[round + 1], b_), b_);
+  }
+  return right * a_ + left;
+}
+
 uint64_t Permutation::operator[](uint64_t position) const {
   uint64_t x = position;
   do {
-    uint64_t left = x % a_;
-    uint64_t right = x / a_;
-    for (int round = 0; round < kRounds; round += 2) {
-      left = AddModulo(left, Round(right, round_keys_[round], a_), a_);
-      right = AddModulo(right, Round(left, round_keys_[round + 1], b_), b_);
-    }
-    x = right * a_ + left;
+    x = Pass(x);
   } while (x >= size_);
   return x;
+}
+
+void Permutation::Fill(uint64_t first, size_t count, uint64_t* to) const {
+  size_t i = 0;
+  for (; i + kTogether <= count; i += kTogether) {
+    std::array<uint64_t, kTogether> left, right;
+    for (size_t j = 0; j < kTogether; ++j) {
+      left[j] = (first + i + j) % a_;
+      right[j] = (first + i + j) / a_;
+    }
+    for (int round = 0; round < kRounds; round += 2) {
+      for (size_t j = 0; j < kTogether; ++j)
+        left[j] = AddModulo(left[j], Round(right[j], round_keys_[round], a_), a_);
+      for (size_t j = 0; j < kTogether; ++j)
+        right[j] = AddModulo(right[j], Round(left[j], round_keys_[round + 1], b_), b_);
+    }
+    for (size_t j = 0; j < kTogether; ++j) {
+      uint64_t x = right[j] * a_ + left[j];
+      while (x >= size_) x = Pass(x);
+      to[i + j] = x;
+    }
+  }
+  for (; i < count; ++i) to[i] = (*this)[first + i];
 }
 
 }  // namespace pawl

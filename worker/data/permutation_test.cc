@@ -93,5 +93,17 @@ TEST(PermutationTest, ImagesAreEvenlySpread) {
   }
 }
 
+TEST(PermutationTest, FillEqualsSinglePositions) {
+  for (const uint64_t size : {1, 2, 7, 8, 9, 1000, 12345}) {
+    const Permutation permutation(size, 5, 3);
+    for (const uint64_t first : {uint64_t{0}, size / 3, size - 1}) {
+      std::vector<uint64_t> filled(size - first), expected;
+      permutation.Fill(first, filled.size(), filled.data());
+      for (uint64_t i = first; i < size; ++i) expected.push_back(permutation[i]);
+      EXPECT_EQ(filled, expected) << size << " from " << first;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pawl

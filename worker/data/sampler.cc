@@ -1,6 +1,7 @@
 #include "worker/data/sampler.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -60,11 +61,12 @@ void Sampler::Indices(const SamplePosition& position, uint32_t rank,
                       std::vector<uint64_t>* indices) const {
   const SampleRange positions = PositionsOf(position.step, rank);
   indices->resize(positions.size());
-  const Permutation order(options_.samples, options_.seed, position.epoch);
-  for (uint64_t i = 0; i < positions.size(); ++i) {
-    const uint64_t at = positions.begin + i;
-    (*indices)[i] = options_.keep_order ? at : order[at];
+  if (options_.keep_order) {
+    std::iota(indices->begin(), indices->end(), positions.begin);
+    return;
   }
+  const Permutation order(options_.samples, options_.seed, position.epoch);
+  order.Fill(positions.begin, positions.size(), indices->data());
 }
 
 }  // namespace pawl
