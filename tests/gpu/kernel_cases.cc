@@ -138,24 +138,22 @@ absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Make
   const double of_rows = kFloat * entries.keys * width,
                of_pooled = kFloat * samples * fields * width;
   // Counts each row once, because later reads of the same row hit a cache at best.
-  cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
-                     s.PoolRows(entries, PoolOver::kField, rows.data, width, pooled);
-                   }});
-  cases.push_back(
-      {"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0,
-       [=](Stream& s) { s.PoolRows(entries, PoolOver::kSample, linear.data, 1, sums); }});
+  cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0,
+                   [=](Stream& s) { s.PoolRows(entries, PoolOver::kField, rows, pooled); }});
+  cases.push_back({"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0,
+                   [=](Stream& s) { s.PoolRows(entries, PoolOver::kSample, linear, sums); }});
   // Zeroing a small operand makes PoolRowsBackward order the entries again.
   cases.push_back({"PoolRowsBackward, entries ordered", shape, 2 * lists + of_rows + of_pooled, 0,
                    [=](Stream& s) {
                      s.Zero(sums.data, sizeof(float));
-                     s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data);
+                     s.PoolRowsBackward(entries, PoolOver::kField, pooled, rows);
                    }});
   cases.push_back({"PoolRowsBackward", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
-                     s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data);
+                     s.PoolRowsBackward(entries, PoolOver::kField, pooled, rows);
                    }});
   cases.push_back(
       {"PoolRowsBackward", of_one, lists + kFloat * (entries.keys + samples), 0,
-       [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kSample, sums, 1, linear.data); }});
+       [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kSample, sums, linear); }});
   return absl::OkStatus();
 }
 

@@ -76,6 +76,14 @@ class Stream {
   // change a and b.
   virtual void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
                     ConstMatrix a, ConstMatrix b, float beta, Matrix c) = 0;
+  // result = activation(input * weight + beta * result + bias) with the roundings of Gemm, AddBias
+  // and Relu: one layer of an MLP.
+  virtual void Layer(Factors factors, ConstMatrix input, ConstMatrix weight, const float* bias,
+                     Activation activation, float beta, Matrix result) {
+    Gemm(factors, Transpose::kNo, Transpose::kNo, 1, input, weight, beta, result);
+    AddBias(bias, result);
+    if (activation == Activation::kRelu) Relu(result);
+  }
   // From here on products may have bits that depend on the processor, if that is faster.
   virtual void UseFastProducts() {}
   // Adds bias[columns] to every row.
@@ -95,15 +103,19 @@ class Stream {
   virtual void Relu(Matrix x) = 0;
   // gradient = 0 where `activation`, the result of Relu, is 0.
   virtual void ReluBackward(ConstMatrix activation, Matrix gradient) = 0;
+  // ReluBackward, then SumColumns of the gradient.
+  virtual void ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) {
+    ReluBackward(activation, gradient);
+    SumColumns(gradient, sums);
+  }
 
   // Sums of value * row over entries, in their order. rows: [keys, width]. pooled: [samples, fields
   // * width] for kField, [samples, width] for kSample.
-  virtual void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                        Matrix pooled) = 0;
+  virtual void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) = 0;
   // The derivative of PoolRows: rows_gradient[keys, width] becomes, for each key, the sum of value
   // * pooled_gradient over the entries with that key.
   virtual void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
-                                size_t width, float* rows_gradient) = 0;
+                                Matrix rows_gradient) = 0;
 
   // Each row of `vectors` consists of n = columns / dim vectors v_1 to v_n.
   //

@@ -99,6 +99,9 @@ int main(int argc, char** argv) {
     pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC",
                   {0, 2}, field_keys);
   }
+  // A rank's share of a step of deploy/jobs/flights-deepfm.pbtxt.
+  pawl::Measure("flights, deepfm, 8 fields x 16, [64, 32]", "deepfm { dim: 16 hidden: [64, 32] }",
+                {0, 8}, 450);
   pawl::Measure("mlp 784-256-128-1", "mlp { hidden: [256, 128] }", {784, 0}, 0);
   // The cost of saving memory, and of 16-bit factors.
   const std::string deepfm = "deepfm { dim: 16 hidden: [400, 400, 400] }";

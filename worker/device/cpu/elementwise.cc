@@ -36,4 +36,8 @@ void CpuStream::ReluBackward(ConstMatrix activation, Matrix gradient) {
   }
 }
 
+void CpuStream::ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) {
+  loops_.relu_backward_and_sum(activation, gradient, sums);
+}
+
 }  // namespace pawl

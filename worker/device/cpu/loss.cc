@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "server/optimizer/math/deterministic_math.h"
 #include "worker/device/cpu/stream.h"
@@ -8,17 +7,7 @@ namespace pawl {
 
 void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* labels,
                              float gradient_scale, float* gradients, double* loss_sum) {
-  double sum = 0;
-  for (size_t s = 0; s < samples; ++s) {
-    const double z = logits[s];
-    const bool positive = labels[s] > 0;
-    // exp of a non-positive number does not overflow.
-    const double e = DeterministicExp(-std::abs(z));
-    const double probability = (z < 0 ? e : 1.0) / (1.0 + e);
-    sum += DeterministicLog1p(e) + std::max(positive ? -z : z, 0.0);
-    gradients[s] = static_cast<float>(gradient_scale * (probability - (positive ? 1.0 : 0.0)));
-  }
-  *loss_sum = sum;
+  loops_.logistic_loss(samples, logits, labels, gradient_scale, gradients, loss_sum);
 }
 
 void CpuStream::SquaredLoss(size_t samples, const float* predictions, const float* labels,

@@ -47,16 +47,29 @@ void CpuStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose
     }
     return;
   }
-  if (factors != Factors::kFloat32) {
-    a = Rounded(factors, a, rounded_a_);
-    b = Rounded(factors, b, rounded_b_);
-  }
+  RoundFactors(factors, a, b);
   if (!fast_products_) return gemm_.Multiply(transpose_a, transpose_b, alpha, a, b, beta, c);
   cblas_sgemm(CblasRowMajor, transpose_a == Transpose::kNo ? CblasNoTrans : CblasTrans,
               transpose_b == Transpose::kNo ? CblasNoTrans : CblasTrans, static_cast<int>(c.rows),
               static_cast<int>(c.columns), static_cast<int>(inner), alpha, a.data,
               LeadingDimension(a.stride), b.data, LeadingDimension(b.stride), beta, c.data,
               LeadingDimension(c.stride));
+}
+
+void CpuStream::Layer(Factors factors, ConstMatrix input, ConstMatrix weight, const float* bias,
+                      Activation activation, float beta, Matrix result) {
+  if (fast_products_) {
+    return Stream::Layer(factors, input, weight, bias, activation, beta, result);
+  }
+  RoundFactors(factors, input, weight);
+  gemm_.Multiply(Transpose::kNo, Transpose::kNo, 1, input, weight, beta, result,
+                 {bias, activation});
+}
+
+void CpuStream::RoundFactors(Factors factors, ConstMatrix& a, ConstMatrix& b) {
+  if (factors == Factors::kFloat32) return;
+  a = Rounded(factors, a, rounded_a_);
+  b = Rounded(factors, b, rounded_b_);
 }
 
 void CpuStream::AddBias(const float* bias, Matrix x) {
@@ -66,12 +79,6 @@ void CpuStream::AddBias(const float* bias, Matrix x) {
   }
 }
 
-void CpuStream::SumColumns(ConstMatrix x, float* sums) {
-  std::fill_n(sums, x.columns, 0.0f);
-  for (size_t r = 0; r < x.rows; ++r) {
-    const float* row = x.data + r * x.stride;
-    for (size_t c = 0; c < x.columns; ++c) sums[c] += row[c];
-  }
-}
+void CpuStream::SumColumns(ConstMatrix x, float* sums) { loops_.sum_columns(x, sums); }
 
 }  // namespace pawl

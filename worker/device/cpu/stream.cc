@@ -3,6 +3,20 @@
 #include <cstring>
 
 namespace pawl {
+namespace {
+
+const CpuLoops& LoopsOf(GemmKernel kernel) {
+#if defined(__x86_64__)
+  if (kernel == GemmKernel::kAvx512) return kAvx512Loops;
+  if (kernel == GemmKernel::kAvx2) return kAvx2Loops;
+#endif
+  static_cast<void>(kernel);
+  return kPortableLoops;
+}
+
+}  // namespace
+
+CpuStream::CpuStream(GemmKernel kernel) : loops_(LoopsOf(kernel)), gemm_(kernel) {}
 
 absl::Status CpuStream::Synchronize() { return absl::OkStatus(); }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "worker/device/cpu/gemm/gemm.h"
+#include "worker/device/cpu/loops/loops.h"
 #include "worker/device/device.h"
 
 namespace pawl {
@@ -13,9 +14,10 @@ namespace pawl {
 // memory.
 class CpuStream final : public Stream {
  public:
-  // Products use the best kernel of this processor, or `kernel`. REQUIRES: the processor has it.
-  CpuStream() = default;
-  explicit CpuStream(GemmKernel kernel) : gemm_(kernel) {}
+  // Products and loops use the best instructions of this processor, or those of `kernel`. REQUIRES:
+  // the processor has them.
+  CpuStream() : CpuStream(SupportedGemmKernels().back()) {}
+  explicit CpuStream(GemmKernel kernel);
 
   // stream.cc
   absl::Status Synchronize() override;
@@ -30,6 +32,8 @@ class CpuStream final : public Stream {
   void Copy(ConstMatrix from, Write write, Matrix to) override;
   void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
             ConstMatrix a, ConstMatrix b, float beta, Matrix c) override;
+  void Layer(Factors factors, ConstMatrix input, ConstMatrix weight, const float* bias,
+             Activation activation, float beta, Matrix result) override;
   void UseFastProducts() override { fast_products_ = true; }
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
@@ -41,12 +45,12 @@ class CpuStream final : public Stream {
   void Sigmoid(size_t count, const float* x, float* y) override;
   void Relu(Matrix x) override;
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
+  void ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) override;
 
   // embedding.cc
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                Matrix pooled) override;
+  void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override;
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
-                        size_t width, float* rows_gradient) override;
+                        Matrix rows_gradient) override;
 
   // interaction.cc
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
@@ -72,6 +76,10 @@ class CpuStream final : public Stream {
               float* slots) override;
 
  private:
+  // Rounds the factors as asked for, in memory of this stream.
+  void RoundFactors(Factors factors, ConstMatrix& a, ConstMatrix& b);
+
+  const CpuLoops& loops_;
   pawl::Gemm gemm_;
   bool fast_products_ = false;
   // The rounded factors of 16-bit products; as large as the largest so far.

@@ -74,31 +74,33 @@ bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
   return true;
 }
 
-void CudaStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                          Matrix pooled) {
+void CudaStream::PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) {
   if (!Begin("PoolRows")) return;
   if (!AreCountable(entries)) {
     return Fail(absl::ResourceExhaustedError(
         absl::StrCat(Where(), ": more than ", cuda::kMaxEntries, " entries")));
   }
-  cuda::PoolRows(queue(), entries, over, rows, width, pooled);
+  cuda::PoolRows(queue(), entries, over, rows, pooled);
   Launched();
 }
 
 void CudaStream::PoolRowsBackward(const Entries& entries, PoolOver over,
-                                  ConstMatrix pooled_gradient, size_t width, float* rows_gradient) {
-  if (entries.entries == 0) return Zero(rows_gradient, entries.keys * width * sizeof(float));
+                                  ConstMatrix pooled_gradient, Matrix rows_gradient) {
   if (!Begin("PoolRowsBackward")) return;
+  if (entries.entries == 0) {
+    cuda::ScaleRows(queue(), 0, rows_gradient);
+    return Launched();
+  }
   if (!AreCountable(entries)) {
     return Fail(absl::ResourceExhaustedError(
         absl::StrCat(Where(), ": more than ", cuda::kMaxEntries, " entries")));
   }
   cuda::EntryOrder order;
   if (!OrderEntries(entries, &order)) return;
-  const Scratch scratch(*this,
-                        cuda::PoolRowsBackwardScratch(entries.entries, width) * sizeof(float));
+  const size_t floats = cuda::PoolRowsBackwardScratch(entries.entries, rows_gradient.columns);
+  const Scratch scratch(*this, floats * sizeof(float));
   if (!scratch.ok()) return;
-  cuda::PoolRowsBackward(queue(), entries, order, over, pooled_gradient, width,
+  cuda::PoolRowsBackward(queue(), entries, order, over, pooled_gradient,
                          static_cast<float*>(scratch.data()), rows_gradient);
   Launched();
 }

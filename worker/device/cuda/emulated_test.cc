@@ -156,7 +156,8 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAgainAreReordered) {
   const auto rows = [&] {
     float rows[2];
     for (int table = 0; table < 2; ++table) {
-      stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1}, 1, d_rows);
+      stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1},
+                                {d_rows, 2, 1, 1});
     }
     stream_->CopyToHost(d_rows, 8, rows);
     EXPECT_TRUE(stream_->Synchronize().ok());
@@ -169,7 +170,7 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAgainAreReordered) {
   EXPECT_EQ(rows(), (std::vector<float>{1100, 11}));
   // Without a Synchronize in between, by this stream and by one that it waits for.
   for (Stream* stream : {stream_.get(), other.get()}) {
-    stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1}, 1, d_rows);
+    stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1}, {d_rows, 2, 1, 1});
     key = {0, 0, 0, stream == other.get() ? 0u : 1u};
     stream->WaitFor(*stream_);
     stream->CopyToDevice(key.data(), 16, d_key);

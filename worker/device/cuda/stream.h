@@ -80,10 +80,9 @@ class CudaStream final : public Stream {
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
 
   // embedding.cc
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                Matrix pooled) override;
+  void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override;
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
-                        size_t width, float* rows_gradient) override;
+                        Matrix rows_gradient) override;
 
   // interaction.cc
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;

@@ -111,6 +111,14 @@ void HostStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpos
   Finish();
 }
 
+void HostStream::Layer(Factors factors, ConstMatrix input, ConstMatrix weight, const float* bias,
+                       Activation activation, float beta, Matrix result) {
+  const ConstMatrix left = In(input), right = In(weight);
+  const float* const values = In(bias, result.columns);
+  stream_->Layer(factors, left, right, values, activation, beta, Out(result));
+  Finish();
+}
+
 void HostStream::AddBias(const float* bias, Matrix x) {
   const float* const values = In(bias, x.columns);
   stream_->AddBias(values, Out(x));
@@ -156,19 +164,25 @@ void HostStream::ReluBackward(ConstMatrix activation, Matrix gradient) {
   Finish();
 }
 
-void HostStream::PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                          Matrix pooled) {
+void HostStream::ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) {
+  const ConstMatrix active = In(activation);
+  const Matrix of = Out(gradient);
+  stream_->ReluBackwardAndSum(active, of, Out(sums, gradient.columns));
+  Finish();
+}
+
+void HostStream::PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) {
   const Entries placed = In(entries);
-  const float* const from = In(rows, entries.keys * width);
-  stream_->PoolRows(placed, over, from, width, Out(pooled));
+  const ConstMatrix from = In(rows);
+  stream_->PoolRows(placed, over, from, Out(pooled));
   Finish();
 }
 
 void HostStream::PoolRowsBackward(const Entries& entries, PoolOver over,
-                                  ConstMatrix pooled_gradient, size_t width, float* rows_gradient) {
+                                  ConstMatrix pooled_gradient, Matrix rows_gradient) {
   const Entries placed = In(entries);
   const ConstMatrix from = In(pooled_gradient);
-  stream_->PoolRowsBackward(placed, over, from, width, Out(rows_gradient, entries.keys * width));
+  stream_->PoolRowsBackward(placed, over, from, Out(rows_gradient));
   Finish();
 }
 

@@ -34,6 +34,8 @@ class HostStream final : public Stream {
   void Copy(ConstMatrix from, Write write, Matrix to) override;
   void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha,
             ConstMatrix a, ConstMatrix b, float beta, Matrix c) override;
+  void Layer(Factors factors, ConstMatrix input, ConstMatrix weight, const float* bias,
+             Activation activation, float beta, Matrix result) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
   void Axpy(size_t count, float alpha, const float* x, float* y) override;
@@ -42,10 +44,10 @@ class HostStream final : public Stream {
   void Sigmoid(size_t count, const float* x, float* y) override;
   void Relu(Matrix x) override;
   void ReluBackward(ConstMatrix activation, Matrix gradient) override;
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                Matrix pooled) override;
+  void ReluBackwardAndSum(ConstMatrix activation, Matrix gradient, float* sums) override;
+  void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override;
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
-                        size_t width, float* rows_gradient) override;
+                        Matrix rows_gradient) override;
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
   void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums,
                          const float* output_gradients, Write write,

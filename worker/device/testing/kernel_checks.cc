@@ -167,24 +167,25 @@ void CheckEmbedding(Checker& checker, size_t largest) {
                   operands.EntriesOf(shape.samples, shape.fields, shape.keys, shape.most);
               const size_t columns = (over == PoolOver::kField ? shape.fields : 1) * width;
               const Matrix pooled = operands.MatrixOf(shape.samples, columns, shift * 3, shift);
-              float* const rows = operands.Floats(shape.keys * width, shift);
+              // With a stride, as part of wider rows.
+              const Matrix rows = operands.MatrixOf(shape.keys, width, shift * 3, shift);
               return run(stream, entries, pooled, rows);
             };
           };
           checker.Add("PoolRows",
-                      with([=](Stream& stream, const Entries& entries, Matrix pooled, float* rows) {
-                        stream.PoolRows(entries, over, rows, width, pooled);
+                      with([=](Stream& stream, const Entries& entries, Matrix pooled, Matrix rows) {
+                        stream.PoolRows(entries, over, rows, pooled);
                         Outcome outcome;
                         outcome.tolerance = SumTolerance(shape.most * entries.fields);
                         outcome.Add(pooled);
                         return outcome;
                       }));
           checker.Add("PoolRowsBackward",
-                      with([=](Stream& stream, const Entries& entries, Matrix pooled, float* rows) {
-                        stream.PoolRowsBackward(entries, over, pooled, width, rows);
+                      with([=](Stream& stream, const Entries& entries, Matrix pooled, Matrix rows) {
+                        stream.PoolRowsBackward(entries, over, pooled, rows);
                         Outcome outcome;
                         outcome.tolerance = SumTolerance(entries.entries);
-                        outcome.Add(rows, entries.keys * width);
+                        outcome.Add(rows);
                         return outcome;
                       }));
         }

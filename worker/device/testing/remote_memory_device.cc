@@ -120,17 +120,13 @@ class RemoteStream final : public Stream {
   void ReluBackward(ConstMatrix activation, Matrix gradient) override {
     Do([=, this](auto real) { cpu_.ReluBackward(real(activation), real(gradient)); });
   }
-  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width,
-                Matrix pooled) override {
-    Do([=, this](auto real) {
-      cpu_.PoolRows(real(entries), over, real(rows, entries.keys * width), width, real(pooled));
-    });
+  void PoolRows(const Entries& entries, PoolOver over, ConstMatrix rows, Matrix pooled) override {
+    Do([=, this](auto real) { cpu_.PoolRows(real(entries), over, real(rows), real(pooled)); });
   }
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient,
-                        size_t width, float* rows_gradient) override {
+                        Matrix rows_gradient) override {
     Do([=, this](auto real) {
-      cpu_.PoolRowsBackward(real(entries), over, real(pooled_gradient), width,
-                            real(rows_gradient, entries.keys * width));
+      cpu_.PoolRowsBackward(real(entries), over, real(pooled_gradient), real(rows_gradient));
     });
   }
   void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override {

@@ -335,15 +335,17 @@ TEST_P(StreamContractTest, PoolingMatchesReference) {
     for (const size_t width : {1, 3, 7, 8, 16, 17, 64, 128, 132}) {
       for (const PoolOver over : {PoolOver::kField, PoolOver::kSample}) {
         const size_t groups = over == PoolOver::kField ? fields : 1;
-        const std::vector<float> rows = RandomVector(random_, keys * width);
+        // Rows are also part of wider ones.
+        const size_t padding = over == PoolOver::kField ? width % 4 : 4;
+        Buffer rows = RandomBuffer(random_, keys, width, padding),
+               rows_gradient(keys, width, padding);
+        for (size_t k = 0; k < keys; ++k) std::fill_n(&rows_gradient.at(k, 0), width, kNan);
         Buffer pooled(samples, groups * width, 3), expected(samples, groups * width, 3);
         Buffer pooled_gradient = RandomBuffer(random_, samples, groups * width, 2);
-        std::vector<float> rows_gradient(keys * width, kNan);
         std::vector<double> expected_gradient(keys * width, 0);
         std::vector<size_t> expected_count(keys);
-        stream_->PoolRows(entries, over, rows.data(), width, pooled.matrix());
-        stream_->PoolRowsBackward(entries, over, pooled_gradient.matrix(), width,
-                                  rows_gradient.data());
+        stream_->PoolRows(entries, over, rows.matrix(), pooled.matrix());
+        stream_->PoolRowsBackward(entries, over, pooled_gradient.matrix(), rows_gradient.matrix());
         for (size_t s = 0; s < samples; ++s) {
           for (size_t c = 0; c < groups * width; ++c) expected.at(s, c) = 0;
           for (size_t f = 0; f < fields; ++f) {
@@ -353,7 +355,7 @@ TEST_P(StreamContractTest, PoolingMatchesReference) {
               for (size_t d = 0; d < width; ++d) {
                 const size_t column = (over == PoolOver::kField ? f * width : 0) + d;
                 const size_t element = owned.entry_key[e] * width + d;
-                expected.at(s, column) += owned.entry_value[e] * rows[element];
+                expected.at(s, column) += owned.entry_value[e] * rows.at(owned.entry_key[e], d);
                 expected_gradient[element] +=
                     static_cast<double>(owned.entry_value[e]) * pooled_gradient.at(s, column);
               }
@@ -361,12 +363,13 @@ TEST_P(StreamContractTest, PoolingMatchesReference) {
           }
         }
         EXPECT_TRUE(pooled.PaddingIsUntouched());
+        EXPECT_TRUE(rows_gradient.PaddingIsUntouched());
         for (size_t i = 0; i < expected.data.size(); ++i) {
           ASSERT_NEAR(pooled.data[i], expected.data[i], 1e-6 * (most * fields + 1))
               << "width " << width;
         }
         for (size_t i = 0; i < expected_gradient.size(); ++i) {
-          ASSERT_NEAR(rows_gradient[i], expected_gradient[i],
+          ASSERT_NEAR(rows_gradient.at(i / width, i % width), expected_gradient[i],
                       1e-6 * (expected_count[i / width] + 1))
               << "width " << width;
         }
@@ -608,7 +611,7 @@ TEST_P(StreamContractTest, SameInputsGiveTheSameBits) {
   for (int run = 0; run < 3; ++run) {
     std::vector<float> result(17 * 16 + 48 + 500 + 48 * 48 + 1);
     float* to = result.data();
-    stream_->PoolRowsBackward(owned.view(), PoolOver::kField, x.matrix(), 16, to);
+    stream_->PoolRowsBackward(owned.view(), PoolOver::kField, x.matrix(), {to, 17, 16, 16});
     stream_->SumColumns(x.matrix(), to += 17 * 16);
     Buffer sums(500, 16);
     stream_->SumOfDots(x.matrix(), 16, sums.matrix(), to += 48);

@@ -27,11 +27,12 @@ class EmbeddingPart {
   // Sets vectors[samples, width()].
   void Forward(ModelStep& step, Matrix vectors) const {
     step.await(table_);
-    step.stream.PoolRows(step.entries, PoolOver::kField, step.parameters[table_], dim_, vectors);
+    step.stream.PoolRows(step.entries, PoolOver::kField,
+                         {step.parameters[table_], step.entries.keys, dim_, dim_}, vectors);
   }
   void Backward(ModelStep& step, ConstMatrix vectors_gradient) const {
-    step.stream.PoolRowsBackward(step.entries, PoolOver::kField, vectors_gradient, dim_,
-                                 step.gradients[table_]);
+    step.stream.PoolRowsBackward(step.entries, PoolOver::kField, vectors_gradient,
+                                 {step.gradients[table_], step.entries.keys, dim_, dim_});
     step.finish(table_);
   }
 

@@ -13,8 +13,8 @@ LinearPart::LinearPart(const DataShape& shape, Bias bias, TableList& tables)
 void LinearPart::Forward(ModelStep& step, Matrix outputs) const {
   if (sparse_table_.has_value()) {
     step.await(*sparse_table_);
-    step.stream.PoolRows(step.entries, PoolOver::kSample, step.parameters[*sparse_table_], 1,
-                         outputs);
+    step.stream.PoolRows(step.entries, PoolOver::kSample,
+                         {step.parameters[*sparse_table_], step.entries.keys, 1, 1}, outputs);
   } else {
     step.stream.Zero(outputs.data, outputs.rows * sizeof(float));
   }
@@ -40,8 +40,8 @@ void LinearPart::Backward(ModelStep& step, ConstMatrix output_gradients) const {
     step.finish(*numeric_table_);
   }
   if (sparse_table_.has_value()) {
-    step.stream.PoolRowsBackward(step.entries, PoolOver::kSample, output_gradients, 1,
-                                 step.gradients[*sparse_table_]);
+    step.stream.PoolRowsBackward(step.entries, PoolOver::kSample, output_gradients,
+                                 {step.gradients[*sparse_table_], step.entries.keys, 1, 1});
     step.finish(*sparse_table_);
   }
 }

@@ -25,9 +25,8 @@ void MlpLayers::Compute(ModelStep& step, size_t i, ConstMatrix input, float beta
   const Layer& layer = layers_[i];
   const ConstMatrix weight(step.parameters[layer.weight_table], layer.inputs, layer.outputs,
                            layer.outputs);
-  step.Gemm(Transpose::kNo, Transpose::kNo, 1, input, weight, beta, result);
-  step.stream.AddBias(step.parameters[layer.bias_table], result);
-  if (HasRelu(i)) step.stream.Relu(result);
+  step.stream.Layer(step.factors, input, weight, step.parameters[layer.bias_table],
+                    HasRelu(i) ? Activation::kRelu : Activation::kLinear, beta, result);
 }
 
 absl::Status MlpLayers::Forward(ModelStep& step, ConstMatrix input, Write write, Matrix output) {
@@ -82,7 +81,12 @@ absl::Status MlpLayers::Backward(ModelStep& step, Matrix output_gradient,
   std::optional<Matrix> passing_output, passing_gradient;
   for (size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
-    if (HasRelu(i)) step.stream.ReluBackward(output, output_gradient);
+    float* const bias_gradient = step.gradients[layer.bias_table];
+    if (HasRelu(i)) {
+      step.stream.ReluBackwardAndSum(output, output_gradient, bias_gradient);
+    } else {
+      step.stream.SumColumns(output_gradient, bias_gradient);
+    }
     if (passing_output.has_value()) step.pool.GiveBack(*passing_output);
     passing_output.reset();
     ConstMatrix input = input_;
@@ -96,7 +100,6 @@ absl::Status MlpLayers::Backward(ModelStep& step, Matrix output_gradient,
                                  layer.outputs};
     step.Gemm(Transpose::kYes, Transpose::kNo, 1, input, output_gradient, 0, weight_gradient);
     step.finish(layer.weight_table);
-    step.stream.SumColumns(output_gradient, step.gradients[layer.bias_table]);
     step.finish(layer.bias_table);
 
     std::optional<Matrix> below = input_gradient;

@@ -109,7 +109,8 @@ bool IsReadInPlace(const PanelKernel& kernel, size_t rows, size_t columns, Steps
 
 // One block of the inner dimension: b is packed once and used for all rows.
 void MultiplyBlock(const PanelKernel& kernel, size_t rows, size_t columns, size_t inner, Steps a,
-                   Steps b, float alpha, float beta, float* c, size_t c_stride, float* panels) {
+                   Steps b, float alpha, float beta, float* c, size_t c_stride,
+                   const GemmEpilogue& epilogue, float* panels) {
   const size_t vector = kernel.vector_floats;
   const auto padded = [&](size_t n) { return (n + vector - 1) / vector * vector; };
   const bool in_place = IsReadInPlace(kernel, rows, columns, b, alpha);
@@ -132,6 +133,8 @@ void MultiplyBlock(const PanelKernel& kernel, size_t rows, size_t columns, size_
       product.b = in_place ? b.data + j : panels + inner * j;
       product.b_stride = in_place ? b.row : padded(product.columns);
       product.c = c + i * c_stride + j;
+      product.bias = epilogue.bias == nullptr ? nullptr : epilogue.bias + j;
+      product.has_relu = epilogue.activation == Activation::kRelu;
       kernel.multiply(product);
     }
   }
@@ -139,14 +142,20 @@ void MultiplyBlock(const PanelKernel& kernel, size_t rows, size_t columns, size_
 
 void MultiplyBlocks(const PanelKernel& kernel, size_t rows, size_t columns, size_t inner, Steps a,
                     Steps b, float alpha, float beta, float* c, size_t c_stride,
-                    std::vector<float>& memory) {
+                    const GemmEpilogue& epilogue, std::vector<float>& memory) {
   const size_t block = std::min(kInnerBlock, inner);
   float* const panels = Aligned(memory, block * (columns + kernel.vector_floats));
   for (size_t k = 0; k < inner; k += kInnerBlock) {
     MultiplyBlock(kernel, rows, columns, std::min(kInnerBlock, inner - k),
                   {a.data + k * a.column, a.row, a.column}, {b.data + k * b.row, b.row, b.column},
-                  alpha, k == 0 ? beta : 1, c, c_stride, panels);
+                  alpha, k == 0 ? beta : 1, c, c_stride,
+                  k + kInnerBlock < inner ? GemmEpilogue() : epilogue, panels);
   }
+}
+
+float Finish(const GemmEpilogue& epilogue, size_t column, float x) {
+  if (epilogue.bias != nullptr) x += epilogue.bias[column];
+  return epilogue.activation == Activation::kRelu && x < 0 ? 0 : x;
 }
 
 absl::string_view FlagNameOf(GemmKernel kernel) {
@@ -205,13 +214,14 @@ Gemm::Gemm() : Gemm(SupportedGemmKernels().back()) {}
 Gemm::Gemm(GemmKernel kernel) : kernel_(kernel) {}
 
 void Gemm::Multiply(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
-                    ConstMatrix b, float beta, Matrix c) {
+                    ConstMatrix b, float beta, Matrix c, const GemmEpilogue& epilogue) {
   if (c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {
     for (size_t i = 0; i < c.rows; ++i) {
       float* row = c.data + i * c.stride;
-      for (size_t j = 0; j < c.columns; ++j) row[j] = beta == 0 ? 0.0f : beta * row[j];
+      for (size_t j = 0; j < c.columns; ++j)
+        row[j] = Finish(epilogue, j, beta == 0 ? 0.0f : beta * row[j]);
     }
     return;
   }
@@ -219,7 +229,7 @@ void Gemm::Multiply(Transpose transpose_a, Transpose transpose_b, float alpha, C
   const Steps left = StepsOf(transpose_a, a), right = StepsOf(transpose_b, b);
   if (c.columns >= kNarrow || c.rows <= c.columns) {
     MultiplyBlocks(kernel, c.rows, c.columns, inner, left, right, alpha, beta, c.data, c.stride,
-                   panels_);
+                   epilogue, panels_);
     return;
   }
   // c^T = op(b)^T op(a)^T
@@ -231,9 +241,11 @@ void Gemm::Multiply(Transpose transpose_a, Transpose transpose_b, float alpha, C
     }
   }
   MultiplyBlocks(kernel, c.columns, c.rows, inner, {right.data, right.column, right.row},
-                 {left.data, left.column, left.row}, alpha, beta, transposed, c.rows, panels_);
+                 {left.data, left.column, left.row}, alpha, beta, transposed, c.rows,
+                 GemmEpilogue(), panels_);
   for (size_t i = 0; i < c.rows; ++i) {
-    for (size_t j = 0; j < c.columns; ++j) c.data[i * c.stride + j] = transposed[j * c.rows + i];
+    for (size_t j = 0; j < c.columns; ++j)
+      c.data[i * c.stride + j] = Finish(epilogue, j, transposed[j * c.rows + i]);
   }
 }
 

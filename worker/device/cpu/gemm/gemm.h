@@ -37,6 +37,13 @@ const char* GemmKernelName(GemmKernel kernel);
 // a kernel that this processor cannot run.
 absl::StatusOr<GemmKernel> ParseGemmKernel(absl::string_view name);
 
+// What follows a product, element by element: c[i][j] + bias[j], if there is a bias, and then the
+// activation. Each is rounded separately.
+struct GemmEpilogue {
+  const float* bias = nullptr;
+  Activation activation = Activation::kLinear;
+};
+
 // Computes products in the calling thread and keeps the memory that they need. Not thread-safe.
 class Gemm {
  public:
@@ -45,10 +52,11 @@ class Gemm {
   // REQUIRES: SupportedGemmKernels() contains `kernel`.
   explicit Gemm(GemmKernel kernel);
 
-  // c = alpha * op(a) * op(b) + beta * c, rounded as the file's comment says. With beta == 0, c may
-  // hold anything. REQUIRES: the shapes fit, and c overlaps neither a nor b.
+  // c = alpha * op(a) * op(b) + beta * c, rounded as the file's comment says, and then the
+  // epilogue. With beta == 0, c may hold anything. REQUIRES: the shapes fit, and c overlaps neither
+  // a nor b.
   void Multiply(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
-                ConstMatrix b, float beta, Matrix c);
+                ConstMatrix b, float beta, Matrix c, const GemmEpilogue& epilogue = {});
 
  private:
   GemmKernel kernel_;

@@ -22,6 +22,9 @@ struct PanelProduct {
   float beta = 0;
   float* c = nullptr;
   size_t c_stride = 0;
+  // Behind the chains: adds bias[columns], if not null, and then replaces negative elements by 0.
+  const float* bias = nullptr;
+  bool has_relu = false;
 };
 
 // A kernel: how many columns a panel of b has at most, how many floats a vector has, and the

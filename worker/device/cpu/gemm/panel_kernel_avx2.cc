@@ -17,6 +17,9 @@ struct Avx2 {
   static void Store(float* to, Type x) { _mm256_storeu_ps(to, x); }
   static void StorePart(Mask mask, float* to, Type x) { _mm256_maskstore_ps(to, mask, x); }
   static Type Multiply(Type x, Type y) { return _mm256_mul_ps(x, y); }
+  static Type Add(Type x, Type y) { return _mm256_add_ps(x, y); }
+  // The maximum is the second operand if that is NaN or both are 0.
+  static Type Relu(Type x) { return _mm256_max_ps(Zero(), x); }
   static Type Fma(Type x, Type y, Type z) { return _mm256_fmadd_ps(x, y, z); }
   static Mask First(size_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),

@@ -17,6 +17,10 @@ struct Avx512 {
   static void Store(float* to, Type x) { _mm512_storeu_ps(to, x); }
   static void StorePart(Mask mask, float* to, Type x) { _mm512_mask_storeu_ps(to, mask, x); }
   static Type Multiply(Type x, Type y) { return _mm512_mul_ps(x, y); }
+  static Type Add(Type x, Type y) { return _mm512_add_ps(x, y); }
+  // The maximum is the second operand if that is NaN or both are 0.
+  // Masked, because gcc 12 takes _mm512_max_ps for one with an uninitialized operand.
+  static Type Relu(Type x) { return _mm512_maskz_max_ps(0xffff, Zero(), x); }
   static Type Fma(Type x, Type y, Type z) { return _mm512_fmadd_ps(x, y, z); }
   static Mask First(size_t n) { return static_cast<Mask>((1u << n) - 1); }
 };

@@ -11,7 +11,8 @@ namespace pawl {
 namespace {
 
 // Vec has:  Type, Mask; kFloats; Zero, Set, Load, LoadPart, Store, StorePart, Multiply,
-// Fma (x * y + z, rounded once), First(n) (the mask of the first n elements).
+// Fma (x * y + z, rounded once), Add, Relu (0 if x is below 0, otherwise x, also NaN), First(n)
+// (the mask of the first n elements).
 //
 // kRows rows times kVectors vectors of columns. The last vector may be partial.
 template <typename Vec, int kRows, int kVectors>
@@ -38,6 +39,19 @@ inline __attribute__((always_inline)) void MultiplyTile(const PanelProduct& p, s
     for (int r = 0; r < kRows; ++r) {
       const typename Vec::Type factor = Vec::Set(a[r * p.a_row_step]);
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Vec::Fma(factor, row_of_b[v], sums[r][v]);
+    }
+  }
+  if (p.bias != nullptr) {
+    for (int v = 0; v < kVectors; ++v) {
+      const float* from = p.bias + v * Vec::kFloats;
+      const typename Vec::Type bias =
+          v + 1 < kVectors ? Vec::Load(from) : Vec::LoadPart(last, from);
+      for (int r = 0; r < kRows; ++r) sums[r][v] = Vec::Add(sums[r][v], bias);
+    }
+  }
+  if (p.has_relu) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Vec::Relu(sums[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r) {

@@ -18,6 +18,8 @@ struct Portable {
   static void Store(float* to, Type x) { *to = x; }
   static void StorePart(Mask, float* to, Type x) { *to = x; }
   static Type Multiply(Type x, Type y) { return x * y; }
+  static Type Add(Type x, Type y) { return x + y; }
+  static Type Relu(Type x) { return x < 0 ? 0 : x; }
   // Rounds once on every processor, if need be in software.
   static Type Fma(Type x, Type y, Type z) { return std::fma(x, y, z); }
   static Mask First(size_t) { return {}; }

@@ -9,8 +9,8 @@ template <typename V>
 __global__ void __launch_bounds__(kThreads)
     PoolRowsKernel(uint32_t sums, uint32_t groups, uint32_t fields_in_group,
                    const uint32_t* __restrict__ field_begin, const uint32_t* __restrict__ keys,
-                   const float* __restrict__ values, const V* __restrict__ rows, uint32_t width,
-                   V* __restrict__ pooled, size_t stride) {
+                   const float* __restrict__ values, const V* __restrict__ rows, size_t row_stride,
+                   uint32_t width, V* __restrict__ pooled, size_t stride) {
   for (uint32_t sum = blockIdx.x * blockDim.y + threadIdx.y; sum < sums;
        sum += gridDim.x * blockDim.y) {
     const uint32_t sample = groups == 1 ? sum : sum / groups;
@@ -19,10 +19,10 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t end = field_begin[size_t{sum + 1} * fields_in_group];
     for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) {
       V total = Zeroed(static_cast<V*>(nullptr));
-      if (begin < end) total = Times(values[begin], rows[size_t{keys[begin]} * width + c]);
+      if (begin < end) total = Times(values[begin], rows[keys[begin] * row_stride + c]);
 #pragma unroll 4
       for (uint32_t e = begin + 1; e < end; ++e) {
-        total = Plus(total, Times(values[e], rows[size_t{keys[e]} * width + c]));
+        total = Plus(total, Times(values[e], rows[keys[e] * row_stride + c]));
       }
       out[c] = total;
     }
@@ -99,12 +99,12 @@ constexpr uint32_t kTile = 64;
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
     SumShortKeysKernel(PooledGradient<V> gradient, EntryOrder order, uint32_t keys,
-                       V* __restrict__ rows_gradient) {
+                       V* __restrict__ rows_gradient, size_t row_stride) {
   for (uint32_t k = blockIdx.x * blockDim.y + threadIdx.y; k < keys; k += gridDim.x * blockDim.y) {
     const uint32_t begin = order.key_begin[k], end = order.key_begin[k + 1];
     if (end - begin > kTile) continue;
     for (uint32_t c = threadIdx.x; c < gradient.width; c += blockDim.x) {
-      rows_gradient[size_t{k} * gradient.width + c] =
+      rows_gradient[k * row_stride + c] =
           SumOfPlaces(gradient, order.field, order.value, begin, end, c);
     }
   }
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
     JoinTilesKernel(EntryOrder order, uint32_t entries, uint32_t tiles, uint32_t width,
-                    const V* __restrict__ parts, V* __restrict__ rows_gradient) {
+                    const V* __restrict__ parts, V* __restrict__ rows_gradient, size_t row_stride) {
   __shared__ V sums[kThreads];
   for (uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const uint32_t begin = t * kTile;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads)
         __syncthreads();
         if (threadIdx.y < half) sums[at] = Plus(sums[at], sums[at + half * blockDim.x]);
       }
-      if (threadIdx.y == 0 && c < width) rows_gradient[size_t{k} * width + c] = sums[at];
+      if (threadIdx.y == 0 && c < width) rows_gradient[k * row_stride + c] = sums[at];
       // Before the next columns replace them.
       __syncthreads();
     }
@@ -181,26 +181,26 @@ size_t FieldsInSum(const Entries& entries, PoolOver over) {
 }
 
 template <typename V>
-void PoolAs(const Queue& queue, const Entries& entries, PoolOver over, const float* rows,
-            size_t width, Matrix pooled) {
+void PoolAs(const Queue& queue, const Entries& entries, PoolOver over, ConstMatrix rows,
+            Matrix pooled) {
   constexpr size_t kFloats = sizeof(V) / sizeof(float);
   const size_t groups = over == PoolOver::kField ? entries.fields : 1;
   const size_t sums = entries.samples * groups;
-  const unsigned x = PowerOfTwo(width / kFloats, kWarp);
+  const size_t width = rows.columns / kFloats;
+  const unsigned x = PowerOfTwo(width, kWarp);
   Launch(queue, dim3(Blocks(queue, sums, kThreads / x)), dim3(x, kThreads / x, 1), 0,
          PoolRowsKernel<V>, static_cast<uint32_t>(sums), static_cast<uint32_t>(groups),
          static_cast<uint32_t>(FieldsInSum(entries, over)), entries.field_begin, entries.entry_key,
-         entries.entry_value, reinterpret_cast<const V*>(rows),
-         static_cast<uint32_t>(width / kFloats), reinterpret_cast<V*>(pooled.data),
-         pooled.stride / kFloats);
+         entries.entry_value, reinterpret_cast<const V*>(rows.data), rows.stride / kFloats,
+         static_cast<uint32_t>(width), reinterpret_cast<V*>(pooled.data), pooled.stride / kFloats);
 }
 
 template <typename V>
 void PoolBackwardAs(const Queue& queue, const Entries& entries, const EntryOrder& order,
-                    PoolOver over, ConstMatrix pooled_gradient, size_t floats, float* scratch,
-                    float* rows_gradient) {
+                    PoolOver over, ConstMatrix pooled_gradient, float* scratch,
+                    Matrix rows_gradient) {
   constexpr size_t kFloats = sizeof(V) / sizeof(float);
-  const auto width = static_cast<uint32_t>(floats / kFloats);
+  const auto width = static_cast<uint32_t>(rows_gradient.columns / kFloats);
   const auto keys = static_cast<uint32_t>(entries.keys);
   const auto count = static_cast<uint32_t>(entries.entries);
   const auto tiles = static_cast<uint32_t>(DivideUp(count, kTile));
@@ -209,27 +209,28 @@ void PoolBackwardAs(const Queue& queue, const Entries& entries, const EntryOrder
                                    static_cast<uint32_t>(entries.fields),
                                    static_cast<uint32_t>(FieldsInSum(entries, over)), width};
   V* const parts = reinterpret_cast<V*>(scratch);
-  V* const result = reinterpret_cast<V*>(rows_gradient);
+  V* const result = reinterpret_cast<V*>(rows_gradient.data);
+  const size_t stride = rows_gradient.stride / kFloats;
   const unsigned x = PowerOfTwo(width, kWarp);
   const dim3 block(x, kThreads / x, 1);
   Launch(queue, dim3(Blocks(queue, keys, block.y)), block, 0, SumShortKeysKernel<V>, gradient,
-         order, keys, result);
+         order, keys, result, stride);
   if (count <= kTile) return;
   Launch(queue, dim3(Blocks(queue, tiles, block.y)), block, 0, SumTilesKernel<V>, gradient, order,
          count, tiles, parts);
   Launch(queue, dim3(Blocks(queue, tiles, 1)), block, 0, JoinTilesKernel<V>, order, count, tiles,
-         width, static_cast<const V*>(parts), result);
+         width, static_cast<const V*>(parts), result, stride);
 }
 
 }  // namespace
 
-void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, const float* rows,
-              size_t width, Matrix pooled) {
+void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, ConstMatrix rows,
+              Matrix pooled) {
   if (pooled.rows == 0 || pooled.columns == 0) return;
-  if (width % 4 == 0 && IsAligned(rows) && IsAligned(pooled)) {
-    PoolAs<float4>(queue, entries, over, rows, width, pooled);
+  if (rows.columns % 4 == 0 && IsAligned(rows) && IsAligned(pooled)) {
+    PoolAs<float4>(queue, entries, over, rows, pooled);
   } else {
-    PoolAs<float>(queue, entries, over, rows, width, pooled);
+    PoolAs<float>(queue, entries, over, rows, pooled);
   }
 }
 
@@ -250,16 +251,14 @@ size_t PoolRowsBackwardScratch(size_t entries, size_t width) {
 }
 
 void PoolRowsBackward(const Queue& queue, const Entries& entries, const EntryOrder& order,
-                      PoolOver over, ConstMatrix pooled_gradient, size_t width, float* scratch,
-                      float* rows_gradient) {
-  if (entries.keys == 0 || width == 0) return;
-  if (width % 4 == 0 && IsAligned(pooled_gradient) && IsAligned(rows_gradient) &&
+                      PoolOver over, ConstMatrix pooled_gradient, float* scratch,
+                      Matrix rows_gradient) {
+  if (rows_gradient.rows == 0 || rows_gradient.columns == 0) return;
+  if (rows_gradient.columns % 4 == 0 && IsAligned(pooled_gradient) && IsAligned(rows_gradient) &&
       IsAligned(scratch)) {
-    PoolBackwardAs<float4>(queue, entries, order, over, pooled_gradient, width, scratch,
-                           rows_gradient);
+    PoolBackwardAs<float4>(queue, entries, order, over, pooled_gradient, scratch, rows_gradient);
   } else {
-    PoolBackwardAs<float>(queue, entries, order, over, pooled_gradient, width, scratch,
-                          rows_gradient);
+    PoolBackwardAs<float>(queue, entries, order, over, pooled_gradient, scratch, rows_gradient);
   }
 }
 

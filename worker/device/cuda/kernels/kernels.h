@@ -54,8 +54,8 @@ void SumColumns(const Queue& queue, ConstMatrix x, float* scratch, float* sums);
 // Limit of samples times fields, and of entries, so that 32 bits count them.
 inline constexpr size_t kMaxEntries = size_t{1} << 30;
 
-void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, const float* rows,
-              size_t width, Matrix pooled);
+void PoolRows(const Queue& queue, const Entries& entries, PoolOver over, ConstMatrix rows,
+              Matrix pooled);
 
 // The entries of a batch, ordered by key; entries of a key keep their order.
 struct EntryOrder {
@@ -73,8 +73,8 @@ void IndexOrder(const Queue& queue, const Entries& entries, const uint32_t* fiel
 // Floats of scratch memory that PoolRowsBackward needs.
 size_t PoolRowsBackwardScratch(size_t entries, size_t width);
 void PoolRowsBackward(const Queue& queue, const Entries& entries, const EntryOrder& order,
-                      PoolOver over, ConstMatrix pooled_gradient, size_t width, float* scratch,
-                      float* rows_gradient);
+                      PoolOver over, ConstMatrix pooled_gradient, float* scratch,
+                      Matrix rows_gradient);
 
 // order.cu
 
