@@ -159,10 +159,11 @@ class Exported:
         )
 
     def linear(self, keys):
-        return self.dense["bias"][1][0] + sum(self.sparse["linear"][key][0] for key in keys)
+        weights = self.sparse.get("linear") or self.sparse["embedding"]
+        return self.dense["bias"][1][0] + sum(weights[key][-1] for key in keys)
 
     def deepfm(self, keys):
-        vectors = [self.sparse["embedding"][key] for key in keys]
+        vectors = [self.sparse["embedding"][key][:-1] for key in keys]
         score = self.linear(keys)
         for i, one in enumerate(vectors):
             score += sum(a * b for other in vectors[:i] for a, b in zip(one, other))

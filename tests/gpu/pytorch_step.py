@@ -74,8 +74,9 @@ def dlrm(parameters, numerics, keys):
 
 
 def deepfm(parameters, numerics, keys):
-    vectors = torch.nn.functional.embedding(keys, parameters["embedding"])
-    linear = torch.nn.functional.embedding(keys, parameters["linear"]).sum(dim=1)
+    # A row is a vector and, last, the weight.
+    rows = torch.nn.functional.embedding(keys, parameters["embedding"])
+    vectors, linear = rows[..., :-1], rows[..., -1:].sum(dim=1)
     linear = linear + numerics @ parameters["linear/numeric"].unsqueeze(1) + parameters["bias"]
     sums = vectors.sum(dim=1)
     pairs = 0.5 * (sums * sums - (vectors * vectors).sum(dim=1)).sum(dim=1, keepdim=True)

@@ -24,6 +24,7 @@ class TableList {
   size_t AddSparse(std::string name, uint32_t row_width, Initializer initializer);
 
   const std::vector<TableSpec>& specs() const { return specs_; }
+  const Optimizer& sparse_optimizer() const { return sparse_optimizer_; }
 
  private:
   const Optimizer dense_optimizer_;

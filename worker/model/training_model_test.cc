@@ -559,16 +559,54 @@ TEST_F(TrainingModelCreateTest, SpecialOptionsReachTheTables) {
     names.push_back(table.name());
     if (table.name() == "embedding") {
       EXPECT_EQ(table.initializer().normal().stddev(), 0.25f);
-      EXPECT_EQ(table.row_width(), 8u);
+      EXPECT_EQ(table.row_width(), 9u);
     }
     if (table.name() == "mlp/0/weight") {
       EXPECT_EQ(table.shape(0), 5u * 8 + 3);
       EXPECT_EQ(table.shape(1), 32u);
     }
   }
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"linear", "linear/numeric", "bias", "embedding",
-                                      "mlp/0/weight", "mlp/0/bias", "mlp/1/weight", "mlp/1/bias"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"embedding", "linear/numeric", "bias", "mlp/0/weight",
+                                             "mlp/0/bias", "mlp/1/weight", "mlp/1/bias"}));
+}
+
+// An optimizer that couples the elements of a row keeps weights and vectors apart. The gradients
+// are the same.
+TEST_F(TrainingModelCreateTest, WeightsAndVectorsShareRowsIfTheOptimizerAllows) {
+  const ModelCase test_case{"", "deepfm { dim: 3 hidden: 4 }", {2, 3}, LOGISTIC};
+  std::mt19937 random(5);
+  const Batch batch = RandomBatch(test_case, 20, 7, random);
+  const size_t keys = batch.keys.size();
+  Job job = JobOf(test_case.model);
+  const auto shared = TrainingModel::Create(job, test_case.shape, device_).value();
+  TableValues of_shared(*shared, keys, 0), shared_gradients = of_shared;
+  of_shared.Randomize(0.5f, random);
+  ASSERT_TRUE(
+      shared->ComputeGradients(batch, of_shared.spans(), 1, shared_gradients.mutable_spans()).ok());
+  for (const char* optimizer :
+       {"rowwise_adagrad { learning_rate: 0.1 }", "sgd { learning_rate: 0.1 } clip_norm: 1"}) {
+    ASSERT_TRUE(
+        google::protobuf::TextFormat::ParseFromString(optimizer, job.mutable_sparse_optimizer()));
+    const auto apart = TrainingModel::Create(job, test_case.shape, device_).value();
+    TableValues parameters(*apart, keys, 0), gradients = parameters;
+    ASSERT_EQ(apart->tables()[0].name(), "linear");
+    ASSERT_EQ(apart->tables()[1].name(), "embedding");
+    ASSERT_EQ(shared->tables()[0].name(), "embedding");
+    for (size_t k = 0; k < keys; ++k) {
+      for (size_t d = 0; d < 3; ++d) parameters[1][k * 3 + d] = of_shared[0][k * 4 + d];
+      parameters[0][k] = of_shared[0][k * 4 + 3];
+    }
+    for (size_t t = 2; t < apart->tables().size(); ++t) parameters[t] = of_shared[t - 1];
+    ASSERT_TRUE(
+        apart->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
+    for (size_t k = 0; k < keys; ++k) {
+      for (size_t d = 0; d < 3; ++d)
+        EXPECT_EQ(gradients[1][k * 3 + d], shared_gradients[0][k * 4 + d]);
+      EXPECT_EQ(gradients[0][k], shared_gradients[0][k * 4 + 3]);
+    }
+    for (size_t t = 2; t < apart->tables().size(); ++t)
+      EXPECT_EQ(gradients[t], shared_gradients[t - 1]);
+  }
 }
 
 class TrainingModelBatchTest : public ::testing::Test {

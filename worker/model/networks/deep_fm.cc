@@ -19,8 +19,9 @@ absl::StatusOr<std::unique_ptr<Network>> DeepFmNetwork::Create(const Model::Deep
 }
 
 DeepFmNetwork::DeepFmNetwork(const Model::DeepFm& spec, const DataShape& shape, TableList& tables)
-    : linear_(shape, LinearPart::Bias::kYes, tables),
-      embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables),
+    : columns_(AddWeightAndVector(spec.dim(), spec.init_stddev(), tables)),
+      linear_(shape, columns_.weight, LinearPart::Bias::kYes, tables),
+      embedding_(shape.field_count, columns_.vector),
       mlp_("mlp", embedding_.width() + shape.numeric_count, MlpLayers::Widths(spec.hidden(), 1),
            MlpLayers::LastLayer::kLinear, tables) {}
 

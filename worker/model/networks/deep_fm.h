@@ -14,6 +14,7 @@
 #include "worker/model/networks/linear_part.h"
 #include "worker/model/networks/mlp_layers.h"
 #include "worker/model/networks/network.h"
+#include "worker/model/networks/sparse_columns.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
@@ -29,6 +30,7 @@ class DeepFmNetwork final : public Network {
  private:
   DeepFmNetwork(const Model::DeepFm& spec, const DataShape& shape, TableList& tables);
 
+  const WeightAndVector columns_;
   LinearPart linear_;
   EmbeddingPart embedding_;
   MlpLayers mlp_;

@@ -18,6 +18,12 @@ uint64_t TopInputs(const Model::Dlrm& spec, const DataShape& shape) {
   return (shape.numeric_count > 0 ? spec.dim() : 0) + vectors * (vectors - 1) / 2;
 }
 
+SparseColumns VectorOf(const Model::Dlrm& spec, TableList& tables) {
+  const size_t table =
+      tables.AddSparse("embedding", spec.dim(), NormalInitializer(spec.init_stddev()));
+  return {.table = table, .begin = 0, .count = spec.dim(), .row_width = spec.dim()};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Network>> DlrmNetwork::Create(const Model::Dlrm& spec,
@@ -52,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Network>> DlrmNetwork::Create(const Model::Dlrm& 
 }
 
 DlrmNetwork::DlrmNetwork(const Model::Dlrm& spec, const DataShape& shape, TableList& tables)
-    : embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables),
+    : embedding_(shape.field_count, VectorOf(spec, tables)),
       bottom_(shape.numeric_count > 0
                   ? std::make_optional<MlpLayers>(
                         "bottom", shape.numeric_count,

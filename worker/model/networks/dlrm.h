@@ -14,6 +14,7 @@
 #include "worker/model/networks/embedding_part.h"
 #include "worker/model/networks/mlp_layers.h"
 #include "worker/model/networks/network.h"
+#include "worker/model/networks/sparse_columns.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {

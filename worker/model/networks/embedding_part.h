@@ -7,39 +7,31 @@
 
 #include "worker/device/device.h"
 #include "worker/model/model_step.h"
-#include "worker/model/table_list.h"
+#include "worker/model/networks/sparse_columns.h"
 
 namespace pawl {
 
-// The table "embedding" (sparse, normal). A field's vector is the sum of value * row over its
-// entries.
+// A field's vector is the sum of value * row over its entries, for the columns `vector` of rows.
 class EmbeddingPart {
  public:
-  EmbeddingPart(uint32_t field_count, uint32_t dim, float init_stddev, TableList& tables)
-      : field_count_(field_count),
-        dim_(dim),
-        table_(tables.AddSparse("embedding", dim, NormalInitializer(init_stddev))) {}
+  EmbeddingPart(uint32_t field_count, const SparseColumns& vector)
+      : field_count_(field_count), vector_(vector) {}
 
-  uint32_t dim() const { return dim_; }
+  size_t dim() const { return vector_.count; }
   // Columns of all vectors of a sample.
-  size_t width() const { return size_t{field_count_} * dim_; }
+  size_t width() const { return field_count_ * dim(); }
 
   // Sets vectors[samples, width()].
   void Forward(ModelStep& step, Matrix vectors) const {
-    step.await(table_);
-    step.stream.PoolRows(step.entries, PoolOver::kField,
-                         {step.parameters[table_], step.entries.keys, dim_, dim_}, vectors);
+    vector_.Pool(step, PoolOver::kField, vectors);
   }
   void Backward(ModelStep& step, ConstMatrix vectors_gradient) const {
-    step.stream.PoolRowsBackward(step.entries, PoolOver::kField, vectors_gradient,
-                                 {step.gradients[table_], step.entries.keys, dim_, dim_});
-    step.finish(table_);
+    vector_.PoolBackward(step, PoolOver::kField, vectors_gradient);
   }
 
  private:
   const uint32_t field_count_;
-  const uint32_t dim_;
-  const size_t table_;
+  const SparseColumns vector_;
 };
 
 }  // namespace pawl

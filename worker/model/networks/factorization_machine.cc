@@ -16,8 +16,9 @@ absl::StatusOr<std::unique_ptr<Network>> FactorizationMachineNetwork::Create(
 
 FactorizationMachineNetwork::FactorizationMachineNetwork(const Model::FactorizationMachine& spec,
                                                          const DataShape& shape, TableList& tables)
-    : linear_(shape, LinearPart::Bias::kYes, tables),
-      embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables) {}
+    : columns_(AddWeightAndVector(spec.dim(), spec.init_stddev(), tables)),
+      linear_(shape, columns_.weight, LinearPart::Bias::kYes, tables),
+      embedding_(shape.field_count, columns_.vector) {}
 
 absl::Status FactorizationMachineNetwork::Forward(ModelStep& step, Matrix outputs) {
   linear_.Forward(step, outputs);

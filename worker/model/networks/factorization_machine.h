@@ -13,6 +13,7 @@
 #include "worker/model/networks/embedding_part.h"
 #include "worker/model/networks/linear_part.h"
 #include "worker/model/networks/network.h"
+#include "worker/model/networks/sparse_columns.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
@@ -29,6 +30,7 @@ class FactorizationMachineNetwork final : public Network {
   FactorizationMachineNetwork(const Model::FactorizationMachine& spec, const DataShape& shape,
                               TableList& tables);
 
+  const WeightAndVector columns_;
   LinearPart linear_;
   EmbeddingPart embedding_;
   // From the last Forward.

@@ -2,19 +2,17 @@
 
 namespace pawl {
 
-LinearPart::LinearPart(const DataShape& shape, Bias bias, TableList& tables)
-    : numeric_count_(shape.numeric_count) {
-  if (shape.field_count > 0) sparse_table_ = tables.AddSparse("linear", 1, ZeroInitializer());
+LinearPart::LinearPart(const DataShape& shape, const std::optional<SparseColumns>& weight,
+                       Bias bias, TableList& tables)
+    : numeric_count_(shape.numeric_count), weight_(weight) {
   if (numeric_count_ > 0)
     numeric_table_ = tables.AddDense("linear/numeric", {numeric_count_}, ZeroInitializer());
   if (bias == Bias::kYes) bias_table_ = tables.AddDense("bias", {1}, ZeroInitializer());
 }
 
 void LinearPart::Forward(ModelStep& step, Matrix outputs) const {
-  if (sparse_table_.has_value()) {
-    step.await(*sparse_table_);
-    step.stream.PoolRows(step.entries, PoolOver::kSample,
-                         {step.parameters[*sparse_table_], step.entries.keys, 1, 1}, outputs);
+  if (weight_.has_value()) {
+    weight_->Pool(step, PoolOver::kSample, outputs);
   } else {
     step.stream.Zero(outputs.data, outputs.rows * sizeof(float));
   }
@@ -39,11 +37,7 @@ void LinearPart::Backward(ModelStep& step, ConstMatrix output_gradients) const {
     step.Gemm(Transpose::kYes, Transpose::kNo, 1, step.numerics, output_gradients, 0, gradient);
     step.finish(*numeric_table_);
   }
-  if (sparse_table_.has_value()) {
-    step.stream.PoolRowsBackward(step.entries, PoolOver::kSample, output_gradients,
-                                 {step.gradients[*sparse_table_], step.entries.keys, 1, 1});
-    step.finish(*sparse_table_);
-  }
+  if (weight_.has_value()) weight_->PoolBackward(step, PoolOver::kSample, output_gradients);
 }
 
 }  // namespace pawl

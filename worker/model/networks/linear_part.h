@@ -9,18 +9,20 @@
 #include "worker/data/batch.h"
 #include "worker/device/device.h"
 #include "worker/model/model_step.h"
+#include "worker/model/networks/sparse_columns.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
 
-// bias + sum over entries of value * weight[key] + numerics . weights. Tables, initially zero:
-// "linear" (sparse, width 1) if there are fields, "linear/numeric" [numeric_count] if there are
-// numeric inputs, and "bias" [1] if requested.
+// bias + sum over entries of value * weight[key] + numerics . weights. The weights of keys are the
+// column `weight` of rows, if there is one. Dense tables, initially zero: "linear/numeric"
+// [numeric_count] if there are numeric inputs, and "bias" [1] if requested.
 class LinearPart {
  public:
   enum class Bias { kNo, kYes };
 
-  LinearPart(const DataShape& shape, Bias bias, TableList& tables);
+  LinearPart(const DataShape& shape, const std::optional<SparseColumns>& weight, Bias bias,
+             TableList& tables);
 
   // Sets outputs[samples, 1].
   void Forward(ModelStep& step, Matrix outputs) const;
@@ -28,7 +30,7 @@ class LinearPart {
 
  private:
   const uint32_t numeric_count_;
-  std::optional<size_t> sparse_table_;
+  const std::optional<SparseColumns> weight_;
   std::optional<size_t> numeric_table_;
   std::optional<size_t> bias_table_;
 };

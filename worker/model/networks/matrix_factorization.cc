@@ -34,8 +34,9 @@ absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(
 
 MatrixFactorizationNetwork::MatrixFactorizationNetwork(const Model::MatrixFactorization& spec,
                                                        const DataShape& shape, TableList& tables)
-    : linear_(shape, LinearPart::Bias::kNo, tables),
-      embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables),
+    : columns_(AddWeightAndVector(spec.dim(), spec.init_stddev(), tables)),
+      linear_(shape, columns_.weight, LinearPart::Bias::kNo, tables),
+      embedding_(shape.field_count, columns_.vector),
       mean_(spec.mean()) {}
 
 absl::Status MatrixFactorizationNetwork::Forward(ModelStep& step, Matrix outputs) {

@@ -1,5 +1,5 @@
 // Matrix factorization with biases (Koren et al. 2009): mean + b_user + b_item + p_user . q_item.
-// The biases are the rows of "linear", the factors those of "embedding".
+// The biases are the weights of keys, the factors their vectors.
 #ifndef PAWL_WORKER_MODEL_NETWORKS_MATRIX_FACTORIZATION_H_
 #define PAWL_WORKER_MODEL_NETWORKS_MATRIX_FACTORIZATION_H_
 
@@ -13,6 +13,7 @@
 #include "worker/model/networks/embedding_part.h"
 #include "worker/model/networks/linear_part.h"
 #include "worker/model/networks/network.h"
+#include "worker/model/networks/sparse_columns.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
@@ -29,6 +30,7 @@ class MatrixFactorizationNetwork final : public Network {
   MatrixFactorizationNetwork(const Model::MatrixFactorization& spec, const DataShape& shape,
                              TableList& tables);
 
+  const WeightAndVector columns_;
   LinearPart linear_;
   EmbeddingPart embedding_;
   const float mean_;

@@ -22,27 +22,35 @@ class ReferenceSample {
   const Vector& numerics() const { return numerics_; }
 
   // Sum of value * row of the table over the entries of field f.
-  Vector FieldVector(const std::string& table, uint32_t f, uint32_t width) const {
+  Vector FieldVector(const std::string& table, uint32_t f) const {
+    const Vector& rows = parameters_.at(table);
+    const size_t width = batch_.keys.empty() ? 0 : rows.size() / batch_.keys.size();
     Vector sum(width, 0.0);
     const uint32_t field = s_ * batch_.field_count + f;
     for (uint32_t e = batch_.field_begin[field]; e < batch_.field_begin[field + 1]; ++e) {
-      for (uint32_t d = 0; d < width; ++d) {
-        sum[d] += batch_.entry_value[e] * parameters_.at(table)[batch_.entry_key[e] * width + d];
-      }
+      for (size_t d = 0; d < width; ++d)
+        sum[d] += batch_.entry_value[e] * rows[batch_.entry_key[e] * width + d];
     }
     return sum;
   }
 
   std::vector<Vector> Embeddings(uint32_t dim) const {
     std::vector<Vector> vectors;
-    for (uint32_t f = 0; f < batch_.field_count; ++f)
-      vectors.push_back(FieldVector("embedding", f, dim));
+    for (uint32_t f = 0; f < batch_.field_count; ++f) {
+      vectors.push_back(FieldVector("embedding", f));
+      vectors.back().resize(dim);
+    }
     return vectors;
   }
 
   double Linear() const {
     double sum = 0;
-    for (uint32_t f = 0; f < batch_.field_count; ++f) sum += FieldVector("linear", f, 1)[0];
+    // The weights have a table of their own, or are the last column of "embedding".
+    const std::string table = parameters_.contains("linear") ? "linear" : "embedding";
+    for (uint32_t f = 0; f < batch_.field_count; ++f) {
+      const Vector row = FieldVector(table, f);
+      if (!row.empty()) sum += row.back();
+    }
     for (size_t i = 0; i < numerics_.size(); ++i)
       sum += numerics_[i] * parameters_.at("linear/numeric")[i];
     return sum;
