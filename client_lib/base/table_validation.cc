@@ -242,6 +242,12 @@ absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view con
 absl::Status ValidateInitializer(const TableSpec& table, absl::string_view context) {
   const Initializer& initializer = table.initializer();
   const std::string prefix(context);
+  // A row of only zeros is a constant.
+  if (initializer.zero_from() != 0 &&
+      (table.kind() != SPARSE || initializer.zero_from() >= table.row_width())) {
+    return Refuse(prefix, "zero_from", initializer.zero_from(),
+                  "below the row_width of a sparse table");
+  }
   switch (initializer.kind_case()) {
     case Initializer::kConstant:
       return FieldChecks(prefix + ".constant")

@@ -150,6 +150,12 @@ TEST(TableValidationTest, FtrlRefusesTheGeneralPenalties) {
 
 TEST(TableValidationTest, InvalidInitializersAreNamed) {
   TableSpec table = SparseTable();
+  table.mutable_initializer()->set_zero_from(table.row_width());
+  ExpectRefused(table, "initializer.zero_from");
+  table = DenseTable();
+  table.mutable_initializer()->set_zero_from(1);
+  ExpectRefused(table, "initializer.zero_from");
+  table = SparseTable();
   table.mutable_initializer()->mutable_uniform()->set_low(1);
   ExpectRefused(table, "uniform.high is 0");
   table.mutable_initializer()->mutable_uniform()->set_high(1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "client_lib/base/random.h"
 #include "client_lib/base/status_macros.h"
@@ -127,6 +128,22 @@ std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint6
   return std::make_unique<RandomInitializer<Distribution>>(stream, distribution);
 }
 
+class ZeroTailInitializer final : public TableInitializer {
+ public:
+  ZeroTailInitializer(std::unique_ptr<const TableInitializer> head, size_t zero_from)
+      : head_(std::move(head)), zero_from_(zero_from) {}
+
+  void Fill(uint64_t key, size_t begin, size_t count, float* out) const override {
+    const size_t head = begin < zero_from_ ? std::min(count, zero_from_ - begin) : 0;
+    head_->Fill(key, begin, head, out);
+    std::fill(out + head, out + count, 0.0f);
+  }
+
+ private:
+  const std::unique_ptr<const TableInitializer> head_;
+  const size_t zero_from_;
+};
+
 float XavierLimit(const TableSpec& table) {
   const Initializer::Xavier& xavier = table.initializer().xavier();
   double fan_in = xavier.fan_in();
@@ -142,11 +159,9 @@ float XavierLimit(const TableSpec& table) {
   return static_cast<float>(gain * std::sqrt(6.0 / (fan_in + fan_out)));
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(
-    const TableSpec& table, uint64_t job_seed) {
-  PAWL_RETURN_IF_ERROR(ValidateInitializer(table, "initializer"));
+// For all elements, whatever zero_from says. REQUIRES: the initializer is valid.
+absl::StatusOr<std::unique_ptr<const TableInitializer>> CreateHead(const TableSpec& table,
+                                                                   uint64_t job_seed) {
   const Initializer& spec = table.initializer();
   switch (spec.kind_case()) {
     case Initializer::KIND_NOT_SET:
@@ -171,6 +186,17 @@ absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create
     }
   }
   return absl::InvalidArgumentError("the initializer has an unknown kind");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(
+    const TableSpec& table, uint64_t job_seed) {
+  PAWL_RETURN_IF_ERROR(ValidateInitializer(table, "initializer"));
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<const TableInitializer> head, CreateHead(table, job_seed));
+  const size_t zero_from = table.initializer().zero_from();
+  if (zero_from == 0) return head;
+  return std::make_unique<ZeroTailInitializer>(std::move(head), zero_from);
 }
 
 }  // namespace pawl

@@ -30,6 +30,8 @@
 //                      a dense tensor with two dimensions; fan_in = 1, fan_out = row_width of a
 //                      sparse table.
 //
+// With zero_from above 0, elements i >= zero_from of a row are 0 instead.
+//
 // InverseNormal is Wichura's AS 241 (PPND16), with polynomials evaluated by Horner's rule and the
 // logarithm of server/optimizer/math/deterministic_math.h.
 #ifndef PAWL_SERVER_SHARD_INITIALIZER_H_

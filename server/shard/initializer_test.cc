@@ -151,6 +151,24 @@ TEST(InitializerTest, PartialFillEqualsThatPartOfTheRow) {
   }
 }
 
+TEST(InitializerTest, ElementsFromZeroFromOnAreZero) {
+  for (const std::string spec : kRandom) {
+    const std::vector<float> all = Fill(*Make(spec), 42, 0, 16);
+    for (const size_t zero_from : {1, 4, 7, 15}) {
+      const auto made = Make(spec + " zero_from: " + std::to_string(zero_from));
+      std::vector<float> expected = all;
+      std::fill(expected.begin() + zero_from, expected.end(), 0.0f);
+      for (size_t begin = 0; begin < 16; ++begin) {
+        for (size_t end = begin; end <= 16; ++end) {
+          EXPECT_EQ(Fill(*made, 42, begin, end - begin),
+                    std::vector<float>(expected.begin() + begin, expected.begin() + end))
+              << spec << " " << zero_from;
+        }
+      }
+    }
+  }
+}
+
 TEST(InitializerTest, FillWritesNothingBeyondTheCount) {
   for (const char* spec : kRandom) {
     std::vector<float> values(20, 99.0f);

@@ -458,6 +458,8 @@ TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
       EXPECT_EQ(table.initializer().has_normal(), table.name() == "embedding");
       if (table.name() == "embedding") {
         EXPECT_EQ(table.initializer().normal().stddev(), 0.01f);
+        const bool has_weight = !job.model().has_dlrm();
+        EXPECT_EQ(table.initializer().zero_from(), has_weight ? table.row_width() - 1 : 0);
       }
       EXPECT_GE(table.row_width(), 1u);
     } else {

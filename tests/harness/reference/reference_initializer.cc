@@ -119,8 +119,11 @@ std::vector<float> ReferenceInitialValues(const TableSpec& table, uint64_t job_s
                                           size_t width) {
   const uint64_t stream = XXH64(table.name().data(), table.name().size(), job_seed);
   std::vector<float> values(width);
-  for (size_t i = 0; i < width; ++i)
-    values[i] = Value(table, Philox4x32(key, i / 4, stream)[i % 4]);
+  const size_t zero_from = table.initializer().zero_from();
+  for (size_t i = 0; i < width; ++i) {
+    if (zero_from == 0 || i < zero_from)
+      values[i] = Value(table, Philox4x32(key, i / 4, stream)[i % 4]);
+  }
   return values;
 }
 

@@ -101,6 +101,7 @@ constexpr const char* kInitializers[] = {
     "initializer { normal { mean: 0.1 stddev: 0.01 } }",
     "initializer { truncated_normal { stddev: 1 } }",
     "initializer { xavier {} }",
+    "initializer { normal { stddev: 1 } zero_from: 18 }",
 };
 
 void ExpectSameBits(const TableSpec& spec, const std::vector<uint64_t>& keys) {

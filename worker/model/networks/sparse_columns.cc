@@ -1,5 +1,7 @@
 #include "worker/model/networks/sparse_columns.h"
 
+#include <utility>
+
 namespace pawl {
 namespace {
 
@@ -18,7 +20,9 @@ WeightAndVector AddWeightAndVector(uint32_t dim, float init_stddev, TableList& t
     columns.vector = {.table = embedding, .begin = 0, .count = dim, .row_width = dim};
     return columns;
   }
-  const size_t table = tables.AddSparse("embedding", dim + 1, NormalInitializer(init_stddev));
+  Initializer initializer = NormalInitializer(init_stddev);
+  initializer.set_zero_from(dim);
+  const size_t table = tables.AddSparse("embedding", dim + 1, std::move(initializer));
   columns.weight = {
       .table = table, .begin = dim, .count = 1, .row_width = dim + 1, .finishes = false};
   columns.vector = {

@@ -42,10 +42,10 @@ struct WeightAndVector {
   SparseColumns vector;
 };
 
-// Adds the table "embedding", whose rows are the vector followed by the weight: a key then costs
-// one row to find and to send. If the optimizer couples the elements of a row, adds "linear"
-// (width 1, initially zero) and "embedding" (width dim) instead, because a vector and a weight
-// have gradients of different sizes.
+// Adds the table "embedding", whose rows are the vector, initially noise, followed by the weight,
+// initially 0: a key then costs one row to find and to send. If the optimizer couples the elements
+// of a row, adds "linear" (width 1, initially zero) and "embedding" (width dim) instead, because a
+// vector and a weight have gradients of different sizes.
 WeightAndVector AddWeightAndVector(uint32_t dim, float init_stddev, TableList& tables);
 
 }  // namespace pawl
