@@ -209,6 +209,7 @@ class UsageTest(unittest.TestCase):
             "quickstart",
             "chaos",
             "timeline",
+            "bench/run",
             "data/fetch",
             "data/generate_clicks",
             "reference/generate",

@@ -85,7 +85,7 @@ def read_problem() -> Problem:
 
 
 def auc(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The share of pairs of a positive and a negative sample in the right order; ties count half."""
+    """The share of pairs of a positive and a negative sample that are in the right order."""
     _, inverse, counts = np.unique(logits, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2
     positives = labels > 0

@@ -30,10 +30,10 @@ WIDTH = peer_common.DIM + 4
 
 
 def init_rows(weights: torch.Tensor) -> torch.Tensor:
-    """Normal embeddings; zero linear weights and padding."""
+    """Normal embeddings; zero linear weights and padding. A shard may be flat or empty."""
     with torch.no_grad():
         weights.normal_(0, peer_common.INIT_STDDEV)
-        weights[:, peer_common.DIM :] = 0
+        weights.view(-1, WIDTH)[:, peer_common.DIM :] = 0
     return weights
 
 

@@ -60,7 +60,9 @@ class PeersEnvironment:
             try:
                 venv.create(self._folder, with_pip=True)
             except (OSError, subprocess.CalledProcessError) as error:
-                raise CannotInstall("no virtual environment: %s" % error) from error
+                raise CannotInstall(
+                    "no virtual environment: %s (Debian: apt-get install python3-venv)" % error
+                ) from error
         for step in steps:
             if step not in self._done:
                 self._done[step] = "" if self._has(step) else self._call_pip(step)
@@ -68,7 +70,9 @@ class PeersEnvironment:
                 raise CannotInstall(self._done[step])
 
     def versions(self) -> dict[str, str]:
-        """The installed packages and their versions."""
+        """The installed packages and their versions; none if there is no environment."""
+        if not os.path.exists(self.python):
+            return {}
         script = (
             "import importlib.metadata as m;"
             "[print(d.name, d.version) for d in m.distributions()]"

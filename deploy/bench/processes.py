@@ -75,19 +75,31 @@ class _Processes:
         return set(self._members)
 
 
-def run(command: list[str], folder: str, log: str, timeout_s: float) -> Finished:
-    """Runs a command to its end, with its standard error and a copy of its output in `log`.
+def run(
+    command: list[str],
+    folder: str,
+    log: str,
+    timeout_s: float,
+    environment: dict[str, str] | None = None,
+) -> Finished:
+    """Runs a command to its end, with its standard error in `log` and its output in LOG.out.
 
-    Raises ProgramFailed if it fails. Ends all its processes, also when interrupted."""
+    `environment` has defaults: variables of this process win. Raises ProgramFailed if the command
+    fails. Ends all its processes, also when interrupted.
+    """
     with open(log, "wb") as errors, open(log + ".out", "w+b") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**(environment or {}), **os.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ProgramFailed("cannot be started: %s" % error) from error
         processes = _Processes(process.pid)
         usage = [(time.time(), 0.0)]
         ended = threading.Event()
@@ -123,7 +135,9 @@ def _tail(path: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], processes: _Processes) -> None:
-    """Ends the program, gently at first, and kills what remains of it."""
+    """Ends the program, gently at first, and kills what remains of it. Runs on the main thread."""
+    # A second Ctrl-C must not interrupt this.
+    handlers = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGTERM)}
     processes.look()
     if process.poll() is None:
         process.terminate()
@@ -139,3 +153,5 @@ def _end(process: subprocess.Popen[bytes], processes: _Processes) -> None:
         except ProcessLookupError:
             pass
     process.wait()
+    for one, handler in handlers.items():
+        signal.signal(one, handler)

@@ -51,6 +51,7 @@ ABSL_FLAG(uint32_t, batch_size, 8192, "samples per step");
 ABSL_FLAG(uint32_t, epochs, 1, "passes over the training samples");
 ABSL_FLAG(double, learning_rate, 0.1, "Adagrad's, for rows");
 ABSL_FLAG(double, dense_learning_rate, 0.001, "Adam's, for layers");
+ABSL_FLAG(uint64_t, seed, 7, "of the initial weights and of the order of samples");
 ABSL_FLAG(std::string, isa, "", "avx512, avx2 or generic; empty: the best of this processor");
 
 namespace pawl {
@@ -133,7 +134,7 @@ struct Layout {
         size(bias3 + 1) {}
 
   const size_t inputs;
-  // Of weights [inputs, outputs] and biases. The first layer's weights are at 0.
+  // Where weights [inputs, outputs] and biases start. The first layer's weights start at 0.
   const size_t weight2, weight3, bias1, bias2, bias3;
   const size_t size;
 };
@@ -159,6 +160,7 @@ struct Settings {
   size_t batch_size;
   float learning_rate;
   float dense_learning_rate;
+  uint64_t seed;
 };
 
 // A DeepFM model and its training on a kind of processor.
@@ -185,7 +187,7 @@ class Trainer {
         row_gradients_(MakeArray<float>(settings.batch_size * layout_.inputs)),
         workers_(settings.threads),
         barrier_(static_cast<std::ptrdiff_t>(settings.threads)) {
-    std::mt19937_64 random(7);
+    std::mt19937_64 random(settings.seed);
     // Uniform with the standard deviation of Pawl's normal initializer.
     const float bound = kInitStddev * std::sqrt(3.0f);
     for (size_t row = 0; row < rows; ++row) {
@@ -225,7 +227,7 @@ class Trainer {
     std::vector<std::thread> threads;
     for (size_t thread = 0; thread < settings_.threads; ++thread) {
       threads.emplace_back([&, thread] {
-        std::mt19937_64 random(11);
+        std::mt19937_64 random(settings_.seed + 1);
         for (size_t epoch = 0; epoch < epochs; ++epoch) {
           if (thread == 0) std::shuffle(order.begin(), order.end(), random);
           barrier_.arrive_and_wait();
@@ -485,7 +487,7 @@ class Trainer {
   const Layout layout_;
   const AlignedArray<Row> rows_;
   const AlignedArray<RowHead> heads_;
-  // Of size layout_.size.
+  // Each has layout_.size elements.
   const AlignedArray<float> layers_, momentum_, variance_;
   const AlignedArray<float> transposed1_, transposed2_;
   // The current batch, in order.
@@ -603,7 +605,8 @@ absl::Status Main() {
       .threads = absl::GetFlag(FLAGS_threads),
       .batch_size = absl::GetFlag(FLAGS_batch_size),
       .learning_rate = static_cast<float>(absl::GetFlag(FLAGS_learning_rate)),
-      .dense_learning_rate = static_cast<float>(absl::GetFlag(FLAGS_dense_learning_rate))};
+      .dense_learning_rate = static_cast<float>(absl::GetFlag(FLAGS_dense_learning_rate)),
+      .seed = absl::GetFlag(FLAGS_seed)};
   if (settings.threads == 0 || settings.batch_size == 0)
     return absl::InvalidArgumentError("--threads and --batch_size must be at least 1");
   PAWL_ASSIGN_OR_RETURN(Problem problem, ReadProblem(absl::GetFlag(FLAGS_data)));
