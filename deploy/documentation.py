@@ -29,6 +29,8 @@ TARGETS = {
 }
 # Scripts, and the programs to which they pass flags.
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
+# Scripts whose names are programs only after a path, because documents use the words otherwise.
+ORDINARY_WORDS = {"run"}
 # Names of other projects.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
 TOOLS = {
@@ -344,7 +346,7 @@ class Checker:
         """Returns the program's name in programs.md, or None."""
         if PROGRAM_PATH.fullmatch(word):
             return os.path.basename(word)
-        return word if word in self.tree.flags else None
+        return word if word in self.tree.flags and word not in ORDINARY_WORDS else None
 
     def check_block(self, document, block):
         if block.is_session():
