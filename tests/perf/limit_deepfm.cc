@@ -7,11 +7,12 @@
 // The model, the optimizers (Adagrad for rows, Adam for layers) and the batches are those of
 // deploy/jobs/flights-deepfm.pbtxt. A training step has three phases, with a barrier after each:
 //
-//   1. FindRows: a thread owns some of the fields and lists their distinct rows in the batch.
-//   2. ComputeTile: a thread owns some of the samples and computes them in tiles that stay in its
+//   1. Each thread copies its share of the batch, and transposes its share of the weights.
+//   2. FindRows: a thread owns some of the fields and lists their distinct rows in the batch.
+//      ComputeTile: a thread owns some of the samples and computes them in tiles that stay in its
 //      caches: gather, forward, backward, the gradients of layers and of the samples' rows.
-//   3. UpdateRows and UpdateLayers: the owner of a field adds up the gradients of its rows and
-//      applies Adagrad to each once; each thread applies Adam to its share of the layers.
+//   3. UpdateRows: the owner of a field adds up the gradients of its rows and applies Adagrad to
+//      each once. UpdateLayers: each thread applies Adam to its share of the layers.
 //
 // Prints one line of JSON: when training began and ended, the samples trained, and the AUC and log
 // loss on the test samples.
