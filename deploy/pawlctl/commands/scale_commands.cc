@@ -129,7 +129,7 @@ int Scale(const ScaleOptions& scale) {
   });
 }
 
-// The options of drain and release_retained.
+// The options of drain and release.
 struct NodeOptions {
   ConnectionOptions connection;
   std::string node;
@@ -249,7 +249,7 @@ void AddDrainCommand(CommandLine& line) {
 void AddReleaseRetainedCommand(CommandLine& line) {
   const auto options = std::make_shared<NodeOptions>();
   CLI::App& command = line.AddCommand(
-      "release_retained", "delete the replicas that a server retains",
+      "release", "delete the replicas that a server retains",
       "A server that is no longer in sync retains its replicas until their partitions have as "
       "many\n"
       "others as the job wants (pawlctl status shows them). This deletes them earlier, to free "
@@ -258,7 +258,7 @@ void AddReleaseRetainedCommand(CommandLine& line) {
       "every acknowledged push, unless --force is given; that loses those pushes and ends the "
       "job.\n"
       "\n"
-      "  pawlctl release_retained server-1",
+      "  pawlctl release server-1",
       [options] { return ReleaseRetained(*options); });
   AddFlag(command, "node,--node", "NODE", options->node, "The server (pawlctl nodes lists them).",
           {.required = true});

@@ -1,4 +1,4 @@
-// The commands scale, drain, release_retained and events.
+// The commands scale, drain, release and events.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_SCALE_COMMANDS_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_SCALE_COMMANDS_H_
 
