@@ -38,10 +38,6 @@ struct RequestView {
   RequestHeader header;
   std::vector<SegmentView> segments;
 };
-using PushSegmentView = SegmentView;
-using PullSegmentView = SegmentView;
-using PushRequestView = RequestView;
-using PullRequestView = RequestView;
 
 struct PullResponseView {
   // The values of each segment.

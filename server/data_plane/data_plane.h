@@ -243,23 +243,22 @@ class DataPlane final : public RequestHandler {
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // How long to delay the push for learners (backpressure.h). RESOURCE_EXHAUSTED: the client must
   // retry later.
-  absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request);
+  absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const RequestView& request);
   // Runs `act`, which applies the push, when the push's step has come.
-  void TakeTurn(const View& view, const Sender& sender, const PushRequestView& request,
+  void TakeTurn(const View& view, const Sender& sender, const RequestView& request,
                 const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
                 absl::AnyInvocable<void(absl::Status)> act);
   // The first error that a partition would answer the push with.
-  absl::Status CheckPush(const View& view, const Sender& sender,
-                         const PushRequestView& request) const;
+  absl::Status CheckPush(const View& view, const Sender& sender, const RequestView& request) const;
   // `message` owns the request's memory.
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender,
-                                         const PushRequestView& request,
+                                         const RequestView& request,
                                          const std::shared_ptr<const void>& message,
                                          size_t message_bytes,
                                          const std::shared_ptr<const ByteReservation>& reservation,
                                          Changes& changes);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender,
-                                             const PullRequestView& request,
+                                             const RequestView& request,
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const ByteReservation> reservation);
   // Changes a primary's partition with `apply`. All changes except those replicated from other

@@ -22,7 +22,7 @@ absl::Status DataPlane::TooManyBytesWait() const {
 void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) {
   auto decoded = DecodePullRequest(message.bytes);
   if (!decoded.ok()) return Refuse(Method::kPull, nullptr, decoded.status(), reply);
-  auto request = std::make_shared<PullRequestView>(*std::move(decoded));
+  auto request = std::make_shared<RequestView>(*std::move(decoded));
   const RequestHeader& header = request->header;
   Sender sender;
   auto view = Admit(header, sender);
@@ -30,7 +30,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   std::vector<size_t> value_bytes;
   std::vector<std::shared_ptr<Replica>> replicas;
   size_t total_bytes = 0;
-  for (const PullSegmentView& segment : request->segments) {
+  for (const SegmentView& segment : request->segments) {
     size_t bytes = 0;
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
@@ -76,7 +76,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
 }
 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
-    const View& view, const Sender* sender, const PullRequestView& request,
+    const View& view, const Sender* sender, const RequestView& request,
     const std::vector<size_t>& value_bytes, std::shared_ptr<const ByteReservation> reservation) {
   // Rows are copied, because many are small; blocks are lent.
   struct Owned {
@@ -84,7 +84,7 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
     std::unique_ptr<char[]> rows;
     std::vector<BlockLoan> blocks;
   };
-  const auto is_dense = [&](const PullSegmentView& segment) {
+  const auto is_dense = [&](const SegmentView& segment) {
     return view.tables.find(segment.table)->second->is_dense();
   };
   size_t row_bytes = 0;
@@ -96,7 +96,7 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
   std::vector<ByteView> results(request.segments.size());
   char* out = owned->rows.get();
   for (size_t i = 0; i < request.segments.size(); ++i) {
-    const PullSegmentView& segment = request.segments[i];
+    const SegmentView& segment = request.segments[i];
     const bool lends = is_dense(segment);
     const size_t lent_before = owned->blocks.size();
     {

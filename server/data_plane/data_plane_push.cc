@@ -22,16 +22,16 @@ namespace {
 constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
 
 // The memory of the message and of everything decoded from it.
-size_t BytesInFlight(const IncomingMessage& message, const PushRequestView& request) {
+size_t BytesInFlight(const IncomingMessage& message, const RequestView& request) {
   size_t bytes = message.bytes.size();
-  for (const PushSegmentView& segment : request.segments) bytes += DecodedBytes(segment);
+  for (const SegmentView& segment : request.segments) bytes += DecodedBytes(segment);
   return bytes;
 }
 
 // The approximate size of its changes in the log: that of the message in FLOAT32.
-size_t BytesOfChanges(const IncomingMessage& message, const PushRequestView& request) {
+size_t BytesOfChanges(const IncomingMessage& message, const RequestView& request) {
   size_t bytes = message.bytes.size();
-  for (const PushSegmentView& segment : request.segments)
+  for (const SegmentView& segment : request.segments)
     bytes += FloatBytes(segment) - segment.values.size();
   return bytes;
 }
@@ -41,7 +41,7 @@ size_t BytesOfChanges(const IncomingMessage& message, const PushRequestView& req
 void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) {
   auto decoded = DecodePushRequest(message.bytes);
   if (!decoded.ok()) return Refuse(Method::kPush, nullptr, decoded.status(), reply);
-  auto request = std::make_shared<PushRequestView>(*std::move(decoded));
+  auto request = std::make_shared<RequestView>(*std::move(decoded));
   const RequestHeader& header = request->header;
   Sender sender;
   auto view = Admit(header, sender);
@@ -62,7 +62,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     return reply(std::move(room), OutgoingMessage());
   }
   std::vector<std::shared_ptr<Replica>> replicas;
-  for (const PushSegmentView& segment : request->segments) {
+  for (const SegmentView& segment : request->segments) {
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
     if (const size_t size = segment.keys.size() + FloatBytes(segment); size > kMaxSegmentBytes) {
@@ -116,9 +116,9 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
 }
 
 absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view,
-                                                       const PushRequestView& request) {
+                                                       const RequestView& request) {
   MonotonicDuration longest = MonotonicDuration::zero();
-  for (const PushSegmentView& segment : request.segments) {
+  for (const SegmentView& segment : request.segments) {
     Replica& replica = *view.replicas[segment.partition];
     if (!replica.brakes.load(std::memory_order_relaxed)) continue;
     MutexLock lock(replica.mu);
@@ -136,7 +136,7 @@ absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view,
   return longest;
 }
 
-void DataPlane::TakeTurn(const View& view, const Sender& sender, const PushRequestView& request,
+void DataPlane::TakeTurn(const View& view, const Sender& sender, const RequestView& request,
                          const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
                          absl::AnyInvocable<void(absl::Status)> act) {
   const bool waits_for_step =
@@ -149,9 +149,9 @@ void DataPlane::TakeTurn(const View& view, const Sender& sender, const PushReque
 }
 
 absl::Status DataPlane::CheckPush(const View& view, const Sender& sender,
-                                  const PushRequestView& request) const {
+                                  const RequestView& request) const {
   absl::flat_hash_map<uint32_t, PushesAhead> ahead;
-  for (const PushSegmentView& segment : request.segments) {
+  for (const SegmentView& segment : request.segments) {
     Replica& replica = *view.replicas[segment.partition];
     PushesAhead& before = ahead[segment.partition];
     MutexLock lock(replica.mu);
@@ -169,20 +169,20 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender,
 }
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(
-    const View& view, const Sender& sender, const PushRequestView& request,
+    const View& view, const Sender& sender, const RequestView& request,
     const std::shared_ptr<const void>& message, size_t message_bytes,
     const std::shared_ptr<const ByteReservation>& reservation, Changes& changes) {
   // Check everything first: a refused push changes nothing. (Another request or a new routing can
   // still split it in between; a retry with the same push ids then completes it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
   PushResponse response;
-  for (const PushSegmentView& pushed : request.segments) {
+  for (const SegmentView& pushed : request.segments) {
     std::shared_ptr<const void> owner = message;
     ChangeView change;
     change.kind = ChangeView::Kind::kPush;
     change.sender = HeaderOf(sender);
     change.segment = DecodeSegment(pushed, owner);
-    const PushSegmentView& segment = change.segment;
+    const SegmentView& segment = change.segment;
     const size_t decoded_bytes = DecodedBytes(pushed);
     const size_t owner_bytes = decoded_bytes > 0 ? decoded_bytes : message_bytes;
     const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];

@@ -6,18 +6,18 @@
 
 namespace pawl {
 
-size_t FloatBytes(const PushSegmentView& segment) {
+size_t FloatBytes(const SegmentView& segment) {
   return segment.values.size() / ElementBytes(segment.element_type) * sizeof(float);
 }
 
-size_t DecodedBytes(const PushSegmentView& segment) {
+size_t DecodedBytes(const SegmentView& segment) {
   return ElementBytes(segment.element_type) == sizeof(float)
              ? 0
              : segment.keys.size() + FloatBytes(segment);
 }
 
-PushSegmentView DecodeSegment(const PushSegmentView& segment, std::shared_ptr<const void>& owner) {
-  PushSegmentView decoded = segment;
+SegmentView DecodeSegment(const SegmentView& segment, std::shared_ptr<const void>& owner) {
+  SegmentView decoded = segment;
   decoded.element_type = FLOAT32;
   decoded.exponent = 0;
   const size_t bytes = DecodedBytes(segment);

@@ -10,16 +10,16 @@
 namespace pawl {
 
 // The size of a segment's values in FLOAT32, whatever their present type.
-size_t FloatBytes(const PushSegmentView& segment);
+size_t FloatBytes(const SegmentView& segment);
 
 // The bytes that DecodeSegment allocates for keys and floats; 0 for a segment of FLOAT32.
-size_t DecodedBytes(const PushSegmentView& segment);
+size_t DecodedBytes(const SegmentView& segment);
 
 // Returns the segment in FLOAT32. A segment of another type is copied, with its keys, into memory
 // owned by `owner`, so that it keeps neither the rest of the message nor the encoded values. A
 // FLOAT32 segment still refers to the message. REQUIRES: TableSchema::CheckGradient has accepted
 // it.
-PushSegmentView DecodeSegment(const PushSegmentView& segment, std::shared_ptr<const void>& owner);
+SegmentView DecodeSegment(const SegmentView& segment, std::shared_ptr<const void>& owner);
 
 }  // namespace pawl
 

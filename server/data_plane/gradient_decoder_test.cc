@@ -31,7 +31,7 @@ TEST(GradientDecoderTest, DecodesEveryTypeAcrossFragments) {
     const std::string bytes = Encoded(type, values);
     for (size_t split = 0; split <= values.size() * 2; ++split) {
       auto message = std::make_shared<std::vector<std::string>>();
-      PushSegmentView segment;
+      SegmentView segment;
       segment.table = 5;
       segment.element_type = type;
       segment.keys = ByteView(keys.data(), keys.size() * sizeof(uint64_t));
@@ -44,7 +44,7 @@ TEST(GradientDecoderTest, DecodesEveryTypeAcrossFragments) {
       const std::weak_ptr<std::vector<std::string>> alive = message;
       const char* const place = segment.values.fragments()[0].data();
       std::shared_ptr<const void> owner = std::move(message);
-      const PushSegmentView decoded = DecodeSegment(segment, owner);
+      const SegmentView decoded = DecodeSegment(segment, owner);
       // A decoded segment keeps nothing of the message.
       EXPECT_EQ(alive.expired(), !is_float);
       EXPECT_EQ(decoded.values.fragments()[0].data() == place, is_float);
@@ -60,12 +60,12 @@ TEST(GradientDecoderTest, DecodesEveryTypeAcrossFragments) {
 
 TEST(GradientDecoderTest, Float16IsScaledByItsExponent) {
   const std::string bytes = Encoded(FLOAT16, {1, -0.75f});
-  PushSegmentView segment;
+  SegmentView segment;
   segment.element_type = FLOAT16;
   segment.exponent = -20;
   segment.values = ByteView(bytes.data(), bytes.size());
   std::shared_ptr<const void> owner;
-  const PushSegmentView decoded = DecodeSegment(segment, owner);
+  const SegmentView decoded = DecodeSegment(segment, owner);
   EXPECT_EQ(decoded.exponent, 0);
   EXPECT_EQ(Floats(decoded.values), (std::vector<float>{0x1p-20f, -0x0.cp-20f}));
 }

@@ -12,7 +12,7 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
   const Sender sender = SenderOf(change.sender);
   switch (change.kind) {
     case ChangeView::Kind::kPush: {
-      const PushSegmentView& segment = change.segment;
+      const SegmentView& segment = change.segment;
       const TablePart* const part = partition.FindTable(segment.table);
       if (part == nullptr)
         return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));

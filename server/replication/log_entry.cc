@@ -87,7 +87,7 @@ absl::Status RequireRank(const RequestHeader& sender, absl::string_view field) {
 absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
   switch (change.kind) {
     case ChangeView::Kind::kPush: {
-      PAWL_ASSIGN_OR_RETURN(PushRequestView push, DecodePushRequest(bytes));
+      PAWL_ASSIGN_OR_RETURN(RequestView push, DecodePushRequest(bytes));
       if (push.segments.size() != 1) return Malformed("LogEntry.push");
       change.sender = std::move(push.header);
       change.segment = std::move(push.segments[0]);

@@ -44,7 +44,7 @@ struct ChangeView {
   // not set.
   RequestHeader sender;
   // kPush.
-  PushSegmentView segment;
+  SegmentView segment;
   // kEndStep: the number of segments pushed in the step, if the sender knew it.
   std::optional<uint64_t> segments;
   // kTableCreated.

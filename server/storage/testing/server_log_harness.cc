@@ -48,7 +48,7 @@ void MakePush(uint32_t partition, uint64_t number, NewChange& change) {
   }
   for (size_t i = 0; i < data->keys.size() * 4; ++i)
     data->values.push_back(static_cast<float>(random() % 1000) / 500 - 1);
-  PushSegmentView& segment = change.view.segment;
+  SegmentView& segment = change.view.segment;
   segment.table = 1;
   segment.partition = partition;
   segment.element_type = FLOAT32;
