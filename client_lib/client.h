@@ -145,7 +145,7 @@ struct ClientOptions {
   // How long Connect waits for the scheduler and for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::seconds(60);
   // Called every 50 ms while Connect waits; Connect returns its error, if any. May be null.
-  std::function<absl::Status()> interrupted;
+  std::function<absl::Status()> check_interrupted;
   // The timeout of calls that set none. It is long because a logical worker's pull waits for its
   // peers; a failure of the job ends calls sooner.
   MonotonicDuration call_timeout = std::chrono::seconds(120);
@@ -298,7 +298,7 @@ class Client {
   uint64_t job_id() const;
   // How long the job may stand still before the scheduler ends it. A call that waits for other
   // workers should wait longer.
-  MonotonicDuration patience() const;
+  MonotonicDuration stall_timeout() const;
   const Job& job() const;
 
   // As of the latest heartbeat.
@@ -310,7 +310,7 @@ class Client {
   bool WaitForEnd(MonotonicDuration timeout) const;
   // WORKER_ROLE: an operator has drained this worker or scaled the job down. The process must end
   // its step and exit.
-  bool told_to_leave() const;
+  bool leave_requested() const;
   ClientCounters counters() const;
 
   // Creates the table on every server, or returns an existing equal one, so that all workers may

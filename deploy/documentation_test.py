@@ -43,7 +43,7 @@ class CheckerTest(unittest.TestCase):
             problems_of(
                 """
 `pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`,
-`server/storage/wal/log_format.md`, `--zone`, `//server/shard:partition_test`, `kSilentTooLong`,
+`server/storage/wal/log_format.md`, `--zone`, `//server/shard:partition_test`, `kMaxFollowerSilence`,
 `bazel run -c opt //tests/perf:bench -- --rows=safety`.
 
     PAWL=1 pawlctl status | tail -n 3

@@ -57,9 +57,9 @@ NodeLink::Events ServerNode::Events() {
     news_.job_state = state;
     news_.failure = failure;
   };
-  events.told_to_leave = [this] {
+  events.leave_requested = [this] {
     MutexLock lock(mu_);
-    news_.told_to_leave = true;
+    news_.leave_requested = true;
   };
   events.disowned = [this](const absl::Status& why) {
     MutexLock lock(mu_);
@@ -271,7 +271,7 @@ std::optional<absl::Status> ServerNode::Tick() {
                                                " has been silent for ",
                                                options_.scheduler_timeout.count(), " s"));
   }
-  if (news.told_to_leave && !draining_since_.has_value()) {
+  if (news.leave_requested && !draining_since_.has_value()) {
     spdlog::info("the scheduler asked this server to leave");
     DrainUntil(MonotonicTime::max());
   }

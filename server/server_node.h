@@ -91,7 +91,7 @@ class ServerNode {
     std::optional<absl::Status> disowned;
     JobState job_state = JOB_STATE_UNSPECIFIED;
     std::string failure;
-    bool told_to_leave = false;
+    bool leave_requested = false;
   };
 
   NodeLink::Events Events();

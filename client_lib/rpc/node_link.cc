@@ -306,7 +306,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const bool claims_dead_node = MayBelongToADeadNode(status) &&
                                   sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
     if (claims_dead_node && !attempts->taken_since.has_value()) attempts->taken_since = sent;
-    if (!(IsPassing(status) || IsFull(status) || claims_dead_node) ||
+    if (!(IsTransientError(status) || IsFull(status) || claims_dead_node) ||
         clock_.Now() >= attempts->deadline - delay) {
       absl::Status refused(status.code(), absl::StrCat("registering with the scheduler at ",
                                                        scheduler_, ": ", status.message()));
@@ -400,7 +400,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     bool state_changed = false;
     bool disowned = false;
-    bool told_to_leave = false;
+    bool leave_requested = false;
     {
       MutexLock lock(mu_);
       if (closed_ || registration != registration_count_) return;
@@ -413,7 +413,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         // Answers may overtake each other; the job's state must not go back.
         state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
         if (state_changed) job_state_ = response.job_state();
-        told_to_leave = response.drain() && !std::exchange(told_to_leave_, true);
+        leave_requested = response.drain() && !std::exchange(told_to_leave_, true);
       } else if (absl::IsAborted(status) || absl::IsNotFound(status)) {
         disowned = true;
         SetLease(MonotonicTime::min());
@@ -439,9 +439,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       events_.job_state(response.job_state(), response.failure());
       EndEvent(kHeartbeatEvent);
     }
-    if (told_to_leave && events_.told_to_leave != nullptr &&
+    if (leave_requested && events_.leave_requested != nullptr &&
         BeginEvent(registration, kHeartbeatEvent)) {
-      events_.told_to_leave();
+      events_.leave_requested();
       EndEvent(kHeartbeatEvent);
     }
   }

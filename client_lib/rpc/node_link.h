@@ -52,7 +52,7 @@ class NodeLink {
     // state is FAILED. Heartbeats continue after the end of the job, until Close. May be null.
     std::function<void(JobState state, const std::string& failure)> job_state;
     // The scheduler wants this node to leave; at most once per incarnation. May be null.
-    std::function<void()> told_to_leave = {};
+    std::function<void()> leave_requested = {};
     // See above. Gets the scheduler's answer.
     std::function<void(const absl::Status& why)> disowned;
   };

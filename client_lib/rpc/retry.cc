@@ -41,7 +41,7 @@ bool IsFinal(const absl::Status& error) {
   return pushback.has_value() && *pushback == kNeverAgain;
 }
 
-bool IsPassing(const absl::Status& error) {
+bool IsTransientError(const absl::Status& error) {
   return IsUnanswered(error) ||
          (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
 }

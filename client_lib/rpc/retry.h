@@ -85,7 +85,7 @@ bool IsFinal(const absl::Status& error);
 
 // Whether a repetition may succeed: the request is unanswered, or the server has no room now
 // (RESOURCE_EXHAUSTED with a pushback, as while a disk is full).
-bool IsPassing(const absl::Status& error);
+bool IsTransientError(const absl::Status& error);
 
 // The routing table that `error` carries; nullopt if it has none or the bytes do not parse. The
 // table comes from the peer and is not validated.

@@ -114,15 +114,15 @@ Client::~Client() { core_->Close(); }
 const std::string& Client::node() const { return core_->registration().node(); }
 uint64_t Client::incarnation() const { return core_->registration().incarnation(); }
 uint64_t Client::job_id() const { return core_->registration().job_id(); }
-MonotonicDuration Client::patience() const {
-  return std::chrono::milliseconds(core_->registration().patience_ms());
+MonotonicDuration Client::stall_timeout() const {
+  return std::chrono::milliseconds(core_->registration().stall_timeout_ms());
 }
 const Job& Client::job() const { return core_->registration().job(); }
 JobState Client::job_state() const { return core_->job_state(); }
 absl::Status Client::status() const { return core_->failure(); }
 bool Client::WaitForEnd(MonotonicDuration timeout) const { return core_->WaitForEnd(timeout); }
 
-bool Client::told_to_leave() const { return core_->told_to_leave(); }
+bool Client::leave_requested() const { return core_->leave_requested(); }
 void Client::SetProgress(const WorkerProgress& progress) { core_->SetProgress(progress); }
 
 ClientCounters Client::counters() const {

@@ -20,7 +20,7 @@ namespace {
 // After a failure everything in flight ends at once, except callbacks of the user.
 constexpr std::chrono::seconds kCloseLimit{60};
 
-// How often Join checks `interrupted`.
+// How often Join checks `check_interrupted`.
 constexpr std::chrono::milliseconds kJoinInterval{50};
 
 // MonotonicDuration::max() means no limit; deadlines must not overflow.
@@ -56,9 +56,9 @@ bool ClientCore::is_sync() const { return IsSync(registration_.job().consistency
 absl::Status ClientCore::Join() {
   std::future<absl::Status> joined;
   Join(Fulfilling(joined));
-  while (options_.interrupted != nullptr &&
+  while (options_.check_interrupted != nullptr &&
          joined.wait_for(kJoinInterval) != std::future_status::ready) {
-    if (const absl::Status reason = options_.interrupted(); !reason.ok()) FinishJoin(reason);
+    if (const absl::Status reason = options_.check_interrupted(); !reason.ok()) FinishJoin(reason);
   }
   return joined.get();
 }
@@ -77,7 +77,7 @@ void ClientCore::Join(Callback done) {
           .routing = [this](const RoutingTable& table) { OnRouting(table); },
           .job_state = [this](JobState state,
                               const std::string& failure) { OnJobState(state, failure); },
-          .told_to_leave =
+          .leave_requested =
               [this] {
                 MutexLock lock(mu_);
                 told_to_leave_ = true;
@@ -200,7 +200,7 @@ bool ClientCore::WaitForEnd(MonotonicDuration timeout) const {
   }
 }
 
-bool ClientCore::told_to_leave() const {
+bool ClientCore::leave_requested() const {
   MutexLock lock(mu_);
   return told_to_leave_;
 }

@@ -70,7 +70,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   JobState job_state() const;
   absl::Status failure() const { return messenger_->failure(); }
   bool WaitForEnd(MonotonicDuration timeout) const;
-  bool told_to_leave() const;
+  bool leave_requested() const;
   void SetProgress(const WorkerProgress& progress);
 
   MonotonicTime Deadline(const CallOptions& options) const;

@@ -225,7 +225,7 @@ TEST_F(ClientTest, DeadlineErrorNamesPartitionWithoutPrimary) {
 
 TEST_F(ClientTest, LargeRoutingTableIsFetchedFromTheScheduler) {
   Connect();
-  cluster_.MakeRefusalsBrief();
+  cluster_.OmitRoutingFromRefusals();
   const Table table = Sparse("a", 2);
   cluster_.MovePartitions(1);
   std::future<absl::Status> push = PushRow(client_->free_running(), table);

@@ -56,7 +56,7 @@ void SchedulerCalls::OnAnswer(std::shared_ptr<OneCall> call, const absl::Status&
   }
   const absl::Status why = failure_();
   const MonotonicDuration delay = Backoff(call->retries, RandomNumber());
-  if (!why.ok() || !IsPassing(status) || clock_.Now() + delay >= call->deadline) {
+  if (!why.ok() || !IsTransientError(status) || clock_.Now() + delay >= call->deadline) {
     call->done(why.ok() ? status : why);
     return;
   }

@@ -23,9 +23,9 @@ class SchedulerCalls : public std::enable_shared_from_this<SchedulerCalls> {
       : channel_(channel), clock_(clock), failure_(std::move(failure)) {}
 
   // Calls `method` ("Register") until `deadline`. Retries after passing errors
-  // (client_lib/rpc/retry.h, IsPassing), with growing Backoff. `done` gets failure() if that is not
-  // OK. An attempt takes at most `attempt`, which must be shorter than the call where answers can
-  // be lost without a trace, as in the simulation.
+  // (client_lib/rpc/retry.h, IsTransientError), with growing Backoff. `done` gets failure() if that
+  // is not OK. An attempt takes at most `attempt`, which must be shorter than the call where
+  // answers can be lost without a trace, as in the simulation.
   void Call(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
             std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline,
             absl::AnyInvocable<void(absl::Status)> done,

@@ -293,7 +293,7 @@ void FakeCluster::AnswerRouting(std::vector<PendingRouting> pending) {
   }
 }
 
-void FakeCluster::MakeRefusalsBrief() {
+void FakeCluster::OmitRoutingFromRefusals() {
   MutexLock lock(mu_);
   brief_ = true;
 }

@@ -73,7 +73,7 @@ class FakeCluster {
   // From now on the scheduler announces new epochs to clients.
   void AnnounceRouting();
   // Servers that refuse an old epoch attach the new epoch number without a table.
-  void MakeRefusalsBrief();
+  void OmitRoutingFromRefusals();
   // Covers the old and new tables.
   RoutingTable routing() const;
   void FailJob(const std::string& failure);

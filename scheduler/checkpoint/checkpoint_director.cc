@@ -78,7 +78,7 @@ CheckpointDirector::EndOrder CheckpointDirector::BeginEnd(uint64_t step, Monoton
 
 CheckpointDirector::EndStep CheckpointDirector::ContinueEnd(MonotonicTime now) {
   const std::optional<Order> order = checkpoints_.in_progress();
-  if (!order.has_value() || !order->of_end) return {};
+  if (!order.has_value() || !order->is_final) return {};
   if (const absl::Status late = end_attempts_.CheckTime(now); !late.ok())
     return {.order = std::nullopt, .outcome = GiveUpEnd(*order, late)};
   if (!end_attempts_.StartNext(now)) return {};
@@ -110,15 +110,17 @@ CheckpointDirector::Outcome CheckpointDirector::OnCompleted(const Order& order,
                                                             const std::string& folder,
                                                             uint64_t unix_ms) {
   // An end that was given up is not taken back.
-  if (order.of_end && !checkpoints_.IsInProgress(order)) return {};
+  if (order.is_final && !checkpoints_.IsInProgress(order)) return {};
   checkpoints_.OnCompleted(order, folder, unix_ms);
-  if (IsOwnDir(order.dir)) repairs_.OnCompleted(order.step, order.of_end);
+  if (IsOwnDir(order.dir)) repairs_.OnCompleted(order.step, order.is_final);
   spdlog::info("{} is complete in {}", order.Text(), folder);
   CheckpointResponse response;
   response.set_folder(folder);
   response.set_step(order.step);
-  return {
-      .changed = true, .answered_dir = order.dir, .answer = response, .end_decided = order.of_end};
+  return {.changed = true,
+          .answered_dir = order.dir,
+          .answer = response,
+          .end_decided = order.is_final};
 }
 
 CheckpointDirector::Outcome CheckpointDirector::OnFailed(const Order& order,
@@ -127,10 +129,10 @@ CheckpointDirector::Outcome CheckpointDirector::OnFailed(const Order& order,
   if (!checkpoints_.IsInProgress(order)) {
     // It was given up, or the end's has taken its place, also for the callers that wait for the
     // job's folder.
-    if (order.of_end || IsOwnDir(order.dir)) return {};
+    if (order.is_final || IsOwnDir(order.dir)) return {};
     return {.answered_dir = order.dir, .answer = status};
   }
-  if (order.of_end) return OnEndFailed(order, status, now);
+  if (order.is_final) return OnEndFailed(order, status, now);
   // A transient failure: callers wait for the next attempt.
   if (absl::IsOutOfRange(status) || absl::IsAborted(status)) {
     spdlog::info("{} is tried again later: {}", order.Text(), status.ToString());

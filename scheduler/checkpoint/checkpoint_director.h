@@ -48,7 +48,7 @@ class CheckpointDirector {
   // The last caller that waited for `dir` no longer waits.
   void Withdraw(const std::string& dir) { checkpoints_.Withdraw(dir); }
   // A file of a checkpoint in the job's folder is damaged; another one is made.
-  void OnDamaged(uint64_t step, bool of_end) { repairs_.OnDamaged(step, of_end); }
+  void OnDamaged(uint64_t step, bool is_final) { repairs_.OnDamaged(step, is_final); }
 
   // The checkpoint to make now, if any.
   std::optional<Order> Next(const Progress& progress, MonotonicTime now);

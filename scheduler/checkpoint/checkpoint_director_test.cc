@@ -81,7 +81,7 @@ TEST_F(CheckpointDirectorTest, FinalCheckpointIsRetriedUntilItsTimeout) {
 TEST_F(CheckpointDirectorTest, RestoredFinalCheckpointIsNotMadeAgain) {
   StoredRestore restore;
   restore.set_dir("/own");
-  restore.set_name(CheckpointStore::NameOf("job", 20, /*of_end=*/true));
+  restore.set_name(CheckpointStore::NameOf("job", 20, /*is_final=*/true));
   restore.set_step(20);
   director_.StartFrom(restore, /*last_table=*/3);
   EXPECT_TRUE(director_.loading());
@@ -89,7 +89,7 @@ TEST_F(CheckpointDirectorTest, RestoredFinalCheckpointIsNotMadeAgain) {
   EXPECT_FALSE(director_.loading());
   EXPECT_FALSE(director_.BeginEnd(20, clock_.Now()).order.has_value());
   EXPECT_EQ(director_.Status().end_folder(),
-            "/own/" + CheckpointStore::NameOf("job", 20, /*of_end=*/true));
+            "/own/" + CheckpointStore::NameOf("job", 20, /*is_final=*/true));
 }
 
 }  // namespace

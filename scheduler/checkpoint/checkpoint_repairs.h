@@ -29,9 +29,9 @@ struct CheckpointFileCounts {
 class CheckpointRepairs {
  public:
   // A file of the checkpoint of `step` is damaged. Call once for each file.
-  void OnDamaged(uint64_t step, bool of_end) {
+  void OnDamaged(uint64_t step, bool is_final) {
     ++counts_.damaged;
-    newest_ = std::max(newest_, {step, of_end});
+    newest_ = std::max(newest_, {step, is_final});
   }
 
   // Whether a replacement is due. True until a checkpoint has completed or failed.
@@ -45,10 +45,10 @@ class CheckpointRepairs {
   }
   // The checkpoint of `step` is complete in the job's folder. It replaces only earlier ones: it may
   // have been reported as damaged itself.
-  void OnCompleted(uint64_t step, bool of_end) {
+  void OnCompleted(uint64_t step, bool is_final) {
     failures_ = 0;
     next_ = MonotonicTime::min();
-    if (newest_ < std::pair(step, of_end)) counts_.replaced = counts_.damaged;
+    if (newest_ < std::pair(step, is_final)) counts_.replaced = counts_.damaged;
   }
 
   const CheckpointFileCounts& counts() const { return counts_; }

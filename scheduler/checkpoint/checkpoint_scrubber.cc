@@ -102,7 +102,7 @@ void CheckpointScrubber::Pass() {
 
 void CheckpointScrubber::ScrubOne(const CheckpointId& id) {
   if (!AwaitPermission()) return;
-  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.of_end);
+  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.is_final);
   const std::string path = store_.ManifestPath(name);
   absl::StatusOr<CheckpointManifest> manifest;
   const absl::Status status = Check(env_.FileSize(path).value_or(0), [&] {

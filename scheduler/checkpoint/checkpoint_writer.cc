@@ -69,9 +69,9 @@ absl::StatusOr<std::string> CheckpointWriter::Complete(const Work& work) {
   CheckpointStore store(env_, work.dir);
   const std::string& job_name = work.manifest.job_name();
   const std::string name =
-      CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.of_end());
+      CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.is_final());
   absl::Status status = store.WriteManifest(work.manifest);
-  if (work.manifest.of_end() && absl::IsAlreadyExists(status)) {
+  if (work.manifest.is_final() && absl::IsAlreadyExists(status)) {
     // If it is this job's, a former scheduler completed it and died before it saved that; perhaps
     // before it had checked the checkpoint.
     const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);

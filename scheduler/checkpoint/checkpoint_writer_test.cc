@@ -25,14 +25,14 @@ class CheckpointWriterTest : public testing::Test {
         store_(Env::Real(), dir_) {}
 
   // All its parts are written.
-  CheckpointManifest Parts(uint64_t step, bool of_end = false,
+  CheckpointManifest Parts(uint64_t step, bool is_final = false,
                            const std::string& contents = "a partition") {
     CheckpointManifest manifest;
     manifest.set_job_id(77);
     manifest.set_job_name("job");
     manifest.set_step(step);
-    manifest.set_of_end(of_end);
-    const auto part = store_.BeginPart({77, "job", step, of_end}, 0, 9).value();
+    manifest.set_is_final(is_final);
+    const auto part = store_.BeginPart({77, "job", step, is_final}, 0, 9).value();
     EXPECT_TRUE(part->Append(contents).ok());
     *manifest.add_parts() = part->Commit().value();
     return manifest;
@@ -71,15 +71,15 @@ TEST_F(CheckpointWriterTest, HungShareBlocksNoCaller) {
 // The former scheduler died after it wrote the manifest and before it checked the parts.
 TEST_F(CheckpointWriterTest, FinalCheckpointOfAnotherSchedulerIsFound) {
   ASSERT_TRUE(Write(Parts(5), 1).ok());
-  const CheckpointManifest of_end = Parts(6, /*of_end=*/true);
-  ASSERT_TRUE(store_.WriteManifest(of_end).ok());
-  EXPECT_TRUE(Write(of_end, 2).ok());
+  const CheckpointManifest is_final = Parts(6, /*is_final=*/true);
+  ASSERT_TRUE(store_.WriteManifest(is_final).ok());
+  EXPECT_TRUE(Write(is_final, 2).ok());
   const std::string manifest_path = store_.ManifestPath(CheckpointStore::NameOf("job", 6, true));
   const std::string manifest = ReadWholeFile(Env::Real(), manifest_path, 1 << 20).value();
   ASSERT_TRUE(Env::Real().Delete(manifest_path).ok());
-  Parts(6, /*of_end=*/true, "what another server had");
+  Parts(6, /*is_final=*/true, "what another server had");
   ASSERT_TRUE(WriteFileDurably(Env::Real(), manifest_path, manifest).ok());
-  EXPECT_TRUE(absl::IsAborted(Write(of_end, 1).status()));
+  EXPECT_TRUE(absl::IsAborted(Write(is_final, 1).status()));
   EXPECT_FALSE(Env::Real().FileSize(manifest_path).ok());
   EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 5)).ok()) << "deleted";
 }

@@ -15,7 +15,8 @@ constexpr size_t kMaxDirBytes = 4096;
 }  // namespace
 
 std::string Checkpoints::Order::Text() const {
-  return absl::StrCat(of_end ? "checkpoint of the job's end, step " : "checkpoint of step ", step);
+  return absl::StrCat(is_final ? "checkpoint of the job's end, step " : "checkpoint of step ",
+                      step);
 }
 
 absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
@@ -147,7 +148,7 @@ void Checkpoints::OnFailed(const absl::Status& why) {
 
 bool Checkpoints::IsInProgress(const Order& order) const {
   return in_progress_.has_value() && in_progress_->step == order.step &&
-         in_progress_->dir == order.dir && in_progress_->of_end == order.of_end;
+         in_progress_->dir == order.dir && in_progress_->is_final == order.is_final;
 }
 
 void Checkpoints::OnCompleted(const Order& order, const std::string& folder, uint64_t unix_ms) {
@@ -155,7 +156,7 @@ void Checkpoints::OnCompleted(const Order& order, const std::string& folder, uin
   status_.set_last_step(order.step);
   status_.set_last_folder(folder);
   status_.set_last_unix_ms(unix_ms);
-  if (order.of_end) SetEndFolder(folder);
+  if (order.is_final) SetEndFolder(folder);
   if (!IsInProgress(order)) return;
   in_progress_.reset();
   // The lead may be larger than necessary.
@@ -166,7 +167,7 @@ void Checkpoints::OnCompleted(const Order& order, const std::string& folder, uin
 
 Checkpoints::Order Checkpoints::BeginEnd(uint64_t step) {
   last_asked_ = step;
-  in_progress_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*of_end=*/true};
+  in_progress_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*is_final=*/true};
   return *in_progress_;
 }
 

@@ -55,7 +55,7 @@ class Checkpoints {
     // A caller waits: if the checkpoint is too late, another one is made as soon as possible.
     bool urgent = false;
     // The job's final checkpoint.
-    bool of_end = false;
+    bool is_final = false;
 
     // For humans.
     std::string Text() const;

@@ -21,7 +21,7 @@ StoredEvaluations EvaluationsAt(const Checkpoints::Order& order, const StoredEva
   // Evaluation numbers are not unique; see Evaluations::Find.
   const uint64_t known_to = before.results().empty() ? 0 : before.results().rbegin()->step();
   for (const EvaluationResult& result : context.evaluations.results()) {
-    const bool is_at_end = order.of_end && result.step() == order.step;
+    const bool is_at_end = order.is_final && result.step() == order.step;
     if (result.step() <= known_to || (result.step() >= order.step && !is_at_end)) continue;
     const bool improved = evaluations.Observe(result).improved;
     next = is_at_end ? result.evaluation() : result.evaluation() + 1;
@@ -41,7 +41,7 @@ StoredEvaluations EvaluationsBefore(const Checkpoints::Order& order,
   const std::deque<EvaluationResult>& results = evaluations.results();
   // At the job's end all are replayed from the first one on, which leaves out the effect of the
   // last step's; unless the first ones are forgotten.
-  const bool replay_all = order.of_end && (results.empty() || results.front().evaluation() == 1);
+  const bool replay_all = order.is_final && (results.empty() || results.front().evaluation() == 1);
   return replay_all ? StoredEvaluations() : evaluations.Save();
 }
 
@@ -60,7 +60,7 @@ absl::StatusOr<CheckpointManifest> BuildManifest(const Checkpoints::Order& order
   manifest.set_job_id(context.job_id);
   manifest.set_job_name(context.job.name());
   manifest.set_step(order.step);
-  manifest.set_of_end(order.of_end);
+  manifest.set_is_final(order.is_final);
   manifest.set_job(context.job.SerializeAsString());
   for (const StoredTable& table : context.tables.tables()) *manifest.add_tables() = table.spec();
   for (CheckpointPart& part : parts) *manifest.add_parts() = std::move(part);

@@ -97,7 +97,7 @@ StoredRestore MakeStoredRestore(const FoundCheckpoint& found, const Job& job) {
 
 std::string RestoreWarning(Env& env, const FoundCheckpoint& found) {
   Job then;
-  if (!found.manifest.of_end() || !then.ParseFromString(found.manifest.job()) ||
+  if (!found.manifest.is_final() || !then.ParseFromString(found.manifest.job()) ||
       !then.evaluation().has_early_stopping()) {
     return "";
   }
@@ -109,7 +109,7 @@ std::string RestoreWarning(Env& env, const FoundCheckpoint& found) {
       CheckpointStore(env, found.dir).List(found.manifest.job_name());
   if (!listing.ok()) return text;
   for (const CheckpointListing::Entry& entry : listing->complete) {
-    if (entry.manifest.of_end() || entry.manifest.step() > found.manifest.step()) continue;
+    if (entry.manifest.is_final() || entry.manifest.step() > found.manifest.step()) continue;
     absl::StrAppend(&text, "; to continue that training, name ", JoinPath(found.dir, entry.name));
     break;
   }

@@ -32,18 +32,18 @@ class RestoreTest : public testing::Test {
                         testing::UnitTest::GetInstance()->current_test_info()->name());
   }
 
-  void Write(uint64_t step, bool with_manifest = true, bool of_end = false) {
+  void Write(uint64_t step, bool with_manifest = true, bool is_final = false) {
     CheckpointManifest manifest;
     manifest.set_job_id(77);
     manifest.set_job_name("flights");
     manifest.set_step(step);
-    manifest.set_of_end(of_end);
+    manifest.set_is_final(is_final);
     manifest.set_job(job_.SerializeAsString());
     SchedulerState state;
     state.mutable_membership()->set_last_incarnation(step);
     manifest.set_scheduler_state(state.SerializeAsString());
     for (uint32_t p = 0; p < 2; ++p) {
-      const auto writer = store().BeginPart({77, "flights", step, of_end}, p, step).value();
+      const auto writer = store().BeginPart({77, "flights", step, is_final}, p, step).value();
       ASSERT_TRUE(writer->Append("a partition").ok());
       *manifest.add_parts() = writer->Commit().value();
     }
@@ -95,7 +95,7 @@ TEST_F(RestoreTest, NewestCompleteCheckpointIsUsed) {
 
 // The path may end with a slash, or contain a link.
 TEST_F(RestoreTest, JobsOwnFolderKeepsItsConfiguredPath) {
-  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  Write(9, /*with_manifest=*/true, /*is_final=*/true);
   const std::string link = dir_ + "-link";
   std::filesystem::create_directory_symlink(dir_, link);
   const auto found = FindCheckpoint(Env::Real(), link, "flights");
@@ -115,9 +115,9 @@ TEST_F(RestoreTest, JobsOwnFolderKeepsItsConfiguredPath) {
 TEST_F(RestoreTest, LaterCheckpointsAndForeignEndsAreSetAside) {
   Write(8);
   Write(9);
-  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  Write(9, /*with_manifest=*/true, /*is_final=*/true);
   Write(10);
-  const std::string end = CheckpointStore::NameOf("flights", 9, /*of_end=*/true);
+  const std::string end = CheckpointStore::NameOf("flights", 9, /*is_final=*/true);
   StoredRestore restore;
   restore.set_dir(dir_);
   restore.set_name(end);
@@ -137,7 +137,7 @@ TEST_F(RestoreTest, RestoredBestParametersGiveAWarning) {
   const auto warning = [&] {
     return RestoreWarning(Env::Real(), FindCheckpoint(Env::Real(), dir_, "flights").value());
   };
-  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  Write(9, /*with_manifest=*/true, /*is_final=*/true);
   EXPECT_TRUE(absl::StrContains(warning(), "holds the best parameters")) << warning();
   EXPECT_FALSE(absl::StrContains(warning(), "name ")) << "no other checkpoint exists";
   Write(7);
@@ -146,7 +146,7 @@ TEST_F(RestoreTest, RestoredBestParametersGiveAWarning) {
   Write(10);
   EXPECT_EQ(warning(), "") << "it is not a final checkpoint";
   job_.clear_evaluation();
-  Write(11, /*with_manifest=*/true, /*of_end=*/true);
+  Write(11, /*with_manifest=*/true, /*is_final=*/true);
   EXPECT_EQ(warning(), "") << "nothing was restored";
 }
 
@@ -230,7 +230,7 @@ TEST_F(RestoreTest, LaterCheckpointsAreSetAside) {
 TEST_F(RestoreTest, OwnCheckpointsStay) {
   for (const uint64_t step : {9, 100}) Write(step);
   Write(200, /*with_manifest=*/false);
-  Write(300, /*with_manifest=*/true, /*of_end=*/true);
+  Write(300, /*with_manifest=*/true, /*is_final=*/true);
   EXPECT_TRUE(store().SetAsideAfter({77, "flights", 9})->empty());
   // Its parts say so, without a manifest.
   FlipByte(absl::StrCat(dir_, "/", Name(100), "/MANIFEST"), 30);
@@ -252,11 +252,11 @@ TEST_F(RestoreTest, RenamedCheckpointIsNotDamaged) {
 
 TEST_F(RestoreTest, FinalCheckpointIsLaterThanItsStep) {
   Write(9);
-  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  Write(9, /*with_manifest=*/true, /*is_final=*/true);
   const std::string end = Name(9) + "-end";
   EXPECT_EQ(FindCheckpoint(Env::Real(), dir_, "flights")->name, end);
   EXPECT_EQ(FindCheckpoint(Env::Real(), dir_ + "/" + Name(9), "flights")->name, Name(9));
-  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9, /*of_end=*/true})->size(), 0u);
+  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9, /*is_final=*/true})->size(), 0u);
   EXPECT_EQ(store().SetAsideAfter({78, "flights", 9}).value(), std::vector<std::string>{end});
   EXPECT_EQ(store().Newest("flights").value(), Name(9));
 }

@@ -125,7 +125,7 @@ class Coordinator {
 
   // A file of the checkpoint of that step in the job's folder is damaged: another checkpoint is
   // made there. Called once for each file. `damage` names the file and the offset.
-  void OnCheckpointDamaged(uint64_t step, bool of_end, const absl::Status& damage)
+  void OnCheckpointDamaged(uint64_t step, bool is_final, const absl::Status& damage)
       PAWL_EXCLUDES(mu_);
   // Since this Coordinator was created. GetStatusResponse.counters has them too, added to the
   // servers' files.

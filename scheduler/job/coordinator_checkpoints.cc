@@ -19,9 +19,9 @@ Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<Checkpoint
   return rpc.Suspend(pending_.checkpoints, *std::move(dir));
 }
 
-void Coordinator::OnCheckpointDamaged(uint64_t step, bool of_end, const absl::Status& damage) {
+void Coordinator::OnCheckpointDamaged(uint64_t step, bool is_final, const absl::Status& damage) {
   MutexLock lock(mu_);
-  checkpoints_.OnDamaged(step, of_end);
+  checkpoints_.OnDamaged(step, is_final);
   spdlog::error("{}; another checkpoint is made in its place", std::string(damage.message()));
 }
 
@@ -48,8 +48,8 @@ void Coordinator::CheckpointOnServers(const CheckpointDirector::Order& order,
   request.set_job_name(options_.job.name());
   request.set_dir(order.dir);
   request.set_step(order.step);
-  request.set_of_end(order.of_end);
-  const MonotonicDuration timeout = order.of_end ? kEndCheckpointTimeout : kCheckpointTimeout;
+  request.set_is_final(order.is_final);
+  const MonotonicDuration timeout = order.is_final ? kEndCheckpointTimeout : kCheckpointTimeout;
   rounds_.Gather<CheckpointOnServerResponse>(
       order.Text(), {running_.Now(), timeout, kCheckpointCallTimeout}, request,
       &ServerCaller::Checkpoint,

@@ -51,7 +51,7 @@ TEST_F(EndCheckpointTest, FinalCheckpointIsMadeBeforeTheJobCompletes) {
   ASSERT_EQ(written_.size(), 1u);
   EXPECT_EQ(written_[0].dir, "/c");
   EXPECT_EQ(written_[0].keep, 2u);
-  EXPECT_TRUE(written_[0].manifest.of_end());
+  EXPECT_TRUE(written_[0].manifest.is_final());
   EXPECT_EQ(written_[0].manifest.step(), 20u);
   written_[0].done(std::string("/c/flights-20-end"));
   EXPECT_EQ(Status().state(), COMPLETED);
@@ -195,7 +195,7 @@ TEST_F(EndCheckpointTest, CheckpointInProgressDoesNotDisturbIt) {
   ASSERT_EQ(Status().checkpoint().under_way_step(), 20u);
   FinishAll();
   ASSERT_EQ(written_.size(), 1u);
-  EXPECT_TRUE(written_[0].manifest.of_end());
+  EXPECT_TRUE(written_[0].manifest.is_final());
   // The former checkpoint is requested again too.
   servers_.FailNext("s:1 Checkpoint 20", absl::AbortedError("the end's was asked for"));
   Pass(kTickInterval);
@@ -234,7 +234,7 @@ TEST_F(EndCheckpointTest, RestartedSchedulerMakesIt) {
   Restart();
   Pass(seconds(1));
   ASSERT_EQ(written_.size(), 1u);
-  EXPECT_TRUE(written_[0].manifest.of_end());
+  EXPECT_TRUE(written_[0].manifest.is_final());
   written_[0].done(std::string("/c/e"));
   Save();
   EXPECT_EQ(Status().state(), COMPLETED);

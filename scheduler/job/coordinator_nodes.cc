@@ -137,7 +137,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   }
   HeartbeatResponse response;
   // Only once that is saved, so that the next scheduler knows of it too.
-  response.set_drain(node->told_to_leave && gate_.IsSaved(leave_change_));
+  response.set_drain(node->leave_requested && gate_.IsSaved(leave_change_));
   response.set_lease_ms(static_cast<uint32_t>(LeaseToGive().count()));
   response.set_routing_epoch(published_.routing == nullptr ? 0 : published_.routing->epoch());
   response.set_job_state(published_.state);

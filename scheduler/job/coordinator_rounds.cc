@@ -21,7 +21,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
       {running_.Now(), kCreateTableTimeout}, request, &ServerCaller::CreateTable,
       [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         const TableSpec& spec = request.table();
-        if (IsPassing(status)) {
+        if (IsTransientError(status)) {
           // Some servers may have created it: a retry under another id would start with fresh
           // parameters.
           spdlog::warn("table {} is not created yet; trying again: {}", spec.name(),
@@ -81,7 +81,8 @@ void Coordinator::ReleaseOnServers(const RankDirector::FreeRank& rank, DeferredA
         spdlog::warn("{}", status.ToString());
         // Other errors do not pass: a successor has taken over, or the server's mode has no
         // release.
-        if (IsPassing(status)) ReleaseOnServers(std::vector<RankDirector::FreeRank>{rank}, actions);
+        if (IsTransientError(status))
+          ReleaseOnServers(std::vector<RankDirector::FreeRank>{rank}, actions);
       },
       actions);
 }

@@ -26,7 +26,7 @@ uint32_t WantedWithoutOne(uint32_t wanted, uint32_t staying) {
 std::vector<const Node*> Coordinator::Staying(Role role) const {
   std::vector<const Node*> staying;
   for (const Node* node : membership_.Present(role)) {
-    if (!node->draining && !node->told_to_leave) staying.push_back(node);
+    if (!node->draining && !node->leave_requested) staying.push_back(node);
   }
   return staying;
 }
@@ -117,7 +117,7 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
   if (node->role == CLIENT_ROLE) {
     return absl::InvalidArgumentError(absl::StrCat(node->name, " is a client: end it yourself"));
   }
-  if (node->told_to_leave) return absl::OkStatus();
+  if (node->leave_requested) return absl::OkStatus();
   std::vector<const Node*> staying = Staying(node->role);
   staying.erase(std::remove(staying.begin(), staying.end(), node), staying.end());
   if (node->role == WORKER_ROLE) {
@@ -148,7 +148,7 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
   if (rpc.refused()) return 0;
   if (const absl::Status status = CheckDrain(request); !status.ok()) return rpc.Answer(status);
   const Node& node = *membership_.FindByName(request.node());
-  if (node.told_to_leave) return rpc.Answer(DrainResponse());
+  if (node.leave_requested) return rpc.Answer(DrainResponse());
   TellToLeave(node, "drained by an operator", rpc.actions());
   // No replacement is wanted.
   const auto staying = static_cast<uint32_t>(Staying(node.role).size());

@@ -42,7 +42,7 @@ TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersHaveJoined) {
 TEST_F(CoordinatorTest, RegistrationReturnsTheJobAndTheLease) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
-  EXPECT_EQ(server.patience_ms(), 300000u) << "the longest of its timeouts";
+  EXPECT_EQ(server.stall_timeout_ms(), 300000u) << "the longest of its timeouts";
   EXPECT_EQ(server.job_id(), 99u);
   EXPECT_EQ(server.job().name(), "flights");
   EXPECT_EQ(server.lease_ms(), 1000u);

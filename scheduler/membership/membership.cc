@@ -207,8 +207,8 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     node.name = before->name;
     node.number = before->number;
     // It may have died while leaving.
-    node.told_to_leave = before->told_to_leave;
-    node.draining = before->told_to_leave;
+    node.leave_requested = before->leave_requested;
+    node.draining = before->leave_requested;
     node.earlier = before->earlier;
     node.earlier.set_samples(before->earlier.samples());
     // Workers that report by rank have their samples counted by rank.
@@ -276,7 +276,7 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
       node->counters = request.server();
       node->counters.DiscardUnknownFields();
     }
-    node->draining = request.draining() || node->told_to_leave;
+    node->draining = request.draining() || node->leave_requested;
     if (request.has_disk_failure()) {
       if (node->disk_failure.empty()) {
         node->disk_failed_at = now - std::chrono::milliseconds(request.disk_failure().lasts_ms());
@@ -313,7 +313,7 @@ void Membership::RefuseStaleServers(uint64_t newest_epoch, MonotonicDuration lim
 bool Membership::TellToLeave(const std::string& name) {
   Node& node = nodes_.at(by_name_.at(name));
   node.draining = true;
-  return !std::exchange(node.told_to_leave, true);
+  return !std::exchange(node.leave_requested, true);
 }
 
 absl::Status Membership::CheckProgress(const WorkerProgress& progress) const {
@@ -347,7 +347,7 @@ absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
         absl::StrCat(name, ": incarnation ", incarnation, " was never assigned"));
   }
   // Starting the process again means that it is wanted.
-  node.told_to_leave = false;
+  node.leave_requested = false;
   if (!node.gone) MarkGone(node);
   return absl::OkStatus();
 }
@@ -408,7 +408,7 @@ StoredMembership Membership::Save() const {
     *to.mutable_progress() = node.progress;
     *to.mutable_earlier() = node.earlier;
     to.set_zone(node.zone);
-    to.set_told_to_leave(node.told_to_leave);
+    to.set_leave_requested(node.leave_requested);
   }
   stored.set_last_incarnation(last_incarnation_);
   stored.set_next_server(next_server_);
@@ -436,8 +436,8 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now,
     node.progress = from.progress();
     node.earlier = from.earlier();
     node.zone = from.zone();
-    node.told_to_leave = from.told_to_leave();
-    node.draining = node.told_to_leave && !node.gone;
+    node.leave_requested = from.leave_requested();
+    node.draining = node.leave_requested && !node.gone;
     node.last_heard = now;
     node.former_lease_until = now + longest_lease;
     node.adopted_at = now;

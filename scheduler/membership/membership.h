@@ -54,7 +54,7 @@ struct Node {
   // SERVER_ROLE: its failure domain.
   std::string zone;
   // The scheduler told it to leave.
-  bool told_to_leave = false;
+  bool leave_requested = false;
   // It is leaving, by request or on its own. A server's replicas are moved away first.
   bool draining = false;
   // SERVER_ROLE: why its log cannot be written, and since when. Empty: it can be written.

@@ -341,7 +341,7 @@ void SchedulerProcess::StartScrubber() {
            checkpoint_writer_->WaitUntilIdle(Clock::Real().Now());
   };
   events.damaged = [this](const CheckpointId& checkpoint, const absl::Status& damage) {
-    coordinator_->OnCheckpointDamaged(checkpoint.step, checkpoint.of_end, damage);
+    coordinator_->OnCheckpointDamaged(checkpoint.step, checkpoint.is_final, damage);
   };
   scrubber_ =
       std::make_unique<CheckpointScrubber>(Env::Real(), std::move(options), std::move(events));

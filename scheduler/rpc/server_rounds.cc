@@ -59,7 +59,7 @@ void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& s
   }
   const absl::Status error =
       Annotate(status, absl::StrCat(targets_->servers[server].node, ": ", round.what));
-  if (!IsPassing(status)) {
+  if (!IsTransientError(status)) {
     End(attempt, error, actions);
     return;
   }

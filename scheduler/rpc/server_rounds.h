@@ -28,10 +28,10 @@ namespace pawl {
 // are idempotent, so it restarts when the primaries change, and ends when the primaries of all
 // partitions have answered. While some partition has no primary, rounds wait without a deadline.
 //
-// A server whose error IsPassing (client_lib/rpc/retry.h) is asked again at the next Tick, until
-// the round's deadline; its lease decides whether it is dead. The deadline counts from the last
-// change of the primaries, without postponed time. Any other error ends the round. Time is passed
-// in, and calls are sent through DeferredActions. Not thread-safe.
+// A server whose error IsTransientError (client_lib/rpc/retry.h) is asked again at the next Tick,
+// until the round's deadline; its lease decides whether it is dead. The deadline counts from the
+// last change of the primaries, without postponed time. Any other error ends the round. Time is
+// passed in, and calls are sent through DeferredActions. Not thread-safe.
 class ServerRounds {
  public:
   // Enters the owner's critical section from any thread: runs `take` under its lock, and the

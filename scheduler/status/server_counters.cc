@@ -22,10 +22,10 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_bytes_in_flight(to.bytes_in_flight() + from.bytes_in_flight());
   to.set_max_bytes_in_flight(to.max_bytes_in_flight() + from.max_bytes_in_flight());
   to.set_cpu_s(to.cpu_s() + from.cpu_s());
-  to.set_kept_replicas(to.kept_replicas() + from.kept_replicas());
+  to.set_retained_replicas(to.retained_replicas() + from.retained_replicas());
   to.set_snapshot_bytes_sent(to.snapshot_bytes_sent() + from.snapshot_bytes_sent());
   to.set_catch_up_bytes_sent(to.catch_up_bytes_sent() + from.catch_up_bytes_sent());
-  to.set_kept_bytes(to.kept_bytes() + from.kept_bytes());
+  to.set_retained_bytes(to.retained_bytes() + from.retained_bytes());
 }
 
 }  // namespace pawl

@@ -70,21 +70,22 @@ class FakeServers final : public ServerCaller {
 
   void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request,
                   MonotonicDuration timeout, CheckpointDone done) override {
-    Answer(address,
-           "Checkpoint " + std::to_string(request.step()) + (request.of_end() ? " of the end" : ""),
-           request.routing_epoch(),
-           [this, address, done = std::move(done)](absl::Status status) mutable {
-             CheckpointOnServerResponse response;
-             {
-               MutexLock lock(mu_);
-               response = parts_[address];
-             }
-             if (status.ok()) {
-               done(std::move(response));
-             } else {
-               done(std::move(status));
-             }
-           });
+    Answer(
+        address,
+        "Checkpoint " + std::to_string(request.step()) + (request.is_final() ? " of the end" : ""),
+        request.routing_epoch(),
+        [this, address, done = std::move(done)](absl::Status status) mutable {
+          CheckpointOnServerResponse response;
+          {
+            MutexLock lock(mu_);
+            response = parts_[address];
+          }
+          if (status.ok()) {
+            done(std::move(response));
+          } else {
+            done(std::move(status));
+          }
+        });
   }
   void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
                       MonotonicDuration timeout, Done done) override {

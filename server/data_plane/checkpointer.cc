@@ -25,15 +25,15 @@ absl::Status CheckDir(const std::string& dir) {
 // Whether a checkpoint that was requested later, or of the job's end, has replaced the requested
 // one.
 bool IsSuperseded(const CheckpointOnServerRequest& request, const CheckpointId& by) {
-  if (request.of_end()) return by.of_end && request.step() < by.step;
-  return by.of_end || request.step() < by.step;
+  if (request.is_final()) return by.is_final && request.step() < by.step;
+  return by.is_final || request.step() < by.step;
 }
 
 // The partition's part in the complete checkpoint of the job's end. ALREADY_EXISTS: it belongs to
 // another job.
 absl::StatusOr<CheckpointPart> PartOfEnd(const CheckpointStore& store, const CheckpointId& id,
                                          uint32_t partition) {
-  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.of_end);
+  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.is_final);
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(name));
   if (manifest.job_id() != id.job_id || partition >= static_cast<uint32_t>(manifest.parts_size())) {
     return absl::AlreadyExistsError(
@@ -75,7 +75,7 @@ void Checkpointer::Stop() {
 std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(
     const CheckpointOnServerRequest& request) {
   auto attempt = std::make_shared<Attempt>();
-  attempt->id = {request.job_id(), request.job_name(), request.step(), request.of_end()};
+  attempt->id = {request.job_id(), request.job_name(), request.step(), request.is_final()};
   attempt->dir = request.dir();
   attempt->cut = std::make_shared<Cut>();
   attempt->cut->step = request.step();
@@ -99,17 +99,17 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
     } else if (attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
                IsSuperseded(request, attempt_->id)) {
       refused = absl::AbortedError(absl::StrCat(
-          "a newer checkpoint was requested: ", attempt_->id.of_end ? "the job's end, " : "",
+          "a newer checkpoint was requested: ", attempt_->id.is_final ? "the job's end, " : "",
           "step ", attempt_->id.step));
     }
     if (!refused.ok()) {
       actions.emplace_back([done = std::move(done), refused]() mutable { done(refused); });
     } else {
       bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() &&
-                  attempt_->id.step == request.step() && attempt_->id.of_end == request.of_end() &&
-                  attempt_->dir == request.dir();
+                  attempt_->id.step == request.step() &&
+                  attempt_->id.is_final == request.is_final() && attempt_->dir == request.dir();
       // There is no later step to request instead of the job's end.
-      if (same && request.of_end() && (attempt_->lost || !attempt_->status.ok())) same = false;
+      if (same && request.is_final() && (attempt_->lost || !attempt_->status.ok())) same = false;
       if (!same) {
         if (attempt_ != nullptr)
           Abandon(attempt_, absl::AbortedError("another checkpoint was requested"), actions);
@@ -138,7 +138,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
     MutexLock lock(mu_);
     return attempt->parts.contains(partition);
   };
-  const auto wanted = attempt->id.of_end
+  const auto wanted = attempt->id.is_final
                           ? plane_.PrimariesAt(request.routing_epoch(), attempt->id.step)
                           : plane_.SetCut(request.routing_epoch(), attempt->cut, has);
   actions.clear();
@@ -154,7 +154,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
       Abandon(attempt, wanted.status(), actions);
     } else if (attempt->status.ok()) {
       attempt->wanted = *wanted;
-      if (attempt->id.of_end && attempt == attempt_) {
+      if (attempt->id.is_final && attempt == attempt_) {
         to_write_.clear();
         for (const uint32_t partition : *wanted) {
           const auto found = attempt->parts.find(partition);
@@ -255,7 +255,7 @@ void Checkpointer::Run() {
     actions.clear();
     {
       MutexLock lock(mu_);
-      if (attempt->id.of_end && absl::IsAborted(why)) {
+      if (attempt->id.is_final && absl::IsAborted(why)) {
         // The written parts stay: the next request is about the partitions present then.
         attempt->parts.erase(partition);
         const bool is_wanted = attempt->wanted.has_value() &&
@@ -291,7 +291,7 @@ absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Par
       (!was_reported || store.CheckPart(attempt.id, *part.written).ok())) {
     return absl::OkStatus();
   }
-  if (attempt.id.of_end) {
+  if (attempt.id.is_final) {
     PAWL_ASSIGN_OR_RETURN(TakenCut cut, plane_.TakeCutNow(partition, attempt.id.step));
     part.mark = std::move(cut.mark);
     part.held = std::move(cut.snapshot);
@@ -300,7 +300,7 @@ absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Par
       WritePart(store, attempt.id, partition, *std::move(part.held));
   part.held.reset();
   // An earlier scheduler completed it and died before it could record that.
-  if (attempt.id.of_end && absl::IsAlreadyExists(written.status()))
+  if (attempt.id.is_final && absl::IsAlreadyExists(written.status()))
     written = PartOfEnd(store, attempt.id, partition);
   PAWL_RETURN_IF_ERROR(written.status());
   part.written = *std::move(written);

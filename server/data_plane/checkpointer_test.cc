@@ -222,7 +222,7 @@ class CheckpointerTest : public testing::Test {
     request.set_dir("/checkpoints");
     request.set_job_name("job");
     request.set_step(step);
-    request.set_of_end(true);
+    request.set_is_final(true);
     auto parts = std::make_shared<Parts>();
     if (checkpointer == nullptr) checkpointer = &server_.checkpointer;
     checkpointer->Checkpoint(request, [parts](auto answer) { parts->Set(std::move(answer)); });
@@ -231,15 +231,15 @@ class CheckpointerTest : public testing::Test {
 
   // Completes the checkpoint as the scheduler does.
   std::string WriteManifest(uint64_t step, const CheckpointOnServerResponse& parts,
-                            bool of_end = false, uint64_t job_id = kJobId) {
+                            bool is_final = false, uint64_t job_id = kJobId) {
     CheckpointManifest manifest;
     manifest.set_job_id(job_id);
     manifest.set_job_name("job");
     manifest.set_step(step);
-    manifest.set_of_end(of_end);
+    manifest.set_is_final(is_final);
     *manifest.mutable_parts() = parts.parts();
     EXPECT_TRUE(store_.WriteManifest(manifest).ok());
-    std::string name = CheckpointStore::NameOf("job", step, of_end);
+    std::string name = CheckpointStore::NameOf("job", step, is_final);
     if (job_id != kJobId) return name;
     const absl::Status whole = store_.Verify(name);
     EXPECT_TRUE(whole.ok()) << whole;
@@ -453,7 +453,7 @@ TEST_F(CheckpointerTest, JobsEndIsWrittenByThePrimary) {
   for (uint64_t step = 0; step < 3; ++step) Train(step);
   const auto answer = AskForEnd(3)->Wait();
   ASSERT_TRUE(answer.ok()) << answer.status();
-  const std::string name = WriteManifest(3, *answer, /*of_end=*/true);
+  const std::string name = WriteManifest(3, *answer, /*is_final=*/true);
   Server other(env_, kJobId + 1);
   ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
   EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(),
@@ -480,7 +480,7 @@ TEST_F(CheckpointerTest, AtTheJobsEndPartitionsAreTakenOneByOne) {
   ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
   for (uint32_t p = 1; p < kPartitions; ++p)
     EXPECT_EQ(answer->parts(p).log_index(), answer->parts(0).log_index() + p);
-  const std::string name = WriteManifest(1, *answer, /*of_end=*/true);
+  const std::string name = WriteManifest(1, *answer, /*is_final=*/true);
   for (uint32_t p = 0; p < kPartitions; ++p)
     EXPECT_EQ(Read(name, p).log_index(), answer->parts(p).log_index());
 }
@@ -492,13 +492,13 @@ TEST_F(CheckpointerTest, PartReplacedByAnotherServerIsWrittenAgain) {
   const auto answer = AskForEnd(1)->Wait();
   ASSERT_TRUE(answer.ok()) << answer.status();
   auto other =
-      store_.BeginPart({kJobId, "job", 1, /*of_end=*/true}, 2, answer->parts(2).log_index())
+      store_.BeginPart({kJobId, "job", 1, /*is_final=*/true}, 2, answer->parts(2).log_index())
           .value();
   ASSERT_TRUE(other->Append("of another history").ok() && other->Commit().ok());
   const auto again = AskForEnd(1)->Wait();
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
-  WriteManifest(1, *again, /*of_end=*/true);
+  WriteManifest(1, *again, /*is_final=*/true);
 }
 
 // The scheduler repeats its request while the parts are written; it looks for the parts only after
@@ -583,7 +583,7 @@ TEST_F(CheckpointerTest, CompletedEndIsAnswered) {
   Train(0);
   const auto parts = AskForEnd(1)->Wait();
   ASSERT_TRUE(parts.ok());
-  WriteManifest(1, *parts, /*of_end=*/true);
+  WriteManifest(1, *parts, /*is_final=*/true);
   Checkpointer restarted(env_, server_.plane, Clock::Real());
   const auto again = AskForEnd(1, &restarted)->Wait();
   ASSERT_TRUE(again.ok()) << again.status();
@@ -596,9 +596,9 @@ TEST_F(CheckpointerTest, EndOfAnotherJobIsRefused) {
   CheckpointOnServerResponse parts;
   for (uint32_t p = 0; p < kPartitions; ++p) {
     *parts.add_parts() =
-        store_.BeginPart({kJobId + 1, "job", 1, /*of_end=*/true}, p, 1).value()->Commit().value();
+        store_.BeginPart({kJobId + 1, "job", 1, /*is_final=*/true}, p, 1).value()->Commit().value();
   }
-  WriteManifest(1, parts, /*of_end=*/true, kJobId + 1);
+  WriteManifest(1, parts, /*is_final=*/true, kJobId + 1);
   Checkpointer restarted(env_, server_.plane, Clock::Real());
   EXPECT_EQ(AskForEnd(1, &restarted)->Wait().status().code(), absl::StatusCode::kAlreadyExists);
 }

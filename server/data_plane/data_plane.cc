@@ -67,7 +67,8 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
                  return StaleRouting(*replica_map_.view(), message);
                }),
       tail_(options.max_tail_bytes),
-      receiver_(replica_map_, waiting_, tail_, clock, options.max_bytes_arriving, options.helpers) {
+      receiver_(replica_map_, waiting_, tail_, clock, options.max_partial_snapshot_bytes,
+                options.helpers) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
       options.replication, *peers, clock, tail_,
@@ -148,7 +149,7 @@ std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {
   if (view->Find(partition) == nullptr) return std::nullopt;
   Replica& replica = *view->Find(partition);
   MutexLock lock(replica.mu);
-  if (replica.partition == nullptr || replica.FollowerNeedsLog()) return std::nullopt;
+  if (replica.partition == nullptr || replica.IsFollowerReadingLog()) return std::nullopt;
   return HoldSnapshot(*replica.partition);
 }
 
@@ -308,7 +309,7 @@ void DataPlane::ChangeMany(HelperThreads* helpers, size_t count,
         work->marks[i] = std::move(changes.marks);
         if (!work->statuses[i].ok()) work->failed = true;
         // Let followers start while the rest is applied.
-        if ((i + 1) % kPartitionsAPiece == 0) PumpStreams();
+        if ((i + 1) % kMinPartitionsPerThread == 0) PumpStreams();
         return std::move(changes.ready);
       },
       [this, work, context = std::move(context), done = std::move(done)]() mutable {

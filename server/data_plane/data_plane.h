@@ -52,7 +52,7 @@ struct DataPlaneOptions {
   // for.
   size_t max_waiting_pull_bytes = size_t{256} << 20;
   // Limit on the bytes of snapshots that have arrived in part.
-  size_t max_bytes_arriving = kMaxBytesArriving;
+  size_t max_partial_snapshot_bytes = kMaxPartialSnapshotBytes;
   // See EntryTail.
   size_t max_tail_bytes = kMaxTailBytes;
   // See PartitionOptions.
@@ -222,10 +222,10 @@ class DataPlane final : public RequestHandler {
   // Whether the replica accepts a request routed by `epoch`.
   absl::Status CheckServes(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
   // Like CheckServes, for changes by a logical worker or client. Until the job has started, the
-  // scheduler may restart the partition on another server (HeartbeatResponse.begun), so a primary
-  // without followers also needs its lease.
+  // scheduler may restart the partition on another server (HeartbeatResponse.job_started), so a
+  // primary without followers also needs its lease.
   absl::Status CheckTakesChanges(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
-  // HeartbeatResponse.begun; once true, it stays true for the job.
+  // HeartbeatResponse.job_started; once true, it stays true for the job.
   bool HasStarted() const;
   // OK only if no other server can have become the primary, so that reads here are current.
   absl::Status CheckLease(Replica& replica) const PAWL_REQUIRES(replica.mu);
@@ -243,7 +243,7 @@ class DataPlane final : public RequestHandler {
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // How long to delay the push for learners (backpressure.h). RESOURCE_EXHAUSTED: the client must
   // retry later.
-  absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const RequestView& request);
+  absl::StatusOr<MonotonicDuration> ThrottlePush(const View& view, const RequestView& request);
   // Runs `act`, which applies the push, when the push's step has come.
   void TakeTurn(const View& view, const Sender& sender, const RequestView& request,
                 const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,

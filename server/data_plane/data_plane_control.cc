@@ -72,7 +72,7 @@ void DataPlane::PrepareReport() {
     }
   }
   if (replicator_ != nullptr) {
-    MonotonicDuration patience = kSilentTooLong;
+    MonotonicDuration patience = kMaxFollowerSilence;
     {
       MutexLock lock(closed_mu_);
       patience = std::max<MonotonicDuration>(patience, 2 * lease_);
@@ -236,8 +236,8 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
       MutexLock lock(replica->last_figures_mu);
       figures = replica->last_figures;
     }
-    sum.set_kept_replicas(sum.kept_replicas() + figures.is_retained);
-    sum.set_kept_bytes(sum.kept_bytes() + figures.retained_bytes);
+    sum.set_retained_replicas(sum.retained_replicas() + figures.is_retained);
+    sum.set_retained_bytes(sum.retained_bytes() + figures.retained_bytes);
     const PartitionCounters& counters = figures.counters;
     sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
     sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);

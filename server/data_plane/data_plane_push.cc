@@ -103,7 +103,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
                          PAWL_FAILPOINT("push.acknowledged");
                        });
   };
-  const auto delay = BrakePush(**view, *request);
+  const auto delay = ThrottlePush(**view, *request);
   if (!delay.ok()) return act(delay.status());
   if (*delay > MonotonicDuration::zero()) {
     replicator_->After(*delay, [this, view = *view, sender, request, replicas = std::move(replicas),
@@ -115,15 +115,16 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   TakeTurn(**view, sender, *request, replicas, std::move(context), std::move(act));
 }
 
-absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view,
-                                                       const RequestView& request) {
+absl::StatusOr<MonotonicDuration> DataPlane::ThrottlePush(const View& view,
+                                                          const RequestView& request) {
   MonotonicDuration longest = MonotonicDuration::zero();
   for (const SegmentView& segment : request.segments) {
     Replica& replica = *view.replicas[segment.partition];
     if (!replica.brakes.load(std::memory_order_relaxed)) continue;
     MutexLock lock(replica.mu);
     if (!replica.HasDataAsPrimary()) continue;
-    const auto delay = replica.BrakePush(segment.keys.size() + FloatBytes(segment), clock_.Now());
+    const auto delay =
+        replica.ThrottlePush(segment.keys.size() + FloatBytes(segment), clock_.Now());
     if (!delay.has_value()) {
       ++pushes_refused_;
       return WithPushback(absl::ResourceExhaustedError(

@@ -330,11 +330,11 @@ TEST(DataPlaneSteps, BackupUsesHelpersOnlyForTheClosingEnd) {
   });
   ASSERT_TRUE(Eventually([&] { return busy.load(); }));
   // The queue has room for one more offer, which no thread takes.
-  for (size_t i = 0; i + 1 < kMaxHelpWaiting; ++i) backup.helpers.Offer([&] { ++helped; });
+  for (size_t i = 0; i + 1 < kMaxPendingOffers; ++i) backup.helpers.Offer([&] { ++helped; });
   ASSERT_TRUE(backup.Send(Method::kReplicate, Changes(entries, 0, before)).ok());
   backup.helpers.Offer([&] { ++helped; });
   over = true;
-  EXPECT_TRUE(Eventually([&] { return helped == kMaxHelpWaiting; })) << helped;
+  EXPECT_TRUE(Eventually([&] { return helped == kMaxPendingOffers; })) << helped;
 
   together.watches = true;
   ASSERT_TRUE(backup.Send(Method::kReplicate, Changes(entries, before, entries.size())).ok());

@@ -313,7 +313,7 @@ class Exporter {
     summary_.job = manifest_.job_name();
     summary_.checkpoint = CheckpointStore::NameOf(manifest_);
     summary_.step = manifest_.step();
-    summary_.of_end = manifest_.of_end();
+    summary_.is_final = manifest_.is_final();
     summary_.tables = tables_.size();
     std::string job_file;
     google::protobuf::TextFormat::PrintToString(job_, &job_file);
@@ -322,7 +322,7 @@ class Exporter {
                        {"job", summary_.job},
                        {"checkpoint", summary_.checkpoint},
                        {"step", summary_.step},
-                       {"of_end", summary_.of_end},
+                       {"of_end", summary_.is_final},
                        {"model", kind == nullptr ? Json(nullptr) : Json(kind->name())},
                        {"seed", job_.seed()},
                        {"partitions", job_.partitions()},

@@ -16,7 +16,7 @@ struct ExportSummary {
   std::string checkpoint;
   uint64_t step = 0;
   // Whether the checkpoint is that of the job's end.
-  bool of_end = false;
+  bool is_final = false;
   uint64_t tables = 0;
   // The rows of sparse tables, and the elements of dense ones.
   uint64_t rows = 0;

@@ -92,7 +92,7 @@ class ModelExportTest : public testing::Test {
   }
 
   // `change` makes the manifest differ from the parts.
-  void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false,
+  void Write(Env& env, const std::string& dir, uint64_t step, bool is_final = false,
              uint64_t rows = 1000,
              const std::function<void(CheckpointManifest&)>& change = nullptr) {
     CheckpointStore store(env, dir);
@@ -100,13 +100,13 @@ class ModelExportTest : public testing::Test {
     manifest.set_job_id(77);
     manifest.set_job_name(job_.name());
     manifest.set_step(step);
-    manifest.set_of_end(of_end);
+    manifest.set_is_final(is_final);
     manifest.set_job(job_.SerializeAsString());
     for (const auto& spec : specs_) *manifest.add_tables() = *spec;
     for (uint32_t p = 0; p < kPartitions; ++p) {
       const Partition partition = Make(p, rows);
       auto writer =
-          store.BeginPart({77, job_.name(), step, of_end}, p, partition.log_index()).value();
+          store.BeginPart({77, job_.name(), step, is_final}, p, partition.log_index()).value();
       SavePartition(partition, [&](const void* data, size_t size) {
         EXPECT_TRUE(writer->Append(absl::string_view(static_cast<const char*>(data), size)).ok());
       });
@@ -192,13 +192,13 @@ TEST_F(ModelExportTest, OptimizerStateOfWorkersIsNotExported) {
 }
 
 TEST_F(ModelExportTest, NewestCheckpointOfAFolderIsExported) {
-  Write(Env::Real(), dir(), 5, /*of_end=*/true, 7);
-  Write(Env::Real(), dir(), 5, /*of_end=*/false, 6);
-  Write(Env::Real(), dir(), 4, /*of_end=*/false, 5);
+  Write(Env::Real(), dir(), 5, /*is_final=*/true, 7);
+  Write(Env::Real(), dir(), 5, /*is_final=*/false, 6);
+  Write(Env::Real(), dir(), 4, /*is_final=*/false, 5);
   const auto summary = ExportModel(Env::Real(), dir(), out());
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->rows, 7u);
-  EXPECT_TRUE(summary->of_end);
+  EXPECT_TRUE(summary->is_final);
   const auto one = ExportModel(
       Env::Real(), absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 4), "/"), out() + "-2");
   ASSERT_TRUE(one.ok()) << one.status();
@@ -341,7 +341,7 @@ TEST_F(ModelExportTest, PartsThatDifferFromTheManifestAreRefused) {
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(i);
     FaultEnv env(1);
-    Write(env, "/c", 5, /*of_end=*/false, 100, cases[i].change);
+    Write(env, "/c", 5, /*is_final=*/false, 100, cases[i].change);
     const absl::Status status = ExportModel(env, "/c", "/model").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), cases[i].words)) << status;

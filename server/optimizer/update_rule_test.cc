@@ -228,7 +228,7 @@ TEST_P(UpdateRuleIsaTest, PartialUpdatesEqualTheScalarReference) {
   }
 }
 
-// A run of rows, one of which occurs twice, equals updates one by one.
+// A run of rows with a repeated one equals updates one by one.
 TEST_P(UpdateRuleIsaTest, RunsOfRowsEqualSingleRows) {
   for (const Optimizer& spec : AllSpecs()) {
     const auto rule = *MakeUpdateRule(spec, GetParam());

@@ -186,20 +186,20 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
   push(2);
   ASSERT_TRUE(replica.brakes);
   follower.install_end = clock_.Now() + std::chrono::seconds(10);
-  ASSERT_TRUE(replica.BrakePush(kEntryBytes / 1024, clock_.Now()).has_value());
-  const auto delay = replica.BrakePush(kEntryBytes / 1024, clock_.Now());
+  ASSERT_TRUE(replica.ThrottlePush(kEntryBytes / 1024, clock_.Now()).has_value());
+  const auto delay = replica.ThrottlePush(kEntryBytes / 1024, clock_.Now());
   ASSERT_TRUE(delay.has_value());
   // The rest of the backlog must last for ten seconds.
   EXPECT_NEAR(Seconds(*delay), 10 * (1.0 / 1024) / (4 * kSnapshotShare - 2), 0.001);
   push(3);
   push(4);
-  EXPECT_FALSE(replica.BrakePush(1, clock_.Now()).has_value());
+  EXPECT_FALSE(replica.ThrottlePush(1, clock_.Now()).has_value());
   // What was in flight when the bound was reached.
   push(5);
   EXPECT_EQ(follower.state, Follower::State::kInstalling);
   EXPECT_EQ(follower.held.size(), 5u);
   follower.install_fails = true;
-  EXPECT_EQ(replica.BrakePush(1, clock_.Now()), MonotonicDuration::zero());
+  EXPECT_EQ(replica.ThrottlePush(1, clock_.Now()), MonotonicDuration::zero());
   EXPECT_FALSE(replica.brakes);
   push(6);
   EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);

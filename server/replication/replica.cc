@@ -79,7 +79,7 @@ void Replica::TrimHeld(Follower& follower) {
   }
 }
 
-bool Replica::FollowerNeedsLog() const {
+bool Replica::IsFollowerReadingLog() const {
   return std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
     return follower.state == Follower::State::kGoingBack ||
            follower.state == Follower::State::kInstalling ||
@@ -108,7 +108,7 @@ bool Replica::IsBraked(const Follower& follower) const {
   return is_fed && !follower.stream->FailingSince().has_value();
 }
 
-std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime now) {
+std::optional<MonotonicDuration> Replica::ThrottlePush(size_t bytes, MonotonicTime now) {
   const size_t bound = MaxLearnerBacklog();
   std::optional<double> rate;
   for (const Follower& follower : followers) {

@@ -101,10 +101,10 @@ struct Replica {
   uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
-  // Whether a learner may lack so much that BrakePush slows pushes. Set under `mu`.
+  // Whether a learner may lack so much that ThrottlePush slows pushes. Set under `mu`.
   std::atomic<bool> brakes{false};
   PushBrake brake PAWL_GUARDED_BY(mu);
-  // When BrakePush last delayed or refused a push.
+  // When ThrottlePush last delayed or refused a push.
   MonotonicTime pushes_waited_at PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // For a primary: the pending cut; null if there is none.
   std::shared_ptr<const Cut> cut PAWL_GUARDED_BY(mu);
@@ -150,7 +150,7 @@ struct Replica {
   bool IsBraked(const Follower& follower) const PAWL_REQUIRES(mu);
   // How long a push of that many bytes must wait for learners before it is applied; zero: not at
   // all. Nullopt: the sender must retry later.
-  std::optional<MonotonicDuration> BrakePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
+  std::optional<MonotonicDuration> ThrottlePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
 
   // A follower that counts is sent entries that share the memory of `entry`; others are sent a
   // copy.
@@ -159,7 +159,7 @@ struct Replica {
   // Whether a follower will be sent entries from the log, as far back as it reaches now. They are
   // bounded by what the follower lacked when it was asked, which is less than a snapshot, and by
   // MaxLearnerBacklog.
-  bool FollowerNeedsLog() const PAWL_REQUIRES(mu);
+  bool IsFollowerReadingLog() const PAWL_REQUIRES(mu);
 
   // With a log: drops held entries beyond kMaxHeldBytes; they are read from the log in their turn.
   void TrimHeld(Follower& follower) PAWL_REQUIRES(mu);

@@ -33,7 +33,7 @@ inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
 inline constexpr size_t kMaxPartialSnapshots = 64;
 // The bytes of all of them; one snapshot is always accepted. They become partitions as they arrive.
-inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
+inline constexpr size_t kMaxPartialSnapshotBytes = kMaxSnapshotBytes;
 // A partial snapshot is discarded after this long without another piece. A primary abandons a piece
 // far sooner, and then restarts the snapshot.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
@@ -44,15 +44,15 @@ inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 // snapshot or an earlier one.
 class ReplicaReceiver {
  public:
-  // All outlive this. `max_bytes_arriving`: the limit for incomplete snapshots. `helpers`: see
-  // DataPlaneOptions.
+  // All outlive this. `max_partial_snapshot_bytes`: the limit for incomplete snapshots. `helpers`:
+  // see DataPlaneOptions.
   ReplicaReceiver(ReplicaMap& replica_map, WaitingCalls& waiting, EntryTail& tail,
-                  const Clock& clock, size_t max_bytes_arriving, HelperThreads* helpers)
+                  const Clock& clock, size_t max_partial_snapshot_bytes, HelperThreads* helpers)
       : replica_map_(replica_map),
         waiting_(waiting),
         tail_(tail),
         clock_(clock),
-        max_bytes_arriving_(max_bytes_arriving),
+        max_bytes_arriving_(max_partial_snapshot_bytes),
         helpers_(helpers) {}
 
   // Call before the first routing; without a log nothing is made durable.

@@ -192,7 +192,7 @@ TEST_F(ReplicaRolesTest, PartialSnapshotIsDiscardedWithItsPrimary) {
 }
 
 TEST_F(ReplicaRolesTest, ArrivingSnapshotsShareABudget) {
-  options_.max_bytes_arriving = 15;
+  options_.max_partial_snapshot_bytes = 15;
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   const std::string snapshot = SnapshotOf(*EmptyPartition(0));
@@ -265,7 +265,7 @@ TEST_F(ReplicaRolesTest, SnapshotIsLoadedWhileItsPiecesArrive) {
 
   const std::string snapshot = SnapshotOf(*primarys);
   log_ = std::make_unique<FakeDurableLog>();
-  options_.max_bytes_arriving = snapshot.size();
+  options_.max_partial_snapshot_bytes = snapshot.size();
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
   InstallSnapshotRequest first = FirstPiece(1, 1, snapshot.substr(0, snapshot.size() / 2));
@@ -301,7 +301,7 @@ TEST_F(ReplicaRolesTest, RetainedReplicaStaysUntilTheRoutingReleasesIt) {
   EXPECT_TRUE(plane_->Served().empty());
   EXPECT_FALSE(plane_->IsDrained()) << "it may be needed: server-1 has not confirmed";
   plane_->Tick();
-  EXPECT_EQ(Heartbeat().server().kept_replicas(), 2u);
+  EXPECT_EQ(Heartbeat().server().retained_replicas(), 2u);
   plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 2, .retained = {0}}}));
   EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
   EXPECT_TRUE(plane_->IsDrained()) << "it may end, and its files stay";

@@ -37,7 +37,7 @@ inline constexpr std::chrono::milliseconds kStreamRetryInterval{20};
 inline constexpr std::chrono::milliseconds kMaxStreamRetryInterval{320};
 // The primary stops waiting for a receiver that accepts nothing for this long, for two leases and
 // for that many tries. Writes stall meanwhile.
-inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
+inline constexpr std::chrono::milliseconds kMaxFollowerSilence{2500};
 inline constexpr uint32_t kMinFailedTries = 2;
 // The primary also stops waiting for a receiver if all of its answers over the second time take
 // longer than the first one: it delays every acknowledgement that needs it.

@@ -6,7 +6,7 @@
 namespace pawl {
 namespace {
 
-// Of four homes. A search at this load visits two or three slots.
+// The largest load, in quarters of the homes. A search at this load visits two or three slots.
 constexpr uint64_t kMaxLoad = 3;
 // A map grows by an eighth. That copies each entry eight times, one after another, but leaves few
 // slots empty.

@@ -43,7 +43,7 @@ HelperThreads::~HelperThreads() { Stop(); }
 
 void HelperThreads::Offer(absl::AnyInvocable<void()> help) {
   MutexLock lock(mu_);
-  if (stopping_ || size_ == 0 || waiting_.size() >= kMaxHelpWaiting) return;
+  if (stopping_ || size_ == 0 || waiting_.size() >= kMaxPendingOffers) return;
   waiting_.push_back(std::move(help));
   wake_.NotifyOne();
 }
@@ -86,7 +86,7 @@ void ShareWork(HelperThreads* helpers, size_t count,
   shared->done = std::move(done);
   shared->left = count;
   const size_t helping =
-      helpers == nullptr ? 0 : std::min(helpers->size(), (count - 1) / kPartitionsAPiece);
+      helpers == nullptr ? 0 : std::min(helpers->size(), (count - 1) / kMinPartitionsPerThread);
   for (size_t i = 0; i < helping; ++i) helpers->Offer([shared] { shared->Run(); });
   shared->Run();
 }

@@ -16,9 +16,9 @@
 namespace pawl {
 
 // The limit on offers that wait for a thread; further offers are dropped.
-inline constexpr size_t kMaxHelpWaiting = 256;
+inline constexpr size_t kMaxPendingOffers = 256;
 // With fewer partitions per thread, distributing the work costs more than it saves.
-inline constexpr size_t kPartitionsAPiece = 8;
+inline constexpr size_t kMinPartitionsPerThread = 8;
 
 // A fixed set of threads. An offer may be taken up at once, later or never, so no caller may wait
 // for it: the caller does all work that no helper takes. Thread-safe.

@@ -82,7 +82,7 @@ TEST(SharedWorkTest, AllHelpersTakePart) {
   std::atomic<bool> done{false};
   HelperThreads helpers(kThreads);
   ShareWork(
-      &helpers, kPartitionsAPiece * kThreads + 1,
+      &helpers, kMinPartitionsPerThread * kThreads + 1,
       [&](size_t) {
         ++started;
         EXPECT_TRUE(Eventually([&] { return started > kThreads; }));

@@ -187,7 +187,7 @@ TEST_F(CheckpointTest, CheckpointsChangeNoBitsAndTheLastAreRetained) {
   const std::vector<std::string> names = CompleteCheckpoints();
   // The newest checkpoint is that of the end.
   ASSERT_EQ(names.size(), 2u);
-  EXPECT_EQ(names[0], CheckpointStore::NameOf("saved", kSteps, /*of_end=*/true));
+  EXPECT_EQ(names[0], CheckpointStore::NameOf("saved", kSteps, /*is_final=*/true));
   EXPECT_EQ(std::stoull(names[1].substr(names[1].size() - 20)) % 5, 0u) << names[1];
 }
 

@@ -71,7 +71,7 @@ class EndCheckpointTest : public TrainingTest {
 
   // The checkpoint is complete and the newest.
   void ExpectEndCheckpoint(const nlohmann::json& metrics, uint64_t steps) {
-    const std::string name = CheckpointStore::NameOf("ended", steps, /*of_end=*/true);
+    const std::string name = CheckpointStore::NameOf("ended", steps, /*is_final=*/true);
     EXPECT_EQ(metrics.value("end_checkpoint", ""), absl::StrCat(dir_, "/", name)) << metrics;
     const CheckpointStore store(Env::Real(), dir_);
     const absl::Status whole = store.Verify(name);

@@ -56,7 +56,7 @@ constexpr std::chrono::minutes kPatienceMargin{1};
 constexpr std::chrono::milliseconds kFailureReportTimeout{1000};
 
 MonotonicDuration AtLeastPatience(MonotonicDuration timeout, const Client& client) {
-  return std::max<MonotonicDuration>(timeout, client.patience() + kPatienceMargin);
+  return std::max<MonotonicDuration>(timeout, client.stall_timeout() + kPatienceMargin);
 }
 
 class ClientRendezvous final : public Rendezvous {
@@ -138,7 +138,7 @@ class EndWatcher {
  private:
   void Watch() {
     while (!ending_) {
-      if (client_.told_to_leave())
+      if (client_.leave_requested())
         leave_.Set(absl::CancelledError("the scheduler told this worker to leave"));
       if (absl::Status reason = leave_.reason(); !reason.ok()) interrupt_.Set(std::move(reason));
       if (!client_.WaitForEnd(kInterruptInterval)) continue;
@@ -414,7 +414,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   client_options.role = WORKER_ROLE;
   client_options.follows_assignment = true;
   client_options.connect_timeout = options.connect_timeout;
-  client_options.interrupted = [&leave] { return leave.reason(); };
+  client_options.check_interrupted = [&leave] { return leave.reason(); };
   std::unique_ptr<WorkerIdentity> identity;
   if (!options.data_dir.empty()) {
     auto opened = WorkerIdentity::Open(Env::Real(), options.data_dir);

@@ -39,7 +39,7 @@ int Export(const ExportOptions& options) {
     console.Line(nlohmann::ordered_json({{"job", written->job},
                                          {"checkpoint", written->checkpoint},
                                          {"step", written->step},
-                                         {"of_end", written->of_end},
+                                         {"of_end", written->is_final},
                                          {"tables", written->tables},
                                          {"rows", written->rows},
                                          {"elements", written->elements},
@@ -48,8 +48,8 @@ int Export(const ExportOptions& options) {
                      .dump(2));
   } else {
     console.Line(absl::StrCat("model of job ", written->job, " at step ",
-                              FormatCount(written->step), written->of_end ? ", its end" : "", " (",
-                              written->checkpoint, "), in ", out, ": ",
+                              FormatCount(written->step), written->is_final ? ", its end" : "",
+                              " (", written->checkpoint, "), in ", out, ": ",
                               FormatCount(written->tables), " tables, ", FormatCount(written->rows),
                               " rows, ", FormatCount(written->elements), " dense elements, ",
                               FormatCount(written->bytes), " bytes"));

@@ -47,8 +47,8 @@ Json CountersJson(const ServerCounters& counters) {
           {"waiting_calls", counters.waiting_calls()},
           {"keys_pulled", counters.keys_pulled()},
           {"keys_pushed", counters.keys_pushed()},
-          {"retained_replicas", counters.kept_replicas()},
-          {"retained_bytes", counters.kept_bytes()},
+          {"retained_replicas", counters.retained_replicas()},
+          {"retained_bytes", counters.retained_bytes()},
           {"pulls_beyond_bound", counters.pulls_beyond_bound()},
           {"files_damaged", counters.files_damaged()},
           {"files_repaired", counters.files_repaired()},
@@ -229,10 +229,10 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                               node.disk_failure().reason()));
   }
   for (const NodeStatus& node : status.nodes()) {
-    if (node.gone() || node.server().kept_replicas() == 0) continue;
+    if (node.gone() || node.server().retained_replicas() == 0) continue;
     line("retained",
-         absl::StrCat(node.node(), " retains ", FormatCount(node.server().kept_replicas()),
-                      " replicas, ", FormatCount(node.server().kept_bytes()),
+         absl::StrCat(node.node(), " retains ", FormatCount(node.server().retained_replicas()),
+                      " replicas, ", FormatCount(node.server().retained_bytes()),
                       " bytes, until others have them"));
   }
   const MovesStatus& moves = status.moves();

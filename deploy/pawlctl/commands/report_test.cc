@@ -133,8 +133,8 @@ TEST(ReportTest, StatusShowsPushWaitsFailingDisksAndRetainedReplicas) {
   NodeStatus& node = *status.add_nodes();
   node.set_node("server-7");
   node.set_role(SERVER_ROLE);
-  node.mutable_server()->set_kept_replicas(3);
-  node.mutable_server()->set_kept_bytes(4096);
+  node.mutable_server()->set_retained_replicas(3);
+  node.mutable_server()->set_retained_bytes(4096);
   node.mutable_disk_failure()->set_reason("no space left on device");
   const std::string text = StatusText(status);
   EXPECT_NE(text.find("to partitions 1, 4: min_in_sync is 2, and fewer replicas are in sync"),

@@ -225,7 +225,7 @@ class DataPlaneTest : public testing::Test {
   SimulatedClock clock_;
   // The end of this server's lease.
   MonotonicTime lease_until_ = MonotonicTime::max();
-  // HeartbeatResponse.begun.
+  // HeartbeatResponse.job_started.
   bool has_started_ = true;
   std::unique_ptr<DataPlane> plane_;
   uint64_t next_ordinal_ = 0;  // of BlockPush

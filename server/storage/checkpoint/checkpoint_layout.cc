@@ -15,13 +15,13 @@ constexpr absl::string_view kEndMark = "-end";
 
 std::string FormatCheckpointName(absl::string_view job_name, CheckpointTime time) {
   return absl::StrFormat("%s%s%020d%s", job_name, kStepMark, time.step,
-                         time.of_end ? kEndMark : "");
+                         time.is_final ? kEndMark : "");
 }
 
 std::optional<CheckpointName> ParseCheckpointName(absl::string_view name) {
   absl::string_view before = name;
   CheckpointName parsed;
-  parsed.time.of_end = absl::ConsumeSuffix(&before, kEndMark);
+  parsed.time.is_final = absl::ConsumeSuffix(&before, kEndMark);
   const size_t tail = kStepMark.size() + kStepDigits;
   if (before.size() <= tail) return std::nullopt;
   parsed.job_name = std::string(before.substr(0, before.size() - tail));

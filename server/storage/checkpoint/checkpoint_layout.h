@@ -25,13 +25,13 @@ inline std::string PartFileName(uint32_t partition) {
 // When in the course of a job a checkpoint was made: the end comes after the last step.
 struct CheckpointTime {
   uint64_t step = 0;
-  bool of_end = false;
+  bool is_final = false;
 };
 inline bool operator<(const CheckpointTime& left, const CheckpointTime& right) {
-  return std::tie(left.step, left.of_end) < std::tie(right.step, right.of_end);
+  return std::tie(left.step, left.is_final) < std::tie(right.step, right.is_final);
 }
 inline CheckpointTime TimeOf(const CheckpointManifest& manifest) {
-  return {manifest.step(), manifest.of_end()};
+  return {manifest.step(), manifest.is_final()};
 }
 
 struct CheckpointName {

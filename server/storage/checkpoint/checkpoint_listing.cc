@@ -42,10 +42,10 @@ absl::StatusOr<std::vector<CheckpointId>> CheckpointStore::ListIds(
   for (const std::string& name : *names) {
     const auto parsed = ParseCheckpointName(name);
     if (!parsed.has_value() || parsed->job_name != job_name) continue;
-    ids.push_back({0, parsed->job_name, parsed->time.step, parsed->time.of_end});
+    ids.push_back({0, parsed->job_name, parsed->time.step, parsed->time.is_final});
   }
   std::sort(ids.begin(), ids.end(), [](const CheckpointId& left, const CheckpointId& right) {
-    return CheckpointTime{right.step, right.of_end} < CheckpointTime{left.step, left.of_end};
+    return CheckpointTime{right.step, right.is_final} < CheckpointTime{left.step, left.is_final};
   });
   return ids;
 }
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const Ch
   for (const std::string& name : *names) {
     const auto parsed = ParseCheckpointName(name);
     if (!parsed.has_value() || parsed->job_name != last.job_name) continue;
-    if (!(CheckpointTime{last.step, last.of_end} < parsed->time)) continue;
+    if (!(CheckpointTime{last.step, last.is_final} < parsed->time)) continue;
     PAWL_ASSIGN_OR_RETURN(const bool is_other_run, BelongsToAnotherRun(name, last.job_id));
     if (!is_other_run) continue;
     std::string to = absl::StrCat(name, ".aside");

@@ -88,17 +88,17 @@ absl::StatusOr<CheckpointPart> CheckpointPartWriter::Commit() {
   return part_;
 }
 
-std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step, bool of_end) {
-  return FormatCheckpointName(job_name, {step, of_end});
+std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step, bool is_final) {
+  return FormatCheckpointName(job_name, {step, is_final});
 }
 
 std::string CheckpointStore::NameOf(const CheckpointManifest& manifest) {
-  return NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
+  return NameOf(manifest.job_name(), manifest.step(), manifest.is_final());
 }
 
 bool CheckpointStore::IsEndCheckpoint(absl::string_view name) {
   const std::optional<CheckpointName> parsed = ParseCheckpointName(name);
-  return parsed.has_value() && parsed->time.of_end;
+  return parsed.has_value() && parsed->time.is_final;
 }
 
 absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::string& path,
@@ -146,7 +146,7 @@ std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view fi
 
 absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart(
     const CheckpointId& id, uint32_t partition, uint64_t log_index) {
-  const std::string name = NameOf(id.job_name, id.step, id.of_end);
+  const std::string name = NameOf(id.job_name, id.step, id.is_final);
   if (env_.FileSize(PathOf(name, kManifestFile)).ok()) {
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
   }
@@ -219,7 +219,8 @@ absl::Status CheckpointStore::CheckComplete(const CheckpointManifest& manifest) 
 }
 
 absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, size_t& unread) const {
-  const CheckpointId id{manifest.job_id(), manifest.job_name(), manifest.step(), manifest.of_end()};
+  const CheckpointId id{manifest.job_id(), manifest.job_name(), manifest.step(),
+                        manifest.is_final()};
   unread = 0;
   for (const CheckpointPart& part : manifest.parts()) {
     absl::Status status = CheckPart(id, part);
@@ -258,7 +259,7 @@ absl::Status CheckpointStore::CheckSize(const std::string& path, const Checkpoin
 }
 
 absl::Status CheckpointStore::CheckPart(const CheckpointId& id, const CheckpointPart& part) const {
-  const std::string path = PathOf(NameOf(id.job_name, id.step, id.of_end), part.file());
+  const std::string path = PathOf(NameOf(id.job_name, id.step, id.is_final), part.file());
   const auto reader = BlockFileReader::Open(
       env_, path,
       {BlockFileKind::kCheckpointPart, id.job_id, part.partition(), part.log_index(), id.step});

@@ -29,7 +29,7 @@ struct CheckpointId {
   uint64_t step = 0;
   // The checkpoint of the job's end. It exists beside one made when that step was reached, because
   // the best parameters may have been restored since.
-  bool of_end = false;
+  bool is_final = false;
 };
 
 // Writes a part. Not thread-safe. Leaves nothing behind unless Commit succeeds.
@@ -103,7 +103,7 @@ class CheckpointStore {
   // `folder` holds the checkpoints, one folder each. It is created for the first part.
   CheckpointStore(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
 
-  static std::string NameOf(absl::string_view job_name, uint64_t step, bool of_end = false);
+  static std::string NameOf(absl::string_view job_name, uint64_t step, bool is_final = false);
   static std::string NameOf(const CheckpointManifest& manifest);
   // Whether this is the name of a checkpoint of a job's end.
   static bool IsEndCheckpoint(absl::string_view name);

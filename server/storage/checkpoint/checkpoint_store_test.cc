@@ -430,8 +430,8 @@ TEST_F(CheckpointStoreTest, EndOfTheJobHasItsOwnCheckpoint) {
   manifest.set_job_id(77);
   manifest.set_job_name("job");
   manifest.set_step(4);
-  manifest.set_of_end(true);
-  auto part = store_.BeginPart({77, "job", 4, /*of_end=*/true}, 0, 9).value();
+  manifest.set_is_final(true);
+  auto part = store_.BeginPart({77, "job", 4, /*is_final=*/true}, 0, 9).value();
   ASSERT_TRUE(part->Append("the end").ok());
   *manifest.add_parts() = part->Commit().value();
   ASSERT_TRUE(store_.WriteManifest(manifest).ok());
@@ -447,7 +447,7 @@ TEST_F(CheckpointStoreTest, EndOfTheJobHasItsOwnCheckpoint) {
   env_.SetContents(absl::StrCat("/checkpoints/", end, "/p0.part"), "damaged");
   EXPECT_NE(store_.Verify(end).message().find(Name(4) + ", is whole"), absl::string_view::npos)
       << store_.Verify(end);
-  EXPECT_EQ(store_.SetAsideAfter({78, "job", 4, /*of_end=*/true})->size(), 0u);
+  EXPECT_EQ(store_.SetAsideAfter({78, "job", 4, /*is_final=*/true})->size(), 0u);
   ASSERT_TRUE(store_.DeleteOld("job", 1).ok());
   EXPECT_EQ(env_.List("/checkpoints").value(), std::vector<std::string>{end});
 }

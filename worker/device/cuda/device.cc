@@ -60,9 +60,9 @@ absl::Status CudaDevice::Initialize() {
   properties.location.id = options_.number;
   PAWL_RETURN_IF_ERROR(
       StatusOf(cudaMemPoolCreate(&pool_, &properties), absl::StrCat(gpu, ": memory pool")));
-  uint64_t kept_bytes = kKeptBytes;
+  uint64_t retained_bytes = kKeptBytes;
   PAWL_RETURN_IF_ERROR(
-      StatusOf(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept_bytes),
+      StatusOf(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &retained_bytes),
                absl::StrCat(gpu, ": memory pool")));
   return StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                   absl::StrCat(gpu, ": stream"));

@@ -167,8 +167,8 @@ void PoolRowsBackward(const Entries& entries, PoolOver over, const ConstMatrix& 
   }
 }
 
-// Of each element, the square of the sum minus the sum of the squares; their sum over the elements
-// in lanes.
+// Computes the square of the sum minus the sum of the squares for each element, and their sum over
+// the elements in lanes.
 template <size_t kDim>
 void SumOfDotsDim(const ConstMatrix& vectors, size_t any_dim, const Matrix& sums, float* outputs) {
   const size_t dim = kDim > 0 ? kDim : any_dim;
