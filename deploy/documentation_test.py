@@ -43,8 +43,8 @@ class CheckerTest(unittest.TestCase):
             problems_of(
                 """
 `pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`,
-`server/storage/wal/log_format.md`, `--zone`, `//server/shard:partition_test`, `kMaxFollowerSilence`,
-`bazel run -c opt //tests/perf:bench -- --rows=safety`.
+`server/storage/wal/log_format.md`, `--zone`, `//server/shard:partition_test`,
+`kMaxFollowerSilence`, `bazel run -c opt //tests/perf:bench -- --rows=safety`.
 
     PAWL=1 pawlctl status | tail -n 3
     for i in 0 1; do pawl-server --data_dir=a > b 2>&1 & done   # a --comment
