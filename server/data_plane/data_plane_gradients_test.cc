@@ -111,8 +111,8 @@ TEST_F(DataPlaneTest, LogMustHaveRoomForDecodedFloats) {
   plane_->Close(absl::UnavailableError("the end"));
 }
 
-// An early gradient keeps a small FLOAT32 message, and only the floats of a 16-bit one.
-TEST_F(DataPlaneTest, EarlySixteenBitGradientDoesNotKeepItsMessage) {
+// A waiting gradient keeps a small FLOAT32 message, and only the floats of a 16-bit one.
+TEST_F(DataPlaneTest, WaitingSixteenBitGradientDoesNotKeepItsMessage) {
   for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
     Start(SYNC, 4);
     std::vector<std::weak_ptr<const void>> messages;
@@ -129,11 +129,9 @@ TEST_F(DataPlaneTest, EarlySixteenBitGradientDoesNotKeepItsMessage) {
           [&pushed](absl::Status status, OutgoingMessage) { pushed = std::move(status); });
       ASSERT_TRUE(pushed.ok()) << pushed;
     }
-    EXPECT_EQ(messages[0].expired(), type != FLOAT32);
-    EXPECT_EQ(messages[1].expired(), type != FLOAT32);
-    EXPECT_EQ(messages[2].expired(), type != FLOAT32);
-    EXPECT_TRUE(messages[3].expired());
+    for (const auto& message : messages) EXPECT_EQ(message.expired(), type != FLOAT32);
     for (uint32_t rank = 0; rank < 4; ++rank) ASSERT_TRUE(EndStep(rank, 0).ok());
+    for (const auto& message : messages) EXPECT_TRUE(message.expired());
     EXPECT_EQ(Row(1), (Floats{-2.5f, -0.5f}));
   }
 }

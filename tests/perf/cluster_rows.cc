@@ -27,6 +27,7 @@
 #include "tests/perf/call_pipeline.h"
 #include "tests/perf/iperf.h"
 #include "tests/perf/process_usage.h"
+#include "tests/perf/sync_step_row.h"
 #include "tests/perf/zipf_keys.h"
 
 namespace pawl {
@@ -432,7 +433,11 @@ class ClusterBench {
 }  // namespace
 
 absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options) {
-  return ClusterBench(options).Run();
+  PAWL_ASSIGN_OR_RETURN(std::vector<BenchRow> rows, ClusterBench(options).Run());
+  if (absl::StrContains(kSyncStepRow, options.filter)) {
+    PAWL_ASSIGN_OR_RETURN(rows.emplace_back(), RunSyncStepRow(options.seconds_a_row));
+  }
+  return rows;
 }
 
 absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options) {
