@@ -29,7 +29,10 @@ inline constexpr uint64_t Mix64(uint64_t x) {
 
 // The partition of `key` in the table with id `table`. REQUIRES: partitions > 0.
 inline constexpr uint32_t PartitionOf(uint32_t table, uint64_t key, uint32_t partitions) {
-  return static_cast<uint32_t>(Mix64(key + table * 0x9e3779b97f4a7c15u) % partitions);
+  const uint64_t mixed = Mix64(key + table * 0x9e3779b97f4a7c15u);
+  // Most jobs have a power of two, which needs no division.
+  if ((partitions & (partitions - 1)) == 0) return static_cast<uint32_t>(mixed & (partitions - 1));
+  return static_cast<uint32_t>(mixed % partitions);
 }
 
 }  // namespace pawl

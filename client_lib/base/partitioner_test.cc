@@ -13,6 +13,15 @@ TEST(Partitioner, NeverChanges) {
   EXPECT_EQ(PartitionOf(1, 0, 256), 0xe220a8397b1dcdafu % 256);
 }
 
+TEST(Partitioner, IsTheRemainderForAnyNumberOfPartitions) {
+  for (uint32_t partitions = 1; partitions <= 300; ++partitions) {
+    for (uint64_t key = 0; key < 50; ++key) {
+      const uint64_t mixed = Mix64(key + 7 * 0x9e3779b97f4a7c15u);
+      EXPECT_EQ(PartitionOf(7, key, partitions), mixed % partitions);
+    }
+  }
+}
+
 TEST(Partitioner, SpreadsNeighbouringKeysEvenly) {
   constexpr int kPartitions = 256;
   constexpr int kKeys = 256 * 1000;
