@@ -48,9 +48,10 @@ ABSL_FLAG(bool, cuda_graphs, false,
 ABSL_FLAG(std::string, cuda_math, "float32",
           "how a GPU multiplies matrices: float32; or tf32, which rounds factors to 11 bits (the "
           "speed-up has not been measured yet)");
-ABSL_FLAG(std::string, matmul_kernel, "auto",
-          "instructions for computations on the CPU: auto (the best of this processor), avx512, avx2 "
-          "or portable. All give the same bits, unless the job says matmul: FAST");
+ABSL_FLAG(
+    std::string, matmul_kernel, "auto",
+    "instructions for computations on the CPU: auto (the best of this processor), avx512, avx2 "
+    "or portable. All give the same bits, unless the job says matmul: FAST");
 ABSL_FLAG(
     std::string, collectives, "auto",
     "transport of dense gradients between workers (dense_path: ALLREDUCE). gloo: TCP. nccl: "
@@ -219,7 +220,8 @@ int Main(int argc, char** argv) {
     return UsageError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 
-  spdlog::info("this processor computes with the {} kernels", GemmKernelName(options.matmul_kernel));
+  spdlog::info("this processor computes with the {} kernels",
+               GemmKernelName(options.matmul_kernel));
   spdlog::info("OpenBLAS uses its {} kernels", OpenBlasKernels());
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =

@@ -57,7 +57,7 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   response.set_longest_lease_ms(static_cast<uint32_t>(longest_lease_.count()));
   const std::chrono::milliseconds patience =
       std::max({options_.start_timeout, options_.worker_return_timeout, options_.recovery_timeout});
-  response.set_patience_ms(static_cast<uint32_t>(
+  response.set_stall_timeout_ms(static_cast<uint32_t>(
       std::clamp<int64_t>(patience.count(), 0, std::numeric_limits<uint32_t>::max())));
   if (node.role == CLIENT_ROLE) response.set_client(node.number);
   rpc.Answer(response);
