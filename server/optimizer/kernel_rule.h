@@ -177,6 +177,8 @@ class KernelRule final : public UpdateRule {
     if constexpr (kMode == GradientMode::kPlain) {
       if (width == 1) return UpdateRows<kMode>(rule, step, scale, 1, count, gradients, rows);
       if (width == 16) return UpdateRows<kMode>(rule, step, scale, 16, count, gradients, rows);
+      // A category's vector and its weight.
+      if (width == 17) return UpdateRows<kMode>(rule, step, scale, 17, count, gradients, rows);
     }
     UpdateRows<kMode>(rule, step, scale, width, count, gradients, rows);
   }

@@ -17,8 +17,8 @@ struct SparseColumns {
   size_t begin = 0;
   size_t count = 0;
   size_t row_width = 0;
-  // Several parts may share a table: the first one in the forward pass waits for the parameters, and
-  // the last one in the backward pass finishes the gradient.
+  // If parts share a table, the first one in the forward pass waits for the parameters, and the
+  // last one in the backward pass finishes the gradient.
   bool awaits = true;
   bool finishes = true;
 
