@@ -176,7 +176,8 @@ struct PushItem {
   // ascending (proto/types.proto, TableKind).
   absl::Span<const uint64_t> keys = {};
   // Sparse: row_width floats per key. Dense: the whole tensor, or the given blocks one after the
-  // other. Dense FLOAT32 gradients are sent from this memory without a copy.
+  // other. FLOAT32 gradients of dense tables, and of distinct keys in the order of their
+  // partitions, are sent from this memory without a copy.
   absl::Span<const float> gradients = {};
   // The caller guarantees that no key is repeated; saves the check.
   bool keys_are_distinct = false;

@@ -73,6 +73,9 @@ ABSL_FLAG(int64_t, max_rows_per_partition, int64_t{1} << 26,
 namespace pawl {
 namespace {
 
+// Rows have 32-bit numbers, one of which stands for no row (server/shard/row_index.h).
+constexpr int64_t kMaxRowsPerPartition = (int64_t{1} << 32) - 2;
+
 absl::Status CheckFlags() {
   const auto at_least = [](const char* flag, int64_t value, int64_t min) {
     if (value >= min) return absl::OkStatus();
@@ -80,7 +83,11 @@ absl::Status CheckFlags() {
   };
   absl::Status status = CheckSchedulerAddress(SchedulerAddress(absl::GetFlag(FLAGS_scheduler)));
   status.Update(at_least("max_bytes_in_flight", absl::GetFlag(FLAGS_max_bytes_in_flight), 1));
-  status.Update(at_least("max_rows_per_partition", absl::GetFlag(FLAGS_max_rows_per_partition), 1));
+  if (const int64_t rows = absl::GetFlag(FLAGS_max_rows_per_partition);
+      rows < 1 || rows > kMaxRowsPerPartition) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("--max_rows_per_partition must be 1 to ", kMaxRowsPerPartition)));
+  }
   if (const int threads = absl::GetFlag(FLAGS_step_threads);
       threads < -1 || threads > kMaxStepThreads) {
     status.Update(

@@ -216,7 +216,9 @@ class LocalClusterTest(unittest.TestCase):
         self.assert_all_gone(pids)
 
     def test_replicas_of_a_running_job_are_equal(self):
-        process = self.start_endless("--replicas=2", "--set=consistency.mode=SYNC")
+        process = self.start_endless(
+            "--replicas=2", "--set=consistency.mode=SYNC", "--set=partitions=256"
+        )
         code, out, err = self.pawlctl("verify", "--json", "--timeout=60s")
         self.assertEqual((code, err), (0, ""), out)
         partitions = json.loads(out)["partitions"]
@@ -244,7 +246,7 @@ class LocalClusterTest(unittest.TestCase):
         process.communicate(timeout=LIMIT_S)
 
     def test_servers_are_added_and_removed_while_the_job_runs(self):
-        process = self.start_endless("--replicas=2")
+        process = self.start_endless("--replicas=2", "--set=partitions=256")
         code, out, err = self.pawlctl("scale", "--servers=4", "--wait=60s")
         self.assertEqual((code, err), (0, ""), out)
         servers = [

@@ -491,12 +491,12 @@ class PawlctlTest(unittest.TestCase):
             ["pull", at, "--keys=1", "--table="],
             ["push", at, "--values=1", "--table="],
             ["drain", at, "--node="],
-            ["release_kept", at, "--node="],
+            ["release", at, "--node="],
             ["status", "--scheduler="],
         ):
             with self.subTest(arguments=arguments):
                 self.assert_usage_error(arguments, arguments[-1], "is missing")
-        for command in ("drain", "release_kept"):
+        for command in ("drain", "release"):
             self.assert_usage_error([command, at, ""], "--node=NODE is missing")
 
     def test_environment_replaces_an_empty_scheduler(self):

@@ -85,13 +85,13 @@ class RowParts {
 GradientSum::GradientSum(std::shared_ptr<const TableSchema> table)
     : table_(std::move(table)), rows_(table_->is_dense() ? 0 : table_->MaxRowWidth()) {}
 
-void GradientSum::AddTo(RowStore& rows, const Gradient& gradient) const {
+void GradientSum::AddToRows(const Gradient& gradient) const {
   const std::vector<uint64_t> keys = CopyKeys(gradient.keys);
   float* row = nullptr;
   bool first = false;
   ForEachPart(*table_, keys, gradient.values,
               [&](size_t i, size_t begin, size_t count, const char* data) {
-                if (begin == 0) row = rows.FindOrInsert(keys[i], table_->RowWidth(keys[i]), first);
+                if (begin == 0) row = rows_.FindOrInsert(keys[i], table_->RowWidth(keys[i]), first);
                 if (first) {
                   std::memcpy(row + begin, data, count * sizeof(float));
                 } else {
@@ -102,31 +102,25 @@ void GradientSum::AddTo(RowStore& rows, const Gradient& gradient) const {
 
 void GradientSum::AddNow(const Gradient& gradient) {
   AddWaiting();
-  AddTo(rows_, gradient);
+  AddToRows(gradient);
 }
 
-void GradientSum::AddWaiting() {
-  for (const Gradient& gradient : waiting_) AddTo(rows_, gradient);
+void GradientSum::AddWaiting() const {
+  for (const Gradient& gradient : waiting_) AddToRows(gradient);
   waiting_.clear();
 }
 
 HeldRows GradientSum::Hold() const {
-  if (waiting_.empty()) return rows_.Hold();
-  RowStore rows(table_->MaxRowWidth());
-  rows_.ForEach([&](uint64_t key, const float* sum) {
-    bool inserted;
-    float* const row = rows.FindOrInsert(key, table_->MaxRowWidth(), inserted);
-    std::memcpy(row, sum, table_->MaxRowWidth() * sizeof(float));
-  });
-  for (const Gradient& gradient : waiting_) AddTo(rows, gradient);
-  return rows.Hold();
+  AddWaiting();
+  return rows_.Hold();
 }
 
 void GradientSum::ForEachRun(Visit visit) const {
   uint64_t keys[kRowsInRun];
   const char* sums[kRowsInRun];
   size_t in_run = 0;
-  if (waiting_.empty()) {
+  if (rows_.size() > 0 || waiting_.empty()) {
+    AddWaiting();
     const HeldRows held = rows_.Hold();
     held.ForEach([&](uint64_t key, const float* sum) {
       keys[in_run] = key;
@@ -138,12 +132,9 @@ void GradientSum::ForEachRun(Visit visit) const {
     return;
   }
   const size_t width = table_->MaxRowWidth();
-  size_t part_count = rows_.size();
+  size_t part_count = 0;
   for (const Gradient& gradient : waiting_) part_count += gradient.keys.size() / sizeof(uint64_t);
   RowParts parts(part_count, width * sizeof(float));
-  const HeldRows held = rows_.Hold();
-  held.ForEach(
-      [&](uint64_t key, const float* sum) { parts.Add(key, reinterpret_cast<const char*>(sum)); });
   for (const Gradient& gradient : waiting_) parts.Add(gradient);
 
   const size_t run_rows = std::clamp<size_t>(kRunFloats / width, 1, kRowsInRun);

@@ -32,8 +32,8 @@ class GradientSum {
   void AddLater(Gradient gradient) { waiting_.push_back(std::move(gradient)); }
   // Adds the gradient at once, after those that wait.
   void AddNow(const Gradient& gradient);
-  // Adds the gradients that wait, and releases their memory.
-  void AddWaiting();
+  // Adds the gradients that wait, and releases their memory. Changes no sum.
+  void AddWaiting() const;
 
   // Calls visit(keys, sums) for runs of at most kRowsInRun rows that together are all rows with a
   // gradient, each once, in no particular order. The floats at sums[i] are the sum of keys[i], at
@@ -41,19 +41,19 @@ class GradientSum {
   using Visit = absl::FunctionRef<void(absl::Span<const uint64_t> keys, const char* const* sums)>;
   void ForEachRun(Visit visit) const;
 
-  // The sums of all gradients.
+  // The sums of all gradients. Adds those that wait, so that the rows can be lent.
   HeldRows Hold() const;
 
  private:
   friend class PartitionFormat1Loader;
   friend class PartitionLoader;
 
-  void AddTo(RowStore& rows, const Gradient& gradient) const;
+  void AddToRows(const Gradient& gradient) const;
 
   std::shared_ptr<const TableSchema> table_;
   // The sums without the gradients that wait.
-  RowStore rows_;
-  std::vector<Gradient> waiting_;
+  mutable RowStore rows_;
+  mutable std::vector<Gradient> waiting_;
 };
 
 }  // namespace pawl

@@ -151,6 +151,40 @@ TEST(PartitionLimits, MessageCountsOnceForGradientsThatFollowEachOther) {
   EXPECT_EQ(Row(partition, 3), (Floats{9, 9}));
 }
 
+// The address of a freed message is used again, so it does not identify a message.
+TEST(PartitionLimits, AnotherMessageAtTheSameAddressCountsToo) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  const auto push = [&](uint64_t ordinal) {
+    Gradient gradient = MakeGradient({1}, {2, 2});
+    gradient.owner = std::shared_ptr<const void>(gradient.owner, &partition);
+    gradient.owner_bytes = kMaxKeptMessageBytes;
+    std::weak_ptr<const void> message = gradient.owner;
+    EXPECT_TRUE(partition.Push(Worker(0, 0), ordinal, kRows, std::move(gradient)).ok());
+    return message;
+  };
+  EXPECT_FALSE(push(0).expired());
+  EXPECT_TRUE(push(1).expired()) << "copied";
+}
+
+// A large gradient is added at once, and before it what waits for the same table.
+TEST(PartitionLimits, LargeGradientFreesRoomForMessages) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  const auto push = [&](uint64_t ordinal, size_t keys) {
+    std::vector<uint64_t> all(keys);
+    for (size_t i = 0; i < keys; ++i) all[i] = i;
+    Gradient gradient = MakeGradient(all, Floats(2 * keys, 1));
+    gradient.owner_bytes = kMaxKeptMessageBytes;
+    std::weak_ptr<const void> message = gradient.owner;
+    EXPECT_TRUE(partition.Push(Worker(0, 0), ordinal, kRows, std::move(gradient)).ok());
+    return message;
+  };
+  const auto small = push(0, 1);
+  EXPECT_FALSE(small.expired());
+  push(1, kMaxWaitingBytes / 16 + 1);
+  EXPECT_TRUE(small.expired());
+  EXPECT_FALSE(push(2, 1).expired());
+}
+
 // Gradients that wait make no rows, and no reader sees them.
 TEST(PartitionLimits, WaitingGradientsCreateNoRows) {
   Partition partition = MakePartition(Options(SYNC, 2));

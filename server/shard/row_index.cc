@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/hash/hash.h"
+
 namespace pawl {
 namespace {
 
@@ -19,6 +21,9 @@ constexpr uint64_t kMaxRowsOfOneMap = 8192;
 constexpr uint32_t kSplitBits = 6;
 
 }  // namespace
+
+// Abseil's hash differs from process to process.
+const uint64_t RowIndex::kSeed = absl::Hash<uint64_t>{}(0);
 
 RowIndex::RowIndex() {
   // Searched and never written.

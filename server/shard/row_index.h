@@ -58,6 +58,7 @@ class RowIndex {
     uint32_t reserved = 0;
   };
   static_assert(sizeof(Slot) == 16);
+  static const uint64_t kSeed;
   // The slots that every search reads.
   static constexpr size_t kAhead = 4;
   struct Map {
@@ -69,8 +70,10 @@ class RowIndex {
     std::unique_ptr<Slot[]> memory;
   };
 
-  // Distinct keys have distinct hashes: each operation is invertible.
+  // Distinct keys have distinct hashes: each operation is invertible. The seed of this process
+  // keeps a sender from choosing keys that all have the same home.
   static uint64_t HashOf(uint64_t key) {
+    key ^= kSeed;
     key ^= key >> 32;
     key *= 0xd6e8feb86659fd93u;
     key ^= key >> 32;

@@ -18,6 +18,10 @@ ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
           memory};
 }
 
+bool IsSameMessage(const std::weak_ptr<const void>& a, const std::shared_ptr<const void>& b) {
+  return !a.owner_before(b) && !b.owner_before(a);
+}
+
 }  // namespace
 
 StepSum::StepSum(uint32_t ranks, bool sum_at_close) : ranks_(ranks), sum_at_close_(sum_at_close) {}
@@ -41,10 +45,10 @@ void StepSum::Keep(Gradient& gradient) {
   const size_t bytes = gradient.keys.size() + gradient.values.size();
   if (gradient.owner != nullptr && gradient.owner_bytes > 0 && bytes > 0) {
     // The gradient has memory of its own; a copy would need as much.
-    if (gradient.owner_bytes == bytes || gradient.owner.get() == last_kept_) return;
+    if (gradient.owner_bytes == bytes || IsSameMessage(last_kept_, gradient.owner)) return;
     if (gradient.owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
       kept_message_bytes_ += gradient.owner_bytes;
-      last_kept_ = gradient.owner.get();
+      last_kept_ = gradient.owner;
       return;
     }
   }
@@ -83,14 +87,15 @@ void StepSum::Take(Staged staged) {
   staged_bytes_ -= bytes;
   GradientSum& sum = sums_.try_emplace(staged.table->id(), staged.table).first->second;
   if (IsAddedAtOnce(*staged.table, gradient)) {
+    // Dense tables have no gradients that wait.
+    if (!staged.table->is_dense()) AddWaiting();
     sum.AddNow(gradient);
-    if (gradient.owner.get() == last_kept_) last_kept_ = nullptr;
+    if (waiting_bytes_ == 0 && staged_bytes_ == 0) ForgetKept();
     return;
   }
   waiting_bytes_ += bytes;
   sum.AddLater(std::move(gradient));
-  // At the close all of it is in memory already.
-  if (waiting_bytes_ > kMaxWaitingBytes && !sum_at_close_) AddWaiting();
+  if (waiting_bytes_ > kMaxWaitingBytes) AddWaiting();
 }
 
 void StepSum::AddWaiting() {
@@ -102,7 +107,7 @@ void StepSum::AddWaiting() {
 
 void StepSum::ForgetKept() {
   kept_message_bytes_ = 0;
-  last_kept_ = nullptr;
+  last_kept_.reset();
 }
 
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {

@@ -97,8 +97,8 @@ class StepSum {
   uint64_t key_count_ = 0;
   size_t staged_bytes_ = 0;
   size_t kept_message_bytes_ = 0;
-  // The message that was counted last in kept_message_bytes_, while it is certain to exist.
-  const void* last_kept_ = nullptr;
+  // The message that was counted last in kept_message_bytes_.
+  std::weak_ptr<const void> last_kept_;
   size_t waiting_bytes_ = 0;
   std::map<uint32_t, GradientSum> sums_;  // by table id
 };
