@@ -73,7 +73,7 @@ ABSL_FLAG(int64_t, max_rows_per_partition, int64_t{1} << 26,
 namespace pawl {
 namespace {
 
-// Rows have 32-bit numbers, one of which stands for no row (server/shard/row_index.h).
+// Rows have 32-bit numbers, and the largest stands for no row (server/shard/row_index.h).
 constexpr int64_t kMaxRowsPerPartition = (int64_t{1} << 32) - 2;
 
 absl::Status CheckFlags() {

@@ -163,6 +163,10 @@ class ProcessesTest(FolderTest):
         script = "sleep 1000 %s & bash -c 'sleep 1000; true' %s" % (self.folder, self.folder)
         with self.assertRaisesRegex(processes.ProgramFailed, "did not end"):
             processes.run(["bash", "-c", script], self.folder, self.path("log"), 1)
+        # The system removes killed orphans a moment later.
+        deadline = time.monotonic() + 30
+        while processes_of(self.folder) and time.monotonic() < deadline:
+            time.sleep(0.05)
         self.assertEqual(processes_of(self.folder), [])
 
     def test_processor_time_of_children_counts(self) -> None:
