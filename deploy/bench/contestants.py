@@ -213,6 +213,8 @@ class _Pawl:
             "data.eval": test_file or '""',
             "batch_size": data.batch_size,
             "epochs": data.epochs,
+            # As many as the peers have processes.
+            "logical_workers": 2,
             "optimizer.adam.learning_rate": DENSE_LEARNING_RATE,
             "sparse_optimizer.adagrad.learning_rate": data.learning_rate,
             "sparse_optimizer.adagrad.initial_accumulator": 0,
