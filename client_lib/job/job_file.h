@@ -36,10 +36,10 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path);
 void ResolvePaths(Job& job, const std::string& folder);
 
 // Sets one field: "batch_size=8192", "consistency.mode=ASYNC", "model.deepfm.hidden=[64, 32]",
-// "data.train=other.libsvm". Strings have no quotes; a relative path stays relative (see
+// "data.train=other.libsvm". Strings need no quotes; a relative path stays relative (see
 // ResolvePaths). A list is replaced as a whole; setting another member of a oneof replaces the
-// present one. INVALID_ARGUMENT, naming the wrong part of the path or the value and the possible
-// ones; the job is then unchanged.
+// current one. INVALID_ARGUMENT if the path or the value is wrong: the message names the wrong part
+// and, for a field, the fields that exist. The job is then unchanged.
 absl::Status ApplyOverride(Job& job, absl::string_view override_text);
 
 // The number of partitions for a job that does not say: one for each 16 samples of a rank's share
@@ -48,9 +48,10 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text);
 // logical_workers is set.
 uint32_t DefaultPartitions(const Job& job);
 
-// Replaces 0 and unset fields by their defaults: partitions, consistency.mode SYNC, dense_path
-// SERVER, replicas 1, durability LOG, checkpoint.keep 3, logical_workers (one per worker, at least
-// 1), epochs 1, the model's loss, the metric and patience of early stopping. Idempotent.
+// Replaces 0 and unset fields with their defaults: logical_workers (one per worker, at least 1),
+// partitions, consistency.mode SYNC, dense_path SERVER, all_reduce.write_back_steps 100,
+// micro_batches 1, replicas 1, min_in_sync 1, durability LOG, checkpoint.keep 3, epochs 1, the
+// model's loss, the metric and patience of early stopping. Idempotent.
 void FillDefaults(Job& job, uint32_t workers);
 
 // The job as text that ParseJob reads.

@@ -16,7 +16,7 @@ namespace pawl {
 
 // The target size of a message's keys and values: large enough to make the cost per message small,
 // small enough that encoding, sending and applying overlap.
-inline constexpr size_t kMessageBytesAimedAt = size_t{4} << 20;
+inline constexpr size_t kTargetMessageBytes = size_t{4} << 20;
 // The limit on segments in one message.
 inline constexpr size_t kMaxMessageSegments = 4096;
 
@@ -36,7 +36,7 @@ class MessageBatcher {
   Message& MessageFor(uint32_t partition, size_t bytes) {
     const size_t server = std::min(routing_->primary(partition), routing_->servers());
     std::shared_ptr<Message>& message = open_[server];
-    if (message != nullptr && (message->bytes + bytes > kMessageBytesAimedAt ||
+    if (message != nullptr && (message->bytes + bytes > kTargetMessageBytes ||
                                message->segments.size() == kMaxMessageSegments)) {
       Flush(server);
     }

@@ -28,7 +28,7 @@ inline constexpr size_t kMaxBytesInFlightPerServer = size_t{32} << 20;
 // so a connection must accept more (kMaxStreamsPerConnection in
 // client_lib/rpc/grpc/grpc_settings.h).
 inline constexpr size_t kMaxMessagesPerServer = 128;
-// The part of a deadline beyond TransferTime.
+// The time allowed for a message in addition to TransferTime.
 inline constexpr std::chrono::milliseconds kBulkDeadline{1000};
 // How long one attempt of a logical worker's pull (or, in SYNC mode, of its push) may wait on the
 // server. It is then sent again, until the call's own deadline.
@@ -90,7 +90,7 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   // Runs `again` at `until`, or as soon as there is routing newer than `epoch` or the messenger has
   // failed. `again` itself checks the deadline and failure().
   void WaitForRouting(MonotonicTime until, uint64_t epoch, absl::AnyInvocable<void()> again);
-  // Wakes those that wait for routing newer than an epoch below this one.
+  // Wakes every waiter whose epoch is below `epoch`.
   void WakeWaiting(uint64_t epoch);
   std::shared_ptr<FlowControl> FlowTo(const std::string& address, Method method);
   // Drops the addresses that `now` no longer names.

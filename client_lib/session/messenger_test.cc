@@ -98,10 +98,11 @@ class MessengerTest : public testing::Test {
     return addresses;
   }
 
-  // Calls in flight keep the messenger alive, which keeps the waiters alive.
+  // Calls in flight and waiting messages keep the messenger alive.
   void TearDown() override {
     while (!transport_.calls.empty())
       transport_.EndFirst(absl::InvalidArgumentError("the test is over"));
+    messenger_->Fail(absl::CancelledError("the test is over"));
   }
 
   SimulatedClock clock_;

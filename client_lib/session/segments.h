@@ -16,9 +16,9 @@
 
 namespace pawl {
 
-// The maximal size of a segment's values (but a segment has at least one row or block). It is part
-// of what a push id means: a recomputed step must be divided alike, so this never changes within a
-// job, and routing has no influence.
+// The maximum size of a segment's values; a larger row or block is a segment of its own. Push ids
+// depend on it: a recomputed step must have the same segments, so the limit never changes within a
+// job, and segments do not depend on routing.
 inline constexpr size_t kMaxSegmentValueBytes = size_t{1} << 20;
 
 // A run of the distinct keys of one partition: the content of one segment.

@@ -12,7 +12,7 @@
 namespace pawl {
 
 static_assert(kMaxMessageSegments <= kMaxSegmentsInMessage, "servers refuse more");
-static_assert(kMessageBytesAimedAt <= kMaxMessageBytes / 2, "servers refuse larger messages");
+static_assert(kTargetMessageBytes <= kMaxMessageBytes / 2, "servers refuse larger messages");
 
 SessionImpl::PushCall::PushCall(std::shared_ptr<SessionImpl> session,
                                 absl::Span<const PushItem> items, uint64_t step,

@@ -84,9 +84,9 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
     bool done;
   };
 
-  // Queues a Push or EndStep, unless it is `refused` before or now. `make` runs under mu_, takes
-  // the callback, and makes the operation's call. A refused one closes a rank's session to further
-  // calls; it ends no other call.
+  // Queues a Push or EndStep, unless `refused` is an error or the session must refuse it. `make`
+  // runs under mu_, takes the callback, and creates the operation's call. A refusal closes a rank's
+  // session to further calls, but ends no other call.
   void Enqueue(absl::Status refused, Callback user_done,
                absl::FunctionRef<void(Operation&, Callback&)> make);
   RequestHeader Header(uint64_t step) const;

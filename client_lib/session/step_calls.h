@@ -55,8 +55,8 @@ struct Resumption {
 
 // Computes the resumption from the worker's clocks, one for each partition. Outside SYNC, the
 // partitions of a restored job may be several steps apart: the worker continues at the lowest
-// clock, and servers recognise repeated pushes. DATA_LOSS for clocks that no worker can leave
-// behind. REQUIRES: `clocks` is not empty.
+// clock, and servers recognise repeated pushes. DATA_LOSS if clocks of a SYNC job differ by more
+// than one step, which no worker causes. REQUIRES: `clocks` is not empty.
 absl::StatusOr<Resumption> ResumptionAt(absl::Span<const uint64_t> clocks, ConsistencyMode mode);
 
 }  // namespace pawl

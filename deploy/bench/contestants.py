@@ -75,14 +75,14 @@ class Contestant:
 
 
 def pawl(bin_folder: str) -> Contestant:
-    """Pawl as deploy/quickstart runs it."""
+    """Pawl with the processes of deploy/quickstart, but 2 logical workers."""
     return Contestant("pawl", "Pawl, 2 servers, 2 workers, SYNC, LOG", _Pawl(bin_folder).run)
 
 
 def limit(bin_folder: str, threads: int) -> Contestant:
     """tests/perf/limit_deepfm.cc."""
     command = [os.path.join(bin_folder, "tests/perf/limit_deepfm"), "--threads=%d" % threads]
-    return Contestant("limit", "limit program, one process, nothing behind it", _reporting(command))
+    return Contestant("limit", "limit program, one process, no servers or log", _reporting(command))
 
 
 def peers(python: str, threads: int) -> dict[str, list[Contestant]]:
@@ -195,7 +195,7 @@ class _Pawl:
         self._scored: dict[str, Result] = {}
 
     def run(self, data: DataSet, log: str) -> Result:
-        """Trains once, and once before if it is the first time."""
+        """Trains once. The first call for a data set trains once more, for the scores."""
         if data.name not in self._scored:
             self._scored[data.name] = self._train(data, log + "-scored", data.test_file)
         scored = self._scored[data.name]

@@ -140,7 +140,7 @@ def coordinate(cluster: dict[str, list[str]], problem: peer_common.Problem) -> N
                     tf.constant(float(step)),
                 ),
             )
-            # The queue would hold the batches of all steps.
+            # Otherwise the queue would hold the batches of all steps.
             if step % (4 * WORKERS) == 0:
                 coordinator.join()
     coordinator.join()
@@ -177,7 +177,7 @@ def main() -> int:
     for server in servers:
         server.kill()
     sys.stdout.flush()
-    # The strategy's threads would wait for the servers.
+    # A normal exit would hang: the strategy's threads wait for the servers.
     os._exit(0)
 
 

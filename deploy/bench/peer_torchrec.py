@@ -4,8 +4,8 @@ pass (FBGEMM's exact_adagrad).
 --variant=torchrec    one process
 --variant=torchrec2   two processes over Gloo; the planner distributes the tables
 
-The linear weight of a category is column DIM of its embedding, whose width FBGEMM wants to be a
-multiple of four. A process computes half of each batch."""
+The linear weight of a category is column DIM of its embedding, whose width FBGEMM requires to be a
+multiple of four. With two processes, each computes half of each batch."""
 
 import os
 import sys

@@ -56,7 +56,7 @@ class PeersEnvironment:
     def install(self, steps: tuple[Step, ...]) -> None:
         """Installs packages that are missing. Raises CannotInstall."""
         if not os.path.exists(self.python):
-            print("bench: makes a virtual environment in %s" % self._folder, file=sys.stderr)
+            print("bench: creating a virtual environment in %s" % self._folder, file=sys.stderr)
             try:
                 venv.create(self._folder, with_pip=True)
             except (OSError, subprocess.CalledProcessError) as error:
@@ -96,7 +96,7 @@ class PeersEnvironment:
 
     def _call_pip(self, step: Step) -> str:
         """Returns what went wrong, or ""."""
-        print("bench: pip installs %s" % " ".join(step.packages), file=sys.stderr)
+        print("bench: installing %s with pip" % " ".join(step.packages), file=sys.stderr)
         command = [self.python, "-m", "pip", "install", "--quiet", *step.packages]
         if not step.with_dependencies:
             command.append("--no-deps")

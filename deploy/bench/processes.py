@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-# A look at all processes takes milliseconds, so looks are rare compared with a run of seconds.
+# Reading /proc takes milliseconds, which is little at this interval.
 SAMPLE_INTERVAL_S = 0.2
 # How long a program may take to end after SIGTERM.
 TERMINATE_S = 10.0
@@ -66,7 +66,7 @@ class _Processes:
             if pid in self._members or parent in self._members:
                 self._members.add(pid)
                 self._ticks[pid, fields[19]] = int(fields[11]) + int(fields[12])
-        # A process that has ended leaves its number to others.
+        # The number of a process that has ended may be reused.
         self._members &= set(parents)
         return sum(self._ticks.values()) / TICKS_PER_S
 
@@ -84,8 +84,8 @@ def run(
 ) -> Finished:
     """Runs a command to its end, with its standard error in `log` and its output in LOG.out.
 
-    `environment` has defaults: variables of this process win. Raises ProgramFailed if the command
-    fails. Ends all its processes, also when interrupted.
+    `environment` holds defaults, which variables of this process override. Raises ProgramFailed if
+    the command fails. Ends all its processes, even when interrupted.
     """
     with open(log, "wb") as errors, open(log + ".out", "w+b") as output:
         try:

@@ -39,15 +39,15 @@ struct PlacementTarget {
 //  1. on distinct servers, and in as many zones as possible;
 //  2. where it has replicas already, as far as the other rules allow;
 //  3. such that the servers' numbers of replicas differ by at most one, as far as the zones allow.
-//     A hot partition, with a multiple of the median load, counts as that multiple, unless its
-//     server would have hardly less load without the other partitions. Several hot ones share a
-//     server only if they cost no more than the mean, within kTolerance, or no move helps;
+//     A hot partition, one with several times the median load, counts as that many partitions,
+//     unless removing the others would hardly relieve its server. Several hot partitions share a
+//     server only if together they cost at most the mean, within kTolerance, or if no move helps;
 //  4. such that the servers' bytes and keys differ by at most kTolerance, as far as exchanging two
 //     partitions achieves that;
 //  5. with equal numbers of primaries on each server, within kTolerance.
 // A greedy search: it makes one move at a time and stops when no move helps. A replica that is
-// being copied counts as complete and stays. The target of a placement that has reached its
-// target, with the same loads, is that placement. REQUIRES: `servers` ascending.
+// being copied counts as complete and stays. Idempotent: with the same loads, a placement that has
+// reached its target is its own target. REQUIRES: `servers` ascending.
 PlacementTarget ComputeTarget(const std::vector<PlacementServer>& servers, uint32_t replicas,
                               const PartitionLoads& loads, const Placement& placement);
 

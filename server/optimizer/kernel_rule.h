@@ -40,10 +40,11 @@ struct GradientSettings {
 
 // An UpdateRule made from a Kernel, which has
 //   Formula                      the formula for one element (update_formula.h)
-//   InitialSlot()                the initial value of the first slot array; the second starts at 0
+//   InitialSlot()                the initial value of the row's slot and of the first slot array;
+//                                the second array starts at 0
 //   Begin(rate, prior_updates)   the Formula for one row
-//   kCountsUpdates               true, only in kernels whose Begin needs prior_updates
-// A formula with one slot for the whole row makes the rule not elementwise.
+//   kCountsUpdates               declared only by kernels whose Begin needs prior_updates
+// A rule is not elementwise if its formula has a slot for the whole row or clip_norm is set.
 template <typename Kernel>
 class KernelRule final : public UpdateRule {
   using Formula = typename Kernel::Formula;

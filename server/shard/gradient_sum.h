@@ -23,12 +23,12 @@ inline constexpr size_t kRowsInRun = 64;
 // finds all parts of a row at once, and a row with one part is never copied. Not thread-safe.
 class GradientSum {
  public:
-  // REQUIRES for waiting gradients: the table is sparse.
+  // REQUIRES for AddLater: the table is sparse.
   explicit GradientSum(std::shared_ptr<const TableSchema> table);
 
   const std::shared_ptr<const TableSchema>& table() const { return table_; }
 
-  // Adds the gradient, which outlives the call with its owner, when the sum is read.
+  // Keeps the gradient and its owner, and adds it when the sum is read.
   void AddLater(Gradient gradient) { waiting_.push_back(std::move(gradient)); }
   // Adds the gradient at once, after those that wait.
   void AddNow(const Gradient& gradient);
@@ -41,7 +41,7 @@ class GradientSum {
   using Visit = absl::FunctionRef<void(absl::Span<const uint64_t> keys, const char* const* sums)>;
   void ForEachRun(Visit visit) const;
 
-  // The sums of all gradients. Adds those that wait, so that the rows can be lent.
+  // The sums of all gradients, after adding those that wait.
   HeldRows Hold() const;
 
  private:

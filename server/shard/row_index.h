@@ -13,11 +13,11 @@ namespace pawl {
 // size, and 39 in absl::flat_hash_map, whose look-ups take as long. Not thread-safe.
 //
 // Invariants:
-// 1. The slots of a map are sorted by hash, except for empty ones between them. An entry lies at
-//    or after its home, and no slot between the two is empty. So a search ends at the first hash
-//    that is not smaller, whether it is found or not.
+// 1. The entries of a map are sorted by hash, with empty slots between them. A hash maps to one
+//    slot, its home. An entry lies at or after its home, and no slot between the two is empty. So
+//    a search ends at the first slot whose hash is not smaller, whether or not the key exists.
 // 2. The last kAhead slots of a map are empty.
-// 3. There are at least four homes for three entries. An insertion copies at most one map.
+// 3. A map has at least four homes for every three entries. An insertion copies at most one map.
 class RowIndex {
  public:
   // No row. Rows have smaller numbers.
@@ -41,7 +41,7 @@ class RowIndex {
     return slot.hash == hash ? slot.row : kNone;
   }
 
-  // The row of the key; if it has none, `row`, which it gets.
+  // Returns the row of the key. A key without one gets `row`.
   uint32_t FindOrInsert(uint64_t key, uint32_t row) {
     const uint64_t hash = HashOf(key);
     Map& map = MapOf(hash);
@@ -80,7 +80,7 @@ class RowIndex {
     key *= 0x9e3779b97f4a7c15u;
     return key;
   }
-  // The upper bits of a hash tell the map, and the next ones the home.
+  // The upper bits of a hash select the map, and the next ones the home.
   const Map& MapOf(uint64_t hash) const { return maps_[(hash >> 1) >> (63 - map_bits_)]; }
   Map& MapOf(uint64_t hash) { return maps_[(hash >> 1) >> (63 - map_bits_)]; }
   uint64_t Home(const Map& map, uint64_t hash) const {
@@ -98,7 +98,7 @@ class RowIndex {
   }
 
   void Insert(Map& map, Slot* slot, uint64_t hash, uint32_t row);
-  // Copies the map to one with as many homes, and at least `overflow` slots after them.
+  // Moves the entries to a map with `homes` homes and at least `overflow` slots after them.
   void Resize(Map& map, uint64_t homes, uint64_t overflow);
   void Split();
 

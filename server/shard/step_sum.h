@@ -15,16 +15,17 @@
 namespace pawl {
 
 // Limit on the messages that a partition's gradients keep in memory. A message may be far larger
-// than its gradients in the partition, and counts once for all that follow each other.
+// than its gradients in the partition. It counts once for consecutive gradients.
 inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 // Limit on the keys and values of gradients of the complete prefix that wait to be added.
 inline constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 
 // Adds gradients in the order (rank, ordinal), whatever their order of arrival, so that the sum
-// always has the same bits. The complete prefix takes little memory, whatever the number of ranks:
-// small gradients of sparse tables wait for the close, which adds all parts of a row and updates it
-// at once; the others, and those beyond kMaxWaitingBytes, are added as they come. What arrived
-// early is kept. Not thread-safe.
+// always has the same bits. The complete prefix, all gradients before the first missing one, takes
+// little memory, whatever the number of ranks: small gradients of sparse tables wait for the close,
+// which adds all parts of a row and updates it in one pass; dense and large ones, and those beyond
+// kMaxWaitingBytes, are added as they come. A gradient that arrives before an earlier one is kept.
+// Not thread-safe.
 //
 // A gradient that is kept keeps its whole message in memory if the message is small, and is copied
 // otherwise. A gradient whose owner keeps nothing else is never copied.
@@ -32,8 +33,8 @@ inline constexpr size_t kMaxWaitingBytes = size_t{1} << 20;
 // With backup workers all gradients are kept until the close, which decides which ones count.
 //
 // The caller knows which ranks have ended the step and push nothing more, and passes that as
-// `has_ended`. A rank without gradients costs nothing here, and all calls of a step together take
-// O(ranks).
+// `has_ended`. A rank without gradients takes no memory here. Apart from the work on gradients, all
+// calls of a step together take O(ranks) time.
 class StepSum {
  public:
   using HasEnded = absl::FunctionRef<bool(uint32_t rank)>;
@@ -55,7 +56,8 @@ class StepSum {
   // ranks.
   bool MustTake(uint32_t rank, size_t needed) const;
 
-  // Adds the rest except for the ranks that have not ended, and returns their number of gradients.
+  // Adds the remaining gradients of the ranks that have ended, drops those of the others, and
+  // returns how many it dropped.
   // Calls visit(const GradientSum&) for every table that has gradients, and empties the sum.
   template <typename Visit>
   uint64_t Close(HasEnded has_ended, Visit visit) {

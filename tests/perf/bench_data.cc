@@ -56,7 +56,7 @@ namespace {
 constexpr std::array<uint64_t, 26> kCriteoCategories = {
     1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
     27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
-// A field keeps this many categories whatever the scale.
+// Smaller fields are not scaled. Larger ones keep at least this many categories.
 constexpr uint64_t kMinCategories = 1000;
 
 // The hidden model: logit = kBias + sum of weights + sum over kPairs pairs of dot products.

@@ -1,11 +1,11 @@
-// What training DeepFM costs on this machine when nothing stands behind it: one process, rows
-// indexed directly instead of by hash, no network, no log, no second copy. deploy/bench compares
-// Pawl and its peers with this limit.
+// The least that training DeepFM costs on this machine: one process, rows indexed by number instead
+// of by hash, no network, no log, no replicas. deploy/bench compares Pawl and its peers with this
+// limit.
 //
 //   limit_deepfm --data=DIR --epochs=2 --learning_rate=0.1     # DIR: made by bench_data
 //
 // The model, the optimizers (Adagrad for rows, Adam for layers) and the batches are those of
-// deploy/jobs/flights-deepfm.pbtxt. A training step has three phases, with a barrier after each:
+// deploy/bench/criteo.pbtxt. A training step has three phases, with a barrier after each:
 //
 //   1. Each thread copies its share of the batch, and transposes its share of the weights.
 //   2. FindRows: a thread owns some of the fields and lists their distinct rows in the batch.
@@ -46,7 +46,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/perf/matrix_products.h"
 
-ABSL_FLAG(std::string, data, "", "the folder of bench_data");
+ABSL_FLAG(std::string, data, "", "the folder that bench_data wrote");
 ABSL_FLAG(uint32_t, threads, 2, "how many threads compute");
 ABSL_FLAG(uint32_t, batch_size, 8192, "samples per step");
 ABSL_FLAG(uint32_t, epochs, 1, "passes over the training samples");
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<T>> ReadArray(const std::string& path, size_t size) {
   std::vector<T> values(size);
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(size * sizeof(T)));
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": has less than ", size, " numbers"));
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": has fewer than ", size, " numbers"));
   return values;
 }
 
@@ -338,7 +338,7 @@ class Trainer {
     return {n * thread / settings_.threads, n * (thread + 1) / settings_.threads};
   }
 
-  // Writes a thread's share of the transposed weights, by which backward products go.
+  // Writes a thread's share of the transposed weights, which the backward pass multiplies by.
   void Transpose(size_t thread, size_t threads) {
     for (size_t i = layout_.inputs * thread / threads; i < layout_.inputs * (thread + 1) / threads;
          ++i)
@@ -630,7 +630,7 @@ absl::Status Main() {
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("trains DeepFM at the limit of this machine, for deploy/bench");
+  absl::SetProgramUsageMessage("trains DeepFM as fast as this machine can, for deploy/bench");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = pawl::Main();
   if (status.ok()) return 0;

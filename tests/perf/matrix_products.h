@@ -1,5 +1,5 @@
-// Small matrix products for processors with and without wide vectors. Each is one body that is
-// inlined into functions compiled for a kind of processor (RUN_ON_AVX512, RUN_ON_AVX2).
+// Small matrix products for processors with and without wide vectors. Each is inlined into
+// functions that are compiled for one instruction set (RUN_ON_AVX512, RUN_ON_AVX2).
 #ifndef PAWL_TESTS_PERF_MATRIX_PRODUCTS_H_
 #define PAWL_TESTS_PERF_MATRIX_PRODUCTS_H_
 

@@ -132,7 +132,7 @@ absl::StatusOr<BenchRow> RunSyncStepRow(double seconds) {
   row.value = mega_keys / elapsed;
   row.server_cpu = servers / elapsed;
   row.client_cpu = (CpuSeconds(getpid()) - client_before) / elapsed;
-  row.note = absl::StrCat(1e3 * servers / mega_keys, " ms of the servers a million keys");
+  row.note = absl::StrCat(1e3 * servers / mega_keys, " ms of server CPU time per million keys");
   return row;
 }
 

@@ -192,8 +192,8 @@ TEST_F(CpuStreamTest, AllKernelsGiveTheSameBits) {
       for (const Write write : {Write::kReplace, Write::kAdd}) {
         std::vector<float> gradient = y;
         const Matrix to{gradient.data(), kSamples, columns, columns};
-        stream.SumOfDotsBackward(vectors, dim, {y.data(), kSamples, dim, columns}, rows.data(),
-                                 write, to);
+        stream.SumOfDotsBackward(vectors, dim, {y.data(), kSamples, dim, columns}, x.data(), write,
+                                 to);
         stream.PairwiseDotsBackward(vectors, dim, {y.data(), kSamples, 3, 3}, Write::kAdd, to);
         keep(gradient);
       }

@@ -32,8 +32,7 @@ struct CpuLoops {
                                  const Matrix& vectors_gradient);
   void (*sum_columns)(const ConstMatrix& x, float* sums);
   void (*relu_backward_and_sum)(const ConstMatrix& activation, const Matrix& gradient, float* sums);
-  // With the bits of server/optimizer/math/deterministic_math.h; adds the losses of the samples in
-  // their order.
+  // Bit-identical to server/optimizer/math/deterministic_math.h. Adds the losses in sample order.
   void (*logistic_loss)(size_t samples, const float* logits, const float* labels,
                         float gradient_scale, float* gradients, double* loss_sum);
 };

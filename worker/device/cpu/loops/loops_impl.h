@@ -1,6 +1,7 @@
 // The loops for any processor, in vectors of up to 16 floats, which the compiler splits into those
-// of its target. Each source that includes this file is compiled for other instructions; it may
-// call no function that other sources define inline.
+// of its target. Each source that includes this file is compiled for different instructions. The
+// loops must not call inline functions that other sources define too: the linker keeps one copy of
+// each, perhaps with instructions that the processor lacks.
 #ifndef PAWL_WORKER_DEVICE_CPU_LOOPS_LOOPS_IMPL_H_
 #define PAWL_WORKER_DEVICE_CPU_LOOPS_LOOPS_IMPL_H_
 
