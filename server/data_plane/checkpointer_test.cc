@@ -15,6 +15,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/forwarding_env.h"
 #include "gtest/gtest.h"
 #include "server/replication/testing/fake_durable_log.h"
 #include "server/shard/snapshot/partition_snapshot.h"
@@ -35,12 +36,12 @@ class Outcome {
     MutexLock lock(mu_);
     value_ = std::move(value);
   }
-  bool there() {
+  bool has_value() {
     MutexLock lock(mu_);
     return value_.has_value();
   }
   T Wait() {
-    Eventually([&] { return there(); });
+    Eventually([&] { return has_value(); });
     MutexLock lock(mu_);
     return value_.value_or(T(absl::DeadlineExceededError("the test's patience")));
   }
@@ -52,44 +53,24 @@ class Outcome {
 using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
 
 // An Env that calls `renamed` after each rename, on the calling thread, and counts opened files.
-class WatchedEnv final : public Env {
+class WatchedEnv final : public ForwardingEnv {
  public:
   WatchedEnv(Env& env, std::function<void(const std::string& to)> renamed)
-      : env_(env), renamed_(std::move(renamed)) {}
+      : ForwardingEnv(env), renamed_(std::move(renamed)) {}
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    return env_.Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
-    return env_.OpenForAppend(path);
-  }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     ++opened_for_read;
-    return env_.OpenForRead(path);
+    return ForwardingEnv::OpenForRead(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    absl::Status status = env_.Rename(from, to);
+    absl::Status status = ForwardingEnv::Rename(from, to);
     renamed_(to);
     return status;
-  }
-  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
-  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
-  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
-  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
-    return env_.List(folder);
-  }
-  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
-  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
-    return env_.FileSize(path);
-  }
-  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
-    return env_.LockFolder(folder);
   }
 
   std::atomic<size_t> opened_for_read{0};
 
  private:
-  Env& env_;
   const std::function<void(const std::string& to)> renamed_;
 };
 
