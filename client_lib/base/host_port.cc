@@ -1,6 +1,8 @@
 #include "client_lib/base/host_port.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +47,13 @@ bool HostPort::IsWildcard() const {
   // All spellings of the zero address.
   return host == "*" || host.find_first_not_of("0.") == std::string::npos ||
          (host.front() == '[' && host.find_first_not_of("[0:]") == std::string::npos);
+}
+
+bool IsLoopback(absl::string_view host) {
+  if (host == "localhost" || host == "[::1]") return true;
+  in_addr address = {};
+  return inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
+         ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {

@@ -20,6 +20,10 @@ struct HostPort {
   bool IsWildcard() const;
 };
 
+// Whether only processes of this machine can connect to `host`: "localhost" or an address of
+// 127.0.0.0/8 or [::1]. Other names are not resolved.
+bool IsLoopback(absl::string_view host);
+
 // Parses a non-empty host, a colon and a port from 0 to 65535; INVALID_ARGUMENT for anything else.
 // A process that listens on port 0 gets any free port.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);

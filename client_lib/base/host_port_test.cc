@@ -31,6 +31,15 @@ TEST(HostPortTest, WildcardAddressesAreRecognised) {
   }
 }
 
+TEST(HostPortTest, LoopbackAddressesAreRecognised) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.255.0.9", "[::1]"})
+    EXPECT_TRUE(IsLoopback(host)) << host;
+  for (const char* host : {"", "0.0.0.0", "10.0.0.1", "128.0.0.1", "127.0.0.1.example", "[::]", "h",
+                           "localhost.example"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
 TEST(LocalAddressTest, LoopbackIsReachedFromLoopback) {
   EXPECT_EQ(*LocalAddressTowards("127.0.0.1:7000"), "127.0.0.1");
   EXPECT_EQ(*LocalAddressTowards("127.0.0.1:7000,127.0.0.1:7001"), "127.0.0.1");

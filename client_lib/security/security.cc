@@ -1,0 +1,99 @@
+#include "client_lib/security/security.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/host_port.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/security/rate_limiter.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr int64_t kSecondsPerDay = 86400;
+// The log warns of the end of a certificate this long before.
+constexpr int64_t kExpiryWarningDays = 7;
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+void WarnOfExpiry(const CertificateState& state) {
+  const int64_t days = (state.not_after - UnixSeconds()) / kSecondsPerDay;
+  if (days < kExpiryWarningDays)
+    spdlog::warn("the certificate in --tls_dir expires in {} days", days);
+}
+
+void LogReload(const CertificateState& state) {
+  if (state.reload_status.ok()) {
+    spdlog::info("reloaded the certificate of --tls_dir");
+    WarnOfExpiry(state);
+  } else {
+    spdlog::error("--tls_dir: the files are not used, and the previous ones stay in use: {}",
+                  std::string(state.reload_status.message()));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Security>> Security::Open(const SecurityOptions& options,
+                                                         RoleSet own_roles) {
+  if (options.tls_dir.empty())
+    return std::unique_ptr<Security>(new Security(options.insecure, nullptr));
+  if (options.insecure) {
+    return absl::InvalidArgumentError(
+        "--insecure and --tls_dir contradict each other; give one of them");
+  }
+  TlsCredentials::Options tls_options;
+  tls_options.dir = options.tls_dir;
+  tls_options.own_roles = own_roles;
+  tls_options.unix_seconds = UnixSeconds;
+  tls_options.reloaded = LogReload;
+  absl::StatusOr<std::unique_ptr<TlsCredentials>> tls =
+      TlsCredentials::Open(Env::Real(), std::move(tls_options));
+  if (!tls.ok()) return Annotate(tls.status(), "--tls_dir");
+  WarnOfExpiry((*tls)->State());
+  return std::unique_ptr<Security>(new Security(false, *std::move(tls)));
+}
+
+Security::Security(bool insecure, std::unique_ptr<TlsCredentials> tls)
+    : insecure_(insecure), tls_(std::move(tls)) {
+  if (tls_ == nullptr) return;
+  auto limiter = std::make_shared<RateLimiter>(kMaxRefusalsLoggedPerSecond);
+  gate_ =
+      std::make_shared<const Gate>(tls_->State().identity, [limiter](const Gate::Refusal& refusal) {
+        if (!limiter->Allows(Clock::Real().Now())) return;
+        spdlog::warn("refused {} to {}: {}", refusal.method, refusal.peer, refusal.reason);
+      });
+}
+
+absl::Status Security::CheckHost(absl::string_view flag, absl::string_view host) const {
+  if (is_tls() || insecure_ || IsLoopback(host)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": ", host,
+                   " is reachable from other machines, and connections would be neither encrypted "
+                   "nor authenticated; set --tls_dir=FOLDER (deploy/tls/make_certificates makes "
+                   "certificates), or --insecure on a network where everyone is trusted"));
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Security::To(RoleSet peers) const {
+  return is_tls() ? tls_->To(peers) : grpc::InsecureChannelCredentials();
+}
+
+std::shared_ptr<grpc::ServerCredentials> Security::Listening() const {
+  return is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials();
+}
+
+std::optional<CertificateState> Security::certificate() const {
+  if (!is_tls()) return std::nullopt;
+  return tls_->State();
+}
+
+}  // namespace pawl

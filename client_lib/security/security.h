@@ -1,0 +1,54 @@
+// How a process proves its identity to others and which calls it accepts: by --tls_dir, or not at
+// all.
+#ifndef PAWL_CLIENT_LIB_SECURITY_SECURITY_H_
+#define PAWL_CLIENT_LIB_SECURITY_SECURITY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/security/gate.h"
+#include "client_lib/security/security_options.h"
+#include "client_lib/security/tls_credentials.h"
+
+namespace pawl {
+
+// Thread-safe. Must outlive the channels and servers that use its credentials.
+class Security {
+ public:
+  // `own_roles`: the roles that the process's certificate may have. Errors as for
+  // TlsCredentials::Open, naming --tls_dir.
+  static absl::StatusOr<std::unique_ptr<Security>> Open(const SecurityOptions& options,
+                                                        RoleSet own_roles);
+
+  // Whether connections are encrypted and authenticated.
+  bool is_tls() const { return tls_ != nullptr; }
+
+  // INVALID_ARGUMENT, with the remedy: without TLS and --insecure, `host` is not this machine.
+  // `flag` names the flag that has the host.
+  absl::Status CheckHost(absl::string_view flag, absl::string_view host) const;
+
+  // For connections to peers with one of these roles.
+  std::shared_ptr<grpc::ChannelCredentials> To(RoleSet peers) const;
+  // For a listener of this process.
+  std::shared_ptr<grpc::ServerCredentials> Listening() const;
+
+  // nullopt without TLS.
+  std::optional<CertificateState> certificate() const;
+  // Calls that this process has refused because of the caller's certificate.
+  uint64_t refused_calls() const { return gate_ == nullptr ? 0 : gate_->refused(); }
+
+ private:
+  Security(bool insecure, std::unique_ptr<TlsCredentials> tls);
+
+  const bool insecure_;
+  const std::unique_ptr<TlsCredentials> tls_;
+  std::shared_ptr<const Gate> gate_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SECURITY_SECURITY_H_

@@ -1,0 +1,31 @@
+#include "client_lib/security/testing/test_certificates.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "gtest/gtest.h"
+#include "tests/harness/command_output.h"
+#include "tests/harness/runfile.h"
+
+namespace pawl {
+
+absl::Status MakeTestCertificates(const std::string& folder, const std::string& job,
+                                  const std::vector<std::string>& flags) {
+  PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile("deploy/tls/make_certificates"));
+  std::vector<std::string> arguments = {absl::StrCat("--out=", folder),
+                                        absl::StrCat("--job=", job)};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return CommandOutput(program, arguments).status();
+}
+
+std::string TestCertificatesFolder(const std::string& name) {
+  const std::string folder =
+      absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                   testing::UnitTest::GetInstance()->current_test_info()->name(), "-", name);
+  std::filesystem::remove_all(folder);
+  return folder;
+}
+
+}  // namespace pawl

@@ -1,0 +1,73 @@
+// gRPC credentials for mutual TLS from --tls_dir, reloaded while the process runs.
+#ifndef PAWL_CLIENT_LIB_SECURITY_TLS_CREDENTIALS_H_
+#define PAWL_CLIENT_LIB_SECURITY_TLS_CREDENTIALS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
+#include "client_lib/security/gate.h"
+#include "client_lib/security/identity.h"
+#include "client_lib/security/method_roles.h"
+#include "client_lib/security/tls_files.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+
+namespace pawl {
+
+// How often the files are read again. gRPC takes them over up to a second later. Existing
+// connections keep their certificates; kMaxConnectionAge bounds their age.
+inline constexpr std::chrono::milliseconds kTlsReloadInterval{2000};
+// With TLS, servers close connections after about this time, once their calls have ended, so that
+// peers prove their identity again.
+inline constexpr std::chrono::hours kMaxConnectionAge{1};
+
+// The state of a process's certificate, for status and metrics.
+struct CertificateState {
+  Identity identity;
+  // Unix seconds; see TlsFiles::not_after.
+  int64_t not_after = 0;
+  // Successful reloads since the start.
+  uint64_t reloads = 0;
+  // Why the files that are in --tls_dir now are not in use; OK if they are.
+  absl::Status reload_status;
+};
+
+// Thread-safe. Must outlive the channels and servers that use its credentials.
+class TlsCredentials {
+ public:
+  struct Options {
+    std::string dir;
+    // The roles that the process's own certificate may have.
+    RoleSet own_roles;
+    MonotonicDuration reload_interval = kTlsReloadInterval;
+    // The Unix time in seconds.
+    std::function<int64_t()> unix_seconds;
+    // Called on the reloading thread when the outcome of a reload differs from the previous one.
+    std::function<void(const CertificateState&)> reloaded;
+  };
+
+  // Reads and checks the files. Errors as for ReadTlsFiles; INVALID_ARGUMENT also if the
+  // certificate's role is not among own_roles.
+  static absl::StatusOr<std::unique_ptr<TlsCredentials>> Open(Env& env, Options options);
+  // Stops reloading.
+  virtual ~TlsCredentials() = default;
+
+  // For connections to peers with one of these roles, of the same job. A peer with another
+  // certificate is refused during the handshake: the call ends with UNAVAILABLE.
+  virtual std::shared_ptr<grpc::ChannelCredentials> To(RoleSet peers) const = 0;
+  // For a listener. Clients need a certificate, and `gate` decides on every call.
+  virtual std::shared_ptr<grpc::ServerCredentials> Listening(
+      std::shared_ptr<const Gate> gate) const = 0;
+
+  virtual CertificateState State() const = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SECURITY_TLS_CREDENTIALS_H_

@@ -1,0 +1,248 @@
+#include "client_lib/security/tls_credentials.h"
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/security/testing/test_certificates.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{20};
+constexpr RoleSet kServerRole(PeerRole::kServer);
+
+int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Counts the calls that reach it.
+class CountingScheduler final : public Scheduler::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const GetStatusRequest*,
+                                      GetStatusResponse*) override {
+    return Count(context);
+  }
+  grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context, const StopJobRequest*,
+                                    StopJobResponse*) override {
+    return Count(context);
+  }
+  int calls() const { return calls_; }
+
+ private:
+  grpc::ServerUnaryReactor* Count(grpc::CallbackServerContext* context) {
+    ++calls_;
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  std::atomic<int> calls_ = 0;
+};
+
+// A server with the certificate of a server of job "flights".
+class TlsCredentialsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = TestCertificatesFolder("certificates");
+    ASSERT_TRUE(MakeTestCertificates(folder_, "flights").ok());
+    credentials_ = Open(absl::StrCat(folder_, "/server"));
+    gate_ = std::make_shared<const Gate>(credentials_->State().identity,
+                                         [this](const Gate::Refusal&) { ++refusals_; });
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", credentials_->Listening(gate_), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  void TearDown() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+    server_ = nullptr;
+  }
+
+  std::unique_ptr<TlsCredentials> Open(const std::string& dir) {
+    TlsCredentials::Options options;
+    options.dir = dir;
+    options.own_roles = kAllRoles;
+    options.reload_interval = std::chrono::milliseconds(100);
+    options.unix_seconds = UnixNow;
+    auto credentials = TlsCredentials::Open(Env::Real(), std::move(options));
+    EXPECT_TRUE(credentials.ok()) << credentials.status();
+    return credentials.ok() ? *std::move(credentials) : nullptr;
+  }
+
+  // A call on a new connection.
+  template <typename Request, typename Response>
+  grpc::Status Call(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                    grpc::Status (Scheduler::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                            Response*)) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto stub =
+        Scheduler::NewStub(grpc::CreateCustomChannel(address_, credentials, arguments));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    Request request;
+    Response response;
+    return ((*stub).*method)(&context, request, &response);
+  }
+  grpc::Status GetStatus(std::shared_ptr<grpc::ChannelCredentials> credentials) {
+    return Call(std::move(credentials), &Scheduler::Stub::GetStatus);
+  }
+
+  std::string folder_;
+  std::unique_ptr<TlsCredentials> credentials_;
+  std::atomic<int> refusals_ = 0;
+  std::shared_ptr<const Gate> gate_;
+  CountingScheduler service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+TEST_F(TlsCredentialsTest, RoleDecidesWhichRpcIsPossible) {
+  const auto worker = Open(absl::StrCat(folder_, "/worker"));
+  const grpc::Status status = GetStatus(worker->To(kServerRole));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(service_.calls(), 1);
+
+  const grpc::Status stopped = Call(worker->To(kServerRole), &Scheduler::Stub::StopJob);
+  EXPECT_EQ(stopped.error_code(), grpc::StatusCode::PERMISSION_DENIED) << stopped.error_message();
+  EXPECT_EQ(service_.calls(), 1);
+  EXPECT_EQ(gate_->refused(), 1u);
+  EXPECT_EQ(refusals_, 1);
+
+  const auto admin = Open(absl::StrCat(folder_, "/operator"));
+  EXPECT_TRUE(Call(admin->To(kServerRole), &Scheduler::Stub::StopJob).ok());
+  EXPECT_EQ(service_.calls(), 2);
+}
+
+TEST_F(TlsCredentialsTest, PlaintextAndMissingCertificateReachNoHandler) {
+  EXPECT_EQ(GetStatus(grpc::InsecureChannelCredentials()).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  EXPECT_EQ(GetStatus(grpc::experimental::TlsCredentials(options)).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(service_.calls(), 0);
+}
+
+TEST_F(TlsCredentialsTest, CertificateOfAnotherAuthorityReachesNoHandler) {
+  const std::string other = TestCertificatesFolder("other");
+  ASSERT_TRUE(MakeTestCertificates(other, "flights").ok());
+  const auto worker = Open(absl::StrCat(other, "/worker"));
+  EXPECT_EQ(GetStatus(worker->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(service_.calls(), 0);
+}
+
+TEST_F(TlsCredentialsTest, CertificateOfAnotherJobIsRefusedOnBothSides) {
+  ASSERT_TRUE(MakeTestCertificates(folder_, "other", {"--roles=worker/other"}).ok());
+  const auto worker = Open(absl::StrCat(folder_, "/worker/other"));
+  const grpc::Status refused_by_client = GetStatus(worker->To(kServerRole));
+  EXPECT_EQ(refused_by_client.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(absl::StrContains(refused_by_client.error_message(), "is not one of job other"))
+      << refused_by_client.error_message();
+  EXPECT_EQ(service_.calls(), 0);
+
+  // A client that accepts any server.
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+          absl::StrCat(folder_, "/worker/other/key.pem"),
+          absl::StrCat(folder_, "/worker/other/cert.pem"), 1));
+  options.watch_identity_key_cert_pairs();
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  EXPECT_EQ(GetStatus(grpc::experimental::TlsCredentials(options)).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(service_.calls(), 0);
+}
+
+TEST_F(TlsCredentialsTest, WorkerThatPosesAsSchedulerIsRefused) {
+  const auto worker = Open(absl::StrCat(folder_, "/worker"));
+  const grpc::Status status = GetStatus(worker->To(RoleSet(PeerRole::kScheduler)));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(absl::StrContains(status.error_message(), "has not the role scheduler"))
+      << status.error_message();
+  EXPECT_EQ(service_.calls(), 0);
+}
+
+TEST_F(TlsCredentialsTest, NewCertificatesAreUsedByNewConnections) {
+  // The authority changes in three steps: both are trusted, certificates, only the new one.
+  const std::string next = TestCertificatesFolder("next");
+  ASSERT_TRUE(MakeTestCertificates(next, "flights").ok());
+  const std::string both = ReadFile(absl::StrCat(folder_, "/server/ca.pem")) +
+                           ReadFile(absl::StrCat(next, "/server/ca.pem"));
+  std::ofstream(absl::StrCat(folder_, "/server/ca.pem")) << both;
+  ASSERT_TRUE(Eventually([&] { return credentials_->State().reloads == 1; }, kTimeout));
+  std::ofstream(absl::StrCat(next, "/worker/ca.pem")) << both;
+  const auto worker = Open(absl::StrCat(next, "/worker"));
+  // gRPC takes the files over within its own interval.
+  EXPECT_TRUE(Eventually([&] { return GetStatus(worker->To(kServerRole)).ok(); }, kTimeout));
+}
+
+TEST_F(TlsCredentialsTest, FilesThatDoNotFitAreNotUsed) {
+  const std::string dir = absl::StrCat(folder_, "/server");
+  const std::string key = ReadFile(absl::StrCat(dir, "/key.pem"));
+  const std::string other_key = ReadFile(absl::StrCat(folder_, "/worker/key.pem"));
+  std::ofstream(absl::StrCat(dir, "/key.pem")) << other_key;
+  ASSERT_TRUE(Eventually([&] { return !credentials_->State().reload_status.ok(); }, kTimeout));
+  EXPECT_TRUE(absl::StrContains(credentials_->State().reload_status.message(), "is not the key of"))
+      << credentials_->State().reload_status;
+  const auto worker = Open(absl::StrCat(folder_, "/worker"));
+  EXPECT_TRUE(GetStatus(worker->To(kServerRole)).ok());
+
+  std::ofstream(absl::StrCat(dir, "/key.pem")) << key;
+  EXPECT_TRUE(Eventually([&] { return credentials_->State().reload_status.ok(); }, kTimeout));
+}
+
+TEST_F(TlsCredentialsTest, CertificateOfAnotherRoleIsNotTakenOver) {
+  const std::string dir = absl::StrCat(folder_, "/server");
+  for (const char* file : {"key.pem", "cert.pem"}) {
+    std::filesystem::copy_file(absl::StrCat(folder_, "/operator/", file),
+                               absl::StrCat(dir, "/", file),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  EXPECT_TRUE(Eventually(
+      [&] {
+        return absl::StrContains(credentials_->State().reload_status.message(), "restart it");
+      },
+      kTimeout));
+  EXPECT_EQ(credentials_->State().identity.role, PeerRole::kServer);
+}
+
+TEST_F(TlsCredentialsTest, ProgramsRefuseCertificatesOfOtherRoles) {
+  TlsCredentials::Options options;
+  options.dir = absl::StrCat(folder_, "/worker");
+  options.own_roles = RoleSet(PeerRole::kScheduler);
+  options.unix_seconds = UnixNow;
+  const auto opened = TlsCredentials::Open(Env::Real(), std::move(options));
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(opened.status().message(), "needs one with the role scheduler"))
+      << opened.status();
+}
+
+}  // namespace
+}  // namespace pawl

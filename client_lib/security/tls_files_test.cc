@@ -1,0 +1,120 @@
+#include "client_lib/security/tls_files.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/security/testing/test_certificates.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+constexpr int64_t kDay = 86400;
+
+int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+class TlsFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = TestCertificatesFolder("files");
+    ASSERT_TRUE(MakeTestCertificates(folder_, "flights", {"--hosts=10.0.0.7,node.example"}).ok());
+    dir_ = absl::StrCat(folder_, "/server");
+  }
+
+  absl::StatusOr<TlsFiles> Read(int64_t now = UnixNow()) {
+    return ReadTlsFiles(Env::Real(), dir_, now);
+  }
+  std::string Path(const char* name) const { return absl::StrCat(dir_, "/", name); }
+  void Copy(const std::string& from, const char* to) {
+    std::filesystem::copy_file(absl::StrCat(folder_, "/", from), Path(to),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  // Expects an error that names `file` and contains `text`.
+  static void ExpectRefused(const absl::StatusOr<TlsFiles>& files, const std::string& file,
+                            const std::string& text) {
+    ASSERT_FALSE(files.ok());
+    const std::string message(files.status().message());
+    EXPECT_TRUE(absl::StrContains(message, file)) << message;
+    EXPECT_TRUE(absl::StrContains(message, text)) << message;
+  }
+
+  std::string folder_;
+  std::string dir_;
+};
+
+TEST_F(TlsFilesTest, IdentityHostsAndEndAreRead) {
+  const auto files = Read();
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->identity.Uri(), "spiffe://pawl.local/pawl/flights/server");
+  EXPECT_EQ(files->hosts, (std::vector<std::string>{"10.0.0.7", "node.example"}));
+  EXPECT_GT(files->not_after, UnixNow() + 89 * kDay);
+  EXPECT_LT(files->not_after, UnixNow() + 91 * kDay);
+}
+
+TEST_F(TlsFilesTest, EachMissingFileIsNamed) {
+  for (const char* file : {kCertificateFile, kKeyFile, kAuthoritiesFile}) {
+    const std::string saved = absl::StrCat(Path(file), ".saved");
+    std::filesystem::rename(Path(file), saved);
+    EXPECT_EQ(Read().status().code(), absl::StatusCode::kNotFound);
+    ExpectRefused(Read(), Path(file), "");
+    std::filesystem::rename(saved, Path(file));
+  }
+}
+
+TEST_F(TlsFilesTest, KeyOfAnotherCertificateIsRefused) {
+  Copy("worker/key.pem", kKeyFile);
+  ExpectRefused(Read(), Path(kKeyFile), "is not the key of");
+}
+
+TEST_F(TlsFilesTest, CertificateOfAnotherAuthorityIsRefused) {
+  const std::string other = TestCertificatesFolder("other");
+  ASSERT_TRUE(MakeTestCertificates(other, "flights").ok());
+  std::filesystem::copy_file(absl::StrCat(other, "/server/ca.pem"), Path(kAuthoritiesFile),
+                             std::filesystem::copy_options::overwrite_existing);
+  ExpectRefused(Read(), Path(kCertificateFile), "is not accepted by the authorities in");
+}
+
+TEST_F(TlsFilesTest, ExpiredCertificateIsRefused) {
+  ExpectRefused(Read(UnixNow() + 91 * kDay), Path(kCertificateFile), "has expired at");
+}
+
+TEST_F(TlsFilesTest, CertificateOfTheFutureAsksForTheClock) {
+  ExpectRefused(Read(UnixNow() - kDay), Path(kCertificateFile), "is this machine's clock right?");
+}
+
+TEST_F(TlsFilesTest, KeyThatOthersCanReadIsRefused) {
+  std::filesystem::permissions(Path(kKeyFile), std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  ExpectRefused(Read(), Path(kKeyFile), "chmod 600");
+}
+
+TEST_F(TlsFilesTest, GarbageIsRefused) {
+  for (const char* file : {kCertificateFile, kKeyFile, kAuthoritiesFile}) {
+    const std::string saved = absl::StrCat(Path(file), ".saved");
+    std::filesystem::rename(Path(file), saved);
+    std::ofstream(Path(file)) << "-----BEGIN CERTIFICATE-----\nnonsense\n";
+    std::filesystem::permissions(
+        Path(file), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    EXPECT_EQ(Read().status().code(), absl::StatusCode::kInvalidArgument);
+    ExpectRefused(Read(), Path(file), "");
+    std::filesystem::remove(Path(file));
+    std::filesystem::rename(saved, Path(file));
+  }
+}
+
+TEST_F(TlsFilesTest, CertificateWithoutIdentityIsRefused) {
+  Copy("authority/cert.pem", kCertificateFile);
+  Copy("authority/key.pem", kKeyFile);
+  ExpectRefused(Read(), Path(kCertificateFile), "URI names");
+}
+
+}  // namespace
+}  // namespace pawl
