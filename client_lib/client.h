@@ -95,6 +95,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/security/security_options.h"
 #include "client_lib/table.h"
 #include "proto/scheduler.pb.h"
 
@@ -125,6 +126,9 @@ using Callback = absl::AnyInvocable<void(absl::Status)>;
 struct ClientOptions {
   // The scheduler's host:port. Required.
   std::string scheduler;
+  // Required unless the scheduler is on this machine. Without it, the environment's PAWL_TLS_DIR
+  // counts.
+  SecurityOptions security;
   // WORKER_ROLE for a process that hosts logical workers: the job waits for it and fails with it.
   Role role = CLIENT_ROLE;
   // WORKER_ROLE: the ranks to host. Empty: the scheduler assigns ranks (Client::Assignment).

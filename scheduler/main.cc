@@ -27,6 +27,7 @@
 
 #include "absl/flags/flag.h"
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/security/security_options.h"
 #include "scheduler/process/scheduler_options.h"
 #include "scheduler/process/scheduler_process.h"
 
@@ -54,6 +55,8 @@ ABSL_FLAG(std::string, address_file, "",
 ABSL_FLAG(std::string, metrics_listen, "",
           "host:port that serves /metrics to Prometheus over HTTP; port 0 takes a free one and "
           "logs it. Access is not restricted. Default: none");
+ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
+ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often each node sends a heartbeat");
 ABSL_FLAG(uint32_t, lease_ms, 1000,
           "a node that sends no heartbeat for this long is declared dead; use more (3000) in "
@@ -120,6 +123,8 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.advertise = absl::GetFlag(FLAGS_advertise);
   options.address_file = absl::GetFlag(FLAGS_address_file);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.security =
+      pawl::WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
   options.heartbeat_interval_ms = absl::GetFlag(FLAGS_heartbeat_interval_ms);
   options.lease_ms = absl::GetFlag(FLAGS_lease_ms);
   options.start_timeout_ms = absl::GetFlag(FLAGS_start_timeout_ms);

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/process/process_description.h"
+#include "client_lib/security/security_options.h"
 #include "server/server_daemon.h"
 
 ABSL_FLAG(std::string, scheduler, "",
@@ -31,6 +32,8 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, advertise, "",
           "host:port at which others reach this server, if it differs from the one it listens on "
           "(as with 0.0.0.0)");
+ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
+ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(
     std::string, data_dir, "",
     "folder for the log of this server only; created if missing. Required unless the job has "
@@ -108,6 +111,7 @@ ServerDaemonOptions OptionsFromFlags() {
   ServerDaemonOptions options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.security = WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.log_bytes = absl::GetFlag(FLAGS_log_bytes);
   options.scrub_bytes_per_s = absl::GetFlag(FLAGS_scrub_bytes_per_s);

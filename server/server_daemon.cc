@@ -15,6 +15,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/grpc/grpc_transport.h"
+#include "client_lib/security/security.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "server/data_plane/checkpointer.h"
@@ -106,6 +107,12 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
       !status.ok()) {
     return UsageError(status.message());
   }
+  const absl::StatusOr<std::unique_ptr<Security>> security =
+      Security::Open(options.security, RoleSet(PeerRole::kServer));
+  if (!security.ok()) return UsageError(security.status().message());
+  absl::Status is_allowed = (*security)->CheckAddresses("scheduler", scheduler);
+  is_allowed.Update((*security)->CheckAddresses("listen", *listen));
+  if (!is_allowed.ok()) return UsageError(is_allowed.message());
   absl::StatusOr<std::unique_ptr<ServerLog>> log = OpenLog(options);
   if (absl::IsResourceExhausted(log.status())) {
     // A later start may find room.
@@ -119,9 +126,10 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   options.data_plane.helpers = &helpers;
   options.data_plane.cpu_seconds = ProcessorSeconds;
   // Heartbeats have a thread of their own.
-  GrpcControlChannel channel(scheduler);
-  GrpcControlChannel routing_channel(scheduler);
-  auto peers = std::make_unique<GrpcTransport>();
+  const auto to_scheduler = (*security)->To(RoleSet(PeerRole::kScheduler));
+  GrpcControlChannel channel(scheduler, to_scheduler);
+  GrpcControlChannel routing_channel(scheduler, to_scheduler);
+  auto peers = std::make_unique<GrpcTransport>((*security)->To(RoleSet(PeerRole::kServer)));
   ServerNode node(std::move(options.node), options.data_plane, *std::move(log), channel, *peers,
                   clock, &routing_channel);
   ParameterService parameter_service(node.data_plane(), clock);
@@ -133,7 +141,7 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder);
   int port = 0;
-  builder.AddListeningPort(*listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(*listen, (*security)->Listening(), &port);
   builder.RegisterService(&parameter_service);
   builder.RegisterService(&replication_service);
   builder.RegisterService(&control_service);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/security/security_options.h"
 #include "server/data_plane/data_plane.h"
 #include "server/server_node.h"
 
@@ -21,6 +22,7 @@ struct ServerDaemonOptions {
   std::string listen;
   // Empty: the address on which the server listens.
   std::string advertise;
+  SecurityOptions security;
   // Empty: the server has no data directory.
   std::string data_dir;
   uint64_t log_bytes = uint64_t{1} << 30;

@@ -26,6 +26,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/daemon/health_endpoint.h"
+#include "client_lib/security/security.h"
 #include "spdlog/spdlog.h"
 #include "worker/collective/open_collectives.h"
 #include "worker/device/cpu/openblas_kernels.h"
@@ -39,6 +40,8 @@ ABSL_FLAG(
     "by commas). Default: the environment variable PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port of the gRPC health service and reflection; port 0 picks a free port");
+ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
+ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(std::string, device, "cpu",
           "the device that computes: cpu, or cuda:N for GPU number N, from 0");
 ABSL_FLAG(bool, cuda_graphs, false,
@@ -189,6 +192,13 @@ int Main(int argc, char** argv) {
       return UsageError(
           absl::StrCat("--data_dir=", options.data_dir, " cannot be created: ", error.message()));
   }
+  options.security = WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
+  const absl::StatusOr<std::unique_ptr<Security>> security =
+      Security::Open(options.security, RoleSet(PeerRole::kWorker));
+  if (!security.ok()) return UsageError(security.status().message());
+  absl::Status is_allowed = (*security)->CheckAddresses("scheduler", options.scheduler);
+  is_allowed.Update((*security)->CheckAddresses("listen", absl::GetFlag(FLAGS_listen)));
+  if (!is_allowed.ok()) return UsageError(is_allowed.message());
   options.device = absl::GetFlag(FLAGS_device);
   const absl::StatusOr<CudaMath> cuda_math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
   if (!cuda_math.ok())
@@ -225,7 +235,7 @@ int Main(int argc, char** argv) {
   spdlog::info("OpenBLAS uses its {} kernels", OpenBlasKernels());
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health =
-      HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen));
+      HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen), (*security)->Listening());
   if (!health.ok()) return UsageError(absl::StrCat("--listen: ", health.status().message()));
   spdlog::info("health is at {}", (*health)->address());
   options.on_training = [&health] { (*health)->SetServing(true); };

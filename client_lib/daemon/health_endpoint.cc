@@ -22,14 +22,15 @@ HealthEndpoint::HealthEndpoint(std::unique_ptr<grpc::Server> server, std::string
   SetServing(false);
 }
 
-absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std::string& listen) {
+absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(
+    const std::string& listen, std::shared_ptr<grpc::ServerCredentials> credentials) {
   PAWL_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
   int port = 0;
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(listen, std::move(credentials), &port);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return absl::InvalidArgumentError(absl::StrCat(

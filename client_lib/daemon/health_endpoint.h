@@ -15,7 +15,8 @@ class HealthEndpoint {
  public:
   // Listens on `listen` (host:port; port 0 means any free one). INVALID_ARGUMENT if it is malformed
   // or cannot be listened on.
-  static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(const std::string& listen);
+  static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(
+      const std::string& listen, std::shared_ptr<grpc::ServerCredentials> credentials);
   ~HealthEndpoint();
 
   // host:port with the actual port.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
@@ -74,13 +75,18 @@ Security::Security(bool insecure, std::unique_ptr<TlsCredentials> tls)
       });
 }
 
-absl::Status Security::CheckHost(absl::string_view flag, absl::string_view host) const {
-  if (is_tls() || insecure_ || IsLoopback(host)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": ", host,
-                   " is reachable from other machines, and connections would be neither encrypted "
-                   "nor authenticated; set --tls_dir=FOLDER (deploy/tls/make_certificates makes "
-                   "certificates), or --insecure on a network where everyone is trusted"));
+absl::Status Security::CheckAddresses(absl::string_view flag, absl::string_view addresses) const {
+  for (const absl::string_view address : absl::StrSplit(addresses, ',')) {
+    const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+    if (!parsed.ok()) return Annotate(parsed.status(), absl::StrCat("--", flag));
+    if (is_tls() || insecure_ || IsLoopback(parsed->host)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag, "=", address,
+        " is not on this machine, and connections would be neither encrypted nor "
+        "authenticated; set --tls_dir=FOLDER (deploy/tls/make_certificates makes "
+        "certificates), or --insecure if everyone who reaches the network is trusted"));
+  }
+  return absl::OkStatus();
 }
 
 std::shared_ptr<grpc::ChannelCredentials> Security::To(RoleSet peers) const {

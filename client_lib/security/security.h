@@ -27,9 +27,9 @@ class Security {
   // Whether connections are encrypted and authenticated.
   bool is_tls() const { return tls_ != nullptr; }
 
-  // INVALID_ARGUMENT, with the remedy: without TLS and --insecure, `host` is not this machine.
-  // `flag` names the flag that has the host.
-  absl::Status CheckHost(absl::string_view flag, absl::string_view host) const;
+  // INVALID_ARGUMENT, with the remedy: without TLS and --insecure, one of `addresses` (host:port,
+  // separated by commas) is not of this machine. `flag` names the flag that has them.
+  absl::Status CheckAddresses(absl::string_view flag, absl::string_view addresses) const;
 
   // For connections to peers with one of these roles.
   std::shared_ptr<grpc::ChannelCredentials> To(RoleSet peers) const;

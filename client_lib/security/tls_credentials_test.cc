@@ -11,10 +11,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/eventually.h"
-#include "client_lib/security/testing/test_certificates.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/harness/test_certificates.h"
 
 namespace pawl {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client_lib/security/testing/test_certificates.h"
 #include "gtest/gtest.h"
+#include "tests/harness/test_certificates.h"
 
 namespace pawl {
 namespace {

@@ -4,15 +4,15 @@
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace pawl {
 
-SchedulerConnection::SchedulerConnection(const std::string& address)
+SchedulerConnection::SchedulerConnection(const std::string& address, const Security& security)
     : address_(address),
-      stub_(Scheduler::NewStub(
-          grpc::CreateCustomChannel(ChannelTarget(address), grpc::InsecureChannelCredentials(),
-                                    ChannelSettings(ChannelKind::kControl)))) {}
+      stub_(Scheduler::NewStub(grpc::CreateCustomChannel(ChannelTarget(address),
+                                                         security.To(RoleSet(PeerRole::kScheduler)),
+                                                         ChannelSettings(ChannelKind::kControl)))) {
+}
 
 absl::StatusOr<GetStatusResponse> SchedulerConnection::GetStatus(MonotonicDuration timeout) {
   grpc::ClientContext context;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/security/security.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace pawl {
@@ -18,7 +19,8 @@ namespace pawl {
 class SchedulerConnection {
  public:
   // `address`: "HOST:PORT".
-  explicit SchedulerConnection(const std::string& address);
+  // `security` outlives this.
+  SchedulerConnection(const std::string& address, const Security& security);
 
   absl::StatusOr<GetStatusResponse> GetStatus(MonotonicDuration timeout);
   absl::StatusOr<ListTablesResponse> ListTables(MonotonicDuration timeout);

@@ -4,14 +4,13 @@
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace pawl {
 
-ServerConnection::ServerConnection(const ServerAddress& server)
+ServerConnection::ServerConnection(const ServerAddress& server, const Security& security)
     : server_(server),
       stub_(ServerControl::NewStub(
-          grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(),
+          grpc::CreateCustomChannel(server.address(), security.To(RoleSet(PeerRole::kServer)),
                                     ChannelSettings(ChannelKind::kControl)))) {}
 
 absl::StatusOr<FingerprintResponse> ServerConnection::Fingerprint(const FingerprintRequest& request,

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/security/security.h"
 #include "proto/scheduler.pb.h"
 #include "proto/server_control.grpc.pb.h"
 
@@ -15,7 +16,8 @@ namespace pawl {
 // and, after a timeout, what to try. Thread-safe.
 class ServerConnection {
  public:
-  explicit ServerConnection(const ServerAddress& server);
+  // `security` outlives this.
+  ServerConnection(const ServerAddress& server, const Security& security);
 
   absl::StatusOr<FingerprintResponse> Fingerprint(const FingerprintRequest& request,
                                                   MonotonicDuration timeout);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client_lib/security/security_options.h"
 #include "scheduler/job/coordinator_options.h"
 
 namespace pawl {
@@ -25,6 +26,7 @@ struct SchedulerOptions {
   std::string advertise;
   std::string address_file;
   std::string metrics_listen;
+  SecurityOptions security;
 
   uint32_t heartbeat_interval_ms = 200;
   uint32_t lease_ms = 1000;

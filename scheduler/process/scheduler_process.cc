@@ -89,6 +89,9 @@ absl::Status SchedulerProcess::CheckOptions() {
   PAWL_RETURN_IF_ERROR(CheckAddressFlags(options_.listen, options_.advertise,
                                          /*is_announced=*/!options_.address_file.empty()));
   listen_at_ = *ParseHostPort(options_.listen);
+  PAWL_ASSIGN_OR_RETURN(security_,
+                        Security::Open(options_.security, RoleSet(PeerRole::kScheduler)));
+  PAWL_RETURN_IF_ERROR(security_->CheckAddresses("listen", options_.listen));
   metrics_path_ = (data_dir / "metrics.json").string();
   address_path_ = (data_dir / "address").string();
   store_path_ = options_.store.empty() ? (data_dir / "state").string() : options_.store;
@@ -164,7 +167,7 @@ absl::Status SchedulerProcess::RebuildAndStore() {
         "--listen must have the port at which the servers look for their scheduler");
   }
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<RebuildListener> listener,
-                        RebuildListener::Listen(listen_at_));
+                        RebuildListener::Listen(listen_at_, security_->Listening()));
   const auto timeout = std::chrono::seconds(options_.rebuild_timeout_s);
   spdlog::info("rebuilding the state: waiting at most {} s for servers", timeout.count());
   Rebuild rebuild({.job = coordinator_options_.job,
@@ -193,8 +196,8 @@ absl::Status SchedulerProcess::RebuildAndStore() {
 absl::Status SchedulerProcess::StartListening() {
   service_ = std::make_unique<SchedulerService>([this] { return StatusWhileVerifying(); });
   // The nodes of a new job do not look for an earlier scheduler's address.
-  absl::StatusOr<Listener> listener =
-      Listen(listen_at_, restored_.has_value() ? address_path_ : "", *service_);
+  absl::StatusOr<Listener> listener = Listen(listen_at_, restored_.has_value() ? address_path_ : "",
+                                             security_->Listening(), *service_);
   PAWL_RETURN_IF_ERROR(Annotate(listener.status(), absl::StrCat("--listen=", options_.listen)));
   listener_ = *std::move(listener);
   // The server answers GetStatus, but does not serve yet.
@@ -272,6 +275,7 @@ absl::Status SchedulerProcess::StartCoordinator() {
   coordinator_options_.state_changed = [this] {
     if (StateSaver* const saver = notified_saver_.load(); saver != nullptr) saver->Notify();
   };
+  servers_ = std::make_unique<GrpcServerCaller>(security_->To(RoleSet(PeerRole::kServer)));
   checkpoint_writer_ = std::make_unique<CheckpointWriter>(Env::Real());
   coordinator_options_.write_checkpoint = [this](const std::string& dir,
                                                  CheckpointManifest manifest, uint32_t keep,
@@ -279,7 +283,7 @@ absl::Status SchedulerProcess::StartCoordinator() {
     checkpoint_writer_->Write(dir, std::move(manifest), keep, std::move(done));
   };
   coordinator_ =
-      std::make_unique<Coordinator>(std::move(coordinator_options_), Clock::Real(), servers_,
+      std::make_unique<Coordinator>(std::move(coordinator_options_), Clock::Real(), *servers_,
                                     restored_.has_value() ? &*restored_ : nullptr);
   StateSaver::Callbacks callbacks;
   callbacks.take = [this] { return coordinator_->TakeUnsaved(); };
@@ -387,7 +391,7 @@ int SchedulerProcess::ShutDown() {
   coordinator_->StopHoldingAnswers();
   metrics_ = nullptr;
   listener_.server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-  servers_.Shutdown();
+  servers_->Shutdown();
   const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;
   const bool reading_hangs = scrubber_ != nullptr && !scrubber_->Stop(files_until);
   const bool writing_hangs = !checkpoint_writer_->WaitUntilIdle(files_until);

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/security/security.h"
 #include "proto/scheduler_state.pb.h"
 #include "scheduler/checkpoint/checkpoint_scrubber.h"
 #include "scheduler/checkpoint/checkpoint_writer.h"
@@ -65,6 +66,8 @@ class SchedulerProcess {
 
   const SchedulerOptions options_;
   EndSignal& signal_;
+  // Declared before the users of its credentials.
+  std::unique_ptr<Security> security_;
   HostPort listen_at_;
   std::string metrics_path_;
   std::string address_path_;
@@ -86,7 +89,7 @@ class SchedulerProcess {
   Listener listener_;
   // Destroyed before the coordinator, which it calls.
   std::unique_ptr<CheckpointWriter> checkpoint_writer_;
-  GrpcServerCaller servers_;
+  std::unique_ptr<GrpcServerCaller> servers_;
   // The checkpoint that the job starts from, if later ones may still have to be set aside.
   std::optional<StoredRestore> starts_from_;
   std::atomic<StateSaver*> notified_saver_ = nullptr;

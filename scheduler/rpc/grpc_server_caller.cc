@@ -44,7 +44,7 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
       Server& server = servers_[address];
       if (server.stub == nullptr) {
         server.stub = ServerControl::NewStub(grpc::CreateCustomChannel(
-            address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
+            address, credentials_, ChannelSettings(ChannelKind::kControl)));
       }
       ++server.calls;
       stub = server.stub.get();

@@ -7,9 +7,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "client_lib/base/mutex.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/security/credentials.h"
 #include "proto/server_control.grpc.pb.h"
 #include "scheduler/rpc/server_caller.h"
 
@@ -19,7 +21,9 @@ namespace pawl {
 // present, but not those of a job's whole duration. Thread-safe.
 class GrpcServerCaller final : public ServerCaller {
  public:
-  GrpcServerCaller() = default;
+  explicit GrpcServerCaller(
+      std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials())
+      : credentials_(std::move(credentials)) {}
   ~GrpcServerCaller() override { Shutdown(); }
 
   void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
@@ -61,6 +65,7 @@ class GrpcServerCaller final : public ServerCaller {
     size_t calls = 0;
   };
 
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   mutable Mutex mu_;
   CondVar idle_;
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;

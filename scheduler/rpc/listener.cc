@@ -19,12 +19,13 @@ int PortIn(const std::string& path) {
   return former.ok() ? former->port : 0;
 }
 
-Listener ListenAt(const std::string& host, int port, grpc::Service& service) {
+Listener ListenAt(const std::string& host, int port,
+                  const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                  grpc::Service& service) {
   Listener listener;
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
-  builder.AddListeningPort(absl::StrCat(host, ":", port), grpc::InsecureServerCredentials(),
-                           &listener.port);
+  builder.AddListeningPort(absl::StrCat(host, ":", port), credentials, &listener.port);
   builder.RegisterService(&service);
   listener.server = builder.BuildAndStart();
   if (listener.port == 0) listener.server = nullptr;
@@ -34,13 +35,15 @@ Listener ListenAt(const std::string& host, int port, grpc::Service& service) {
 }  // namespace
 
 absl::StatusOr<Listener> Listen(const HostPort& address, const std::string& former,
+                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                 grpc::Service& service) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   Listener listener;
   if (const int port = address.port == 0 ? PortIn(former) : 0; port != 0)
-    listener = ListenAt(address.host, port, service);
-  if (listener.server == nullptr) listener = ListenAt(address.host, address.port, service);
+    listener = ListenAt(address.host, port, credentials, service);
+  if (listener.server == nullptr)
+    listener = ListenAt(address.host, address.port, credentials, service);
   if (listener.server != nullptr) return listener;
   return absl::FailedPreconditionError(
       "cannot listen there; is the port taken, or the host another machine's?");

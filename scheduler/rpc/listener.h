@@ -16,10 +16,11 @@ struct Listener {
   int port = 0;
 };
 
-// Serves `service`, health and reflection at `address`. Port 0: the port in the address file
-// `former`, if it is free, because nodes connect to it; else any free port. FAILED_PRECONDITION: it
-// cannot listen there. `service` outlives the listener.
+// Serves `service`, health and reflection at `address`, to clients with `credentials`. Port 0: the
+// port in the address file `former`, if it is free, because nodes connect to it; else any free
+// port. FAILED_PRECONDITION: it cannot listen there. `service` outlives the listener.
 absl::StatusOr<Listener> Listen(const HostPort& address, const std::string& former,
+                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                 grpc::Service& service);
 
 }  // namespace pawl

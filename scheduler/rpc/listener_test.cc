@@ -19,7 +19,8 @@ class ListenerTest : public testing::Test {
   ~ListenerTest() override { std::remove(former_.c_str()); }
 
   absl::StatusOr<Listener> ListenAt(int port) {
-    return Listen({"127.0.0.1", static_cast<uint16_t>(port)}, former_, service_);
+    return Listen({"127.0.0.1", static_cast<uint16_t>(port)}, former_,
+                  grpc::InsecureServerCredentials(), service_);
   }
   void WriteFormer(int port) { std::ofstream(former_) << "127.0.0.1:" << port << "\n"; }
 

@@ -36,13 +36,14 @@ class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer request_;
 };
 
-absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(const HostPort& address,
-                                                                         size_t max_bytes) {
+absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(
+    const HostPort& address, std::shared_ptr<grpc::ServerCredentials> credentials,
+    size_t max_bytes) {
   std::unique_ptr<RebuildListener> listener(new RebuildListener(max_bytes));
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
-  builder.AddListeningPort(absl::StrCat(address.host, ":", address.port),
-                           grpc::InsecureServerCredentials(), &listener->port_);
+  builder.AddListeningPort(absl::StrCat(address.host, ":", address.port), std::move(credentials),
+                           &listener->port_);
   builder.RegisterCallbackGenericService(listener.get());
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr || listener->port_ == 0) {

@@ -23,7 +23,8 @@ class RebuildListener final : private grpc::CallbackGenericService {
  public:
   // Port 0 picks a free port. FAILED_PRECONDITION: it cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(
-      const HostPort& address, size_t max_bytes = kMaxRegistrationBytes);
+      const HostPort& address, std::shared_ptr<grpc::ServerCredentials> credentials,
+      size_t max_bytes = kMaxRegistrationBytes);
 
   // Ends all calls.
   ~RebuildListener() override;

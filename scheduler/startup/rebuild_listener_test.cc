@@ -17,7 +17,8 @@ constexpr std::chrono::seconds kTimeout{30};
 class RebuildListenerTest : public testing::Test {
  protected:
   void Begin(size_t max_bytes) {
-    auto listener = RebuildListener::Listen({"127.0.0.1", 0}, max_bytes);
+    auto listener =
+        RebuildListener::Listen({"127.0.0.1", 0}, grpc::InsecureServerCredentials(), max_bytes);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     stub_ = Scheduler::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", listener_->port()),

@@ -411,6 +411,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
 
   ClientOptions client_options;
   client_options.scheduler = options.scheduler;
+  client_options.security = options.security;
   client_options.role = WORKER_ROLE;
   client_options.follows_assignment = true;
   client_options.connect_timeout = options.connect_timeout;

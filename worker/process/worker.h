@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/security/security_options.h"
 #include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
 #include "worker/device/cpu/gemm/gemm.h"
@@ -21,6 +22,7 @@ namespace pawl {
 struct WorkerOptions {
   // host:port of the scheduler.
   std::string scheduler;
+  SecurityOptions security;
   // A device name for OpenDevice.
   std::string device = "cpu";
   CudaMath cuda_math = CudaMath::kFloat32;

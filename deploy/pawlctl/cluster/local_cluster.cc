@@ -15,6 +15,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -25,6 +27,9 @@ constexpr char kServerName[] = "pawl-server";
 constexpr char kWorkerName[] = "pawl-worker";
 // pawl-worker's --device without a GPU.
 constexpr char kCpu[] = "cpu";
+// openssl takes well below a second.
+constexpr std::chrono::seconds kCertificatesTime{30};
+constexpr size_t kErrorLines = 20;
 // All nodes are on this machine.
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
 // Longer than the scheduler's default: the processes share this machine's cores, so a process may
@@ -75,7 +80,8 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
                                       const std::string& bin_folder) {
   const auto beside = [](const std::string& folder) {
     return Programs{absl::StrCat(folder, "/", kSchedulerName),
-                    absl::StrCat(folder, "/", kServerName), absl::StrCat(folder, "/", kWorkerName)};
+                    absl::StrCat(folder, "/", kServerName), absl::StrCat(folder, "/", kWorkerName),
+                    absl::StrCat(folder, "/make_certificates")};
   };
   if (!bin_folder.empty()) {
     Programs programs = beside(bin_folder);
@@ -89,7 +95,8 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
   const std::string root = std::filesystem::path(own_folder).parent_path().parent_path().string();
   Programs built = {absl::StrCat(root, "/scheduler/", kSchedulerName),
                     absl::StrCat(root, "/server/", kServerName),
-                    absl::StrCat(root, "/worker/", kWorkerName)};
+                    absl::StrCat(root, "/worker/", kWorkerName),
+                    absl::StrCat(root, "/deploy/tls/certificates")};
   if (AllExecutable(built)) return built;
   return absl::NotFoundError(absl::StrCat(
       kSchedulerName, ", ", kServerName, " and ", kWorkerName, " are neither in ", own_folder,
@@ -98,21 +105,43 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
       ") or set PAWL_BIN_DIR to their folder"));
 }
 
+absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,
+                              const std::string& job) {
+  PAWL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ChildProcess> child,
+      ChildProcess::Start({"make_certificates",
+                           programs.make_certificates,
+                           {absl::StrCat("--out=", out.tls("")), absl::StrCat("--job=", job)},
+                           out.log("make_certificates")}));
+  if (!child->WaitUntil(Clock::Real().Now() + kCertificatesTime))
+    return absl::DeadlineExceededError("--tls: make_certificates does not end");
+  if (child->Succeeded()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--tls: make_certificates ", child->HowItEnded(), ":\n",
+                   absl::StrJoin(child->LogTail(kErrorLines), "\n")));
+}
+
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers,
                            uint32_t workers, uint32_t max_restarts,
-                           std::vector<std::string> devices, std::vector<std::string> worker_flags)
+                           std::vector<std::string> devices, std::vector<std::string> worker_flags,
+                           bool tls)
     : programs_(std::move(programs)),
       out_(out),
       servers_(servers),
       workers_(workers),
       restart_policy_(max_restarts),
       devices_(std::move(devices)),
-      worker_flags_(std::move(worker_flags)) {}
+      worker_flags_(std::move(worker_flags)),
+      tls_(tls) {}
 
 absl::Status LocalCluster::Start(const std::string& process, const std::string& program,
                                  std::vector<std::string> arguments,
                                  std::vector<std::string> environment) {
   const bool is_scheduler = children_.empty();
+  if (tls_) {
+    const std::string role(*absl::StrSplit(process, '-').begin());
+    arguments.push_back(absl::StrCat("--tls_dir=", out_.tls(role)));
+  }
   // NameNodes names a node's log. Until then it must not have another node's name.
   const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
   PAWL_ASSIGN_OR_RETURN(

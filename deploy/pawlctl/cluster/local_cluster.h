@@ -27,6 +27,8 @@ struct Programs {
   std::string scheduler;
   std::string server;
   std::string worker;
+  // deploy/tls/make_certificates; needed only for TLS.
+  std::string make_certificates = {};
 };
 
 // Looks in `bin_folder` (the environment's PAWL_BIN_DIR) if it is not empty; otherwise beside
@@ -35,14 +37,20 @@ struct Programs {
 absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
                                       const std::string& bin_folder);
 
+// Makes certificates for all roles in the folder, for the job of that name. Errors are the
+// program's.
+absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,
+                              const std::string& job);
+
 // The processes of one run. Kills them on destruction. Used by the main thread only (see
 // ChildProcess).
 class LocalCluster {
  public:
   // REQUIRES: `out` outlives this. `devices`: see RunOptions. Each worker gets `worker_flags`.
+  // `tls`: MakeCertificates has succeeded, and each process gets its role's certificate.
   LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
                uint32_t max_restarts, std::vector<std::string> devices = {},
-               std::vector<std::string> worker_flags = {});
+               std::vector<std::string> worker_flags = {}, bool tls = false);
 
   // Starts the scheduler with the folder's job file, at a free port that it keeps when it is
   // restarted.
@@ -110,6 +118,7 @@ class LocalCluster {
   RestartPolicy restart_policy_;
   const std::vector<std::string> devices_;
   const std::vector<std::string> worker_flags_;
+  const bool tls_;
   std::string scheduler_address_;
   // The numbers of the next processes.
   uint32_t next_server_ = 0;

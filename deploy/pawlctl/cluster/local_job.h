@@ -33,6 +33,8 @@ struct RunOptions {
   std::vector<std::string> set;
   // Empty: out/NAME in the current folder, NAME being the job's.
   std::string out;
+  // All connections use TLS, with certificates made for this run.
+  bool tls = false;
   // A checkpoint's folder, or a folder of checkpoints, to start from; empty: none.
   std::string restore;
 };

@@ -85,7 +85,8 @@ class Run {
         out_(out),
         signals_(signals),
         cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts,
-                 options.devices, job.worker_flags) {}
+                 options.devices, job.worker_flags, options.tls),
+        security_options_{.tls_dir = options.tls ? out.tls("operator") : ""} {}
 
   int Go() {
     started_ = clock_.Now();
@@ -291,7 +292,15 @@ class Run {
       Terminate();
       return;
     }
-    connection_ = std::make_unique<SchedulerConnection>(address);
+    absl::StatusOr<std::unique_ptr<Security>> security =
+        Security::Open(security_options_, RoleSet(PeerRole::kOperator));
+    if (!security.ok()) {
+      Fail(std::string(security.status().message()), nullptr);
+      Terminate();
+      return;
+    }
+    security_ = *std::move(security);
+    connection_ = std::make_unique<SchedulerConnection>(address, *security_);
     give_up_at_ = std::nullopt;
     heard_at_ = clock_.Now();
     next_line_at_ = clock_.Now() + kLineInterval;
@@ -448,7 +457,9 @@ class Run {
   LocalCluster cluster_;
   ProgressMeter meter_;
 
+  const SecurityOptions security_options_;
   // Null until the scheduler listens.
+  std::unique_ptr<Security> security_;
   std::unique_ptr<SchedulerConnection> connection_;
   MonotonicTime started_;
   MonotonicTime heard_at_;

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr absl::string_view kLockName = ".pawlctl-run";
 // The files of a run, which the next run removes.
-constexpr const char* kMade[] = {"job.pbtxt", "scheduler.addr", "metrics.json", "logs", "data"};
+constexpr const char* kMade[] = {"job.pbtxt", "scheduler.addr", "metrics.json",
+                                 "logs",      "data",           "tls"};
 
 absl::Status FileError(absl::string_view what, const std::string& path, int error) {
   return absl::ErrnoToStatus(
@@ -73,6 +74,10 @@ std::string OutFolder::log(absl::string_view node) const {
 
 std::string OutFolder::data(absl::string_view process) const {
   return absl::StrCat(path_, "/data/", process);
+}
+
+std::string OutFolder::tls(absl::string_view role) const {
+  return absl::StrCat(path_, "/tls/", role);
 }
 
 absl::Status OutFolder::Write(const std::string& path, absl::string_view content) const {

@@ -18,6 +18,7 @@ namespace pawl {
 //   scheduler.addr   host:port of the scheduler, as soon as it listens
 //   logs/NODE.log    the output of each process
 //   data/            the processes' own folders
+//   tls/ROLE/        with --tls: the --tls_dir of processes with that role
 //   metrics.json     the result, after the end of the job
 class OutFolder {
  public:
@@ -36,6 +37,8 @@ class OutFolder {
   std::string log(absl::string_view node) const;
   // Created by the process itself.
   std::string data(absl::string_view process) const;
+  // Created by MakeCertificates.
+  std::string tls(absl::string_view role) const;
 
   // Writes a file atomically.
   absl::Status Write(const std::string& path, absl::string_view content) const;

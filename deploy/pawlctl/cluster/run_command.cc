@@ -41,6 +41,10 @@ int RunJob(const RunOptions& options) {
   if (!out.ok()) return Refuse(out.status());
   const absl::Status written = (*out)->Write((*out)->job_file(), JobText(job->job));
   if (!written.ok()) return Refuse(written);
+  if (options.tls) {
+    if (const absl::Status made = MakeCertificates(*programs, **out, job->job.name()); !made.ok())
+      return Refuse(made);
+  }
   SignalWaiter signals;
   return RunLocalJob(*job, options, *std::move(programs), **out, signals);
 }
@@ -69,6 +73,10 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
           "What a server does with a push before it acknowledges it: MEMORY (nothing more), LOG\n"
           "(write it: survives the death of the process) or FSYNC (sync it: survives power loss);\n"
           "default: what the job says, or LOG.");
+  AddSwitch(
+      command, "--tls", options.tls,
+      "All connections use mutual TLS, with certificates made for this run in --out/tls. Other\n"
+      "commands then need --tls_dir=OUT/tls/operator.");
   AddFlag(command, "--max_restarts", "N", options.max_restarts,
           "How often processes that die are restarted, all together; default: 10. metrics.json\n"
           "says how often each was.");

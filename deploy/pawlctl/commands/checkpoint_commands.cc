@@ -32,13 +32,14 @@ int RequestCheckpoint(const ConnectionOptions& options, const std::string& dir,
   const std::string absolute =
       dir.empty() ? "" : std::filesystem::absolute(dir).lexically_normal().string();
   absl::StatusOr<CheckpointResponse> answer =
-      SchedulerConnection(options.scheduler).Checkpoint(absolute, wait);
+      SchedulerConnection(options.scheduler, *options.security).Checkpoint(absolute, wait);
   if (answer.ok()) {
     made = *std::move(answer);
     return kExitDone;
   }
-  const bool answers = absl::IsDeadlineExceeded(answer.status()) &&
-                       SchedulerConnection(options.scheduler).GetStatus(kProbeTimeout).ok();
+  const bool answers =
+      absl::IsDeadlineExceeded(answer.status()) &&
+      SchedulerConnection(options.scheduler, *options.security).GetStatus(kProbeTimeout).ok();
   if (!answers) return ReportError(answer.status());
   Console().Error(absl::StrCat(
       "no checkpoint was complete within --wait=", Seconds(wait),
@@ -75,8 +76,8 @@ int Stop(const StopOptions& options) {
     }
     if (!connection.json) console.Line(TextOf(*made));
   }
-  const absl::Status stopped =
-      SchedulerConnection(connection.scheduler).StopJob(options.reason, connection.timeout);
+  const absl::Status stopped = SchedulerConnection(connection.scheduler, *connection.security)
+                                   .StopJob(options.reason, connection.timeout);
   if (!stopped.ok()) console.Error(stopped.message());
   if (connection.json && (stopped.ok() || made.has_value())) {
     nlohmann::ordered_json answer = nlohmann::ordered_json::object();

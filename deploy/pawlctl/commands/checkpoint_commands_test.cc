@@ -44,6 +44,9 @@ TEST(CheckpointCommandsTest, SlowCheckpointIsNotReportedAsUnreachableScheduler) 
   ConnectionOptions options;
   options.scheduler = absl::StrCat("127.0.0.1:", port);
   options.timeout = std::chrono::milliseconds(300);
+  auto security = Security::Open(SecurityOptions(), kAllRoles);
+  ASSERT_TRUE(security.ok());
+  options.security = *std::move(security);
   testing::internal::CaptureStderr();
   EXPECT_EQ(MakeCheckpoint(options, "/c"), kExitFailed);
   const std::string message = testing::internal::GetCapturedStderr();

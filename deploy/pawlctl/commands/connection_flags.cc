@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 
@@ -14,11 +15,21 @@ void AddSchedulerFlags(CLI::App& command, ConnectionOptions& options) {
           "The address of the job's scheduler; default: the environment's PAWL_SCHEDULER. pawlctl\n"
           "run writes it to scheduler.addr in its --out.",
           {.required = true, .environment = "PAWL_SCHEDULER"});
+  AddFlag(command, "--tls_dir", "FOLDER", options.security_options.tls_dir,
+          "Folder with a certificate (cert.pem, key.pem) and the authorities that it trusts\n"
+          "(ca.pem); changing a job needs the role operator. Default: the environment's\n"
+          "PAWL_TLS_DIR.");
+  AddSwitch(command, "--insecure", options.security_options.insecure,
+            "Without --tls_dir: connect to other machines, neither encrypted nor authenticated.");
   // Not while the flag is parsed: CLI11 reads the environment for all commands.
-  SetCheck(command, [&options] {
-    if (absl::StrContains(options.scheduler, ':')) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("--scheduler=", options.scheduler, " has no port: HOST:PORT is needed"));
+  SetCheck(command, [&options]() -> absl::Status {
+    if (!absl::StrContains(options.scheduler, ':')) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--scheduler=", options.scheduler, " has no port: HOST:PORT is needed"));
+    }
+    PAWL_ASSIGN_OR_RETURN(options.security,
+                          Security::Open(WithEnvironment(options.security_options), kAllRoles));
+    return options.security->CheckAddresses("scheduler", options.scheduler);
   });
   AddJsonFlag(command, options.json);
 }

@@ -87,7 +87,7 @@ int Scale(const ScaleOptions& scale) {
     return kExitUsage;
   }
   SignalWaiter signals;
-  SchedulerConnection scheduler(options.scheduler);
+  SchedulerConnection scheduler(options.scheduler, *options.security);
   ScaleRequest request;
   if (servers.has_value()) request.set_servers(*servers);
   if (workers.has_value()) request.set_workers(*workers);
@@ -142,7 +142,7 @@ int Drain(const NodeOptions& drain) {
   const ConnectionOptions& options = drain.connection;
   const std::string& node = drain.node;
   SignalWaiter signals;
-  SchedulerConnection scheduler(options.scheduler);
+  SchedulerConnection scheduler(options.scheduler, *options.security);
   DrainRequest request;
   request.set_node(node);
   request.set_force(drain.force);
@@ -164,7 +164,7 @@ int Drain(const NodeOptions& drain) {
 int ReleaseRetained(const NodeOptions& release) {
   const ConnectionOptions& options = release.connection;
   const std::string& node = release.node;
-  SchedulerConnection scheduler(options.scheduler);
+  SchedulerConnection scheduler(options.scheduler, *options.security);
   ReleaseRetainedRequest request;
   request.set_node(node);
   request.set_force(release.force);
@@ -182,7 +182,7 @@ int ReleaseRetained(const NodeOptions& release) {
 
 int PrintEvents(const ConnectionOptions& options, bool follow) {
   SignalWaiter signals;
-  SchedulerConnection scheduler(options.scheduler);
+  SchedulerConnection scheduler(options.scheduler, *options.security);
   uint64_t after = 0;
   while (true) {
     const absl::StatusOr<ListEventsResponse> events = scheduler.ListEvents(after, options.timeout);

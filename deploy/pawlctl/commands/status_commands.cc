@@ -34,7 +34,7 @@ struct StatusAndRouting {
 };
 
 absl::StatusOr<StatusAndRouting> Ask(const ConnectionOptions& options) {
-  SchedulerConnection scheduler(options.scheduler);
+  SchedulerConnection scheduler(options.scheduler, *options.security);
   absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
   if (!status.ok()) return status.status();
   auto routing =
@@ -59,7 +59,7 @@ int PrintNodes(const ConnectionOptions& options) {
 
 int PrintTables(const ConnectionOptions& options) {
   const absl::StatusOr<ListTablesResponse> tables =
-      SchedulerConnection(options.scheduler).ListTables(options.timeout);
+      SchedulerConnection(options.scheduler, *options.security).ListTables(options.timeout);
   if (!tables.ok()) return ReportError(tables.status());
   return PrintAnswer(options.json, TablesJson(*tables), TablesText(*tables));
 }

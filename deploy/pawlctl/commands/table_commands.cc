@@ -64,9 +64,12 @@ void Print(bool json, const Json& value, absl::string_view text) {
 // Joins the job as a client for one command.
 absl::StatusOr<std::unique_ptr<Client>> Join(const ConnectionOptions& options) {
   // Client::Connect retries an unreachable scheduler for long; fail fast instead.
-  PAWL_RETURN_IF_ERROR(SchedulerConnection(options.scheduler).GetStatus(options.timeout).status());
+  PAWL_RETURN_IF_ERROR(SchedulerConnection(options.scheduler, *options.security)
+                           .GetStatus(options.timeout)
+                           .status());
   ClientOptions client;
   client.scheduler = options.scheduler;
+  client.security = options.security_options;
   client.connect_timeout = options.timeout;
   client.call_timeout = options.timeout;
   return Client::Connect(std::move(client));
@@ -174,7 +177,7 @@ absl::Status PushTable(const PushOptions& options) {
 }
 
 absl::Status PrintDigest(const ConnectionOptions& options) {
-  SchedulerConnection scheduler(options.scheduler);
+  SchedulerConnection scheduler(options.scheduler, *options.security);
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(options.timeout));
   if (status.has_digest()) {
     const std::string digest = FormatDigest(status.digest());
@@ -190,8 +193,9 @@ absl::Status PrintDigest(const ConnectionOptions& options) {
   request.set_digest(true);
   std::vector<PartitionDigest> digests;
   for (const ServerAddress& server : routing.servers()) {
-    PAWL_ASSIGN_OR_RETURN(const InspectResponse inspected,
-                          ServerConnection(server).Inspect(request, options.timeout));
+    PAWL_ASSIGN_OR_RETURN(
+        const InspectResponse inspected,
+        ServerConnection(server, *options.security).Inspect(request, options.timeout));
     digests.insert(digests.end(), inspected.digests().begin(), inspected.digests().end());
   }
   PAWL_ASSIGN_OR_RETURN(const uint32_t combined, CombineDigests(names, digests));

@@ -29,7 +29,9 @@ constexpr std::chrono::milliseconds kRoundPause{100};
 class Verification {
  public:
   explicit Verification(const ConnectionOptions& options)
-      : scheduler_(options.scheduler), deadline_(Clock::Real().Now() + options.timeout) {}
+      : security_(*options.security),
+        scheduler_(options.scheduler, security_),
+        deadline_(Clock::Real().Now() + options.timeout) {}
 
   // Asks all servers until every partition is decided or the time is up. Fails if no round
   // compared anything.
@@ -80,10 +82,11 @@ class Verification {
 
   ServerConnection& ConnectionTo(const ServerAddress& server) {
     std::unique_ptr<ServerConnection>& connection = connections_[server.address()];
-    if (connection == nullptr) connection = std::make_unique<ServerConnection>(server);
+    if (connection == nullptr) connection = std::make_unique<ServerConnection>(server, security_);
     return *connection;
   }
 
+  const Security& security_;
   SchedulerConnection scheduler_;
   const MonotonicTime deadline_;
   // By address.

@@ -1,6 +1,6 @@
 // Certificates for tests, made by deploy/tls/make_certificates.
-#ifndef PAWL_CLIENT_LIB_SECURITY_TESTING_TEST_CERTIFICATES_H_
-#define PAWL_CLIENT_LIB_SECURITY_TESTING_TEST_CERTIFICATES_H_
+#ifndef PAWL_TESTS_HARNESS_TEST_CERTIFICATES_H_
+#define PAWL_TESTS_HARNESS_TEST_CERTIFICATES_H_
 
 #include <string>
 #include <vector>
@@ -20,4 +20,4 @@ std::string TestCertificatesFolder(const std::string& name);
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_SECURITY_TESTING_TEST_CERTIFICATES_H_
+#endif  // PAWL_TESTS_HARNESS_TEST_CERTIFICATES_H_

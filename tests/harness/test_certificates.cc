@@ -1,4 +1,4 @@
-#include "client_lib/security/testing/test_certificates.h"
+#include "tests/harness/test_certificates.h"
 
 #include <cstdlib>
 #include <filesystem>
