@@ -47,9 +47,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   }
   options.security = WithEnvironment(std::move(options.security));
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(
-      options.security, options.role == WORKER_ROLE
-                            ? RoleSet(PeerRole::kWorker)
-                            : RoleSet(PeerRole::kClient, PeerRole::kReader, PeerRole::kOperator));
+      options.security,
+      options.role == WORKER_ROLE
+          ? RoleSet(PeerRole::kWorker)
+          : RoleSet(PeerRole::kWorker, PeerRole::kClient, PeerRole::kReader, PeerRole::kOperator));
   if (!security.ok()) return Annotate(security.status(), "ClientOptions::security");
   PAWL_RETURN_IF_ERROR(
       Annotate((*security)->CheckAddresses("scheduler", options.scheduler), "ClientOptions"));

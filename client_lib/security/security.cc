@@ -8,6 +8,7 @@
 #include "client_lib/base/env.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/security/grpc_log.h"
 #include "client_lib/security/rate_limiter.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
@@ -60,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const SecurityOptions& 
   absl::StatusOr<std::unique_ptr<TlsCredentials>> tls =
       TlsCredentials::Open(Env::Real(), std::move(tls_options));
   if (!tls.ok()) return Annotate(tls.status(), "--tls_dir");
+  LogGrpcErrors();
   WarnOfExpiry((*tls)->State());
   return std::unique_ptr<Security>(new Security(false, *std::move(tls)));
 }

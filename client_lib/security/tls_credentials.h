@@ -21,11 +21,9 @@
 namespace pawl {
 
 // How often the files are read again. gRPC takes them over up to a second later. Existing
-// connections keep their certificates; kMaxConnectionAge bounds their age.
+// connections keep their certificates until kMaxConnectionAge
+// (client_lib/rpc/grpc/grpc_settings.h).
 inline constexpr std::chrono::milliseconds kTlsReloadInterval{2000};
-// With TLS, servers close connections after about this time, once their calls have ended, so that
-// peers prove their identity again.
-inline constexpr std::chrono::hours kMaxConnectionAge{1};
 
 // The state of a process's certificate, for status and metrics.
 struct CertificateState {

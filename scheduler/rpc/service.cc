@@ -5,6 +5,7 @@
 
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "scheduler/membership/registration_check.h"
+#include "scheduler/rpc/caller_check.h"
 
 namespace pawl {
 namespace {
@@ -59,6 +60,27 @@ absl::Status NotServingYet() {
       "it");
 }
 
+// A request whose sender is the node that it names.
+template <typename Request>
+concept FromNode = requires(const Request& request) {
+  request.node();
+  request.incarnation();
+};
+
+absl::Status CheckCaller(const grpc::CallbackServerContext& context,
+                         const RegisterRequest& request) {
+  return CheckRegistrationIsOf(PeerOf(*context.auth_context()), request);
+}
+template <FromNode Request>
+absl::Status CheckCaller(const grpc::CallbackServerContext& context, const Request& request) {
+  if (request.node().empty()) return absl::OkStatus();
+  return CheckNodeIsOf(PeerOf(*context.auth_context()), request.node());
+}
+template <typename Request>
+absl::Status CheckCaller(const grpc::CallbackServerContext&, const Request&) {
+  return absl::OkStatus();
+}
+
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
                                   Ticket (Coordinator::*method)(const Request&, Done<Response>),
@@ -66,6 +88,8 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
                                   Response* response) {
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
+  if (absl::Status status = CheckCaller(*context, *request); !status.ok())
+    return AnswerNow(context, absl::StatusOr<Response>(std::move(status)), response);
   auto* const reactor = new PendingReactor<Response>(*coordinator, context, response);
   reactor->Suspend(method, *request);
   return reactor;
@@ -88,6 +112,8 @@ grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContex
   Coordinator* const coordinator = coordinator_;
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotServingYet()), response);
+  if (absl::Status status = CheckCaller(*context, *request); !status.ok())
+    return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(std::move(status)), response);
   return AnswerNow(context, coordinator->Heartbeat(*request), response);
 }
 

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "scheduler/rpc/caller_check.h"
 
 namespace pawl {
 namespace {
@@ -23,16 +25,17 @@ bool Parse(grpc::ByteBuffer& bytes, Message& message) {
 // One call. Destroys itself.
 class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
  public:
-  Call(RebuildListener& listener, std::string method)
-      : listener_(listener), method_(std::move(method)) {
+  Call(RebuildListener& listener, const grpc::GenericCallbackServerContext& context)
+      : listener_(listener), method_(context.method()), peer_(PeerOf(*context.auth_context())) {
     StartRead(&request_);
   }
-  void OnReadDone(bool) override { Finish(listener_.Answer(method_, request_)); }
+  void OnReadDone(bool) override { Finish(listener_.Answer(method_, peer_, request_)); }
   void OnDone() override { delete this; }
 
  private:
   RebuildListener& listener_;
   const std::string method_;
+  const std::optional<Peer> peer_;
   grpc::ByteBuffer request_;
 };
 
@@ -66,10 +69,11 @@ std::vector<RegisterRequest> RebuildListener::Registrations() const {
 
 grpc::ServerGenericBidiReactor* RebuildListener::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
-  return new Call(*this, context->method());
+  return new Call(*this, *context);
 }
 
-grpc::Status RebuildListener::Answer(const std::string& method, grpc::ByteBuffer& bytes) {
+grpc::Status RebuildListener::Answer(const std::string& method, const std::optional<Peer>& peer,
+                                     grpc::ByteBuffer& bytes) {
   const auto answer = [&]() -> absl::Status {
     MutexLock lock(mu_);
     if (HeartbeatRequest heartbeat;
@@ -77,6 +81,7 @@ grpc::Status RebuildListener::Answer(const std::string& method, grpc::ByteBuffer
       return census_.OnHeartbeat(heartbeat);
     }
     if (RegisterRequest request; method == "/pawl.Scheduler/Register" && Parse(bytes, request)) {
+      PAWL_RETURN_IF_ERROR(CheckRegistrationIsOf(peer, request));
       return census_.OnRegister(request);
     }
     return RebuildCensus::OnOtherCall();

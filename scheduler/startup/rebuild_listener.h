@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/peer.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/scheduler.pb.h"
@@ -40,7 +42,8 @@ class RebuildListener final : private grpc::CallbackGenericService {
   explicit RebuildListener(size_t max_bytes) : census_(max_bytes) {}
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
-  grpc::Status Answer(const std::string& method, grpc::ByteBuffer& request);
+  grpc::Status Answer(const std::string& method, const std::optional<Peer>& peer,
+                      grpc::ByteBuffer& request);
 
   int port_ = 0;
 

@@ -13,12 +13,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
 #include "tests/harness/runfile.h"
+#include "tests/harness/test_certificates.h"
 
 namespace pawl {
 namespace {
@@ -33,6 +35,12 @@ constexpr int kHostPort = 7000;
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// The role of a process's certificate. Senders that are not the cluster's own push as workers.
+std::string TlsRole(const std::string& process) {
+  const std::string role(*absl::StrSplit(process, '-').begin());
+  return role == "scheduler" || role == "server" ? role : "worker";
 }
 
 MonotonicTime Now() { return Clock::Real().Now(); }
@@ -63,6 +71,12 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
     return found == options.flags.end() ? std::vector<std::string>() : found->second;
   };
 
+  if (options.tls)
+    PAWL_RETURN_IF_ERROR(MakeTestCertificates(absl::StrCat(folder_, "/tls"), "test"));
+  PAWL_ASSIGN_OR_RETURN(
+      security_,
+      Security::Open({.tls_dir = options.tls ? tls_dir("operator") : "", .insecure = !options.tls},
+                     RoleSet(PeerRole::kOperator)));
   PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile(options.scheduler_program));
   const std::string address_file = absl::StrCat(folder_, "/scheduler.addr");
   PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags("scheduler"));
@@ -91,7 +105,8 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   const auto direct = direct_addresses_.find("scheduler");
   const std::string& address =
       direct == direct_addresses_.end() ? scheduler_address_ : direct->second;
-  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address,
+                                                       security_->To(RoleSet(PeerRole::kScheduler)),
                                                        ChannelSettings(ChannelKind::kControl)));
   for (uint32_t i = 0; i < options.servers; ++i)
     PAWL_RETURN_IF_ERROR(AddServer(flags_of(absl::StrCat("server-", i))));
@@ -128,6 +143,8 @@ absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& p
   process.name = name;
   process.program = program;
   process.arguments = std::move(arguments);
+  // The hosts of a network are not this machine.
+  if (options_.network != nullptr) process.arguments.push_back("--insecure");
   const auto found = options_.environment.find(name);
   absl::Status status = StartIncarnation(
       process, found == options_.environment.end() ? std::vector<std::string>() : found->second);
@@ -136,8 +153,10 @@ absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& p
 }
 
 absl::Status ProcessCluster::StartIncarnation(Process& process,
-                                              const std::vector<std::string>& environment,
+                                              std::vector<std::string> environment,
                                               const std::vector<std::string>& flags) {
+  if (options_.tls)
+    environment.push_back(absl::StrCat("PAWL_TLS_DIR=", tls_dir(TlsRole(process.name))));
   std::vector<std::string> command;
   if (options_.network != nullptr) {
     PAWL_RETURN_IF_ERROR(options_.network->AddressOf(process.name).status());

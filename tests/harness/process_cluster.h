@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/process/child_process.h"
+#include "client_lib/security/security.h"
 #include "nlohmann/json.hpp"
 #include "proto/scheduler.grpc.pb.h"
 #include "tests/harness/byte_proxy.h"
@@ -50,6 +51,8 @@ struct ProcessClusterOptions {
   // If set, each process runs on a host of its own there, and this process is "test". Must outlive
   // the cluster. Excludes proxies and fixed_ports (ports are fixed anyway).
   NetworkNamespaces* network = nullptr;
+  // All processes use TLS. folder()/tls/ROLE is the --tls_dir of a process with that role.
+  bool tls = false;
   // If not 0, each server's folder is a LoopDisk of this size. REQUIRES:
   // LoopDisk::EnterPrivateMounts has succeeded.
   uint64_t server_disk_bytes = 0;
@@ -78,6 +81,10 @@ class ProcessCluster {
   ProcessCluster& operator=(const ProcessCluster&) = delete;
 
   const std::string& folder() const { return folder_; }
+  // The --tls_dir of a process with that role. REQUIRES: ProcessClusterOptions::tls is set.
+  std::string tls_dir(const std::string& role) const { return folder_ + "/tls/" + role; }
+  // For connections of the test itself, as an operator.
+  const Security& security() const { return *security_; }
   // The address at which nodes reach the scheduler, behind its proxy if it has one. scheduler()
   // bypasses the proxy.
   const std::string& scheduler_address() const { return scheduler_address_; }
@@ -154,7 +161,7 @@ class ProcessCluster {
   absl::Status StartAll(const ProcessClusterOptions& options);
   absl::Status Spawn(const std::string& name, const std::string& program,
                      std::vector<std::string> arguments);
-  absl::Status StartIncarnation(Process& process, const std::vector<std::string>& environment,
+  absl::Status StartIncarnation(Process& process, std::vector<std::string> environment,
                                 const std::vector<std::string>& flags = {});
   // --listen and, with a proxy, --advertise.
   absl::StatusOr<std::vector<std::string>> ListenFlags(const std::string& name);
@@ -173,6 +180,7 @@ class ProcessCluster {
   std::map<std::string, std::string> direct_addresses_;
   std::string folder_;
   std::string scheduler_address_;
+  std::unique_ptr<Security> security_;
   std::unique_ptr<Scheduler::Stub> stub_;
   std::vector<Process> processes_;
   uint32_t servers_ = 0;

@@ -75,6 +75,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
   std::thread sender([&] {
     LedgerSenderOptions sending;
     sending.scheduler = cluster->scheduler_address();
+    sending.security.insecure = true;
     sending.row_width = kRowWidth;
     sending.pushes_per_second = 200;
     sending.ballast_bytes = 200'000;
@@ -171,6 +172,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactThroughNetworkCuts) {
 
   ClientOptions client_options;
   client_options.scheduler = cluster->scheduler_address();
+  client_options.security.insecure = true;
   auto reader = Client::Connect(client_options);
   ASSERT_TRUE(reader.ok()) << reader.status();
   auto table = (*reader)->OpenTable("ledger").get();

@@ -43,6 +43,9 @@ inline constexpr std::chrono::milliseconds kInitialReconnectBackoff{100};
 inline constexpr std::chrono::milliseconds kMaxReconnectBackoff{1000};
 // A server closes a connection whose handshake takes longer.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
+// After about this time a server asks for a new connection, in whose handshake the client proves
+// its identity again. Calls in flight end on the old one.
+inline constexpr std::chrono::hours kMaxConnectionAge{1};
 
 // The target for CreateCustomChannel: one address, host:port, or several separated by commas, such
 // as a scheduler and its standby. gRPC tries several in turn whenever the connection is lost.

@@ -114,6 +114,7 @@ struct Connection {
 absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
   ClientOptions client_options;
   client_options.scheduler = options.scheduler;
+  client_options.security = options.security;
   client_options.call_timeout = options.call_timeout;
   client_options.connect_timeout = options.connect_timeout;
   client_options.tune_process = false;

@@ -20,6 +20,7 @@ namespace pawl {
 
 struct LedgerSenderOptions {
   std::string scheduler;
+  SecurityOptions security = {};
   // The name of the ledger's table.
   std::string table = "ledger";
   uint32_t row_width = 64;

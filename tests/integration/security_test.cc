@@ -1,0 +1,241 @@
+// Callers that must not reach a handler, against every rpc of a live scheduler and server.
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/client.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/version.h"
+#include "client_lib/security/method_roles.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "tests/harness/test_certificates.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{20};
+// A refused call is answered at once; one that reaches a handler may wait.
+constexpr std::chrono::seconds kCallTimeout{5};
+
+namespace tls = grpc::experimental;
+
+// Calls `method` with an empty message over a connection of its own.
+grpc::Status CallEmpty(const std::string& address,
+                       const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                       absl::string_view method) {
+  grpc::GenericStub stub(
+      grpc::CreateCustomChannel(address, credentials, ChannelSettings(ChannelKind::kControl)));
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  grpc::CompletionQueue queue;
+  const grpc::ByteBuffer request;
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  const auto call = stub.PrepareUnaryCall(&context, std::string(method), request, &queue);
+  call->StartCall();
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  queue.Shutdown();
+  return status;
+}
+
+// A client that presents the certificate in `dir`, or none, and accepts every server.
+std::shared_ptr<grpc::ChannelCredentials> Credulous(const std::string& dir) {
+  tls::TlsChannelCredentialsOptions options;
+  if (!dir.empty()) {
+    options.set_certificate_provider(std::make_shared<tls::FileWatcherCertificateProvider>(
+        absl::StrCat(dir, "/key.pem"), absl::StrCat(dir, "/cert.pem"), 1));
+    options.watch_identity_key_cert_pairs();
+  }
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
+  return tls::TlsCredentials(options);
+}
+
+class SecurityTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    ProcessClusterOptions options;
+    options.job = "name: 'test' seed: 3 partitions: 4 consistency { mode: ASYNC }";
+    options.tls = true;
+    cluster_ = StartCluster(options);
+    ASSERT_NE(cluster_, nullptr);
+    const auto server = cluster_->AddressOf("server-0");
+    ASSERT_TRUE(server.ok()) << server.status();
+    addresses_ = {cluster_->scheduler_address(), *server};
+  }
+
+  // Calls every rpc of both daemons, and expects the code of each.
+  void ExpectRefused(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                     grpc::StatusCode code) {
+    for (const std::string& address : addresses_) {
+      for (const absl::string_view method : KnownMethods()) {
+        const grpc::Status status = CallEmpty(address, credentials, method);
+        EXPECT_EQ(status.error_code(), code)
+            << method << " at " << address << ": " << status.error_message();
+      }
+    }
+  }
+  void ExpectJobIsUndisturbed() {
+    const auto status = cluster_->GetStatus();
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_FALSE(status->state() == STOPPED || status->state() == FAILED);
+    EXPECT_FALSE(cluster_->node("scheduler").HasEnded());
+    EXPECT_FALSE(cluster_->node("server-0").HasEnded());
+  }
+
+  ProcessCluster* cluster_ = nullptr;
+  std::vector<std::string> addresses_;
+};
+
+TEST_F(SecurityTest, StrangersReachNoRpc) {
+  ExpectRefused(grpc::InsecureChannelCredentials(), grpc::StatusCode::UNAVAILABLE);
+  ExpectRefused(Credulous(""), grpc::StatusCode::UNAVAILABLE);
+  const std::string other = absl::StrCat(cluster_->folder(), "/other-authority");
+  ASSERT_TRUE(MakeTestCertificates(other, "test").ok());
+  ExpectRefused(Credulous(absl::StrCat(other, "/operator")), grpc::StatusCode::UNAVAILABLE);
+  ExpectJobIsUndisturbed();
+}
+
+TEST_F(SecurityTest, CertificatesOfAnotherJobReachNoRpc) {
+  ASSERT_TRUE(MakeTestCertificates(absl::StrCat(cluster_->folder(), "/tls"), "other-job",
+                                   {"--roles=operator/other,scheduler/other"})
+                  .ok());
+  for (const char* role : {"operator/other", "scheduler/other"})
+    ExpectRefused(Credulous(cluster_->tls_dir(role)), grpc::StatusCode::UNAUTHENTICATED);
+  ExpectJobIsUndisturbed();
+}
+
+TEST_F(SecurityTest, ExpiredCertificatesReachNoRpc) {
+  ASSERT_TRUE(MakeTestCertificates(absl::StrCat(cluster_->folder(), "/tls"), "test",
+                                   {"--roles=operator/expired", "--days=-1"})
+                  .ok());
+  ExpectRefused(Credulous(cluster_->tls_dir("operator/expired")), grpc::StatusCode::UNAVAILABLE);
+  ExpectJobIsUndisturbed();
+}
+
+TEST_F(SecurityTest, EachRoleReachesOnlyItsRpcs) {
+  for (const char* role : {"scheduler", "server", "worker", "client", "reader", "operator"}) {
+    const auto credentials = Credulous(cluster_->tls_dir(role));
+    const PeerRole peer = ParseIdentity(absl::StrCat("spiffe://d/pawl/j/", role))->role;
+    for (const std::string& address : addresses_) {
+      for (const absl::string_view method : KnownMethods()) {
+        if (RolesOf(method)->Contains(peer)) continue;
+        const grpc::Status status = CallEmpty(address, credentials, method);
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED)
+            << role << " calls " << method << " at " << address << ": " << status.error_message();
+      }
+    }
+  }
+  ExpectJobIsUndisturbed();
+}
+
+TEST_F(SecurityTest, UnknownRpcIsRefusedBeforeAnyHandler) {
+  const auto credentials = Credulous(cluster_->tls_dir("operator"));
+  for (const std::string& address : addresses_) {
+    EXPECT_EQ(CallEmpty(address, credentials, "/pawl.Scheduler/Destroy").error_code(),
+              grpc::StatusCode::UNIMPLEMENTED);
+  }
+}
+
+TEST_F(SecurityTest, WorkerCannotRegisterAsServer) {
+  auto worker = Security::Open({.tls_dir = cluster_->tls_dir("worker")}, kAllRoles);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const auto stub = Scheduler::NewStub(grpc::CreateCustomChannel(
+      cluster_->scheduler_address(), (*worker)->To(RoleSet(PeerRole::kScheduler)),
+      ChannelSettings(ChannelKind::kControl)));
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  request.set_address("127.0.0.1:1");
+  request.set_process_nonce(1);
+  request.set_oldest_protocol(kOldestProtocol);
+  request.set_newest_protocol(kNewestProtocol);
+  RegisterResponse response;
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  const grpc::Status registered = stub->Register(&context, request, &response);
+  EXPECT_EQ(registered.error_code(), grpc::StatusCode::PERMISSION_DENIED)
+      << registered.error_message();
+
+  HeartbeatRequest heartbeat;
+  heartbeat.set_node("server-0");
+  heartbeat.set_incarnation(1);
+  heartbeat.set_draining(true);
+  HeartbeatResponse answer;
+  grpc::ClientContext heartbeat_context;
+  SetDeadline(heartbeat_context, kCallTimeout);
+  EXPECT_EQ(stub->Heartbeat(&heartbeat_context, heartbeat, &answer).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(SecurityTest, ClientWithItsCertificatePushesAndReaderReadsOnly) {
+  ClientOptions options;
+  options.scheduler = cluster_->scheduler_address();
+  options.security.tls_dir = cluster_->tls_dir("client");
+  const auto client = Client::Connect(options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  TableSpec spec;
+  spec.set_name("rows");
+  spec.set_kind(SPARSE);
+  spec.set_row_width(2);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const auto table = (*client)->CreateTable(spec).get();
+  ASSERT_TRUE(table.ok()) << table.status();
+  const std::vector<uint64_t> keys = {7};
+  const std::vector<float> gradients = {-1, -2};
+  ASSERT_TRUE((*client)
+                  ->free_running()
+                  .Push({{.table = *table, .keys = keys, .gradients = gradients}})
+                  .get()
+                  .ok());
+
+  options.security.tls_dir = cluster_->tls_dir("reader");
+  const auto reader = Client::Connect(options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<float> row(2);
+  const auto pulled = (*reader)
+                          ->free_running()
+                          .Pull({{.table = *table, .keys = keys, .values = absl::MakeSpan(row)}})
+                          .get();
+  ASSERT_TRUE(pulled.ok()) << pulled;
+  EXPECT_EQ(row, (std::vector<float>{1, 2}));
+  const auto pushed = (*reader)
+                          ->free_running()
+                          .Push({{.table = *table, .keys = keys, .gradients = gradients}})
+                          .get();
+  EXPECT_EQ(pushed.code(), absl::StatusCode::kPermissionDenied) << pushed;
+}
+
+TEST_F(SecurityTest, CertificatesAreReplacedWhileTheJobRuns) {
+  const auto certificate = [&] {
+    std::ifstream file(absl::StrCat(cluster_->tls_dir("server"), "/cert.pem"));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string before = certificate();
+  ASSERT_TRUE(MakeTestCertificates(absl::StrCat(cluster_->folder(), "/tls"), "test").ok());
+  ASSERT_NE(certificate(), before);
+  for (const char* process : {"scheduler", "server-0"}) {
+    EXPECT_TRUE(Eventually(
+        [&] {
+          return absl::StrContains(cluster_->Log(process), "reloaded the certificate of --tls_dir");
+        },
+        kTimeout))
+        << cluster_->Log(process);
+  }
+  ASSERT_TRUE(cluster_->AddServer().ok()) << cluster_->Describe();
+  ExpectJobIsUndisturbed();
+}
+
+}  // namespace
+}  // namespace pawl
