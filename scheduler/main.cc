@@ -39,8 +39,10 @@ ABSL_FLAG(int32_t, workers, -1,
 ABSL_FLAG(uint32_t, replicas, 0,
           "replicas of each partition, each on a different server: an acknowledged push survives "
           "the loss of all but one of them. 0: the job's value, or 1");
-ABSL_FLAG(std::string, data_dir, "",
-          "folder for metrics.json and, without --store, the state; created if missing");
+ABSL_FLAG(
+    std::string, data_dir, "",
+    "folder for metrics.json, audit.jsonl (what operators did) and, without --store, the state; "
+    "created if missing");
 ABSL_FLAG(std::string, store, "",
           "where the state is kept for a restarted or standby scheduler: a folder, or "
           "etcd://host:port[,host:port...]/prefix for schedulers on several machines. Default: "
@@ -57,6 +59,10 @@ ABSL_FLAG(std::string, metrics_listen, "",
           "logs it. Access is not restricted. Default: none");
 ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
 ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
+ABSL_FLAG(std::string, etcd_tls_dir, "",
+          "folder with the authorities of etcd's certificates (ca.pem) and a certificate that etcd "
+          "accepts (cert.pem, key.pem), for --store=etcd://...; default: none, which is possible "
+          "only on one machine or with --insecure");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often each node sends a heartbeat");
 ABSL_FLAG(uint32_t, lease_ms, 1000,
           "a node that sends no heartbeat for this long is declared dead; use more (3000) in "
@@ -125,6 +131,7 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.security =
       pawl::WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
+  options.etcd_tls_dir = absl::GetFlag(FLAGS_etcd_tls_dir);
   options.heartbeat_interval_ms = absl::GetFlag(FLAGS_heartbeat_interval_ms);
   options.lease_ms = absl::GetFlag(FLAGS_lease_ms);
   options.start_timeout_ms = absl::GetFlag(FLAGS_start_timeout_ms);

@@ -122,6 +122,7 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   if (!log.ok())
     return UsageError(absl::StrCat("--data_dir=", options.data_dir, ": ", log.status().message()));
 
+  options.node.security = [&security] { return (*security)->Report(); };
   HelperThreads helpers(options.step_threads);
   options.data_plane.helpers = &helpers;
   options.data_plane.cpu_seconds = ProcessorSeconds;

@@ -39,6 +39,7 @@ NodeLink::Events ServerNode::Events() {
   NodeLink::Events events;
   events.fill_heartbeat = [this](HeartbeatRequest& request) {
     data_plane_.FillHeartbeat(request);
+    if (options_.security) *request.mutable_security() = options_.security();
     if (log_ != nullptr) {
       const DurableLog::ScrubFigures figures = log_->scrub_figures();
       request.mutable_server()->set_files_damaged(figures.damaged);

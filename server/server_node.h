@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,8 @@ struct ServerNodeOptions {
   // When the process is asked to end: how long to wait for other servers to take over the replicas.
   // No limit applies if the scheduler asked this server to leave.
   std::chrono::seconds drain_timeout{20};
+  // Sent with each heartbeat. May be null. Thread-safe.
+  std::function<SecurityReport()> security;
   // Whether to discard the data directory of another job that may still be running.
   bool discard_other_job = false;
 };

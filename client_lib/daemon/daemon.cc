@@ -1,6 +1,7 @@
 #include "client_lib/daemon/daemon.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -118,6 +119,8 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   parsing_exit_code = -1;
   AllowManyFiles();
+  // Logs, snapshots and checkpoints hold the model: other users of the machine cannot read them.
+  umask(umask(0) | S_IRWXO);
   if (const absl::Status mode = CheckFloatingPointMode(); !mode.ok())
     std::exit(UsageError(mode.message()));
   if (rest.size() > 1) std::exit(UsageError(absl::StrCat("unexpected argument '", rest[1], "'")));

@@ -46,9 +46,15 @@ void LogReload(const CertificateState& state) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Security>> Security::Open(const SecurityOptions& options,
-                                                         RoleSet own_roles) {
-  if (options.tls_dir.empty())
-    return std::unique_ptr<Security>(new Security(options.insecure, nullptr));
+                                                         RoleSet own_roles, AuditLog* audit) {
+  if (options.tls_dir.empty()) {
+    if (options.insecure) {
+      spdlog::warn(
+          "--insecure: connections are neither encrypted nor authenticated; every process that "
+          "reaches a port can read the model and stop the job");
+    }
+    return std::unique_ptr<Security>(new Security(options.insecure, nullptr, audit));
+  }
   if (options.insecure) {
     return absl::InvalidArgumentError(
         "--insecure and --tls_dir contradict each other; give one of them");
@@ -63,16 +69,23 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const SecurityOptions& 
   if (!tls.ok()) return Annotate(tls.status(), "--tls_dir");
   LogGrpcErrors();
   WarnOfExpiry((*tls)->State());
-  return std::unique_ptr<Security>(new Security(false, *std::move(tls)));
+  return std::unique_ptr<Security>(new Security(false, *std::move(tls), audit));
 }
 
-Security::Security(bool insecure, std::unique_ptr<TlsCredentials> tls)
+Security::Security(bool insecure, std::unique_ptr<TlsCredentials> tls, AuditLog* audit)
     : insecure_(insecure), tls_(std::move(tls)) {
   if (tls_ == nullptr) return;
   auto limiter = std::make_shared<RateLimiter>(kMaxRefusalsLoggedPerSecond);
-  gate_ =
-      std::make_shared<const Gate>(tls_->State().identity, [limiter](const Gate::Refusal& refusal) {
+  gate_ = std::make_shared<const Gate>(
+      tls_->State().identity, [limiter, audit](const Gate::Refusal& refusal) {
         if (!limiter->Allows(Clock::Real().Now())) return;
+        if (audit != nullptr) {
+          audit->Write({.who = refusal.peer,
+                        .from = "",
+                        .method = refusal.method,
+                        .request = "",
+                        .result = absl::PermissionDeniedError(refusal.reason)});
+        }
         spdlog::warn("refused {} to {}: {}", refusal.method, refusal.peer, refusal.reason);
       });
 }
@@ -99,9 +112,15 @@ std::shared_ptr<grpc::ServerCredentials> Security::Listening() const {
   return is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials();
 }
 
-std::optional<CertificateState> Security::certificate() const {
-  if (!is_tls()) return std::nullopt;
-  return tls_->State();
+SecurityReport Security::Report() const {
+  SecurityReport report;
+  if (!is_tls()) return report;
+  const CertificateState state = tls_->State();
+  report.set_tls(true);
+  report.set_certificate_expires(state.not_after);
+  report.set_reload_failure(std::string(state.reload_status.message()));
+  report.set_refused_calls(gate_->refused());
+  return report;
 }
 
 }  // namespace pawl

@@ -3,16 +3,16 @@
 #ifndef PAWL_CLIENT_LIB_SECURITY_SECURITY_H_
 #define PAWL_CLIENT_LIB_SECURITY_SECURITY_H_
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/security/audit_log.h"
 #include "client_lib/security/gate.h"
 #include "client_lib/security/security_options.h"
 #include "client_lib/security/tls_credentials.h"
+#include "proto/scheduler.pb.h"
 
 namespace pawl {
 
@@ -20,9 +20,11 @@ namespace pawl {
 class Security {
  public:
   // `own_roles`: the roles that the process's certificate may have. Errors as for
-  // TlsCredentials::Open, naming --tls_dir.
+  // TlsCredentials::Open, naming --tls_dir. `audit`, unless null, gets refused calls and outlives
+  // this.
   static absl::StatusOr<std::unique_ptr<Security>> Open(const SecurityOptions& options,
-                                                        RoleSet own_roles);
+                                                        RoleSet own_roles,
+                                                        AuditLog* audit = nullptr);
 
   // Whether connections are encrypted and authenticated.
   bool is_tls() const { return tls_ != nullptr; }
@@ -36,13 +38,10 @@ class Security {
   // For a listener of this process.
   std::shared_ptr<grpc::ServerCredentials> Listening() const;
 
-  // nullopt without TLS.
-  std::optional<CertificateState> certificate() const;
-  // Calls that this process has refused because of the caller's certificate.
-  uint64_t refused_calls() const { return gate_ == nullptr ? 0 : gate_->refused(); }
+  SecurityReport Report() const;
 
  private:
-  Security(bool insecure, std::unique_ptr<TlsCredentials> tls);
+  Security(bool insecure, std::unique_ptr<TlsCredentials> tls, AuditLog* audit);
 
   const bool insecure_;
   const std::unique_ptr<TlsCredentials> tls_;

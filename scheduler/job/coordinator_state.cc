@@ -70,6 +70,7 @@ GetStatusResponse Coordinator::Status() const {
     for (PushWait& wait : director_.PushWaits()) *status.add_push_waits() = std::move(wait);
   }
   *status.mutable_scale() = scale_;
+  if (options_.security) *status.mutable_security() = options_.security();
   if (end_.counters().has_value()) *status.mutable_counters() = *end_.counters();
   if (checkpoints_.file_counts().damaged > 0) {
     ServerCounters files;
@@ -97,6 +98,7 @@ void Coordinator::AddNodeStatus(const Node& node, MonotonicTime now,
   if (node.role == SERVER_ROLE) {
     *shown.mutable_server() = node.counters;
     shown.set_zone(node.zone);
+    *shown.mutable_security() = node.security;
     if (!node.gone && !node.disk_failure.empty()) {
       shown.mutable_disk_failure()->set_reason(node.disk_failure);
       shown.mutable_disk_failure()->set_lasts_ms(

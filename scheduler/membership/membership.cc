@@ -277,6 +277,9 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
       node->counters.DiscardUnknownFields();
     }
     node->draining = request.draining() || node->leave_requested;
+    node->security = request.security();
+    node->security.set_reload_failure(
+        BoundedText(request.security().reload_failure(), kMaxFailureBytes));
     if (request.has_disk_failure()) {
       if (node->disk_failure.empty()) {
         node->disk_failed_at = now - std::chrono::milliseconds(request.disk_failure().lasts_ms());

@@ -27,6 +27,7 @@ struct SchedulerOptions {
   std::string address_file;
   std::string metrics_listen;
   SecurityOptions security;
+  std::string etcd_tls_dir;
 
   uint32_t heartbeat_interval_ms = 200;
   uint32_t lease_ms = 1000;

@@ -29,6 +29,8 @@ namespace {
 
 // Time for rpcs in progress to end when the scheduler stops.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
+// In --data_dir.
+constexpr char kAuditFile[] = "audit.jsonl";
 // Time for a checkpoint that the job no longer waits for to be written.
 constexpr std::chrono::seconds kLastCheckpointTimeout{10};
 // How often the log reports the progress of a verification.
@@ -89,8 +91,9 @@ absl::Status SchedulerProcess::CheckOptions() {
   PAWL_RETURN_IF_ERROR(CheckAddressFlags(options_.listen, options_.advertise,
                                          /*is_announced=*/!options_.address_file.empty()));
   listen_at_ = *ParseHostPort(options_.listen);
-  PAWL_ASSIGN_OR_RETURN(security_,
-                        Security::Open(options_.security, RoleSet(PeerRole::kScheduler)));
+  PAWL_ASSIGN_OR_RETURN(audit_, AuditLog::Open((data_dir / kAuditFile).string()));
+  PAWL_ASSIGN_OR_RETURN(
+      security_, Security::Open(options_.security, RoleSet(PeerRole::kScheduler), audit_.get()));
   PAWL_RETURN_IF_ERROR(security_->CheckAddresses("listen", options_.listen));
   metrics_path_ = (data_dir / "metrics.json").string();
   address_path_ = (data_dir / "address").string();
@@ -106,7 +109,8 @@ absl::Status SchedulerProcess::CheckOptions() {
 }
 
 absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad() {
-  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(store_path_);
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(
+      store_path_, {.etcd_tls_dir = options_.etcd_tls_dir, .insecure = options_.security.insecure});
   PAWL_RETURN_IF_ERROR(Annotate(store.status(), "--store"));
   store_ = *std::move(store);
   store_->SetLeadershipLostCallback([](const absl::Status& why) { EndAtOnce(why.message()); });
@@ -195,6 +199,7 @@ absl::Status SchedulerProcess::RebuildAndStore() {
 
 absl::Status SchedulerProcess::StartListening() {
   service_ = std::make_unique<SchedulerService>([this] { return StatusWhileVerifying(); });
+  service_->SetAuditLog(audit_.get());
   // The nodes of a new job do not look for an earlier scheduler's address.
   absl::StatusOr<Listener> listener = Listen(listen_at_, restored_.has_value() ? address_path_ : "",
                                              security_->Listening(), *service_);
@@ -222,6 +227,7 @@ GetStatusResponse SchedulerProcess::StatusWhileVerifying() const {
   status.set_job_id(job_id_);
   status.set_state(STARTING);
   CheckpointStatus& checkpoint = *status.mutable_checkpoint();
+  *status.mutable_security() = security_->Report();
   checkpoint.set_verifying(options_.restore);
   checkpoint.set_parts(verified_.parts);
   checkpoint.set_parts_verified(verified_.parts_done);
@@ -271,6 +277,7 @@ absl::Status SchedulerProcess::StartCoordinator() {
       restored_->checkpoint().completed() == 0) {
     starts_from_ = restored_->restore();
   }
+  coordinator_options_.security = [this] { return security_->Report(); };
   coordinator_options_.leads = [this] { return store_->IsLeader(); };
   coordinator_options_.state_changed = [this] {
     if (StateSaver* const saver = notified_saver_.load(); saver != nullptr) saver->Notify();

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/security/audit_log.h"
 #include "client_lib/security/security.h"
 #include "proto/scheduler_state.pb.h"
 #include "scheduler/checkpoint/checkpoint_scrubber.h"
@@ -66,6 +67,7 @@ class SchedulerProcess {
 
   const SchedulerOptions options_;
   EndSignal& signal_;
+  std::unique_ptr<AuditLog> audit_;
   // Declared before the users of its credentials.
   std::unique_ptr<Security> security_;
   HostPort listen_at_;

@@ -1,9 +1,13 @@
 #include "scheduler/rpc/service.h"
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/security/peer.h"
+#include "google/protobuf/util/json_util.h"
 #include "scheduler/membership/registration_check.h"
 #include "scheduler/rpc/caller_check.h"
 
@@ -23,13 +27,42 @@ grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context,
   return reactor;
 }
 
+// A call of an operator, for the audit log.
+class AuditedCall {
+ public:
+  // `log` may be null.
+  AuditedCall(AuditLog* log, const char* method) : log_(log), method_(method) {}
+
+  void SetRequest(const google::protobuf::Message& request) {
+    if (!google::protobuf::util::MessageToJsonString(request, &request_).ok()) request_.clear();
+  }
+  void Record(const grpc::CallbackServerContext& context, const absl::Status& result) const {
+    if (log_ == nullptr) return;
+    const std::optional<Peer> peer = PeerOf(*context.auth_context());
+    log_->Write({.who = peer.has_value() ? peer->identity.Uri() : "",
+                 .from = context.peer(),
+                 .method = method_,
+                 .request = request_,
+                 .result = result});
+  }
+
+ private:
+  AuditLog* const log_;
+  const char* const method_;
+  std::string request_;
+};
+
 // A call that may wait in the Coordinator. gRPC runs OnCancel and OnDone only after the method
 // handler has returned, so nothing here races with Suspend.
 template <typename Response>
 class PendingReactor final : public grpc::ServerUnaryReactor {
  public:
-  PendingReactor(Coordinator& coordinator, grpc::CallbackServerContext* context, Response* response)
-      : coordinator_(coordinator), context_(context), response_(response) {}
+  PendingReactor(Coordinator& coordinator, grpc::CallbackServerContext* context, Response* response,
+                 std::optional<AuditedCall> audited)
+      : coordinator_(coordinator),
+        context_(context),
+        response_(response),
+        audited_(std::move(audited)) {}
 
   template <typename Request>
   void Suspend(Ticket (Coordinator::*method)(const Request&, Done<Response>),
@@ -37,6 +70,7 @@ class PendingReactor final : public grpc::ServerUnaryReactor {
     ticket_ = (coordinator_.*method)(request, [this](absl::StatusOr<Response> answer) {
       const absl::Status status = answer.status();
       if (status.ok()) *response_ = *std::move(answer);
+      if (audited_.has_value()) audited_->Record(*context_, status);
       Finish(ToGrpcStatus(status, context_));
     });
   }
@@ -51,6 +85,7 @@ class PendingReactor final : public grpc::ServerUnaryReactor {
   Coordinator& coordinator_;
   grpc::CallbackServerContext* const context_;
   Response* const response_;
+  const std::optional<AuditedCall> audited_;
   Ticket ticket_ = 0;
 };
 
@@ -85,12 +120,15 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
                                   Ticket (Coordinator::*method)(const Request&, Done<Response>),
                                   grpc::CallbackServerContext* context, const Request* request,
-                                  Response* response) {
+                                  Response* response,
+                                  std::optional<AuditedCall> audited = std::nullopt) {
+  if (audited.has_value()) audited->SetRequest(*request);
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
   if (absl::Status status = CheckCaller(*context, *request); !status.ok())
     return AnswerNow(context, absl::StatusOr<Response>(std::move(status)), response);
-  auto* const reactor = new PendingReactor<Response>(*coordinator, context, response);
+  auto* const reactor =
+      new PendingReactor<Response>(*coordinator, context, response, std::move(audited));
   reactor->Suspend(method, *request);
   return reactor;
 }
@@ -201,25 +239,29 @@ grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,
                                                        const CheckpointRequest* request,
                                                        CheckpointResponse* response) {
-  return Suspend(coordinator_, &Coordinator::Checkpoint, context, request, response);
+  return Suspend(coordinator_, &Coordinator::Checkpoint, context, request, response,
+                 AuditedCall(audit_, "Checkpoint"));
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Scale(grpc::CallbackServerContext* context,
                                                   const ScaleRequest* request,
                                                   ScaleResponse* response) {
-  return Suspend(coordinator_, &Coordinator::Scale, context, request, response);
+  return Suspend(coordinator_, &Coordinator::Scale, context, request, response,
+                 AuditedCall(audit_, "Scale"));
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* context,
                                                   const DrainRequest* request,
                                                   DrainResponse* response) {
-  return Suspend(coordinator_, &Coordinator::Drain, context, request, response);
+  return Suspend(coordinator_, &Coordinator::Drain, context, request, response,
+                 AuditedCall(audit_, "Drain"));
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ReleaseRetained(grpc::CallbackServerContext* context,
                                                             const ReleaseRetainedRequest* request,
                                                             ReleaseRetainedResponse* response) {
-  return Suspend(coordinator_, &Coordinator::ReleaseRetained, context, request, response);
+  return Suspend(coordinator_, &Coordinator::ReleaseRetained, context, request, response,
+                 AuditedCall(audit_, "ReleaseRetained"));
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,
@@ -231,7 +273,8 @@ grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
                                                     const StopJobRequest* request,
                                                     StopJobResponse* response) {
-  return Suspend(coordinator_, &Coordinator::StopJob, context, request, response);
+  return Suspend(coordinator_, &Coordinator::StopJob, context, request, response,
+                 AuditedCall(audit_, "StopJob"));
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "client_lib/security/audit_log.h"
 #include "proto/scheduler.grpc.pb.h"
 #include "scheduler/job/coordinator.h"
 
@@ -22,6 +23,9 @@ class SchedulerService final : public Scheduler::CallbackService {
       : status_before_(std::move(status_before)) {}
   // Serves `coordinator` at once.
   explicit SchedulerService(Coordinator& coordinator) : coordinator_(&coordinator) {}
+
+  // Records what operators do from now on. `audit` outlives this. REQUIRES: no rpc has come yet.
+  void SetAuditLog(AuditLog* audit) { audit_ = audit; }
 
   // Serves `coordinator`, which outlives the rpcs of the gRPC server.
   void Begin(Coordinator& coordinator) { coordinator_ = &coordinator; }
@@ -92,6 +96,8 @@ class SchedulerService final : public Scheduler::CallbackService {
                                     GoodbyeResponse* response) override;
 
  private:
+  // May be null.
+  AuditLog* audit_ = nullptr;
   const std::function<GetStatusResponse()> status_before_;
   // Null until Begin.
   std::atomic<Coordinator*> coordinator_ = nullptr;

@@ -40,7 +40,22 @@ const char* StateOf(const NodeStatus& node) {
   return stands_by ? "standby" : "active";
 }
 
+void AddSecurity(const SecurityReport& security, const std::string& node, Families& families) {
+  const Labels labels = {{"node", node}};
+  families.Gauge("pawl_tls", "1 if connections are encrypted and authenticated.", security.tls(),
+                 labels);
+  if (!security.tls()) return;
+  families.Gauge("pawl_certificate_expires_timestamp_seconds",
+                 "When the certificate in --tls_dir, or its authority's, expires.",
+                 static_cast<double>(security.certificate_expires()), labels);
+  families.Gauge("pawl_certificate_reload_failed", "1 while the files in --tls_dir are not in use.",
+                 !security.reload_failure().empty(), labels);
+  families.Counter("pawl_refused_calls_total", "Calls refused because of the caller's certificate.",
+                   static_cast<double>(security.refused_calls()), labels);
+}
+
 void AddServer(const NodeStatus& node, Families& families) {
+  AddSecurity(node.security(), node.node(), families);
   const Labels server = {{"server", node.node()}};
   const ServerCounters& counters = node.server();
   const auto number = [](uint64_t count) { return static_cast<double>(count); };
@@ -129,6 +144,7 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status,
   for (const auto& [state, count] : workers) {
     families.Gauge("pawl_workers", "Present workers.", count, {{"state", state}});
   }
+  AddSecurity(status.security(), "scheduler", families);
   families.Gauge("pawl_servers_wanted", "Wanted servers.", status.scale().servers());
   families.Gauge("pawl_workers_wanted", "Wanted workers.", status.scale().workers());
   families.Gauge("pawl_routing_epoch", "Grows with each change of the placement.",

@@ -23,6 +23,11 @@
 //   pawl_server_requests_refused_total
 //   pawl_server_cpu_seconds_total           its rate is the number of busy cores
 //
+// For the scheduler and each present server, {node}:
+//   pawl_tls                                1 if connections are encrypted and authenticated
+//   pawl_certificate_expires_timestamp_seconds, pawl_certificate_reload_failed,
+//   pawl_refused_calls_total                with TLS
+//
 // For each present worker, {worker}:
 //   pawl_worker_ranks, pawl_worker_samples_total
 //   pawl_worker_training_seconds_total, pawl_worker_waiting_seconds_total

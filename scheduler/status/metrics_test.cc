@@ -64,6 +64,26 @@ TEST(MetricsTest, MetricsServeAnAutoscaler) {
   }
 }
 
+TEST(MetricsTest, CertificatesOfSchedulerAndServersAreShown) {
+  GetStatusResponse status;
+  status.mutable_security()->set_tls(true);
+  status.mutable_security()->set_certificate_expires(1800000000);
+  status.mutable_security()->set_refused_calls(7);
+  SecurityReport& server = *AddNode(status, "server-1", SERVER_ROLE).mutable_security();
+  server.set_tls(true);
+  server.set_reload_failure("key.pem is not the key of cert.pem");
+  AddNode(status, "server-2", SERVER_ROLE);
+  const std::string text = Text(status, {});
+  for (const char* const line :
+       {"pawl_tls{node=\"scheduler\"} 1", "pawl_tls{node=\"server-2\"} 0",
+        "pawl_certificate_expires_timestamp_seconds{node=\"scheduler\"} 1800000000",
+        "pawl_certificate_reload_failed{node=\"scheduler\"} 0",
+        "pawl_certificate_reload_failed{node=\"server-1\"} 1",
+        "pawl_refused_calls_total{node=\"scheduler\"} 7"}) {
+    EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
+  }
+}
+
 TEST(MetricsTest, DamagedCheckpointFilesAreCounted) {
   const std::string text = Text(GetStatusResponse(), {}, {.damaged = 3, .replaced = 2});
   EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_damaged_total 3")) << text;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/env.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "grpcpp/channel.h"
@@ -29,11 +30,13 @@ using etcdserverpb::TxnResponse;
 
 // A host that does not answer a SYN must not use up the time of the endpoints after it.
 constexpr int kConnectTimeoutMs = 1000;
+constexpr uint64_t kMaxTlsFileBytes = uint64_t{1} << 20;
 
 // Without keepalive: etcd closes connections that ping more often than it allows, and every call
 // has a deadline.
-std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint,
-                                       std::chrono::milliseconds idle_timeout) {
+std::shared_ptr<grpc::Channel> Connect(
+    const std::string& endpoint, std::chrono::milliseconds idle_timeout,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   // Despite its name, the time limit of one attempt to connect.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
@@ -44,7 +47,19 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint,
   // A new channel gets a new connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMaxEtcdResponseBytes);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const std::string& tls_dir) {
+  if (tls_dir.empty()) return grpc::InsecureChannelCredentials();
+  const auto read = [&](const char* name) {
+    return ReadWholeFile(Env::Real(), JoinPath(tls_dir, name), kMaxTlsFileBytes);
+  };
+  grpc::SslCredentialsOptions options;
+  PAWL_ASSIGN_OR_RETURN(options.pem_root_certs, read("ca.pem"));
+  PAWL_ASSIGN_OR_RETURN(options.pem_cert_chain, read("cert.pem"));
+  PAWL_ASSIGN_OR_RETURN(options.pem_private_key, read("key.pem"));
+  return grpc::SslCredentials(options);
 }
 
 // UNAVAILABLE if another endpoint may do better.
@@ -74,35 +89,38 @@ absl::Status ToStatus(const grpc::Status& status) {
 }  // namespace
 
 struct EtcdClient::Connection {
-  Connection(const std::string& endpoint, std::chrono::milliseconds idle_timeout)
-      : channel(Connect(endpoint, idle_timeout)), kv(channel), lease(channel) {}
+  explicit Connection(std::shared_ptr<grpc::Channel> connected)
+      : channel(std::move(connected)), kv(channel), lease(channel) {}
 
   const std::shared_ptr<grpc::Channel> channel;
   etcdserverpb::KV::Stub kv;
   etcdserverpb::Lease::Stub lease;
 };
 
-EtcdClient::EtcdClient(std::vector<std::string> endpoints,
-                       std::chrono::milliseconds attempt_timeout,
-                       std::chrono::milliseconds idle_timeout)
-    : endpoints_(std::move(endpoints)),
-      attempt_timeout_(attempt_timeout),
-      idle_timeout_(idle_timeout) {}
+absl::Status CheckEtcdTlsDir(const std::string& tls_dir) { return Credentials(tls_dir).status(); }
+
+EtcdClient::EtcdClient(EtcdClientOptions options) : options_(std::move(options)) {}
 
 EtcdClient::~EtcdClient() = default;
 
 absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const Attempt& attempt) {
   std::vector<std::string> failures;
-  for (size_t tried = 0; tried < endpoints_.size(); ++tried) {
-    const std::string& endpoint = endpoints_[current_];
+  for (size_t tried = 0; tried < options_.endpoints.size(); ++tried) {
+    const std::string& endpoint = options_.endpoints[current_];
     const MonotonicDuration left = deadline - Clock::Real().Now();
     if (left <= MonotonicDuration::zero()) {
       failures.push_back(absl::StrCat(endpoint, ": no time left"));
       break;
     }
-    if (connection_ == nullptr) connection_ = std::make_unique<Connection>(endpoint, idle_timeout_);
+    if (connection_ == nullptr) {
+      const auto credentials = Credentials(options_.tls_dir);
+      // The files may be about to be replaced.
+      if (!credentials.ok()) return absl::UnavailableError(credentials.status().message());
+      connection_ =
+          std::make_unique<Connection>(Connect(endpoint, options_.idle_timeout, *credentials));
+    }
     grpc::ClientContext context;
-    SetDeadline(context, std::min<MonotonicDuration>(left, attempt_timeout_));
+    SetDeadline(context, std::min<MonotonicDuration>(left, options_.attempt_timeout));
     const absl::Status status = ToStatus(attempt(*connection_, context));
     if (status.ok()) return status;
     if (!absl::IsUnavailable(status))
@@ -110,7 +128,7 @@ absl::Status EtcdClient::Call(const char* name, MonotonicTime deadline, const At
     failures.push_back(absl::StrCat(endpoint, ": ", status.message()));
     // The next call to this endpoint connects again, without gRPC's backoff.
     connection_.reset();
-    current_ = (current_ + 1) % endpoints_.size();
+    current_ = (current_ + 1) % options_.endpoints.size();
   }
   return absl::UnavailableError(
       absl::StrCat("no etcd endpoint answers ", name, ": ", absl::StrJoin(failures, "; ")));

@@ -24,6 +24,22 @@ inline constexpr int kMaxEtcdResponseBytes = 4 << 20;
 // silently; the next call over it would wait for the whole attempt timeout.
 inline constexpr std::chrono::milliseconds kEtcdIdleTimeout{60000};
 
+struct EtcdClientOptions {
+  // "HOST:PORT", at least one.
+  std::vector<std::string> endpoints;
+  // A folder with the authorities of etcd's certificates (ca.pem) and a certificate that etcd
+  // accepts (cert.pem, key.pem), read for each connection. Empty: connections are neither encrypted
+  // nor authenticated.
+  std::string tls_dir = {};
+  // The client leaves an endpoint that does not answer within this time.
+  std::chrono::milliseconds attempt_timeout{2000};
+  // gRPC raises a time below one second to one second.
+  std::chrono::milliseconds idle_timeout = kEtcdIdleTimeout;
+};
+
+// OK if EtcdClientOptions::tls_dir is empty or its files can be read.
+absl::Status CheckEtcdTlsDir(const std::string& tls_dir);
+
 // Sends each call to one endpoint after the other until one answers, starting with the one that
 // answered last. Each endpoint gets the call at most once. So a call may be executed more than
 // once, and a failed call may have been executed: callers must make their calls idempotent. Not
@@ -36,10 +52,7 @@ inline constexpr std::chrono::milliseconds kEtcdIdleTimeout{60000};
 //   UNAUTHENTICATED: etcd's own. INTERNAL: another error of etcd.
 class EtcdClient {
  public:
-  // `endpoints`: "HOST:PORT", at least one. The client leaves an endpoint that does not answer
-  // within `attempt_timeout`. gRPC raises an `idle_timeout` below one second to one second.
-  EtcdClient(std::vector<std::string> endpoints, std::chrono::milliseconds attempt_timeout,
-             std::chrono::milliseconds idle_timeout = kEtcdIdleTimeout);
+  explicit EtcdClient(EtcdClientOptions options);
   ~EtcdClient();
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
@@ -60,11 +73,9 @@ class EtcdClient {
 
   absl::Status Call(const char* name, MonotonicTime deadline, const Attempt& attempt);
 
-  const std::vector<std::string> endpoints_;
-  const std::chrono::milliseconds attempt_timeout_;
-  const std::chrono::milliseconds idle_timeout_;
+  const EtcdClientOptions options_;
   size_t current_ = 0;
-  // To endpoints_[current_]; null if there is none.
+  // To options_.endpoints[current_]; null if there is none.
   std::unique_ptr<Connection> connection_;
 };
 

@@ -102,7 +102,8 @@ class FakeEtcd {
 absl::StatusOr<RangeResponse> RangeFrom(std::vector<std::string> endpoints) {
   RangeRequest request;
   request.set_key("k");
-  return EtcdClient(std::move(endpoints), kAttemptTimeout).Range(request, Soon());
+  return EtcdClient({.endpoints = std::move(endpoints), .attempt_timeout = kAttemptTimeout})
+      .Range(request, Soon());
 }
 
 TEST(EtcdClientTest, ResponseIsReturned) {
@@ -153,7 +154,8 @@ TEST(EtcdClientTest, ServerWithoutEtcdsServiceIsReported) {
 TEST(EtcdClientTest, UnavailableEndpointIsLeftForTheNext) {
   const FakeEtcd good(grpc::Status::OK);
   const FakeEtcd bad(grpc::Status(grpc::StatusCode::UNAVAILABLE, "no leader"));
-  EtcdClient client({bad.endpoint(), good.endpoint()}, kAttemptTimeout);
+  EtcdClient client(
+      {.endpoints = {bad.endpoint(), good.endpoint()}, .attempt_timeout = kAttemptTimeout});
   for (int i = 0; i < 2; ++i) {
     const auto response = client.Range(RangeRequest(), Soon());
     ASSERT_TRUE(response.ok()) << response.status();
@@ -177,7 +179,7 @@ TEST(EtcdClientTest, OversizedResponseIsRefused) {
 
 TEST(EtcdClientTest, NothingIsSentAfterTheDeadline) {
   const FakeEtcd etcd(grpc::Status::OK);
-  EtcdClient client({etcd.endpoint()}, kAttemptTimeout);
+  EtcdClient client({.endpoints = {etcd.endpoint()}, .attempt_timeout = kAttemptTimeout});
   const auto response = client.Range(RangeRequest(), Clock::Real().Now());
   EXPECT_EQ(response.status().code(), absl::StatusCode::kUnavailable) << response.status();
   EXPECT_EQ(etcd.requests(), 0);
@@ -186,7 +188,9 @@ TEST(EtcdClientTest, NothingIsSentAfterTheDeadline) {
 TEST(EtcdClientTest, RenewalReturnsTimeToLive) {
   for (const int64_t ttl : {int64_t{0}, int64_t{7}}) {
     const FakeEtcd etcd(grpc::Status::OK, ttl);
-    const auto renewed = EtcdClient({etcd.endpoint()}, kAttemptTimeout).RenewLease(12, Soon());
+    const auto renewed =
+        EtcdClient({.endpoints = {etcd.endpoint()}, .attempt_timeout = kAttemptTimeout})
+            .RenewLease(12, Soon());
     ASSERT_TRUE(renewed.ok()) << renewed.status();
     EXPECT_EQ(renewed->count(), ttl);
   }
@@ -194,7 +198,10 @@ TEST(EtcdClientTest, RenewalReturnsTimeToLive) {
 
 TEST(EtcdClientTest, RenewalWithoutResponseIsUnavailable) {
   const FakeEtcd etcd(grpc::Status::OK, /*ttl=*/-1);
-  EXPECT_EQ(EtcdClient({etcd.endpoint()}, kAttemptTimeout).RenewLease(12, Soon()).status().code(),
+  EXPECT_EQ(EtcdClient({.endpoints = {etcd.endpoint()}, .attempt_timeout = kAttemptTimeout})
+                .RenewLease(12, Soon())
+                .status()
+                .code(),
             absl::StatusCode::kUnavailable);
 }
 
@@ -202,7 +209,8 @@ TEST(EtcdClientTest, IdleConnectionIsNotUsedAgain) {
   FakeEtcd etcd(grpc::Status::OK);
   // gRPC's minimum.
   constexpr std::chrono::seconds kIdle{1};
-  EtcdClient client({etcd.endpoint()}, kAttemptTimeout, kIdle);
+  EtcdClient client(
+      {.endpoints = {etcd.endpoint()}, .attempt_timeout = kAttemptTimeout, .idle_timeout = kIdle});
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(client.Range(RangeRequest(), Soon()).ok());
   EXPECT_EQ(etcd.connections(), 1u);
   // gRPC closes it after one to two times kIdle, or later on a busy machine.

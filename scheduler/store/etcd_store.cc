@@ -91,7 +91,10 @@ const KeyValue* FirstOf(const TxnResponse& response, int index) {
 }  // namespace
 
 EtcdStore::EtcdStore(EtcdStoreOptions options)
-    : options_(std::move(options)), client_(options_.endpoints, kAttemptTimeout) {}
+    : options_(std::move(options)),
+      client_({.endpoints = options_.endpoints,
+               .tls_dir = options_.tls_dir,
+               .attempt_timeout = kAttemptTimeout}) {}
 
 EtcdStore::~EtcdStore() {
   {

@@ -24,6 +24,8 @@ namespace pawl {
 struct EtcdStoreOptions {
   // "HOST:PORT" of the members' client addresses, at least one.
   std::vector<std::string> endpoints;
+  // See EtcdClientOptions.
+  std::string tls_dir = {};
   // The prefix of all keys, different for each job.
   std::string prefix;
   // After the death of a leader a standby waits this long. The leader renews its lease three times
@@ -53,8 +55,6 @@ inline constexpr size_t kEtcdChunkBytes = size_t{1} << 20;
 // etcd keeps each written value until it is compacted. Run it with --auto-compaction-retention, or
 // its quota fills up: Save and Campaign then return RESOURCE_EXHAUSTED, while the leader keeps the
 // lead and can still Load.
-//
-// Connections are not encrypted and not authenticated.
 class EtcdStore final : public StateStore {
  public:
   explicit EtcdStore(EtcdStoreOptions options);

@@ -18,6 +18,7 @@
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/testing/etcd_cluster.h"
 #include "scheduler/store/testing/silent_listener.h"
+#include "tests/harness/test_certificates.h"
 
 namespace pawl {
 namespace {
@@ -39,15 +40,18 @@ std::string NewFolder() {
 class EtcdStoreTest : public testing::Test {
  protected:
   void StartCluster(int members = 1, std::vector<std::string> flags = {}) {
-    auto started = EtcdCluster::Start({members, NewFolder(), std::move(flags)});
+    auto started =
+        EtcdCluster::Start({.members = members, .folder = NewFolder(), .flags = std::move(flags)});
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = *std::move(started);
-    client_ = std::make_unique<EtcdClient>(cluster_->endpoints(), milliseconds(5000));
+    client_ = std::make_unique<EtcdClient>(EtcdClientOptions{
+        .endpoints = cluster_->endpoints(), .attempt_timeout = milliseconds(5000)});
   }
 
   std::unique_ptr<EtcdStore> Open() { return Open(cluster_->endpoints()); }
   std::unique_ptr<EtcdStore> Open(std::vector<std::string> endpoints) {
-    return std::make_unique<EtcdStore>(EtcdStoreOptions{std::move(endpoints), kPrefix, seconds(2)});
+    return std::make_unique<EtcdStore>(EtcdStoreOptions{
+        .endpoints = std::move(endpoints), .prefix = kPrefix, .lease_ttl = seconds(2)});
   }
 
   std::unique_ptr<EtcdStore> Lead() {
@@ -101,6 +105,29 @@ class EtcdStoreTest : public testing::Test {
   std::unique_ptr<EtcdCluster> cluster_;
   std::unique_ptr<EtcdClient> client_;
 };
+
+TEST_F(EtcdStoreTest, TlsNeedsCertificateThatEtcdAccepts) {
+  const std::string certificates = TestCertificatesFolder("certificates");
+  const std::string others = TestCertificatesFolder("others");
+  ASSERT_TRUE(
+      MakeTestCertificates(certificates, "etcd", {"--roles=server,scheduler", "--hosts=127.0.0.1"})
+          .ok());
+  ASSERT_TRUE(MakeTestCertificates(others, "etcd", {"--roles=scheduler"}).ok());
+  auto started = EtcdCluster::Start({.folder = NewFolder(), .tls_dir = certificates + "/server"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  const auto open = [&](const std::string& tls_dir) {
+    return EtcdStore({.endpoints = (*started)->endpoints(), .tls_dir = tls_dir, .prefix = kPrefix});
+  };
+  EtcdStore store = open(certificates + "/scheduler");
+  const absl::Status leads = store.Campaign(In(kLong));
+  ASSERT_TRUE(leads.ok()) << leads;
+  ASSERT_TRUE(store.Save(1, "state").ok());
+  for (const std::string& tls_dir :
+       {std::string(), others + "/scheduler", certificates + "/none"}) {
+    EtcdStore stranger = open(tls_dir);
+    EXPECT_EQ(stranger.Campaign(In(seconds(1))).code(), absl::StatusCode::kUnavailable) << tls_dir;
+  }
+}
 
 TEST_F(EtcdStoreTest, SaveRemovesOlderKeys) {
   StartCluster();

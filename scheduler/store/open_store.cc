@@ -79,13 +79,27 @@ absl::Status Wrong(absl::string_view place, absl::string_view why) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(absl::string_view place) {
+absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(absl::string_view place,
+                                                      const StoreSecurity& security) {
   absl::string_view rest = place;
   if (absl::ConsumePrefix(&rest, "etcd://")) {
     absl::StatusOr<EtcdStoreOptions> options = ParseEtcd(rest);
     if (!options.ok()) return Wrong(place, options.status().message());
+    options->tls_dir = security.etcd_tls_dir;
+    PAWL_RETURN_IF_ERROR(Annotate(CheckEtcdTlsDir(options->tls_dir), "--etcd_tls_dir"));
+    for (const std::string& endpoint : options->endpoints) {
+      if (!options->tls_dir.empty() || security.insecure ||
+          IsLoopback(ParseHostPort(endpoint)->host))
+        continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "etcd at ", endpoint,
+          " is not on this machine, and the state would travel neither encrypted nor "
+          "authenticated; set --etcd_tls_dir=FOLDER, or --insecure on a trusted network"));
+    }
     return std::make_unique<EtcdStore>(*std::move(options));
   }
+  if (!security.etcd_tls_dir.empty())
+    return Wrong(place, "--etcd_tls_dir is set, and this is not in etcd");
   if (const size_t scheme_end = rest.find("://"); scheme_end != absl::string_view::npos) {
     return Wrong(place, absl::StrCat("there is no '", rest.substr(0, scheme_end + 3), "'"));
   }

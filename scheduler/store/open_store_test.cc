@@ -24,11 +24,22 @@ TEST(OpenStoreTest, FolderOpensFileStore) {
 TEST(OpenStoreTest, EndpointsAndPrefixOpenEtcdStore) {
   for (const char* place : {"etcd://127.0.0.1:2379/pawl",
                             "etcd://a.example:2379,b-c.example:1,[::1]:65535/pawl/job_1.x"}) {
-    const auto store = OpenStore(place);
+    const auto store = OpenStore(place, {.etcd_tls_dir = "", .insecure = true});
     ASSERT_TRUE(store.ok()) << place << ": " << store.status();
     EXPECT_EQ((*store)->Describe(), place);
     EXPECT_FALSE((*store)->IsLeader());
   }
+}
+
+TEST(OpenStoreTest, EtcdOnAnotherMachineNeedsTls) {
+  const auto plain = OpenStore("etcd://127.0.0.1:2379,10.0.0.1:2379/pawl");
+  EXPECT_EQ(plain.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(plain.status().message(), "10.0.0.1:2379")) << plain.status();
+  EXPECT_TRUE(absl::StrContains(plain.status().message(), "--etcd_tls_dir")) << plain.status();
+  const auto missing = OpenStore("etcd://10.0.0.1:2379/pawl", {.etcd_tls_dir = "/nonexistent"});
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(missing.status().message(), "/nonexistent/ca.pem"))
+      << missing.status();
 }
 
 TEST(OpenStoreTest, ErrorNamesWrongPart) {

@@ -77,7 +77,8 @@ class EtcdBackend final : public Backend {
   }
   std::string Place() const override { return absl::StrCat("etcd://", Endpoint(), "/", prefix_); }
   std::unique_ptr<StateStore> Open(seconds lease) override {
-    return std::make_unique<EtcdStore>(EtcdStoreOptions{{Endpoint()}, prefix_, lease});
+    return std::make_unique<EtcdStore>(
+        EtcdStoreOptions{.endpoints = {Endpoint()}, .prefix = prefix_, .lease_ttl = lease});
   }
   void BreakLeadership() override {
     EtcdClient client({Endpoint()}, milliseconds(5000));
@@ -91,7 +92,7 @@ class EtcdBackend final : public Backend {
 
   // One cluster for all tests. Each test has its own prefix.
   static void StartCluster() {
-    auto started = EtcdCluster::Start({1, NewFolder(), {}});
+    auto started = EtcdCluster::Start({.folder = NewFolder()});
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = started->release();
   }

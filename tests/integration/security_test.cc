@@ -15,6 +15,7 @@
 #include "client_lib/rpc/version.h"
 #include "client_lib/security/method_roles.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "nlohmann/json.hpp"
 #include "tests/harness/test_certificates.h"
 #include "tests/integration/cluster_test.h"
 
@@ -215,6 +216,33 @@ TEST_F(SecurityTest, ClientWithItsCertificatePushesAndReaderReadsOnly) {
                           .Push({{.table = *table, .keys = keys, .gradients = gradients}})
                           .get();
   EXPECT_EQ(pushed.code(), absl::StatusCode::kPermissionDenied) << pushed;
+}
+
+TEST_F(SecurityTest, AuditLogNamesOperatorsAndRefusedCallers) {
+  StopJobRequest request;
+  request.set_reason("maintenance");
+  EXPECT_EQ(CallEmpty(cluster_->scheduler_address(), Credulous(cluster_->tls_dir("worker")),
+                      "/pawl.Scheduler/StopJob")
+                .error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+  StopJobResponse response;
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  const grpc::Status stopped = cluster_->scheduler().StopJob(&context, request, &response);
+  ASSERT_TRUE(stopped.ok()) << stopped.error_message();
+  ASSERT_TRUE(cluster_->WaitUntilAllEnded(kTimeout).ok());
+
+  std::ifstream file(absl::StrCat(cluster_->folder(), "/scheduler/audit.jsonl"));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["who"], "spiffe://pawl.local/pawl/test/worker");
+  EXPECT_EQ(lines[0]["code"], "PERMISSION_DENIED");
+  EXPECT_EQ(lines[1]["who"], "spiffe://pawl.local/pawl/test/operator");
+  EXPECT_EQ(lines[1]["method"], "StopJob");
+  EXPECT_EQ(lines[1]["request"], "{\"reason\":\"maintenance\"}");
+  EXPECT_EQ(lines[1]["code"], "OK");
+  EXPECT_TRUE(absl::StartsWith(lines[1]["from"].get<std::string>(), "ipv4:127.0.0.1:"));
 }
 
 TEST_F(SecurityTest, CertificatesAreReplacedWhileTheJobRuns) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -171,6 +174,46 @@ std::string WallClockText(uint64_t unix_ms) {
                           absl::LocalTimeZone());
 }
 
+// What is unusual about the connections of the scheduler and the servers, and which certificate
+// expires first.
+std::vector<std::string> SecurityTexts(const GetStatusResponse& status) {
+  std::vector<std::pair<std::string, SecurityReport>> processes = {
+      {"scheduler", status.security()}};
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.role() == SERVER_ROLE && !node.gone())
+      processes.emplace_back(node.node(), node.security());
+  }
+  if (!status.security().tls())
+    return {"none: connections are neither encrypted nor authenticated"};
+  const auto first =
+      std::min_element(processes.begin(), processes.end(), [](const auto& one, const auto& other) {
+        return one.second.certificate_expires() < other.second.certificate_expires();
+      });
+  std::vector<std::string> texts = {
+      absl::StrCat("TLS; the first certificate to expire is that of ", first->first, ", at ",
+                   absl::FormatTime("%Y-%m-%d %H:%M UTC",
+                                    absl::FromUnixSeconds(first->second.certificate_expires()),
+                                    absl::UTCTimeZone()))};
+  for (const auto& [name, security] : processes) {
+    if (!security.reload_failure().empty()) {
+      texts.push_back(absl::StrCat(
+          name, " does not use the new files in its --tls_dir: ", security.reload_failure()));
+    }
+    if (security.refused_calls() > 0) {
+      texts.push_back(absl::StrCat(name, " has refused ", FormatCount(security.refused_calls()),
+                                   " calls because of the callers' certificates"));
+    }
+  }
+  return texts;
+}
+
+Json SecurityJson(const SecurityReport& security) {
+  return {{"tls", security.tls()},
+          {"certificate_expires", security.certificate_expires()},
+          {"reload_failure", security.reload_failure()},
+          {"refused_calls", security.refused_calls()}};
+}
+
 }  // namespace
 
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
@@ -222,6 +265,7 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
   for (const PushWait& wait : status.push_waits())
     line("pushes wait", PushWaitText(status.job(), wait));
+  for (const std::string& one : SecurityTexts(status)) line("security", one);
   for (const NodeStatus& node : status.nodes()) {
     if (!node.has_disk_failure()) continue;
     line("disk", absl::StrCat(node.node(), " has not been able to write its log for ",
@@ -317,6 +361,7 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
                {"samples", status.samples()},
                {"train_s", status.train_s()},
                {"loss", status.loss()}};
+  json["security"] = SecurityJson(status.security());
   json["counters"] = CountersJson(status.counters());
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations())
@@ -408,6 +453,7 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingT
         json["learner"] = found->second.learner;
       }
       json["counters"] = CountersJson(node.server());
+      json["security"] = SecurityJson(node.security());
     }
     if (node.role() == WORKER_ROLE) {
       json["logical_workers"] =

@@ -146,6 +146,31 @@ TEST(ReportTest, StatusShowsPushWaitsFailingDisksAndRetainedReplicas) {
   EXPECT_EQ(json["push_waits"][0]["reason"], "TOO_FEW_IN_SYNC");
 }
 
+TEST(ReportTest, StatusShowsHowConnectionsAreProtected) {
+  GetStatusResponse status = Status();
+  EXPECT_NE(StatusText(status).find("neither encrypted nor authenticated"), std::string::npos);
+
+  status.mutable_security()->set_tls(true);
+  status.mutable_security()->set_certificate_expires(1800000000);
+  NodeStatus& node = *status.add_nodes();
+  node.set_node("server-7");
+  node.set_role(SERVER_ROLE);
+  node.mutable_security()->set_tls(true);
+  node.mutable_security()->set_certificate_expires(1700000000);
+  node.mutable_security()->set_reload_failure("cert.pem has expired");
+  node.mutable_security()->set_refused_calls(3);
+  const std::string text = StatusText(status);
+  EXPECT_NE(text.find("the first certificate to expire is that of server-7, at 2023-11-14"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("server-7 does not use the new files in its --tls_dir: cert.pem has expired"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("server-7 has refused 3 calls"), std::string::npos) << text;
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(status).dump());
+  EXPECT_EQ(json["security"]["tls"], true);
+}
+
 TEST(ReportTest, TablesShowShapeOrRowWidth) {
   ListTablesResponse tables;
   TableSpec& dense = *tables.add_tables();

@@ -72,7 +72,8 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
     peers.push_back(absl::StrCat("m", i, "=http://127.0.0.1:", ports[2 * i + 1]));
   }
   for (int i = 0; i < options.members; ++i) {
-    const std::string client_url = absl::StrCat("http://", endpoints_[i]);
+    const std::string client_url =
+        absl::StrCat(options.tls_dir.empty() ? "http://" : "https://", endpoints_[i]);
     const std::string peer_url = absl::StrCat("http://127.0.0.1:", ports[2 * i + 1]);
     const std::string place = absl::StrCat(options.folder, "/etcd-", attempt, "-", i);
     std::vector<std::string> arguments = {
@@ -83,6 +84,12 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
         absl::StrCat("--listen-peer-urls=", peer_url),
         absl::StrCat("--initial-advertise-peer-urls=", peer_url),
         absl::StrCat("--initial-cluster=", absl::StrJoin(peers, ","))};
+    if (!options.tls_dir.empty()) {
+      arguments.push_back("--client-cert-auth");
+      arguments.push_back(absl::StrCat("--trusted-ca-file=", options.tls_dir, "/ca.pem"));
+      arguments.push_back(absl::StrCat("--cert-file=", options.tls_dir, "/cert.pem"));
+      arguments.push_back(absl::StrCat("--key-file=", options.tls_dir, "/key.pem"));
+    }
     arguments.insert(arguments.end(), options.flags.begin(), options.flags.end());
     PAWL_ASSIGN_OR_RETURN(
         std::unique_ptr<ChildProcess> child,
@@ -91,7 +98,7 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
   }
   const MonotonicTime deadline = Clock::Real().Now() + kStartTimeout;
   for (int i = 0; i < options.members; ++i) {
-    EtcdClient client({endpoints_[i]}, std::chrono::milliseconds(2000));
+    EtcdClient client({.endpoints = {endpoints_[i]}, .tls_dir = options.tls_dir});
     absl::Status status;
     Eventually(
         [&] {

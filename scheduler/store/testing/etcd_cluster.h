@@ -17,7 +17,9 @@ struct EtcdClusterOptions {
   // An existing, empty folder for the data and the logs.
   std::string folder;
   // For every member.
-  std::vector<std::string> flags;
+  std::vector<std::string> flags = {};
+  // If set, clients need TLS: the folder has cert.pem, key.pem and ca.pem for members and clients.
+  std::string tls_dir = {};
 };
 
 // Kills its processes on destruction. Used by the main thread only.
