@@ -570,9 +570,10 @@ void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t par
   if (one_zone) return;
   const PlacementTarget target = ComputeTarget(servers, replicas, {}, placement);
   for (uint32_t p = 0; p < partitions; ++p) {
-    placement.partitions[p].primary = target.partitions[p].front();
-    placement.partitions[p].backups.assign(target.partitions[p].begin() + 1,
-                                           target.partitions[p].end());
+    ReplicaSet& set = placement.partitions[p];
+    set.last_in_sync = target.partitions[p];
+    set.primary = set.last_in_sync.front();
+    set.backups.assign(set.last_in_sync.begin() + 1, set.last_in_sync.end());
   }
 }
 

@@ -429,6 +429,16 @@ TEST(PlacementTargetTest, ReplicasGoToDifferentZones) {
   for (ServerNumber server = 1; server < 4; ++server) EXPECT_EQ(loads.at(server), 20);
 }
 
+TEST(PlacementTargetTest, FirstReplicasInZonesAreInSyncAndConfirmed) {
+  Placement placement;
+  PlaceFirstInZones(Servers(6, 3), 60, 2, placement);
+  for (const ReplicaSet& set : placement.partitions) {
+    EXPECT_FALSE(set.IsUnconfirmed());
+    EXPECT_EQ(std::set(set.last_in_sync.begin(), set.last_in_sync.end()),
+              (std::set{set.primary, set.backups[0]}));
+  }
+}
+
 TEST(PlacementTargetTest, TargetCountsPartitionsThatShareAZone) {
   const std::vector<PlacementServer> servers = Servers(4, 2);
   Placement placement;
