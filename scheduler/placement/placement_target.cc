@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -38,7 +39,7 @@ enum Measure { kBytes, kKeys, kMeasures };
 struct Server {
   ServerNumber number = 0;
   uint32_t zone = 0;
-  std::vector<uint32_t> partitions;
+  std::set<uint32_t> partitions;
   // Sums over its partitions.
   std::array<int64_t, kRoles> cost{};
   std::array<int64_t, kRoles> heat{};
@@ -49,9 +50,9 @@ struct Partition {
   // A server with its data is present.
   bool placed = false;
   std::vector<Index> members;
-  // The members in the present placement, those in sync first.
+  // The members in the present placement, and those of them that are in sync.
   std::vector<Index> former;
-  size_t in_sync = 0;
+  std::vector<Index> in_sync;
   Index primary = kNone;
   // A replica is being copied, or the primary hands over: it stays as it is.
   bool in_motion = false;
@@ -124,38 +125,34 @@ class Planner {
  private:
   // Sets what a replica, or a primary, of each partition costs, and its load.
   void Weigh(const PartitionLoads& loads, Role role, Measure measure) {
-    std::vector<double> values;
-    for (const PartitionLoad& load : loads)
-      values.push_back(
-          LoadOf(load, measure, role == kPrimary ? 1 : 1 / static_cast<double>(replicas_)));
-    const double total = std::accumulate(values.begin(), values.end(), 0.0);
+    const double holders = role == kPrimary ? 1 : static_cast<double>(replicas_);
+    std::vector<double> shares;
+    for (const PartitionLoad& load : loads) shares.push_back(LoadOf(load, measure, 1 / holders));
+    const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
     if (!IsEnough(total, measure)) return;
-    const auto count = static_cast<double>(loads.size());
-    std::vector<double> sorted = values;
+    // In units of the average server's load.
+    const double all = static_cast<double>(servers_.size()) / holders;
+    // Multiples of 2^-30 have the same sum in any order.
+    for (double& share : shares)
+      share = std::ldexp(std::round(std::ldexp(share * all / total, 30)), -30);
+    std::vector<double> sorted = shares;
     std::sort(sorted.begin(), sorted.end());
     // No partition costs more than all partitions together.
-    const double ordinary = std::max(sorted[sorted.size() / 2], total / count / count);
-    const auto share = [&](size_t p) {
-      return values[p] / total * static_cast<double>(servers_.size()) /
-             (role == kPrimary ? 1 : static_cast<double>(replicas_));
-    };
-    const auto is_hot = [&](size_t p) {
-      return share(p) >= kHotShare && values[p] >= kHotTimes * ordinary;
-    };
-    // What ordinary partitions contribute to the average server's load.
-    double ordinary_share = 1;
-    for (size_t p = 0; p < loads.size(); ++p) ordinary_share -= is_hot(p) ? values[p] / total : 0;
+    const auto count = static_cast<double>(loads.size());
+    const double ordinary = std::max(sorted[sorted.size() / 2], all / count / count);
+    const double hot = std::max(kHotShare, kHotTimes * ordinary);
+    double of_ordinary = 1;
+    for (const double share : shares) of_ordinary -= share >= hot ? share / all : 0;
     for (size_t p = 0; p < loads.size(); ++p) {
       Partition& part = partitions_[p];
-      if (role == kReplica) part.load[measure] = share(p);
-      if (!is_hot(p)) continue;
-      const int64_t heat = std::llround(values[p] / ordinary);
+      if (role == kReplica) part.load[measure] = shares[p];
+      if (shares[p] < hot) continue;
+      const int64_t heat = std::llround(shares[p] / ordinary);
       part.heat[role] = std::max(part.heat[role], heat);
-      // Its server would be hardly less loaded without the ordinary partitions.
-      if (ordinary_share >= kTolerance * std::max(1.0, share(p)))
+      // Otherwise its server would be hardly less loaded without the ordinary partitions.
+      if (of_ordinary >= kTolerance * std::max(1.0, shares[p]))
         part.cost[role] = std::max(part.cost[role], heat);
     }
-    if (role == kReplica) is_weighed_[measure] = true;
   }
 
   void AddPartition(uint32_t p, const ReplicaSet& set) {
@@ -178,21 +175,21 @@ class Planner {
       if (it == index_.end() || (leaves && all[i] == set.leaving)) continue;
       AddMember(p, it->second);
       if (i == 0) SetPrimary(p, it->second);
-      if (i < in_sync) ++part.in_sync;
+      if (i < in_sync) part.in_sync.push_back(it->second);
     }
     part.former = part.members;
   }
 
   void AddMember(uint32_t p, Index server) {
     partitions_[p].members.push_back(server);
-    servers_[server].partitions.push_back(p);
+    servers_[server].partitions.insert(p);
     AddLoad(p, server, 1);
   }
 
   void RemoveMember(uint32_t p, Index server) {
     if (partitions_[p].primary == server) SetPrimary(p, kNone);
     std::erase(partitions_[p].members, server);
-    std::erase(servers_[server].partitions, p);
+    servers_[server].partitions.erase(p);
     AddLoad(p, server, -1);
   }
 
@@ -228,11 +225,6 @@ class Planner {
         [&](Index member) { return servers_[member].zone == servers_[server].zone; }));
   }
 
-  bool IsInSync(const Partition& part, Index server) const {
-    const auto end = part.former.begin() + static_cast<std::ptrdiff_t>(part.in_sync);
-    return std::find(part.former.begin(), end, server) != end;
-  }
-
   // The server for one more replica: in the zone with the fewest replicas, the server with the
   // lowest cost. Partitions start the search at different servers, so that the backups of one
   // server are spread over all others. kNone if all servers are members.
@@ -256,7 +248,7 @@ class Planner {
     const Partition& part = partitions_[p];
     const auto last = [&] {
       const auto key = [&](Index member) {
-        return std::tuple(InZoneOf(part, member), !IsInSync(part, member),
+        return std::tuple(InZoneOf(part, member), !Contains(part.in_sync, member),
                           servers_[member].cost[kReplica], part.primary != member);
       };
       return *std::max_element(part.members.begin(), part.members.end(),
@@ -287,102 +279,61 @@ class Planner {
     if (role == kPrimary) SetPrimary(p, to);
   }
 
+  // Hot partitions first, by their heat, then all by their cost: the costs of two servers may
+  // differ by little although both hot partitions of a pair are on one of them.
   void Balance(Role role) {
-    SpreadHot(role);
-    if (role == kPrimary && PrimariesAreBalanced()) return;
-    do {
-      EvenOut(role);
-    } while (SpreadHot(role));
+    EvenOut(role, true);
+    EvenOut(role, false);
   }
 
-  // Passes hot partitions, the hottest first, from servers whose hot partitions alone cost more
-  // than the average server. EvenOut passes one of cost c only if the costs of the two servers
-  // differ by more than c. They differ by less if a second partition becomes hot after the ordinary
-  // ones have made room for the first. Returns whether any passed.
-  bool SpreadHot(Role role) {
-    std::vector<uint32_t> hot;
+  // Passes partitions from the servers with the highest level to others, as long as that lowers the
+  // sum of squared levels.
+  void EvenOut(Role role, bool hot) {
     double total = 0;
-    for (uint32_t p = 0; p < partitions_.size(); ++p) {
-      const Partition& part = partitions_[p];
-      const size_t holders = role == kPrimary ? part.primary != kNone : part.members.size();
-      total +=
-          static_cast<double>(std::max<int64_t>(part.heat[role], 1)) * static_cast<double>(holders);
-      if (part.heat[role] > 0) hot.push_back(p);
-    }
-    std::stable_sort(hot.begin(), hot.end(), [&](uint32_t p, uint32_t q) {
-      return partitions_[p].heat[role] > partitions_[q].heat[role];
-    });
-    const double limit = (1 + kTolerance) * total / static_cast<double>(servers_.size());
-    bool passed = false;
-    for (bool again = true; again;) {
-      again = false;
-      for (const uint32_t p : hot) {
-        for (const Index from : std::vector<Index>(partitions_[p].members)) {
-          if (static_cast<double>(servers_[from].heat[role]) <= limit) continue;
-          const Index to = CoolestTaker(role, p, from);
-          if (to == kNone) continue;
-          Pass(role, p, from, to);
-          again = true;
-        }
-      }
-      passed = passed || again;
-    }
-    return passed;
-  }
-
-  // The server with the least heat to which a hot partition can pass; kNone if none would be cooler
-  // with it than `from` is.
-  Index CoolestTaker(Role role, uint32_t p, Index from) const {
-    Index best = kNone;
-    std::tuple<int64_t, int, int64_t> least;
-    for (const Index to : all_) {
-      const Server& server = servers_[to];
-      if (server.heat[role] + partitions_[p].heat[role] >= servers_[from].heat[role]) continue;
-      if (!CanPass(role, p, from, to)) continue;
-      const std::tuple key(server.heat[role], Copies(p, from, to), server.cost[role]);
-      if (best != kNone && key >= least) continue;
-      best = to;
-      least = key;
-    }
-    return best;
-  }
-
-  // Passes partitions from the servers with the highest cost to others, as long as that lowers the
-  // sum of squared costs. A hot one passes only if the taker does not become hotter than the giver
-  // was: the two would otherwise undo each other's work.
-  void EvenOut(Role role) {
+    for (const Index s : all_) total += static_cast<double>(Level(role, hot, s));
+    // A handover pauses writes: small differences of primaries are not worth it.
+    int64_t tolerated = 1;
+    if (role == kPrimary)
+      tolerated +=
+          2 * std::llround(std::floor(kTolerance * total / static_cast<double>(servers_.size())));
     std::vector<bool> stuck(servers_.size());
     while (true) {
       Index most = kNone;
       int64_t least = INT64_MAX;
-      for (Index s = 0; s < servers_.size(); ++s) {
-        least = std::min(least, servers_[s].cost[role]);
-        if (!stuck[s] && (most == kNone || servers_[s].cost[role] > servers_[most].cost[role]))
-          most = s;
+      for (const Index s : all_) {
+        least = std::min(least, Level(role, hot, s));
+        if (!stuck[s] && (most == kNone || Level(role, hot, s) > Level(role, hot, most))) most = s;
       }
-      if (most == kNone || servers_[most].cost[role] - least < 2) return;
-      if (!PassDirectly(role, most)) PassAlongPath(role, most, stuck);
+      if (most == kNone || Level(role, hot, most) - least <= tolerated) return;
+      tolerated = 1;
+      if (PassDirectly(role, hot, most) || (!hot && PassAlongPath(role, most, stuck))) continue;
+      stuck[most] = true;
     }
   }
 
-  // Passes the most expensive partition that helps to the server with the lowest cost that can take
-  // one.
-  bool PassDirectly(Role role, Index from) {
+  // What counts: the heat of the hot partitions, or the cost of all.
+  int64_t Level(Role role, bool hot, Index server) const {
+    return hot ? servers_[server].heat[role] : servers_[server].cost[role];
+  }
+
+  // Passes the most expensive partition that helps to the server with the lowest level that can
+  // take one. No server becomes hotter than the giver was: the two phases would undo each other's
+  // work.
+  bool PassDirectly(Role role, bool hot, Index from) {
     std::vector<Index> takers = all_;
-    std::stable_sort(takers.begin(), takers.end(), [&](Index a, Index b) {
-      return servers_[a].cost[role] < servers_[b].cost[role];
-    });
+    std::stable_sort(takers.begin(), takers.end(),
+                     [&](Index a, Index b) { return Level(role, hot, a) < Level(role, hot, b); });
     for (const Index to : takers) {
-      const int64_t difference = servers_[from].cost[role] - servers_[to].cost[role];
+      const int64_t difference = Level(role, hot, from) - Level(role, hot, to);
       if (difference < 2) return false;
       uint32_t best = kNone;
       std::tuple<int64_t, int, double> least;
       for (const uint32_t p : servers_[from].partitions) {
-        const int64_t cost = partitions_[p].cost[role];
         const int64_t heat = partitions_[p].heat[role];
+        const int64_t moved = hot ? heat : partitions_[p].cost[role];
+        if ((hot && heat == 0) || moved >= difference || !CanPass(role, p, from, to)) continue;
         if (heat > 0 && servers_[to].heat[role] + heat > servers_[from].heat[role]) continue;
-        if (cost >= difference || !CanPass(role, p, from, to)) continue;
-        const std::tuple key(-cost, Copies(p, from, to), -Gain(p, kNone, from, to));
+        const std::tuple key(-moved, Copies(p, from, to), -Gain(p, kNone, from, to));
         if (best != kNone && key >= least) continue;
         best = p;
         least = key;
@@ -397,7 +348,7 @@ class Planner {
   // Where none can pass directly: one ordinary partition from the first server to a second, another
   // from there to a third, and so on, along the shortest path to a server whose cost is lower by 2.
   // If there is none, all servers that were reached are stuck: none of them can lower its cost.
-  void PassAlongPath(Role role, Index from, std::vector<bool>& stuck) {
+  bool PassAlongPath(Role role, Index from, std::vector<bool>& stuck) {
     std::vector<std::pair<Index, uint32_t>> reached_by(servers_.size(), {kNone, kNone});
     const auto on_path = [&](Index server, uint32_t p) {
       for (; server != from; server = reached_by[server].first) {
@@ -417,11 +368,12 @@ class Planner {
           if (servers_[from].cost[role] - servers_[to].cost[role] < 2) continue;
           for (Index s = to; s != from; s = reached_by[s].first)
             Pass(role, reached_by[s].second, reached_by[s].first, s);
-          return;
+          return true;
         }
       }
     }
     for (const Index server : queue) stuck[server] = true;
+    return false;
   }
 
   // The number of additional replicas that a move makes necessary to copy.
@@ -443,22 +395,13 @@ class Planner {
 
   // Exchanges two partitions of a server that differs too much from the mean.
   bool ExchangeOne() {
-    size_t all = 0;
-    for (const Server& server : servers_) all += server.partitions.size();
-    // A server that holds fewer replicas because of its zone should have less load.
-    const auto excess = [&](Index s, int m) {
-      return servers_[s].load[m] -
-             static_cast<double>(servers_[s].partitions.size() * servers_.size()) /
-                 static_cast<double>(all);
-    };
     for (int m = 0; m < kMeasures; ++m) {
-      if (!is_weighed_[m]) continue;
       std::vector<Index> order = all_;
       std::stable_sort(order.begin(), order.end(),
-                       [&](Index a, Index b) { return excess(a, m) > excess(b, m); });
+                       [&](Index a, Index b) { return servers_[a].load[m] > servers_[b].load[m]; });
       const Index most = order.front();
       const Index least = order.back();
-      if (excess(most, m) <= kTolerance && excess(least, m) >= -kTolerance) continue;
+      if (servers_[most].load[m] - servers_[least].load[m] <= 2 * kTolerance) continue;
       for (size_t i = 1; i < order.size(); ++i) {
         if (Exchange(most, order[order.size() - i]) || Exchange(order[i - 1], least)) return true;
       }
@@ -487,41 +430,24 @@ class Planner {
     return true;
   }
 
-  // The heaviest and the lightest ordinary partitions that can pass.
+  // Some of the ordinary partitions that can pass. Partitions are hashed, so any choice will do.
   std::vector<uint32_t> Candidates(Index from, Index to) const {
-    std::vector<uint32_t> all;
+    std::vector<uint32_t> candidates;
     for (const uint32_t p : servers_[from].partitions) {
-      if (partitions_[p].heat[kReplica] == 0 && CanPass(kReplica, p, from, to)) all.push_back(p);
+      if (candidates.size() == kMaxCandidates) break;
+      if (partitions_[p].heat[kReplica] == 0 && CanPass(kReplica, p, from, to))
+        candidates.push_back(p);
     }
-    const auto weight = [&](uint32_t p) {
-      return partitions_[p].load[kBytes] + partitions_[p].load[kKeys];
-    };
-    std::stable_sort(all.begin(), all.end(),
-                     [&](uint32_t p, uint32_t q) { return weight(p) > weight(q); });
-    if (all.size() > kMaxCandidates)
-      all.erase(all.begin() + kMaxCandidates / 2, all.end() - kMaxCandidates / 2);
-    return all;
+    return candidates;
   }
 
   void ChoosePrimary(uint32_t p) {
     const Partition& part = partitions_[p];
     const auto key = [&](Index member) {
-      return std::tuple(servers_[member].cost[kPrimary], !IsInSync(part, member));
+      return std::tuple(servers_[member].cost[kPrimary], !Contains(part.in_sync, member));
     };
     SetPrimary(p, *std::min_element(part.members.begin(), part.members.end(),
                                     [&](Index a, Index b) { return key(a) < key(b); }));
-  }
-
-  // Whether the difference is too small to be worth a handover, which pauses writes.
-  bool PrimariesAreBalanced() const {
-    int64_t total = 0;
-    for (const Server& server : servers_) total += server.cost[kPrimary];
-    const auto [least, most] = std::minmax_element(
-        servers_.begin(), servers_.end(),
-        [](const Server& a, const Server& b) { return a.cost[kPrimary] < b.cost[kPrimary]; });
-    const double mean = static_cast<double>(total) / static_cast<double>(servers_.size());
-    return static_cast<double>(most->cost[kPrimary] - least->cost[kPrimary]) <=
-           1 + 2 * std::floor(kTolerance * mean);
   }
 
   PlacementTarget Result() const {
@@ -530,12 +456,12 @@ class Planner {
       std::vector<ServerNumber>& members = target.partitions.emplace_back();
       if (part.members.empty()) continue;
       members.push_back(servers_[part.primary].number);
-      bool shares = false;
       for (const Index member : part.members) {
         if (member != part.primary) members.push_back(servers_[member].number);
-        shares = shares || (zones_ > 1 && InZoneOf(part, member) > 1);
       }
-      target.sharing_a_zone += shares;
+      target.sharing_a_zone +=
+          zones_ > 1 && std::any_of(part.members.begin(), part.members.end(),
+                                    [&](Index member) { return InZoneOf(part, member) > 1; });
     }
     return target;
   }
@@ -548,8 +474,6 @@ class Planner {
   size_t zones_ = 0;
   size_t replicas_ = 0;
   std::vector<Partition> partitions_;
-  // The job has enough of it to be balanced by it.
-  std::array<bool, kMeasures> is_weighed_{};
 };
 
 }  // namespace
@@ -564,10 +488,6 @@ void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t par
   std::vector<ServerNumber> numbers;
   for (const PlacementServer& server : servers) numbers.push_back(server.number);
   PlaceFirst(numbers, partitions, replicas, placement);
-  const bool one_zone =
-      std::all_of(servers.begin(), servers.end(),
-                  [&](const PlacementServer& server) { return server.zone == servers[0].zone; });
-  if (one_zone) return;
   const PlacementTarget target = ComputeTarget(servers, replicas, {}, placement);
   for (uint32_t p = 0; p < partitions; ++p) {
     ReplicaSet& set = placement.partitions[p];
@@ -579,25 +499,22 @@ void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t par
 
 double Imbalance(const std::vector<PlacementServer>& servers, const PartitionLoads& loads,
                  const PlacementTarget& target) {
+  const auto count = static_cast<double>(
+      std::count_if(servers.begin(), servers.end(),
+                    [](const PlacementServer& server) { return !server.draining; }));
   double worst = 1;
   for (int m = 0; m < kMeasures; ++m) {
-    std::map<ServerNumber, double> has;
-    for (const PlacementServer& server : servers) {
-      if (!server.draining) has[server.number] = 0;
-    }
+    std::map<ServerNumber, double> held;
     double total = 0;
-    for (size_t p = 0; p < std::min(loads.size(), target.partitions.size()); ++p) {
+    for (size_t p = 0; p < loads.size(); ++p) {
       for (const ServerNumber server : target.partitions[p]) {
-        const auto it = has.find(server);
-        if (it == has.end()) continue;
         const double load = LoadOf(loads[p], m, server == target.partitions[p].front() ? 1 : 0);
-        it->second += load;
+        held[server] += load;
         total += load;
       }
     }
     if (!IsEnough(total, m)) continue;
-    for (const auto& [server, load] : has)
-      worst = std::max(worst, load * static_cast<double>(has.size()) / total);
+    for (const auto& [server, load] : held) worst = std::max(worst, load * count / total);
   }
   return worst;
 }

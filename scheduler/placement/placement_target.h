@@ -41,7 +41,7 @@ struct PlacementTarget {
 //  3. such that the servers' numbers of replicas differ by at most one, as far as the zones allow.
 //     A hot partition, one with several times the median load, counts as that many partitions,
 //     unless removing the others would hardly relieve its server. Several hot partitions share a
-//     server only if together they cost at most the mean, within kTolerance, or if no move helps;
+//     server only if no move helps;
 //  4. such that the servers' bytes and keys differ by at most kTolerance, as far as exchanging two
 //     partitions achieves that;
 //  5. with equal numbers of primaries on each server, within kTolerance.

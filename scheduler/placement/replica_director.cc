@@ -313,14 +313,12 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
 }
 
 void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now) {
-  std::vector<PlacementServer> key = servers;
-  for (PlacementServer& server : key) server.adopted_epoch = 0;
   const auto same = [](const PlacementServer& a, const PlacementServer& b) {
     return a.number == b.number && a.draining == b.draining && a.zone == b.zone;
   };
   const bool as_before =
-      target_.has_value() &&
-      std::equal(key.begin(), key.end(), target_servers_.begin(), target_servers_.end(), same);
+      target_.has_value() && std::equal(servers.begin(), servers.end(), target_servers_.begin(),
+                                        target_servers_.end(), same);
   if (as_before) {
     if (!IsAtTarget() || (loads_at_.has_value() && now - *loads_at_ < kLoadsInterval)) return;
     loads_at_ = now;
@@ -337,7 +335,7 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
   }
   if (PartitionLoads fresh = meter_.Loads(); !fresh.empty()) loads_ = std::move(fresh);
   target_ = ComputeTarget(servers, options_.replicas, loads_, placement_);
-  target_servers_ = std::move(key);
+  target_servers_ = servers;
 }
 
 bool ReplicaDirector::IsAtTarget() const {
