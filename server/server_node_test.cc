@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "client_lib/base/testing/fault_env.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/daemon/node_file.h"
 #include "client_lib/rpc/codec.h"
@@ -33,9 +34,8 @@ class FakeScheduler final : public ControlChannel {
     registration_.set_job_id(job_id);
     registration_.set_heartbeat_interval_ms(100);
     registration_.set_lease_ms(1000);
+    *registration_.mutable_job() = ServerJob(SYNC, /*partitions=*/4, /*logical_workers=*/1);
     registration_.mutable_job()->set_name(job);
-    registration_.mutable_job()->set_partitions(4);
-    registration_.mutable_job()->set_logical_workers(1);
     registration_.mutable_job()->set_durability(LOG);
     registration_.mutable_job()->mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
   }

@@ -3,16 +3,14 @@
 #include <limits>
 #include <string>
 
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
 namespace {
 
 TableSpec SparseTable() {
-  TableSpec table;
-  table.set_name("embedding/origin");
-  table.set_kind(SPARSE);
-  table.set_row_width(16);
+  TableSpec table = SparseTableSpec("embedding/origin", 16);
   table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.05f);
   return table;
 }

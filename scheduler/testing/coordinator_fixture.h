@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "client_lib/job/job_file.h"
@@ -34,18 +35,12 @@ logical_workers: 4
 partitions: 8
 )";
 
-// The text of a job that trains, with `more` in it.
+// kTraining with these partitions and replicas, and `more` in it.
 inline std::string TrainingJob(uint32_t partitions, uint32_t replicas,
                                const std::string& more = "") {
-  return absl::StrCat(R"(
-    name: "flights"
-    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
-    model { fm { dim: 4 } }
-    optimizer { sgd { learning_rate: 0.1 } }
-    batch_size: 64
-    logical_workers: 4
-  )",
-                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
+  return absl::StrReplaceAll(
+      kTraining, {{"partitions: 8",
+                   absl::StrCat("partitions: ", partitions, " replicas: ", replicas, " ", more)}});
 }
 
 // The answer to a call; nullopt while it waits.

@@ -18,6 +18,7 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "client_lib/base/testing/forwarding_env.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -45,11 +46,6 @@ class ModelExportTest : public testing::Test {
     folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
                            testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
-    job_.set_name("job");
-    job_.set_seed(3);
-    job_.set_partitions(kPartitions);
-    job_.set_logical_workers(1);
-    job_.mutable_consistency()->set_mode(ASYNC);
     job_.mutable_model()->mutable_mlp();
     AddTable(kRowsTable, "embedding/rows", 0);
     AddTable(kDenseTable, "hidden/weights", kDenseRows);
@@ -138,7 +134,7 @@ class ModelExportTest : public testing::Test {
   std::string out() const { return folder_ + "/model"; }
 
   std::string folder_;
-  Job job_;
+  Job job_ = ServerJob(ASYNC, kPartitions, /*logical_workers=*/1);
   std::vector<std::unique_ptr<TableSpec>> specs_;
   // Whether the tables have rows.
   bool pushed_ = true;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -18,14 +19,7 @@ using Floats = std::vector<float>;
 using Sums = std::map<uint64_t, Floats>;
 
 std::shared_ptr<const TableSchema> Table(uint32_t width) {
-  TableSpec spec;
-  spec.set_id(1);
-  spec.set_name("rows");
-  spec.set_kind(SPARSE);
-  spec.set_element_type(FLOAT32);
-  spec.set_row_width(width);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return TableSchema::Create(spec, 7).value();
+  return TableSchema::Create(WithSgd(SparseTableSpec("rows", width, 1)), 7).value();
 }
 
 struct Data {

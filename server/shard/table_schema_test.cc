@@ -10,6 +10,7 @@
 
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -17,23 +18,10 @@ namespace {
 
 constexpr uint32_t kPartitions = 4;
 
-TableSpec SparseSpec(uint32_t width) {
-  TableSpec spec;
-  spec.set_id(1);
-  spec.set_name("rows");
-  spec.set_kind(SPARSE);
-  spec.set_element_type(FLOAT32);
-  spec.set_row_width(width);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return spec;
-}
+TableSpec SparseSpec(uint32_t width) { return WithSgd(SparseTableSpec("rows", width, 1)); }
 
-TableSpec DenseSpec(std::vector<uint64_t> shape) {
-  TableSpec spec = SparseSpec(0);
-  spec.set_kind(DENSE);
-  spec.set_row_width(0);
-  for (const uint64_t size : shape) spec.add_shape(size);
-  return spec;
+TableSpec DenseSpec(const std::vector<uint64_t>& shape) {
+  return WithSgd(DenseTableSpec("rows", shape, 1));
 }
 
 absl::Status Check(const TableSpec& spec, std::vector<uint64_t> keys, std::vector<float> values,

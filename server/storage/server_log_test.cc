@@ -38,7 +38,7 @@ TEST_F(ServerLogTest, NewDirectoryGetsTheIdentityOfItsServer) {
   ASSERT_TRUE(log->identity().has_value());
   EXPECT_EQ(log->identity()->node(), "server-0");
   EXPECT_EQ(log->identity()->job_id(), 77u);
-  EXPECT_EQ(log->identity()->job().seed(), 7u);
+  EXPECT_EQ(log->identity()->job().seed(), 3u);
 }
 
 TEST_F(ServerLogTest, EachStartIsCountedDespitePowerLoss) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "client_lib/base/testing/job_specs.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "tests/fuzz/fuzz_check.h"
@@ -13,14 +14,11 @@ namespace pawl {
 namespace {
 
 PartitionOptions Options(uint8_t choice) {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = 1;
-  options.logical_workers = 2;
-  options.consistency.set_mode(choice % 4 < 2 ? SYNC : choice % 4 == 2 ? BOUNDED : ASYNC);
-  options.consistency.set_backup_workers(choice % 4 == 1);
-  options.consistency.set_staleness(choice % 4 == 2);
-  return options;
+  const ConsistencyMode mode = choice % 4 < 2 ? SYNC : choice % 4 == 2 ? BOUNDED : ASYNC;
+  return {.job_seed = 7,
+          .partitions = 1,
+          .logical_workers = 2,
+          .consistency = ConsistencyOf(mode, choice % 4 == 2, choice % 4 == 1)};
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/job_specs.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "google/protobuf/text_format.h"
 #include "server/optimizer/update_rule.h"
 #include "server/shard/partition.h"
@@ -67,10 +69,8 @@ double Rate(double seconds, double bytes, Pass pass) {
 BenchRow StepEndRow(double seconds) {
   constexpr uint32_t kPartitions = 256;
   const auto ends_a_second = [&](uint32_t ranks) {
-    PartitionOptions options;
-    options.partitions = kPartitions;
-    options.logical_workers = ranks;
-    options.consistency.set_mode(SYNC);
+    const PartitionOptions options{
+        .partitions = kPartitions, .logical_workers = ranks, .consistency = ConsistencyOf(SYNC)};
     std::deque<Partition> partitions;
     for (uint32_t index = 0; index < kPartitions; ++index) partitions.emplace_back(index, options);
     const double begin = ThreadSeconds();
@@ -102,18 +102,11 @@ BenchRow StepEndRow(double seconds) {
 class StepBench {
  public:
   explicit StepBench(ConsistencyMode mode) {
-    PartitionOptions options;
-    options.partitions = kPartitions;
-    options.logical_workers = kRanks;
-    options.consistency.set_mode(mode);
+    const PartitionOptions options{
+        .partitions = kPartitions, .logical_workers = kRanks, .consistency = ConsistencyOf(mode)};
     for (uint32_t index = 0; index < kPartitions; ++index) partitions_.emplace_back(index, options);
     for (uint32_t id = 1; id <= kTables; ++id) {
-      TableSpec spec;
-      spec.set_id(id);
-      spec.set_name("table-" + std::to_string(id));
-      spec.set_kind(SPARSE);
-      spec.set_element_type(FLOAT32);
-      spec.set_row_width(Width(id));
+      TableSpec spec = SparseTableSpec("table-" + std::to_string(id), Width(id), id);
       spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.01f);
       spec.mutable_initializer()->mutable_normal()->set_stddev(0.01f);
       const auto table = TableSchema::Create(spec, /*job_seed=*/1).value();

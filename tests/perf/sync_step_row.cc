@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/client.h"
 #include "tests/harness/process_cluster.h"
 #include "tests/perf/process_usage.h"
@@ -30,10 +31,7 @@ constexpr uint32_t kWidths[] = {16, 1};
 constexpr uint64_t kKeySets = 8;
 
 absl::StatusOr<Table> MakeTable(Client& client, uint32_t width) {
-  TableSpec spec;
-  spec.set_name(absl::StrCat("table-", width));
-  spec.set_kind(SPARSE);
-  spec.set_row_width(width);
+  TableSpec spec = SparseTableSpec(absl::StrCat("table-", width), width);
   spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.01f);
   return client.CreateTable(spec).get();
 }

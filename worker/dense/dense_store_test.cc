@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -48,10 +49,7 @@ class FakeSession final : public Session {
 };
 
 TableSpec Model(const std::string& name, const std::vector<uint64_t>& shape) {
-  TableSpec spec;
-  spec.set_name(name);
-  spec.set_kind(DENSE);
-  spec.mutable_shape()->Add(shape.begin(), shape.end());
+  TableSpec spec = DenseTableSpec(name, shape);
   spec.mutable_initializer()->mutable_xavier();
   spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.1f);
   return spec;

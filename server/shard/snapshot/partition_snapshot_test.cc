@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/shard/snapshot/partition_loader.h"
@@ -21,14 +22,10 @@ namespace {
 constexpr uint32_t kIndex = 1;
 
 PartitionOptions Options(ConsistencyMode mode, uint32_t staleness = 0, uint32_t backup = 0) {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = 2;
-  options.logical_workers = 4;
-  options.consistency.set_mode(mode);
-  options.consistency.set_staleness(staleness);
-  options.consistency.set_backup_workers(backup);
-  return options;
+  return {.job_seed = 7,
+          .partitions = 2,
+          .logical_workers = 4,
+          .consistency = ConsistencyOf(mode, staleness, backup)};
 }
 
 std::string Save(const Partition& partition) {
@@ -433,11 +430,8 @@ TEST(PartitionSnapshot, Format1IsReadable) {
 }
 
 TEST(PartitionSnapshot, BytesMatchTheDocument) {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = 1;
-  options.logical_workers = 2;
-  options.consistency.set_mode(SYNC);
+  const PartitionOptions options{
+      .job_seed = 7, .partitions = 1, .logical_workers = 2, .consistency = ConsistencyOf(SYNC)};
   TableSpec spec = SparseTableSpec("t", 2, 1);
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   auto table = TableSchema::Create(spec, options.job_seed);

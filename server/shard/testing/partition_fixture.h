@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
@@ -20,14 +21,10 @@ inline constexpr uint32_t kBlocks = 2;  // dense
 
 inline PartitionOptions Options(ConsistencyMode mode, uint32_t logical_workers,
                                 uint32_t staleness = 0, uint32_t backup = 0) {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = 1;
-  options.logical_workers = logical_workers;
-  options.consistency.set_mode(mode);
-  options.consistency.set_staleness(staleness);
-  options.consistency.set_backup_workers(backup);
-  return options;
+  return {.job_seed = 7,
+          .partitions = 1,
+          .logical_workers = logical_workers,
+          .consistency = ConsistencyOf(mode, staleness, backup)};
 }
 
 inline std::shared_ptr<const TableSchema> Schema(uint32_t id, uint64_t dense_elements = 0) {

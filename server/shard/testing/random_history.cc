@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 
 namespace pawl {
 namespace {
@@ -16,17 +17,9 @@ constexpr uint64_t kLargeElements = 3 * kBlockElements + 3;
 constexpr uint64_t kSmallElements = 700;
 
 TableSpec MakeSpec(uint32_t id) {
-  TableSpec spec;
-  spec.set_id(id);
-  spec.set_name("table_" + std::to_string(id));
-  spec.set_element_type(FLOAT32);
-  if (id <= 8) {
-    spec.set_kind(SPARSE);
-    spec.set_row_width(id == 3 ? 20 : id);
-  } else {
-    spec.set_kind(DENSE);
-    spec.add_shape(id == 9 ? kLargeElements : kSmallElements);
-  }
+  const std::string name = "table_" + std::to_string(id);
+  TableSpec spec = id <= 8 ? SparseTableSpec(name, id == 3 ? 20 : id, id)
+                           : DenseTableSpec(name, {id == 9 ? kLargeElements : kSmallElements}, id);
   spec.mutable_initializer()->mutable_normal()->set_stddev(0.1f);
   Optimizer& optimizer = *spec.mutable_optimizer();
   constexpr float kRate = 0.1f;

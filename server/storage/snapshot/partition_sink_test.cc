@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
@@ -20,12 +21,10 @@ constexpr uint32_t kTable = 1;
 constexpr uint32_t kWidth = 2;
 
 PartitionOptions Options(ConsistencyMode mode) {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = kPartitions;
-  options.logical_workers = kRanks;
-  options.consistency.set_mode(mode);
-  return options;
+  return {.job_seed = 7,
+          .partitions = kPartitions,
+          .logical_workers = kRanks,
+          .consistency = ConsistencyOf(mode)};
 }
 
 absl::Status Replay(PartitionSink& sink, const LogEntry& entry) {

@@ -7,8 +7,10 @@
 
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "server/replication/change.h"
+#include "server/shard/partition_options.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 
 namespace pawl {
@@ -126,23 +128,13 @@ void ApplyNext(Partition& partition, uint64_t term, NewChange& change) {
 }  // namespace
 
 Job HarnessJob(Durability durability) {
-  Job job;
-  job.set_name("job");
-  job.set_seed(7);
-  job.set_partitions(kHarnessPartitions);
-  job.set_logical_workers(kRanks);
-  job.mutable_consistency()->set_mode(SYNC);
+  Job job = ServerJob(SYNC, kHarnessPartitions, kRanks);
   job.set_durability(durability);
   return job;
 }
 
 PartitionOptions HarnessPartitionOptions() {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = kHarnessPartitions;
-  options.logical_workers = kRanks;
-  options.consistency.set_mode(SYNC);
-  return options;
+  return PartitionOptionsOf(HarnessJob(LOG), /*max_rows=*/1000000);
 }
 
 ServerLogOptions ServerLogHarness::QuickOptions(const std::string& data_folder) {

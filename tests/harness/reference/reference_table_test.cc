@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
@@ -35,11 +36,10 @@ TableSpec Spec(const std::string& text) {
 class Servers {
  public:
   explicit Servers(const TableSpec& spec) {
-    PartitionOptions options;
-    options.job_seed = kSeed;
-    options.partitions = kPartitions;
-    options.logical_workers = kRanks;
-    options.consistency.set_mode(SYNC);
+    const PartitionOptions options{.job_seed = kSeed,
+                                   .partitions = kPartitions,
+                                   .logical_workers = kRanks,
+                                   .consistency = ConsistencyOf(SYNC)};
     schema_ = TableSchema::Create(spec, kSeed).value();
     for (uint32_t p = 0; p < kPartitions; ++p) {
       partitions_.push_back(std::make_unique<Partition>(p, options));
