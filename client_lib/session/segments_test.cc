@@ -13,26 +13,15 @@
 #include "client_lib/base/elements.h"
 #include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
 namespace {
 
-Table Sparse(uint32_t width) {
-  TableSpec spec;
-  spec.set_id(3);
-  spec.set_kind(SPARSE);
-  spec.set_row_width(width);
-  return Table(spec);
-}
+Table Sparse(uint32_t width) { return Table(SparseTableSpec("sparse", width, 3)); }
 
-Table Dense(uint64_t elements) {
-  TableSpec spec;
-  spec.set_id(4);
-  spec.set_kind(DENSE);
-  spec.add_shape(elements);
-  return Table(spec);
-}
+Table Dense(uint64_t elements) { return Table(DenseTableSpec("dense", {elements}, 4)); }
 
 template <typename T>
 std::vector<T> Unpack(const ByteView& view) {

@@ -16,6 +16,8 @@
 #include "client_lib/base/testing/eventually.h"
 #include "client_lib/base/testing/fault_env.h"
 #include "client_lib/base/testing/forwarding_env.h"
+#include "client_lib/base/testing/job_specs.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/replication/testing/fake_durable_log.h"
 #include "server/shard/snapshot/partition_snapshot.h"
@@ -86,10 +88,7 @@ class CheckpointerTest : public testing::Test {
       registration.set_node("server-0");
       registration.set_incarnation(1);
       registration.set_lease_ms(1000);
-      registration.mutable_job()->set_seed(3);
-      registration.mutable_job()->set_partitions(kPartitions);
-      registration.mutable_job()->set_logical_workers(2);
-      registration.mutable_job()->mutable_consistency()->set_mode(SYNC);
+      *registration.mutable_job() = ServerJob(SYNC, kPartitions, /*logical_workers=*/2);
       plane.Begin(registration);
       RoutingTable routing;
       routing.set_job_id(job_id);
@@ -110,13 +109,7 @@ class CheckpointerTest : public testing::Test {
   };
 
   void CreateTable() {
-    TableSpec spec;
-    spec.set_id(kTable);
-    spec.set_name("rows");
-    spec.set_kind(SPARSE);
-    spec.set_element_type(FLOAT32);
-    spec.set_row_width(1);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    const TableSpec spec = WithSgd(SparseTableSpec("rows", 1, kTable));
     auto created = std::make_shared<Outcome<absl::Status>>();
     server_.plane.CreateTable(1, spec,
                               [created](absl::Status status) { created->Set(std::move(status)); });
@@ -233,11 +226,10 @@ class CheckpointerTest : public testing::Test {
          block = *reader->NextBlock()) {
       bytes.append(block.data(), block.size());
     }
-    PartitionOptions options;
-    options.job_seed = 3;
-    options.partitions = kPartitions;
-    options.logical_workers = 2;
-    options.consistency.set_mode(SYNC);
+    const PartitionOptions options{.job_seed = 3,
+                                   .partitions = kPartitions,
+                                   .logical_workers = 2,
+                                   .consistency = ConsistencyOf(SYNC)};
     return LoadPartition(partition, options, ByteView(bytes.data(), bytes.size())).value();
   }
 
@@ -292,11 +284,10 @@ TEST_F(CheckpointerTest, RankAheadInOnePartitionIsNotAheadInTheCut) {
   for (uint32_t p = 0; p < kPartitions; ++p) {
     auto held = other.plane.Hold(p);
     ASSERT_TRUE(held.has_value());
-    PartitionOptions options;
-    options.job_seed = 3;
-    options.partitions = kPartitions;
-    options.logical_workers = 2;
-    options.consistency.set_mode(SYNC);
+    const PartitionOptions options{.job_seed = 3,
+                                   .partitions = kPartitions,
+                                   .logical_workers = 2,
+                                   .consistency = ConsistencyOf(SYNC)};
     std::string bytes;
     while (!held->at_end()) held->Read(bytes.size() + 1, bytes);
     EXPECT_EQ(LoadPartition(p, options, ByteView(bytes.data(), bytes.size()))->clock(0), 1u);
@@ -418,13 +409,7 @@ TEST_F(CheckpointerTest, ChangedPartitionIsNotReplaced) {
   Train(0);
   const std::string name = WriteManifest(1, *parts->Wait());
   Server other(env_, kJobId + 1);
-  TableSpec spec;
-  spec.set_id(2);
-  spec.set_name("another");
-  spec.set_kind(SPARSE);
-  spec.set_element_type(FLOAT32);
-  spec.set_row_width(1);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const TableSpec spec = WithSgd(SparseTableSpec("another", 1, 2));
   other.plane.CreateTable(1, spec, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
   EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kFailedPrecondition);
 }

@@ -16,7 +16,9 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
 #include "server/data_plane/data_plane.h"
@@ -47,10 +49,7 @@ struct Server {
     registration.set_node(is_primary ? "server-0" : "server-1");
     registration.set_incarnation(1);
     registration.set_lease_ms(1000);
-    registration.mutable_job()->set_seed(3);
-    registration.mutable_job()->set_partitions(kPartitions);
-    registration.mutable_job()->set_logical_workers(kRanks);
-    registration.mutable_job()->mutable_consistency()->set_mode(SYNC);
+    *registration.mutable_job() = ServerJob(SYNC, kPartitions, kRanks);
     plane.Begin(registration);
     RoutingTable routing = TwoServers(kJobId, 1);
     for (uint32_t p = 0; p < kPartitions; ++p) {
@@ -117,12 +116,7 @@ struct Server {
   }
 
   void CreateTable() {
-    TableSpec spec;
-    spec.set_id(kTable);
-    spec.set_name("rows");
-    spec.set_kind(SPARSE);
-    spec.set_element_type(FLOAT32);
-    spec.set_row_width(kWidth);
+    TableSpec spec = SparseTableSpec("rows", kWidth, kTable);
     spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.01);
     const absl::Status created =
         Changed([&](DataPlane::Done done) { plane.CreateTable(1, spec, std::move(done)); });

@@ -10,6 +10,7 @@
 #include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/codec.h"
 #include "gtest/gtest.h"
 #include "server/data_plane/testing/data_plane_fixture.h"
@@ -291,13 +292,7 @@ TEST_F(DataPlaneTest, AnswerIsInFlightUntilItsMemoryIsReleased) {
 
 TEST_F(DataPlaneTest, CreateTableIsIdempotentForEqualSpecs) {
   Start(ASYNC, 1);
-  TableSpec spec;
-  spec.set_id(2);
-  spec.set_name("dense");
-  spec.set_kind(DENSE);
-  spec.set_element_type(FLOAT32);
-  spec.add_shape(10);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  TableSpec spec = WithSgd(DenseTableSpec("dense", {10}, 2));
   EXPECT_TRUE(Create(spec).ok());
   EXPECT_TRUE(Create(spec).ok());
   spec.set_shape(0, 11);

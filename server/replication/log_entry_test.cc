@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client_lib/base/elements.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -128,11 +129,7 @@ TEST(LogEntryTest, RequestCarriesEntriesInOrder) {
 }
 
 TEST(ChangeTest, LoggedGradientMustBeFloat32) {
-  PartitionOptions options;
-  options.partitions = 1;
-  options.logical_workers = 1;
-  options.consistency.set_mode(ASYNC);
-  Partition partition(0, options);
+  Partition partition(0, {.partitions = 1, .consistency = ConsistencyOf(ASYNC)});
   const TableSpec spec = WithSgd(SparseTableSpec("rows", 2, 1));
   ASSERT_TRUE(partition.CreateTable(TableSchema::Create(spec, 1).value()).ok());
   const uint64_t index = partition.log_index();

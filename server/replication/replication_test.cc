@@ -10,6 +10,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/request_handler.h"
 #include "client_lib/rpc/testing/in_process_transport.h"
@@ -46,10 +47,7 @@ class ReplicationTest : public testing::Test {
       registration.set_node("server-" + std::to_string(i));
       registration.set_incarnation(i + 1);
       registration.set_lease_ms(1000);
-      registration.mutable_job()->set_seed(3);
-      registration.mutable_job()->set_partitions(kPartitions);
-      registration.mutable_job()->set_logical_workers(1);
-      registration.mutable_job()->mutable_consistency()->set_mode(ASYNC);
+      *registration.mutable_job() = ServerJob(ASYNC, kPartitions, /*logical_workers=*/1);
       planes_[i]->Begin(registration);
       Connect(i);
     }

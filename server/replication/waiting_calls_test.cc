@@ -11,6 +11,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
@@ -33,10 +34,7 @@ class WaitingCallsTest : public testing::Test {
   using Answer = std::shared_ptr<std::optional<absl::Status>>;
 
   WaitingCallsTest() {
-    PartitionOptions options;
-    options.partitions = kPartitions;
-    options.logical_workers = 1;
-    options.consistency.set_mode(SYNC);
+    const PartitionOptions options{.partitions = kPartitions, .consistency = ConsistencyOf(SYNC)};
     replica_map_.Begin(kJobId, options, /*min_in_sync=*/1, "server-0", /*incarnation=*/1,
                        MonotonicDuration::zero());
     Adopt(1, 0);

@@ -10,7 +10,9 @@
 
 #include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/simulated_clock.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/codec.h"
 #include "gtest/gtest.h"
 #include "server/data_plane/data_plane.h"
@@ -37,25 +39,13 @@ class DataPlaneTest : public testing::Test {
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
     plane_ = std::make_unique<DataPlane>(
         options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_started_; });
-    Job job;
-    job.set_seed(3);
-    job.set_partitions(kPartitions);
-    job.set_logical_workers(logical_workers);
-    job.mutable_consistency()->set_mode(mode);
     RegisterResponse registration;
     registration.set_job_id(kJobId);
     registration.set_node("server-0");
-    *registration.mutable_job() = job;
+    *registration.mutable_job() = ServerJob(mode, kPartitions, logical_workers);
     plane_->Begin(registration);
     plane_->AdoptRouting(Routing(1));
-    TableSpec spec;
-    spec.set_id(kTable);
-    spec.set_name("rows");
-    spec.set_kind(SPARSE);
-    spec.set_element_type(FLOAT32);
-    spec.set_row_width(kWidth);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_TRUE(Create(spec).ok());
+    ASSERT_TRUE(Create(WithSgd(SparseTableSpec("rows", kWidth, kTable))).ok());
   }
 
   absl::Status Create(const TableSpec& spec) {
@@ -178,14 +168,7 @@ class DataPlaneTest : public testing::Test {
 
   // Creates a dense table with one block.
   void CreateBlocks() {
-    TableSpec spec;
-    spec.set_id(kBlocks);
-    spec.set_name("blocks");
-    spec.set_kind(DENSE);
-    spec.set_element_type(FLOAT32);
-    spec.add_shape(kBlockFloats);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_TRUE(Create(spec).ok());
+    ASSERT_TRUE(Create(WithSgd(DenseTableSpec("blocks", {kBlockFloats}, kBlocks))).ok());
   }
 
   PushRequest BlockPush(float value) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/transport.h"
@@ -97,12 +98,8 @@ class ReplicaTest : public testing::Test {
   }
 
   static Job TheJob() {
-    Job job;
-    job.set_seed(3);
-    job.set_partitions(kPartitions);
-    job.set_logical_workers(1);
+    Job job = ServerJob(ASYNC, kPartitions, /*logical_workers=*/1);
     job.set_replicas(2);
-    job.mutable_consistency()->set_mode(ASYNC);
     return job;
   }
 
