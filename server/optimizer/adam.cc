@@ -56,28 +56,28 @@ struct AdamKernel {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<const UpdateRule> MakeAdam(const Optimizer& spec, Isa isa) {
-  const Optimizer::Adam& own = spec.adam();
-  AdamKernel</*kDecoupledDecay=*/false> kernel;
+template <bool kDecoupledDecay, typename Own>
+std::unique_ptr<const UpdateRule> Make(const Own& own, float weight_decay, const Optimizer& spec,
+                                       Isa isa) {
+  AdamKernel<kDecoupledDecay> kernel;
   kernel.beta1 = own.has_beta1() ? own.beta1() : kDefaultBeta1;
   kernel.beta2 = own.has_beta2() ? own.beta2() : kDefaultBeta2;
   kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultAdamEpsilon;
-  kernel.weight_decay = 0.0f;
+  kernel.weight_decay = weight_decay;
   kernel.correction = std::make_shared<const BiasCorrection>(kernel.beta1, kernel.beta2);
   return MakeRule(std::move(kernel), own.learning_rate(), spec, isa);
 }
 
+}  // namespace
+
+std::unique_ptr<const UpdateRule> MakeAdam(const Optimizer& spec, Isa isa) {
+  return Make<false>(spec.adam(), /*weight_decay=*/0.0f, spec, isa);
+}
+
 std::unique_ptr<const UpdateRule> MakeAdamW(const Optimizer& spec, Isa isa) {
   const Optimizer::AdamW& own = spec.adamw();
-  AdamKernel</*kDecoupledDecay=*/true> kernel;
-  kernel.beta1 = own.has_beta1() ? own.beta1() : kDefaultBeta1;
-  kernel.beta2 = own.has_beta2() ? own.beta2() : kDefaultBeta2;
-  kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultAdamEpsilon;
-  kernel.weight_decay = own.has_weight_decay() ? own.weight_decay() : kDefaultWeightDecay;
-  kernel.correction = std::make_shared<const BiasCorrection>(kernel.beta1, kernel.beta2);
-  return MakeRule(std::move(kernel), own.learning_rate(), spec, isa);
+  return Make<true>(own, own.has_weight_decay() ? own.weight_decay() : kDefaultWeightDecay, spec,
+                    isa);
 }
 
 }  // namespace pawl
