@@ -45,7 +45,6 @@ class GradientSum {
   HeldRows Hold() const;
 
  private:
-  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
 
   void AddToRows(const Gradient& gradient) const;

@@ -192,7 +192,6 @@ class Partition {
   std::vector<std::shared_ptr<const TableSchema>> tables() const;
 
  private:
-  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
   friend class PartitionSaver;
   // Lets a test break an invariant.

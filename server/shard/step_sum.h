@@ -67,7 +67,6 @@ class StepSum {
   }
 
  private:
-  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
   friend class PartitionSaver;
 

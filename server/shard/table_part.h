@@ -79,7 +79,6 @@ class TablePart {
   void RestoreBest();
 
  private:
-  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
   friend class PartitionSaver;
 

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
-#include "server/shard/snapshot/partition_format_1.h"
+#include "server/shard/snapshot/partition_fields.h"
 #include "server/shard/snapshot/partition_format_2.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 
@@ -18,8 +17,6 @@ namespace pawl {
 namespace {
 
 using format_2::Kind;
-
-constexpr uint64_t kMaxContiguous = uint64_t{1} << 63;
 
 // The order of the sections: a section never has an earlier stage than its predecessor.
 int StageOf(Kind kind) {
@@ -59,9 +56,12 @@ T NumberAt(const char* bytes) {
 }  // namespace
 
 // The loader for format 2.
-class PartitionLoader::Sections {
+class PartitionLoader::Sections : public Fields {
  public:
-  Sections(uint32_t index, const PartitionOptions& options) : partition_(index, options) {}
+  Sections(uint32_t index, const PartitionOptions& options)
+      : Fields(index, options, /*body=*/{}, format_2::kHeaderBytes) {}
+
+  using Fields::Damaged;
 
   // Loads the whole sections at the start of `bytes` and returns their size.
   absl::StatusOr<size_t> Take(absl::string_view bytes) {
@@ -90,15 +90,7 @@ class PartitionLoader::Sections {
     return std::move(partition_);
   }
 
-  absl::Status Damaged(absl::string_view problem) const {
-    return absl::DataLossError(absl::StrCat("snapshot of partition ", partition_.index_, ", byte ",
-                                            position_, ": ", problem));
-  }
-
  private:
-  const PartitionOptions& options() const { return partition_.options_; }
-  bool is_sync() const { return options().consistency.mode() == SYNC; }
-
   absl::Status Section(uint8_t number, uint8_t flags) {
     const Kind kind = static_cast<Kind>(number);
     const int stage = StageOf(kind);
@@ -176,56 +168,6 @@ class PartitionLoader::Sections {
     return absl::OkStatus();
   }
 
-  template <typename T>
-  absl::Status Number(T& number, absl::string_view what) {
-    number = T();
-    if (body_.size() < sizeof(T)) return Damaged(absl::StrCat("the section ends before ", what));
-    number = NumberAt<T>(body_.data());
-    Skip(sizeof(T));
-    return absl::OkStatus();
-  }
-
-  void Skip(size_t bytes) {
-    body_.remove_prefix(bytes);
-    position_ += bytes;
-  }
-
-  template <typename T>
-  absl::Status SameAsJob(T expected, absl::string_view what) {
-    T number;
-    PAWL_RETURN_IF_ERROR(Number(number, what));
-    if (number == expected) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("snapshot of partition ", partition_.index_,
-                                                   ": its ", what, " is ", number, ", not ",
-                                                   expected));
-  }
-
-  absl::Status Job() {
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(partition_.index_, "partition"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().partitions, "number of partitions"));
-    PAWL_RETURN_IF_ERROR(
-        SameAsJob<uint32_t>(options().logical_workers, "number of logical workers"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().consistency.mode(), "consistency.mode"));
-    PAWL_RETURN_IF_ERROR(
-        SameAsJob<uint32_t>(options().consistency.staleness(), "consistency.staleness"));
-    PAWL_RETURN_IF_ERROR(
-        SameAsJob<uint32_t>(options().consistency.backup_workers(), "consistency.backup_workers"));
-    return SameAsJob<uint64_t>(options().job_seed, "seed");
-  }
-
-  absl::Status State() {
-    PAWL_RETURN_IF_ERROR(Number(partition_.log_index_, "log_index"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.restored_at_, "restored_at"));
-    if (partition_.restored_at_ > partition_.log_index_)
-      return Damaged("restored_at is beyond log_index");
-    PAWL_RETURN_IF_ERROR(Number(partition_.best_step_, "best_step"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.version_, "version"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.min_clock_, "min_clock"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_applied, "pushes_applied"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_late, "pushes_late"));
-    return Number(partition_.counters_.keys_pushed, "keys_pushed");
-  }
-
   absl::Status Terms() {
     size_t runs = 0;
     while (!body_.empty()) {
@@ -237,25 +179,6 @@ class PartitionLoader::Sections {
       if (!partition_.terms_.Begin(run.first_index, run.term)) return Damaged("terms out of order");
       if (partition_.terms_.runs().size() != ++runs)
         return Damaged("a term twice, without changes, or too many of them");
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Window(PushWindow& window) {
-    uint64_t contiguous;
-    uint16_t ahead;
-    PAWL_RETURN_IF_ERROR(Number(contiguous, "contiguous"));
-    PAWL_RETURN_IF_ERROR(Number(ahead, "ahead"));
-    if (contiguous > kMaxContiguous) return Damaged("more ordinals than a sender can have pushed");
-    window = PushWindow(contiguous);
-    uint16_t previous = 0;
-    for (; ahead > 0; --ahead) {
-      uint16_t distance;
-      PAWL_RETURN_IF_ERROR(Number(distance, "distance"));
-      if (distance <= previous || distance >= kPushWindow)
-        return Damaged("ordinals out of order or beyond the window");
-      window.Take(contiguous + distance);
-      previous = distance;
     }
     return absl::OkStatus();
   }
@@ -285,11 +208,7 @@ class PartitionLoader::Sections {
       if (counts_from > partition_.min_clock_) return Damaged("counts_from is beyond min_clock");
       worker.counts_from = counts_from;
     }
-    if ((flags & format_2::kWindow) != 0) {
-      PushWindow window;
-      PAWL_RETURN_IF_ERROR(Window(window));
-      if (window.count() > 0) worker.window = std::make_unique<PushWindow>(window);
-    }
+    if ((flags & format_2::kWindow) != 0) PAWL_RETURN_IF_ERROR(Window(worker));
     if (is_sync() && (worker.released || worker.counts_from > 0))
       return Damaged("a released logical worker in SYNC");
     if ((flags & format_2::kNextOrdinal) == 0) return absl::OkStatus();
@@ -302,38 +221,13 @@ class PartitionLoader::Sections {
 
   absl::Status CheckRanks() {
     if (ranks_ != options().logical_workers) return Damaged("ranks are missing");
-    partition_.CountAll();
-    size_t ahead = 0;
-    for (const Partition::Worker& worker : partition_.workers_)
-      ahead += worker.clock > partition_.version_;
-    // The rest of the partition relies on both.
-    if (is_sync() ? ahead >= partition_.NeededWorkers() : partition_.version_ > 0) {
-      return Damaged("the version contradicts the clocks");
-    }
-    if (partition_.LowestClock().value_or(partition_.min_clock_) != partition_.min_clock_) {
-      return Damaged("min_clock contradicts the clocks");
-    }
-    if (!is_sync()) return absl::OkStatus();
-    StepSum& sum = partition_.step_sum_;
-    if (sum.sum_at_close_) return absl::OkStatus();
-    while (sum.first_open_rank_ < sum.ranks_ && partition_.HasEnded(sum.first_open_rank_))
-      ++sum.first_open_rank_;
+    PAWL_RETURN_IF_ERROR(CheckClocks());
+    if (is_sync()) FindFirstOpenRank();
     return absl::OkStatus();
   }
 
   absl::Status Clients() {
-    while (!body_.empty()) {
-      uint32_t number;
-      Partition::Client client;
-      PAWL_RETURN_IF_ERROR(Number(number, "client"));
-      if (number >= kMaxClients ||
-          (!partition_.clients_.empty() && number <= partition_.clients_.rbegin()->first)) {
-        return Damaged("clients out of order or beyond their limit");
-      }
-      PAWL_RETURN_IF_ERROR(Number(client.incarnation, "incarnation"));
-      PAWL_RETURN_IF_ERROR(Window(client.window));
-      partition_.clients_.emplace_hint(partition_.clients_.end(), number, client);
-    }
+    while (!body_.empty()) PAWL_RETURN_IF_ERROR(Client());
     return absl::OkStatus();
   }
 
@@ -343,18 +237,7 @@ class PartitionLoader::Sections {
     }
     if (body_.size() > kMaxTableSpecBytes)
       return Damaged(absl::StrCat("a spec of ", body_.size(), " bytes"));
-    TableSpec spec;
-    if (!spec.ParseFromArray(body_.data(), static_cast<int>(body_.size())) ||
-        spec.SerializeAsString() != body_) {
-      return Damaged("a spec that is not in protobuf's canonical form");
-    }
-    if (!partition_.tables_.empty() && spec.id() <= partition_.tables_.rbegin()->first)
-      return Damaged("tables out of order");
-    const auto schema = TableSchema::Create(spec, options().job_seed);
-    if (!schema.ok()) return Damaged(schema.status().message());
-    Skip(body_.size());
-    partition_.tables_.emplace(spec.id(), TablePart(*schema));
-    return absl::OkStatus();
+    return TableOfSpec(body_.size());
   }
 
   // The header of a section of rows.
@@ -387,11 +270,7 @@ class PartitionLoader::Sections {
     while (!body_.empty()) {
       uint64_t key;
       PAWL_RETURN_IF_ERROR(Number(key, "key"));
-      if (table.is_dense() && key >= table.BlockCount())
-        return Damaged(absl::StrCat("no block ", key));
-      if (PartitionOf(table.id(), key, options().partitions) != partition_.index_) {
-        return Damaged(absl::StrCat("key ", key, " belongs to another partition"));
-      }
+      PAWL_RETURN_IF_ERROR(CheckKey(table, key));
       const size_t count = floats(key);
       if (body_.size() < count * sizeof(float)) return Damaged("the section ends within a row");
       float* const row = place(key, count);
@@ -588,10 +467,6 @@ class PartitionLoader::Sections {
     return absl::OkStatus();
   }
 
-  Partition partition_;
-  // The unread rest of the present section, and its offset in the snapshot.
-  absl::string_view body_;
-  uint64_t position_ = format_2::kHeaderBytes;
   int stage_ = 0;
   uint8_t last_number_ = 0;
   uint32_t ranks_ = 0;
@@ -651,7 +526,7 @@ absl::Status PartitionLoader::Take(absl::string_view bytes) {
 
 absl::StatusOr<Partition> PartitionLoader::Finish() {
   PAWL_RETURN_IF_ERROR(status_);
-  if (format_ == 1) return LoadFormat1(index_, options_, ByteView(buffer_.data(), buffer_.size()));
+  if (format_ == 1) return LoadFormat1(index_, options_, buffer_);
   if (sections_ == nullptr || !buffer_.empty()) {
     const absl::string_view problem = "the snapshot is truncated";
     if (sections_ != nullptr) return sections_->Damaged(problem);

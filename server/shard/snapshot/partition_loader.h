@@ -36,9 +36,14 @@ class PartitionLoader {
   absl::StatusOr<Partition> Finish();
 
  private:
+  // What the loaders of the formats share.
+  class Fields;
+  class Format1;
   class Sections;
 
   absl::Status Take(absl::string_view bytes);
+  static absl::StatusOr<Partition> LoadFormat1(uint32_t index, const PartitionOptions& options,
+                                               absl::string_view bytes);
 
   const uint32_t index_;
   const PartitionOptions options_;
