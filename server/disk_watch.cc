@@ -1,7 +1,5 @@
 #include "server/disk_watch.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 
 namespace pawl {

@@ -1,7 +1,6 @@
 #include "client_lib/base/bounded_text.h"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace pawl {
 namespace {

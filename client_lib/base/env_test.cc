@@ -1,7 +1,6 @@
 #include "client_lib/base/env.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <string>
 #include <vector>
 

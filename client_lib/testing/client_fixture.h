@@ -2,7 +2,6 @@
 #ifndef PAWL_CLIENT_LIB_TESTING_CLIENT_FIXTURE_H_
 #define PAWL_CLIENT_LIB_TESTING_CLIENT_FIXTURE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>

@@ -1,7 +1,6 @@
 #include "scheduler/checkpoint/checkpoint_director.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"

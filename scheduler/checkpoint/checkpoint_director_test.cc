@@ -1,8 +1,5 @@
 #include "scheduler/checkpoint/checkpoint_director.h"
 
-#include <optional>
-#include <string>
-
 #include "client_lib/base/testing/simulated_clock.h"
 #include "gtest/gtest.h"
 #include "server/storage/checkpoint/checkpoint_store.h"

@@ -1,6 +1,5 @@
 #include "scheduler/checkpoint/checkpoint_scrubber.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"

@@ -1,6 +1,5 @@
 #include "scheduler/checkpoint/checkpoints.h"
 
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"

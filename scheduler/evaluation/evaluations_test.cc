@@ -1,8 +1,5 @@
 #include "scheduler/evaluation/evaluations.h"
 
-#include <cstring>
-#include <string>
-
 #include "client_lib/job/job_file.h"
 #include "gtest/gtest.h"
 

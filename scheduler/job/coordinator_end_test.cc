@@ -1,6 +1,5 @@
 // The end of a job and its final checkpoint, with the whole Coordinator.
 #include <algorithm>
-#include <cerrno>
 #include <string>
 #include <vector>
 

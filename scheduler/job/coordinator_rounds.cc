@@ -1,7 +1,6 @@
 // Calls to all servers, and what follows from their answers.
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 // The state as it is shown, saved and restored.
 #include <algorithm>
-#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "scheduler/job/coordinator.h"

@@ -1,8 +1,6 @@
 #include "scheduler/routing/routing_history.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
 
 #include "client_lib/rpc/routing_changes.h"
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/simulated_clock.h"

@@ -1,6 +1,5 @@
 #include "scheduler/rpc/grpc_server_caller.h"
 
-#include <chrono>
 #include <future>
 #include <memory>
 #include <string>

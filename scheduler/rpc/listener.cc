@@ -1,7 +1,6 @@
 #include "scheduler/rpc/listener.h"
 
 #include <fstream>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"

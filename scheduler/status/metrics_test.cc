@@ -1,6 +1,5 @@
 #include "scheduler/status/metrics.h"
 
-#include <sstream>
 #include <string>
 
 #include "absl/strings/match.h"

@@ -1,6 +1,5 @@
 #include "scheduler/store/state_saver.h"
 
-#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>

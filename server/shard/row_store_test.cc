@@ -1,7 +1,5 @@
 #include "server/shard/row_store.h"
 
-#include <algorithm>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <random>

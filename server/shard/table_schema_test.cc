@@ -1,10 +1,8 @@
 #include "server/shard/table_schema.h"
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <string>
 #include <tuple>
 #include <vector>
 

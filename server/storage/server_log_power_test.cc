@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 // Two IDX files. The first two bytes are the length of the images (big-endian); the labels follow
 // the images.
-#include <algorithm>
 #include <cstdint>
 
 #include "tests/fuzz/data_check.h"

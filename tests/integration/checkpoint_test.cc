@@ -1,5 +1,4 @@
 // Checkpoints of whole clusters, made during training and restored on other clusters.
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <random>

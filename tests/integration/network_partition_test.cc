@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,8 +1,5 @@
 // The wire is plain protobuf over gRPC: a program that has only the generated classes pushes, pulls
 // and takes steps.
-#include <chrono>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

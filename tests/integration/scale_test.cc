@@ -4,9 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>

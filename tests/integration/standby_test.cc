@@ -2,7 +2,6 @@
 // folder.
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "client_lib/base/clock.h"

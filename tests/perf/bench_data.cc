@@ -24,7 +24,6 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <system_error>
 #include <unordered_map>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <string>
 
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter.grpc.pb.h"

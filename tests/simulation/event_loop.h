@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "client_lib/base/clock.h"

@@ -1,7 +1,6 @@
 #include "tests/simulation/simulated_log.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "worker/collective/operation_thread.h"
 
 #include <future>
-#include <memory>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "worker/dense/dense_source.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "worker/collective/testing/fake_group.h"

@@ -1,7 +1,6 @@
 #include "worker/dense/slot_shares.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace pawl {
 namespace {

@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "gtest/gtest.h"
 #include "spdlog/spdlog.h"

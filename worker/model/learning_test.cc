@@ -1,5 +1,4 @@
 // Checks that every model learns, by plain SGD, what it can represent and nothing else.
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>

@@ -10,7 +10,6 @@
 #include <random>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "worker/model/testing/model_test_util.h"
 #include "worker/model/training_model.h"

@@ -1,7 +1,6 @@
 // Tests steps with 16-bit factors, loss scaling and activation recomputation.
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <random>
 #include <string>

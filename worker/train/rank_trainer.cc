@@ -1,6 +1,5 @@
 #include "worker/train/rank_trainer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>

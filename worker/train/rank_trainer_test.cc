@@ -1,16 +1,11 @@
 #include "worker/train/rank_trainer.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
-#include <functional>
-#include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/testing/eventually.h"

@@ -1,6 +1,5 @@
 #include "client_lib/base/testing/fault_env.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

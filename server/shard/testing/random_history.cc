@@ -1,9 +1,7 @@
 #include "server/shard/testing/random_history.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/table_specs.h"

@@ -1,6 +1,5 @@
 #include "server/storage/checkpoint/checkpoint_store.h"
 
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <random>

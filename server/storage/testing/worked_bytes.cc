@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

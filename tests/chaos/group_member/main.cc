@@ -17,7 +17,6 @@
 #include <fstream>
 #include <future>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>

@@ -1,7 +1,5 @@
 #include "tests/chaos/storm/storm_report.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tests/harness/ledger/write_pauses.h"

@@ -1,7 +1,6 @@
 #include "tests/harness/reference/reference_trainer.h"
 
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"

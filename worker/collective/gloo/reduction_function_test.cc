@@ -1,6 +1,5 @@
 #include "worker/collective/gloo/reduction_function.h"
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -1,6 +1,5 @@
 #include "worker/data/readers/idx_reader.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #ifndef PAWL_WORKER_MODEL_NETWORKS_FACTORIZATION_MACHINE_H_
 #define PAWL_WORKER_MODEL_NETWORKS_FACTORIZATION_MACHINE_H_
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"

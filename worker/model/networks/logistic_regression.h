@@ -2,7 +2,6 @@
 #ifndef PAWL_WORKER_MODEL_NETWORKS_LOGISTIC_REGRESSION_H_
 #define PAWL_WORKER_MODEL_NETWORKS_LOGISTIC_REGRESSION_H_
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"

@@ -1,7 +1,5 @@
 #include "worker/model/testing/test_devices.h"
 
-#include <utility>
-
 #include "worker/device/cpu/device.h"
 #include "worker/device/open_device.h"
 #include "worker/device/testing/remote_memory_device.h"

@@ -1,7 +1,6 @@
 #include "worker/device/cpu/gemm/gemm.h"
 
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
