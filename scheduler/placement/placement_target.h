@@ -20,7 +20,7 @@ struct PartitionLoad {
 // By partition. Empty if the loads are unknown: all partitions then count as equal.
 using PartitionLoads = std::vector<PartitionLoad>;
 
-// Servers whose bytes or keys differ by this share of the mean count as balanced.
+// Servers are balanced if their bytes and keys are about the mean, give or take this share of it.
 inline constexpr double kTolerance = 0.1;
 // A job with fewer bytes, or keys per second, in total is not balanced by them.
 inline constexpr uint64_t kMinBytesToBalance = uint64_t{16} << 20;
@@ -42,8 +42,8 @@ struct PlacementTarget {
 //     A hot partition, one with several times the median load, counts as that many partitions,
 //     unless removing the others would hardly relieve its server. Several hot partitions share a
 //     server only if no move helps;
-//  4. such that the servers' bytes and keys differ by at most kTolerance, as far as exchanging two
-//     partitions achieves that;
+//  4. such that the bytes and keys of two servers differ by at most 2 kTolerance, as far as
+//     exchanging two partitions achieves that;
 //  5. with equal numbers of primaries on each server, within kTolerance.
 // A greedy search: it makes one move at a time and stops when no move helps. A replica that is
 // being copied counts as complete and stays. Idempotent: with the same loads, a placement that has

@@ -452,12 +452,9 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
 }
 
 void ReplicaDirector::LogRedundancy() {
-  const auto in_sync = [](const ReplicaSet& set) {
-    return (set.primary != kNoServer) + set.backups.size();
-  };
   const bool is_short =
       std::any_of(placement_.partitions.begin(), placement_.partitions.end(),
-                  [&](const ReplicaSet& set) { return in_sync(set) < options_.replicas; });
+                  [&](const ReplicaSet& set) { return set.in_sync() < options_.replicas; });
   if (std::exchange(short_of_replicas_, is_short) && !is_short) {
     spdlog::info("routing: epoch {}, every partition has {} replicas in sync again", epoch(),
                  options_.replicas);

@@ -165,7 +165,7 @@ class ReplicaDirector {
   PartitionLoads loads_;
   std::optional<MonotonicTime> loads_at_;
   std::optional<PlacementTarget> target_;
-  // The servers that target_ is based on, without their adopted epochs.
+  // The servers that target_ is based on.
   std::vector<PlacementServer> target_servers_;
   MoveProgress progress_;
   // By partition: handovers whose pause the new primary has not reported yet.
