@@ -20,7 +20,7 @@
 #include "grpcpp/grpcpp.h"
 #include "server/data_plane/checkpointer.h"
 #include "server/data_plane/control_service.h"
-#include "server/data_plane/raw_services.h"
+#include "server/data_plane/raw_service.h"
 #include "server/storage/server_log.h"
 #include "server/threads/helper_threads.h"
 #include "spdlog/spdlog.h"
@@ -133,8 +133,8 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   auto peers = std::make_unique<GrpcTransport>((*security)->To(RoleSet(PeerRole::kServer)));
   ServerNode node(std::move(options.node), options.data_plane, *std::move(log), channel, *peers,
                   clock, &routing_channel);
-  ParameterService parameter_service(node.data_plane(), clock);
-  ReplicationService replication_service(node.data_plane(), clock);
+  RawService parameter_service(node.data_plane(), clock, kParameterMethods);
+  RawService replication_service(node.data_plane(), clock, kReplicationMethods);
   Checkpointer checkpointer(Env::Real(), node.data_plane(), clock);
   ControlService control_service(node.data_plane(), checkpointer);
   grpc::EnableDefaultHealthCheckService(true);

@@ -17,6 +17,9 @@ namespace pawl {
 // The rpcs of the data plane (proto/parameter.proto) and of replication (proto/replication.proto).
 enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnapshot, kGoBack };
 
+// The rpc's name on the wire, such as "/pawl.Parameter/Push".
+const std::string& FullName(Method method);
+
 // Payload of a FAILED_PRECONDITION status: a serialized pawl.RoutingTable.
 inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";
 // Payload of a RESOURCE_EXHAUSTED status: the milliseconds to wait before a repetition, in decimal

@@ -1,7 +1,6 @@
 #include "server/data_plane/data_plane.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,26 +19,6 @@ namespace {
 // client must not fill the disk.
 constexpr uint64_t kRefusalsLogged = 100;
 constexpr uint64_t kRefusalLogInterval = 1000;
-
-absl::string_view MethodName(Method method) {
-  switch (method) {
-    case Method::kPush:
-      return "Push";
-    case Method::kPull:
-      return "Pull";
-    case Method::kEndStep:
-      return "EndStep";
-    case Method::kTakeOver:
-      return "TakeOver";
-    case Method::kReplicate:
-      return "Replicate";
-    case Method::kInstallSnapshot:
-      return "InstallSnapshot";
-    case Method::kGoBack:
-      return "GoBack";
-  }
-  std::abort();
-}
 
 std::string DescribeSender(const RequestHeader& header) {
   switch (header.sender_case()) {
@@ -401,7 +380,7 @@ void DataPlane::Refuse(Method method, const RequestHeader* header, absl::Status 
       if (routing_moved) break;
       const uint64_t refused = requests_refused_.fetch_add(1, std::memory_order_relaxed) + 1;
       if (refused <= kRefusalsLogged || refused % kRefusalLogInterval == 0) {
-        spdlog::warn("refused {} of {}: {} (refusal {})", std::string(MethodName(method)),
+        spdlog::warn("refused {} of {}: {} (refusal {})", FullName(method),
                      header == nullptr ? "an unknown sender" : DescribeSender(*header),
                      status.ToString(), refused);
       }

@@ -14,7 +14,7 @@
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/request_handler.h"
 #include "grpcpp/grpcpp.h"
-#include "server/data_plane/raw_services.h"
+#include "server/data_plane/raw_service.h"
 
 namespace pawl {
 namespace {
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   }
   pawl::KeepFreedMemory();
   pawl::Bare handler;
-  pawl::ParameterService service(handler, pawl::Clock::Real());
+  pawl::RawService service(handler, pawl::Clock::Real(), pawl::kParameterMethods);
   grpc::ServerBuilder builder;
   pawl::ApplyServerSettings(builder);
   int port = 0;

@@ -1,7 +1,6 @@
 #include "client_lib/rpc/grpc/grpc_transport.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,16 +18,6 @@ std::shared_ptr<grpc::GenericStub> Connect(
     ChannelKind kind) {
   return std::make_shared<grpc::GenericStub>(
       grpc::CreateCustomChannel(address, credentials, ChannelSettings(kind)));
-}
-
-const std::string& FullName(Method method) {
-  // Indexed by Method.
-  static const auto* const kNames = new std::array<std::string, 7>{
-      "/pawl.Parameter/Push",        "/pawl.Parameter/Pull",
-      "/pawl.Parameter/EndStep",     "/pawl.Parameter/TakeOver",
-      "/pawl.Replication/Replicate", "/pawl.Replication/InstallSnapshot",
-      "/pawl.Replication/GoBack"};
-  return (*kNames)[static_cast<size_t>(method)];
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "server/data_plane/raw_services.h"
+#include "server/data_plane/raw_service.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,6 +7,8 @@
 
 #include "client_lib/rpc/byte_buffer.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -24,9 +26,9 @@ class CountingHandler final : public RequestHandler {
   std::atomic<int> calls{0};
 };
 
-class RawServicesTest : public testing::Test {
+class RawServiceTest : public testing::Test {
  protected:
-  RawServicesTest() {
+  RawServiceTest() {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
@@ -60,17 +62,17 @@ class RawServicesTest : public testing::Test {
   }
 
   CountingHandler handler_;
-  ParameterService service_{handler_, Clock::Real()};
+  RawService service_{handler_, Clock::Real(), kParameterMethods};
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(RawServicesTest, EmptyMessageReachesTheHandler) {
+TEST_F(RawServiceTest, EmptyMessageReachesTheHandler) {
   const grpc::ByteBuffer empty = ToByteBuffer(OutgoingMessage());
   Call(&empty);
   EXPECT_EQ(handler_.calls, 1);
 }
 
-TEST_F(RawServicesTest, CallWithoutMessageDoesNotReachTheHandler) {
+TEST_F(RawServiceTest, CallWithoutMessageDoesNotReachTheHandler) {
   EXPECT_EQ(Call(nullptr), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(handler_.calls, 0);
 }
