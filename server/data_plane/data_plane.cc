@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/replication/backpressure.h"
-#include "server/replication/change.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/snapshot/partition_snapshot.h"
 #include "server/threads/helper_threads.h"

@@ -210,8 +210,7 @@ void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t inc
                                      Done done) {
   ChangeView change;
   change.kind = ChangeView::Kind::kReleased;
-  change.sender.set_logical_worker(rank);
-  change.sender.set_incarnation(incarnation);
+  change.sender = {Sender::Kind::kLogicalWorker, rank, incarnation};
   ChangeAll(
       epoch, change,
       [rank, incarnation](Partition& partition) { return partition.Release(rank, incarnation); },

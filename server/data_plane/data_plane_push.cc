@@ -12,7 +12,6 @@
 #include "server/data_plane/data_plane.h"
 #include "server/data_plane/gradient_decoder.h"
 #include "server/replication/backpressure.h"
-#include "server/replication/change.h"
 
 namespace pawl {
 namespace {
@@ -181,7 +180,7 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(
     std::shared_ptr<const void> owner = message;
     ChangeView change;
     change.kind = ChangeView::Kind::kPush;
-    change.sender = HeaderOf(sender);
+    change.sender = sender;
     change.segment = DecodeSegment(pushed, owner);
     const SegmentView& segment = change.segment;
     const size_t decoded_bytes = DecodedBytes(pushed);

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane/data_plane.h"
-#include "server/replication/change.h"
 
 namespace pawl {
 
@@ -78,7 +77,7 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         const StepEnd& end = ends[i];
         ChangeView change;
         change.kind = ChangeView::Kind::kEndStep;
-        change.sender = HeaderOf(sender);
+        change.sender = sender;
         change.segments = end.segments;
         MutexLock lock(end.replica->mu);
         PAWL_RETURN_IF_ERROR(CheckTakesChanges(*end.replica, epoch));
@@ -119,7 +118,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
     PAWL_ASSIGN_OR_RETURN(const auto replica, Find(*view, request.partitions(static_cast<int>(i))));
     ChangeView change;
     change.kind = ChangeView::Kind::kTakeOver;
-    change.sender = HeaderOf(sender);
+    change.sender = sender;
     MutexLock lock(replica->mu);
     PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, request.header().epoch()));
     // After the releases, the relevant clocks may be ahead of the worker's own.

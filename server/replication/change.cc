@@ -9,7 +9,7 @@ namespace {
 
 absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& owner,
                    std::shared_ptr<const TableSchema> table, Partition& partition) {
-  const Sender sender = SenderOf(change.sender);
+  const Sender& sender = change.sender;
   switch (change.kind) {
     case ChangeView::Kind::kPush: {
       const SegmentView& segment = change.segment;
@@ -47,32 +47,6 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
 }
 
 }  // namespace
-
-Sender SenderOf(const RequestHeader& header) {
-  Sender sender;
-  sender.incarnation = header.incarnation();
-  if (header.sender_case() == RequestHeader::kLogicalWorker) {
-    sender.kind = Sender::Kind::kLogicalWorker;
-    sender.number = header.logical_worker();
-    sender.step = header.step();
-  } else {
-    sender.kind = Sender::Kind::kClient;
-    sender.number = header.client();
-  }
-  return sender;
-}
-
-RequestHeader HeaderOf(const Sender& sender) {
-  RequestHeader header;
-  header.set_incarnation(sender.incarnation);
-  if (sender.kind == Sender::Kind::kLogicalWorker) {
-    header.set_logical_worker(sender.number);
-    header.set_step(sender.step);
-  } else {
-    header.set_client(sender.number);
-  }
-  return header;
-}
 
 absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const void>& owner,
                          std::shared_ptr<const TableSchema> table, Partition& partition) {

@@ -10,10 +10,6 @@
 
 namespace pawl {
 
-Sender SenderOf(const RequestHeader& header);
-// Without job and epoch.
-RequestHeader HeaderOf(const Sender& sender);
-
 // Applies change number partition.log_index() + 1 to a replica. `owner` keeps the change's memory
 // alive. `table` is the schema for kTableCreated. An error means that the replica differs from its
 // primary's: it was not changed, and nothing more can be applied to it.

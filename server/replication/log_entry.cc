@@ -23,6 +23,19 @@ absl::Status Malformed(absl::string_view what) {
       absl::StrCat(what, " is malformed; see proto/replication.proto"));
 }
 
+// Without job and epoch.
+RequestHeader HeaderOf(const Sender& sender) {
+  RequestHeader header;
+  header.set_incarnation(sender.incarnation);
+  if (sender.kind == Sender::Kind::kLogicalWorker) {
+    header.set_logical_worker(sender.number);
+    header.set_step(sender.step);
+  } else {
+    header.set_client(sender.number);
+  }
+  return header;
+}
+
 // Serializes the changes other than pushes.
 std::string SmallChange(const ChangeView& change) {
   switch (change.kind) {
@@ -30,14 +43,14 @@ std::string SmallChange(const ChangeView& change) {
       break;
     case ChangeView::Kind::kEndStep: {
       EndStepRequest message;
-      *message.mutable_header() = change.sender;
+      *message.mutable_header() = HeaderOf(change.sender);
       message.add_partitions(change.partition);
       if (change.segments.has_value()) message.add_segments(*change.segments);
       return message.SerializeAsString();
     }
     case ChangeView::Kind::kTakeOver: {
       TakeOverRequest message;
-      *message.mutable_header() = change.sender;
+      *message.mutable_header() = HeaderOf(change.sender);
       message.add_partitions(change.partition);
       return message.SerializeAsString();
     }
@@ -55,8 +68,8 @@ std::string SmallChange(const ChangeView& change) {
       break;
     case ChangeView::Kind::kReleased: {
       LogicalWorkerReleased message;
-      message.set_logical_worker(change.sender.logical_worker());
-      message.set_incarnation(change.sender.incarnation());
+      message.set_logical_worker(change.sender.number);
+      message.set_incarnation(change.sender.incarnation);
       return message.SerializeAsString();
     }
   }
@@ -79,9 +92,8 @@ absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& p
 }
 
 // Client numbers are larger than ranks may be.
-absl::Status RequireRank(const RequestHeader& sender, absl::string_view field) {
-  return sender.sender_case() == RequestHeader::kLogicalWorker ? absl::OkStatus()
-                                                               : Malformed(field);
+absl::Status RequireRank(const Sender& sender, absl::string_view field) {
+  return sender.kind == Sender::Kind::kLogicalWorker ? absl::OkStatus() : Malformed(field);
 }
 
 absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
@@ -89,7 +101,7 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
     case ChangeView::Kind::kPush: {
       PAWL_ASSIGN_OR_RETURN(RequestView push, DecodePushRequest(bytes));
       if (push.segments.size() != 1) return Malformed("LogEntry.push");
-      change.sender = std::move(push.header);
+      change.sender = SenderOf(push.header);
       change.segment = std::move(push.segments[0]);
       if (change.segment.partition != change.partition)
         return Malformed("LogEntry.push.segments.partition");
@@ -100,13 +112,13 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
       if (message.segments_size() > 1) return Malformed("LogEntry.end_step");
       if (message.segments_size() == 1) change.segments = message.segments(0);
-      change.sender = std::move(*message.mutable_header());
+      change.sender = SenderOf(message.header());
       return RequireRank(change.sender, "LogEntry.end_step.header");
     }
     case ChangeView::Kind::kTakeOver: {
       TakeOverRequest message;
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
-      change.sender = std::move(*message.mutable_header());
+      change.sender = SenderOf(message.header());
       return RequireRank(change.sender, "LogEntry.take_over.header");
     }
     case ChangeView::Kind::kTableCreated: {
@@ -126,8 +138,8 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
     case ChangeView::Kind::kReleased: {
       LogicalWorkerReleased message;
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
-      change.sender.set_logical_worker(message.logical_worker());
-      change.sender.set_incarnation(message.incarnation());
+      change.sender = {Sender::Kind::kLogicalWorker, message.logical_worker(),
+                       message.incarnation()};
       return absl::OkStatus();
     }
   }
@@ -136,10 +148,24 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
 
 }  // namespace
 
+Sender SenderOf(const RequestHeader& header) {
+  Sender sender;
+  sender.incarnation = header.incarnation();
+  if (header.sender_case() == RequestHeader::kLogicalWorker) {
+    sender.kind = Sender::Kind::kLogicalWorker;
+    sender.number = header.logical_worker();
+    sender.step = header.step();
+  } else {
+    sender.kind = Sender::Kind::kClient;
+    sender.number = header.client();
+  }
+  return sender;
+}
+
 OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const void> owner) {
   OutgoingMessage body;
   if (change.kind == ChangeView::Kind::kPush) {
-    body = EncodePushRequest(change.sender, {&change.segment, 1}, std::move(owner));
+    body = EncodePushRequest(HeaderOf(change.sender), {&change.segment, 1}, std::move(owner));
   } else {
     auto bytes = std::make_shared<std::string>(SmallChange(change));
     body.bytes.Append(bytes->data(), bytes->size());

@@ -15,6 +15,7 @@
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/message.h"
 #include "proto/replication.pb.h"
+#include "server/shard/sender.h"
 
 namespace pawl {
 
@@ -40,9 +41,8 @@ struct ChangeView {
   // were recorded.
   uint64_t term = 0;
   uint32_t partition = 0;
-  // kPush, kEndStep, kTakeOver, kReleased: the sender, its incarnation and step. Job and epoch are
-  // not set.
-  RequestHeader sender;
+  // kPush, kEndStep, kTakeOver, kReleased.
+  Sender sender;
   // kPush.
   SegmentView segment;
   // kEndStep: the number of segments pushed in the step, if the sender knew it.
@@ -52,6 +52,9 @@ struct ChangeView {
   // kBestKept.
   uint64_t step = 0;
 };
+
+// The sender that a request names; client 0 if it names none.
+Sender SenderOf(const RequestHeader& header);
 
 // Serializes a LogEntry, which refers to the memory of a push's keys and values and keeps `owner`
 // alive.

@@ -8,7 +8,6 @@
 #include "client_lib/base/elements.h"
 #include "client_lib/base/testing/job_specs.h"
 #include "client_lib/base/testing/table_specs.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
 
@@ -25,9 +24,7 @@ ChangeView Push(const std::string& keys, const std::string& values) {
   ChangeView change;
   change.index = 300;
   change.partition = 7;
-  change.sender.set_logical_worker(2);
-  change.sender.set_incarnation(11);
-  change.sender.set_step(5);
+  change.sender = {Sender::Kind::kLogicalWorker, 2, 11, 5};
   change.segment = {.table = 3,
                     .partition = 7,
                     .ordinal = 9,
@@ -66,8 +63,7 @@ TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
     change.index = 1;
     if (kind == ChangeView::Kind::kEndStep || kind == ChangeView::Kind::kTakeOver ||
         kind == ChangeView::Kind::kReleased) {
-      change.sender.set_logical_worker(0);
-      change.sender.set_incarnation(4);
+      change.sender = {Sender::Kind::kLogicalWorker, 0, 4};
     }
     if (kind == ChangeView::Kind::kEndStep) change.segments = 12;
     if (kind == ChangeView::Kind::kTableCreated) change.table.set_name("t");
@@ -81,7 +77,7 @@ TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
     EXPECT_EQ(back->kind, change.kind);
     EXPECT_EQ(back->index, change.index);
     EXPECT_EQ(back->partition, change.partition);
-    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(back->sender, change.sender));
+    EXPECT_EQ(back->sender, change.sender);
     EXPECT_EQ(back->segments, change.segments);
     EXPECT_EQ(back->table.name(), change.table.name());
     EXPECT_EQ(back->step, change.step);
@@ -143,8 +139,7 @@ TEST(ChangeTest, LoggedGradientMustBeFloat32) {
       ChangeView change;
       change.kind = ChangeView::Kind::kPush;
       change.index = index + 1;
-      change.sender.set_client(0);
-      change.sender.set_incarnation(1);
+      change.sender = {Sender::Kind::kClient, 0, 1};
       change.segment.table = 1;
       change.segment.element_type = type;
       change.segment.keys = ByteView(&key, sizeof(key));

@@ -15,6 +15,7 @@
 #include "client_lib/base/limits.h"
 #include "server/shard/gradient.h"
 #include "server/shard/push_window.h"
+#include "server/shard/sender.h"
 #include "server/shard/step_sum.h"
 #include "server/shard/table_part.h"
 #include "server/shard/term_history.h"
@@ -37,15 +38,6 @@ struct PartitionOptions {
   // SYNC: limit on the keys and values of gradients that wait for those of a lower rank. Beyond it
   // the partition accepts only gradients of ranks without which the step cannot close.
   size_t max_staged_bytes = size_t{256} << 20;
-};
-
-// The sender of a push, and its incarnation.
-struct Sender {
-  enum class Kind { kLogicalWorker, kClient };
-  Kind kind = Kind::kClient;
-  uint32_t number = 0;  // a rank or a client number
-  uint64_t incarnation = 0;
-  uint64_t step = 0;  // logical workers only
 };
 
 enum class PushOutcome {

@@ -48,8 +48,7 @@ class SimulatedLogTest : public testing::Test {
     change.index = ++index_[partition];
     change.term = term_;
     change.partition = partition;
-    change.sender.set_logical_worker(0);
-    change.sender.set_incarnation(change.index);
+    change.sender = {Sender::Kind::kLogicalWorker, 0, change.index};
     const OutgoingMessage entry = EncodeLogEntry(change, nullptr);
     log_->Append(partition, change.index, change.term, entry.bytes, entry.owner);
   }

@@ -65,7 +65,7 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
   change.view.index = index;
   change.view.partition = partition;
   uint64_t number = index - 1;
-  RequestHeader& sender = change.view.sender;
+  Sender& sender = change.view.sender;
   if (number < kTables) {
     change.view.kind = ChangeView::Kind::kTableCreated;
     change.view.table = SpecOf(static_cast<uint32_t>(number + 1));
@@ -75,8 +75,7 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
   }
   if (number < kFirstStepsChange) {
     change.view.kind = ChangeView::Kind::kTakeOver;
-    sender.set_logical_worker(static_cast<uint32_t>(number - kTables));
-    sender.set_incarnation(1);
+    sender = {Sender::Kind::kLogicalWorker, static_cast<uint32_t>(number - kTables), 1};
     return change;
   }
   const uint64_t step = (number - kFirstStepsChange) / kChangesInStep;
@@ -92,8 +91,7 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
         return change;
       default:
         change.view.kind = ChangeView::Kind::kPush;
-        sender.set_client(1);
-        sender.set_incarnation(1);
+        sender = {Sender::Kind::kClient, 1, 1};
         change.view.segment.ordinal = step / 3;
         MakePush(partition, number, change);
         return change;
@@ -102,9 +100,7 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
   // The later rank comes first; its gradients are held until the other rank's arrive.
   const auto rank = static_cast<uint32_t>(kRanks - 1 - place / (kSegmentsInStep + 1));
   place %= kSegmentsInStep + 1;
-  sender.set_logical_worker(rank);
-  sender.set_incarnation(1);
-  sender.set_step(step);
+  sender = {Sender::Kind::kLogicalWorker, rank, 1, step};
   if (place == kSegmentsInStep) {
     change.view.kind = ChangeView::Kind::kEndStep;
     change.view.segments = kSegmentsInStep;
