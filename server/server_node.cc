@@ -225,10 +225,8 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   }
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
-  return log_->Start(
-      {.durable = [this](uint32_t partition) { return data_plane_.OnDurable(partition); },
-       .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }},
-      PartitionOptionsOf(registration.job(), data_plane_options_.max_rows_per_partition));
+  return log_->Start(data_plane_, PartitionOptionsOf(registration.job(),
+                                                     data_plane_options_.max_rows_per_partition));
 }
 
 std::optional<absl::Status> ServerNode::Tick() {

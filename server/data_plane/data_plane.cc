@@ -48,21 +48,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       receiver_(replica_map_, waiting_, tail_, clock, options.max_partial_snapshot_bytes,
                 options.helpers) {
   if (peers == nullptr) return;
-  replicator_ = std::make_unique<Replicator>(
-      options.replication, *peers, clock, tail_,
-      Replicator::Events{
-          .header =
-              [this] {
-                ReplicationHeader header = replica_map_.Header();
-                header.set_wants_promise(SchedulerIsSilent());
-                return header;
-              },
-          .routing = [this](const RoutingTable& routing) { AdoptRouting(routing); },
-          .find = [this](uint32_t partition) -> std::shared_ptr<Replica> {
-            const auto view = replica_map_.view();
-            return view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
-          },
-          .advanced = [this](const std::shared_ptr<Replica>& replica) { OnAdvanced(replica); }});
+  replicator_ = std::make_unique<Replicator>(options.replication, *peers, clock, tail_, *this);
   replica_map_.SetReplicator(replicator_.get());
 }
 
@@ -122,13 +108,24 @@ bool DataPlane::OnDurable(uint32_t partition) {
   return true;
 }
 
-std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {
+std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) {
   const auto view = replica_map_.view();
   if (view->Find(partition) == nullptr) return std::nullopt;
   Replica& replica = *view->Find(partition);
   MutexLock lock(replica.mu);
   if (replica.partition == nullptr || replica.IsFollowerReadingLog()) return std::nullopt;
   return HoldSnapshot(*replica.partition);
+}
+
+ReplicationHeader DataPlane::Header() const {
+  ReplicationHeader header = replica_map_.Header();
+  header.set_wants_promise(SchedulerIsSilent());
+  return header;
+}
+
+std::shared_ptr<Replica> DataPlane::FindReplica(uint32_t partition) const {
+  const auto view = replica_map_.view();
+  return view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
 }
 
 void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {

@@ -73,7 +73,7 @@ struct DataPlaneOptions {
 //
 // Lock order: the adoption lock (ReplicaMap); then one replica's lock at a time; then the locks of
 // the view (ReplicaMap), the replicator, a replication stream or the log.
-class DataPlane final : public RequestHandler {
+class DataPlane final : public RequestHandler, public DurableLog::Owner, public Replicator::Owner {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
@@ -102,7 +102,7 @@ class DataPlane final : public RequestHandler {
   uint64_t job_id() const { return replica_map_.view()->job_id; }
 
   // Takes the roles that `routing` gives this server. Ignores older epochs. REQUIRES: Begin.
-  void AdoptRouting(const RoutingTable& routing);
+  void AdoptRouting(const RoutingTable& routing) override;
   // Whether the roles come from a routing that this incarnation has adopted.
   bool IsRouted() const;
   uint64_t epoch() const { return replica_map_.view()->epoch; }
@@ -112,11 +112,9 @@ class DataPlane final : public RequestHandler {
   // See ReplicaMap.
   uint64_t EpochToConfirm() const { return replica_map_.EpochToConfirm(); }
   void OnConfirmed(uint64_t epoch);
-  // Called when the log's DurableIndex of the partition rises. Returns false and does nothing if
-  // another thread holds the replica's lock. REQUIRES: SetLog.
-  bool OnDurable(uint32_t partition);
-  // A snapshot of the replica for the log; nullopt if the replica is absent or has no data.
-  std::optional<HeldSnapshot> Hold(uint32_t partition) const;
+  // DurableLog::Owner. REQUIRES: SetLog.
+  bool OnDurable(uint32_t partition) override;
+  std::optional<HeldSnapshot> Hold(uint32_t partition) override;
   // Adds to a heartbeat how the replicas stood at the last Tick. Never waits for a busy replica.
   void FillHeartbeat(HeartbeatRequest& request) const;
   // The replicas that have data, for the next registration. They include learners: one may have
@@ -287,7 +285,10 @@ class DataPlane final : public RequestHandler {
                  std::function<absl::Status(Partition&)> apply, Done done);
   absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
   static absl::Status CheckIsAt(Replica& replica, uint64_t step) PAWL_REQUIRES(replica.mu);
-  void OnAdvanced(const std::shared_ptr<Replica>& replica);
+  // Replicator::Owner.
+  ReplicationHeader Header() const override;
+  std::shared_ptr<Replica> FindReplica(uint32_t partition) const override;
+  void OnAdvanced(const std::shared_ptr<Replica>& replica) override;
   void PrepareReport();
   // Records whether the log can be written, and reports a failure.
   void WatchDisk(const View& view, HeartbeatRequest& report);

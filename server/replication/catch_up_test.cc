@@ -309,12 +309,7 @@ TEST_F(CatchUpTest, SnapshotReplacesLargerCatchUp) {
 
 // An answer with the terms of all positions would be too large.
 TEST_F(CatchUpTest, PositionsAreAskedForInSeveralRequests) {
-  const auto answered = [](const ReplicateResponse&, const std::vector<uint32_t>&, MonotonicTime) {
-  };
-  const auto stream = std::make_shared<ReplicationStream>(
-      transport_, clock_, "1",
-      ReplicationStream::Events{
-          .header = [] { return ReplicationHeader(); }, .answered = answered, .failed = nullptr});
+  const auto stream = NewStream();
   transport_.calls.clear();
   for (uint32_t partition = 0; partition < kMaxAsksInRequest + 5; ++partition)
     stream->AskPosition(partition);
@@ -339,8 +334,7 @@ TEST_F(CatchUpTest, EntriesBeyondTheHeldLimitAreReadFromTheLog) {
   Replica replica(0, /*logs=*/true);
   MutexLock lock(replica.mu);
   Follower& follower = replica.followers.emplace_back();
-  follower.stream =
-      std::make_shared<ReplicationStream>(transport_, clock_, "1", ReplicationStream::Events());
+  follower.stream = NewStream();
   follower.state = Follower::State::kInstalling;
   for (uint64_t index = 7; index < 13; ++index) {
     replica.SendToFollowers({0, index, ByteView(memory->data(), kEntryBytes), memory});

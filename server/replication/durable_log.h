@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,13 +45,18 @@ struct StoredEntry {
 // crash.
 class DurableLog {
  public:
-  struct Events {
+  // The server whose replicas are logged; called without locks.
+  class Owner {
+   public:
     // DurableIndex of the partition has risen. Does not wait for a lock: returns false if the
     // partition is busy, and is then called again.
-    std::function<bool(uint32_t partition)> durable;
+    virtual bool OnDurable(uint32_t partition) = 0;
     // HoldSnapshot of the replica, taken under its lock; nullopt if this server does not host the
     // replica or it has no data yet.
-    std::function<std::optional<HeldSnapshot>(uint32_t partition)> hold;
+    virtual std::optional<HeldSnapshot> Hold(uint32_t partition) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
   virtual ~DurableLog() = default;
@@ -71,11 +75,12 @@ class DurableLog {
   // Deletes the data of any earlier job or node and records the new identity. The caller decides
   // whether the data may go: see HoldsUnfinishedJob.
   virtual absl::Status Initialize(NodeIdentity identity) = 0;
-  // Starts to write; returns when everything that was recovered is durable. ReadBack uses
-  // `options`, which are the job's. RESOURCE_EXHAUSTED and other errors: the disk refuses writes.
-  // REQUIRES: Recover or Initialize has succeeded, and the job writes a log.
-  virtual absl::Status Start(Events events, const PartitionOptions& options) = 0;
-  // Writes the queued entries, if possible. Afterwards no event is called and nothing is accepted.
+  // Starts to write; returns when everything that was recovered is durable. `owner` is used until
+  // Stop. ReadBack uses `options`, which are the job's. RESOURCE_EXHAUSTED and other errors: the
+  // disk refuses writes. REQUIRES: Recover or Initialize has succeeded, and the job writes a log.
+  virtual absl::Status Start(Owner& owner, const PartitionOptions& options) = 0;
+  // Writes the queued entries, if possible. Afterwards the owner is not called and nothing is
+  // accepted.
   virtual void Stop() = 0;
 
   // OK if changes of that many bytes can be accepted now; call it before a change is applied.

@@ -175,8 +175,7 @@ TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravels) {
   Replica replica(0, /*logs=*/false);
   MutexLock lock(replica.mu);
   Follower& follower = replica.followers.emplace_back();
-  follower.stream =
-      std::make_shared<ReplicationStream>(transport_, clock_, "1", ReplicationStream::Events());
+  follower.stream = NewStream();
   follower.state = Follower::State::kInstalling;
   const auto push = [&](uint64_t i) PAWL_REQUIRES(replica.mu) {
     replica.SendToFollowers({0, i, ByteView(memory->data(), kEntryBytes), memory});
@@ -406,8 +405,7 @@ TEST_F(FollowersTest, EntryHeldForALearnerReleasesItsMessage) {
     Replica replica(0, /*logs=*/false);
     MutexLock lock(replica.mu);
     Follower& follower = replica.followers.emplace_back();
-    follower.stream =
-        std::make_shared<ReplicationStream>(transport_, clock_, "1", ReplicationStream::Events());
+    follower.stream = NewStream();
     follower.state = state;
     follower.counts = counts;
     auto message = std::make_shared<const std::string>("entry, and those of others");

@@ -58,7 +58,7 @@ void ReplicationStream::Pump() {
   }
   // Read before the entries are taken, so that no entry is sent under an epoch in which it would be
   // of another history.
-  const ReplicationHeader header = events_.header();
+  const ReplicationHeader header = owner_.Header();
   std::vector<Entry> entries;
   std::vector<uint32_t> asks;
   {
@@ -81,7 +81,7 @@ void ReplicationStream::Pump() {
 }
 
 void ReplicationStream::Ping() {
-  const ReplicationHeader header = events_.header();
+  const ReplicationHeader header = owner_.Header();
   {
     MutexLock lock(mu_);
     if (closed_ || in_flight_) return;
@@ -172,14 +172,14 @@ void ReplicationStream::OnAnswer(MonotonicTime sent, absl::Status status, Incomi
   }
   if (status.ok()) {
     // Before the next request is sent, so that answers are handled in order.
-    events_.answered(response, asked, sent);
+    owner_.OnAnswer(receiver_, response, asked, sent);
     {
       MutexLock lock(mu_);
       in_flight_ = false;
     }
     return Pump();
   }
-  events_.failed(status);
+  owner_.OnFailure(receiver_, status);
   // The request counts as in flight during the pause, so that no other one is sent.
   transport_.After(pause, [self = shared_from_this()] {
     {

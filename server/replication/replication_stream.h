@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_set.h"
@@ -61,23 +61,33 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
     ByteView bytes;
     std::shared_ptr<const void> owner;
   };
-  struct Events {
-    // Returns the sender and its epoch.
-    std::function<ReplicationHeader()> header;
+  // An incarnation of a server: its node and incarnation.
+  using Server = std::pair<std::string, uint64_t>;
+
+  // What a stream asks and tells its owner; called without locks.
+  class Owner {
+   public:
+    // The sender of the next request and its epoch.
+    virtual ReplicationHeader Header() const = 0;
     // The receiver has answered a request that was sent at `sent`, by LeaseNow. `asked`: the
     // partitions of AskPosition, ascending, that this answers.
-    std::function<void(const ReplicateResponse&, const std::vector<uint32_t>& asked,
-                       MonotonicTime sent)>
-        answered;
+    virtual void OnAnswer(const Server& receiver, const ReplicateResponse& response,
+                          const std::vector<uint32_t>& asked, MonotonicTime sent) = 0;
     // A request was refused or lost; it will be sent again.
-    std::function<void(const absl::Status&)> failed;
+    virtual void OnFailure(const Server& receiver, const absl::Status& status) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
-  ReplicationStream(Transport& transport, const Clock& clock, std::string address, Events events)
+  // Everything outlives the stream's calls.
+  ReplicationStream(Transport& transport, const Clock& clock, std::string address, Server receiver,
+                    Owner& owner)
       : transport_(transport),
         clock_(clock),
         address_(std::move(address)),
-        events_(std::move(events)) {}
+        receiver_(std::move(receiver)),
+        owner_(owner) {}
 
   const std::string& address() const { return address_; }
 
@@ -112,7 +122,8 @@ class ReplicationStream : public std::enable_shared_from_this<ReplicationStream>
   Transport& transport_;
   const Clock& clock_;
   const std::string address_;
-  const Events events_;
+  const Server receiver_;
+  Owner& owner_;
 
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;

@@ -13,24 +13,17 @@
 namespace pawl {
 
 Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
-                       const EntryTail& tail, Events events)
+                       const EntryTail& tail, Owner& owner)
     : options_(options),
       transport_(transport),
       clock_(clock),
       tail_(tail),
-      events_(std::move(events)),
+      owner_(owner),
       pace_(static_cast<double>(options.repair_bytes_per_s)) {}
 
 std::shared_ptr<ReplicationStream> Replicator::NewStream(const ServerAddress& address) {
-  const Server server(address.node(), address.incarnation());
   auto stream = std::make_shared<ReplicationStream>(
-      transport_, clock_, address.address(),
-      ReplicationStream::Events{
-          .header = events_.header,
-          .answered = [this, server](
-                          const ReplicateResponse& response, const std::vector<uint32_t>& asked,
-                          MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
-          .failed = [this, server](const absl::Status& status) { OnFailure(server, status); }});
+      transport_, clock_, address.address(), Server(address.node(), address.incarnation()), *this);
   if (closed_) stream->Close();
   return stream;
 }
@@ -323,7 +316,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
 
 void Replicator::TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked,
                               AfterAnswer& after) {
-  const std::shared_ptr<Replica> replica = events_.find(position.partition());
+  const std::shared_ptr<Replica> replica = owner_.FindReplica(position.partition());
   if (replica == nullptr) return;
   {
     MutexLock lock(replica->mu);
@@ -364,12 +357,12 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
         }
     }
   }
-  events_.advanced(replica);
+  owner_.OnAdvanced(replica);
 }
 
 void Replicator::OnFailure(const Server& server, const absl::Status& status) {
   if (const std::optional<RoutingTable> routing = AttachedRouting(status))
-    return events_.routing(*routing);
+    return owner_.AdoptRouting(*routing);
   if (IsUnanswered(status)) return;
   {
     MutexLock lock(mu_);

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,22 +88,27 @@ struct CatchUpFigures {
 //
 // replicator.cc has the streams and acknowledgements, replicator_catch_up.cc how a follower gets
 // the entries that it lacks, replicator_snapshots.cc how it gets a snapshot.
-class Replicator {
+class Replicator final : public ReplicationStream::Owner {
  public:
-  struct Events {
-    // Returns the sender and its epoch.
-    std::function<ReplicationHeader()> header;
-    // A receiver refused a request and attached a newer routing.
-    std::function<void(const RoutingTable&)> routing;
+  // The server whose replicas are replicated; called without locks.
+  class Owner {
+   public:
+    // The sender of a request and its epoch.
+    virtual ReplicationHeader Header() const = 0;
+    // A receiver refused a request and attached this newer routing.
+    virtual void AdoptRouting(const RoutingTable& routing) = 0;
     // Null if the partition is not hosted.
-    std::function<std::shared_ptr<Replica>(uint32_t partition)> find;
-    // A replica may have committed more. Called without locks.
-    std::function<void(const std::shared_ptr<Replica>&)> advanced;
+    virtual std::shared_ptr<Replica> FindReplica(uint32_t partition) const = 0;
+    // The replica may have committed more.
+    virtual void OnAdvanced(const std::shared_ptr<Replica>& replica) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
-  // `tail`: the latest entries of this server's replicas; outlives this.
+  // `tail`: the latest entries of this server's replicas. All outlive this.
   Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
-             const EntryTail& tail, Events events);
+             const EntryTail& tail, Owner& owner);
 
   // Call before the first routing. Without a log, a follower that lacks more than the tail has gets
   // a snapshot.
@@ -152,7 +156,7 @@ class Replicator {
   void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
 
  private:
-  using Server = std::pair<std::string, uint64_t>;  // node, incarnation
+  using Server = ReplicationStream::Server;
   struct Peer {
     std::vector<std::shared_ptr<ReplicationStream>> streams;
     // For learners until they have caught up, so that a call that waits for a backup does not wait
@@ -199,8 +203,11 @@ class Replicator {
   Peer& PeerAt(const ServerAddress& address) PAWL_REQUIRES(mu_);
   std::shared_ptr<ReplicationStream> NewStream(const ServerAddress& address) PAWL_REQUIRES(mu_);
   std::vector<std::shared_ptr<ReplicationStream>> AllStreams() const PAWL_EXCLUDES(mu_);
+  // ReplicationStream::Owner.
+  ReplicationHeader Header() const override { return owner_.Header(); }
   void OnAnswer(const Server& server, const ReplicateResponse& response,
-                const std::vector<uint32_t>& asked, MonotonicTime sent);
+                const std::vector<uint32_t>& asked, MonotonicTime sent) override;
+  void OnFailure(const Server& server, const absl::Status& status) override;
   void TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked,
                     AfterAnswer& after);
   // An asked follower is at `position`: decides how it gets what it lacks.
@@ -223,7 +230,6 @@ class Replicator {
   // attempt's.
   static Follower* Find(Replica& replica, const Attempt& attempt, Follower::State state)
       PAWL_REQUIRES(replica.mu);
-  void OnFailure(const Server& server, const absl::Status& status);
   // Sets kAsked; AskLater, called without locks, then asks for the position.
   Attempt PrepareAskLater(const std::shared_ptr<Replica>& replica, Follower& follower)
       PAWL_REQUIRES(replica->mu);
@@ -253,7 +259,7 @@ class Replicator {
   Transport& transport_;
   const Clock& clock_;
   const EntryTail& tail_;
-  const Events events_;
+  Owner& owner_;
   DurableLog* log_ = nullptr;
   CatchUpFigures figures_;
   // Numbers the attempts of all followers.

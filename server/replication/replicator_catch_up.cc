@@ -179,7 +179,7 @@ void Replicator::OnEntriesRead(const LogRead& reading,
       CatchUp(replica, *follower);
     }
   }
-  events_.advanced(replica);
+  owner_.OnAdvanced(replica);
   Pump();
 }
 
@@ -191,7 +191,7 @@ bool Replicator::SendGoBack(QueuedGoBack waiting) {
     if (Find(*attempt.replica, attempt, Follower::State::kGoingBack) == nullptr) return false;
     bytes = attempt.replica->partition->parameter_bytes();
   }
-  *waiting.request.mutable_header() = events_.header();
+  *waiting.request.mutable_header() = owner_.Header();
   // The follower reads that many bytes back.
   const MonotonicDuration timeout = kSnapshotPieceDeadline + TransferTime(bytes);
   transport_.Call(
@@ -231,7 +231,7 @@ void Replicator::OnGoBackDone(const Attempt& attempt, uint64_t index, const absl
   }
   if (ask_later.has_value()) AskLater(*std::move(ask_later));
   if (!status.ok()) OnFailure(attempt.server, status);
-  events_.advanced(replica);
+  owner_.OnAdvanced(replica);
   Pump();
 }
 

@@ -105,7 +105,7 @@ void Replicator::StartTransfers() {
       --transfers_;
       continue;
     }
-    const std::shared_ptr<Replica> replica = events_.find(partition);
+    const std::shared_ptr<Replica> replica = owner_.FindReplica(partition);
     if (replica != nullptr && StartInstall(replica)) continue;
     MutexLock lock(mu_);
     --transfers_;
@@ -163,7 +163,7 @@ void Replicator::SendNextPiece(const std::shared_ptr<Install>& install) {
 
 void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   InstallSnapshotRequest request;
-  *request.mutable_header() = events_.header();
+  *request.mutable_header() = owner_.Header();
   request.set_partition(install->attempt.replica->index);
   request.set_primary_since(install->primary_since);
   request.set_log_index(install->snapshot.log_index());
@@ -305,7 +305,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
                  install->attempt.server.first, status.ToString());
   }
   if (again) QueueSnapshot(replica->index);
-  events_.advanced(replica);
+  owner_.OnAdvanced(replica);
   Pump();
 }
 

@@ -156,9 +156,9 @@ absl::Status ServerLog::DeleteFiles() {
   return absl::OkStatus();
 }
 
-absl::Status ServerLog::Start(Events events, const PartitionOptions& partition_options) {
+absl::Status ServerLog::Start(Owner& owner, const PartitionOptions& partition_options) {
   if (!recovered_.has_value() || !Logs()) std::abort();
-  events_ = std::move(events);
+  owner_ = &owner;
   partition_options_ = partition_options;
   WriteAheadLogOptions options = options_.log;
   options.data_folder = options_.data_folder;
@@ -374,7 +374,7 @@ void ServerLog::RunReports() {
     }
     busy.clear();
     for (const uint32_t partition : reports) {
-      if (!events_.durable(partition)) busy.push_back(partition);
+      if (!owner_->OnDurable(partition)) busy.push_back(partition);
     }
   }
 }

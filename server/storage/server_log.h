@@ -62,20 +62,21 @@ struct ServerLogOptions {
 //   if (log->identity()) partitions = log->Recover(...);
 //   register, as identity() if there is one
 //   if (the registration is for another job or node) log->Initialize(new identity);
-//   log->Start({.durable = ..., .hold = ...}, options);   // before the first routing
+//   log->Start(owner, options);                           // before the first routing
 //   ...
-//   log->Stop();                                          // before the events' targets die
+//   log->Stop();                                          // before the owner dies
 //   log->MarkJobEnded();                                  // if the job has ended
 //
-// Open to Start are for one thread, and so is Stop; all other functions are thread-safe. No event
-// is called with a lock held.
+// Open to Start are for one thread, and so is Stop; all other functions are thread-safe. The
+// owner is called without locks.
 //
 // Invariants:
 // 1. The log holds one run of a partition's changes, from the first or after a snapshot.
 // 2. While a reset of a partition's log is queued, nothing of the partition counts as durable, so
 //    the replica never inherits the durable index of the previous one; and no snapshot of it is
 //    committed.
-// 3. The thread that writes the log calls no event. Reports have their own thread, which waits for
+// 3. The thread that writes the log does not call the owner. Reports have their own thread, which
+// waits for
 //    no partition.
 //
 // server_log.cc opens and writes the log, server_log_history.cc reads it back, and
@@ -94,7 +95,7 @@ class ServerLog final : public DurableLog {
       const PartitionOptions& options) override;
   absl::Status MarkJobEnded() override;
   absl::Status Initialize(NodeIdentity identity) override;
-  absl::Status Start(Events events, const PartitionOptions& options) override;
+  absl::Status Start(Owner& owner, const PartitionOptions& options) override;
   void Stop() override;
   // Whether the job writes a log at all.
   bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
@@ -185,7 +186,7 @@ class ServerLog final : public DurableLog {
   uint32_t start_count_ = 1;
   std::unique_ptr<SnapshotStore> snapshots_;
   std::optional<RecoveredLog> recovered_;
-  Events events_;
+  Owner* owner_ = nullptr;
   std::unique_ptr<LogCompactor> compactor_;
   // Null: files are not reread.
   std::unique_ptr<Scrubber> scrubber_;

@@ -30,7 +30,7 @@ std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
     resets = state.resets;
     compacting_ = partition;
   }
-  std::optional<HeldSnapshot> held = events_.hold(partition);
+  std::optional<HeldSnapshot> held = owner_->Hold(partition);
   MutexLock lock(mu_);
   if (!held.has_value() || held->log_index() == 0 || states_[partition].resets != resets)
     return std::nullopt;

@@ -225,10 +225,12 @@ TEST_F(ServerLogTest, StartOnHungDiskFailsInTime) {
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   env_.HoldSyncs();
-  std::future<absl::Status> started = std::async(std::launch::async, [&] {
-    return log->Start({.durable = [](uint32_t) { return true; }, .hold = nullptr},
-                      HarnessPartitionOptions());
-  });
+  struct Owner final : DurableLog::Owner {
+    bool OnDurable(uint32_t) override { return true; }
+    std::optional<HeldSnapshot> Hold(uint32_t) override { return std::nullopt; }
+  } owner;
+  std::future<absl::Status> started =
+      std::async(std::launch::async, [&] { return log->Start(owner, HarnessPartitionOptions()); });
   const bool logged = Eventually([&] {
     const std::vector<std::string> all = lines->last_formatted();
     return std::any_of(all.begin(), all.end(), [](const std::string& line) {

@@ -90,9 +90,9 @@ absl::Status SimulatedLog::Initialize(NodeIdentity identity) {
   return absl::OkStatus();
 }
 
-absl::Status SimulatedLog::Start(Events events, const PartitionOptions& options) {
+absl::Status SimulatedLog::Start(Owner& owner, const PartitionOptions& options) {
   options_ = options;
-  events_ = std::move(events);
+  owner_ = &owner;
   started_ = true;
   return absl::OkStatus();
 }
@@ -277,7 +277,7 @@ void SimulatedLog::Write(size_t count) {
   if (!incarnation_->alive) return;
   for (const uint32_t partition : durable) {
     loop_.Schedule(MonotonicDuration::zero(), incarnation_, "durable",
-                   [this, partition] { events_.durable(partition); });
+                   [this, partition] { owner_->OnDurable(partition); });
   }
 }
 

@@ -55,7 +55,7 @@ class SimulatedLog final : public DurableLog {
       const PartitionOptions& options) override;
   absl::Status MarkJobEnded() override { return absl::OkStatus(); }
   absl::Status Initialize(NodeIdentity identity) override;
-  absl::Status Start(Events events, const PartitionOptions& options) override;
+  absl::Status Start(Owner& owner, const PartitionOptions& options) override;
   void Stop() override {}
 
   absl::Status CheckRoom(uint64_t) const override;
@@ -122,7 +122,7 @@ class SimulatedLog final : public DurableLog {
   SeededRandom& random_;
   const std::shared_ptr<Incarnation> incarnation_;
   const bool forgets_;
-  Events events_;
+  Owner* owner_ = nullptr;
   PartitionOptions options_;
   bool started_ = false;
   bool writing_ = false;

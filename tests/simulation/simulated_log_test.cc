@@ -1,6 +1,8 @@
 #include "tests/simulation/simulated_log.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,8 +14,14 @@
 namespace pawl {
 namespace {
 
-class SimulatedLogTest : public testing::Test {
+class SimulatedLogTest : public testing::Test, private DurableLog::Owner {
  protected:
+  bool OnDurable(uint32_t partition) override {
+    if (const uint64_t index = log_->DurableIndex(partition)) durable_[partition] = index;
+    return true;
+  }
+  std::optional<HeldSnapshot> Hold(uint32_t) override { return std::nullopt; }
+
   SimulatedLogTest() {
     options_.partitions = 4;
     options_.logical_workers = 1;
@@ -30,17 +38,7 @@ class SimulatedLogTest : public testing::Test {
     incarnation_ = std::make_shared<Incarnation>("server", 1);
     log_ = std::make_unique<SimulatedLog>(disk_, loop_, random_, incarnation_);
   }
-  void Start() {
-    ASSERT_TRUE(log_->Start({.durable =
-                                 [this](uint32_t partition) {
-                                   if (const uint64_t index = log_->DurableIndex(partition))
-                                     durable_[partition] = index;
-                                   return true;
-                                 },
-                             .hold = nullptr},
-                            options_)
-                    .ok());
-  }
+  void Start() { ASSERT_TRUE(log_->Start(*this, options_).ok()); }
   // A takeover by a rank: a change that needs no table.
   void Change(uint32_t partition) {
     ChangeView change;

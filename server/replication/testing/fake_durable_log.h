@@ -41,7 +41,7 @@ class FakeDurableLog final : public DurableLog {
     identity_ = std::move(identity);
     return absl::OkStatus();
   }
-  absl::Status Start(Events, const PartitionOptions&) override { return absl::OkStatus(); }
+  absl::Status Start(Owner&, const PartitionOptions&) override { return absl::OkStatus(); }
   void Stop() override {}
 
   absl::Status CheckRoom(uint64_t bytes) const override {

@@ -173,6 +173,19 @@ class ReplicaTest : public testing::Test {
     return answer;
   }
 
+  // A stream to server 1 whose owner ignores the answers.
+  std::shared_ptr<ReplicationStream> NewStream() {
+    struct Owner final : ReplicationStream::Owner {
+      ReplicationHeader Header() const override { return {}; }
+      void OnAnswer(const ReplicationStream::Server&, const ReplicateResponse&,
+                    const std::vector<uint32_t>&, MonotonicTime) override {}
+      void OnFailure(const ReplicationStream::Server&, const absl::Status&) override {}
+    };
+    static Owner owner;
+    return std::make_shared<ReplicationStream>(transport_, clock_, "1",
+                                               ReplicationStream::Server("server-1", 1), owner);
+  }
+
   static ReplicationHeader HeaderOf(uint32_t server, uint64_t epoch) {
     ReplicationHeader header;
     header.set_job_id(kJobId);

@@ -172,14 +172,7 @@ absl::Status ServerLogHarness::Open(const std::string& node, uint64_t job_id) {
     *new_identity.mutable_job() = HarnessJob(durability_);
     PAWL_RETURN_IF_ERROR(log_->Initialize(new_identity));
   }
-  return log_->Start({.durable = [this](uint32_t partition) { return OnDurable(partition); },
-                      .hold = [this](uint32_t partition) -> std::optional<HeldSnapshot> {
-                        Replica& replica = replicas_[partition];
-                        MutexLock lock(replica.mu);
-                        if (replica.partition == nullptr) return std::nullopt;
-                        return HoldSnapshot(*replica.partition);
-                      }},
-                     HarnessPartitionOptions());
+  return log_->Start(*this, HarnessPartitionOptions());
 }
 
 void ServerLogHarness::Change(uint32_t partition, int count) {
@@ -278,6 +271,13 @@ bool ServerLogHarness::OnDurable(uint32_t partition) {
   }
   replica.mu.Unlock();
   return true;
+}
+
+std::optional<HeldSnapshot> ServerLogHarness::Hold(uint32_t partition) {
+  Replica& replica = replicas_[partition];
+  MutexLock lock(replica.mu);
+  if (replica.partition == nullptr) return std::nullopt;
+  return HoldSnapshot(*replica.partition);
 }
 
 }  // namespace pawl

@@ -27,7 +27,7 @@ inline constexpr uint32_t kHarnessPartitions = 4;
 Job HarnessJob(Durability durability);
 PartitionOptions HarnessPartitionOptions();
 
-class ServerLogHarness {
+class ServerLogHarness : public DurableLog::Owner {
  public:
   // Retries everything after 1 ms; segments and the log are small.
   static ServerLogOptions QuickOptions(const std::string& data_folder);
@@ -75,7 +75,9 @@ class ServerLogHarness {
     std::unique_ptr<Partition> partition;
     uint64_t durable = 0;
   };
-  bool OnDurable(uint32_t partition);
+  // DurableLog::Owner.
+  bool OnDurable(uint32_t partition) override;
+  std::optional<HeldSnapshot> Hold(uint32_t partition) override;
 
   Env& env_;
   const ServerLogOptions options_;
