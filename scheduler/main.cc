@@ -52,6 +52,10 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
           "able to reach it");
 ABSL_FLAG(std::string, advertise, "",
           "host:port to write to --address_file if it differs from --listen (as with 0.0.0.0)");
+ABSL_FLAG(
+    std::vector<std::string>, checkpoint_roots, {},
+    "folders, separated by commas, in which checkpoints may be made with pawlctl; requests for "
+    "other folders are refused. Default: everywhere");
 ABSL_FLAG(std::string, address_file, "",
           "file that receives host:port as soon as the scheduler listens");
 ABSL_FLAG(std::string, metrics_listen, "",
@@ -131,6 +135,7 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.security =
       pawl::WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
+  options.checkpoint_roots = absl::GetFlag(FLAGS_checkpoint_roots);
   options.etcd_tls_dir = absl::GetFlag(FLAGS_etcd_tls_dir);
   options.heartbeat_interval_ms = absl::GetFlag(FLAGS_heartbeat_interval_ms);
   options.lease_ms = absl::GetFlag(FLAGS_lease_ms);

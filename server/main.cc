@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
@@ -38,6 +39,10 @@ ABSL_FLAG(
     std::string, data_dir, "",
     "folder for the log of this server only; created if missing. Required unless the job has "
     "durability: MEMORY. A server restarted with the same folder keeps its identity and data");
+ABSL_FLAG(
+    std::vector<std::string>, checkpoint_roots, {},
+    "folders, separated by commas, in which checkpoints may be read and written; requests for "
+    "other folders are refused. Default: everywhere");
 ABSL_FLAG(std::string, zone, "",
           "failure domain of this server, such as a rack; replicas of a partition are placed in "
           "different zones");
@@ -113,6 +118,7 @@ ServerDaemonOptions OptionsFromFlags() {
   options.advertise = absl::GetFlag(FLAGS_advertise);
   options.security = WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
+  options.checkpoint_roots = absl::GetFlag(FLAGS_checkpoint_roots);
   options.log_bytes = absl::GetFlag(FLAGS_log_bytes);
   options.scrub_bytes_per_s = absl::GetFlag(FLAGS_scrub_bytes_per_s);
   const int step_threads = absl::GetFlag(FLAGS_step_threads);

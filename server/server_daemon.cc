@@ -135,7 +135,8 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
                   clock, &routing_channel);
   RawService parameter_service(node.data_plane(), clock, kParameterMethods);
   RawService replication_service(node.data_plane(), clock, kReplicationMethods);
-  Checkpointer checkpointer(Env::Real(), node.data_plane(), clock);
+  Checkpointer checkpointer(Env::Real(), node.data_plane(), clock,
+                            AllowedFolders(options.checkpoint_roots));
   ControlService control_service(node.data_plane(), checkpointer);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/security/security_options.h"
@@ -25,6 +26,8 @@ struct ServerDaemonOptions {
   SecurityOptions security;
   // Empty: the server has no data directory.
   std::string data_dir;
+  // Empty: checkpoints may be anywhere.
+  std::vector<std::string> checkpoint_roots;
   uint64_t log_bytes = uint64_t{1} << 30;
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   size_t step_threads = 0;

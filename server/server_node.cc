@@ -152,6 +152,7 @@ void ServerNode::Register(MonotonicTime deadline) {
   if (std::optional<HeldJob> held = data_plane_.Held(); job_id_ != 0 && held.has_value()) {
     *held->mutable_job() = job_;
     held->set_longest_lease_ms(longest_lease_ms_);
+    held->set_ticket_key(ticket_key_);
     *request.mutable_held_job() = *std::move(held);
   }
   // The data that this server holds is useless to another job.
@@ -180,6 +181,7 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   node_ = registration.node();
   job_id_ = registration.job_id();
   job_ = registration.job();
+  ticket_key_ = registration.ticket_key();
   longest_lease_ms_ =
       std::max({longest_lease_ms_, registration.lease_ms(), registration.longest_lease_ms()});
   member_ = true;

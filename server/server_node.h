@@ -139,6 +139,7 @@ class ServerNode {
   std::string node_;
   uint64_t job_id_ = 0;
   Job job_;
+  std::string ticket_key_;
   uint32_t longest_lease_ms_ = 0;
   bool member_ = false;
   bool closed_ = false;

@@ -67,6 +67,9 @@ ABSL_FLAG(
     "Default: the address on the route to the scheduler; on the scheduler's own machine that "
     "may be one that others cannot reach. NCCL ignores this flag and picks its network by its "
     "own environment variable NCCL_SOCKET_IFNAME");
+ABSL_FLAG(bool, insecure_collectives, false,
+          "with --tls_dir: allow dense_path: ALLREDUCE between machines, although it is neither "
+          "encrypted nor authenticated");
 ABSL_FLAG(std::string, data_dir, "",
           "folder for the worker's identity; created if missing. A worker restarted with the same "
           "folder gets its ranks back at once. Without it the worker joins as a new one and gets "
@@ -213,6 +216,7 @@ int Main(int argc, char** argv) {
     return UsageError(absl::StrCat("--collectives: ", collectives.status().message()));
   options.collectives = *collectives;
   options.records_steps = absl::GetFlag(FLAGS_cuda_graphs);
+  options.insecure_collectives = absl::GetFlag(FLAGS_insecure_collectives);
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") ||
       absl::StrContains(options.collective_host, ' ')) {

@@ -21,7 +21,7 @@ struct HostPort {
 };
 
 // Whether only processes of this machine can connect to `host`: "localhost" or an address of
-// 127.0.0.0/8 or [::1]. Other names are not resolved.
+// 127.0.0.0/8, or ::1 with or without brackets. Other names are not resolved.
 bool IsLoopback(absl::string_view host);
 
 // Parses a non-empty host, a colon and a port from 0 to 65535; INVALID_ARGUMENT for anything else.

@@ -141,18 +141,18 @@ ClientCounters Client::counters() const {
 Session& Client::free_running() { return core_->free_running(); }
 
 absl::StatusOr<LogicalWorker*> Client::OpenLogicalWorker(uint32_t rank, uint64_t first_step) {
-  return core_->OpenLogicalWorker(rank, first_step);
+  return core_->OpenLogicalWorker(core_->OwnRank(rank), first_step);
 }
 
 void Client::TakeOver(uint32_t rank, const CallOptions& options,
                       absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done) {
-  core_->TakeOver(rank, options, std::move(done));
+  core_->TakeOver(core_->OwnRank(rank), options, std::move(done));
 }
 
 std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(const LogicalWorkerAssignment& rank,
                                                              const CallOptions& options) {
   std::future<absl::StatusOr<LogicalWorker*>> result;
-  core_->TakeOver(rank.rank(), options, Fulfilling(result), rank.incarnation());
+  core_->TakeOver(rank, options, Fulfilling(result));
   return result;
 }
 

@@ -281,13 +281,24 @@ absl::Status ClientCore::CheckRank(uint32_t rank) const {
   return absl::AlreadyExistsError(absl::StrCat("logical worker ", rank, " is open already"));
 }
 
-absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint64_t first_step,
-                                                             uint64_t incarnation) {
+LogicalWorkerAssignment ClientCore::OwnRank(uint32_t rank) const {
+  for (const LogicalWorkerAssignment& own : registration_.logical_workers()) {
+    if (own.rank() == rank) return own;
+  }
+  LogicalWorkerAssignment assignment;
+  assignment.set_rank(rank);
+  return assignment;
+}
+
+absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(
+    const LogicalWorkerAssignment& assignment, uint64_t first_step) {
+  const uint32_t rank = assignment.rank();
   PAWL_RETURN_IF_ERROR(CheckRank(rank));
   SessionImpl::Identity identity;
   identity.rank = rank;
   identity.first_step = first_step;
-  identity.incarnation = incarnation;
+  identity.incarnation = assignment.incarnation();
+  identity.ticket = assignment.ticket();
   auto session = std::make_shared<SessionImpl>(shared_from_this(), identity);
   MutexLock lock(mu_);
   if (failed_) return failure();
@@ -297,9 +308,9 @@ absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint
   return it->second.get();
 }
 
-void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
-                          absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> user_done,
-                          uint64_t incarnation) {
+void ClientCore::TakeOver(const LogicalWorkerAssignment& assignment, const CallOptions& options,
+                          absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> user_done) {
+  const uint32_t rank = assignment.rank();
   if (absl::Status refused = CheckRank(rank); !refused.ok()) {
     user_done(std::move(refused));
     return;
@@ -307,18 +318,20 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   const MonotonicTime deadline = Deadline(options);
   // The result, until the counted callback runs.
   auto step = std::make_shared<uint64_t>(0);
-  Callback done = Count([self = shared_from_this(), rank, step, incarnation,
+  Callback done = Count([self = shared_from_this(), rank, step, assignment,
                          user_done = std::move(user_done)](absl::Status status) mutable {
     if (!status.ok()) {
       user_done(Annotate(status, absl::StrCat("taking over logical worker ", rank)));
     } else {
-      user_done(self->OpenLogicalWorker(rank, *step, incarnation));
+      user_done(self->OpenLogicalWorker(assignment, *step));
     }
   });
   RequestHeader header;
   header.set_job_id(registration_.job_id());
-  header.set_incarnation(incarnation != 0 ? incarnation : registration_.incarnation());
+  header.set_incarnation(assignment.incarnation() != 0 ? assignment.incarnation()
+                                                       : registration_.incarnation());
   header.set_logical_worker(rank);
+  header.set_ticket(assignment.ticket());
   pawl::TakeOver(
       *messenger_, header, router_->current()->partitions(), deadline,
       [self = shared_from_this(), header, deadline, rank, step,

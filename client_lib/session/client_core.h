@@ -78,13 +78,14 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Every user call is counted, from before it starts until its callback has returned.
   Callback Count(Callback done);
 
-  // `incarnation` is that of the rank at this process; 0: that of the process. The core owns the
-  // session until CloseLogicalWorker or Close.
-  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step,
-                                                   uint64_t incarnation = 0);
-  void TakeOver(uint32_t rank, const CallOptions& options,
-                absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done,
-                uint64_t incarnation = 0);
+  // The assignment of a rank that this process has named when it registered.
+  LogicalWorkerAssignment OwnRank(uint32_t rank) const;
+  // An incarnation of 0 stands for that of the process. The core owns the session until
+  // CloseLogicalWorker or Close.
+  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(const LogicalWorkerAssignment& rank,
+                                                   uint64_t first_step);
+  void TakeOver(const LogicalWorkerAssignment& rank, const CallOptions& options,
+                absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
   void CloseLogicalWorker(uint32_t rank);
   Session& free_running();
 

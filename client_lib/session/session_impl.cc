@@ -44,9 +44,11 @@ RequestHeader SessionImpl::Header(uint64_t step) const {
                                                     : core_->registration().incarnation());
   if (identity_.rank) {
     header.set_logical_worker(*identity_.rank);
+    header.set_ticket(identity_.ticket);
     header.set_step(step);
   } else if (identity_.client) {
     header.set_client(*identity_.client);
+    header.set_ticket(core_->registration().ticket());
   }
   return header;
 }

@@ -39,6 +39,8 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
     uint64_t first_step = 0;
     // 0: the incarnation of the process.
     uint64_t incarnation = 0;
+    // See RequestHeader.ticket. That of a client is in its registration.
+    std::string ticket;
   };
 
   // Core and session keep each other alive until ClientCore::Close.

@@ -79,6 +79,13 @@ def pawl(bin_folder: str) -> Contestant:
     return Contestant("pawl", "Pawl, 2 servers, 2 workers, SYNC, LOG", _Pawl(bin_folder).run)
 
 
+def pawl_tls(bin_folder: str) -> Contestant:
+    """The same with mutual TLS on all connections."""
+    return Contestant(
+        "pawl-tls", "Pawl, the same with mutual TLS", _Pawl(bin_folder, ["--tls"]).run
+    )
+
+
 def limit(bin_folder: str, threads: int) -> Contestant:
     """tests/perf/limit_deepfm.cc."""
     command = [os.path.join(bin_folder, "tests/perf/limit_deepfm"), "--threads=%d" % threads]
@@ -190,7 +197,8 @@ class _Pawl:
     Timed runs evaluate nothing. A run that evaluates comes before the first; since SYNC repeats
     bit by bit, its score is that of every run with the same digest."""
 
-    def __init__(self, bin_folder: str):
+    def __init__(self, bin_folder: str, flags: list[str] | None = None):
+        self._flags = flags or []
         self._pawlctl = os.path.join(bin_folder, "deploy/pawlctl/pawlctl")
         self._scored: dict[str, Result] = {}
 
@@ -232,6 +240,7 @@ class _Pawl:
                 "--workers=2",
                 "--out=" + out,
             ]
+            + self._flags
             + ["--set=%s=%s" % setting for setting in settings.items()],
             data.folder,
             log,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/job_validation.h"
+#include "client_lib/security/ticket.h"
 #include "scheduler/job/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
@@ -88,6 +89,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
   } else if (options_.restore.has_value()) {
     StartFromCheckpoint(*options_.restore, options_.restore_state);
   }
+  if (options_.gives_tickets && ticket_key_.empty()) ticket_key_ = NewTicketKey();
+  if (!options_.gives_tickets) ticket_key_.clear();
   // The state is the saved one, or that of a job that no node knows.
   published_ = PresentView();
 }

@@ -194,6 +194,9 @@ class Coordinator {
                         DeferredActions& actions) PAWL_REQUIRES(mu_);
   void OnPlacementChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeStartJob() PAWL_REQUIRES(mu_);
+  // Adds the tickets, or the key, that the node needs.
+  void AddTickets(const RegisterRequest& request, const Node& node,
+                  RegisterResponse& response) const PAWL_REQUIRES(mu_);
   // `how[i]` describes how nodes[i] left. `dead`: without a goodbye.
   void OnNodesGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
                    DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -324,6 +327,8 @@ class Coordinator {
   std::optional<uint64_t> started_change_ PAWL_GUARDED_BY(mu_);
   // The longest lease of all schedulers of this job, and of those before this one.
   std::chrono::milliseconds longest_lease_ PAWL_GUARDED_BY(mu_){};
+  // Empty: pushes need no tickets.
+  std::string ticket_key_ PAWL_GUARDED_BY(mu_);
   std::chrono::milliseconds former_lease_ PAWL_GUARDED_BY(mu_){};
   // The change that stores longest_lease_.
   uint64_t lease_change_ PAWL_GUARDED_BY(mu_) = 0;

@@ -11,11 +11,33 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/version.h"
+#include "client_lib/security/ticket.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+
+void Coordinator::AddTickets(const RegisterRequest& request, const Node& node,
+                             RegisterResponse& response) const {
+  if (ticket_key_.empty()) return;
+  switch (node.role) {
+    case SERVER_ROLE:
+      response.set_ticket_key(ticket_key_);
+      break;
+    case CLIENT_ROLE:
+      response.set_ticket(
+          MakeTicket(ticket_key_, TicketSender::kClient, node.number, node.incarnation));
+      break;
+    default:
+      for (const uint32_t rank : request.logical_workers()) {
+        LogicalWorkerAssignment& own = *response.add_logical_workers();
+        own.set_rank(rank);
+        own.set_incarnation(node.incarnation);
+        own.set_ticket(MakeTicket(ticket_key_, TicketSender::kRank, rank, node.incarnation));
+      }
+  }
+}
 
 Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
   Rpc<RegisterResponse> rpc(*this, std::move(done));
@@ -60,6 +82,7 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   response.set_stall_timeout_ms(static_cast<uint32_t>(
       std::clamp<int64_t>(patience.count(), 0, std::numeric_limits<uint32_t>::max())));
   if (node.role == CLIENT_ROLE) response.set_client(node.number);
+  AddTickets(request, node, response);
   rpc.Answer(response);
   if (!registration->is_new) return 0;
 

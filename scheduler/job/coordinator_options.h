@@ -98,6 +98,8 @@ struct CoordinatorOptions {
   // Returns false once another scheduler may direct the job; this one then renews no lease. Called
   // under the lock. Null: always true.
   std::function<bool()> leads;
+  // Callers are authenticated, so pushes need tickets (client_lib/security/ticket.h).
+  bool gives_tickets = false;
   // The scheduler's own, for GetStatus. May be null. Thread-safe.
   std::function<SecurityReport()> security;
   // The wall clock, only for the training time across restarts. Null: each restart counts from 0.

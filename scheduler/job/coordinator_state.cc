@@ -155,6 +155,7 @@ SchedulerState Coordinator::State() const {
   *stored.mutable_scale() = scale_;
   *stored.mutable_moves() = director_.Moves(running_.Peek());
   stored.set_longest_lease_ms(static_cast<uint64_t>(longest_lease_.count()));
+  stored.set_ticket_key(ticket_key_);
   return stored;
 }
 
@@ -177,6 +178,7 @@ void Coordinator::RestoreState(const SchedulerState& stored) {
                       ? options_.lease
                       : std::chrono::milliseconds(stored.longest_lease_ms());
   longest_lease_ = std::max(former_lease_, options_.lease);
+  ticket_key_ = stored.ticket_key();
   membership_.Restore(stored.membership(), now + options_.restart_grace, former_lease_);
   events_.Restore(stored.events());
   if (stored.has_scale()) scale_ = stored.scale();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/security/ticket.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/job/coordinator_section.h"
 #include "spdlog/spdlog.h"
@@ -50,9 +51,12 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
   std::optional<uint64_t> restored_step;
   if (checkpoints_.restored_from().has_value())
     restored_step = checkpoints_.restored_from()->step();
-  const std::optional<GetAssignmentResponse> assignment =
-      ranks_.AssignmentOf(worker, restored_step);
+  std::optional<GetAssignmentResponse> assignment = ranks_.AssignmentOf(worker, restored_step);
   if (!assignment.has_value()) return;
+  for (LogicalWorkerAssignment& rank : *assignment->mutable_logical_workers()) {
+    if (ticket_key_.empty()) break;
+    rank.set_ticket(MakeTicket(ticket_key_, TicketSender::kRank, rank.rank(), rank.incarnation()));
+  }
   pending_.assignments.AnswerIf(
       [&](const PendingRpcs::AssignmentWanted& wanted) {
         return wanted.worker == worker && wanted.newer_than < assignment->version();

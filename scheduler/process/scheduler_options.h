@@ -28,6 +28,7 @@ struct SchedulerOptions {
   std::string metrics_listen;
   SecurityOptions security;
   std::string etcd_tls_dir;
+  std::vector<std::string> checkpoint_roots;
 
   uint32_t heartbeat_interval_ms = 200;
   uint32_t lease_ms = 1000;

@@ -200,6 +200,7 @@ absl::Status SchedulerProcess::RebuildAndStore() {
 absl::Status SchedulerProcess::StartListening() {
   service_ = std::make_unique<SchedulerService>([this] { return StatusWhileVerifying(); });
   service_->SetAuditLog(audit_.get());
+  service_->SetCheckpointRoots(AllowedFolders(options_.checkpoint_roots));
   // The nodes of a new job do not look for an earlier scheduler's address.
   absl::StatusOr<Listener> listener = Listen(listen_at_, restored_.has_value() ? address_path_ : "",
                                              security_->Listening(), *service_);
@@ -277,6 +278,7 @@ absl::Status SchedulerProcess::StartCoordinator() {
       restored_->checkpoint().completed() == 0) {
     starts_from_ = restored_->restore();
   }
+  coordinator_options_.gives_tickets = security_->is_tls();
   coordinator_options_.security = [this] { return security_->Report(); };
   coordinator_options_.leads = [this] { return store_->IsLeader(); };
   coordinator_options_.state_changed = [this] {

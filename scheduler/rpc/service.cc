@@ -47,8 +47,8 @@ class AuditedCall {
   }
 
  private:
-  AuditLog* const log_;
-  const char* const method_;
+  AuditLog* log_;
+  const char* method_;
   std::string request_;
 };
 
@@ -239,8 +239,16 @@ grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,
                                                        const CheckpointRequest* request,
                                                        CheckpointResponse* response) {
+  AuditedCall audited(audit_, "Checkpoint");
+  if (!request->dir().empty()) {
+    if (absl::Status status = checkpoint_roots_.Check(request->dir()); !status.ok()) {
+      audited.SetRequest(*request);
+      audited.Record(*context, status);
+      return AnswerNow(context, absl::StatusOr<CheckpointResponse>(std::move(status)), response);
+    }
+  }
   return Suspend(coordinator_, &Coordinator::Checkpoint, context, request, response,
-                 AuditedCall(audit_, "Checkpoint"));
+                 std::move(audited));
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Scale(grpc::CallbackServerContext* context,

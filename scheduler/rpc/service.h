@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "client_lib/security/allowed_folders.h"
 #include "client_lib/security/audit_log.h"
 #include "proto/scheduler.grpc.pb.h"
 #include "scheduler/job/coordinator.h"
@@ -26,6 +27,9 @@ class SchedulerService final : public Scheduler::CallbackService {
 
   // Records what operators do from now on. `audit` outlives this. REQUIRES: no rpc has come yet.
   void SetAuditLog(AuditLog* audit) { audit_ = audit; }
+
+  // Operators get checkpoints only in these folders. REQUIRES: no rpc has come yet.
+  void SetCheckpointRoots(AllowedFolders roots) { checkpoint_roots_ = std::move(roots); }
 
   // Serves `coordinator`, which outlives the rpcs of the gRPC server.
   void Begin(Coordinator& coordinator) { coordinator_ = &coordinator; }
@@ -98,6 +102,7 @@ class SchedulerService final : public Scheduler::CallbackService {
  private:
   // May be null.
   AuditLog* audit_ = nullptr;
+  AllowedFolders checkpoint_roots_;
   const std::function<GetStatusResponse()> status_before_;
   // Null until Begin.
   std::atomic<Coordinator*> coordinator_ = nullptr;

@@ -353,6 +353,7 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(registrations));
   state.set_rebuilt(true);
   for (const RegisterRequest& server : registrations) {
+    if (state.ticket_key().empty()) state.set_ticket_key(server.held_job().ticket_key());
     state.set_longest_lease_ms(
         std::max<uint64_t>(state.longest_lease_ms(), server.held_job().longest_lease_ms()));
   }

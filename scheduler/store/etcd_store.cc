@@ -231,7 +231,9 @@ absl::Status EtcdStore::TryToLead(MonotonicTime deadline) {
 
 void EtcdStore::KeepLease() {
   // One silent endpoint must leave time for the next.
-  EtcdClient client(options_.endpoints, std::chrono::milliseconds(options_.lease_ttl) / 4);
+  EtcdClient client({.endpoints = options_.endpoints,
+                     .tls_dir = options_.tls_dir,
+                     .attempt_timeout = std::chrono::milliseconds(options_.lease_ttl) / 4});
   const MonotonicDuration interval = std::chrono::milliseconds(options_.lease_ttl) / 3;
   MonotonicTime next = Now() + interval;
   while (true) {

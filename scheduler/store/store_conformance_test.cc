@@ -81,7 +81,7 @@ class EtcdBackend final : public Backend {
         EtcdStoreOptions{.endpoints = {Endpoint()}, .prefix = prefix_, .lease_ttl = lease});
   }
   void BreakLeadership() override {
-    EtcdClient client({Endpoint()}, milliseconds(5000));
+    EtcdClient client({.endpoints = {Endpoint()}, .attempt_timeout = milliseconds(5000)});
     etcdserverpb::TxnRequest request;
     request.add_success()->mutable_request_delete_range()->set_key(
         absl::StrCat(prefix_, "/leader"));

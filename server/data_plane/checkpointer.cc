@@ -16,12 +16,6 @@ namespace {
 // How often to check that the scheduler still asks for the checkpoint under way.
 constexpr std::chrono::seconds kWakeInterval{5};
 
-absl::Status CheckDir(const std::string& dir) {
-  if (!dir.empty() && dir.front() == '/') return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("dir is '", dir, "'; it must be an absolute path"));
-}
-
 // Whether a checkpoint that was requested later, or of the job's end, has replaced the requested
 // one.
 bool IsSuperseded(const CheckpointOnServerRequest& request, const CheckpointId& by) {
@@ -48,8 +42,8 @@ void RunAll(std::vector<absl::AnyInvocable<void()>>& actions) {
 
 }  // namespace
 
-Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock)
-    : env_(env), plane_(plane), clock_(clock) {
+Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders)
+    : env_(env), plane_(plane), clock_(clock), folders_(std::move(folders)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -88,7 +82,8 @@ std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(
 }
 
 void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) {
-  if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
+  if (absl::Status status = folders_.Check(request.dir()); !status.ok())
+    return done(std::move(status));
   Actions actions;
   std::shared_ptr<Attempt> attempt;
   {
@@ -316,7 +311,8 @@ absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store,
 }
 
 void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
-  if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
+  if (absl::Status status = folders_.Check(request.dir()); !status.ok())
+    return done(std::move(status));
   absl::AnyInvocable<void()> refused;
   {
     MutexLock lock(mu_);

@@ -20,6 +20,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/allowed_folders.h"
 #include "proto/server_control.pb.h"
 #include "server/data_plane/data_plane.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
@@ -42,8 +43,9 @@ class Checkpointer {
   using CheckpointDone = absl::AnyInvocable<void(absl::StatusOr<CheckpointOnServerResponse>)>;
   using LoadDone = absl::AnyInvocable<void(absl::Status)>;
 
-  // All arguments outlive this object or its Stop.
-  Checkpointer(Env& env, DataPlane& plane, const Clock& clock);
+  // The references outlive this object or its Stop. Checkpoints outside `folders` are refused with
+  // PERMISSION_DENIED.
+  Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders = {});
   // Calls Stop.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
@@ -109,6 +111,7 @@ class Checkpointer {
   Env& env_;
   DataPlane& plane_;
   const Clock& clock_;
+  const AllowedFolders folders_;
 
   Mutex mu_;
   CondVar wake_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/security/ticket.h"
 #include "server/replication/backpressure.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/snapshot/partition_snapshot.h"
@@ -73,6 +74,7 @@ void DataPlane::Begin(const RegisterResponse& registration) {
   is_replicated_ = registration.job().replicas() > 1;
   MutexLock lock(closed_mu_);
   lease_ = lease;
+  ticket_key_ = registration.ticket_key();
 }
 
 void DataPlane::AdoptRouting(const RoutingTable& routing) {
@@ -169,11 +171,30 @@ bool DataPlane::IsDrained() const {
   });
 }
 
+namespace {
+
+absl::Status CheckTicket(const std::string& key, const RequestHeader& header,
+                         const Sender& sender) {
+  if (header.sender_case() == RequestHeader::SENDER_NOT_SET) return absl::OkStatus();
+  const bool is_rank = sender.kind == Sender::Kind::kLogicalWorker;
+  if (IsTicketOf(key, is_rank ? TicketSender::kRank : TicketSender::kClient, sender.number,
+                 sender.incarnation, header.ticket())) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(
+      absl::StrCat("the ticket is not that of ", is_rank ? "logical worker " : "client ",
+                   sender.number, " in incarnation ", sender.incarnation));
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const RequestHeader& header,
                                                                         Sender& sender) const {
+  std::string ticket_key;
   {
     MutexLock lock(closed_mu_);
     PAWL_RETURN_IF_ERROR(closed_);
+    ticket_key = ticket_key_;
   }
   auto view = replica_map_.view();
   if (view->epoch == 0) return absl::UnavailableError("this server has no routing table yet");
@@ -185,6 +206,7 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const Re
     return absl::OutOfRangeError(absl::StrCat("logical_worker ", sender.number, ": the job has ",
                                               view->options.logical_workers));
   }
+  if (!ticket_key.empty()) PAWL_RETURN_IF_ERROR(CheckTicket(ticket_key, header, sender));
   return view;
 }
 

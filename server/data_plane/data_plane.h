@@ -319,6 +319,8 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   mutable Mutex closed_mu_;
   absl::Status closed_ PAWL_GUARDED_BY(closed_mu_);
   MonotonicDuration lease_ PAWL_GUARDED_BY(closed_mu_) = MonotonicDuration::zero();
+  // Empty: senders need no tickets.
+  std::string ticket_key_ PAWL_GUARDED_BY(closed_mu_);
   MonotonicTime next_promise_ PAWL_GUARDED_BY(closed_mu_) = MonotonicTime::min();
 
   mutable Mutex report_mu_;

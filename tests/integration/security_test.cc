@@ -8,14 +8,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/testing/eventually.h"
+#include "client_lib/base/testing/table_specs.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/version.h"
 #include "client_lib/security/method_roles.h"
+#include "client_lib/security/ticket.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "nlohmann/json.hpp"
+#include "proto/parameter.grpc.pb.h"
 #include "tests/harness/test_certificates.h"
 #include "tests/integration/cluster_test.h"
 
@@ -216,6 +220,41 @@ TEST_F(SecurityTest, ClientWithItsCertificatePushesAndReaderReadsOnly) {
                           .Push({{.table = *table, .keys = keys, .gradients = gradients}})
                           .get();
   EXPECT_EQ(pushed.code(), absl::StatusCode::kPermissionDenied) << pushed;
+}
+
+TEST_F(SecurityTest, PushUnderTheNumberOfAnotherClientNeedsItsTicket) {
+  ClientOptions options;
+  options.scheduler = cluster_->scheduler_address();
+  options.security.tls_dir = cluster_->tls_dir("client");
+  const auto victim = Client::Connect(options);
+  ASSERT_TRUE(victim.ok()) << victim.status();
+  TableSpec spec = WithSgd(SparseTableSpec("rows", 1), 1);
+  const auto table = (*victim)->CreateTable(spec).get();
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto status = cluster_->GetStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+
+  // A worker of the same job knows the victim's number and incarnation from the status.
+  PushRequest forged;
+  forged.mutable_header()->set_job_id(status->job_id());
+  forged.mutable_header()->set_epoch(status->routing_epoch());
+  forged.mutable_header()->set_client(0);
+  forged.mutable_header()->set_incarnation((*victim)->incarnation());
+  PushSegment& segment = *forged.add_segments();
+  segment.set_table(table->id());
+  segment.set_keys(std::string(8, '\0'));
+  segment.set_partition(PartitionOf(table->id(), 0, 4));
+  segment.set_values(std::string(4, '\0'));
+  const auto stub = Parameter::NewStub(grpc::CreateCustomChannel(
+      addresses_[1], Credulous(cluster_->tls_dir("worker")), ChannelSettings(ChannelKind::kBulk)));
+  for (const std::string& ticket : {std::string(), std::string(kTicketBytes, 'x')}) {
+    forged.mutable_header()->set_ticket(ticket);
+    PushResponse response;
+    grpc::ClientContext context;
+    SetDeadline(context, kCallTimeout);
+    const grpc::Status pushed = stub->Push(&context, forged, &response);
+    EXPECT_EQ(pushed.error_code(), grpc::StatusCode::UNAUTHENTICATED) << pushed.error_message();
+  }
 }
 
 TEST_F(SecurityTest, AuditLogNamesOperatorsAndRefusedCallers) {

@@ -188,7 +188,7 @@ std::string SimulatedWorker::Progress() const {
 void SimulatedWorker::Begin() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     doing_[i] = "taking over";
-    core_->TakeOver(ranks_[i], {},
+    core_->TakeOver(core_->OwnRank(ranks_[i]), {},
                     [this, i, incarnation = incarnation()](absl::StatusOr<LogicalWorker*> worker) {
                       if (!incarnation->alive) return;
                       if (!worker.ok()) return Exit(worker.status());

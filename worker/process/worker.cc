@@ -168,6 +168,14 @@ absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions
   if (host.empty()) {
     PAWL_ASSIGN_OR_RETURN(host, LocalAddressTowards(options.scheduler));
   }
+  if (!options.security.tls_dir.empty() && !options.insecure_collectives && !IsLoopback(host)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "dense_path: ALLREDUCE sends gradients between workers neither encrypted nor authenticated "
+        "(Gloo and NCCL have no TLS here), and ",
+        host,
+        " is reachable from other machines; set dense_path: SERVER in the job, or "
+        "--insecure_collectives if the workers' network is trusted"));
+  }
   const auto nccl = [&] {
     return OpenNcclKind(options.collectives, options.device, device, NcclLibraryPaths());
   };

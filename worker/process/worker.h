@@ -38,6 +38,8 @@ struct WorkerOptions {
   // The IP address or name at which other workers reach this one for collectives. Empty: this
   // machine's address on the route to the scheduler.
   std::string collective_host;
+  // Allows collectives between machines with TLS, which protects everything but them.
+  bool insecure_collectives = false;
   // Where the worker keeps its identity across restarts. Empty: it does not.
   std::string data_dir;
   // Memory limit of the job's data; a job that needs more is refused. 0: the machine's memory.

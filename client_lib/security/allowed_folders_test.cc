@@ -1,0 +1,47 @@
+#include "client_lib/security/allowed_folders.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+class AllowedFoldersTest : public testing::Test {
+ protected:
+  AllowedFoldersTest() : top_(std::string(std::getenv("TEST_TMPDIR")) + "/top") {
+    std::filesystem::remove_all(top_);
+    std::filesystem::create_directories(top_ + "/allowed/inner");
+    std::filesystem::create_directories(top_ + "/secret");
+    std::filesystem::create_directory_symlink(top_ + "/secret", top_ + "/allowed/link");
+  }
+
+  const std::string top_;
+};
+
+TEST_F(AllowedFoldersTest, FoldersAndWhatIsInThemAreAllowed) {
+  for (const std::string& root : {top_ + "/allowed", top_ + "/allowed/"}) {
+    const AllowedFolders folders({"/nonexistent", root});
+    for (const char* path : {"/allowed", "/allowed/", "/allowed/inner", "/allowed/new/deeper"})
+      EXPECT_TRUE(folders.Check(top_ + path).ok()) << path;
+  }
+}
+
+TEST_F(AllowedFoldersTest, OtherFoldersAreRefused) {
+  const AllowedFolders folders({top_ + "/allowed"});
+  for (const char* path : {"", "/secret", "/allowed-too", "/allowed/../secret", "/allowed/link",
+                           "/allowed/link/deeper", "/allowed/inner/../../secret/x"}) {
+    EXPECT_EQ(folders.Check(top_ + path).code(), absl::StatusCode::kPermissionDenied) << path;
+  }
+}
+
+TEST_F(AllowedFoldersTest, WithoutFoldersEveryAbsolutePathIsAllowed) {
+  EXPECT_TRUE(AllowedFolders().Check("/anywhere").ok());
+  EXPECT_EQ(AllowedFolders().Check("relative").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AllowedFolders().Check("").code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pawl
