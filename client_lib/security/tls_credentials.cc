@@ -132,7 +132,6 @@ class ReloadedTlsCredentials final : public TlsCredentials {
       : env_(env),
         options_(std::move(options)),
         identity_(files.identity),
-        revoked_folder_(files.revoked_folder),
         files_(std::move(files)) {
     state_.identity = identity_;
     state_.not_after = files_.not_after;
@@ -186,7 +185,8 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     options.set_certificate_provider(provider_);
     options.watch_root_certs();
     options.watch_identity_key_cert_pairs();
-    if (!revoked_folder_.empty()) options.set_crl_directory(revoked_folder_);
+    // OpenSSL looks for new lists during each handshake; the folder may appear later.
+    options.set_crl_directory(JoinPath(options_.dir, kRevokedFolder));
   }
 
   absl::Status Give(const TlsFiles& files) {
@@ -242,7 +242,6 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   Env& env_;
   const Options options_;
   const Identity identity_;
-  const std::string revoked_folder_;
   MemoryFile authorities_{"ca.pem"};
   MemoryFile certificate_{"cert.pem"};
   MemoryFile key_{"key.pem"};

@@ -203,6 +203,81 @@ TEST_F(TlsCredentialsTest, NewCertificatesAreUsedByNewConnections) {
   EXPECT_TRUE(Eventually([&] { return GetStatus(worker->To(kServerRole)).ok(); }, kTimeout));
 }
 
+TEST_F(TlsCredentialsTest, RevokedCertificatesAreRefusedByRunningProcesses) {
+  const auto revoke = [this](const std::string& role) {
+    const absl::Status revoked = MakeTestCertificates(
+        folder_, "flights", {absl::StrCat("--revoke=", folder_, "/", role, "/cert.pem")});
+    EXPECT_TRUE(revoked.ok()) << revoked;
+  };
+  const auto worker = Open(absl::StrCat(folder_, "/worker"));
+  const auto reader = Open(absl::StrCat(folder_, "/reader"));
+  const auto admin = Open(absl::StrCat(folder_, "/operator"));
+  EXPECT_TRUE(GetStatus(worker->To(kServerRole)).ok());
+  revoke("worker");
+  EXPECT_EQ(GetStatus(worker->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(GetStatus(reader->To(kServerRole)).ok());
+  // A second list, for processes that have read the first one.
+  revoke("reader");
+  EXPECT_EQ(GetStatus(reader->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(GetStatus(admin->To(kServerRole)).ok());
+  // Clients refuse a server in the same way.
+  revoke("server");
+  EXPECT_EQ(GetStatus(admin->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(service_.calls(), 3);
+}
+
+TEST_F(TlsCredentialsTest, AuthorityIsReplacedInThreeSteps) {
+  const std::string fresh = absl::StrCat(folder_, "-new");
+  ASSERT_TRUE(MakeTestCertificates(fresh, "flights").ok());
+  const std::string both = ReadFile(absl::StrCat(folder_, "/authority/cert.pem")) +
+                           ReadFile(absl::StrCat(fresh, "/authority/cert.pem"));
+  const auto reader = Open(absl::StrCat(folder_, "/reader"));
+  const auto admin = Open(absl::StrCat(folder_, "/operator"));
+  const std::vector<const TlsCredentials*> processes = {credentials_.get(), reader.get(),
+                                                        admin.get()};
+  const auto replace = [&](const TlsCredentials& process, const std::string& authorities,
+                           bool with_certificate) {
+    const std::string role(RoleName(process.State().identity.role));
+    const uint64_t reloads = process.State().reloads;
+    const std::string from = absl::StrCat(fresh, "/", role, "/");
+    const std::string to = absl::StrCat(folder_, "/", role, "/");
+    const auto overwrite = std::filesystem::copy_options::overwrite_existing;
+    if (with_certificate) {
+      std::filesystem::copy_file(from + "key.pem", to + "key.pem", overwrite);
+      std::filesystem::copy_file(from + "cert.pem", to + "cert.pem", overwrite);
+    } else {
+      std::ofstream(to + "ca.pem.new") << authorities;
+      std::filesystem::rename(to + "ca.pem.new", to + "ca.pem");
+    }
+    EXPECT_TRUE(Eventually(
+        [&] {
+          const CertificateState state = process.State();
+          return state.reloads > reloads && state.reload_status.ok();
+        },
+        kTimeout))
+        << process.State().reload_status;
+  };
+  // gRPC takes the files over within a second, so the first attempt may come too early.
+  const auto expect_served = [&] {
+    for (const TlsCredentials* const client : {reader.get(), admin.get()}) {
+      EXPECT_TRUE(Eventually([&] { return GetStatus(client->To(kServerRole)).ok(); }, kTimeout));
+    }
+  };
+  // Processes are changed one by one; between any two changes all of them reach the server.
+  for (const TlsCredentials* const process : processes) {
+    replace(*process, both, false);
+    expect_served();
+  }
+  for (const TlsCredentials* const process : processes) {
+    replace(*process, "", true);
+    expect_served();
+  }
+  for (const TlsCredentials* const process : processes) {
+    replace(*process, ReadFile(absl::StrCat(fresh, "/authority/cert.pem")), false);
+    expect_served();
+  }
+}
+
 TEST_F(TlsCredentialsTest, FilesThatDoNotFitAreNotUsed) {
   const std::string dir = absl::StrCat(folder_, "/server");
   const std::string key = ReadFile(absl::StrCat(dir, "/key.pem"));

@@ -11,9 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -188,9 +186,6 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(Env& env, const std::string& dir, int64_t 
   }
   PAWL_RETURN_IF_ERROR(ReadNames(certificate_path, *certificate, files));
   PAWL_RETURN_IF_ERROR(CheckChain(dir, *chain, *authorities, now, files.not_after));
-  std::error_code error;
-  const std::string revoked = JoinPath(dir, kRevokedFolder);
-  if (std::filesystem::is_directory(revoked, error)) files.revoked_folder = revoked;
   return files;
 }
 

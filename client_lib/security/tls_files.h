@@ -19,15 +19,14 @@ inline constexpr char kCertificateFile[] = "cert.pem";
 inline constexpr char kKeyFile[] = "key.pem";
 // The authorities whose certificates are accepted. It has two while one replaces the other.
 inline constexpr char kAuthoritiesFile[] = "ca.pem";
-// Optional folder: the authorities' revocation lists, named by `openssl rehash`.
+// Optional folder: the authorities' lists of revoked certificates, HASH.rN with the hash of
+// `openssl crl -hash`. OpenSSL reads each file once: a newer list has the next number.
 inline constexpr char kRevokedFolder[] = "crl";
 
 struct TlsFiles {
   std::string certificate_pem;
   std::string key_pem;
   std::string authorities_pem;
-  // Empty without kRevokedFolder.
-  std::string revoked_folder;
 
   Identity identity;
   // The DNS names and IP addresses of the certificate. Empty: it is not bound to hosts.
