@@ -215,6 +215,31 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("seen enough", err)
         self.assert_all_gone(pids)
 
+    def test_all_connections_use_tls(self):
+        tls = os.path.join(self.out, "tls")
+        self.environment["PAWL_TLS_DIR"] = os.path.join(tls, "operator")
+        process = self.start_endless("--tls")
+        scheduler = self.environment["PAWL_SCHEDULER"]
+        nodes = {node["node"]: node for node in json.loads(self.pawlctl("nodes", "--json")[1])}
+        addresses = (scheduler, nodes["server-0"]["address"], nodes["server-1"]["address"])
+        for address in addresses:
+            self.assertEqual(
+                self.pawlctl("health", "--address=" + address), (0, "SERVING\n", "")
+            )
+        # Each role can ask, but only operators change the job.
+        for role in ("server", "worker", "reader"):
+            self.environment["PAWL_TLS_DIR"] = os.path.join(tls, role)
+            for address in addresses:
+                self.assertEqual(self.pawlctl("health", "--address=" + address)[0], 0)
+            self.assertEqual(self.pawlctl("stop")[0], 1)
+        del self.environment["PAWL_TLS_DIR"]
+        for address in addresses:
+            self.assertEqual(self.pawlctl("health", "--address=" + address, "--timeout=2s")[0], 3)
+        code, _, err = self.pawlctl("stop", "--tls_dir=" + os.path.join(tls, "operator"))
+        self.assertEqual((code, err), (0, ""))
+        process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 1)
+
     def test_replicas_of_a_running_job_are_equal(self):
         process = self.start_endless(
             "--replicas=2", "--set=consistency.mode=SYNC", "--set=partitions=256"

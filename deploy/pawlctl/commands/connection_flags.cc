@@ -10,34 +10,45 @@ void AddJsonFlag(CLI::App& command, bool& json) {
   AddSwitch(command, "--json", json, "Print JSON for programs instead of text for people.");
 }
 
+void AddTlsFlags(CLI::App& command, SecurityOptions& options) {
+  AddFlag(command, "--tls_dir", "FOLDER", options.tls_dir,
+          "Folder with a certificate (cert.pem, key.pem) and the authorities that it trusts\n"
+          "(ca.pem); changing a job needs the role operator. Default: the environment's\n"
+          "PAWL_TLS_DIR.");
+  AddSwitch(command, "--insecure", options.insecure,
+            "Without --tls_dir: connect to other machines, neither encrypted nor authenticated.");
+}
+
+absl::Status OpenSecurity(ConnectionOptions& options, absl::string_view flag,
+                          const std::string& address) {
+  if (!absl::StrContains(address, ':')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", address, " has no port: HOST:PORT is needed"));
+  }
+  PAWL_ASSIGN_OR_RETURN(options.security,
+                        Security::Open(WithEnvironment(options.security_options), kAllRoles));
+  return options.security->CheckAddresses(flag, address);
+}
+
 void AddSchedulerFlags(CLI::App& command, ConnectionOptions& options) {
   AddFlag(command, "--scheduler", "HOST:PORT", options.scheduler,
           "The address of the job's scheduler; default: the environment's PAWL_SCHEDULER. pawlctl\n"
           "run writes it to scheduler.addr in its --out.",
           {.required = true, .environment = "PAWL_SCHEDULER"});
-  AddFlag(command, "--tls_dir", "FOLDER", options.security_options.tls_dir,
-          "Folder with a certificate (cert.pem, key.pem) and the authorities that it trusts\n"
-          "(ca.pem); changing a job needs the role operator. Default: the environment's\n"
-          "PAWL_TLS_DIR.");
-  AddSwitch(command, "--insecure", options.security_options.insecure,
-            "Without --tls_dir: connect to other machines, neither encrypted nor authenticated.");
+  AddTlsFlags(command, options.security_options);
   // Not while the flag is parsed: CLI11 reads the environment for all commands.
-  SetCheck(command, [&options]() -> absl::Status {
-    if (!absl::StrContains(options.scheduler, ':')) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--scheduler=", options.scheduler, " has no port: HOST:PORT is needed"));
-    }
-    PAWL_ASSIGN_OR_RETURN(options.security,
-                          Security::Open(WithEnvironment(options.security_options), kAllRoles));
-    return options.security->CheckAddresses("scheduler", options.scheduler);
-  });
+  SetCheck(command, [&options] { return OpenSecurity(options, "scheduler", options.scheduler); });
   AddJsonFlag(command, options.json);
+}
+
+void AddTimeoutFlag(CLI::App& command, ConnectionOptions& options) {
+  AddFlag(command, "--timeout", "DURATION", options.timeout,
+          "How long to wait for the answer; default: 5s.");
 }
 
 void AddConnectionFlags(CLI::App& command, ConnectionOptions& options) {
   AddSchedulerFlags(command, options);
-  AddFlag(command, "--timeout", "DURATION", options.timeout,
-          "How long to wait for the answer; default: 5s.");
+  AddTimeoutFlag(command, options);
 }
 
 }  // namespace pawl

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/security/security.h"
 #include "deploy/pawlctl/command_line.h"
@@ -24,9 +26,17 @@ struct ConnectionOptions {
 };
 
 void AddJsonFlag(CLI::App& command, bool& json);
+// Adds --tls_dir and --insecure.
+void AddTlsFlags(CLI::App& command, SecurityOptions& options);
+// Opens options.security. INVALID_ARGUMENT, naming the flag: the certificate cannot be used, or
+// `address` has no port or is on another machine without TLS and --insecure. `flag` names the flag
+// that has `address`.
+absl::Status OpenSecurity(ConnectionOptions& options, absl::string_view flag,
+                          const std::string& address);
 // Adds --scheduler, --tls_dir, --insecure and --json, and sets the command's check.
 void AddSchedulerFlags(CLI::App& command, ConnectionOptions& options);
-// Adds those and --timeout.
+void AddTimeoutFlag(CLI::App& command, ConnectionOptions& options);
+// Adds those of AddSchedulerFlags and AddTimeoutFlag.
 void AddConnectionFlags(CLI::App& command, ConnectionOptions& options);
 
 }  // namespace pawl

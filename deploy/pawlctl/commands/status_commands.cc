@@ -11,6 +11,7 @@
 #include "deploy/pawlctl/commands/connection_flags.h"
 #include "deploy/pawlctl/commands/report.h"
 #include "deploy/pawlctl/console.h"
+#include "deploy/pawlctl/health_check.h"
 #include "deploy/pawlctl/scheduler_connection.h"
 #include "nlohmann/json.hpp"
 
@@ -64,11 +65,44 @@ int PrintTables(const ConnectionOptions& options) {
   return PrintAnswer(options.json, TablesJson(*tables), TablesText(*tables));
 }
 
+struct HealthOptions {
+  std::string address;
+  ConnectionOptions connection;
+};
+
+int PrintHealth(const HealthOptions& options) {
+  const absl::StatusOr<bool> serving =
+      IsServing(options.address, *options.connection.security, options.connection.timeout);
+  if (!serving.ok()) return ReportError(serving.status());
+  Console().Line(*serving ? "SERVING" : "NOT_SERVING");
+  return *serving ? kExitDone : kExitFailed;
+}
+
 void AddQuestion(CommandLine& line, const std::string& name, const std::string& summary,
                  const std::string& help, int (*print)(const ConnectionOptions&)) {
   const auto options = std::make_shared<ConnectionOptions>();
   AddConnectionFlags(
       line.AddCommand(name, summary, help, [options, print] { return print(*options); }), *options);
+}
+
+void AddHealthCommand(CommandLine& line) {
+  const auto options = std::make_shared<HealthOptions>();
+  CLI::App& command = line.AddCommand(
+      "health", "whether a scheduler, server or worker serves",
+      "Asks one process for its health (grpc.health.v1.Health). A scheduler is SERVING unless it\n"
+      "still reads the checkpoint that it restores; a server while it has a routing table and "
+      "does\n"
+      "not drain; a worker while it trains. For the probes of service managers: with TLS those of\n"
+      "Kubernetes cannot ask by themselves. Exits with 0 if it is SERVING and with 1 if not.\n"
+      "\n"
+      "  pawlctl health --address=127.0.0.1:7001 --tls_dir=/etc/pawl/tls/server",
+      [options] { return PrintHealth(*options); });
+  AddFlag(command, "--address", "HOST:PORT", options->address,
+          "Where the process listens (a worker: its --listen).", {.required = true});
+  AddTlsFlags(command, options->connection.security_options);
+  AddTimeoutFlag(command, options->connection);
+  SetCheck(command,
+           [options] { return OpenSecurity(options->connection, "address", options->address); });
 }
 
 }  // namespace
@@ -94,6 +128,7 @@ void AddStatusCommands(CommandLine& line) {
               "\n"
               "  pawlctl tables --scheduler=10.0.0.1:7000",
               &PrintTables);
+  AddHealthCommand(line);
 }
 
 }  // namespace pawl
