@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,60 @@ def flags_are_known(test, name, flags):
         [program(name)] + flags + ["--version"], capture_output=True, text=True, timeout=PATIENCE_S
     )
     test.assertEqual(done.returncode, 0, "%s %s\n%s" % (name, " ".join(flags), done.stderr))
+
+
+ROLES = {"pawl-scheduler": "scheduler", "pawl-server": "server", "pawl-worker": "worker"}
+
+
+def environment(**more):
+    """This test's environment without settings for Pawl, and with `more`."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWL_")}
+    return dict(kept, **more)
+
+
+def make_certificates(folder, *flags):
+    subprocess.run(
+        [
+            os.path.join(HERE, "tls", "make_certificates"),
+            "--out=" + folder,
+            "--job=test",
+            "--roles=scheduler,server,worker,operator",
+        ]
+        + list(flags),
+        check=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def refuses_without_certificate(test, name, flags, folder):
+    """Runs the program with a launcher's flags and no certificate: it must refuse to start."""
+    job = os.path.join(folder, "job.pbtxt")
+    with open(job, "w", encoding="utf-8") as file:
+        file.write('name: "tables"')
+    flags = [
+        re.sub("^--job=.*", "--job=" + job, flag.replace("/var/lib/pawl", folder)) for flag in flags
+    ]
+    done = subprocess.run(
+        [program(name)] + flags,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment(),
+    )
+    test.assertEqual(done.returncode, 2, "%s %s\n%s" % (name, " ".join(flags), done.stderr))
+    test.assertIn("neither encrypted nor authenticated", done.stderr)
+
+
+def accepts_certificate(test, command, folder):
+    """Runs a pawlctl command that finds nothing at port 1: its flags and certificate are right."""
+    done = subprocess.run(
+        [program(command[0])] + [re.sub(r":\d+$", ":1", word) for word in command[1:]],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment(PAWL_TLS_DIR=folder),
+    )
+    test.assertEqual(done.returncode, 3, "%s\n%s" % (" ".join(command), done.stderr))
 
 
 def wait_for(what, look):
@@ -112,14 +167,23 @@ class KubernetesTest(unittest.TestCase):
         for name, kind in self.WORKLOADS.items():
             _, container = self.container(kind, name)
             flags = self.flags(kind, name)
-            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+            ports = {
+                port["name"]: port["containerPort"] for port in container.get("ports", [])
+            }
             listened = {
                 int(flags[flag].rpartition(":")[2])
                 for flag in ("--listen", "--metrics_listen")
                 if flag in flags
             }
-            self.assertEqual(set(ports.values()), listened, name)
-            self.assertIn(container["readinessProbe"]["grpc"]["port"], listened)
+            for port in listened:
+                if "127.0.0.1:%d" % port not in flags.values():
+                    self.assertIn(port, ports.values(), name)
+            self.assertLessEqual(set(ports.values()), listened, name)
+            for probe in ("readinessProbe", "livenessProbe"):
+                if probe in container:
+                    address = container[probe]["exec"]["command"][2].partition("=")[2]
+                    self.assertRegex(address, "^127.0.0.1:")
+                    self.assertIn(int(address.rpartition(":")[2]), listened)
             if ("Service", name) in self.objects:
                 service = self.objects["Service", name]["spec"]
                 for port in service["ports"]:
@@ -158,6 +222,66 @@ class KubernetesTest(unittest.TestCase):
                 if "configMap" in volume:
                     self.assertIn(volume["configMap"]["name"], files)
 
+    def secret_of(self, kind, name, mount_path):
+        """The secret that the workload's container has at the path."""
+        pod, container = self.container(kind, name)
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        # Kubernetes does not update a file that is mounted by itself.
+        self.assertNotIn("subPath", mounts[mount_path])
+        volume = [one for one in pod["volumes"] if one["name"] == mounts[mount_path]["name"]][0]
+        return volume["secret"]
+
+    def test_every_pod_uses_tls(self):
+        folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        make_certificates(os.path.join(folder, "tls"))
+        for name, kind in self.WORKLOADS.items():
+            pod, container = self.container(kind, name)
+            flags = [flag.replace("$(POD_IP)", "127.0.0.1") for flag in container["args"]]
+            self.assertNotIn("--insecure", flags)
+            refuses_without_certificate(self, name, flags, folder)
+            environment_of_pod = {one["name"]: one.get("value") for one in container["env"]}
+            secret = self.secret_of(kind, name, environment_of_pod["PAWL_TLS_DIR"])
+            self.assertEqual(secret["secretName"], "pawl-tls-" + ROLES[name])
+            self.assertEqual(
+                pod["securityContext"]["fsGroup"], pod["securityContext"]["runAsGroup"]
+            )
+            # A volume as the kubelet makes it: links to files with the secret's mode.
+            made = os.path.join(folder, "tls", ROLES[name])
+            content = {"tls.crt": "cert.pem", "tls.key": "key.pem", "ca.crt": "ca.pem"}
+            mounted = os.path.join(folder, "mounted-" + name)
+            os.makedirs(os.path.join(mounted, "..data"))
+            for item in secret["items"]:
+                place = os.path.join(mounted, "..data", item["path"])
+                shutil.copyfile(os.path.join(made, content[item["key"]]), place)
+                os.chmod(place, secret["defaultMode"])
+                os.symlink("..data/" + item["path"], os.path.join(mounted, item["path"]))
+            for probe in ("readinessProbe", "livenessProbe"):
+                if probe in container:
+                    accepts_certificate(self, container[probe]["exec"]["command"], mounted)
+
+    def test_certificates_have_the_roles_that_pods_mount(self):
+        mounted = {
+            self.secret_of(kind, name, "/etc/pawl/tls")["secretName"]
+            for name, kind in self.WORKLOADS.items()
+        }
+        operator = self.secret_of("Job", "pawl-scheduler", "/etc/pawl/operator")
+        mounted.add(operator["secretName"])
+        job = re.search('^name: "(.*)"', text_of("kubernetes", "job.pbtxt"), re.M).group(1)
+        made = set()
+        for (kind, name), found in self.objects.items():
+            if kind == "Certificate" and not found["spec"].get("isCA"):
+                made.add(found["spec"]["secretName"])
+                self.assertEqual(
+                    found["spec"]["uris"],
+                    ["spiffe://pawl.local/pawl/%s/%s" % (job, name[len("pawl-tls-") :])],
+                )
+                issuer = self.objects["Issuer", found["spec"]["issuerRef"]["name"]]
+                authority = self.objects["Certificate", issuer["spec"]["ca"]["secretName"]]
+                self.assertTrue(authority["spec"]["isCA"])
+        self.assertEqual(made, mounted)
+        by_hand = re.search("for role in (.*); do", text_of("kubernetes", "README.md")).group(1)
+        self.assertEqual({"pawl-tls-" + role for role in by_hand.split()}, mounted)
+
     def test_job_file_is_valid(self):
         done = subprocess.run(
             [
@@ -169,6 +293,19 @@ class KubernetesTest(unittest.TestCase):
             timeout=PATIENCE_S,
         )
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+
+
+class LaunchersTest(unittest.TestCase):
+    def test_no_launcher_turns_tls_off(self):
+        found = 0
+        for folder in ("kubernetes", "slurm", "systemd"):
+            for path in sorted(glob.glob(os.path.join(HERE, folder, "*"))):
+                if path.endswith(".md"):
+                    continue
+                found += 1
+                for line in text_of(folder, os.path.basename(path)).splitlines():
+                    self.assertNotIn("--insecure", line.split("#")[0], path)
+        self.assertGreater(found, 10)
 
 
 class RunNodeTest(unittest.TestCase):
@@ -204,7 +341,8 @@ class RunNodeTest(unittest.TestCase):
 
 
 class SystemdTest(unittest.TestCase):
-    def test_programs_know_their_flags(self):
+    def units(self):
+        """Yields (unit's text, program, flags) of each unit."""
         settings = dict(re.findall("^([A-Z_]+)=(.*)$", text_of("systemd", "pawl.env"), re.M))
         for path in sorted(glob.glob(os.path.join(HERE, "systemd", "*.service"))):
             unit = text_of("systemd", os.path.basename(path)).replace("\\\n", " ")
@@ -214,7 +352,23 @@ class SystemdTest(unittest.TestCase):
             flags = []
             for word in words[1:]:
                 flags += settings[word[1:]].split() if word.startswith("$") else [word]
-            flags_are_known(self, os.path.basename(words[0]), flags)
+            yield unit, os.path.basename(words[0]), flags
+
+    def test_programs_know_their_flags(self):
+        for _, name, flags in self.units():
+            flags_are_known(self, name, flags)
+
+    def test_every_unit_uses_tls(self):
+        folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        scheduler = re.search("^PAWL_SCHEDULER=.*$", text_of("systemd", "pawl.env"), re.M).group()
+        programs = set()
+        for unit, name, flags in self.units():
+            programs.add(name)
+            self.assertIn("\nEnvironment=PAWL_TLS_DIR=/etc/pawl/tls/%s\n" % ROLES[name], unit)
+            if name != "pawl-scheduler":
+                flags.append("--" + scheduler[len("PAWL_") :].lower())
+            refuses_without_certificate(self, name, flags, folder)
+        self.assertEqual(programs, set(ROLES))
 
     def test_stop_timeouts_suffice(self):
         unit = text_of("systemd", "pawl-server@.service")
@@ -268,13 +422,16 @@ class SlurmTest(unittest.TestCase):
         os.makedirs(bundle)
         for name in PROGRAMS:
             os.symlink(os.path.realpath(program(name)), os.path.join(bundle, name))
+        os.symlink(
+            os.path.join(HERE, "tls", "make_certificates"),
+            os.path.join(bundle, "make_certificates"),
+        )
         self.checkpoints = os.path.join(self.folder, "checkpoints")
         generate = os.path.join(HERE, "data", "generate_clicks")
         subprocess.run(
             [generate, "--samples=2000", os.path.join(self.folder, "train.libsvm")], check=True
         )
-        self.environment = dict(
-            os.environ,
+        self.environment = environment(
             PATH="%s:%s" % (commands, os.environ["PATH"]),
             PAWL=os.path.join(self.folder, "pawl"),
             JOB=os.path.join(self.folder, "job.pbtxt"),
@@ -320,16 +477,21 @@ class SlurmTest(unittest.TestCase):
                 texts.append("--- %s\n%s" % (path, file.read()))
         return "\n".join(texts)
 
-    def steps(self, out):
+    def status(self, out, tls_dir):
+        with open(os.path.join(out, "scheduler.addr"), encoding="utf-8") as file:
+            address = file.read().strip()
+        return subprocess.run(
+            [program("pawlctl"), "status", "--json", "--scheduler=" + address],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=environment(PAWL_TLS_DIR=tls_dir),
+        )
+
+    def steps(self, out, tls_dir=None):
         try:
-            with open(os.path.join(out, "scheduler.addr"), encoding="utf-8") as file:
-                done = subprocess.run(
-                    [program("pawlctl"), "status", "--json", "--scheduler=" + file.read().strip()],
-                    capture_output=True,
-                    text=True,
-                    timeout=PATIENCE_S,
-                )
-            return int(json.loads(done.stdout).get("steps", 0))
+            status = self.status(out, tls_dir or os.path.join(out, "tls", "operator"))
+            return int(json.loads(status.stdout).get("steps", 0))
         except (OSError, ValueError):
             return 0
 
@@ -346,6 +508,48 @@ class SlurmTest(unittest.TestCase):
         again = self.submit(OUT=os.path.join(self.folder, "out-2"))
         self.assertEqual(again.wait(PATIENCE_S), 0)
         self.assertIn("has ended before", self.log())
+
+    def test_every_process_uses_tls(self):
+        certificates = os.path.join(self.folder, "certificates")
+        make_certificates(certificates)
+        self.write_job(epochs=1000000)
+        batch = self.submit(TLS=certificates)
+        out = self.environment["OUT"]
+        wait_for(
+            "steps",
+            lambda: self.steps(out, os.path.join(certificates, "operator")) > 0
+            or batch.poll() is not None,
+        )
+        self.assertIsNone(batch.poll(), self.log())
+        # Servers and workers reach the scheduler only with certificates of its authority.
+        self.assertEqual(self.status(out, "").returncode, 3)
+        strangers = os.path.join(self.folder, "strangers")
+        make_certificates(strangers)
+        self.assertEqual(self.status(out, os.path.join(strangers, "operator")).returncode, 3)
+        batch.send_signal(signal.SIGTERM)
+        self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
+
+    def test_certificates_of_the_run_are_private_and_deleted(self):
+        self.write_job(epochs=1000000)
+        batch = self.submit()
+        out = self.environment["OUT"]
+        wait_for("steps", lambda: self.steps(out) > 0 or batch.poll() is not None)
+        self.assertIsNone(batch.poll(), self.log())
+        tls = os.path.join(out, "tls")
+        self.assertEqual(os.stat(tls).st_mode & 0o077, 0)
+        self.assertFalse(os.path.exists(os.path.join(tls, "authority", "key.pem")))
+        self.assertEqual(self.status(out, "").returncode, 3)
+        batch.send_signal(signal.SIGTERM)
+        self.assertEqual(batch.wait(2 * PATIENCE_S), 0, self.log())
+        self.assertFalse(os.path.exists(tls))
+
+    def test_missing_certificate_is_named(self):
+        self.write_job(epochs=1)
+        certificates = os.path.join(self.folder, "certificates")
+        make_certificates(certificates)
+        os.remove(os.path.join(certificates, "worker", "key.pem"))
+        self.assertEqual(self.submit(TLS=certificates).wait(PATIENCE_S), 2)
+        self.assertIn("worker/key.pem", self.log())
 
     def test_job_resumes_from_checkpoint_at_time_limit(self):
         self.write_job(epochs=1000000)
