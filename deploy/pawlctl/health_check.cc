@@ -10,6 +10,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 
 namespace pawl {
 namespace {
@@ -34,8 +35,11 @@ absl::StatusOr<bool> IsServing(const std::string& address, const Security& secur
   grpc::ClientContext context;
   SetDeadline(context, timeout);
   grpc::CompletionQueue queue;
+  // A buffer without a slice is not an empty message.
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
   const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
   call->StartCall();
   grpc::ByteBuffer response;
   grpc::Status status;
