@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -213,6 +214,7 @@ class UsageTest(unittest.TestCase):
             "data/fetch",
             "data/generate_clicks",
             "reference/generate",
+            "tls/make_certificates",
         ):
             with self.subTest(script=script):
                 done = self.run_script(script, "--help")
@@ -221,7 +223,14 @@ class UsageTest(unittest.TestCase):
                 self.assertIn("Exit codes:", done.stdout)
 
     def test_wrong_argument_exits_with_2(self):
-        for script in ("install_packages", "test", "quickstart", "chaos", "reference/generate"):
+        for script in (
+            "install_packages",
+            "test",
+            "quickstart",
+            "chaos",
+            "reference/generate",
+            "tls/make_certificates",
+        ):
             with self.subTest(script=script):
                 done = self.run_script(script, "nonsense")
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -231,6 +240,87 @@ class UsageTest(unittest.TestCase):
         done = self.run_script("quickstart", "--job=nonsense")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("'nonsense'", done.stderr)
+
+    def make_certificates(self, *flags):
+        return self.run_script("tls/make_certificates", *flags)
+
+    def openssl(self, *arguments):
+        return subprocess.run(
+            ["openssl", *arguments], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    def test_certificates_have_the_names_and_the_validity_that_are_asked_for(self):
+        out = os.path.join(FOLDER, "tls")
+        done = self.make_certificates(
+            "--out=" + out,
+            "--job=a-job",
+            "--trust_domain=example.org",
+            "--roles=server/rack-1,reader",
+            "--hosts=10.0.0.2,db.example.org",
+            "--days=3",
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(sorted(os.listdir(out)), ["authority", "reader", "server"])
+        folder = os.path.join(out, "server", "rack-1")
+        self.assertEqual(sorted(os.listdir(folder)), ["ca.pem", "cert.pem", "key.pem"])
+        certificate = os.path.join(folder, "cert.pem")
+        names = self.openssl("x509", "-in", certificate, "-noout", "-ext", "subjectAltName")
+        self.assertIn("URI:spiffe://example.org/pawl/a-job/server/rack-1", names)
+        self.assertIn("IP Address:10.0.0.2, DNS:db.example.org", names)
+        self.openssl("verify", "-CAfile", os.path.join(folder, "ca.pem"), certificate)
+        # It begins an hour ago, for machines whose clocks are behind.
+        for minutes, code in ((-70, 2), (-50, 0), (3 * 24 * 60 - 5, 0), (3 * 24 * 60 + 5, 2)):
+            at = str(int(time.time()) + 60 * minutes)
+            done = subprocess.run(
+                ["openssl", "verify", "-attime", at, "-CAfile", os.path.join(folder, "ca.pem")]
+                + [certificate],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            self.assertEqual(done.returncode, code, (minutes, done.stdout, done.stderr))
+        for folder, _, files in os.walk(out):
+            self.assertEqual(os.stat(folder).st_mode & 0o077, 0, folder)
+            for name in files:
+                self.assertEqual(os.stat(os.path.join(folder, name)).st_mode & 0o077, 0, name)
+
+    def test_wrong_names_make_no_certificate(self):
+        out = "--out=" + os.path.join(FOLDER, "no-tls")
+        for flags, part in (
+            (["--job=a"], "--out"),
+            ([out], "--job"),
+            ([out, "--job=a/b"], "--job=a/b"),
+            ([out, "--job=a", "--roles=admin"], "'admin'"),
+            ([out, "--job=a", "--days=soon"], "--days=soon"),
+            ([out + "-2", "--job=a", "--revoke=/etc/hostname"], "has no authority"),
+        ):
+            with self.subTest(flags=flags):
+                done = self.make_certificates(*flags)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(part, done.stderr)
+
+    def test_each_list_of_revoked_certificates_is_newer(self):
+        out = os.path.join(FOLDER, "revoked")
+        flags = ["--out=" + out, "--job=a", "--roles=reader,server"]
+        self.assertEqual(self.make_certificates(*flags).returncode, 0)
+        # Revoked again: the list is written for roles that lack it.
+        for role in ("reader", "server", "server"):
+            done = self.make_certificates(*flags, "--revoke=%s/%s/cert.pem" % (out, role))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lists = sorted(os.listdir(os.path.join(out, "server", "crl")))
+        self.assertEqual([name.rpartition(".")[2] for name in lists], ["r0", "r1", "r2"])
+        times = [
+            time.strptime(
+                self.openssl(
+                    "crl", "-noout", "-lastupdate", "-in", os.path.join(out, "server/crl", name)
+                ).strip(),
+                "lastUpdate=%b %d %H:%M:%S %Y GMT",
+            )
+            for name in lists
+        ]
+        self.assertLess(times[0], times[1])
+        self.assertLess(times[1], times[2])
 
     def test_clicks_depend_on_arguments_only(self):
         folder = FOLDER
