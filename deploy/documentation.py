@@ -32,7 +32,15 @@ PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Scripts whose names are programs only after a path, because documents use the words otherwise.
 ORDINARY_WORDS = {"run"}
 # Names of other projects.
-NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
+NAMES = {
+    "OPENBLAS_CORETYPE",
+    "PATH",
+    "clientAuth",
+    "memfd_create",
+    "scrontab",
+    "serverAuth",
+    "terminationGracePeriodSeconds",
+}
 TOOLS = {
     "[",
     "awk",
@@ -49,6 +57,7 @@ TOOLS = {
     "kubectl",
     "ls",
     "mkdir",
+    "openssl",
     "sbatch",
     "sleep",
     "srun",
@@ -58,7 +67,7 @@ TOOLS = {
     "tar",
     "wait",
 }
-KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
+KEYWORDS = {"do", "done", "for", "if", "then", "fi", "until"}
 BAZEL_FLAGS = {"config", "test_env", "test_filter"}
 # The path of a program: from the project's folder, from two folders below it, or in a bundle.
 PROGRAM_PATH = re.compile(

@@ -172,6 +172,35 @@ class DocumentsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
+class SecurityPageTest(unittest.TestCase):
+    """The table of rpcs and roles in deploy/security.md, and that of the gate."""
+
+    def test_table_is_that_of_the_gate(self):
+        code = TREE.read("client_lib/security/method_roles.cc")
+        page = TREE.read("deploy/security.md")
+        header = re.search(r"^\| rpc \|(.*)\|$", page, re.M).group(1)
+        roles = [word.strip() for word in header.split("|")]
+        sets = {"kAllRoles": set(roles)}
+
+        def roles_of(expression):
+            names = re.findall(r"PeerRole::k(\w+)", expression)
+            return {name.lower() for name in names} if names else sets[expression]
+
+        for name, text in re.findall(r"constexpr RoleSet (k\w+)\(([^;]*)\);", code):
+            sets[name] = roles_of(text)
+        expected = {
+            path.rpartition(".")[2].replace("/", "."): roles_of(text)
+            for path, text in re.findall(r'\{"(/[\w./]+)",\s*(RoleSet\([^)]*\)|k\w+)\}', code)
+        }
+        self.assertEqual(len(expected), code.count('{"/'))
+        rows = re.findall(r"^\| `(\w+\.\w+)` \|((?: yes \|| \|)+)$", page, re.M)
+        found = {
+            rpc: {role for role, cell in zip(roles, cells.split("|")) if cell.strip() == "yes"}
+            for rpc, cells in rows
+        }
+        self.assertEqual(found, expected)
+
+
 def shape(line):
     """Returns a line of output without words with digits, paths and spaces, which differ."""
     words = ["#" if re.search(r"[\d/]", word) else word for word in line.split()]
@@ -260,6 +289,9 @@ class SessionsTest(unittest.TestCase):
         self.assertEqual(len(digests), 2)
         self.assertEqual(digests[0], digests[1])
 
+    def test_a_job_with_tls(self):
+        self.type("deploy/security.md", "A job with TLS")
+
     def test_a_program_of_your_own(self):
         self.type("client_lib/README.md", "Writing a program")
 
@@ -269,7 +301,7 @@ class SessionsTest(unittest.TestCase):
             for path in TREE.documents
             for heading in documentation.Document(path, TREE.read(path)).sessions()
         }
-        self.assertEqual(headings, {"A job on one machine", "Writing a program"})
+        self.assertEqual(headings, {"A job on one machine", "A job with TLS", "Writing a program"})
 
 
 if __name__ == "__main__":

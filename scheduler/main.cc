@@ -109,8 +109,8 @@ namespace {
 
 constexpr char kUsage[] =
     "directs one job.\n\n"
-    "  pawl-scheduler --listen=10.0.0.1:7000 --data_dir=/var/lib/pawl --job=flights.pbtxt "
-    "--servers=2 --workers=2\n\n"
+    "  pawl-scheduler --tls_dir=tls/scheduler --listen=10.0.0.1:7000 --data_dir=/var/lib/pawl \\\n"
+    "      --job=flights.pbtxt --servers=2 --workers=2\n\n"
     "After a crash, start it again with the same command: it continues the job, and training does\n"
     "not stop meanwhile. Give --listen a fixed port, so that nodes find it again. A second one\n"
     "with the same --store stands by until the first is gone. SIGTERM and Ctrl-C stop the job\n"

@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
   pawl::SetUpDaemon(
       "pawl-server",
       "holds a share of a job's parameters and serves pushes and pulls.\n\n"
-      "  pawl-server --scheduler=10.0.0.1:7000 --data_dir=/var/lib/pawl\n\n"
+      "  pawl-server --tls_dir=tls/server --scheduler=10.0.0.1:7000 --data_dir=/var/lib/pawl\n\n"
       "The server may join and leave while the job runs. On SIGTERM it hands its "
       "partitions over\n"
       "first. After a crash, a restart with the same --data_dir continues as the same "

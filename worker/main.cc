@@ -96,7 +96,8 @@ namespace {
 
 constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
-    "  pawl-worker --scheduler=HOST:PORT [--data_dir=FOLDER] [--device=cpu|cuda:N]\n\n"
+    "  pawl-worker --scheduler=HOST:PORT [--tls_dir=FOLDER] [--data_dir=FOLDER] "
+    "[--device=cpu|cuda:N]\n\n"
     "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid\n"
     "on this machine), trains the logical workers that the scheduler assigns to it, and ends with\n"
     "the job. The job starts when as many workers have joined as pawl-scheduler's --workers says;\n"
