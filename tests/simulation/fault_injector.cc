@@ -298,12 +298,20 @@ bool FaultInjector::IsAdopted(const RoutingTable& routing) {
   return true;
 }
 
-bool FaultInjector::IsTableOnAllServers() {
+bool FaultInjector::HasBegun() {
+  if (has_begun_) return true;
+  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
+  if (!routing.has_value() || !IsAdopted(*routing)) return false;
   for (int server = 0; server < cluster_.servers(); ++server) {
-    const std::optional<HeldJob> held = cluster_.server(server)->data_plane().Held();
+    const DataPlane& plane = cluster_.server(server)->data_plane();
+    const std::optional<HeldJob> held = plane.Held();
     if (!held.has_value() || held->tables().empty()) return false;
+    if (schedule_.durability == MEMORY) continue;
+    for (const RecoveredReplica& replica : plane.ReplicasWithData()) {
+      if (!cluster_.IsOnDisk(server, replica.partition())) return false;
+    }
   }
-  return true;
+  return has_begun_ = true;
 }
 
 void FaultInjector::LoseDisk() {
@@ -364,12 +372,7 @@ void FaultInjector::CopyDisk() {
 }
 
 void FaultInjector::LoseSchedulerState() {
-  const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
-  if (!routing.has_value()) return;
-  // Before the table exists a server may return without a partition without having lost data. A
-  // scheduler that rebuilds its state cannot tell the difference and refuses.
-  has_begun_ |= IsAdopted(*routing) && IsTableOnAllServers();
-  if (!has_begun_) return;
+  if (!cluster_.scheduler().PublishedRouting().has_value() || !HasBegun()) return;
   Note("the scheduler is killed, and its state is lost");
   ++state_losses_;
   cluster_.scheduler().LoseState();
@@ -378,7 +381,7 @@ void FaultInjector::LoseSchedulerState() {
 
 void FaultInjector::LoseSchedulerStateAndServers() {
   const std::optional<RoutingTable> routing = cluster_.scheduler().PublishedRouting();
-  if (!IsRedundant()) return;
+  if (!IsRedundant() || !HasBegun()) return;
   std::set<int> lost;
   const uint64_t most =
       std::min<uint64_t>(schedule_.replicas, static_cast<uint64_t>(cluster_.servers()) - 1);

@@ -60,8 +60,10 @@ class FaultInjector {
   bool IsRedundant();
   // True if all servers have adopted the scheduler's routing.
   bool IsAdopted(const RoutingTable& routing);
-  // REQUIRES: IsAdopted.
-  bool IsTableOnAllServers();
+  // True once all servers have adopted a routing and hold the table, with durability LOG on their
+  // disks. Before, a server may return without a partition without having lost data. A scheduler
+  // that rebuilds its state cannot tell the difference and refuses, or the job fails.
+  bool HasBegun();
   void StartSchedulerIn(MonotonicDuration high);
   void PauseIncarnation(const std::shared_ptr<Incarnation>& incarnation);
   void SuspendMachine(const std::shared_ptr<Incarnation>& incarnation, MachineClock& clock);
@@ -91,7 +93,7 @@ class FaultInjector {
   uint64_t network_period_ = 0;
   // The server with a broken disk; -1: none.
   int broken_disk_ = -1;
-  // True once all servers have adopted a routing.
+  // See HasBegun.
   bool has_begun_ = false;
   // A disk was lost since all replicas were last complete.
   bool disk_is_lost_ = false;

@@ -63,6 +63,10 @@ class SimulatedCluster {
     servers_[index].disk.full = full;
     servers_[index].disk.hangs = hangs;
   }
+  // True if a process that starts on the disk recovers a replica of the partition.
+  bool IsOnDisk(int server, uint32_t partition) const {
+    return servers_[server].disk.partitions.contains(partition);
+  }
   // Starts another process on the server's machine with a copy of its present disk. Replaces the
   // previous copy.
   void StartCopy(int index);
