@@ -73,6 +73,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     attempts->request.set_version(kVersion);
     attempts->request.set_oldest_protocol(
         attempts->request.role() == SERVER_ROLE ? kOldestServerProtocol : kOldestProtocol);
+    if (attempts->request.role() == SERVER_ROLE) attempts->request.set_rebuild_challenge(0);
     attempts->request.set_newest_protocol(kNewestProtocol);
     attempts->deadline = deadline;
     auto answer = std::make_shared<Registered>(std::move(done));
@@ -302,6 +303,11 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       return;
     }
     if (absl::IsAborted(status) && !attempts->is_repeated) return RegisterAgain(*attempts);
+    if (const uint64_t challenge = RebuildChallengeOf(status);
+        challenge != 0 && challenge != attempts->request.rebuild_challenge()) {
+      attempts->request.set_rebuild_challenge(challenge);
+      attempts->retries = 0;
+    }
     const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
     const bool claims_dead_node = MayBelongToADeadNode(status) &&
                                   sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/testing/simulated_clock.h"
 #include "client_lib/rpc/control_channel.h"
@@ -306,6 +307,33 @@ TEST_F(NodeLinkTest, RegistrationObeysThePushback) {
   EXPECT_EQ(channel_.Waiting(kRegister), 0u);
   channel_.Advance(milliseconds(1));
   EXPECT_EQ(channel_.Waiting(kRegister), 1u);
+}
+
+TEST_F(NodeLinkTest, ServersRegistrationReturnsTheLatestRebuildChallenge) {
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  auto registered = Register(request, MonotonicTime::max());
+  const auto take = [this] {
+    ScriptedChannel::Sent call = channel_.Take(kRegister);
+    RegisterRequest sent;
+    EXPECT_TRUE(sent.ParseFromString(call.bytes));
+    call.done(absl::UnavailableError("the scheduler starts"), IncomingMessage());
+    channel_.Advance(kMaxBackoff);
+    return sent;
+  };
+  RegisterRequest sent = take();
+  EXPECT_TRUE(sent.has_rebuild_challenge());
+  EXPECT_EQ(sent.rebuild_challenge(), 0u);
+  for (int retries = 0; retries < 10; ++retries) take();
+  for (const char* challenge : {"77", "18446744073709551615"}) {
+    absl::Status rebuilding = absl::UnavailableError("rebuilding");
+    rebuilding.SetPayload(kRebuildChallengePayloadUrl, absl::Cord(challenge));
+    channel_.Refuse(kRegister, rebuilding);
+    channel_.Advance(kFirstBackoff);
+    ASSERT_EQ(channel_.Waiting(kRegister), 1u) << "it is answered at once";
+    EXPECT_EQ(absl::StrCat(take().rebuild_challenge()), challenge) << "and kept by later answers";
+    EXPECT_EQ(absl::StrCat(take().rebuild_challenge()), challenge);
+  }
 }
 
 TEST_F(NodeLinkTest, HeartbeatReturnsTheLatestChallenge) {

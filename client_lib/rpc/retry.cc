@@ -36,6 +36,12 @@ MonotonicDuration PushbackOf(const absl::Status& error, MonotonicDuration otherw
   return std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
 }
 
+uint64_t RebuildChallengeOf(const absl::Status& error) {
+  const absl::optional<absl::Cord> payload = error.GetPayload(kRebuildChallengePayloadUrl);
+  uint64_t challenge;
+  return payload && absl::SimpleAtoi(std::string(*payload), &challenge) ? challenge : 0;
+}
+
 bool IsFinal(const absl::Status& error) {
   const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
   return pushback.has_value() && *pushback == kNeverAgain;

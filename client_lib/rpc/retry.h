@@ -80,6 +80,9 @@ bool IsUnanswered(const absl::Status& error);
 // The pushback of `error`, or `otherwise` if it has none.
 MonotonicDuration PushbackOf(const absl::Status& error, MonotonicDuration otherwise);
 
+// The rebuild challenge that `error` carries; 0 if it has none.
+uint64_t RebuildChallengeOf(const absl::Status& error);
+
 // Whether the pushback is kNeverAgain: a repetition can never succeed.
 bool IsFinal(const absl::Status& error);
 

@@ -50,6 +50,15 @@ TEST(RetryTest, PushbackIsObeyedUpToItsLimit) {
   EXPECT_EQ(DecideRetry(status, 0, 0, budget).action, RetryAction::kGiveUp);
 }
 
+TEST(RetryTest, RebuildChallengeIsANumber) {
+  absl::Status status = absl::UnavailableError("rebuilding");
+  EXPECT_EQ(RebuildChallengeOf(status), 0u);
+  status.SetPayload(kRebuildChallengePayloadUrl, absl::Cord("18446744073709551615"));
+  EXPECT_EQ(RebuildChallengeOf(status), ~uint64_t{0});
+  status.SetPayload(kRebuildChallengePayloadUrl, absl::Cord("soon"));
+  EXPECT_EQ(RebuildChallengeOf(status), 0u);
+}
+
 TEST(RetryTest, PushbackDoublesAndSpendsNoBudget) {
   RetryBudget budget;
   absl::Status status = absl::ResourceExhaustedError("full");

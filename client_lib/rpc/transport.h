@@ -27,6 +27,9 @@ inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";
 inline constexpr char kPushbackPayloadUrl[] = "type.pawl/retry-pushback-ms";
 // The pushback that forbids repetitions.
 inline constexpr char kNeverAgain[] = "-1";
+// Payload of an UNAVAILABLE status that answers a server's registration: the value for its next
+// RegisterRequest.rebuild_challenge, in decimal digits.
+inline constexpr char kRebuildChallengePayloadUrl[] = "type.pawl/rebuild-challenge";
 
 // The slowest network that deadlines are made for.
 inline constexpr uint64_t kMinBytesPerSecond = 20'000'000;

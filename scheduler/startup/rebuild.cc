@@ -7,12 +7,15 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/limits.h"
+#include "client_lib/base/random.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/transport.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "scheduler/membership/membership.h"
 #include "scheduler/membership/registration_check.h"
@@ -360,6 +363,9 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
   return state;
 }
 
+RebuildCensus::RebuildCensus(size_t max_bytes)
+    : max_bytes_(max_bytes), challenge_(std::max<uint64_t>(RandomNumber(), 1)) {}
+
 absl::Status RebuildCensus::OnHeartbeat(const HeartbeatRequest& request) const {
   if (!request.has_server()) return OnOtherCall();
   return absl::AbortedError("the scheduler has lost its state; register again");
@@ -369,10 +375,13 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
   const bool is_node =
       request.role() == SERVER_ROLE && !request.node().empty() && CheckRegistration(request).ok();
   if (!is_node) return OnOtherCall();
+  absl::Status again = OnOtherCall();
+  again.SetPayload(kRebuildChallengePayloadUrl, absl::Cord(absl::StrCat(challenge_)));
+  if (request.has_rebuild_challenge() && request.rebuild_challenge() != challenge_) return again;
   const auto found = registrations_.find(request.node());
   const size_t bytes_before = found == registrations_.end() ? 0 : found->second.bytes;
   if (found == registrations_.end()) {
-    if (registrations_.size() == kMaxServers) return OnOtherCall();
+    if (registrations_.size() == kMaxServers) return again;
   } else {
     // A late registration must not replace a newer one.
     const RegisterRequest& before = found->second.request;
@@ -382,7 +391,7 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
     const bool same_process = before.process_nonce() == request.process_nonce();
     const bool is_older = same_process ? order(request) < order(before)
                                        : request.start_count() < before.start_count();
-    if (is_older) return OnOtherCall();
+    if (is_older) return again;
   }
   const size_t bytes = request.SpaceUsedLong();
   const size_t others = registration_bytes_ - bytes_before;
@@ -394,7 +403,7 @@ absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
   }
   registration_bytes_ = others + bytes;
   registrations_[request.node()] = {request, bytes};
-  return OnOtherCall();
+  return again;
 }
 
 absl::Status RebuildCensus::OnOtherCall() {

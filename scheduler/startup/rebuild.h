@@ -48,8 +48,9 @@ bool HasAllServers(const std::vector<RegisterRequest>& registrations,
 // join; the clocks are in the partitions. Evaluations, barriers, events and figures are not
 // rebuilt.
 //
-// `registrations`: the last registration of each server, in any order. Servers of other jobs are
-// ignored. FAILED_PRECONDITION, naming the servers or partitions:
+// `registrations`: the last registration of each server, in any order. REQUIRES: each is of a
+// process that has lived since the scheduler lost its state. Servers of other jobs are ignored.
+// FAILED_PRECONDITION, naming the servers or partitions:
 //  - no server holds a job, they hold several, or the job differs from `options`;
 //  - a server that the newest routing names is missing: it may be the only one in sync by a routing
 //    that no other server has adopted;
@@ -65,14 +66,22 @@ inline constexpr size_t kMaxRegistrationBytes = size_t{4} << 30;
 
 // Answers calls for a scheduler without a state, and collects registrations. Every answer is an
 // error that makes the node retry. Not thread-safe.
+//
+// A registration counts only if it has the challenge of this census, which the server learns from
+// the answer to its first one: the server has lived since the census began. A message from before
+// may arrive late. Its process may be dead and its data lost; or the server lives and has adopted
+// a later routing, or the message is of a copy of its data directory, which the lost scheduler had
+// refused.
 class RebuildCensus {
  public:
-  explicit RebuildCensus(size_t max_bytes = kMaxRegistrationBytes) : max_bytes_(max_bytes) {}
+  explicit RebuildCensus(size_t max_bytes = kMaxRegistrationBytes);
 
   // ABORTED for a server, which then registers again and reports what it holds. UNAVAILABLE for
   // other nodes.
   absl::Status OnHeartbeat(const HeartbeatRequest& request) const;
-  // UNAVAILABLE. Keeps the newest registration of each server, in whatever order they arrive.
+  // UNAVAILABLE, for a server with the challenge (kRebuildChallengePayloadUrl). Keeps the newest
+  // registration of each server, in whatever order they arrive. One without the field
+  // rebuild_challenge counts too: older servers do not know the field.
   // RESOURCE_EXHAUSTED: it would exceed max_bytes; the server's previous registration still counts.
   absl::Status OnRegister(const RegisterRequest& request);
   // UNAVAILABLE.
@@ -87,6 +96,7 @@ class RebuildCensus {
   };
 
   const size_t max_bytes_;
+  const uint64_t challenge_;                           // not 0
   absl::btree_map<std::string, Entry> registrations_;  // by node
   size_t registration_bytes_ = 0;
 };

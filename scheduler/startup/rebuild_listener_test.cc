@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/rpc/retry.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"
@@ -70,6 +72,21 @@ TEST_F(RebuildListenerTest, LastRegistrationOfEachServerCounts) {
   HeartbeatResponse response;
   EXPECT_EQ(stub_->Heartbeat(&context, heartbeat, &response).error_code(),
             grpc::StatusCode::ABORTED);
+}
+
+TEST_F(RebuildListenerTest, ChallengeTravelsToTheServer) {
+  Begin(kMaxRegistrationBytes);
+  RegisterRequest request = Server(0, 10);
+  request.set_rebuild_challenge(0);
+  for (const uint32_t counted : {0, 1}) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    RegisterResponse response;
+    const absl::Status again = FromGrpcStatus(stub_->Register(&context, request, &response));
+    request.set_rebuild_challenge(RebuildChallengeOf(again));
+    EXPECT_NE(request.rebuild_challenge(), 0u) << again;
+    EXPECT_EQ(listener_->Registrations().size(), counted);
+  }
 }
 
 TEST_F(RebuildListenerTest, RegistrationBytesAreBounded) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/limits.h"
+#include "client_lib/rpc/retry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -216,6 +217,47 @@ TEST(RebuildCensusTest, LateRegistrationDoesNotReplaceANewerOne) {
   late.set_registration(2);
   late.clear_held_job();
   EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(late)));
+  ASSERT_EQ(census.Registrations().size(), 1u);
+  EXPECT_TRUE(census.Registrations()[0].has_held_job());
+}
+
+TEST(RebuildCensusTest, RegistrationFromBeforeTheCensusDoesNotCount) {
+  RegisterRequest request = Server(2, 9, {0, 2});
+  request.set_address("10.0.0.1:7002");
+  request.set_process_nonce(5);
+  request.set_rebuild_challenge(0);
+  uint64_t former = 0;
+  for (int scheduler = 0; scheduler < 2; ++scheduler) {
+    // The second census is of a scheduler that has been restarted.
+    RebuildCensus census;
+    EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(request)));
+    request.set_rebuild_challenge(former);
+    const absl::Status again = census.OnRegister(request);
+    EXPECT_TRUE(absl::IsUnavailable(again));
+    EXPECT_TRUE(census.Registrations().empty());
+    request.set_rebuild_challenge(RebuildChallengeOf(again));
+    EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(request)));
+    EXPECT_EQ(census.Registrations().size(), 1u);
+    former = request.rebuild_challenge();
+  }
+}
+
+// A copy of the directory counts one start more than the live server.
+TEST(RebuildCensusTest, LateRegistrationOfACopyDoesNotReplaceTheLiveServer) {
+  RebuildCensus census;
+  RegisterRequest original = Server(2, 9, {0, 2});
+  original.set_address("10.0.0.1:7002");
+  original.set_process_nonce(5);
+  original.set_start_count(1);
+  original.set_rebuild_challenge(0);
+  RegisterRequest copy = original;
+  copy.set_process_nonce(6);
+  copy.set_start_count(2);
+  copy.clear_held_job();
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(copy)));
+  original.set_rebuild_challenge(RebuildChallengeOf(census.OnRegister(original)));
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(original)));
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(copy)));
   ASSERT_EQ(census.Registrations().size(), 1u);
   EXPECT_TRUE(census.Registrations()[0].has_held_job());
 }

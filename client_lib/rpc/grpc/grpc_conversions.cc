@@ -21,6 +21,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* c
   std::string details;
   if (const absl::optional<absl::Cord> routing = status.GetPayload(kRoutingPayloadUrl)) {
     details = std::string(*routing);
+  } else if (const absl::optional<absl::Cord> challenge =
+                 status.GetPayload(kRebuildChallengePayloadUrl)) {
+    details = std::string(*challenge);
   }
   if (const absl::optional<absl::Cord> pushback = status.GetPayload(kPushbackPayloadUrl);
       pushback && context != nullptr) {
@@ -38,6 +41,9 @@ absl::Status FromGrpcStatus(const grpc::Status& status, const grpc::ClientContex
                       BoundedText(message, kMaxStatusMessageBytes));
   if (result.code() == absl::StatusCode::kFailedPrecondition && !status.error_details().empty()) {
     result.SetPayload(kRoutingPayloadUrl, absl::Cord(status.error_details()));
+  }
+  if (result.code() == absl::StatusCode::kUnavailable && !status.error_details().empty()) {
+    result.SetPayload(kRebuildChallengePayloadUrl, absl::Cord(status.error_details()));
   }
   if (context != nullptr) {
     const auto& metadata = context->GetServerTrailingMetadata();

@@ -16,8 +16,9 @@ namespace pawl {
 // Longer messages are truncated: they travel as a header.
 inline constexpr size_t kMaxStatusMessageBytes = 4096;
 
-// The routing payload (kRoutingPayloadUrl) travels as the status's error details, the pushback
-// payload (kPushbackPayloadUrl) as the trailing metadata "grpc-retry-pushback-ms".
+// The routing payload (kRoutingPayloadUrl) and the challenge (kRebuildChallengePayloadUrl) travel
+// as the status's error details, the pushback payload (kPushbackPayloadUrl) as the trailing
+// metadata "grpc-retry-pushback-ms".
 
 // `context`, unless null, receives the metadata.
 grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* context = nullptr);

@@ -142,7 +142,7 @@ TEST_F(GrpcTransportTest, AnswersArriveInSlicesWithoutCopies) {
   promise.get_future().get();
 }
 
-TEST_F(GrpcTransportTest, RoutingAndPushbackTravelWithTheStatus) {
+TEST_F(GrpcTransportTest, PayloadsTravelWithTheStatus) {
   service_.status = absl::FailedPreconditionError("elsewhere");
   service_.status.SetPayload(kRoutingPayloadUrl, absl::Cord(std::string("\0\1\2binary\xff", 10)));
   Answer answer =
@@ -151,6 +151,11 @@ TEST_F(GrpcTransportTest, RoutingAndPushbackTravelWithTheStatus) {
 
   service_.status = absl::ResourceExhaustedError("full");
   service_.status.SetPayload(kPushbackPayloadUrl, absl::Cord("250"));
+  answer = CallAndWait(transport_, address_, Method::kPush, EncodePushRequest(RequestHeader(), {}));
+  EXPECT_EQ(answer.status, service_.status);
+
+  service_.status = absl::UnavailableError("rebuilding");
+  service_.status.SetPayload(kRebuildChallengePayloadUrl, absl::Cord("18446744073709551615"));
   answer = CallAndWait(transport_, address_, Method::kPush, EncodePushRequest(RequestHeader(), {}));
   EXPECT_EQ(answer.status, service_.status);
 
