@@ -14,6 +14,10 @@ namespace {
 
 // How long a server that is asked to end waits for its routing.
 constexpr std::chrono::milliseconds kRoutingGrace{500};
+// A scheduler that has lost its state, or has been away for long, registers all servers again. The
+// others register within one heartbeat interval and one pause (kMaxBackoff). Until then the routing
+// may name this server alone, and a replica that is in sync on others too may be primary here.
+constexpr std::chrono::seconds kPeersReturn{3};
 // Pauses after the scheduler refuses or misses a confirmation. They grow, because a partition can
 // lack in-sync replicas for as long as a server is away.
 constexpr std::chrono::milliseconds kFirstConfirmationPause{50};
@@ -169,6 +173,7 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   spdlog::info("registered as {}, incarnation {}, for job '{}'", registration.node(),
                registration.incarnation(), registration.job().name());
   const bool first = job_id_ == 0;
+  if (!first) expects_peers_until_ = clock_.Now() + kPeersReturn;
   if (!first && registration.job_id() != job_id_) {
     return absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler,
                                            " now directs another job, '", registration.job().name(),
@@ -320,7 +325,7 @@ std::optional<absl::Status> ServerNode::DrainEnd() const {
     // them over.
   } else if (is_drained) {
     return absl::OkStatus();
-  } else if (!waits && !data_plane_.HasPeers()) {
+  } else if (!waits && !data_plane_.HasPeers() && clock_.Now() >= expects_peers_until_) {
     spdlog::info("ending with all replicas: no other server can take them");
     return absl::OkStatus();
   }

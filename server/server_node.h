@@ -146,6 +146,8 @@ class ServerNode {
   std::optional<MonotonicTime> draining_since_;
   bool job_has_ended_ = false;
   std::optional<MonotonicTime> drain_until_;
+  // Until then a routing without other servers does not end a draining server.
+  MonotonicTime expects_peers_until_ = MonotonicTime::min();
 
   mutable Mutex mu_;
   News news_ PAWL_GUARDED_BY(mu_);

@@ -58,20 +58,22 @@ class FakeScheduler final : public ControlChannel {
   const std::vector<std::pair<MonotonicTime, uint64_t>>& confirmations() const {
     return confirmations_;
   }
-  // Publishes a routing in which `node` is the primary of all partitions.
-  void GiveAllTo(const std::string& node) {
+  // Publishes a routing in which `node` is the primary of all partitions. It has two servers, or
+  // `node` alone.
+  void GiveAllTo(const std::string& node, bool alone = false) {
     routing_.set_job_id(registration_.job_id());
     routing_.set_epoch(routing_.epoch() + 1);
     routing_.clear_servers();
     routing_.clear_primary();
     for (const char* server : {"server-0", "server-1"}) {
+      if (alone && server != node) continue;
       ServerAddress& address = *routing_.add_servers();
       address.set_node(server);
       address.set_incarnation(registration_.incarnation());
     }
     routing_.clear_replicas();
     for (uint32_t p = 0; p < registration_.job().partitions(); ++p) {
-      routing_.add_primary(node == "server-0" ? 0 : 1);
+      routing_.add_primary(node == "server-0" || alone ? 0 : 1);
       PartitionReplicas& replicas = *routing_.add_replicas();
       if (confirmation_.has_value()) replicas.set_confirm_since(routing_.epoch());
     }
@@ -301,6 +303,39 @@ TEST_F(ServerNodeTest, DrainingServerDeclaredDeadRegistersAgainAndHandsOver) {
       });
   EXPECT_TRUE(ended.ok()) << ended;
   EXPECT_EQ(last, 18) << "it ends exactly when it has no replicas left";
+}
+
+// It may be the first server that registers with a rebuilt scheduler.
+TEST_F(ServerNodeTest, DrainingServerThatRegistersAgainWaitsForItsPeers) {
+  for (const bool peers_return : {true, false}) {
+    FakeScheduler scheduler(clock_, "flights", 77);
+    int last = -1;
+    const absl::Status ended =
+        RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+          last = round;
+          if (round == 2) scheduler.GiveAllTo("server-0");
+          if (round == 3) node.Drain();
+          if (round == 4) scheduler.DisownOnce();
+          if (round == 6) scheduler.GiveAllTo("server-0", /*alone=*/true);
+          if (round == 15 && peers_return) scheduler.GiveAllTo("server-1");
+          if (round == 17) scheduler.Advance(std::chrono::seconds(3));
+        });
+    EXPECT_TRUE(ended.ok()) << ended;
+    EXPECT_EQ(last, peers_return ? 15 : 17);
+  }
+}
+
+TEST_F(ServerNodeTest, DrainingServerAloneInItsJobEndsAtOnce) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  int last = -1;
+  const absl::Status ended =
+      RunIncarnation(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+        last = round;
+        if (round == 2) scheduler.GiveAllTo("server-0", /*alone=*/true);
+        if (round == 5) node.Drain();
+      });
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(last, 5);
 }
 
 TEST_F(ServerNodeTest, DrainingServerThatCannotRegisterAgainEndsInTime) {
