@@ -102,8 +102,8 @@ void ClientCore::Join(Callback done) {
       [this, deadline](absl::StatusOr<RegisterResponse> registration) {
         if (!registration.ok()) return FinishJoin(registration.status());
         registration_ = *std::move(registration);
-        router_ = std::make_unique<Router>(registration_.job_id());
-        messenger_ = std::make_shared<Messenger>(transport_, clock_, *router_, deadlines_);
+        router_ = std::make_shared<Router>(registration_.job_id());
+        messenger_ = std::make_shared<Messenger>(transport_, clock_, router_, deadlines_);
         scheduler_calls_ = std::make_shared<SchedulerCalls>(
             control_, clock_, [messenger = messenger_] { return messenger->failure(); });
         {

@@ -124,7 +124,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Constant after Join.
   RegisterResponse registration_;
   std::unique_ptr<NodeLink> link_;
-  std::unique_ptr<Router> router_;
+  std::shared_ptr<Router> router_;
   std::shared_ptr<DeadlineQueue> deadlines_;
   std::shared_ptr<Messenger> messenger_;
   std::shared_ptr<SchedulerCalls> scheduler_calls_;

@@ -72,7 +72,7 @@ std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Metho
 }
 
 void Messenger::Send(std::shared_ptr<Message> message) {
-  const std::shared_ptr<const Routing> routing = router_.current();
+  const std::shared_ptr<const Routing> routing = router_->current();
   const auto primary = [&](const SegmentView& segment) {
     return routing->primary(segment.partition);
   };
@@ -145,7 +145,7 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch,
     message->call->MessageDone(error);
     return;
   }
-  if (const auto routing = router_.current();
+  if (const auto routing = router_->current();
       routing->epoch() > epoch && !routing->Names(address)) {
     // The server has left since the message started to wait for its turn.
     flow->Release(call.terms.flow_step, message->bytes);
@@ -164,25 +164,20 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch,
       message->bytes == 0 ? 0 : std::max(flow->bytes_in_flight(), message->bytes);
   MonotonicDuration timeout = kBulkDeadline + TransferTime(bytes_before_answer);
   if (call.terms.may_wait) timeout += kPendingDeadline;
-  CallServer(address, epoch, call.terms.method, std::move(request), std::min(timeout, left),
-             [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow),
-              message = std::move(message)](absl::Status status, IncomingMessage answer) mutable {
-               // First, so that the next message is sent while this answer is consumed.
-               flow->Release(message->call->terms.flow_step, message->bytes);
-               self->OnAnswer(epoch, sent, std::move(message), std::move(status),
-                              std::move(answer));
-             });
-}
-
-void Messenger::CallServer(std::string address, uint64_t epoch, Method method,
-                           OutgoingMessage request, MonotonicDuration timeout,
-                           Transport::Done done) {
-  // `done` may have the last reference and run here.
+  const Method method = call.terms.method;
+  // The answer may come, and drop the last other reference, before Call returns.
   const std::shared_ptr<Messenger> self = shared_from_this();
-  transport_.Call(address, method, std::move(request), timeout, std::move(done));
+  transport_.Call(
+      address, method, std::move(request), std::min(timeout, left),
+      [self, epoch, sent = clock_.Now(), flow = std::move(flow), message = std::move(message)](
+          absl::Status status, IncomingMessage answer) mutable {
+        // First, so that the next message is sent while this answer is consumed.
+        flow->Release(message->call->terms.flow_step, message->bytes);
+        self->OnAnswer(epoch, sent, std::move(message), std::move(status), std::move(answer));
+      });
   // A thread that has adopted newer routing may have forgotten the address before this call was
-  // made.
-  if (const auto routing = router_.current();
+  // made; it must leave no connection to a server that has left.
+  if (const auto routing = router_->current();
       routing->epoch() > epoch && !routing->Names(address)) {
     transport_.Forget(address);
   }
@@ -230,22 +225,22 @@ void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Mes
 }
 
 absl::Status Messenger::Adopt(const RoutingTable& table) {
-  const std::shared_ptr<const Routing> before = router_.current();
-  PAWL_ASSIGN_OR_RETURN(const bool is_newer, router_.Adopt(table));
+  const std::shared_ptr<const Routing> before = router_->current();
+  PAWL_ASSIGN_OR_RETURN(const bool is_newer, router_->Adopt(table));
   if (!is_newer) return absl::OkStatus();
   if (before != nullptr) {
     counters_.routing_changes.fetch_add(1, std::memory_order_relaxed);
     // Checks the current table for each action: another thread may adopt a newer one, which names
     // the address again.
     for (const std::string& address : before->primary_addresses()) {
-      const std::shared_ptr<const Routing> now = router_.current();
+      const std::shared_ptr<const Routing> now = router_->current();
       const std::vector<std::string>& still = now->primary_addresses();
       if (std::find(still.begin(), still.end(), address) == still.end())
         transport_.CancelCalls(address);
     }
-    ForgetServers(*before, *router_.current());
+    ForgetServers(*before, *router_->current());
   }
-  WakeWaiting(router_.current()->epoch());
+  WakeWaiting(router_->current()->epoch());
   return absl::OkStatus();
 }
 
@@ -267,7 +262,7 @@ void Messenger::ForgetServers(const Routing& before, const Routing& now) {
     }
   }
   for (const std::string& address : gone) {
-    if (!router_.current()->Names(address)) transport_.Forget(address);
+    if (!router_->current()->Names(address)) transport_.Forget(address);
   }
 }
 
@@ -276,7 +271,7 @@ bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {
   // partitions means that the newer one is too large for an error; the scheduler sends it without a
   // request.
   if (const std::optional<RoutingTable> table = AttachedRouting(error)) Adopt(*table).IgnoreError();
-  return router_.current()->epoch() > epoch;
+  return router_->current()->epoch() > epoch;
 }
 
 void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch,
@@ -300,7 +295,7 @@ void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch,
     waiting_.emplace(id, Waiting{timer, epoch, std::move(again)});
   }
   // The event may have come before this waiter was added.
-  if (const uint64_t newest = router_.current()->epoch(); newest > epoch) WakeWaiting(newest);
+  if (const uint64_t newest = router_->current()->epoch(); newest > epoch) WakeWaiting(newest);
   if (!failure().ok()) WakeWaiting(kEveryEpoch);
 }
 

@@ -48,9 +48,12 @@ struct MessengerCounters {
 // flight share.
 class Messenger : public std::enable_shared_from_this<Messenger> {
  public:
-  Messenger(Transport& transport, const Clock& clock, Router& router,
+  Messenger(Transport& transport, const Clock& clock, std::shared_ptr<Router> router,
             std::shared_ptr<DeadlineQueue> deadlines)
-      : transport_(transport), clock_(clock), router_(router), deadlines_(std::move(deadlines)) {}
+      : transport_(transport),
+        clock_(clock),
+        router_(std::move(router)),
+        deadlines_(std::move(deadlines)) {}
 
   // Divides the message by server, sends the parts, and calls call->MessageDone for each. REQUIRES:
   // the message has segments, and message->call counts one message for it.
@@ -96,14 +99,10 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   // Drops the addresses that `now` no longer names.
   void ForgetServers(const Routing& before, const Routing& now);
 
-  // Calls a server of the routing of `epoch`. Leaves no connection to a server that has left
-  // meanwhile.
-  void CallServer(std::string address, uint64_t epoch, Method method, OutgoingMessage request,
-                  MonotonicDuration timeout, Transport::Done done);
-
   Transport& transport_;
   const Clock& clock_;
-  Router& router_;
+  // Shared: a thread may leave Transmit after the client.
+  const std::shared_ptr<Router> router_;
   const std::shared_ptr<DeadlineQueue> deadlines_;
   RetryBudget budget_;
   MessengerCounters counters_;

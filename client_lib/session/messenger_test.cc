@@ -107,7 +107,7 @@ class MessengerTest : public testing::Test {
 
   SimulatedClock clock_;
   HeldTransport transport_;
-  Router router_{7};
+  const std::shared_ptr<Router> router_ = std::make_shared<Router>(7);
   std::shared_ptr<DeadlineQueue> deadlines_ = std::make_shared<DeadlineQueue>(transport_, clock_);
   std::shared_ptr<Messenger> messenger_ =
       std::make_shared<Messenger>(transport_, clock_, router_, deadlines_);
