@@ -21,10 +21,10 @@ namespace pawl {
 
 class Call;
 
-// Where a pull writes the values of a segment: the call's item, and the range in it.
+// Where a pull writes the values of a segment: the call's item, and the number of its segment.
 struct PullTarget {
   uint32_t item;
-  uint32_t range;
+  uint32_t segment;
   size_t value_bytes;  // expected in the answer
 };
 

@@ -1,11 +1,13 @@
 #include "client_lib/session/key_groups.h"
 
+#include <algorithm>
+
 #include "client_lib/base/partitioner.h"
 
 namespace pawl {
 
 void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions,
-                      bool distinct) {
+                      bool distinct, uint32_t max_group_keys) {
   const uint32_t count = static_cast<uint32_t>(keys.size());
   partition_of_.resize(count);
   end_of_.assign(partitions, 0);
@@ -31,7 +33,7 @@ void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t 
   has_duplicates_ = false;
   if (in_order_) {
     keys_.assign(keys.begin(), keys.end());
-    return;
+    return DivideGroups(max_group_keys);
   }
   keys_.resize(count);
   first_.resize(count);
@@ -41,6 +43,22 @@ void KeyGroups::Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t 
     first_[index] = position;
   }
   if (!distinct) RemoveDuplicates();
+  DivideGroups(max_group_keys);
+}
+
+void KeyGroups::DivideGroups(uint32_t max_group_keys) {
+  if (std::all_of(groups_.begin(), groups_.end(),
+                  [&](const Group& group) { return group.size() <= max_group_keys; })) {
+    return;
+  }
+  undivided_.swap(groups_);
+  groups_.clear();
+  for (const Group& group : undivided_) {
+    for (uint32_t begin = group.begin; begin < group.end; begin += max_group_keys) {
+      groups_.push_back(
+          {group.partition, begin, begin + std::min(max_group_keys, group.end - begin)});
+    }
+  }
 }
 
 // Group by group, so that the map stays in the processor's cache.
@@ -49,7 +67,7 @@ void KeyGroups::RemoveDuplicates() {
   for (Group& group : groups_) {
     const uint32_t begin = out;
     index_of_.clear();
-    index_of_.reserve(group.end - group.begin);
+    index_of_.reserve(group.size());
     for (uint32_t i = group.begin; i < group.end; ++i) {
       const uint64_t key = keys_[i];
       const uint32_t position = first_[i];
@@ -78,7 +96,8 @@ void KeyGroups::RemoveDuplicates() {
 }
 
 size_t KeyGroups::capacity_bytes() const {
-  return groups_.capacity() * sizeof(Group) + keys_.capacity() * sizeof(uint64_t) +
+  return (groups_.capacity() + undivided_.capacity()) * sizeof(Group) +
+         keys_.capacity() * sizeof(uint64_t) +
          (first_.capacity() + next_.capacity() + partition_of_.capacity() + end_of_.capacity() +
           last_.capacity()) *
              sizeof(uint32_t) +

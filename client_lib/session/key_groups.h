@@ -1,4 +1,4 @@
-// The keys of one call to one sparse table, grouped by partition.
+// The keys of one call to one table, grouped by partition.
 #ifndef PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_
 #define PAWL_CLIENT_LIB_SESSION_KEY_GROUPS_H_
 
@@ -12,10 +12,11 @@
 namespace pawl {
 
 // The distinct keys of a list, grouped by partition in ascending order, within a partition in the
-// order of their first occurrence; and the positions of each.
+// order of their first occurrence; and the positions of each. A group has a limited size, so a
+// partition may have several, one after the other.
 //
-// The result is a function of (table, keys, partitions) only, so a recomputed step gives the same
-// groups. Reusable, to save allocations; not thread-safe.
+// The result is a function of the arguments only, so a recomputed step gives the same groups.
+// Reusable, to save allocations; not thread-safe.
 class KeyGroups {
  public:
   struct Group {
@@ -23,13 +24,15 @@ class KeyGroups {
     // A range [begin, end) of keys().
     uint32_t begin;
     uint32_t end;
+
+    uint32_t size() const { return end - begin; }
   };
 
   // `distinct`: the caller guarantees that no key is repeated. REQUIRES: partitions > 0,
-  // keys.size() < 2^31.
-  void Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct);
+  // max_group_keys > 0, keys.size() < 2^31.
+  void Build(uint32_t table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct,
+             uint32_t max_group_keys);
 
-  // The partitions that have keys.
   absl::Span<const Group> groups() const { return groups_; }
   absl::Span<const uint64_t> keys() const { return keys_; }
 
@@ -54,6 +57,7 @@ class KeyGroups {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   void RemoveDuplicates();
+  void DivideGroups(uint32_t max_group_keys);
 
   std::vector<Group> groups_;
   std::vector<uint64_t> keys_;
@@ -66,6 +70,7 @@ class KeyGroups {
   std::vector<uint32_t> partition_of_;  // by position
   std::vector<uint32_t> end_of_;        // by partition
   std::vector<uint32_t> last_;          // by index in keys_
+  std::vector<Group> undivided_;
   absl::flat_hash_map<uint64_t, uint32_t> index_of_;
 };
 

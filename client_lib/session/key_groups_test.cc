@@ -33,6 +33,8 @@ std::map<uint32_t, std::vector<Expected>> Reference(uint32_t table,
   return groups;
 }
 
+constexpr uint32_t kMaxKeys = 1000;
+
 void ExpectEqual(const KeyGroups& groups,
                  const std::map<uint32_t, std::vector<Expected>>& reference) {
   ASSERT_EQ(groups.groups().size(), reference.size());
@@ -63,7 +65,7 @@ TEST(KeyGroupsTest, GroupsMatchTheReference) {
     const uint64_t range = uint64_t{1} << (random() % 12);
     std::vector<uint64_t> keys(random() % 300);
     for (uint64_t& key : keys) key = random() % range;
-    groups.Build(round, keys, partitions, false);
+    groups.Build(round, keys, partitions, false, kMaxKeys);
     ExpectEqual(groups, Reference(round, keys, partitions));
   }
 }
@@ -72,7 +74,7 @@ TEST(KeyGroupsTest, DistinctKeysKeepTheirOrder) {
   std::vector<uint64_t> keys;
   for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * 977);
   KeyGroups groups;
-  groups.Build(3, keys, 16, true);
+  groups.Build(3, keys, 16, true, kMaxKeys);
   EXPECT_FALSE(groups.has_duplicates());
   ExpectEqual(groups, Reference(3, keys, 16));
 }
@@ -81,20 +83,40 @@ TEST(KeyGroupsTest, KeysInTheOrderOfTheGroupsAreRecognised) {
   std::vector<uint64_t> keys;
   for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * 977);
   KeyGroups groups;
-  groups.Build(3, keys, 16, true);
+  groups.Build(3, keys, 16, true, kMaxKeys);
   EXPECT_FALSE(groups.in_order());
   const std::vector<uint64_t> in_order(groups.keys().begin(), groups.keys().end());
-  groups.Build(3, in_order, 16, true);
+  groups.Build(3, in_order, 16, true, kMaxKeys);
   EXPECT_TRUE(groups.in_order());
   ExpectEqual(groups, Reference(3, in_order, 16));
-  groups.Build(3, in_order, 16, /*distinct=*/false);
+  groups.Build(3, in_order, 16, /*distinct=*/false, kMaxKeys);
   EXPECT_FALSE(groups.in_order()) << "a key may be repeated";
   ExpectEqual(groups, Reference(3, in_order, 16));
 }
 
+TEST(KeyGroupsTest, LargeGroupsAreDivided) {
+  std::vector<uint64_t> keys;
+  for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * 977);
+  KeyGroups whole;
+  whole.Build(3, keys, 16, true, kMaxKeys);
+  KeyGroups divided;
+  divided.Build(3, keys, 16, true, 7);
+  EXPECT_EQ(divided.keys(), whole.keys());
+  size_t next = 0;
+  for (const KeyGroups::Group& group : whole.groups()) {
+    for (uint32_t begin = group.begin; begin < group.end; begin += 7, ++next) {
+      ASSERT_LT(next, divided.groups().size());
+      EXPECT_EQ(divided.groups()[next].partition, group.partition);
+      EXPECT_EQ(divided.groups()[next].begin, begin);
+      EXPECT_EQ(divided.groups()[next].end, std::min(begin + 7, group.end));
+    }
+  }
+  EXPECT_EQ(divided.groups().size(), next);
+}
+
 TEST(KeyGroupsTest, NoKeysGiveNoGroups) {
   KeyGroups groups;
-  groups.Build(3, {}, 16, false);
+  groups.Build(3, {}, 16, false, kMaxKeys);
   EXPECT_TRUE(groups.groups().empty());
   EXPECT_TRUE(groups.keys().empty());
 }

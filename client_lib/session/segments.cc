@@ -15,18 +15,6 @@ namespace {
 // How many rows ahead of the copied one are prefetched.
 constexpr uint32_t kPrefetchRows = 8;
 
-// Divides every group into runs of at most `keys_per_segment` keys, in order.
-void DivideGroups(const KeyGroups& groups, uint32_t keys_per_segment,
-                  std::vector<KeyRange>* ranges) {
-  ranges->clear();
-  for (const KeyGroups::Group& group : groups.groups()) {
-    for (uint32_t begin = group.begin; begin < group.end; begin += keys_per_segment) {
-      ranges->push_back(
-          KeyRange{group.partition, begin, std::min(keys_per_segment, group.end - begin)});
-    }
-  }
-}
-
 // How many rows or blocks of the table fit into a segment.
 uint32_t KeysPerSegment(const Table& table) {
   const size_t bytes = (table.dense() ? kBlockElements : table.row_width()) * sizeof(float);
@@ -35,32 +23,26 @@ uint32_t KeysPerSegment(const Table& table) {
 
 }  // namespace
 
-void Segmenter::BuildSparse(const Table& table, absl::Span<const uint64_t> keys,
-                            uint32_t partitions, bool distinct) {
-  groups_.Build(table.id(), keys, partitions, distinct);
-  DivideGroups(groups_, KeysPerSegment(table), &ranges_);
-}
-
-void Segmenter::BuildDense(const Table& table, uint32_t partitions,
-                           absl::Span<const uint64_t> blocks) {
+void Segmenter::Build(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions,
+                      bool distinct) {
   std::vector<uint64_t> all;
-  if (blocks.empty()) {
+  if (table.dense() && keys.empty()) {
     all.resize(BlockCount(table.elements()));
     std::iota(all.begin(), all.end(), 0);
-    blocks = all;
+    keys = all;
   }
-  groups_.Build(table.id(), blocks, partitions, true);
-  DivideGroups(groups_, KeysPerSegment(table), &ranges_);
+  groups_.Build(table.id(), keys, partitions, distinct || table.dense(), KeysPerSegment(table));
 }
 
-void Segmenter::AppendKeys(const KeyRange& range, ByteView* view) const {
-  view->Append(groups_.keys().data() + range.begin, range.count * sizeof(uint64_t));
+ByteView Segmenter::Keys(const Segment& segment) const {
+  return ByteView(reinterpret_cast<const char*>(groups_.keys().data() + segment.begin),
+                  segment.size() * sizeof(uint64_t));
 }
 
-size_t Segmenter::ValueBytes(const Table& table, const KeyRange& range, ElementType type) const {
-  if (!table.dense()) return range.count * table.row_width() * ElementBytes(type);
+size_t Segmenter::ValueBytes(const Table& table, const Segment& segment, ElementType type) const {
+  if (!table.dense()) return segment.size() * table.row_width() * ElementBytes(type);
   size_t elements = 0;
-  for (uint32_t i = range.begin; i < range.begin + range.count; ++i)
+  for (uint32_t i = segment.begin; i < segment.end; ++i)
     elements += BlockElements(table.elements(), groups_.keys()[i]);
   return elements * ElementBytes(type);
 }
@@ -72,83 +54,88 @@ bool Segmenter::IsSentInPlace(const Table& table, ElementType type) const {
 void Segmenter::AllocateGradients(const Table& table, ElementType type) {
   if (IsSentInPlace(table, type)) return;
   size_t bytes = 0;
-  for (const KeyRange& range : ranges_) bytes += ValueBytes(table, range, type);
+  for (const Segment& segment : segments()) bytes += ValueBytes(table, segment, type);
   if (bytes <= gradient_bytes_) return;
   gradients_.reset(new char[bytes]);
   gradient_bytes_ = bytes;
 }
 
-int32_t Segmenter::GatherRows(const Table& table, const KeyRange& range, const float* gradients,
-                              ByteView* view, ElementType type) {
+void Segmenter::Gather(const Table& table, const Segment& segment, const float* gradients,
+                       ElementType type, SegmentView& out) {
+  out.element_type = type;
+  if (table.dense()) return GatherBlocks(table, segment, gradients, out);
+  GatherRows(table, segment, gradients, out);
+}
+
+void Segmenter::GatherRows(const Table& table, const Segment& segment, const float* gradients,
+                           SegmentView& out) {
+  const ElementType type = out.element_type;
   const size_t width = table.row_width();
   const size_t row_bytes = width * ElementBytes(type);
   if (IsSentInPlace(table, type)) {
-    view->Append(gradients + range.begin * width, range.count * row_bytes);
-    return 0;
+    out.values.Append(gradients + segment.begin * width, segment.size() * row_bytes);
+    return;
   }
-  char* const begin = gradients_.get() + range.begin * row_bytes;
+  char* const begin = gradients_.get() + segment.begin * row_bytes;
   const bool is_float = row_bytes == width * sizeof(float);
-  if (!is_float) rows_.resize(range.count * width);
+  if (!is_float) rows_.resize(segment.size() * width);
   float* const rows = is_float ? reinterpret_cast<float*>(begin) : rows_.data();
-  float* out = rows;
-  const uint32_t end = range.begin + range.count;
-  for (uint32_t i = range.begin; i < end; ++i, out += width) {
-    if (i + kPrefetchRows < end)
+  float* row = rows;
+  for (uint32_t i = segment.begin; i < segment.end; ++i, row += width) {
+    if (i + kPrefetchRows < segment.end)
       __builtin_prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
-    std::memcpy(out, gradients + groups_.first_position(i) * width, width * sizeof(float));
+    std::memcpy(row, gradients + groups_.first_position(i) * width, width * sizeof(float));
     if (!groups_.has_duplicates()) continue;
     bool first = true;
     groups_.ForEachPosition(i, [&](uint32_t position) {
       if (std::exchange(first, false)) return;
       const float* const more = gradients + position * width;
-      for (size_t j = 0; j < width; ++j) out[j] += more[j];
+      for (size_t j = 0; j < width; ++j) row[j] += more[j];
     });
   }
-  view->Append(begin, range.count * row_bytes);
-  if (is_float) return 0;
-  const size_t count = range.count * width;
-  const int32_t exponent =
-      type == FLOAT16 ? ElementExponentFor(type, LargestFinite(rows, count)) : 0;
-  EncodeElements(type, rows, count, begin, exponent);
-  return exponent;
+  out.values.Append(begin, segment.size() * row_bytes);
+  if (is_float) return;
+  const size_t count = segment.size() * width;
+  if (type == FLOAT16) out.exponent = ElementExponentFor(type, LargestFinite(rows, count));
+  EncodeElements(type, rows, count, begin, out.exponent);
 }
 
-int32_t Segmenter::AppendBlocks(const Table& table, const KeyRange& range, const float* blocks,
-                                ByteView* view, ElementType type) {
+void Segmenter::GatherBlocks(const Table& table, const Segment& segment, const float* gradients,
+                             SegmentView& out) {
+  const ElementType type = out.element_type;
   // Only a tensor's last block, and hence the last of the list, is shorter. If all blocks are sent,
   // a block's position is its number.
   const auto for_each_block = [&](auto visit) {
-    for (uint32_t i = range.begin; i < range.begin + range.count; ++i) {
+    for (uint32_t i = segment.begin; i < segment.end; ++i) {
       visit(groups_.first_position(i) * kBlockElements,
             BlockElements(table.elements(), groups_.keys()[i]));
     }
   };
   if (IsSentInPlace(table, type)) {
     for_each_block([&](size_t begin, size_t elements) {
-      view->Append(blocks + begin, elements * sizeof(float));
+      out.values.Append(gradients + begin, elements * sizeof(float));
     });
-    return 0;
+    return;
   }
   float largest = 0;
   if (type == FLOAT16) {
     for_each_block([&](size_t begin, size_t elements) {
-      largest = std::max(largest, LargestFinite(blocks + begin, elements));
+      largest = std::max(largest, LargestFinite(gradients + begin, elements));
     });
   }
-  const int32_t exponent = ElementExponentFor(type, largest);
+  out.exponent = ElementExponentFor(type, largest);
   for_each_block([&](size_t begin, size_t elements) {
-    char* const out = gradients_.get() + begin * ElementBytes(type);
-    EncodeElements(type, blocks + begin, elements, out, exponent);
-    view->Append(out, elements * ElementBytes(type));
+    char* const block = gradients_.get() + begin * ElementBytes(type);
+    EncodeElements(type, gradients + begin, elements, block, out.exponent);
+    out.values.Append(block, elements * ElementBytes(type));
   });
-  return exponent;
 }
 
-void Segmenter::Scatter(const Table& table, const KeyRange& range, const ByteView& values,
+void Segmenter::Scatter(const Table& table, const Segment& segment, const ByteView& values,
                         float* out) const {
   if (table.dense()) {
     // Fragment boundaries and block boundaries are independent.
-    uint32_t index = range.begin;
+    uint32_t index = segment.begin;
     char* to = nullptr;
     size_t left = 0;
     for (ByteView::Fragment rest : values.fragments()) {
@@ -170,7 +157,7 @@ void Segmenter::Scatter(const Table& table, const KeyRange& range, const ByteVie
   const size_t width = table.row_width();
   const size_t row_bytes = width * sizeof(float);
   float split_row[kMaxRowWidth];
-  uint32_t index = range.begin;
+  uint32_t index = segment.begin;
   values.ForEachRun(row_bytes, reinterpret_cast<char*>(split_row),
                     [&](const char* rows, size_t count) {
                       if (groups_.in_order()) {
@@ -188,8 +175,7 @@ void Segmenter::Scatter(const Table& table, const KeyRange& range, const ByteVie
 }
 
 size_t Segmenter::capacity_bytes() const {
-  return groups_.capacity_bytes() + ranges_.capacity() * sizeof(KeyRange) + gradient_bytes_ +
-         rows_.capacity() * sizeof(float);
+  return groups_.capacity_bytes() + gradient_bytes_ + rows_.capacity() * sizeof(float);
 }
 
 std::unique_ptr<Segmenter> SegmenterPool::Get() {

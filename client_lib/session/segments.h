@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "client_lib/base/bytes.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/rpc/codec.h"
 #include "client_lib/session/key_groups.h"
 #include "client_lib/table.h"
 #include "proto/types.pb.h"
@@ -21,59 +22,56 @@ namespace pawl {
 // job, and segments do not depend on routing.
 inline constexpr size_t kMaxSegmentValueBytes = size_t{1} << 20;
 
-// A run of the distinct keys of one partition: the content of one segment.
-struct KeyRange {
-  uint32_t partition;
-  // Indices into KeyGroups::keys().
-  uint32_t begin;
-  uint32_t count;
-};
-
-// The key runs of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
+// The segments of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
+//
+// A segment is a group of KeyGroups. Dense tables have block numbers as keys, so they are divided
+// alike in every call.
 class Segmenter {
  public:
-  void BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions,
-                   bool distinct);
-  // The blocks of a dense table; they are divided alike in every call. `blocks` lists some blocks,
-  // ascending; empty means all.
-  void BuildDense(const Table& table, uint32_t partitions, absl::Span<const uint64_t> blocks = {});
+  using Segment = KeyGroups::Group;
 
-  const KeyGroups& groups() const { return groups_; }
-  absl::Span<const KeyRange> ranges() const { return ranges_; }
+  // `keys`: the keys of the rows; or some blocks, ascending, where empty means all. `distinct`: no
+  // key is repeated, as no block is.
+  void Build(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions,
+             bool distinct);
 
-  void AppendKeys(const KeyRange& range, ByteView* view) const;
-  // The size of a run's values as elements of `type`.
-  size_t ValueBytes(const Table& table, const KeyRange& range, ElementType type = FLOAT32) const;
+  absl::Span<const Segment> segments() const { return groups_.groups(); }
+  absl::Span<const uint64_t> keys() const { return groups_.keys(); }
 
-  // Allocates memory for the results of the next two functions for all runs. `type` is the type in
-  // which the gradients are sent. Both functions return the segment's exponent
-  // (PushSegment.exponent), which depends only on its gradients.
+  // The keys of the segment, which stay in memory of *this.
+  ByteView Keys(const Segment& segment) const;
+  // The size of a segment's values as elements of `type`.
+  size_t ValueBytes(const Table& table, const Segment& segment, ElementType type = FLOAT32) const;
+
+  // Allocates memory for the gradients of all segments. `type` is the type in which they are sent.
   void AllocateGradients(const Table& table, ElementType type = FLOAT32);
-  // Sparse: gathers the gradients of the run's keys into memory of *this, or refers to `gradients`
-  // if nothing has to change (KeyGroups::in_order, FLOAT32). Duplicates are summed as floats in the
-  // order of the list. REQUIRES: AllocateGradients was called for the type.
-  int32_t GatherRows(const Table& table, const KeyRange& range, const float* gradients,
-                     ByteView* view, ElementType type = FLOAT32);
-  // Dense: refers to the tensor, or to the blocks of BuildDense, which are contiguous. Elements of
-  // another type than FLOAT32 are in memory of *this. REQUIRES: as above.
-  int32_t AppendBlocks(const Table& table, const KeyRange& range, const float* blocks,
-                       ByteView* view, ElementType type = FLOAT32);
+  // Push: sets the values, their type and the exponent of `out`, which depends only on the
+  // gradients. `gradients` are those of all keys in the order of Build, or of the whole tensor.
+  // FLOAT32 blocks, and rows that are in order (KeyGroups::in_order), are referred to. Other
+  // gradients are in memory of *this; those of a repeated key are summed as floats in the order of
+  // the list. REQUIRES: AllocateGradients was called for the type.
+  void Gather(const Table& table, const Segment& segment, const float* gradients, ElementType type,
+              SegmentView& out);
 
-  // Pull: copies the rows or blocks of a run to their destinations. REQUIRES: values.size() ==
-  // ValueBytes(run).
-  void Scatter(const Table& table, const KeyRange& range, const ByteView& values, float* out) const;
+  // Pull: copies the rows or blocks of a segment to their destinations. REQUIRES: values.size() ==
+  // ValueBytes(segment).
+  void Scatter(const Table& table, const Segment& segment, const ByteView& values,
+               float* out) const;
 
   size_t capacity_bytes() const;
 
  private:
   // Whether gradients of this type are sent from the caller's memory.
   bool IsSentInPlace(const Table& table, ElementType type) const;
+  void GatherRows(const Table& table, const Segment& segment, const float* gradients,
+                  SegmentView& out);
+  void GatherBlocks(const Table& table, const Segment& segment, const float* gradients,
+                    SegmentView& out);
 
   KeyGroups groups_;
-  std::vector<KeyRange> ranges_;
   std::unique_ptr<char[]> gradients_;
   size_t gradient_bytes_ = 0;
-  // The rows of one run before they are encoded.
+  // The rows of one segment before they are encoded.
   std::vector<float> rows_;
 };
 

@@ -48,6 +48,13 @@ ByteView Refragment(const ByteView& view, std::mt19937_64& random,
   return fragmented;
 }
 
+SegmentView Gathered(Segmenter& segmenter, const Table& table, const Segmenter::Segment& segment,
+                     const std::vector<float>& gradients, ElementType type = FLOAT32) {
+  SegmentView view;
+  segmenter.Gather(table, segment, gradients.data(), type, view);
+  return view;
+}
+
 TEST(SegmentsTest, SegmentsHaveOnePartitionAndAtMostOneMebibyte) {
   std::mt19937_64 random(1);
   for (const uint32_t width : {1u, 3u, 16u, 4096u}) {
@@ -55,17 +62,15 @@ TEST(SegmentsTest, SegmentsHaveOnePartitionAndAtMostOneMebibyte) {
     std::vector<uint64_t> keys(width == 1 ? 600000 : 2000);
     for (uint64_t& key : keys) key = random() % 1000000;
     Segmenter segmenter;
-    segmenter.BuildSparse(table, keys, 2, false);
+    segmenter.Build(table, keys, 2, false);
     std::set<uint64_t> seen;
     uint32_t next = 0;
-    for (const KeyRange& range : segmenter.ranges()) {
-      EXPECT_EQ(range.begin, next);
-      next = range.begin + range.count;
-      EXPECT_LE(segmenter.ValueBytes(table, range), kMaxSegmentValueBytes);
-      ByteView view;
-      segmenter.AppendKeys(range, &view);
-      for (const uint64_t key : Unpack<uint64_t>(view)) {
-        EXPECT_EQ(PartitionOf(3, key, 2), range.partition);
+    for (const Segmenter::Segment& segment : segmenter.segments()) {
+      EXPECT_EQ(segment.begin, next);
+      next = segment.end;
+      EXPECT_LE(segmenter.ValueBytes(table, segment), kMaxSegmentValueBytes);
+      for (const uint64_t key : Unpack<uint64_t>(segmenter.Keys(segment))) {
+        EXPECT_EQ(PartitionOf(3, key, 2), segment.partition);
         EXPECT_TRUE(seen.insert(key).second);
       }
     }
@@ -83,7 +88,7 @@ TEST(SegmentsTest, RowsAreScatteredFromAnyFragments) {
     for (uint64_t& key : keys) key = random() % 100;
     std::vector<float> gradients(keys.size() * width);
     for (float& g : gradients) g = static_cast<float>(random() % 1000);
-    segmenter.BuildSparse(table, keys, 8, false);
+    segmenter.Build(table, keys, 8, false);
     segmenter.AllocateGradients(table);
     std::map<uint64_t, std::vector<float>> sums;
     for (size_t i = 0; i < keys.size(); ++i) {
@@ -91,19 +96,17 @@ TEST(SegmentsTest, RowsAreScatteredFromAnyFragments) {
       for (uint32_t j = 0; j < width; ++j) sums[keys[i]][j] += gradients[i * width + j];
     }
     std::vector<float> out(gradients.size(), -1);
-    for (const KeyRange& range : segmenter.ranges()) {
-      ByteView rows, key_view;
-      segmenter.AppendKeys(range, &key_view);
-      segmenter.GatherRows(table, range, gradients.data(), &rows);
-      ASSERT_EQ(rows.size(), segmenter.ValueBytes(table, range));
-      const std::vector<uint64_t> cut_keys = Unpack<uint64_t>(key_view);
+    for (const Segmenter::Segment& segment : segmenter.segments()) {
+      const ByteView rows = Gathered(segmenter, table, segment, gradients).values;
+      ASSERT_EQ(rows.size(), segmenter.ValueBytes(table, segment));
+      const std::vector<uint64_t> cut_keys = Unpack<uint64_t>(segmenter.Keys(segment));
       const std::vector<float> values = Unpack<float>(rows);
       for (size_t i = 0; i < cut_keys.size(); ++i) {
         ASSERT_EQ(std::vector<float>(values.begin() + i * width, values.begin() + (i + 1) * width),
                   sums[cut_keys[i]]);
       }
       std::vector<std::string> memory;
-      segmenter.Scatter(table, range, Refragment(rows, random, memory), out.data());
+      segmenter.Scatter(table, segment, Refragment(rows, random, memory), out.data());
     }
     for (size_t i = 0; i < keys.size(); ++i) {
       ASSERT_EQ(std::vector<float>(out.begin() + i * width, out.begin() + (i + 1) * width),
@@ -118,24 +121,23 @@ TEST(SegmentsTest, RowsInTheOrderOfTheirPartitionsAreNotCopied) {
   Segmenter segmenter;
   std::vector<uint64_t> keys(500);
   std::iota(keys.begin(), keys.end(), 7);
-  segmenter.BuildSparse(table, keys, 8, true);
-  keys.assign(segmenter.groups().keys().begin(), segmenter.groups().keys().end());
+  segmenter.Build(table, keys, 8, true);
+  keys.assign(segmenter.keys().begin(), segmenter.keys().end());
   std::vector<float> gradients(keys.size() * 3);
   std::iota(gradients.begin(), gradients.end(), 1.f);
   for (const ElementType type : {FLOAT32, BFLOAT16}) {
-    segmenter.BuildSparse(table, keys, 8, true);
+    segmenter.Build(table, keys, 8, true);
     segmenter.AllocateGradients(table, type);
     std::vector<float> out(gradients.size(), -1);
-    for (const KeyRange& range : segmenter.ranges()) {
-      ByteView rows;
-      segmenter.GatherRows(table, range, gradients.data(), &rows, type);
-      ASSERT_EQ(rows.size(), segmenter.ValueBytes(table, range, type));
-      const float* const in_place = gradients.data() + range.begin * 3;
+    for (const Segmenter::Segment& segment : segmenter.segments()) {
+      const ByteView rows = Gathered(segmenter, table, segment, gradients, type).values;
+      ASSERT_EQ(rows.size(), segmenter.ValueBytes(table, segment, type));
+      const float* const in_place = gradients.data() + segment.begin * 3;
       EXPECT_EQ(rows.fragments()[0].data() == reinterpret_cast<const char*>(in_place),
                 type == FLOAT32);
       if (type != FLOAT32) continue;
       std::vector<std::string> memory;
-      segmenter.Scatter(table, range, Refragment(rows, random, memory), out.data());
+      segmenter.Scatter(table, segment, Refragment(rows, random, memory), out.data());
     }
     if (type == FLOAT32) {
       EXPECT_EQ(out, gradients);
@@ -151,14 +153,13 @@ TEST(SegmentsTest, TensorsAreScatteredFromAnyFragments) {
     std::vector<float> tensor(elements);
     std::iota(tensor.begin(), tensor.end(), 0.f);
     Segmenter segmenter;
-    segmenter.BuildDense(table, 3);
+    segmenter.Build(table, {}, 3, true);
     std::vector<float> out(elements, -1);
     size_t bytes = 0;
-    for (const KeyRange& range : segmenter.ranges()) {
-      ByteView blocks;
-      segmenter.AppendBlocks(table, range, tensor.data(), &blocks);
+    for (const Segmenter::Segment& segment : segmenter.segments()) {
+      const ByteView blocks = Gathered(segmenter, table, segment, tensor).values;
       EXPECT_LE(blocks.size(), kMaxSegmentValueBytes);
-      EXPECT_EQ(blocks.size(), segmenter.ValueBytes(table, range));
+      EXPECT_EQ(blocks.size(), segmenter.ValueBytes(table, segment));
       bytes += blocks.size();
       for (const ByteView::Fragment& fragment : blocks.fragments()) {
         EXPECT_GE(fragment.data(), reinterpret_cast<const char*>(tensor.data()));
@@ -166,7 +167,7 @@ TEST(SegmentsTest, TensorsAreScatteredFromAnyFragments) {
                   reinterpret_cast<const char*>(tensor.data() + elements));
       }
       std::vector<std::string> memory;
-      segmenter.Scatter(table, range, Refragment(blocks, random, memory), out.data());
+      segmenter.Scatter(table, segment, Refragment(blocks, random, memory), out.data());
     }
     EXPECT_EQ(bytes, elements * sizeof(float));
     EXPECT_EQ(out, tensor);
@@ -179,15 +180,13 @@ TEST(SegmentsTest, SelectedBlocksAreContiguous) {
   std::vector<float> values(3 * kBlockElements + 3);
   std::iota(values.begin(), values.end(), 0.f);
   Segmenter segmenter;
-  segmenter.BuildDense(table, 3, blocks);
+  segmenter.Build(table, blocks, 3, true);
   std::map<uint64_t, std::vector<float>> got;
-  for (const KeyRange& range : segmenter.ranges()) {
-    ByteView keys, view;
-    segmenter.AppendKeys(range, &keys);
-    segmenter.AppendBlocks(table, range, values.data(), &view);
-    const std::vector<float> floats = Unpack<float>(view);
+  for (const Segmenter::Segment& segment : segmenter.segments()) {
+    const std::vector<float> floats =
+        Unpack<float>(Gathered(segmenter, table, segment, values).values);
     size_t at = 0;
-    for (const uint64_t block : Unpack<uint64_t>(keys)) {
+    for (const uint64_t block : Unpack<uint64_t>(segmenter.Keys(segment))) {
       const size_t count = BlockElements(table.elements(), block);
       got[block].assign(floats.begin() + at, floats.begin() + at + count);
       at += count;
@@ -218,25 +217,23 @@ TEST(SegmentsTest, SixteenBitGradientsAreRoundedOnce) {
         for (int j = 0; j < 5; ++j) sums[keys[i]][j] += gradients[i * 5 + j];
       }
       if (dense) {
-        segmenter.BuildDense(table, 8);
+        segmenter.Build(table, {}, 8, true);
       } else {
-        segmenter.BuildSparse(table, keys, 8, false);
+        segmenter.Build(table, keys, 8, false);
       }
       segmenter.AllocateGradients(table, type);
       size_t bytes = 0;
-      for (const KeyRange& range : segmenter.ranges()) {
-        ByteView key_view, view;
-        segmenter.AppendKeys(range, &key_view);
-        const int32_t exponent =
-            dense ? segmenter.AppendBlocks(table, range, gradients.data(), &view, type)
-                  : segmenter.GatherRows(table, range, gradients.data(), &view, type);
+      for (const Segmenter::Segment& segment : segmenter.segments()) {
+        const SegmentView gathered = Gathered(segmenter, table, segment, gradients, type);
+        const ByteView& view = gathered.values;
+        const int32_t exponent = gathered.exponent;
         float largest = 0;
-        ASSERT_EQ(view.size(), segmenter.ValueBytes(table, range, type));
-        ASSERT_EQ(view.size(), segmenter.ValueBytes(table, range) / 2);
+        ASSERT_EQ(view.size(), segmenter.ValueBytes(table, segment, type));
+        ASSERT_EQ(view.size(), segmenter.ValueBytes(table, segment) / 2);
         bytes += view.size();
         const std::vector<uint16_t> halves = Unpack<uint16_t>(view);
         size_t at = 0;
-        for (const uint64_t key : Unpack<uint64_t>(key_view)) {
+        for (const uint64_t key : Unpack<uint64_t>(segmenter.Keys(segment))) {
           const float* const expected = dense ? &gradients[key * kBlockElements] : sums[key].data();
           const size_t count = dense ? BlockElements(table.elements(), key) : 5;
           for (size_t j = 0; j < count; ++j) {
@@ -263,25 +260,22 @@ TEST(SegmentsTest, Float16KeepsSmallAndLargeGradients) {
       for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = size * (i % 7 + 1) / 7;
       Segmenter segmenter;
       if (dense) {
-        segmenter.BuildDense(table, 1);
+        segmenter.Build(table, {}, 1, true);
       } else {
-        segmenter.BuildSparse(table, keys, 1, true);
+        segmenter.Build(table, keys, 1, true);
       }
       segmenter.AllocateGradients(table, FLOAT16);
-      ASSERT_EQ(segmenter.ranges().size(), 1u);
+      ASSERT_EQ(segmenter.segments().size(), 1u);
       std::vector<uint16_t> before;
       for (int time = 0; time < 2; ++time) {
-        ByteView view, key_view;
-        const int32_t exponent = dense ? segmenter.AppendBlocks(table, segmenter.ranges()[0],
-                                                                gradients.data(), &view, FLOAT16)
-                                       : segmenter.GatherRows(table, segmenter.ranges()[0],
-                                                              gradients.data(), &view, FLOAT16);
-        segmenter.AppendKeys(segmenter.ranges()[0], &key_view);
-        const std::vector<uint16_t> halves = Unpack<uint16_t>(view);
+        const Segmenter::Segment& segment = segmenter.segments()[0];
+        const SegmentView gathered = Gathered(segmenter, table, segment, gradients, FLOAT16);
+        const int32_t exponent = gathered.exponent;
+        const std::vector<uint16_t> halves = Unpack<uint16_t>(gathered.values);
         std::vector<float> back(halves.size());
         DecodeElements(FLOAT16, halves.data(), halves.size(), back.data(), exponent);
         size_t at = 0;
-        for (const uint64_t key : Unpack<uint64_t>(key_view)) {
+        for (const uint64_t key : Unpack<uint64_t>(segmenter.Keys(segment))) {
           const size_t row = dense ? key * kBlockElements
                                    : (std::find(keys.begin(), keys.end(), key) - keys.begin()) * 3;
           for (size_t j = 0; j < (dense ? BlockElements(table.elements(), key) : 3); ++j) {

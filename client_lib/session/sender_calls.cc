@@ -39,15 +39,11 @@ uint64_t SessionImpl::PushCall::DivideItems(uint32_t partitions) {
   for (const PushItem& item : items_) {
     segmenters_.push_back(session_->core_->segmenters().Get());
     Segmenter& segmenter = *segmenters_.back();
-    if (item.table.dense()) {
-      segmenter.BuildDense(item.table, partitions, item.keys);
-    } else {
-      segmenter.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
-    }
+    segmenter.Build(item.table, item.keys, partitions, item.keys_are_distinct);
     segmenter.AllocateGradients(item.table, item.element_type);
-    for (const KeyRange& range : segmenter.ranges()) {
+    for (const Segmenter::Segment& segment : segmenter.segments()) {
       max_segments_of_partition_ =
-          std::max<uint64_t>(max_segments_of_partition_, ++segments[range.partition]);
+          std::max<uint64_t>(max_segments_of_partition_, ++segments[segment.partition]);
     }
   }
   return max_segments_of_partition_;
@@ -56,25 +52,24 @@ uint64_t SessionImpl::PushCall::DivideItems(uint32_t partitions) {
 void SessionImpl::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) {
   MessageBatcher batcher(session_->core_->messenger(), shared_from_this(),
                          session_->core_->router().current());
-  for (size_t i = 0; i < items_.size(); ++i) {
-    const PushItem& item = items_[i];
-    Segmenter& segmenter = *segmenters_[i];
-    for (const KeyRange& range : segmenter.ranges()) {
-      Message& message = batcher.MessageFor(
-          range.partition, range.count * sizeof(uint64_t) +
-                               segmenter.ValueBytes(item.table, range, item.element_type));
-      SegmentView& segment = message.segments.emplace_back();
-      segment.table = item.table.id();
-      segment.partition = range.partition;
-      segment.element_type = item.element_type;
-      segment.ordinal = next_ordinal[range.partition]++;
-      segmenter.AppendKeys(range, &segment.keys);
-      if (item.table.dense()) {
-        segment.exponent = segmenter.AppendBlocks(item.table, range, item.gradients.data(),
-                                                  &segment.values, item.element_type);
-      } else {
-        segment.exponent = segmenter.GatherRows(item.table, range, item.gradients.data(),
-                                                &segment.values, item.element_type);
+  // Partition by partition, so that a server handles those of a partition under one lock.
+  std::vector<size_t> next(items_.size());  // by item
+  for (uint32_t partition = 0; partition < next_ordinal.size(); ++partition) {
+    for (size_t i = 0; i < items_.size(); ++i) {
+      const PushItem& item = items_[i];
+      const absl::Span<const Segmenter::Segment> segments = segmenters_[i]->segments();
+      for (; next[i] < segments.size() && segments[next[i]].partition == partition; ++next[i]) {
+        const Segmenter::Segment& from = segments[next[i]];
+        const ByteView keys = segmenters_[i]->Keys(from);
+        Message& message = batcher.MessageFor(
+            partition,
+            keys.size() + segmenters_[i]->ValueBytes(item.table, from, item.element_type));
+        SegmentView& segment = message.segments.emplace_back();
+        segment.table = item.table.id();
+        segment.partition = partition;
+        segment.ordinal = next_ordinal[partition]++;
+        segment.keys = keys;
+        segmenters_[i]->Gather(item.table, from, item.gradients.data(), item.element_type, segment);
       }
     }
   }
@@ -128,25 +123,20 @@ void SessionImpl::PullCall::SendSegments() {
   // messages are being sent.
   for (const PullItem& item : items_) {
     segmenters_.push_back(session_->core_->segmenters().Get());
-    if (item.table.dense()) {
-      segmenters_.back()->BuildDense(item.table, routing->partitions());
-    } else {
-      segmenters_.back()->BuildSparse(item.table, item.keys, routing->partitions(),
-                                      item.keys_are_distinct);
-    }
+    segmenters_.back()->Build(item.table, item.keys, routing->partitions(), item.keys_are_distinct);
   }
   MessageBatcher batcher(session_->core_->messenger(), shared_from_this(), routing);
   for (size_t i = 0; i < items_.size(); ++i) {
     const Table& table = items_[i].table;
-    const absl::Span<const KeyRange> ranges = segmenters_[i]->ranges();
-    for (size_t j = 0; j < ranges.size(); ++j) {
-      const size_t value_bytes = segmenters_[i]->ValueBytes(table, ranges[j]);
-      Message& message =
-          batcher.MessageFor(ranges[j].partition, ranges[j].count * sizeof(uint64_t) + value_bytes);
+    const absl::Span<const Segmenter::Segment> segments = segmenters_[i]->segments();
+    for (size_t j = 0; j < segments.size(); ++j) {
+      const ByteView keys = segmenters_[i]->Keys(segments[j]);
+      const size_t value_bytes = segmenters_[i]->ValueBytes(table, segments[j]);
+      Message& message = batcher.MessageFor(segments[j].partition, keys.size() + value_bytes);
       SegmentView& segment = message.segments.emplace_back();
       segment.table = table.id();
-      segment.partition = ranges[j].partition;
-      segmenters_[i]->AppendKeys(ranges[j], &segment.keys);
+      segment.partition = segments[j].partition;
+      segment.keys = keys;
       message.targets.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(j), value_bytes});
     }
   }
@@ -170,13 +160,13 @@ absl::Status SessionImpl::PullCall::TakeAnswer(const Message& message,
     const PullTarget& target = message.targets[i];
     const PullItem& item = items_[target.item];
     const Segmenter& segmenter = *segmenters_[target.item];
-    const KeyRange& range = segmenter.ranges()[target.range];
+    const Segmenter::Segment& segment = segmenter.segments()[target.segment];
     if (view.results[i].size() != target.value_bytes) {
       return absl::InternalError(absl::StrCat(
-          "the server answered ", view.results[i].size(), " bytes for ", range.count,
+          "the server answered ", view.results[i].size(), " bytes for ", segment.size(),
           " keys of table `", item.table.name(), "`, which have ", target.value_bytes));
     }
-    segmenter.Scatter(item.table, range, view.results[i], item.values.data());
+    segmenter.Scatter(item.table, segment, view.results[i], item.values.data());
   }
   return absl::OkStatus();
 }

@@ -246,9 +246,8 @@ bool SessionImpl::PumpOne() {
                                    self->Pump();
                                  })) {
     OnPushGranted(absl::OkStatus(), push);
-    return true;
   }
-  // It may have been granted by now.
+  // If it was not granted at once, it may be by now.
   return true;
 }
 
