@@ -306,11 +306,12 @@ void DataPlane::ChangeMany(HelperThreads* helpers, size_t count,
         work->marks[i] = std::move(changes.marks);
         if (!work->statuses[i].ok()) work->failed = true;
         // Let followers start while the rest is applied.
-        if ((i + 1) % kMinPartitionsPerThread == 0) PumpStreams();
+        if (replicator_ != nullptr && (i + 1) % kMinPartitionsPerThread == 0)
+          replicator_->PumpStreams();
         return std::move(changes.ready);
       },
       [this, work, context = std::move(context), done = std::move(done)]() mutable {
-        PumpStreams();
+        SendChanges();
         std::vector<ChangeMark> marks;
         for (size_t i = 0; i < work->marks.size(); ++i) {
           if (!work->statuses[i].ok()) return done(std::move(work->statuses[i]));
@@ -324,7 +325,8 @@ void DataPlane::ChangeMany(HelperThreads* helpers, size_t count,
       });
 }
 
-void DataPlane::PumpStreams() {
+void DataPlane::SendChanges() {
+  if (log_ != nullptr) log_->WriteQueued();
   if (replicator_ != nullptr) replicator_->PumpStreams();
 }
 

@@ -275,7 +275,8 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
                   std::optional<CallContext> context, Done done);
   void Record(Replica& replica, ChangeView& change, const ChangeMemory& memory)
       PAWL_REQUIRES(replica.mu);
-  void PumpStreams();
+  // Starts to write and to send what Record has queued. Call it without locks.
+  void SendChanges();
   // Marks the replica's last change.
   static ChangeMark MarkOf(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) {
     return {replica, replica->partition->log_index(), replica->primary_since};

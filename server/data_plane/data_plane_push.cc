@@ -88,7 +88,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     PAWL_FAILPOINT("push.apply");
     auto response = ApplyPush(*view, sender, *request, owner, message_bytes, reservation, changes);
     PAWL_FAILPOINT("push.applied");
-    PumpStreams();
+    SendChanges();
     WaitingCalls::ResumeReady(changes.ready);
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
     waiting_.ForCommit(changes.marks, std::move(context),

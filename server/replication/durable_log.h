@@ -94,10 +94,14 @@ class DurableLog {
   // too long.
   virtual absl::Status AwaitDurable(uint32_t partition, uint64_t index) const = 0;
 
-  // Queues a serialized LogEntry with that index and term; does not wait for the disk. REQUIRES:
-  // `index` follows the last one.
+  // Queues a serialized LogEntry with that index and term; does not wait for the disk. The caller
+  // calls WriteQueued soon, without locks, so that a message's entries are written together.
+  // REQUIRES: `index` follows the last one.
   virtual void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
                       std::shared_ptr<const void> owner) = 0;
+
+  // Starts to write what is queued. Does not wait for the disk.
+  virtual void WriteQueued() = 0;
 
   // Writes a snapshot to a file that a crash discards. Takes time in proportion to the snapshot:
   // call it without the replica's lock. Returns the disk's errors. UNAVAILABLE: a snapshot of the

@@ -136,6 +136,7 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context,
         return std::vector<std::shared_ptr<WaitingCall>>();
       },
       [this, received, context = std::move(context), reply = std::move(reply)]() mutable {
+        if (log_ != nullptr) log_->WriteQueued();
         Acknowledge(*received, std::move(context), std::move(reply));
       });
 }

@@ -292,6 +292,11 @@ void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const 
   log_->Append(partition, index, term, entry, std::move(owner));
 }
 
+void ServerLog::WriteQueued() {
+  MutexLock lock(mu_);
+  if (log_ != nullptr) log_->WriteQueued();
+}
+
 absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_t partition,
                                                                          HeldSnapshot snapshot) {
   auto stored = std::make_unique<StoredFile>();

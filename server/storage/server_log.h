@@ -109,6 +109,7 @@ class ServerLog final : public DurableLog {
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
               std::shared_ptr<const void> owner) override;
+  void WriteQueued() override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
                                                                 HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;

@@ -341,6 +341,7 @@ TEST_F(ServerLogTest, BusyPartitionDelaysOnlyItsOwnReports) {
     const auto records = server_->log().figures().records;
     // The partition is busy, so it cannot be reported.
     server_->log().Append(1, 21, /*term=*/1, ByteView("x", 1), nullptr);
+    server_->log().WriteQueued();
     ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
     server_->Change(2, 5);
     EXPECT_TRUE(server_->WaitDurable(2));

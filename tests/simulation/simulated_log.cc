@@ -122,6 +122,7 @@ void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, con
   std::string bytes(entry.size(), '\0');
   entry.CopyTo(bytes.data());
   Enqueue({Kind::kEntry, partition, index, std::move(bytes), term});
+  only_queued_ = true;
 }
 
 absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint32_t,
@@ -241,6 +242,8 @@ void SimulatedLog::ScheduleWrite() {
   loop_.Schedule(random_.Between(std::chrono::microseconds(20), most), incarnation_, "disk",
                  [this] {
                    writing_ = false;
+                   // The event that appends also calls WriteQueued.
+                   if (only_queued_) std::abort();
                    if (disk_.full || disk_.hangs) return ScheduleWrite();
                    Write(queue_.size());
                  });

@@ -61,6 +61,7 @@ class SimulatedLog final : public DurableLog {
   absl::Status CheckRoom(uint64_t) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
               std::shared_ptr<const void> owner) override;
+  void WriteQueued() override { only_queued_ = false; }
   uint64_t DurableIndex(uint32_t partition) const override;
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition,
@@ -122,6 +123,8 @@ class SimulatedLog final : public DurableLog {
   SeededRandom& random_;
   const std::shared_ptr<Incarnation> incarnation_;
   const bool forgets_;
+  // Entries have been appended since the last WriteQueued.
+  bool only_queued_ = false;
   Owner* owner_ = nullptr;
   PartitionOptions options_;
   bool started_ = false;

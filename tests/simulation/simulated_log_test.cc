@@ -49,6 +49,7 @@ class SimulatedLogTest : public testing::Test, private DurableLog::Owner {
     change.sender = {Sender::Kind::kLogicalWorker, 0, change.index};
     const OutgoingMessage entry = EncodeLogEntry(change, nullptr);
     log_->Append(partition, change.index, change.term, entry.bytes, entry.owner);
+    log_->WriteQueued();
   }
   void Replace(const Partition& partition) {
     auto stored = log_->StoreSnapshot(partition.index(), HoldSnapshot(partition));

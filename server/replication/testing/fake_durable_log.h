@@ -62,6 +62,7 @@ class FakeDurableLog final : public DurableLog {
     }
     if (on_append != nullptr) on_append();
   }
+  void WriteQueued() override {}
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t,
                                                                 HeldSnapshot snapshot) override {
     if (on_store != nullptr) on_store(std::move(snapshot));

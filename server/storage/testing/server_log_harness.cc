@@ -186,6 +186,7 @@ void ServerLogHarness::Change(uint32_t partition, int count) {
     ApplyNext(*replica.partition, term_, change);
     OutgoingMessage entry = EncodeLogEntry(change.view, change.owner);
     log_->Append(partition, change.view.index, change.view.term, entry.bytes, entry.owner);
+    log_->WriteQueued();
   }
 }
 

@@ -119,6 +119,7 @@ bool StorageHarness::Append(uint32_t partition, std::string payload) {
   next.Apply(*owner);
   if (!log_->HasRoom(owner->size())) return false;
   log_->Append(partition, next.index, /*term=*/1, ByteView(owner->data(), owner->size()), owner);
+  log_->WriteQueued();
   partitions_[partition] = next;
   return true;
 }

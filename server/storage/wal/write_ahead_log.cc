@@ -39,6 +39,7 @@ WriteAheadLog::WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions opti
     }
     for (const auto& [partition, index] : recovered.released) released_[partition] = index;
     for (QueuedRecord& record : recovered.unsettled) Enqueue(std::move(record));
+    to_write_ = queue_.size();
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -73,13 +74,23 @@ void WriteAheadLog::AppendReset(uint32_t partition, const LogReset& reset) {
   last_index_[partition] = reset.index;
   Enqueue({RecordType::kTruncate, partition, reset.index, 0,
            ByteView(payload->data(), payload->size()), payload, std::nullopt, 0});
+  WriteQueuedLocked();
 }
 
 void WriteAheadLog::Enqueue(QueuedRecord record) {
   queued_bytes_ += CostOf(record.payload.size());
   queue_.push_back(std::move(record));
-  // The thread sleeps only while the queue is empty, or until its next try.
-  if (queue_.size() == 1) changed_.NotifyAll();
+}
+
+void WriteAheadLog::WriteQueued() {
+  MutexLock lock(mu_);
+  WriteQueuedLocked();
+}
+
+void WriteAheadLog::WriteQueuedLocked() {
+  // The thread sleeps only while nothing is to be written, or until its next try.
+  if (to_write_ == 0 && !queue_.empty()) changed_.NotifyAll();
+  to_write_ = queue_.size();
 }
 
 void WriteAheadLog::Run() {
@@ -107,19 +118,23 @@ void WriteAheadLog::Run() {
 
 bool WriteAheadLog::TakeGroup(std::vector<QueuedRecord>& group) {
   MutexLock lock(mu_);
-  while (queue_.empty()) {
-    if (stopping_) return false;
+  while (to_write_ == 0) {
+    if (stopping_) {
+      if (queue_.empty()) return false;
+      to_write_ = queue_.size();
+      break;
+    }
     if (segment_ends_) return true;
     const auto now = std::chrono::steady_clock::now();
     if (marked_) {
       changed_.WaitUntil(mu_, now + kSleep);
-    } else if (!changed_.WaitUntil(mu_, now + options_.idle_interval) && queue_.empty() &&
+    } else if (!changed_.WaitUntil(mu_, now + options_.idle_interval) && to_write_ == 0 &&
                !stopping_) {
       return true;
     }
   }
   uint64_t bytes = 0;
-  while (!queue_.empty()) {
+  for (; to_write_ > 0; --to_write_) {
     bytes += CostOf(queue_.front().payload.size());
     if (group.size() >= std::max<size_t>(first_group_records_, 1) &&
         bytes > options_.max_group_bytes)

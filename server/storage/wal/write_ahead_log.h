@@ -62,8 +62,8 @@ struct WriteAheadLogFigures {
   uint64_t segment_bytes = 0;
 };
 
-// Thread-safe. Owns one thread, which writes everything queued as one group, syncs it, and reports
-// what is durable.
+// Thread-safe. Owns one thread, which writes what WriteQueued has released as one group, syncs it,
+// and reports what is durable.
 //
 // When a write fails, nothing is reported durable, and the same records are retried until they
 // succeed: at the same place after a full disk, in a new segment after a failed sync or write.
@@ -88,14 +88,19 @@ class WriteAheadLog {
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& payload,
               std::shared_ptr<const void> owner);
 
+  // Starts to write the queued records, as one group if they fit. Until then they stay queued, so
+  // that the log's thread does not wake for each record of a message.
+  void WriteQueued();
+
   // Whether a record with that many payload bytes stays within max_queued_bytes. Call it before a
   // change is applied; otherwise the change is refused with RESOURCE_EXHAUSTED. What other threads
   // append in between counts too.
   bool HasRoom(uint64_t payload_bytes) const;
 
-  // Queues a reset of the partition's log; a reset to index 0 without a snapshot empties it. Once
-  // it is durable, SnapshotStore has applied it, and it is reported with `is_reset`. The next
-  // record may follow at once. No snapshot of a later state may be committed before the report.
+  // Queues a reset of the partition's log and starts to write; a reset to index 0 without a
+  // snapshot empties it. Once it is durable, SnapshotStore has applied it, and it is reported with
+  // `is_reset`. The next record may follow at once. No snapshot of a later state may be committed
+  // before the report.
   void AppendReset(uint32_t partition, const LogReset& reset);
 
   // The partition's records up to `index` are no longer needed (SnapshotWriter::Commit returns that
@@ -135,6 +140,7 @@ class WriteAheadLog {
   uint64_t CostOf(uint64_t payload_bytes) const {
     return kRecordHeaderBytes + sizeof(QueuedRecord) + payload_bytes;
   }
+  void WriteQueuedLocked() PAWL_REQUIRES(mu_);
   void Enqueue(QueuedRecord record) PAWL_REQUIRES(mu_);
   // Updates segments_ to what the writer has reached.
   void FollowWriter() PAWL_REQUIRES(mu_);
@@ -159,6 +165,8 @@ class WriteAheadLog {
   CondVar changed_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   std::deque<QueuedRecord> queue_ PAWL_GUARDED_BY(mu_);
+  // How many records at the front of the queue WriteQueued has released.
+  size_t to_write_ PAWL_GUARDED_BY(mu_) = 0;
   // Includes the group that is being written.
   uint64_t queued_bytes_ PAWL_GUARDED_BY(mu_) = 0;
   bool segment_ends_ PAWL_GUARDED_BY(mu_) = false;

@@ -77,6 +77,7 @@ TEST_F(WriteAheadLogTest, AppendsOfManyThreadsAreWrittenInGroups) {
       for (uint64_t i = 1; i <= kRecords; ++i) {
         auto payload = std::make_shared<const std::string>(20, static_cast<char>('a' + t));
         server_->log().Append(t, i, 1, ByteView(payload->data(), payload->size()), payload);
+        server_->log().WriteQueued();
       }
     });
   }
@@ -97,6 +98,21 @@ TEST_F(WriteAheadLogTest, AppendsOfManyThreadsAreWrittenInGroups) {
   for (uint32_t t = 0; t < kThreads; ++t) EXPECT_EQ(server_->partitions().at(t).index, kRecords);
 }
 
+// The log's thread must not wake for the first records of a message and again for the others.
+TEST_F(WriteAheadLogTest, RecordsQueuedTogetherAreWrittenTogether) {
+  Restart();
+  ASSERT_TRUE(server_->Append(100, "x"));
+  ASSERT_TRUE(server_->WaitDurable(100));
+  const uint64_t groups = server_->log().figures().groups;
+  constexpr uint64_t kRecords = 10000;
+  const auto payload = std::make_shared<const std::string>("payload");
+  for (uint64_t i = 1; i <= kRecords; ++i)
+    server_->log().Append(1, i, 1, ByteView(payload->data(), payload->size()), payload);
+  server_->log().WriteQueued();
+  EXPECT_TRUE(Eventually([&] { return server_->durable(1) == kRecords; }));
+  EXPECT_EQ(server_->log().figures().groups, groups + 1);
+}
+
 TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnceDurable) {
   Restart();
   ASSERT_TRUE(server_->Append(1, "x"));
@@ -104,6 +120,7 @@ TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnceDurable) {
   env_.SetCapacity(env_.UsedBytes());
   auto payload = std::make_shared<const std::string>("payload");
   server_->log().Append(2, 1, 1, ByteView(payload->data(), payload->size()), payload);
+  server_->log().WriteQueued();
   EXPECT_TRUE(Eventually([&] { return server_->log().figures().failures > 2; }));
   EXPECT_EQ(payload.use_count(), 2);
   env_.SetUnlimited();
@@ -128,6 +145,7 @@ TEST_F(WriteAheadLogTest, FullQueueStillAcceptsAppliedRecords) {
   // Another thread has asked before.
   const auto applied = std::make_shared<const std::string>(5000, 'y');
   server_->log().Append(2, 1, 1, ByteView(applied->data(), applied->size()), applied);
+  server_->log().WriteQueued();
   EXPECT_GT(server_->log().figures().queued_bytes, options.max_queued_bytes);
   env_.SetUnlimited();
   EXPECT_TRUE(Eventually([&] { return server_->durable(2) == 1; }));
