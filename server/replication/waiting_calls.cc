@@ -46,55 +46,51 @@ void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas
 
 void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext context,
                              Resume resume) {
-  bool waits = false;
-  bool stale = false;
-  for (const ChangeMark& change : changes) {
-    MutexLock lock(change.replica->mu);
-    if (!change.replica->HasDataAsPrimary() ||
-        change.replica->primary_since != change.primary_since) {
-      stale = true;
-    } else {
-      waits = waits || change.replica->CommitIndex() < change.index;
-    }
-  }
-  if (stale)
-    return resume(stale_routing_("the partition moved before the change was on all replicas"));
-  if (!waits) return resume(absl::OkStatus());
-  const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
-  if (!Register(call)) return;
-  for (const ChangeMark& change : changes) {
-    MutexLock lock(change.replica->mu);
-    if (!change.replica->HasDataAsPrimary() ||
-        change.replica->primary_since != change.primary_since) {
-      stale = true;
-      break;
-    }
-    if (change.replica->CommitIndex() >= change.index) continue;
-    call->Add();
-    change.replica->waiting_for_commit.emplace(change.index, call);
-  }
-  if (stale) return FailStale({call});
-  if (call->Release()) call->Resume(absl::OkStatus());
+  Await(changes, std::move(context), std::move(resume),
+        [](const ChangeMark& change, Replica& replica) PAWL_REQUIRES(replica.mu) {
+          if (!replica.HasDataAsPrimary() || replica.primary_since != change.primary_since)
+            return Progress::kStale;
+          return replica.CommitIndex() < change.index ? Progress::kPending : Progress::kDone;
+        });
 }
 
 void WaitingCalls::ForDurable(const std::vector<ChangeMark>& changes, CallContext context,
                               Resume resume) {
+  Await(changes, std::move(context), std::move(resume),
+        [](const ChangeMark& change, Replica& replica) PAWL_REQUIRES(replica.mu) {
+          const bool is_pending =
+              replica.partition != nullptr && replica.CommitIndex() < change.index;
+          return is_pending ? Progress::kPending : Progress::kDone;
+        });
+}
+
+void WaitingCalls::Await(const std::vector<ChangeMark>& changes, CallContext context, Resume resume,
+                         absl::FunctionRef<Progress(const ChangeMark&, Replica&)> look) {
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   bool registered = false;
-  for (const ChangeMark& change : changes) {
-    // A change that is already durable needs no place among the waiting calls.
+  for (size_t i = 0; i < changes.size();) {
+    const ChangeMark& change = changes[i];
+    Replica& replica = *change.replica;
+    Progress progress;
     {
-      MutexLock lock(change.replica->mu);
-      if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index)
-        continue;
+      MutexLock lock(replica.mu);
+      progress = look(change, replica);
+      if (registered && progress == Progress::kPending) {
+        call->Add();
+        replica.waiting_for_commit.emplace(change.index, call);
+      }
     }
-    if (!registered && !Register(call)) return;
-    registered = true;
-    MutexLock lock(change.replica->mu);
-    if (change.replica->partition == nullptr || change.replica->CommitIndex() >= change.index)
+    if (progress == Progress::kStale) {
+      return call->Resume(
+          stale_routing_("the partition moved before the change was on all replicas"));
+    }
+    if (progress == Progress::kPending && !registered) {
+      // Only a call that has to wait takes a place among the waiting calls. Then look again.
+      if (!Register(call)) return;
+      registered = true;
       continue;
-    call->Add();
-    change.replica->waiting_for_commit.emplace(change.index, call);
+    }
+    ++i;
   }
   if (call->Release()) call->Resume(absl::OkStatus());
 }

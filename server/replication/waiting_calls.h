@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -97,6 +98,12 @@ class WaitingCalls {
   size_t Count() const;
 
  private:
+  // How far a change is, to a call that waits for it. kStale: the call fails.
+  enum class Progress { kDone, kPending, kStale };
+
+  // Runs `resume` once `look`, which is called under the replica's lock, finds no change pending.
+  void Await(const std::vector<ChangeMark>& changes, CallContext context, Resume resume,
+             absl::FunctionRef<Progress(const ChangeMark&, Replica&)> look);
   // Registers the call, or fails it and returns false.
   bool Register(const std::shared_ptr<WaitingCall>& call);
 
