@@ -206,6 +206,10 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const Re
     return absl::OutOfRangeError(absl::StrCat("logical_worker ", sender.number, ": the job has ",
                                               view->options.logical_workers));
   }
+  if (sender.kind == Sender::Kind::kClient && sender.number >= kMaxClients) {
+    return absl::OutOfRangeError(
+        absl::StrCat("client ", sender.number, ": the largest number is ", kMaxClients - 1));
+  }
   if (!ticket_key.empty()) PAWL_RETURN_IF_ERROR(CheckTicket(ticket_key, header, sender));
   return view;
 }

@@ -239,22 +239,20 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   absl::Status TooManyBytesWait() const;
   // OK if the log has room for a change of that many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
+  // A push from its arrival to its answer.
+  struct PushInProgress;
+  // Checks all that needs no lock, so that a push that is wrong in any part changes nothing. Fills
+  // in the sender, the view and the reservation, which also covers what is decoded later.
+  absl::Status CheckPush(PushInProgress& push);
   // How long to delay the push for learners (backpressure.h). RESOURCE_EXHAUSTED: the client must
   // retry later.
   absl::StatusOr<MonotonicDuration> ThrottlePush(const View& view, const RequestView& request);
-  // Runs `act`, which applies the push, when the push's step has come.
-  void TakeTurn(const View& view, const Sender& sender, const RequestView& request,
-                const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
-                absl::AnyInvocable<void(absl::Status)> act);
-  // The first error that a partition would answer the push with.
-  absl::Status CheckPush(const View& view, const Sender& sender, const RequestView& request) const;
-  // `message` owns the request's memory.
-  absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender,
-                                         const RequestView& request,
-                                         const std::shared_ptr<const void>& message,
-                                         size_t message_bytes,
-                                         const std::shared_ptr<const ByteReservation>& reservation,
-                                         Changes& changes);
+  // Applies the remaining segments and answers when they are committed. A refusal leaves the
+  // partitions before it changed; a repetition with the same push ids completes the push.
+  void ApplyPush(std::shared_ptr<PushInProgress> push);
+  // Applies the next segments, as far as they are of one partition, under its lock. False: the
+  // partition has not reached the push's step.
+  absl::StatusOr<bool> ApplyNextPartition(PushInProgress& push);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender,
                                              const RequestView& request,
                                              const std::vector<size_t>& value_bytes,

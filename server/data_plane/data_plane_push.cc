@@ -1,10 +1,9 @@
-// Pushes: checked as a whole, applied, and acknowledged once they are committed.
+// Pushes: checked, applied partition by partition, and acknowledged once they are committed.
 #include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
@@ -20,98 +19,83 @@ namespace {
 // segment and its description must again fit in kMaxMessageBytes.
 constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
 
-// The memory of the message and of everything decoded from it.
-size_t BytesInFlight(const IncomingMessage& message, const RequestView& request) {
-  size_t bytes = message.bytes.size();
-  for (const SegmentView& segment : request.segments) bytes += DecodedBytes(segment);
-  return bytes;
-}
-
-// The approximate size of its changes in the log: that of the message in FLOAT32.
-size_t BytesOfChanges(const IncomingMessage& message, const RequestView& request) {
-  size_t bytes = message.bytes.size();
-  for (const SegmentView& segment : request.segments)
-    bytes += FloatBytes(segment) - segment.values.size();
-  return bytes;
-}
-
 }  // namespace
+
+struct DataPlane::PushInProgress {
+  RequestView request;
+  Sender sender;
+  std::shared_ptr<const View> view;
+  ChangeMemory message;
+  CallContext context;
+  Reply reply;
+  // The first segment that is not applied yet.
+  size_t next = 0;
+  PushResponse response;
+  Changes changes;
+};
 
 void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) {
   auto decoded = DecodePushRequest(message.bytes);
   if (!decoded.ok()) return Refuse(Method::kPush, nullptr, decoded.status(), reply);
-  auto request = std::make_shared<RequestView>(*std::move(decoded));
-  const RequestHeader& header = request->header;
-  Sender sender;
-  auto view = Admit(header, sender);
-  if (!view.ok()) return Refuse(Method::kPush, &header, view.status(), reply);
+  auto push = std::make_shared<PushInProgress>();
+  push->request = *std::move(decoded);
+  push->message = {std::move(message.owner), message.bytes.size(), nullptr};
+  push->context = std::move(context);
+  push->reply = std::move(reply);
+  absl::Status status = CheckPush(*push);
+  absl::StatusOr<MonotonicDuration> delay = MonotonicDuration::zero();
+  if (status.ok()) {
+    delay = ThrottlePush(*push->view, push->request);
+    status = delay.status();
+  }
+  if (!status.ok())
+    return Refuse(Method::kPush, &push->request.header, std::move(status), push->reply);
+  if (*delay > MonotonicDuration::zero()) {
+    return replicator_->After(
+        *delay, [this, push = std::move(push)]() mutable { ApplyPush(std::move(push)); });
+  }
+  ApplyPush(std::move(push));
+}
+
+absl::Status DataPlane::CheckPush(PushInProgress& push) {
+  const RequestHeader& header = push.request.header;
+  PAWL_ASSIGN_OR_RETURN(push.view, Admit(header, push.sender));
+  const View& view = *push.view;
   if (header.sender_case() == RequestHeader::SENDER_NOT_SET) {
-    return Refuse(Method::kPush, &header,
-                  absl::InvalidArgumentError(
-                      "header.sender is not set: a push needs a logical_worker or a client"),
-                  reply);
+    return absl::InvalidArgumentError(
+        "header.sender is not set: a push needs a logical_worker or a client");
   }
-  // Also covers what is decoded when the push's turn has come, so that nothing can fail then.
-  const auto reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight,
-                                                 BytesInFlight(message, *request));
-  if (reservation == nullptr) {
-    return reply(TooManyBytesInFlight(), OutgoingMessage());
+  // What is decoded to FLOAT32 when the push is applied, and how much larger the changes in the log
+  // are than the message.
+  size_t decoded_bytes = 0;
+  size_t more_bytes = 0;
+  for (const SegmentView& segment : push.request.segments) {
+    decoded_bytes += DecodedBytes(segment);
+    more_bytes += FloatBytes(segment) - segment.values.size();
   }
-  if (absl::Status room = CheckLogHasRoom(BytesOfChanges(message, *request)); !room.ok()) {
-    return reply(std::move(room), OutgoingMessage());
-  }
-  std::vector<std::shared_ptr<Replica>> replicas;
-  for (const SegmentView& segment : request->segments) {
-    auto replica = Find(**view, segment.partition);
-    absl::Status status = replica.status();
+  push.message.reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight,
+                                                   push.message.bytes + decoded_bytes);
+  if (push.message.reservation == nullptr) return TooManyBytesInFlight();
+  PAWL_RETURN_IF_ERROR(CheckLogHasRoom(push.message.bytes + more_bytes));
+  for (const SegmentView& segment : push.request.segments) {
+    PAWL_RETURN_IF_ERROR(Find(view, segment.partition).status());
+    if (view.IsStale(segment.partition, header.epoch())) {
+      return StaleRouting(
+          view, absl::StrCat("routing epoch ", header.epoch(), " is out of date: partition ",
+                             segment.partition, " has a later primary"));
+    }
     if (const size_t size = segment.keys.size() + FloatBytes(segment); size > kMaxSegmentBytes) {
-      status = absl::InvalidArgumentError(
+      return absl::InvalidArgumentError(
           absl::StrCat("a segment of table ", segment.table, " has ", size,
                        " bytes of keys and values, as FLOAT32; the limit is ", kMaxSegmentBytes));
     }
-    if (status.ok()) {
-      if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
-      const auto table = (*view)->tables.find(segment.table);
-      status = table == (*view)->tables.end()
-                   ? NoSuchTable(segment.table)
-                   : table->second->CheckGradient(segment.element_type, segment.exponent,
-                                                  segment.keys, segment.values, segment.partition,
-                                                  (*view)->options.partitions);
-    }
-    if (!status.ok()) return Refuse(Method::kPush, &header, std::move(status), reply);
+    const auto table = view.tables.find(segment.table);
+    if (table == view.tables.end()) return NoSuchTable(segment.table);
+    PAWL_RETURN_IF_ERROR(table->second->CheckGradient(segment.element_type, segment.exponent,
+                                                      segment.keys, segment.values,
+                                                      segment.partition, view.options.partitions));
   }
-  auto act = [this, view = *view, sender, request, reservation, context,
-              owner = std::move(message.owner), message_bytes = message.bytes.size(),
-              reply = std::move(reply)](absl::Status status) mutable {
-    if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
-    Changes changes;
-    PAWL_FAILPOINT("push.apply");
-    auto response = ApplyPush(*view, sender, *request, owner, message_bytes, reservation, changes);
-    PAWL_FAILPOINT("push.applied");
-    SendChanges();
-    WaitingCalls::ResumeReady(changes.ready);
-    if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
-    waiting_.ForCommit(changes.marks, std::move(context),
-                       [this, request, reservation, response = *std::move(response),
-                        reply = std::move(reply)](absl::Status committed) mutable {
-                         if (!committed.ok())
-                           return Refuse(Method::kPush, &request->header, std::move(committed),
-                                         reply);
-                         PAWL_FAILPOINT("push.acknowledge");
-                         reply(absl::OkStatus(), EncodeSmall(response));
-                         PAWL_FAILPOINT("push.acknowledged");
-                       });
-  };
-  const auto delay = ThrottlePush(**view, *request);
-  if (!delay.ok()) return act(delay.status());
-  if (*delay > MonotonicDuration::zero()) {
-    replicator_->After(*delay, [this, view = *view, sender, request, replicas = std::move(replicas),
-                                context = std::move(context), act = std::move(act)]() mutable {
-      TakeTurn(*view, sender, *request, replicas, std::move(context), std::move(act));
-    });
-    return;
-  }
-  TakeTurn(**view, sender, *request, replicas, std::move(context), std::move(act));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<MonotonicDuration> DataPlane::ThrottlePush(const View& view,
@@ -136,84 +120,90 @@ absl::StatusOr<MonotonicDuration> DataPlane::ThrottlePush(const View& view,
   return longest;
 }
 
-void DataPlane::TakeTurn(const View& view, const Sender& sender, const RequestView& request,
-                         const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
-                         absl::AnyInvocable<void(absl::Status)> act) {
-  const bool waits_for_step =
-      sender.kind == Sender::Kind::kLogicalWorker && view.options.consistency.mode() == SYNC;
-  if (!waits_for_step) return act(absl::OkStatus());
-  // A sender that is out of turn or superseded gets its error at once, without a wait.
-  if (absl::Status status = CheckPush(view, sender, request); !status.ok())
-    return act(std::move(status));
-  waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
-}
-
-absl::Status DataPlane::CheckPush(const View& view, const Sender& sender,
-                                  const RequestView& request) const {
-  absl::flat_hash_map<uint32_t, PushesAhead> ahead;
-  for (const SegmentView& segment : request.segments) {
-    Replica& replica = *view.replicas[segment.partition];
-    PushesAhead& before = ahead[segment.partition];
-    MutexLock lock(replica.mu);
-    PAWL_RETURN_IF_ERROR(CheckTakesChanges(replica, request.header.epoch()));
-    if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
-    const size_t value_bytes = FloatBytes(segment);
-    const absl::Status status = replica.partition->CheckPush(sender, segment.ordinal, segment.table,
-                                                             segment.keys, value_bytes, before);
-    if (absl::IsUnavailable(status)) return WithPushback(status);
-    PAWL_RETURN_IF_ERROR(status);
-    before.keys += segment.keys.size() / sizeof(uint64_t);
-    before.bytes += segment.keys.size() + value_bytes;
+void DataPlane::ApplyPush(std::shared_ptr<PushInProgress> push) {
+  PAWL_FAILPOINT("push.apply");
+  const std::vector<SegmentView>& segments = push->request.segments;
+  absl::StatusOr<bool> applied = true;
+  while (push->next < segments.size() && applied.ok() && *applied)
+    applied = ApplyNextPartition(*push);
+  PAWL_FAILPOINT("push.applied");
+  SendChanges();
+  WaitingCalls::ResumeReady(std::exchange(push->changes.ready, {}));
+  if (!applied.ok())
+    return Refuse(Method::kPush, &push->request.header, applied.status(), push->reply);
+  if (!*applied) {
+    std::vector<std::shared_ptr<Replica>> replicas;
+    for (size_t i = push->next; i < segments.size(); ++i) {
+      const std::shared_ptr<Replica>& replica = push->view->replicas[segments[i].partition];
+      if (replicas.empty() || replicas.back() != replica) replicas.push_back(replica);
+    }
+    return waiting_.ForStep(
+        replicas, push->sender.step, push->context, [this, push](absl::Status status) mutable {
+          if (status.ok()) return ApplyPush(std::move(push));
+          Refuse(Method::kPush, &push->request.header, std::move(status), push->reply);
+        });
   }
-  return absl::OkStatus();
+  waiting_.ForCommit(push->changes.marks, push->context, [this, push](absl::Status committed) {
+    if (!committed.ok())
+      return Refuse(Method::kPush, &push->request.header, std::move(committed), push->reply);
+    PAWL_FAILPOINT("push.acknowledge");
+    push->reply(absl::OkStatus(), EncodeSmall(push->response));
+    PAWL_FAILPOINT("push.acknowledged");
+  });
 }
 
-absl::StatusOr<PushResponse> DataPlane::ApplyPush(
-    const View& view, const Sender& sender, const RequestView& request,
-    const std::shared_ptr<const void>& message, size_t message_bytes,
-    const std::shared_ptr<const ByteReservation>& reservation, Changes& changes) {
-  // Check everything first: a refused push changes nothing. (Another request or a new routing can
-  // still split it in between; a retry with the same push ids then completes it.)
-  PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
-  PushResponse response;
-  for (const SegmentView& pushed : request.segments) {
-    std::shared_ptr<const void> owner = message;
+absl::StatusOr<bool> DataPlane::ApplyNextPartition(PushInProgress& push) {
+  const std::vector<SegmentView>& segments = push.request.segments;
+  const uint32_t partition = segments[push.next].partition;
+  // Decoded before the lock is taken.
+  struct Part {
     ChangeView change;
-    change.kind = ChangeView::Kind::kPush;
-    change.sender = sender;
-    change.segment = DecodeSegment(pushed, owner);
-    const SegmentView& segment = change.segment;
-    const size_t decoded_bytes = DecodedBytes(pushed);
-    const size_t owner_bytes = decoded_bytes > 0 ? decoded_bytes : message_bytes;
-    const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
-    MutexLock lock(replica->mu);
-    PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, request.header.epoch()));
+    ChangeMemory memory;
+  };
+  std::vector<Part> parts;
+  for (size_t i = push.next; i < segments.size() && segments[i].partition == partition; ++i) {
+    Part& part = parts.emplace_back();
+    part.memory = push.message;
+    part.change.kind = ChangeView::Kind::kPush;
+    part.change.sender = push.sender;
+    part.change.segment = DecodeSegment(segments[i], part.memory.owner);
+    if (const size_t bytes = DecodedBytes(segments[i]); bytes > 0) part.memory.bytes = bytes;
+  }
+  const std::shared_ptr<Replica>& replica = push.view->replicas[partition];
+  MutexLock lock(replica->mu);
+  PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, push.request.header.epoch()));
+  for (Part& part : parts) {
+    const SegmentView& segment = part.change.segment;
+    if (replica->partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
     PushOutcome outcome = PushOutcome::kAccepted;
     const absl::Status status = Change(
-        replica, change, {owner, owner_bytes, reservation},
-        [&](Partition& partition) -> absl::Status {
-          PAWL_ASSIGN_OR_RETURN(
-              outcome, partition.Push(sender, segment.ordinal, segment.table,
-                                      Gradient{segment.keys, segment.values, owner, owner_bytes}));
+        replica, part.change, part.memory,
+        [&](Partition& target) -> absl::Status {
+          PAWL_ASSIGN_OR_RETURN(outcome, target.Push(push.sender, segment.ordinal, segment.table,
+                                                     {segment.keys, segment.values,
+                                                      part.memory.owner, part.memory.bytes}));
           return absl::OkStatus();
         },
-        changes);
+        push.changes);
     if (absl::IsUnavailable(status)) return WithPushback(status);
     PAWL_RETURN_IF_ERROR(status);
     switch (outcome) {
       case PushOutcome::kAccepted:
-        response.set_accepted(response.accepted() + 1);
+        push.response.set_accepted(push.response.accepted() + 1);
         break;
       case PushOutcome::kDuplicate:
         ++replica->pushes_deduplicated;
-        response.set_deduplicated(response.deduplicated() + 1);
+        push.response.set_deduplicated(push.response.deduplicated() + 1);
         break;
       case PushOutcome::kLate:
-        response.set_late(response.late() + 1);
+        push.response.set_late(push.response.late() + 1);
         break;
+      case PushOutcome::kEarly:
+        return false;
     }
+    ++push.next;
   }
-  return response;
+  return true;
 }
 
 }  // namespace pawl

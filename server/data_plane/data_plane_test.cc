@@ -72,16 +72,46 @@ TEST_F(DataPlaneTest, RefusesTheWholePushIfOnePartIsInvalid) {
           [](PushRequest& request, auto&) { request.mutable_header()->set_logical_worker(1); });
   refused(StatusCode::kOutOfRange,
           [](PushRequest& request, auto&) { request.mutable_header()->set_client(kMaxClients); });
-  refused(StatusCode::kOutOfRange,
-          [](auto&, PushSegment& segment) { segment.set_ordinal(kPushWindow + 5); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
     const float values[] = {1, std::numeric_limits<float>::quiet_NaN()};
     segment.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
   });
-  EXPECT_EQ(plane_->Counters(false).requests_refused(), 15u);
+  EXPECT_EQ(plane_->Counters(false).requests_refused(), 14u);
   // None of the refused pushes has used the push id.
   EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+// What depends on a partition's state is found when the push reaches the partition.
+TEST_F(DataPlaneTest, RepetitionCompletesAPushThatOnePartitionHasRefused) {
+  Start(ASYNC, 1);
+  PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+  AddRow(request, 2, {3, 4});
+  ASSERT_NE(request.segments(0).partition(), request.segments(1).partition());
+  request.mutable_segments(1)->set_ordinal(kPushWindow + 5);
+  EXPECT_EQ(Push(request).code(), absl::StatusCode::kOutOfRange);
+  request.mutable_segments(1)->set_ordinal(0);
+  EXPECT_TRUE(Push(request).ok());
+  EXPECT_EQ(plane_->Counters(false).pushes_deduplicated(), 1u);
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+  EXPECT_EQ(Row(2), (Floats{-3, -4}));
+}
+
+TEST_F(DataPlaneTest, RefusesTheWholePushIfOnePartIsRoutedByAnOldEpoch) {
+  Start(ASYNC, 1);
+  PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+  AddRow(request, 2, {3, 4});
+  const uint32_t partition = request.segments(1).partition();
+  ASSERT_NE(request.segments(0).partition(), partition);
+  RoutingTable routing = Routing(2);
+  while (routing.replicas_size() < static_cast<int>(kPartitions))
+    routing.add_replicas()->set_primary_since(1);
+  routing.mutable_replicas(static_cast<int>(partition))->set_primary_since(2);
+  plane_->AdoptRouting(routing);
+  EXPECT_EQ(Push(request).code(), absl::StatusCode::kFailedPrecondition);
+  request.mutable_header()->set_epoch(2);
+  EXPECT_EQ(Push(request), absl::OkStatus());
+  EXPECT_EQ(plane_->Counters(false).pushes_deduplicated(), 0u);
 }
 
 TEST_F(DataPlaneTest, RefusesSegmentThatDoesNotFitALogRecord) {

@@ -74,6 +74,11 @@ class ReplicaMap {
     Replica* Find(uint32_t partition) const {
       return partition < replicas.size() ? replicas[partition].get() : nullptr;
     }
+    // Whether the partition has got another primary since that epoch.
+    bool IsStale(uint32_t partition, uint64_t since_epoch) const {
+      const auto i = static_cast<int>(partition);
+      return i < routing.replicas_size() && routing.replicas(i).primary_since() > since_epoch;
+    }
   };
 
   explicit ReplicaMap(const Clock& clock, const LearnerLimits& learner_limits = {})

@@ -132,20 +132,20 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
   return answer;
 }
 
-absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys,
-                                  size_t value_bytes, const PushesAhead& ahead) const {
+absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table,
+                                  const Gradient& gradient) const {
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
       sender.step == version_ && !step_sum_.MustTake(sender.number, NeededWorkers()) &&
-      step_sum_.staged_bytes() + ahead.bytes + keys.size() + value_bytes >
+      step_sum_.staged_bytes() + gradient.keys.size() + gradient.values.size() >
           options_.max_staged_bytes) {
     return absl::UnavailableError(absl::StrCat(
         "partition ", index_, " keeps ", step_sum_.staged_bytes(),
         " bytes of gradients that wait for lower ranks; the limit is ", options_.max_staged_bytes));
   }
   // Counting the existing rows is only needed near the limit.
-  const uint64_t coming = step_sum_.key_count() + ahead.keys;
-  if (row_count() + coming + keys.size() / sizeof(uint64_t) > options_.max_rows) {
-    const uint64_t missing = FindTable(table)->CountMissing(keys);
+  const uint64_t coming = step_sum_.key_count();
+  if (row_count() + coming + gradient.keys.size() / sizeof(uint64_t) > options_.max_rows) {
+    const uint64_t missing = FindTable(table)->CountMissing(gradient.keys);
     if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
       return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
                                                        " rows; the limit is ", options_.max_rows));
@@ -154,38 +154,38 @@ absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const By
   return absl::OkStatus();
 }
 
-absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                  const ByteView& keys, size_t value_bytes,
-                                  const PushesAhead& ahead) const {
-  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
-  return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, keys, value_bytes, ahead)
-                                            : absl::OkStatus();
-}
-
 absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table,
                                             Gradient gradient) {
-  PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient.keys, gradient.values.size()));
-  return Take(sender, ordinal, table, std::move(gradient));
+  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
+  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
+  if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
+      !CanPull(sender.step)) {
+    return PushOutcome::kEarly;
+  }
+  PAWL_RETURN_IF_ERROR(CheckRoom(sender, table, gradient));
+  return Accept(sender, ordinal, table, std::move(gradient));
 }
 
 absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordinal, uint32_t table,
                                             Gradient gradient) {
-  PAWL_RETURN_IF_ERROR(LookUp(sender, ordinal).status());
+  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
+  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
+  return Accept(sender, ordinal, table, std::move(gradient));
+}
+
+PushOutcome Partition::Accept(const Sender& sender, uint64_t ordinal, uint32_t table,
+                              Gradient gradient) {
   const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
-  PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
   if (is_worker) {
     Worker& worker = workers_[sender.number];
-    if (sender.step == worker.clock) {
-      if (worker.window == nullptr) worker.window = std::make_unique<PushWindow>();
-      answer = worker.window->Take(ordinal);
-    }
-    if (answer == PushWindow::Answer::kNew) worker.incarnation = sender.incarnation;
+    if (worker.window == nullptr) worker.window = std::make_unique<PushWindow>();
+    worker.window->Take(ordinal);
+    worker.incarnation = sender.incarnation;
   } else {
     Client& client = clients_[sender.number];
     if (client.incarnation != sender.incarnation) client = Client{sender.incarnation, PushWindow()};
-    answer = client.window.Take(ordinal);
+    client.window.Take(ordinal);
   }
-  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
   ++log_index_;
   TablePart& part = MutableTable(table);
   if (is_worker && options_.consistency.mode() == SYNC) {

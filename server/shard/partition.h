@@ -47,18 +47,15 @@ enum class PushOutcome {
   kDuplicate,
   // Dropped: the step closed without this logical worker.
   kLate,
+  // SYNC: an earlier step is not applied yet; nothing changed. Push it again once
+  // CanPull(sender.step).
+  kEarly,
 };
 
 struct PartitionCounters {
   uint64_t pushes_applied = 0;
   uint64_t pushes_late = 0;
   uint64_t keys_pushed = 0;
-};
-
-// What the earlier segments of a request add to the partition, for the check of a later segment.
-struct PushesAhead {
-  uint64_t keys = 0;
-  size_t bytes = 0;  // of keys and values
 };
 
 // A deterministic state machine: rows, optimizer slots, the clocks of all logical workers and the
@@ -108,20 +105,14 @@ class Partition {
   // Accepts a gradient under its push id (sender, ordinal). FAILED_PRECONDITION: not the sender's
   // step, or the sender is released. ABORTED: its incarnation is superseded. OUT_OF_RANGE: no such
   // rank or client, or the ordinal is too far ahead. RESOURCE_EXHAUSTED: too many rows.
-  // UNAVAILABLE: the push is early and max_staged_bytes are in use; the sender must retry.
-  // REQUIRES: the table exists and CheckGradient has accepted the gradient; in SYNC,
-  // CanPull(sender.step) for a logical worker, so that all earlier steps are applied.
+  // UNAVAILABLE: gradients of lower ranks are missing and max_staged_bytes are in use; the sender
+  // must retry. REQUIRES: the table exists and CheckGradient has accepted the gradient.
   absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table,
                                    Gradient gradient);
   // Like Push, for a gradient that the primary has accepted: memory limits, which may differ in
-  // this process, do not apply.
+  // this process, do not apply, and all earlier steps are applied.
   absl::StatusOr<PushOutcome> Take(const Sender& sender, uint64_t ordinal, uint32_t table,
                                    Gradient gradient);
-  // The error that Push would return after the pushes `ahead`. `value_bytes` is the size of the
-  // values as floats.
-  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
-                         const ByteView& keys, size_t value_bytes,
-                         const PushesAhead& ahead = {}) const;
 
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the last logical
   // worker's end closes the step. Repeating an end changes nothing. `segments` is how many segments
@@ -221,8 +212,9 @@ class Partition {
   // How the sender's window answers the ordinal, or the error if the sender cannot push it now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
   // RESOURCE_EXHAUSTED or UNAVAILABLE (see Push) for a new push.
-  absl::Status CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys,
-                         size_t value_bytes, const PushesAhead& ahead) const;
+  absl::Status CheckRoom(const Sender& sender, uint32_t table, const Gradient& gradient) const;
+  // Takes a push that LookUp has found new.
+  PushOutcome Accept(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
   void CloseSteps();
   // Adds `worker`, which is not released, to the counted clocks; or removes it.
   void Count(const Worker& worker);
