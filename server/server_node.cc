@@ -32,9 +32,7 @@ ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_p
       data_plane_options_(data_plane),
       clock_(clock),
       link_(channel, clock, options_.scheduler, Events(), routing_channel),
-      data_plane_(
-          data_plane, clock, &peers, [this] { return LeaseUntil(); },
-          [this] { return HasStarted(); }),
+      data_plane_(data_plane, clock, &peers, this),
       log_(std::move(log)) {}
 
 ServerNode::~ServerNode() { Close(); }

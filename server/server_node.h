@@ -48,7 +48,7 @@ struct ServerNodeOptions {
 // its replicas over.
 //
 // One thread uses the node and calls Tick often; data_plane() is thread-safe.
-class ServerNode {
+class ServerNode final : public Membership {
  public:
   // `log` is the data directory, just opened; null: the server has none and can only join jobs that
   // write no log. `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) must outlive the
@@ -101,10 +101,9 @@ class ServerNode {
   // Asks the scheduler to confirm the routing that this server acts by, unless it needs no
   // confirmation or a request is in progress.
   void ConfirmRouting();
-  // The end of the lease under which the roles hold.
-  MonotonicTime LeaseUntil() const;
-  // See DataPlane's constructor.
-  bool HasStarted() const;
+  // Membership. The lease is the one under which the roles hold.
+  MonotonicTime LeaseUntil() const override;
+  bool HasStarted() const override;
   void Register(MonotonicTime deadline);
   // Joins the job as `registration` says.
   absl::Status Join(const RegisterResponse& registration);

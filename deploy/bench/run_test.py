@@ -81,7 +81,8 @@ class RunTest(FolderTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(self.path("report.json"), encoding="utf-8") as file:
             (data_set,) = json.load(file)["data_sets"]
-        self.assertEqual([row["name"] for row in data_set["contestants"]], ["pawl", "pawl-tls", "limit"])
+        names = [row["name"] for row in data_set["contestants"]]
+        self.assertEqual(names, ["pawl", "pawl-tls", "limit"])
         for row in data_set["contestants"]:
             with self.subTest(row=row["name"]):
                 self.assertGreater(row["samples_per_s"][0], 0)

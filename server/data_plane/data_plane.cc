@@ -35,11 +35,10 @@ std::string DescribeSender(const RequestHeader& header) {
 }  // namespace
 
 DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers,
-                     std::function<MonotonicTime()> lease_until, std::function<bool()> has_started)
+                     const Membership* membership)
     : options_(options),
       clock_(clock),
-      lease_until_(std::move(lease_until)),
-      has_started_(std::move(has_started)),
+      membership_(membership),
       replica_map_(clock, options.replication.learners),
       waiting_(options.max_waiting_calls, clock,
                [this](absl::string_view message) {
@@ -249,12 +248,12 @@ absl::Status DataPlane::CheckTakesChanges(Replica& replica, uint64_t epoch) cons
 }
 
 bool DataPlane::HasStarted() const {
-  if (!started_ && (has_started_ == nullptr || has_started_())) started_ = true;
+  if (!started_ && (membership_ == nullptr || membership_->HasStarted())) started_ = true;
   return started_;
 }
 
 absl::Status DataPlane::CheckLease(Replica& replica) const {
-  if (lease_until_ == nullptr) return absl::OkStatus();
+  if (membership_ == nullptr) return absl::OkStatus();
   const MonotonicTime now = clock_.LeaseNow();
   MonotonicTime until = MonotonicTime::max();
   for (const Follower& follower : replica.followers) {
@@ -263,7 +262,7 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
   }
   // Otherwise only a counted follower can become the primary, once that is confirmed.
   if (replica.unconfirmed_since != 0 || !HasStarted()) until = MonotonicTime::min();
-  if (now < until || now < lease_until_()) return absl::OkStatus();
+  if (now < until || now < membership_->LeaseUntil()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("partition ", replica.index,
                    ": this server's lease has expired, and another server may be the primary"));
@@ -432,9 +431,9 @@ void DataPlane::Tick() {
 }
 
 bool DataPlane::SchedulerIsSilent() const {
-  if (lease_until_ == nullptr) return false;
+  if (membership_ == nullptr) return false;
   MutexLock lock(closed_mu_);
-  return clock_.LeaseNow() + lease_ / 2 > lease_until_();
+  return clock_.LeaseNow() + lease_ / 2 > membership_->LeaseUntil();
 }
 
 void DataPlane::LiftRepairLimit() {

@@ -67,6 +67,19 @@ struct DataPlaneOptions {
   ReplicatorOptions replication;
 };
 
+// A server's membership in its job. Thread-safe.
+class Membership {
+ public:
+  // The end of this server's lease, by LeaseNow.
+  virtual MonotonicTime LeaseUntil() const = 0;
+  // Whether the scheduler has reported the job as started and this server acts by a routing of its
+  // present incarnation.
+  virtual bool HasStarted() const = 0;
+
+ protected:
+  ~Membership() = default;
+};
+
 // The replicas of one server and the requests on them. It owns no thread and knows no gRPC: calls
 // run on the threads that bring them and on helper threads. A waiting call is answered on the
 // thread that brings what it waited for. The owner calls Tick regularly. Thread-safe.
@@ -77,14 +90,11 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // `peers` reaches other servers; null: nothing can be replicated. `lease_until` returns the end
-  // of this server's lease by LeaseNow; null: it never ends. `has_started` returns whether the
-  // scheduler has reported the job as started and this server acts by a routing of its present
-  // incarnation; null: always. All of them outlive this object, and none of their callbacks runs
-  // after its destruction.
+  // `peers` reaches other servers; null: nothing can be replicated. `membership`, null: the lease
+  // never ends, and the job has always started. All of them outlive this object, and none of their
+  // callbacks runs after its destruction.
   DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
-            std::function<MonotonicTime()> lease_until = nullptr,
-            std::function<bool()> has_started = nullptr);
+            const Membership* membership = nullptr);
   ~DataPlane() override;
 
   // Sets the log that changes go to; without one durability is MEMORY. REQUIRES: called before
@@ -303,8 +313,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   const Clock& clock_;
   // Constant once there is a routing table.
   DurableLog* log_ = nullptr;
-  const std::function<MonotonicTime()> lease_until_;
-  const std::function<bool()> has_started_;
+  const Membership* const membership_;
   mutable std::atomic<bool> started_{false};
   ReplicaMap replica_map_;
   WaitingCalls waiting_;

@@ -66,8 +66,6 @@ const TablePart* Partition::FindTable(uint32_t table) const {
   return found == tables_.end() ? nullptr : &found->second;
 }
 
-TablePart& Partition::MutableTable(uint32_t table) { return tables_.find(table)->second; }
-
 absl::Status Partition::CheckIncarnation(uint32_t rank, uint64_t incarnation) const {
   if (rank >= workers_.size()) {
     return absl::OutOfRangeError(
@@ -187,7 +185,7 @@ PushOutcome Partition::Accept(const Sender& sender, uint64_t ordinal, uint32_t t
     client.window.Take(ordinal);
   }
   ++log_index_;
-  TablePart& part = MutableTable(table);
+  TablePart& part = tables_.find(table)->second;
   if (is_worker && options_.consistency.mode() == SYNC) {
     if (sender.step < version_) {
       ++counters_.pushes_late;
@@ -270,7 +268,7 @@ void Partition::CloseSteps() {
   while (ended_ >= NeededWorkers()) {
     const float scale = 1.0f / static_cast<float>(ended_);
     const uint64_t dropped = step_sum_.Close(has_ended, [&](const GradientSum& sum) {
-      MutableTable(sum.table()->id()).Apply(version_, scale, sum);
+      tables_.find(sum.table()->id())->second.Apply(version_, scale, sum);
     });
     counters_.pushes_applied -= dropped;
     counters_.pushes_late += dropped;

@@ -201,7 +201,6 @@ class Partition {
     PushWindow window;
   };
 
-  TablePart& MutableTable(uint32_t table);
   // For logical workers. OUT_OF_RANGE, or ABORTED if that incarnation has ended.
   absl::Status CheckIncarnation(uint32_t rank, uint64_t incarnation) const;
   absl::Status CheckSender(const Sender& sender) const;

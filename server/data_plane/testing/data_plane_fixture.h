@@ -27,8 +27,11 @@ inline constexpr uint32_t kBlocks = 2;
 inline constexpr size_t kBlockFloats = 1000;
 
 // A server with all partitions and one table, and its callers' requests.
-class DataPlaneTest : public testing::Test {
+class DataPlaneTest : public testing::Test, public Membership {
  protected:
+  MonotonicTime LeaseUntil() const override { return lease_until_; }
+  bool HasStarted() const override { return has_started_; }
+
   struct Answer {
     absl::Status status;
     IncomingMessage message;
@@ -37,8 +40,7 @@ class DataPlaneTest : public testing::Test {
   };
 
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
-    plane_ = std::make_unique<DataPlane>(
-        options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_started_; });
+    plane_ = std::make_unique<DataPlane>(options, clock_, nullptr, this);
     RegisterResponse registration;
     registration.set_job_id(kJobId);
     registration.set_node("server-0");
