@@ -48,7 +48,7 @@ struct ServerNodeOptions {
 // its replicas over.
 //
 // One thread uses the node and calls Tick often; data_plane() is thread-safe.
-class ServerNode final : public Membership {
+class ServerNode final : public JobMembership {
  public:
   // `log` is the data directory, just opened; null: the server has none and can only join jobs that
   // write no log. `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) must outlive the
@@ -101,7 +101,7 @@ class ServerNode final : public Membership {
   // Asks the scheduler to confirm the routing that this server acts by, unless it needs no
   // confirmation or a request is in progress.
   void ConfirmRouting();
-  // Membership. The lease is the one under which the roles hold.
+  // JobMembership. The lease is the one under which the roles hold.
   MonotonicTime LeaseUntil() const override;
   bool HasStarted() const override;
   void Register(MonotonicTime deadline);

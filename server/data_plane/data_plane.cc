@@ -35,7 +35,7 @@ std::string DescribeSender(const RequestHeader& header) {
 }  // namespace
 
 DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers,
-                     const Membership* membership)
+                     const JobMembership* membership)
     : options_(options),
       clock_(clock),
       membership_(membership),

@@ -68,7 +68,7 @@ struct DataPlaneOptions {
 };
 
 // A server's membership in its job. Thread-safe.
-class Membership {
+class JobMembership {
  public:
   // The end of this server's lease, by LeaseNow.
   virtual MonotonicTime LeaseUntil() const = 0;
@@ -77,7 +77,7 @@ class Membership {
   virtual bool HasStarted() const = 0;
 
  protected:
-  ~Membership() = default;
+  ~JobMembership() = default;
 };
 
 // The replicas of one server and the requests on them. It owns no thread and knows no gRPC: calls
@@ -94,7 +94,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   // never ends, and the job has always started. All of them outlive this object, and none of their
   // callbacks runs after its destruction.
   DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
-            const Membership* membership = nullptr);
+            const JobMembership* membership = nullptr);
   ~DataPlane() override;
 
   // Sets the log that changes go to; without one durability is MEMORY. REQUIRES: called before
@@ -313,7 +313,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   const Clock& clock_;
   // Constant once there is a routing table.
   DurableLog* log_ = nullptr;
-  const Membership* const membership_;
+  const JobMembership* const membership_;
   mutable std::atomic<bool> started_{false};
   ReplicaMap replica_map_;
   WaitingCalls waiting_;

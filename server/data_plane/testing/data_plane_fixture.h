@@ -27,7 +27,7 @@ inline constexpr uint32_t kBlocks = 2;
 inline constexpr size_t kBlockFloats = 1000;
 
 // A server with all partitions and one table, and its callers' requests.
-class DataPlaneTest : public testing::Test, public Membership {
+class DataPlaneTest : public testing::Test, public JobMembership {
  protected:
   MonotonicTime LeaseUntil() const override { return lease_until_; }
   bool HasStarted() const override { return has_started_; }
