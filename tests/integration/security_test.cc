@@ -1,5 +1,6 @@
 // Callers that must not reach a handler, against every rpc of a live scheduler and server.
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -255,6 +256,20 @@ TEST_F(SecurityTest, PushUnderTheNumberOfAnotherClientNeedsItsTicket) {
     const grpc::Status pushed = stub->Push(&context, forged, &response);
     EXPECT_EQ(pushed.error_code(), grpc::StatusCode::UNAUTHENTICATED) << pushed.error_message();
   }
+}
+
+TEST_F(SecurityTest, OtherUsersCannotReadFiles) {
+  uint64_t files = 0;
+  for (const char* process : {"scheduler", "server-0"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(
+             absl::StrCat(cluster_->folder(), "/", process))) {
+      ++files;
+      EXPECT_EQ(entry.status().permissions() & std::filesystem::perms::others_all,
+                std::filesystem::perms::none)
+          << entry.path();
+    }
+  }
+  EXPECT_GT(files, 3u);
 }
 
 TEST_F(SecurityTest, AuditLogNamesOperatorsAndRefusedCallers) {
