@@ -35,7 +35,7 @@ void WarnOfExpiry(const CertificateState& state) {
 
 void LogReload(const CertificateState& state) {
   if (state.reload_status.ok()) {
-    spdlog::info("reloaded the certificate of --tls_dir");
+    spdlog::info("reloaded the files of --tls_dir");
     WarnOfExpiry(state);
   } else {
     spdlog::error("--tls_dir: the files are not used, and the previous ones stay in use: {}",

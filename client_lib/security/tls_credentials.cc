@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 #include <utility>
@@ -147,6 +148,7 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   }
 
   absl::Status Start() {
+    revocation_lists_ = RevocationLists();
     PAWL_RETURN_IF_ERROR(Give(files_));
     provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
         key_.path(), certificate_.path(), authorities_.path(), kProviderInterval);
@@ -192,7 +194,23 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   absl::Status Give(const TlsFiles& files) {
     PAWL_RETURN_IF_ERROR(authorities_.Replace(files.authorities_pem));
     PAWL_RETURN_IF_ERROR(key_.Replace(files.key_pem));
-    return certificate_.Replace(files.certificate_pem);
+    // gRPC forgets sessions when the content changes. What follows a certificate is a comment.
+    PAWL_RETURN_IF_ERROR(
+        certificate_.Replace(absl::StrCat(files.certificate_pem, "\n", ++generation_, "\n")));
+    given_ = Clock::Real().Now();
+    return absl::OkStatus();
+  }
+
+  // The names and sizes of the files in kRevokedFolder.
+  std::vector<std::pair<std::string, uint64_t>> RevocationLists() const {
+    const std::string folder = JoinPath(options_.dir, kRevokedFolder);
+    std::vector<std::pair<std::string, uint64_t>> lists;
+    for (std::string& name : env_.List(folder).value_or(std::vector<std::string>())) {
+      const uint64_t size = env_.FileSize(JoinPath(folder, name)).value_or(0);
+      lists.emplace_back(std::move(name), size);
+    }
+    std::sort(lists.begin(), lists.end());
+    return lists;
   }
 
   absl::Status CheckStillSame(const TlsFiles& files) const {
@@ -223,16 +241,22 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     const bool is_new = status.ok() && (files->certificate_pem != files_.certificate_pem ||
                                         files->key_pem != files_.key_pem ||
                                         files->authorities_pem != files_.authorities_pem);
-    if (is_new) status = Give(*files);
+    auto lists = RevocationLists();
+    const bool has_new_lists = lists != revocation_lists_;
+    revocation_lists_ = std::move(lists);
+    if (is_new) {
+      status = Give(*files);
+    } else if (has_new_lists || Clock::Real().Now() - given_ >= options_.max_session_age) {
+      // Sessions end even if the files that are there now cannot be used.
+      status.Update(Give(files_));
+    }
     CertificateState state;
     {
       MutexLock lock(mu_);
-      if (!is_new && status == state_.reload_status) return;
+      if (!is_new && !has_new_lists && status == state_.reload_status) return;
       state_.reload_status = status;
-      if (is_new && status.ok()) {
-        state_.not_after = files->not_after;
-        ++state_.reloads;
-      }
+      if (is_new && status.ok()) state_.not_after = files->not_after;
+      if ((is_new || has_new_lists) && status.ok()) ++state_.reloads;
       state = state_;
     }
     if (is_new && status.ok()) files_ = *std::move(files);
@@ -246,6 +270,10 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   MemoryFile certificate_{"cert.pem"};
   MemoryFile key_{"key.pem"};
   std::shared_ptr<tls::CertificateProviderInterface> provider_;
+  // Used by the reloading thread only, once that has started, as files_ is.
+  uint64_t generation_ = 0;
+  MonotonicTime given_;
+  std::vector<std::pair<std::string, uint64_t>> revocation_lists_;
 
   mutable Mutex mu_;
   CondVar stop_;

@@ -24,13 +24,16 @@ namespace pawl {
 // connections keep their certificates until kMaxConnectionAge
 // (client_lib/rpc/grpc/grpc_settings.h).
 inline constexpr std::chrono::milliseconds kTlsReloadInterval{2000};
+// A client may continue a TLS session that it has saved, and its certificate is not verified again
+// then. After this time, and whenever a file in --tls_dir changes, all sessions are forgotten.
+inline constexpr std::chrono::hours kMaxTlsSessionAge{1};
 
 // The state of a process's certificate, for status and metrics.
 struct CertificateState {
   Identity identity;
   // Unix seconds; see TlsFiles::not_after.
   int64_t not_after = 0;
-  // Successful reloads since the start.
+  // Successful reloads since the start, and changes of kRevokedFolder.
   uint64_t reloads = 0;
   // Why the files that are in --tls_dir now are not in use; OK if they are.
   absl::Status reload_status;
@@ -44,6 +47,7 @@ class TlsCredentials {
     // The roles that the process's own certificate may have.
     RoleSet own_roles;
     MonotonicDuration reload_interval = kTlsReloadInterval;
+    MonotonicDuration max_session_age = kMaxTlsSessionAge;
     // The Unix time in seconds.
     std::function<int64_t()> unix_seconds;
     // Called on the reloading thread when the outcome of a reload differs from the previous one.

@@ -14,6 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/harness/command_output.h"
 #include "tests/harness/test_certificates.h"
 
 namespace pawl {
@@ -85,6 +86,7 @@ class TlsCredentialsTest : public testing::Test {
     options.dir = dir;
     options.own_roles = kAllRoles;
     options.reload_interval = std::chrono::milliseconds(100);
+    options.max_session_age = max_session_age_;
     options.unix_seconds = UnixNow;
     auto credentials = TlsCredentials::Open(Env::Real(), std::move(options));
     EXPECT_TRUE(credentials.ok()) << credentials.status();
@@ -110,7 +112,34 @@ class TlsCredentialsTest : public testing::Test {
     return Call(std::move(credentials), &Scheduler::Stub::GetStatus);
   }
 
+  // As openssl's client with the reader's certificate. Runs `command` with its other flags in $1
+  // and the session's file in $2.
+  absl::StatusOr<std::string> OpensslClient(const std::string& address,
+                                            const std::string& command) {
+    return CommandOutput(
+        "/bin/sh",
+        {"-c", command, "sh",
+         absl::StrCat("-connect ", address, " -alpn h2 -cert ", folder_, "/reader/cert.pem -key ",
+                      folder_, "/reader/key.pem -CAfile ", folder_, "/reader/ca.pem"),
+         absl::StrCat(folder_, "/session.pem")});
+  }
+  void SaveSession(const std::string& address) {
+    const auto saved = OpensslClient(
+        address,
+        "(until [ -s $2 ]; do sleep 0.05; done) | timeout 20 openssl s_client $1 -sess_out $2");
+    EXPECT_TRUE(saved.ok()) << saved.status();
+  }
+  bool CanContinueSession(const std::string& address) {
+    const auto output =
+        OpensslClient(address, "timeout 20 openssl s_client $1 -sess_in $2 < /dev/null 2>&1; true");
+    EXPECT_TRUE(output.ok()) << output.status();
+    const bool reused = absl::StrContains(*output, "Reused, TLS");
+    EXPECT_TRUE(reused || absl::StrContains(*output, "New, TLS")) << *output;
+    return reused;
+  }
+
   std::string folder_;
+  MonotonicDuration max_session_age_ = kMaxTlsSessionAge;
   std::unique_ptr<TlsCredentials> credentials_;
   std::atomic<int> refusals_ = 0;
   std::shared_ptr<const Gate> gate_;
@@ -224,6 +253,34 @@ TEST_F(TlsCredentialsTest, RevokedCertificatesAreRefusedByRunningProcesses) {
   revoke("server");
   EXPECT_EQ(GetStatus(admin->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(service_.calls(), 3);
+}
+
+TEST_F(TlsCredentialsTest, RevokedCertificateCannotContinueItsSession) {
+  SaveSession(address_);
+  EXPECT_TRUE(CanContinueSession(address_));
+  const absl::Status revoked = MakeTestCertificates(
+      folder_, "flights", {absl::StrCat("--revoke=", folder_, "/reader/cert.pem")});
+  ASSERT_TRUE(revoked.ok()) << revoked;
+  EXPECT_TRUE(Eventually([&] { return !CanContinueSession(address_); }, kTimeout));
+}
+
+TEST_F(TlsCredentialsTest, SessionsAreForgottenAfterTheirTime) {
+  max_session_age_ = std::chrono::milliseconds(100);
+  const auto credentials = Open(absl::StrCat(folder_, "/server"));
+  CountingScheduler service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", credentials->Listening(gate_), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const std::string address = absl::StrCat("127.0.0.1:", port);
+  SaveSession(address);
+  EXPECT_TRUE(Eventually([&] { return !CanContinueSession(address); }, kTimeout));
+  // Forgetting is no reload.
+  EXPECT_EQ(credentials->State().reloads, 0u);
+  server->Shutdown(std::chrono::system_clock::now());
+  server->Wait();
 }
 
 TEST_F(TlsCredentialsTest, AuthorityIsReplacedInThreeSteps) {

@@ -310,7 +310,7 @@ TEST_F(SecurityTest, CertificatesAreReplacedWhileTheJobRuns) {
   for (const char* process : {"scheduler", "server-0"}) {
     EXPECT_TRUE(Eventually(
         [&] {
-          return absl::StrContains(cluster_->Log(process), "reloaded the certificate of --tls_dir");
+          return absl::StrContains(cluster_->Log(process), "reloaded the files of --tls_dir");
         },
         kTimeout))
         << cluster_->Log(process);
