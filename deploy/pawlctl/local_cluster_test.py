@@ -235,6 +235,13 @@ class LocalClusterTest(unittest.TestCase):
         del self.environment["PAWL_TLS_DIR"]
         for address in addresses:
             self.assertEqual(self.pawlctl("health", "--address=" + address, "--timeout=2s")[0], 3)
+        make_certificates = os.path.join(os.path.dirname(PAWLCTL), "../tls/certificates")
+        subprocess.run(
+            [make_certificates, "--out=" + self.out + "/strangers", "--job=small"], check=True
+        )
+        code, out, err = self.pawlctl("status", "--tls_dir=" + self.out + "/strangers/operator")
+        self.assertEqual((code, out), (3, ""))
+        self.assertIn("gRPC: ", err)
         code, _, err = self.pawlctl("stop", "--tls_dir=" + os.path.join(tls, "operator"))
         self.assertEqual((code, err), (0, ""))
         process.communicate(timeout=LIMIT_S)

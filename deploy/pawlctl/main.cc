@@ -16,8 +16,13 @@
 #include "deploy/pawlctl/commands/status_commands.h"
 #include "deploy/pawlctl/commands/table_commands.h"
 #include "deploy/pawlctl/commands/verify_command.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
 
 int main(int argc, char** argv) {
+  // gRPC's errors, such as a refused certificate. stdout is for results.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("pawlctl"));
+  spdlog::set_pattern("pawlctl: %v");
   pawl::CommandLine line("pawlctl", std::string(pawl::kVersion));
   pawl::AddRunCommands(line);
   pawl::AddStatusCommands(line);
