@@ -15,12 +15,6 @@ namespace {
 // How many rows ahead of the copied one are prefetched.
 constexpr uint32_t kPrefetchRows = 8;
 
-// How many rows or blocks of the table fit into a segment.
-uint32_t KeysPerSegment(const Table& table) {
-  const size_t bytes = (table.dense() ? kBlockElements : table.row_width()) * sizeof(float);
-  return static_cast<uint32_t>(std::max<size_t>(1, kMaxSegmentValueBytes / bytes));
-}
-
 }  // namespace
 
 void Segmenter::Build(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions,
@@ -31,7 +25,9 @@ void Segmenter::Build(const Table& table, absl::Span<const uint64_t> keys, uint3
     std::iota(all.begin(), all.end(), 0);
     keys = all;
   }
-  groups_.Build(table.id(), keys, partitions, distinct || table.dense(), KeysPerSegment(table));
+  const size_t key_bytes = (table.dense() ? kBlockElements : table.row_width()) * sizeof(float);
+  groups_.Build(table.id(), keys, partitions, distinct || table.dense(),
+                static_cast<uint32_t>(std::max<size_t>(1, kMaxSegmentValueBytes / key_bytes)));
 }
 
 ByteView Segmenter::Keys(const Segment& segment) const {

@@ -70,11 +70,13 @@ bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
 
 void WriteAheadLog::AppendReset(uint32_t partition, const LogReset& reset) {
   const auto payload = std::make_shared<const std::string>(EncodeResetMark(reset.mark));
-  MutexLock lock(mu_);
-  last_index_[partition] = reset.index;
-  Enqueue({RecordType::kTruncate, partition, reset.index, 0,
-           ByteView(payload->data(), payload->size()), payload, std::nullopt, 0});
-  WriteQueuedLocked();
+  {
+    MutexLock lock(mu_);
+    last_index_[partition] = reset.index;
+    Enqueue({RecordType::kTruncate, partition, reset.index, 0,
+             ByteView(payload->data(), payload->size()), payload, std::nullopt, 0});
+  }
+  WriteQueued();
 }
 
 void WriteAheadLog::Enqueue(QueuedRecord record) {
@@ -84,10 +86,6 @@ void WriteAheadLog::Enqueue(QueuedRecord record) {
 
 void WriteAheadLog::WriteQueued() {
   MutexLock lock(mu_);
-  WriteQueuedLocked();
-}
-
-void WriteAheadLog::WriteQueuedLocked() {
   // The thread sleeps only while nothing is to be written, or until its next try.
   if (to_write_ == 0 && !queue_.empty()) changed_.NotifyAll();
   to_write_ = queue_.size();

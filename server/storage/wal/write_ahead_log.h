@@ -140,7 +140,6 @@ class WriteAheadLog {
   uint64_t CostOf(uint64_t payload_bytes) const {
     return kRecordHeaderBytes + sizeof(QueuedRecord) + payload_bytes;
   }
-  void WriteQueuedLocked() PAWL_REQUIRES(mu_);
   void Enqueue(QueuedRecord record) PAWL_REQUIRES(mu_);
   // Updates segments_ to what the writer has reached.
   void FollowWriter() PAWL_REQUIRES(mu_);
