@@ -10,6 +10,10 @@
 
 namespace pawl {
 
+// The key of the metadata that has a node's ticket (client_lib/security/ticket.h). The suffix
+// permits any bytes.
+inline constexpr char kNodeTicketMetadata[] = "pawl-node-ticket-bin";
+
 // Separate from the data plane's connections and threads, so that no heartbeat waits behind a bulk
 // transfer. Thread-safe. Implementations: GrpcControlChannel, and fakes in tests.
 class ControlChannel {
@@ -21,6 +25,9 @@ class ControlChannel {
   // waits for a future (client_lib/rpc/futures.h).
   virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
                     Transport::Done done) = 0;
+
+  // Sends RegisterResponse.node_ticket with every later call. Without TLS it is empty.
+  virtual void SetNodeTicket(const std::string&) {}
 
   // Like Transport::After and Transport::Shutdown.
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;

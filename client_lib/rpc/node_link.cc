@@ -295,6 +295,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         if (closed_ || attempts->registration != registration_count_) return;
         registration_ = response;
         registered_ = true;
+        channel_.SetNodeTicket(response.node_ticket());
+        routing_channel_.SetNodeTicket(response.node_ticket());
         lease_ = response.lease_ms() > 0 ? std::chrono::milliseconds(response.lease_ms())
                                          : kDefaultLease;
         RenewLease(sent);

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxShownPath = 512;
 
 bool IsWithin(const std::filesystem::path& path, const std::filesystem::path& root) {
+  if (!root.is_absolute()) return false;
   const auto end = std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first;
   // A root that ends with a slash has an empty last component.
   return end == root.end() || (end->empty() && std::next(end) == root.end());

@@ -14,7 +14,7 @@ class AllowedFolders {
  public:
   // Empty: every folder.
   AllowedFolders() = default;
-  // Absolute paths.
+  // Absolute paths; others allow nothing.
   explicit AllowedFolders(std::vector<std::string> roots) : roots_(std::move(roots)) {}
 
   // OK if `path`, with symbolic links resolved, is one of the folders or in one. INVALID_ARGUMENT:

@@ -37,6 +37,14 @@ TEST_F(AllowedFoldersTest, OtherFoldersAreRefused) {
   }
 }
 
+TEST_F(AllowedFoldersTest, RootsThatAreNotAbsoluteAllowNothing) {
+  for (const char* root : {"", ".", "top"}) {
+    EXPECT_EQ(AllowedFolders({root}).Check(top_ + "/allowed").code(),
+              absl::StatusCode::kPermissionDenied)
+        << root;
+  }
+}
+
 TEST_F(AllowedFoldersTest, WithoutFoldersEveryAbsolutePathIsAllowed) {
   EXPECT_TRUE(AllowedFolders().Check("/anywhere").ok());
   EXPECT_EQ(AllowedFolders().Check("relative").code(), absl::StatusCode::kInvalidArgument);

@@ -7,11 +7,35 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
 
 namespace pawl {
 namespace {
 
 constexpr size_t kMessageBytes = 1 + sizeof(uint32_t) + sizeof(uint64_t);
+
+struct NamedNode {
+  TicketSender kind;
+  uint32_t number = 0;
+};
+
+std::optional<NamedNode> ParseNode(absl::string_view node) {
+  NamedNode parsed;
+  if (absl::ConsumePrefix(&node, "server-")) {
+    parsed.kind = TicketSender::kServerNode;
+  } else if (absl::ConsumePrefix(&node, "worker-")) {
+    parsed.kind = TicketSender::kWorkerNode;
+  } else if (absl::ConsumePrefix(&node, "client-")) {
+    parsed.kind = TicketSender::kClientNode;
+  } else {
+    return std::nullopt;
+  }
+  if (!absl::SimpleAtoi(node, &parsed.number)) return std::nullopt;
+  return parsed;
+}
 
 }  // namespace
 
@@ -45,6 +69,18 @@ bool IsTicketOf(absl::string_view key, TicketSender sender, uint32_t number, uin
   if (ticket.size() != kTicketBytes) return false;
   const std::string expected = MakeTicket(key, sender, number, incarnation);
   return CRYPTO_memcmp(expected.data(), ticket.data(), kTicketBytes) == 0;
+}
+
+std::string MakeNodeTicket(absl::string_view key, absl::string_view node, uint64_t incarnation) {
+  const std::optional<NamedNode> parsed = ParseNode(node);
+  if (!parsed.has_value()) return "";
+  return MakeTicket(key, parsed->kind, parsed->number, incarnation);
+}
+
+bool IsNodeTicketOf(absl::string_view key, absl::string_view node, uint64_t incarnation,
+                    absl::string_view ticket) {
+  const std::optional<NamedNode> parsed = ParseNode(node);
+  return parsed.has_value() && IsTicketOf(key, parsed->kind, parsed->number, incarnation, ticket);
 }
 
 }  // namespace pawl

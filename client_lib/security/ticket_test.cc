@@ -20,6 +20,17 @@ TEST(TicketTest, TicketIsOfOneSenderAndIncarnation) {
   EXPECT_FALSE(IsTicketOf(key, TicketSender::kRank, 3, 17, ticket + "x"));
 }
 
+TEST(TicketTest, NodeTicketIsOfOneNodeAndIncarnation) {
+  const std::string key = NewTicketKey();
+  const std::string ticket = MakeNodeTicket(key, "worker-3", 17);
+  EXPECT_TRUE(IsNodeTicketOf(key, "worker-3", 17, ticket));
+  EXPECT_FALSE(IsNodeTicketOf(key, "worker-3", 18, ticket));
+  EXPECT_FALSE(IsNodeTicketOf(key, "worker-4", 17, ticket));
+  EXPECT_FALSE(IsNodeTicketOf(key, "server-3", 17, ticket));
+  EXPECT_FALSE(IsNodeTicketOf(key, "", 17, MakeNodeTicket(key, "", 17)));
+  EXPECT_FALSE(IsTicketOf(key, TicketSender::kRank, 3, 17, ticket));
+}
+
 TEST(TicketTest, TicketsDoNotChangeBetweenVersions) {
   // HMAC-SHA256 by Python: hmac.new(b"k" * 32, bytes([1, 3, 0, 0, 0, 17]) + bytes(7), "sha256").
   const std::string ticket =

@@ -102,6 +102,7 @@ void ClientCore::Join(Callback done) {
       [this, deadline](absl::StatusOr<RegisterResponse> registration) {
         if (!registration.ok()) return FinishJoin(registration.status());
         registration_ = *std::move(registration);
+        control_.SetNodeTicket(registration_.node_ticket());
         router_ = std::make_shared<Router>(registration_.job_id());
         messenger_ = std::make_shared<Messenger>(transport_, clock_, router_, deadlines_);
         scheduler_calls_ = std::make_shared<SchedulerCalls>(
@@ -138,6 +139,7 @@ void ClientCore::OnDisowned(const absl::Status& why) {
         }
         if (!registered.ok()) return Fail(registered.status());
         // To the servers it keeps its identity: calls in flight keep their push ids.
+        control_.SetNodeTicket(registered->node_ticket());
         spdlog::info("{} has joined again, as {}", registration_.node(), registered->node());
         link_->Start();
       });

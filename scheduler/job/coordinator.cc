@@ -90,9 +90,13 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
     StartFromCheckpoint(*options_.restore, options_.restore_state);
   }
   if (options_.gives_tickets && ticket_key_.empty()) ticket_key_ = NewTicketKey();
-  if (!options_.gives_tickets) ticket_key_.clear();
   // The state is the saved one, or that of a job that no node knows.
   published_ = PresentView();
+}
+
+bool Coordinator::IsCalledByNode(const std::string& node, uint64_t incarnation,
+                                 absl::string_view ticket) const {
+  return !options_.gives_tickets || IsNodeTicketOf(ticket_key_, node, incarnation, ticket);
 }
 
 // Saving ----------------------------------------------------------------------

@@ -81,6 +81,10 @@ class Coordinator {
   // be saved cannot be cancelled and has ticket 0.
   // coordinator_nodes.cc
   Ticket Register(const RegisterRequest& request, Done<RegisterResponse> done) PAWL_EXCLUDES(mu_);
+  // Whether the caller that names this node has the ticket of its present incarnation; always true
+  // without CoordinatorOptions::gives_tickets.
+  bool IsCalledByNode(const std::string& node, uint64_t incarnation,
+                      absl::string_view ticket) const;
   Ticket Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) PAWL_EXCLUDES(mu_);
   // coordinator_calls.cc
   Ticket GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) PAWL_EXCLUDES(mu_);
@@ -195,7 +199,7 @@ class Coordinator {
   void OnPlacementChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void MaybeStartJob() PAWL_REQUIRES(mu_);
   // Adds the tickets, or the key, that the node needs.
-  void AddTickets(const RegisterRequest& request, const Node& node,
+  void AddTickets(const RegisterRequest& request, const Node& node, bool is_new,
                   RegisterResponse& response) const PAWL_REQUIRES(mu_);
   // `how[i]` describes how nodes[i] left. `dead`: without a goodbye.
   void OnNodesGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
@@ -310,6 +314,8 @@ class Coordinator {
   const Clock& clock_;
   ServerCaller& servers_;
 
+  // Set by the constructor. A state keeps it while the scheduler gives no tickets.
+  std::string ticket_key_;
   mutable Mutex mu_;
   // For all timeouts.
   RunningClock running_ PAWL_GUARDED_BY(mu_);
@@ -327,8 +333,6 @@ class Coordinator {
   std::optional<uint64_t> started_change_ PAWL_GUARDED_BY(mu_);
   // The longest lease of all schedulers of this job, and of those before this one.
   std::chrono::milliseconds longest_lease_ PAWL_GUARDED_BY(mu_){};
-  // Empty: pushes need no tickets.
-  std::string ticket_key_ PAWL_GUARDED_BY(mu_);
   std::chrono::milliseconds former_lease_ PAWL_GUARDED_BY(mu_){};
   // The change that stores longest_lease_.
   uint64_t lease_change_ PAWL_GUARDED_BY(mu_) = 0;

@@ -18,9 +18,10 @@
 
 namespace pawl {
 
-void Coordinator::AddTickets(const RegisterRequest& request, const Node& node,
+void Coordinator::AddTickets(const RegisterRequest& request, const Node& node, bool is_new,
                              RegisterResponse& response) const {
-  if (ticket_key_.empty()) return;
+  if (!options_.gives_tickets) return;
+  response.set_node_ticket(MakeNodeTicket(ticket_key_, node.name, node.incarnation));
   switch (node.role) {
     case SERVER_ROLE:
       response.set_ticket_key(ticket_key_);
@@ -30,7 +31,10 @@ void Coordinator::AddTickets(const RegisterRequest& request, const Node& node,
           MakeTicket(ticket_key_, TicketSender::kClient, node.number, node.incarnation));
       break;
     default:
+      // A repeated registration may name other ranks than the node has.
       for (const uint32_t rank : request.logical_workers()) {
+        if (!is_new && (rank >= ranks_.ranks().total() || ranks_.ranks().HostOf(rank) != node.name))
+          continue;
         LogicalWorkerAssignment& own = *response.add_logical_workers();
         own.set_rank(rank);
         own.set_incarnation(node.incarnation);
@@ -52,6 +56,11 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     return rpc.Answer(
         absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(),
                                          "' (", options_.job_id, "), not ", request.job_id())));
+  }
+  if (static_cast<uint32_t>(request.logical_workers_size()) > ranks_.ranks().total()) {
+    return rpc.Answer(absl::InvalidArgumentError(
+        absl::StrCat("logical_workers has ", request.logical_workers_size(), " ranks; the job has ",
+                     ranks_.ranks().total())));
   }
   const Node* const before = membership_.FindReturning(request);
   const bool repeated = before != nullptr && !before->gone && IsRepeated(request, *before);
@@ -82,7 +91,7 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   response.set_stall_timeout_ms(static_cast<uint32_t>(
       std::clamp<int64_t>(patience.count(), 0, std::numeric_limits<uint32_t>::max())));
   if (node.role == CLIENT_ROLE) response.set_client(node.number);
-  AddTickets(request, node, response);
+  AddTickets(request, node, registration->is_new, response);
   rpc.Answer(response);
   if (!registration->is_new) return 0;
 

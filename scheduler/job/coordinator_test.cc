@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/testing/table_specs.h"
 #include "client_lib/rpc/transport.h"
+#include "client_lib/security/ticket.h"
 #include "gtest/gtest.h"
 #include "scheduler/status/digest.h"
 #include "scheduler/testing/coordinator_fixture.h"
@@ -51,6 +52,45 @@ TEST_F(CoordinatorTest, RegistrationReturnsTheJobAndTheLease) {
   EXPECT_EQ(again->SerializeAsString(), server.SerializeAsString());
   EXPECT_TRUE(Register(Registration(SERVER_ROLE, 77)).ok())
       << "more than the initial servers may join";
+}
+
+TEST_F(CoordinatorTest, TicketsAreOnlyForOwnRanks) {
+  Begin(kTraining, 1, 2, [](Coordinator::Options& options) { options.gives_tickets = true; });
+  const RegisterResponse server = Join(SERVER_ROLE);
+  const std::string key = server.ticket_key();
+  const RegisterResponse first = Join(WORKER_ROLE, {0});
+  EXPECT_EQ(first.ticket_key(), "");
+  ASSERT_EQ(first.logical_workers_size(), 1);
+  EXPECT_TRUE(IsTicketOf(key, TicketSender::kRank, 0, first.incarnation(),
+                         first.logical_workers(0).ticket()));
+  EXPECT_TRUE(coordinator_->IsCalledByNode(first.node(), first.incarnation(), first.node_ticket()));
+
+  const RegisterResponse second = Join(WORKER_ROLE);
+  EXPECT_EQ(second.logical_workers_size(), 0);
+  EXPECT_FALSE(
+      coordinator_->IsCalledByNode(first.node(), first.incarnation(), second.node_ticket()));
+  // A repeated registration cannot add ranks, its own or another worker's.
+  const auto repeated = Register(Registration(WORKER_ROLE, nonce_, {0, 1}));
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  EXPECT_EQ(repeated->node(), second.node());
+  for (const LogicalWorkerAssignment& rank : repeated->logical_workers())
+    EXPECT_NE(rank.rank(), 0u);
+  EXPECT_EQ(
+      Register(Registration(WORKER_ROLE, nonce_, std::vector<uint32_t>(1000, 1))).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CoordinatorTest, TicketKeySurvivesRestartWithoutTickets) {
+  BeginWithStore(kTraining, 1, 1,
+                 [](Coordinator::Options& options) { options.gives_tickets = true; });
+  const std::string key = Join(SERVER_ROLE).ticket_key();
+  ASSERT_EQ(key.size(), kTicketKeyBytes);
+  options_.gives_tickets = false;
+  Restart();
+  EXPECT_EQ(Join(SERVER_ROLE).ticket_key(), "");
+  options_.gives_tickets = true;
+  Restart();
+  EXPECT_EQ(Join(SERVER_ROLE).ticket_key(), key);
 }
 
 TEST_F(CoordinatorTest, JobRunsOnceAllNodesHaveJoined) {

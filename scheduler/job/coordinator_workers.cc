@@ -54,7 +54,7 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
   std::optional<GetAssignmentResponse> assignment = ranks_.AssignmentOf(worker, restored_step);
   if (!assignment.has_value()) return;
   for (LogicalWorkerAssignment& rank : *assignment->mutable_logical_workers()) {
-    if (ticket_key_.empty()) break;
+    if (!options_.gives_tickets) break;
     rank.set_ticket(MakeTicket(ticket_key_, TicketSender::kRank, rank.rank(), rank.incarnation()));
   }
   pending_.assignments.AnswerIf(

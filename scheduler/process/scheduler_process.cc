@@ -31,6 +31,7 @@ namespace {
 constexpr std::chrono::milliseconds kShutdownGrace{500};
 // In --data_dir.
 constexpr char kAuditFile[] = "audit.jsonl";
+constexpr char kRefusedFile[] = "refused.jsonl";
 // Time for a checkpoint that the job no longer waits for to be written.
 constexpr std::chrono::seconds kLastCheckpointTimeout{10};
 // How often the log reports the progress of a verification.
@@ -92,8 +93,9 @@ absl::Status SchedulerProcess::CheckOptions() {
                                          /*is_announced=*/!options_.address_file.empty()));
   listen_at_ = *ParseHostPort(options_.listen);
   PAWL_ASSIGN_OR_RETURN(audit_, AuditLog::Open((data_dir / kAuditFile).string()));
+  PAWL_ASSIGN_OR_RETURN(refused_, AuditLog::Open((data_dir / kRefusedFile).string()));
   PAWL_ASSIGN_OR_RETURN(
-      security_, Security::Open(options_.security, RoleSet(PeerRole::kScheduler), audit_.get()));
+      security_, Security::Open(options_.security, RoleSet(PeerRole::kScheduler), refused_.get()));
   PAWL_RETURN_IF_ERROR(security_->CheckAddresses("listen", options_.listen));
   metrics_path_ = (data_dir / "metrics.json").string();
   address_path_ = (data_dir / "address").string();

@@ -68,6 +68,8 @@ class SchedulerProcess {
   const SchedulerOptions options_;
   EndSignal& signal_;
   std::unique_ptr<AuditLog> audit_;
+  // Apart, so that refused callers cannot displace what operators did.
+  std::unique_ptr<AuditLog> refused_;
   // Declared before the users of its credentials.
   std::unique_ptr<Security> security_;
   HostPort listen_at_;

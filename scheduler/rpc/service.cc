@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/security/peer.h"
 #include "google/protobuf/util/json_util.h"
@@ -102,17 +103,29 @@ concept FromNode = requires(const Request& request) {
   request.incarnation();
 };
 
-absl::Status CheckCaller(const grpc::CallbackServerContext& context,
+absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext& context,
                          const RegisterRequest& request) {
   return CheckRegistrationIsOf(PeerOf(*context.auth_context()), request);
 }
 template <FromNode Request>
-absl::Status CheckCaller(const grpc::CallbackServerContext& context, const Request& request) {
+absl::Status CheckCaller(const Coordinator& coordinator, const grpc::CallbackServerContext& context,
+                         const Request& request) {
   if (request.node().empty()) return absl::OkStatus();
-  return CheckNodeIsOf(PeerOf(*context.auth_context()), request.node());
+  if (absl::Status status = CheckNodeIsOf(PeerOf(*context.auth_context()), request.node());
+      !status.ok()) {
+    return status;
+  }
+  const auto ticket = context.client_metadata().find(kNodeTicketMetadata);
+  const absl::string_view shown =
+      ticket == context.client_metadata().end()
+          ? ""
+          : absl::string_view(ticket->second.data(), ticket->second.size());
+  if (coordinator.IsCalledByNode(request.node(), request.incarnation(), shown))
+    return absl::OkStatus();
+  return absl::UnauthenticatedError("the ticket is not that of the node that the call names");
 }
 template <typename Request>
-absl::Status CheckCaller(const grpc::CallbackServerContext&, const Request&) {
+absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext&, const Request&) {
   return absl::OkStatus();
 }
 
@@ -125,7 +138,7 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
   if (audited.has_value()) audited->SetRequest(*request);
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
-  if (absl::Status status = CheckCaller(*context, *request); !status.ok())
+  if (absl::Status status = CheckCaller(*coordinator, *context, *request); !status.ok())
     return AnswerNow(context, absl::StatusOr<Response>(std::move(status)), response);
   auto* const reactor =
       new PendingReactor<Response>(*coordinator, context, response, std::move(audited));
@@ -150,7 +163,7 @@ grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContex
   Coordinator* const coordinator = coordinator_;
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotServingYet()), response);
-  if (absl::Status status = CheckCaller(*context, *request); !status.ok())
+  if (absl::Status status = CheckCaller(*coordinator, *context, *request); !status.ok())
     return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(std::move(status)), response);
   return AnswerNow(context, coordinator->Heartbeat(*request), response);
 }

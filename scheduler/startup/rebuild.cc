@@ -355,8 +355,8 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options,
     state.mutable_ranks()->add_ranks();
   PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(registrations));
   state.set_rebuilt(true);
+  state.set_ticket_key(newest->held_job().ticket_key());
   for (const RegisterRequest& server : registrations) {
-    if (state.ticket_key().empty()) state.set_ticket_key(server.held_job().ticket_key());
     state.set_longest_lease_ms(
         std::max<uint64_t>(state.longest_lease_ms(), server.held_job().longest_lease_ms()));
   }

@@ -64,6 +64,12 @@ DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is ending"));
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
   if (registration.job_id() != job_id()) started_ = false;
+  {
+    // Before the job is set, and with it requests are admitted.
+    MutexLock lock(closed_mu_);
+    lease_ = lease;
+    ticket_key_ = registration.ticket_key();
+  }
   replica_map_.Begin(registration.job_id(),
                      PartitionOptionsOf(registration.job(), options_.max_rows_per_partition),
                      registration.job().min_in_sync(), registration.node(),
@@ -71,9 +77,6 @@ void DataPlane::Begin(const RegisterResponse& registration) {
                      std::max(lease, std::chrono::milliseconds(registration.longest_lease_ms())));
   receiver_.SetPromise(lease);
   is_replicated_ = registration.job().replicas() > 1;
-  MutexLock lock(closed_mu_);
-  lease_ = lease;
-  ticket_key_ = registration.ticket_key();
 }
 
 void DataPlane::AdoptRouting(const RoutingTable& routing) {
@@ -399,6 +402,7 @@ void DataPlane::Refuse(Method method, const RequestHeader* header, absl::Status 
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kFailedPrecondition: {
       if (routing_moved) break;
       const uint64_t refused = requests_refused_.fetch_add(1, std::memory_order_relaxed) + 1;

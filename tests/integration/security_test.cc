@@ -286,17 +286,45 @@ TEST_F(SecurityTest, AuditLogNamesOperatorsAndRefusedCallers) {
   ASSERT_TRUE(stopped.ok()) << stopped.error_message();
   ASSERT_TRUE(cluster_->WaitUntilAllEnded(kTimeout).ok());
 
-  std::ifstream file(absl::StrCat(cluster_->folder(), "/scheduler/audit.jsonl"));
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[0]["who"], "spiffe://pawl.local/pawl/test/worker");
-  EXPECT_EQ(lines[0]["code"], "PERMISSION_DENIED");
-  EXPECT_EQ(lines[1]["who"], "spiffe://pawl.local/pawl/test/operator");
-  EXPECT_EQ(lines[1]["method"], "StopJob");
-  EXPECT_EQ(lines[1]["request"], "{\"reason\":\"maintenance\"}");
-  EXPECT_EQ(lines[1]["code"], "OK");
-  EXPECT_TRUE(absl::StartsWith(lines[1]["from"].get<std::string>(), "ipv4:127.0.0.1:"));
+  const auto lines_of = [&](const char* name) {
+    std::ifstream file(absl::StrCat(cluster_->folder(), "/scheduler/", name));
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  };
+  const auto refused = lines_of("refused.jsonl");
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0]["who"], "spiffe://pawl.local/pawl/test/worker");
+  EXPECT_EQ(refused[0]["code"], "PERMISSION_DENIED");
+  const auto done = lines_of("audit.jsonl");
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0]["who"], "spiffe://pawl.local/pawl/test/operator");
+  EXPECT_EQ(done[0]["method"], "StopJob");
+  EXPECT_EQ(done[0]["request"], "{\"reason\":\"maintenance\"}");
+  EXPECT_EQ(done[0]["code"], "OK");
+  EXPECT_TRUE(absl::StartsWith(done[0]["from"].get<std::string>(), "ipv4:127.0.0.1:"));
+}
+
+TEST_F(SecurityTest, CallInTheNameOfAnotherNodeNeedsItsTicket) {
+  ClientOptions options;
+  options.scheduler = cluster_->scheduler_address();
+  options.security.tls_dir = cluster_->tls_dir("client");
+  const auto victim = Client::Connect(options);
+  ASSERT_TRUE(victim.ok()) << victim.status();
+  const auto stub = Scheduler::NewStub(grpc::CreateCustomChannel(
+      cluster_->scheduler_address(), Credulous(cluster_->tls_dir("reader")),
+      ChannelSettings(ChannelKind::kControl)));
+  GoodbyeRequest goodbye;
+  goodbye.set_node((*victim)->node());
+  goodbye.set_incarnation((*victim)->incarnation());
+  GoodbyeResponse response;
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  EXPECT_EQ(stub->Goodbye(&context, goodbye, &response).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  const auto status = cluster_->GetStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+  for (const NodeStatus& node : status->nodes()) EXPECT_FALSE(node.gone()) << node.node();
 }
 
 TEST_F(SecurityTest, CertificatesAreReplacedWhileTheJobRuns) {

@@ -168,7 +168,10 @@ absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions
   if (host.empty()) {
     PAWL_ASSIGN_OR_RETURN(host, LocalAddressTowards(options.scheduler));
   }
-  if (!options.security.tls_dir.empty() && !options.insecure_collectives && !IsLoopback(host)) {
+  // NCCL chooses its network by itself.
+  const bool is_local = IsLoopback(host) && (options.collectives == CollectivesChoice::kGloo ||
+                                             options.device == "cpu");
+  if (!options.security.tls_dir.empty() && !options.insecure_collectives && !is_local) {
     return absl::FailedPreconditionError(absl::StrCat(
         "dense_path: ALLREDUCE sends gradients between workers neither encrypted nor authenticated "
         "(Gloo and NCCL have no TLS here), and ",

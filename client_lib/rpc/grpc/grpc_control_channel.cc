@@ -35,8 +35,10 @@ class GrpcControlChannel::OneCall final : public Event {
   explicit OneCall(Transport::Done done) : done_(std::move(done)) {}
 
   void Start(GrpcControlChannel& channel, const std::string& method, OutgoingMessage request,
-             MonotonicDuration timeout) {
+             MonotonicDuration timeout) PAWL_REQUIRES(channel.mu_) {
     SetDeadline(context_, timeout);
+    if (!channel.node_ticket_.empty())
+      context_.AddMetadata(kNodeTicketMetadata, channel.node_ticket_);
     reader_ = channel.stub_.PrepareUnaryCall(&context_, method, ToByteBuffer(std::move(request)),
                                              &channel.queue_);
     reader_->StartCall();
@@ -123,6 +125,11 @@ void GrpcControlChannel::Call(const std::string& method, OutgoingMessage request
   }
   request.owner.reset();
   done(absl::CancelledError("the channel is shut down"), IncomingMessage());
+}
+
+void GrpcControlChannel::SetNodeTicket(const std::string& ticket) {
+  MutexLock lock(mu_);
+  node_ticket_ = ticket;
 }
 
 void GrpcControlChannel::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {

@@ -29,6 +29,7 @@ class GrpcControlChannel final : public ControlChannel {
 
   void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
             Transport::Done done) override;
+  void SetNodeTicket(const std::string& ticket) override;
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
   void Shutdown() override;
 
@@ -46,6 +47,7 @@ class GrpcControlChannel final : public ControlChannel {
   Mutex mu_;
   CondVar idle_;
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
+  std::string node_ticket_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_set<Event*> events_ PAWL_GUARDED_BY(mu_);
 
   // Last: it uses the members above.
