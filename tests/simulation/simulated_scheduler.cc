@@ -98,7 +98,7 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
 
 // The objects of a live process: first those that rebuild, then those that run the job.
 struct SimulatedScheduler::Process {
-  RebuildCensus census;
+  std::unique_ptr<RebuildCensus> census;
   std::unique_ptr<Rebuild> rebuild;
   std::unique_ptr<ServerCallerOnNetwork> caller;
   std::unique_ptr<Coordinator> coordinator;
@@ -182,13 +182,14 @@ void SimulatedScheduler::StartRebuild() {
       kUnixMsAtBegin +
       static_cast<uint64_t>(
           std::chrono::duration_cast<std::chrono::milliseconds>(loop_.elapsed()).count());
+  process_->census = std::make_unique<RebuildCensus>();
   process_->rebuild = std::make_unique<Rebuild>(std::move(options), kRebuildTimeout, clock_->Now());
   TickRebuild();
 }
 
 void SimulatedScheduler::TickRebuild() {
   loop_.Schedule(kTickInterval, incarnation_, "rebuilding", [this] {
-    const auto rebuilt = process_->rebuild->Poll(process_->census.Registrations(), clock_->Now());
+    const auto rebuilt = process_->rebuild->Poll(process_->census->Registrations(), clock_->Now());
     if (!rebuilt.has_value()) return TickRebuild();
     if (!rebuilt->ok()) return OnRefusal(rebuilt->status());
     if (!lost_partitions_.empty()) {
@@ -229,7 +230,7 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
   // All in-sync servers are away, and the scheduler still waits for one of them.
   const std::vector<std::string> wanted =
       NamedAfter(message.substr(0, message.find(" again")), "; start ", " or ");
-  const std::vector<RegisterRequest> registrations = process_->census.Registrations();
+  const std::vector<RegisterRequest> registrations = process_->census->Registrations();
   const bool some_return = std::any_of(wanted.begin(), wanted.end(), [&](const std::string& node) {
     const bool is_heard =
         std::any_of(registrations.begin(), registrations.end(),
@@ -252,9 +253,9 @@ void SimulatedScheduler::ReceiveInRebuild(const std::string& rpc, const Incoming
                                           SimulatedNetwork::Reply reply) {
   const auto answer = [&] {
     if (rpc == "/pawl.Scheduler/Heartbeat")
-      return process_->census.OnHeartbeat(MustParse<HeartbeatRequest>(request));
+      return process_->census->OnHeartbeat(MustParse<HeartbeatRequest>(request));
     if (rpc == "/pawl.Scheduler/Register")
-      return process_->census.OnRegister(MustParse<RegisterRequest>(request));
+      return process_->census->OnRegister(MustParse<RegisterRequest>(request));
     return RebuildCensus::OnOtherCall();
   };
   reply(answer(), OutgoingMessage());
