@@ -224,7 +224,8 @@ TEST(EtcdClientTest, IdleConnectionIsNotUsedAgain) {
 TEST(EtcdClientTest, SilentEndpointIsLeftAfterTheAttemptTimeout) {
   const SilentListener silent;
   const FakeEtcd good(grpc::Status::OK);
-  EtcdClient client({silent.endpoint(), good.endpoint()}, milliseconds(300));
+  EtcdClient client(
+      {.endpoints = {silent.endpoint(), good.endpoint()}, .attempt_timeout = milliseconds(300)});
   const auto response = client.Range(RangeRequest(), Soon());
   EXPECT_TRUE(response.ok()) << response.status();
 }
