@@ -121,7 +121,9 @@ TEST_F(EtcdStoreTest, TlsNeedsCertificateThatEtcdAccepts) {
   EtcdStore store = open(certificates + "/scheduler");
   const absl::Status leads = store.Campaign(In(kLong));
   ASSERT_TRUE(leads.ok()) << leads;
-  ASSERT_TRUE(store.Save(1, "state").ok());
+  ASSERT_TRUE(store.Load().ok());
+  const absl::Status saved = store.Save(1, "state");
+  ASSERT_TRUE(saved.ok()) << saved;
   for (const std::string& tls_dir :
        {std::string(), others + "/scheduler", certificates + "/none"}) {
     EtcdStore stranger = open(tls_dir);
