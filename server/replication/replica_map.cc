@@ -232,7 +232,12 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
   if (Contains(wanted.backups(), self)) role = ReplicaRole::kBackup;
   if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
   std::shared_ptr<Replica>& replica = view.replicas[p];
-  if (role == ReplicaRole::kDropped && replica == nullptr) return;
+  // It was in sync since the partition was created, by a routing that it has not seen, and may
+  // become primary until the removal is confirmed. It has everything that was acknowledged:
+  // nothing.
+  const bool was_in_sync = Contains(wanted.retained(), self) &&
+                           std::max<uint64_t>(wanted.created_epoch(), 1) > adoption.before.epoch;
+  if (role == ReplicaRole::kDropped && replica == nullptr && !was_in_sync) return;
   // Whether the primary is the first one since the partition was created. It may have no replica
   // yet.
   const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.created_epoch(), 1);
@@ -248,7 +253,7 @@ void ReplicaMap::AdoptPartition(uint32_t p, Adoption& adoption) {
     }
     replica = std::make_shared<Replica>(p, view.logs, view.min_in_sync, learner_limits_);
     MutexLock replica_lock(replica->mu);
-    if (role != ReplicaRole::kLearner) {
+    if (role != ReplicaRole::kLearner || was_in_sync) {
       replica->partition = std::make_unique<Partition>(p, view.options);
     }
   }

@@ -288,6 +288,25 @@ TEST_F(ReplicaRolesTest, SnapshotIsLoadedWhileItsPiecesArrive) {
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, other))->ok());
 }
 
+// It was in sync by routing 1, which has not reached it, and nothing was acknowledged.
+TEST_F(ReplicaRolesTest, RetainedServerThatMissedTheFirstRoutingBecomesPrimary) {
+  Begin();
+  plane_->AdoptRouting(
+      Routing(5, {{.primary = 1, .retained = {0}, .confirm_since = 4},
+                  {.primary = 1, .learners = {0}, .learners_since = 5, .retained = {0}}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), kPartitions);
+  plane_->AdoptRouting(Routing(6, {{.primary = 0, .since = 6}}));
+  clock_.Advance(kLease);
+  EXPECT_EQ(plane_->Served().size(), kPartitions);
+}
+
+TEST_F(ReplicaRolesTest, RetainedServerThatKnowsOfTheCreationMakesNoReplica) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1}}));
+  plane_->AdoptRouting(Routing(5, {{.primary = 1, .retained = {0}}}));
+  EXPECT_TRUE(plane_->ReplicasWithData().empty());
+}
+
 TEST_F(ReplicaRolesTest, RetainedReplicaStaysUntilTheRoutingReleasesIt) {
   log_ = std::make_unique<FakeDurableLog>();
   std::vector<uint32_t> dropped;
