@@ -33,9 +33,9 @@ constexpr unsigned int kProviderInterval = 1;
 class MemoryFile {
  public:
   explicit MemoryFile(const char* name) : name_(name) {}
-  ~MemoryFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
+  // Keeps the descriptor open: gRPC reads the path until it has let go of the last channel, on a
+  // thread of its own, and another file must not get the number before. A process opens few.
+  ~MemoryFile() = default;
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
 
