@@ -29,6 +29,7 @@
 #include "tests/hostile/attacks.h"
 
 ABSL_FLAG(double, seconds, 10, "how long each attack lasts");
+ABSL_FLAG(double, calm_seconds, 5, "how long the client's rate is measured before each attack");
 ABSL_FLAG(std::vector<std::string>, attacks, {}, "their names, separated by commas; default: all");
 ABSL_FLAG(uint64_t, seed, 1, "of the attacks' random bytes");
 ABSL_FLAG(uint32_t, attackers, 2, "threads of each attack");
@@ -39,7 +40,6 @@ namespace {
 constexpr uint32_t kPartitions = 16;
 constexpr uint32_t kServers = 2;
 constexpr uint32_t kRowWidth = 16;
-constexpr std::chrono::seconds kCalm{5};
 constexpr std::chrono::seconds kAnswerTime{20};
 
 double Seconds(MonotonicDuration duration) {
@@ -102,7 +102,11 @@ class Siege {
   // Returns whether the cluster withstood the attack.
   bool Withstands(const Attack& attack) {
     const auto pause = [](MonotonicDuration time) { std::this_thread::sleep_for(time); };
-    const double before = victim_.RateDuring([&] { pause(kCalm); });
+    const auto seconds = [](double count) {
+      return std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(count));
+    };
+    const double before =
+        victim_.RateDuring([&] { pause(seconds(absl::GetFlag(FLAGS_calm_seconds))); });
     const double memory_before = Memory();
     double memory_peak = memory_before;
     std::atomic<bool> stop{false};
@@ -116,9 +120,7 @@ class Siege {
     MonotonicDuration slowest_answer{};
     bool answered = true;
     const double during = victim_.RateDuring([&] {
-      const MonotonicTime end =
-          Clock::Real().Now() + std::chrono::duration_cast<MonotonicDuration>(
-                                    std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds)));
+      const MonotonicTime end = Clock::Real().Now() + seconds(absl::GetFlag(FLAGS_seconds));
       while (Clock::Real().Now() < end) {
         const MonotonicTime asked = Clock::Real().Now();
         answered = answered && Answers();
