@@ -125,13 +125,13 @@ class Planner {
  private:
   // Sets what a replica, or a primary, of each partition costs, and its load.
   void Weigh(const PartitionLoads& loads, Role role, Measure measure) {
-    const double holders = role == kPrimary ? 1 : static_cast<double>(replicas_);
+    const double sharers = role == kPrimary ? 1 : static_cast<double>(replicas_);
     std::vector<double> shares;
-    for (const PartitionLoad& load : loads) shares.push_back(LoadOf(load, measure, 1 / holders));
+    for (const PartitionLoad& load : loads) shares.push_back(LoadOf(load, measure, 1 / sharers));
     const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
     if (!IsEnough(total, measure)) return;
     // In units of the average server's load.
-    const double all = static_cast<double>(servers_.size()) / holders;
+    const double all = static_cast<double>(servers_.size()) / sharers;
     // Multiples of 2^-30 have the same sum in any order.
     for (double& share : shares)
       share = std::ldexp(std::round(std::ldexp(share * all / total, 30)), -30);
