@@ -253,4 +253,9 @@ void AddRepeatedFlag(CLI::App& command, const std::string& name, const std::stri
   command.add_option(name, values, help)->allow_extra_args(false)->type_name(placeholder);
 }
 
+void AddProgram(CLI::App& command, const std::string& placeholder, std::vector<std::string>& words,
+                const std::string& help) {
+  command.add_option(placeholder, words, help)->type_name("");
+}
+
 }  // namespace pawl

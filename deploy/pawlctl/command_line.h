@@ -119,6 +119,9 @@ void AddBareFlag(CLI::App& command, const std::string& name, const std::string& 
 // Adds a flag that may be repeated. `values` keeps their order.
 void AddRepeatedFlag(CLI::App& command, const std::string& name, const std::string& placeholder,
                      std::vector<std::string>& values, const std::string& help);
+// Lets words follow the flags: a program and its arguments. After "--" they may look like flags.
+void AddProgram(CLI::App& command, const std::string& placeholder, std::vector<std::string>& words,
+                const std::string& help);
 
 }  // namespace pawl
 

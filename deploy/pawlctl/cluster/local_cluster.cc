@@ -140,7 +140,11 @@ absl::Status LocalCluster::Start(const std::string& process, const std::string& 
   const bool is_scheduler = children_.empty();
   if (tls_) {
     const std::string role(*absl::StrSplit(process, '-').begin());
-    arguments.push_back(absl::StrCat("--tls_dir=", out_.tls(role)));
+    if (programs_.is_own_worker && program == programs_.worker) {
+      environment.push_back(absl::StrCat("PAWL_TLS_DIR=", out_.tls(role)));
+    } else {
+      arguments.push_back(absl::StrCat("--tls_dir=", out_.tls(role)));
+    }
   }
   // NameNodes names a node's log. Until then it must not have another node's name.
   const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
@@ -193,6 +197,10 @@ absl::Status LocalCluster::StartServer() {
 absl::Status LocalCluster::StartWorker() {
   const uint32_t number = next_worker_++;
   const std::string process = absl::StrCat("worker-", number);
+  if (programs_.is_own_worker) {
+    return Start(process, programs_.worker, worker_flags_,
+                 {absl::StrCat("PAWL_SCHEDULER=", scheduler_address_)});
+  }
   std::vector<std::string> flags = {absl::StrCat("--scheduler=", scheduler_address_),
                                     absl::StrCat("--data_dir=", out_.data(process))};
   flags.insert(flags.end(), worker_flags_.begin(), worker_flags_.end());

@@ -29,6 +29,9 @@ struct Programs {
   std::string worker;
   // deploy/tls/make_certificates; needed only for TLS.
   std::string make_certificates = {};
+  // `worker` is the user's own: it gets the scheduler's address and its certificate by the
+  // environment, and only the flags that its user has given.
+  bool is_own_worker = false;
 };
 
 // Looks in `bin_folder` (the environment's PAWL_BIN_DIR) if it is not empty; otherwise beside

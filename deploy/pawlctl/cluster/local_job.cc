@@ -1,13 +1,19 @@
 #include "deploy/pawlctl/cluster/local_job.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/status_macros.h"
@@ -36,17 +42,59 @@ bool IsDeviceName(absl::string_view name) {
          absl::c_all_of(name, absl::ascii_isdigit);
 }
 
+// The path of a program, looked for in PATH unless its name has a slash.
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
+  std::vector<std::string> candidates = {name};
+  if (!absl::StrContains(name, '/')) {
+    const char* const path = std::getenv("PATH");
+    candidates.clear();
+    for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':'))
+      candidates.push_back(absl::StrCat(folder.empty() ? "." : folder, "/", name));
+  }
+  for (const std::string& candidate : candidates) {
+    std::error_code error;
+    if (access(candidate.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(candidate, error))
+      return candidate;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the workers' program '", name, "' is not executable",
+                   candidates.size() == 1 ? "" : " in any folder of PATH"));
+}
+
+// The job of a program without a job file: it makes its own tables.
+Job JobOfProgram(const std::vector<std::string>& program) {
+  std::string name = program.front();
+  for (const std::string& word : program) {
+    if (absl::EndsWith(word, ".py")) {
+      name = word;
+      break;
+    }
+  }
+  name = std::filesystem::path(name).stem().string();
+  for (char& c : name) {
+    if (!absl::ascii_isalnum(c) && c != '_' && c != '-' && c != '.') c = '_';
+  }
+  Job job;
+  job.set_name(name.substr(0, kMaxJobNameBytes));
+  return job;
+}
+
+absl::StatusOr<Job> ReadJob(const RunOptions& options) {
+  if (!options.job.empty()) return ReadJobFile(options.job);
+  if (!options.worker_program.empty()) return JobOfProgram(options.worker_program);
+  return absl::InvalidArgumentError(
+      "--job=FILE is missing, or after -- the program to run as workers; see pawlctl run --help");
+}
+
 }  // namespace
 
 absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
-  if (options.job.empty()) {
-    return absl::InvalidArgumentError("--job=FILE is missing; see pawlctl run --help");
-  }
   if (options.servers < 1 || options.servers > kMaxLocalNodes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--servers=", options.servers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
   }
-  PAWL_ASSIGN_OR_RETURN(Job job, ReadJobFile(options.job));
+  PAWL_ASSIGN_OR_RETURN(Job job, ReadJob(options));
+  const bool has_program = !options.worker_program.empty();
   for (const std::string& setting : options.set) {
     PAWL_RETURN_IF_ERROR(Annotate(ApplyOverride(job, setting), absl::StrCat("--set=", setting)));
   }
@@ -76,23 +124,37 @@ absl::StatusOr<LocalJob> PrepareJob(const RunOptions& options) {
     job.set_durability(durability);
   }
   ResolvePaths(job, std::filesystem::current_path().string());
-  const int32_t workers = options.workers >= 0 ? options.workers : IsServeOnly(job) ? 0 : 1;
-  if (IsServeOnly(job) && workers != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--workers=", workers, ": ", options.job,
-        " has neither data nor model: its workers are your own programs; omit --workers"));
+  const int32_t workers = options.workers >= 0               ? options.workers
+                          : IsServeOnly(job) && !has_program ? 0
+                                                             : 1;
+  if (!has_program && IsServeOnly(job) && workers != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers=", workers, ": ", options.job,
+                     " has neither data nor model: its workers are your own programs; give the "
+                     "program after --, or omit --workers"));
   }
-  if (!IsServeOnly(job) && (workers < 1 || workers > static_cast<int32_t>(kMaxLocalNodes))) {
+  if (has_program && !IsServeOnly(job)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.job, " has data or a model, which pawl-worker trains: omit '",
+                     options.worker_program.front(), "', or data and model"));
+  }
+  if ((has_program || !IsServeOnly(job)) &&
+      (workers < 1 || workers > static_cast<int32_t>(kMaxLocalNodes))) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--workers=", workers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
   }
   LocalJob prepared = {.job = std::move(job),
                        .workers = static_cast<uint32_t>(workers),
-                       .worker_flags = WorkerFlags(options)};
+                       .worker_flags = WorkerFlags(options),
+                       .worker_program = {}};
+  if (has_program) {
+    PAWL_ASSIGN_OR_RETURN(prepared.worker_program, FindProgram(options.worker_program.front()));
+    prepared.worker_flags.assign(options.worker_program.begin() + 1, options.worker_program.end());
+  }
   PAWL_RETURN_IF_ERROR(Annotate(
       ValidateJob(prepared.job,
                   {.check_files = true, .workers = prepared.workers, .servers = options.servers}),
-      options.job));
+      options.job.empty() ? "the job" : options.job));
   return prepared;
 }
 

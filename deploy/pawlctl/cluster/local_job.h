@@ -35,6 +35,12 @@ struct RunOptions {
   std::string out;
   // All connections use TLS, with certificates made for this run.
   bool tls = false;
+  // What runs as a worker instead of pawl-worker: a program, found as a shell finds it, and its
+  // arguments. It joins the job by the environment's PAWL_SCHEDULER. Empty: pawl-worker.
+  std::vector<std::string> worker_program;
+  // End the run as SIGTERM does when stdin reaches its end: when the process that started this one
+  // has died.
+  bool until_stdin_ends = false;
   // A checkpoint's folder, or a folder of checkpoints, to start from; empty: none.
   std::string restore;
 };
@@ -44,6 +50,8 @@ struct LocalJob {
   uint32_t workers = 0;
   // For each worker.
   std::vector<std::string> worker_flags;
+  // RunOptions::worker_program, as a path. Empty: pawl-worker.
+  std::string worker_program;
 };
 
 // Reads the job file, applies the options and checks everything. INVALID_ARGUMENT or another error

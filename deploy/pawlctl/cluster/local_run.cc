@@ -1,7 +1,9 @@
 #include "deploy/pawlctl/cluster/local_run.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -54,6 +56,14 @@ constexpr seconds kStopGrace{3};
 // Lines of a dead process's log to print.
 constexpr size_t kTailLines = 15;
 
+// Whether a read from stdin would return its end. Data is read and ignored.
+bool StdinHasEnded() {
+  pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  if (poll(&input, 1, /*timeout=*/0) <= 0) return false;
+  char ignored[256];
+  return read(STDIN_FILENO, ignored, sizeof(ignored)) <= 0;
+}
+
 bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
 // The whole file; nullopt if it cannot be opened.
@@ -82,6 +92,7 @@ class Run {
         servers_(options.servers),
         workers_(job.workers),
         restore_(options.restore),
+        until_stdin_ends_(options.until_stdin_ends),
         out_(out),
         signals_(signals),
         cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts,
@@ -106,7 +117,11 @@ class Run {
       MonotonicDuration wait = connection_ == nullptr ? kAddressInterval : kStatusInterval;
       if (cluster_.next_start().has_value())
         wait = std::min(wait, *cluster_.next_start() - clock_.Now());
-      const int signal = signals_.Wait(wait);
+      int signal = signals_.Wait(wait);
+      if (signal == 0 && until_stdin_ends_ && StdinHasEnded()) {
+        until_stdin_ends_ = false;
+        signal = SIGTERM;
+      }
       if (signal != 0 && signal != SIGCHLD) OnSignal(signal);
       for (ChildProcess* child : cluster_.TakeEnded()) OnEnded(*child);
       StartDue();
@@ -451,6 +466,8 @@ class Run {
   const uint32_t servers_;
   const uint32_t workers_;
   const std::string restore_;
+  // RunOptions::until_stdin_ends, until it has.
+  bool until_stdin_ends_;
   const OutFolder& out_;
   SignalWaiter& signals_;
   Console console_;

@@ -36,6 +36,10 @@ int RunJob(const RunOptions& options) {
   absl::StatusOr<Programs> programs =
       FindPrograms(own_program, bin_folder != nullptr ? bin_folder : "");
   if (!programs.ok()) return Refuse(programs.status());
+  if (!job->worker_program.empty()) {
+    programs->worker = job->worker_program;
+    programs->is_own_worker = true;
+  }
   const absl::StatusOr<std::unique_ptr<OutFolder>> out =
       OutFolder::Open(options.out.empty() ? absl::StrCat("out/", job->job.name()) : options.out);
   if (!out.ok()) return Refuse(out.status());
@@ -50,9 +54,10 @@ int RunJob(const RunOptions& options) {
 }
 
 void AddJobFlags(CLI::App& command, RunOptions& options) {
-  AddFlag(command, "--job", "FILE", options.job,
-          "The job file: what to train, on which data, and how (deploy/reference/job.md).",
-          {.required = true});
+  AddFlag(
+      command, "--job", "FILE", options.job,
+      "The job file: what to train, on which data, and how (deploy/reference/job.md). Required\n"
+      "unless PROGRAM follows.");
   AddFlag(command, "--servers", "N", options.servers, "How many servers; default: 1.");
   AddFlag(command, "--workers", "N", options.workers,
           "How many workers; default: -1, which means 1, and 0 for a job that only serves tables.");
@@ -85,6 +90,14 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
                   "--set=consistency.mode=ASYNC or --set=data.train=other.csv; a message as\n"
                   "--set='model={fm{dim:8}}'. May be repeated. Relative paths are relative to the\n"
                   "current folder, those in the job file to the file's own.");
+  AddProgram(
+      command, "PROGRAM", options.worker_program,
+      "After --: a program and its arguments, which run as each worker instead of\n"
+      "pawl-worker. It joins the job by PAWL_SCHEDULER, as pawl.init() of the Python package\n"
+      "does. Without --job its job is SYNC, named after it; --set changes that.");
+  AddSwitch(command, "--until_stdin_ends", options.until_stdin_ends,
+            "End as on SIGTERM when stdin reaches its end, for programs that start pawlctl by a\n"
+            "pipe: the cluster then does not outlive them.");
   AddFlag(
       command, "--out", "FOLDER", options.out,
       "The folder for logs, the scheduler's address and metrics.json; default: out/NAME in the\n"
@@ -113,6 +126,7 @@ void AddRunCommands(CommandLine& line) {
       "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
       "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 \\\n"
       "      --out=try-1\n"
+      "  pawlctl run --servers=2 --workers=4 -- python3 train.py --epochs=2\n"
       "\n"
       "A process that dies is restarted with the same command and resumes from its folder in\n"
       "--out/data, up to --max_restarts times.\n"

@@ -1,0 +1,249 @@
+// The C interface against real daemons.
+#include "client_lib/c/pawl.h"
+
+#include <poll.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/process/child_process.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/harness/process_cluster.h"
+
+namespace pawl {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kTimeoutMs = 60'000;
+constexpr char kServeOnly[] =
+    "name: 'c' partitions: 8 consistency { mode: SYNC } logical_workers: 2";
+constexpr char kRows[] = R"({"name": "rows", "kind": "SPARSE", "row_width": 2,
+                             "optimizer": {"sgd": {"learning_rate": 1}}})";
+
+// Waits for the operation and releases it. Returns its code; *result gets what it returned.
+int Finish(int code, pawl_call* call, std::string* result = nullptr) {
+  if (code != PAWL_OK) {
+    EXPECT_EQ(call, nullptr);
+    return code;
+  }
+  code = pawl_wait(call, kTimeoutMs);
+  if (code == PAWL_OK && result != nullptr) *result = pawl_result(call);
+  pawl_release(call);
+  return code;
+}
+
+class PawlTest : public testing::Test {
+ protected:
+  void Start(uint32_t workers = 0) {
+    ProcessClusterOptions options;
+    options.job = kServeOnly;
+    options.servers = 2;
+    options.expected_workers = workers;
+    auto cluster = ProcessCluster::Start(options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+  }
+
+  void Connect(bool is_worker = false) {
+    const pawl_options options = {.size = sizeof(options),
+                                  .scheduler = cluster_->scheduler_address().c_str(),
+                                  .is_worker = is_worker,
+                                  .follows_assignment = is_worker};
+    pawl_call* call;
+    const int code = pawl_connect(&options, &client_, &call);
+    ASSERT_EQ(Finish(code, call), PAWL_OK) << pawl_error();
+  }
+
+  uint32_t CreateTable(const char* spec = kRows) {
+    pawl_call* call;
+    std::string result;
+    const int code = pawl_create_table(client_, spec, 0, &call);
+    EXPECT_EQ(Finish(code, call, &result), PAWL_OK) << pawl_error();
+    return json::parse(result).value("id", 0);
+  }
+
+  int Pull(pawl_session* session, const pawl_item& item) {
+    pawl_call* call;
+    const int code = pawl_pull(session, &item, 1, -1, 0, &call);
+    return Finish(code, call);
+  }
+
+  int Push(pawl_session* session, const pawl_item& item) {
+    pawl_call* call;
+    const int code = pawl_push(session, &item, 1, 0, &call);
+    return Finish(code, call);
+  }
+
+  void TearDown() override { pawl_disconnect(client_); }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+  pawl_client* client_ = nullptr;
+};
+
+pawl_item ItemOf(uint32_t table, const std::vector<uint64_t>& keys, std::vector<float>& values,
+                 uint32_t flags = 0) {
+  return {.table = table,
+          .flags = flags,
+          .keys = keys.data(),
+          .key_count = keys.size(),
+          .values = values.data(),
+          .value_count = values.size()};
+}
+
+TEST_F(PawlTest, PushChangesRowsThatPullReads) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const uint32_t table = CreateTable();
+  const std::vector<uint64_t> keys = {7, UINT64_MAX, 7};
+  std::vector<float> gradients = {1, 2, 3, 4, 5, 6};
+  ASSERT_EQ(Push(pawl_free_running(client_), ItemOf(table, keys, gradients)), PAWL_OK)
+      << pawl_error();
+  std::vector<float> values(6);
+  ASSERT_EQ(Pull(pawl_free_running(client_), ItemOf(table, keys, values)), PAWL_OK) << pawl_error();
+  EXPECT_EQ(values, (std::vector<float>{-6, -8, -3, -4, -6, -8}));
+}
+
+TEST_F(PawlTest, UniqueGivesDistinctKeysWithTheirPlaces) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const uint32_t table = CreateTable();
+  std::vector<uint64_t> keys;
+  for (uint64_t i = 0; i < 1000; ++i) keys.push_back(i * i % 301);
+  std::vector<uint64_t> distinct(keys.size());
+  std::vector<int64_t> inverse(keys.size());
+  size_t count = 0;
+  ASSERT_EQ(pawl_unique(client_, table, keys.data(), keys.size(), distinct.data(), inverse.data(),
+                        &count),
+            PAWL_OK);
+  distinct.resize(count);
+  for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(distinct.at(inverse[i]), keys[i]);
+  EXPECT_EQ(std::set<uint64_t>(distinct.begin(), distinct.end()).size(), count);
+  // Once in this order, they keep it.
+  std::vector<uint64_t> again(count);
+  std::vector<int64_t> places(count);
+  ASSERT_EQ(
+      pawl_unique(client_, table, distinct.data(), count, again.data(), places.data(), &count),
+      PAWL_OK);
+  EXPECT_EQ(again, distinct);
+}
+
+TEST_F(PawlTest, DescriptorBecomesReadableWhenTheOperationHasEnded) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const uint32_t table = CreateTable();
+  const std::vector<uint64_t> keys = {1};
+  std::vector<float> values(2);
+  const pawl_item item = ItemOf(table, keys, values);
+  pawl_call* call;
+  ASSERT_EQ(pawl_pull(pawl_free_running(client_), &item, 1, -1, 0, &call), PAWL_OK);
+  pollfd poll_for = {.fd = pawl_call_fd(call), .events = POLLIN, .revents = 0};
+  ASSERT_GE(poll_for.fd, 0);
+  EXPECT_EQ(poll(&poll_for, 1, kTimeoutMs), 1);
+  EXPECT_EQ(pawl_wait(call, 0), PAWL_OK);
+  EXPECT_EQ(pawl_call_fd(call), poll_for.fd);
+  pawl_release(call);
+}
+
+TEST_F(PawlTest, WrongArgumentsAreRefusedByName) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  pawl_call* call;
+  EXPECT_EQ(pawl_create_table(client_, "{\"nam\": 1}", 0, &call), PAWL_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(pawl_error()).find("nam"), std::string::npos) << pawl_error();
+  const std::vector<uint64_t> keys = {1};
+  std::vector<float> values(2);
+  EXPECT_EQ(Pull(pawl_free_running(client_), ItemOf(99, keys, values)), PAWL_NOT_FOUND);
+  EXPECT_NE(std::string(pawl_error()).find("table 99"), std::string::npos) << pawl_error();
+  const uint32_t table = CreateTable();
+  values.resize(3);
+  EXPECT_EQ(Pull(pawl_free_running(client_), ItemOf(table, keys, values)), PAWL_INVALID_ARGUMENT);
+  EXPECT_EQ(Push(pawl_free_running(client_), ItemOf(table, keys, values, 64)),
+            PAWL_INVALID_ARGUMENT);
+  EXPECT_EQ(pawl_open_table(client_, "absent", 0, &call), PAWL_OK);
+  EXPECT_EQ(Finish(PAWL_OK, call), PAWL_NOT_FOUND);
+  EXPECT_EQ(pawl_rank(client_, 0), nullptr);
+  EXPECT_EQ(pawl_end_step(pawl_free_running(client_), 0, &call), PAWL_INVALID_ARGUMENT);
+}
+
+TEST_F(PawlTest, WorkerTakesOverRanksAndEndsTheJob) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*workers=*/1));
+  ASSERT_NO_FATAL_FAILURE(Connect(/*is_worker=*/true));
+  const uint32_t table = CreateTable();
+  pawl_call* call;
+  std::string result;
+  int code = pawl_assignment(client_, 0, 0, &call);
+  ASSERT_EQ(Finish(code, call, &result), PAWL_OK) << pawl_error();
+  ASSERT_EQ(json::parse(result)["logical_workers"].size(), 2u) << result;
+
+  const std::vector<uint64_t> keys = {5};
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    code = pawl_take_over(client_, rank, 0, &call);
+    ASSERT_EQ(Finish(code, call), PAWL_OK) << pawl_error();
+    pawl_session* const session = pawl_rank(client_, rank);
+    ASSERT_NE(session, nullptr);
+    EXPECT_EQ(pawl_step(session), 0u);
+    std::vector<float> gradient = {rank + 1.0f, 0};
+    ASSERT_EQ(Push(session, ItemOf(table, keys, gradient)), PAWL_OK) << pawl_error();
+    code = pawl_end_step(session, 0, &call);
+    ASSERT_EQ(Finish(code, call), PAWL_OK) << pawl_error();
+    EXPECT_EQ(pawl_step(session), 1u);
+  }
+  std::vector<float> values(2);
+  ASSERT_EQ(Pull(pawl_rank(client_, 1), ItemOf(table, keys, values)), PAWL_OK) << pawl_error();
+  EXPECT_EQ(values, (std::vector<float>{-1.5, 0}));
+
+  ASSERT_EQ(pawl_report_progress(client_, "{\"steps_min\": 1, \"steps_max\": 1}"), PAWL_OK);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    pawl_close_rank(client_, rank);
+    EXPECT_EQ(pawl_rank(client_, rank), nullptr);
+    code = pawl_finish_rank(client_, rank, "{\"steps_min\": 1, \"steps_max\": 1}", 0, &call);
+    ASSERT_EQ(Finish(code, call), PAWL_OK) << pawl_error();
+  }
+  EXPECT_EQ(pawl_wait_for_end(client_, kTimeoutMs), PAWL_OK);
+  const char* description;
+  ASSERT_EQ(pawl_describe(client_, &description), PAWL_OK);
+  EXPECT_EQ(json::parse(description)["state"], "COMPLETED") << description;
+}
+
+TEST_F(PawlTest, DisconnectEndsConnectAndPendingOperations) {
+  // Nothing listens at port 1.
+  const pawl_options options = {.size = sizeof(options), .scheduler = "127.0.0.1:1"};
+  pawl_call* connecting;
+  ASSERT_EQ(pawl_connect(&options, &client_, &connecting), PAWL_OK);
+  pawl_call* call;
+  EXPECT_EQ(pawl_status(client_, 0, &call), PAWL_FAILED_PRECONDITION);
+  EXPECT_EQ(pawl_free_running(client_), nullptr);
+  EXPECT_EQ(pawl_wait(connecting, 0), PAWL_PENDING);
+  pawl_disconnect(client_);
+  client_ = nullptr;
+  EXPECT_EQ(pawl_wait(connecting, 0), PAWL_CANCELLED);
+  pawl_release(connecting);
+
+  ASSERT_NO_FATAL_FAILURE(Start(/*workers=*/1));
+  ASSERT_NO_FATAL_FAILURE(Connect(/*is_worker=*/true));
+  // The barrier has one party of five.
+  ASSERT_EQ(pawl_barrier(client_, "b", 5, 0, 0, &call), PAWL_OK);
+  EXPECT_EQ(pawl_wait(call, 0), PAWL_PENDING);
+  pawl_disconnect(client_);
+  client_ = nullptr;
+  EXPECT_EQ(Finish(PAWL_OK, call), PAWL_CANCELLED);
+}
+
+TEST_F(PawlTest, ExampleLearnsTheWeight) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_TRUE(
+      cluster_->AddProcess("example", "client_lib/c/example", {cluster_->scheduler_address()})
+          .ok());
+  ChildProcess& example = cluster_->node("example");
+  ASSERT_TRUE(example.WaitUntil(Clock::Real().Now() + std::chrono::milliseconds(kTimeoutMs)));
+  EXPECT_TRUE(example.Succeeded()) << cluster_->Describe();
+}
+
+}  // namespace
+}  // namespace pawl

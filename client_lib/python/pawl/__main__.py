@@ -1,0 +1,77 @@
+"""`python -m pawl`: run a training program, a small demonstration, or any command of pawlctl."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from pawl import _abi
+
+USAGE = """\
+Usage: pawl run [--servers=N] [--workers=N] [--set=PATH=VALUE]... [FLAG...] PROGRAM.py [ARG...]
+       pawl demo
+       pawl COMMAND [FLAG...]
+
+  run      starts a scheduler, servers and workers on this machine; each worker runs the program
+           with this Python, and pawl.init() in it joins the job. What dies is restarted.
+           `pawl run --help` shows the flags.
+  demo     trains a small table on a cluster that it starts and ends.
+  COMMAND  any other command of pawlctl, such as status, tables or checkpoint; `pawl help` lists
+           them.
+"""
+
+
+def _exec(*arguments: str) -> NoReturn:
+    program = _abi.program("pawlctl")
+    os.execv(program, [program, *arguments])
+
+
+def _run(arguments: list[str]) -> NoReturn:
+    """Puts `-- PYTHON` before the program."""
+    for place, word in enumerate(arguments):
+        if word == "--":
+            _exec("run", *arguments)
+        if not word.startswith("-"):
+            # Unbuffered: logs show lines as they are printed.
+            python = [sys.executable, "-u"] if word.endswith(".py") else []
+            _exec("run", *arguments[:place], "--", *python, *arguments[place:])
+    _exec("run", *arguments)
+
+
+def _demo() -> int:
+    import numpy as np
+
+    import pawl
+
+    print("starting a scheduler and two servers")
+    with pawl.LocalCluster(servers=2) as cluster, cluster.client() as client:
+        table = client.table("demo", dim=4, optimizer=pawl.SGD(0.5))
+        keys = np.arange(1000, dtype=np.uint64)
+        target = np.sin(np.arange(4000, dtype=np.float32)).reshape(1000, 4)
+        for step in range(20):
+            rows = table.pull(keys)
+            if step % 5 == 0:
+                print("step %2d  mean squared error %.6f" % (step, np.mean((rows - target) ** 2)))
+            table.push(keys, rows - target)
+        error = float(np.mean((table.pull(keys) - target) ** 2))
+        print("after 20 steps the mean squared error is %.6f" % error)
+    print("all processes have ended")
+    return 0 if error < 1e-6 else 1
+
+
+def main() -> int:
+    """The command line of `pawl`."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    if arguments[0] == "demo":
+        return _demo()
+    if arguments[0] == "run":
+        _run(arguments[1:])
+    _exec(*arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,473 @@
+"""A process's membership in a job, its tables, and pushes and pulls."""
+
+from __future__ import annotations
+
+import ctypes
+import html
+import json
+import os
+import weakref
+from typing import Any, Iterable, Optional, Sequence, Union
+
+import numpy as np
+
+from pawl import _abi, errors, specs
+from pawl.futures import Future, start
+
+Keys = Union[np.ndarray, Sequence[int]]
+
+_ELEMENT_TYPES = {"float32": 0, "bfloat16": _abi.BFLOAT16, "float16": _abi.FLOAT16}
+
+
+def _milliseconds(seconds: Optional[float]) -> int:
+    return 0 if seconds is None else max(1, int(seconds * 1000))
+
+
+def keys_of(keys: Keys) -> np.ndarray:
+    """The keys as a contiguous array of uint64 without copying it if it is one.
+
+    int64 is taken bit by bit, so -1 is 2**64 - 1. Raises InvalidArgumentError for other types.
+    """
+    array = np.asarray(keys)
+    if array.size == 0:
+        return np.empty(0, np.uint64)
+    if array.dtype == np.int64:
+        array = array.view(np.uint64) if array.flags.c_contiguous else array.copy().view(np.uint64)
+    elif array.dtype.kind in "iu":
+        if array.dtype.kind == "i" and array.size and array.min() < 0:
+            array = array.astype(np.int64).view(np.uint64)
+        array = array.astype(np.uint64, copy=False)
+    else:
+        raise errors.InvalidArgumentError(
+            "keys have the type %s; they must be integers of at most 64 bits" % array.dtype
+        )
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def _values_of(values: Any, what: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype != np.float32:
+        if array.dtype.kind not in "fiu":
+            raise errors.InvalidArgumentError(
+                "%s have the type %s; they must be numbers" % (what, array.dtype)
+            )
+        array = array.astype(np.float32)
+    return np.ascontiguousarray(array)
+
+
+class Table:
+    """A table of the job, from Client.table, Client.dense or Client.open.
+
+    Sparse tables have rows of `dim` numbers under 64-bit keys; a row exists from its first push on,
+    and reads as its initial value before. Dense tables are one tensor of `shape`.
+    """
+
+    def __init__(self, client: "Client", spec: dict[str, Any]):
+        self._client = client
+        self.spec = spec
+        self.id = int(spec["id"])
+        self.name: str = spec["name"]
+        self.is_dense = spec["kind"] == "DENSE"
+        self.shape = tuple(int(extent) for extent in spec.get("shape", ()))
+        self.dim = int(spec.get("row_width", 0))
+
+    def __repr__(self) -> str:
+        if self.is_dense:
+            return "pawl.Table(%r, shape=%r)" % (self.name, self.shape)
+        return "pawl.Table(%r, dim=%d)" % (self.name, self.dim)
+
+    def unique(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct keys, in the order in which they are sent, and each key's place in them."""
+        flat = keys_of(keys)
+        distinct = np.empty(flat.size, np.uint64)
+        inverse = np.empty(flat.size, np.int64)
+        count = ctypes.c_size_t()
+        _abi.check(
+            _abi.invoke(
+                "pawl_unique",
+                self._client.handle,
+                self.id,
+                flat.ctypes.data,
+                flat.size,
+                distinct.ctypes.data,
+                inverse.ctypes.data,
+                ctypes.byref(count),
+            )
+        )
+        return distinct[: count.value], inverse
+
+    def pull(
+        self,
+        keys: Optional[Keys] = None,
+        *,
+        out: Optional[np.ndarray] = None,
+        timeout: Optional[float] = None,
+    ) -> np.ndarray:
+        """Reads rows, shape (*keys' shape, dim), or a dense table's tensor. Changes nothing."""
+        return self.pull_async(keys, out=out, timeout=timeout).wait()
+
+    def pull_async(
+        self,
+        keys: Optional[Keys] = None,
+        *,
+        out: Optional[np.ndarray] = None,
+        timeout: Optional[float] = None,
+    ) -> Future[np.ndarray]:
+        """As pull, without waiting. `out`: a contiguous float32 array to write to."""
+        item = pull_item(self, keys, out=out)
+        return self._client.free_running.pull([item], timeout=timeout, result=item.values)
+
+    def push(
+        self,
+        keys: Optional[Keys],
+        gradients: Any,
+        *,
+        timeout: Optional[float] = None,
+        element_type: str = "float32",
+    ) -> None:
+        """Applies gradients, once, by the table's optimizer. Repeated keys' gradients are summed.
+
+        Args:
+          keys: integers; None for a dense table.
+          gradients: shape (*keys' shape, dim), or the tensor's.
+          timeout: in seconds.
+          element_type: how gradients travel: float32, bfloat16 or float16.
+        """
+        self.push_async(keys, gradients, timeout=timeout, element_type=element_type).wait()
+
+    def push_async(
+        self,
+        keys: Optional[Keys],
+        gradients: Any,
+        *,
+        timeout: Optional[float] = None,
+        element_type: str = "float32",
+    ) -> Future[None]:
+        """As push, without waiting. Neither array may be changed until the call has ended."""
+        item = push_item(self, keys, gradients, element_type=element_type)
+        return self._client.free_running.push([item], timeout=timeout)
+
+
+class Item:
+    """Part of a call on one table. Keeps its arrays alive."""
+
+    def __init__(self, table: Table, keys: Optional[np.ndarray], values: np.ndarray, flags: int):
+        self.table = table
+        self.keys = keys
+        self.values = values
+        self.flags = flags
+
+    def to_c(self) -> _abi.Item:
+        """pawl_item."""
+        return _abi.Item(
+            self.table.id,
+            self.flags,
+            None if self.keys is None else self.keys.ctypes.data,
+            0 if self.keys is None else self.keys.size,
+            self.values.ctypes.data,
+            self.values.size,
+        )
+
+
+def _check_keys(table: Table, keys: Optional[Keys]) -> Optional[np.ndarray]:
+    if table.is_dense:
+        if keys is not None:
+            raise errors.InvalidArgumentError(
+                "table %r is dense: it is pushed and pulled whole, without keys" % table.name
+            )
+        return None
+    if keys is None:
+        raise errors.InvalidArgumentError("table %r is sparse: keys are missing" % table.name)
+    return keys_of(keys)
+
+
+def pull_item(
+    table: Table,
+    keys: Optional[Keys],
+    *,
+    out: Optional[np.ndarray] = None,
+    distinct: bool = False,
+) -> Item:
+    """An item of Session.pull. Raises InvalidArgumentError if `out` does not fit."""
+    flat = _check_keys(table, keys)
+    shape = table.shape if table.is_dense else np.shape(keys) + (table.dim,)
+    if out is None:
+        out = np.empty(shape, np.float32)
+    elif out.dtype != np.float32 or not out.flags.c_contiguous or out.size != np.prod(shape):
+        raise errors.InvalidArgumentError(
+            "out has the type %s and shape %s; table %r needs a contiguous float32 array of %s"
+            % (out.dtype, out.shape, table.name, shape)
+        )
+    return Item(table, flat, out, _abi.KEYS_ARE_DISTINCT if distinct else 0)
+
+
+def push_item(
+    table: Table,
+    keys: Optional[Keys],
+    gradients: Any,
+    *,
+    distinct: bool = False,
+    element_type: str = "float32",
+) -> Item:
+    """An item of Session.push. Raises InvalidArgumentError for another shape."""
+    flat = _check_keys(table, keys)
+    values = _values_of(gradients, "gradients")
+    wanted = int(np.prod(table.shape)) if flat is None else flat.size * table.dim
+    if values.size != wanted:
+        raise errors.InvalidArgumentError(
+            "gradients of table %r have the shape %s, which is %d numbers instead of %d"
+            % (table.name, values.shape, values.size, wanted)
+        )
+    if element_type not in _ELEMENT_TYPES:
+        raise errors.InvalidArgumentError(
+            "element_type is %r; choose from %s" % (element_type, ", ".join(_ELEMENT_TYPES))
+        )
+    flags = _ELEMENT_TYPES[element_type] | (_abi.KEYS_ARE_DISTINCT if distinct else 0)
+    return Item(table, flat, values, flags)
+
+
+class Session:
+    """A sender of pushes and pulls: the client's own (without steps), or a rank's."""
+
+    def __init__(self, client: "Client", handle: ctypes.c_void_p, rank: Optional[int] = None):
+        self._client = client
+        self._handle = handle
+        self.rank = rank
+
+    @property
+    def step(self) -> int:
+        """The step to which calls made now belong. Ranks only."""
+        return _abi.invoke("pawl_step", self._handle)
+
+    def pull(
+        self,
+        items: Iterable[Item],
+        *,
+        step: Optional[int] = None,
+        timeout: Optional[float] = None,
+        result: Any = None,
+    ) -> Future[Any]:
+        """Reads all items in one call. `step`: the later step that a rank's pull is for."""
+        items = list(items)
+        return start(
+            "pawl_pull",
+            self._handle,
+            _array(items),
+            len(items),
+            -1 if step is None else step,
+            _milliseconds(timeout),
+            kept=items,
+            convert=lambda _: result,
+        )
+
+    def push(self, items: Iterable[Item], *, timeout: Optional[float] = None) -> Future[None]:
+        """Pushes all items in one call."""
+        items = list(items)
+        return start(
+            "pawl_push",
+            self._handle,
+            _array(items),
+            len(items),
+            _milliseconds(timeout),
+            kept=items,
+        )
+
+    def end_step(self, *, timeout: Optional[float] = None) -> Future[None]:
+        """Ends the step, once all its pushes are acknowledged. Ranks only."""
+        return start("pawl_end_step", self._handle, _milliseconds(timeout))
+
+
+def _array(items: Sequence[Item]) -> Any:
+    return (_abi.Item * len(items))(*(item.to_c() for item in items))
+
+
+class Client:
+    """One process's membership in a job. Use it as a context manager, or call close().
+
+    Args:
+      scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
+      tls_dir: the folder with this process's certificate; default: PAWL_TLS_DIR.
+      insecure: without certificates, allow a scheduler on another machine.
+      worker: whether this process hosts ranks (pawl.init does this).
+      description: shown in logs and by `pawlctl nodes`.
+      connect_timeout: seconds to wait for the scheduler and the job's servers.
+      call_timeout: seconds, of calls that give none.
+      tune_process: let the library set malloc for large calls; changes the whole process.
+
+    Thread-safe. Not usable after fork().
+    """
+
+    def __init__(
+        self,
+        scheduler: Optional[str] = None,
+        *,
+        tls_dir: Optional[str] = None,
+        insecure: bool = False,
+        worker: bool = False,
+        description: Optional[str] = None,
+        connect_timeout: float = 60.0,
+        call_timeout: float = 120.0,
+        tune_process: bool = False,
+    ):
+        self._handle: Optional[ctypes.c_void_p] = None
+        scheduler = scheduler or os.environ.get("PAWL_SCHEDULER")
+        if not scheduler:
+            raise errors.InvalidArgumentError(
+                "no scheduler: pass its host:port or set PAWL_SCHEDULER; pawl.LocalCluster starts "
+                "one, and so does `pawl run`"
+            )
+        options = _abi.Options(
+            ctypes.sizeof(_abi.Options),
+            scheduler.encode(),
+            tls_dir.encode() if tls_dir else None,
+            insecure,
+            worker,
+            worker,
+            description.encode() if description else None,
+            _milliseconds(connect_timeout),
+            _milliseconds(call_timeout),
+            tune_process,
+        )
+        handle = ctypes.c_void_p()
+        connected: Future[None] = start("pawl_connect", ctypes.byref(options), ctypes.byref(handle))
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, _disconnect, handle)
+        self.scheduler = scheduler
+        try:
+            connected.wait()
+        except BaseException:
+            self.close()
+            raise
+        self.free_running = Session(self, _abi.invoke("pawl_free_running", handle))
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """pawl_client*. Raises CancelledError if the client is closed."""
+        if self._handle is None:
+            raise errors.CancelledError("the client is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Ends pending calls with CancelledError and leaves the job."""
+        self._handle = None
+        self._finalizer()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def describe(self) -> dict[str, Any]:
+        """This membership: node, incarnation, state, the job, counters of calls."""
+        text = ctypes.c_char_p()
+        _abi.check(_abi.invoke("pawl_describe", self.handle, ctypes.byref(text)))
+        return json.loads(text.value or b"{}")
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The job file's content, as a dictionary (proto/job.proto)."""
+        return self.describe()["job"]
+
+    def status(self, *, timeout: Optional[float] = None) -> "Status":
+        """What `pawlctl status` shows. Displays itself in a notebook."""
+        return self.call("pawl_status", _milliseconds(timeout), convert=_status).wait()
+
+    def table(
+        self,
+        name: str,
+        dim: int,
+        *,
+        optimizer: specs.Optimizer,
+        init: Optional[specs.Initializer] = None,
+    ) -> Table:
+        """Creates a table of rows of `dim` numbers, or opens an equal one.
+
+        Raises AlreadyExistsError if the name has another width, optimizer or initial value.
+        """
+        return self.create(
+            specs.sparse_spec(name, dim, optimizer, init or specs.Constant(0.0))
+        ).wait()
+
+    def dense(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        optimizer: specs.Optimizer,
+        init: Optional[specs.Initializer] = None,
+    ) -> Table:
+        """Creates a table that is one tensor, or opens an equal one."""
+        return self.create(
+            specs.dense_spec(name, shape, optimizer, init or specs.Constant(0.0))
+        ).wait()
+
+    def create(self, spec: dict[str, Any]) -> Future[Table]:
+        """Creates a table by its spec (pawl.TableSpec as a dictionary), without waiting."""
+        return self.call(
+            "pawl_create_table", json.dumps(spec).encode(), 0, convert=self._to_table
+        )
+
+    def open(self, name: str) -> Table:
+        """Opens a table that exists. Raises NotFoundError if there is none of this name."""
+        return self.call("pawl_open_table", name.encode(), 0, convert=self._to_table).wait()
+
+    def tables(self) -> list[Table]:
+        """All tables of the job."""
+        listed = self.call("pawl_list_tables", 0, convert=json.loads).wait()
+        return [Table(self, spec) for spec in listed.get("tables", [])]
+
+    def barrier(
+        self, name: str, parties: int, party: int, *, timeout: Optional[float] = None
+    ) -> None:
+        """Waits until all `parties` are here. Each name is used once."""
+        self.call("pawl_barrier", name.encode(), parties, party, _milliseconds(timeout)).wait()
+
+    def call(self, name: str, *arguments: Any, **options: Any) -> Future[Any]:
+        """Starts a call of the C interface that takes this client first."""
+        return start(name, self.handle, *arguments, **options)
+
+    def _to_table(self, text: str) -> Table:
+        return Table(self, json.loads(text))
+
+
+def _disconnect(handle: ctypes.c_void_p) -> None:
+    if not _abi.is_forked():
+        _abi.invoke("pawl_disconnect", handle)
+
+
+def _status(text: str) -> "Status":
+    return Status(json.loads(text))
+
+
+class Status(dict):
+    """The state of a job (pawl.GetStatusResponse as a dictionary)."""
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [
+            ("job", self.get("job", {}).get("name", "")),
+            ("state", self.get("state", "")),
+            ("steps", "%s" % self.get("steps", 0)),
+        ]
+        if self.get("failure"):
+            rows.append(("failure", self["failure"]))
+        for node in self.get("nodes", []):
+            ranks = node.get("logical_workers", [])
+            rows.append(
+                (
+                    node.get("node", ""),
+                    ("gone" if node.get("gone") else node.get("address") or "present")
+                    + (", ranks %s" % ", ".join(map(str, ranks)) if ranks else ""),
+                )
+            )
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join("%-12s  %s" % row for row in self._rows())
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr><th>%s</th><td>%s</td></tr>" % (html.escape(name), html.escape(value))
+            for name, value in self._rows()
+        )
+        return "<table>%s</table>" % cells

@@ -1,0 +1,149 @@
+"""A cluster on this machine, for notebooks, tests and first steps."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import weakref
+from typing import Any, Mapping, Optional
+
+from pawl import _abi, errors
+from pawl.client import Client, Status
+
+_START_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 20.0
+_POLL_S = 0.02
+
+
+class LocalCluster:
+    """A scheduler and servers as processes of this machine, at free ports of 127.0.0.1.
+
+    They end with the `with` block, with close(), or with this process, however that ends. A process
+    that dies is restarted with its data.
+
+    Args:
+      servers: how many.
+      job: fields of the job (proto/job.proto) as "path": value, such as
+        {"consistency.mode": "ASYNC", "replicas": 2}.
+      folder: keeps logs and data there; default: a temporary folder, removed at the end.
+    """
+
+    def __init__(
+        self,
+        servers: int = 1,
+        *,
+        job: Optional[Mapping[str, Any]] = None,
+        folder: Optional[str] = None,
+    ):
+        self._temporary = folder is None
+        self.folder = folder or tempfile.mkdtemp(prefix="pawl-")
+        os.makedirs(self.folder, exist_ok=True)
+        job_file = pathlib.Path(self.folder, "local.pbtxt")
+        job_file.write_text('name: "local"\n', encoding="utf-8")
+        command = [
+            _abi.program("pawlctl"),
+            "run",
+            "--job=%s" % job_file,
+            "--servers=%d" % servers,
+            "--out=%s" % os.path.join(self.folder, "out"),
+            "--until_stdin_ends",
+        ]
+        command += ["--set=%s=%s" % setting for setting in (job or {}).items()]
+        self._output = pathlib.Path(self.folder, "pawlctl.log")
+        with open(self._output, "wb") as output:
+            # A group of its own: Ctrl-C reaches only this process, which closes stdin at its end.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        # A forked child would keep the pipe open.
+        assert self._process.stdin is not None
+        descriptor = self._process.stdin.fileno()
+        os.register_at_fork(after_in_child=_closer(self._process.stdin, descriptor))
+        self._finalizer = weakref.finalize(
+            self, _end, self._process, self.folder if self._temporary else None
+        )
+        try:
+            self.scheduler = self._wait_for_address()
+        except BaseException:
+            self.close()
+            raise
+
+    def client(self, **options: Any) -> Client:
+        """A client of the cluster. Arguments as for pawl.Client."""
+        return Client(self.scheduler, **options)
+
+    def status(self) -> Status:
+        """What `pawlctl status` shows."""
+        with self.client() as client:
+            return client.status()
+
+    def close(self) -> None:
+        """Ends all processes; removes a temporary folder."""
+        self._finalizer()
+
+    def __enter__(self) -> "LocalCluster":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _wait_for_address(self) -> str:
+        address_file = pathlib.Path(self.folder, "out", "scheduler.addr")
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise errors.FailedPreconditionError(
+                    "the cluster cannot start:\n" + self._output.read_text("utf-8", "replace")
+                )
+            try:
+                address = address_file.read_text(encoding="utf-8").strip()
+            except FileNotFoundError:
+                address = ""
+            if address:
+                return address
+            time.sleep(_POLL_S)
+        raise errors.DeadlineExceededError(
+            "the cluster has not started within %g s:\n%s"
+            % (_START_TIMEOUT_S, self._output.read_text("utf-8", "replace"))
+        )
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
+
+
+def _closer(pipe: Any, descriptor: int) -> Any:
+    reference = weakref.ref(pipe)
+
+    def close() -> None:
+        if reference() is not None:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+
+    return close
+
+
+def _end(process: "subprocess.Popen[bytes]", temporary: Optional[str]) -> None:
+    if _abi.is_forked():
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        # pawlctl's children die with it.
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
+

@@ -1,0 +1,247 @@
+"""Batches that can be repeated: a function of (seed, epoch, step, rank) only.
+
+In SYNC mode a rank that is restarted computes its step again, and servers recognise its pushes by
+their place in the step. So the batch must be the same. `Sampler` gives the positions of samples,
+also to torch's DataLoader (as `batch_sampler`); `Arrays` gives the samples of arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator, Optional, Protocol, Sequence, runtime_checkable
+
+import numpy as np
+
+from pawl import errors
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What Job.steps trains on: batches by step and rank."""
+
+    def step_count(self) -> int:
+        """The number of steps in all epochs."""
+
+    def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
+        """How many samples the rank has in the step, and all ranks together."""
+
+    def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
+        """The rank's batches from a step on."""
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """SplitMix64's finalizer (client_lib/base/partitioner.h)."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class Sampler:
+    """The positions of the samples of each step, for one rank at a time.
+
+    In each epoch every sample occurs once, in an order that depends on (seed, epoch) only; it is
+    the same for every NumPy. A step takes the next `batch_size` samples, and each rank its share of
+    them. The last step of an epoch may be smaller.
+
+    Args:
+      length: the number of samples, or something with a length.
+      batch_size: samples per step, over all ranks.
+      seed: of the order.
+      epochs: how often each sample is used.
+      shuffle: whether to change the order.
+      drop_last: leave out the last step of an epoch if it is smaller.
+
+    As a DataLoader's `batch_sampler` it gives the batches of `rank`; Job.steps sets rank and step.
+    """
+
+    def __init__(
+        self,
+        length: Any,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        epochs: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+    ):
+        self.length = length if isinstance(length, int) else len(length)
+        if self.length < 1 or batch_size < 1 or epochs < 1:
+            raise errors.InvalidArgumentError(
+                "Sampler(length=%d, batch_size=%d, epochs=%d): each must be at least 1"
+                % (self.length, batch_size, epochs)
+            )
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epochs = epochs
+        self.shuffle = shuffle
+        self._steps_per_epoch = (
+            self.length // batch_size if drop_last else -(-self.length // batch_size)
+        )
+        if self._steps_per_epoch == 0:
+            raise errors.InvalidArgumentError(
+                "Sampler: drop_last with %d samples leaves no step of %d"
+                % (self.length, batch_size)
+            )
+        self.rank, self.ranks, self.first_step = 0, 1, 0
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+
+    def step_count(self) -> int:
+        """The number of steps in all epochs."""
+        return self._steps_per_epoch * self.epochs
+
+    def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
+        """How many samples the rank has in the step, and all ranks together."""
+        begin, end = self._range(step)
+        return self._place(end - begin, rank + 1, ranks) - self._place(
+            end - begin, rank, ranks
+        ), end - begin
+
+    def positions(self, step: int, rank: int, ranks: int) -> np.ndarray:
+        """The positions of the rank's samples in the step, int64."""
+        begin, end = self._range(step)
+        order = self._order_of(step // self._steps_per_epoch)
+        count = end - begin
+        return order[
+            begin + self._place(count, rank, ranks) : begin + self._place(count, rank + 1, ranks)
+        ]
+
+    def set_position(self, rank: int, ranks: int, first_step: int) -> None:
+        """What the next iterator gives."""
+        self.rank, self.ranks, self.first_step = rank, ranks, first_step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        # The next iterator may have another position.
+        rank, ranks, first_step = self.rank, self.ranks, self.first_step
+        for step in range(first_step, self.step_count()):
+            yield self.positions(step, rank, ranks).tolist()
+
+    def __len__(self) -> int:
+        return self.step_count()
+
+    def _range(self, step: int) -> tuple[int, int]:
+        begin = step % self._steps_per_epoch * self.batch_size
+        return begin, min(begin + self.batch_size, self.length)
+
+    @staticmethod
+    def _place(count: int, rank: int, ranks: int) -> int:
+        return count * rank // ranks
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        if self._order[0] != epoch:
+            positions = np.arange(self.length, dtype=np.uint64)
+            if not self.shuffle:
+                order = positions.astype(np.int64)
+            else:
+                start = _mix(np.array([self.seed, epoch + 1], np.uint64))
+                with np.errstate(over="ignore"):
+                    salt = _mix(start[0] + np.uint64(3) * start[1])
+                order = np.argsort(_mix(_mix(positions) + salt), kind="stable")
+            self._order = (epoch, order)
+        return self._order[1]
+
+
+class Arrays:
+    """The samples of arrays or tensors of one length, as tuples of their parts.
+
+    Args:
+      arrays: NumPy arrays or torch tensors; the first axis numbers the samples.
+      batch_size, seed, epochs, shuffle, drop_last: as for Sampler.
+      collate: makes a batch of the parts; default: their tuple.
+    """
+
+    def __init__(
+        self,
+        *arrays: Any,
+        batch_size: int,
+        seed: int = 0,
+        epochs: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        collate: Optional[Callable[..., Any]] = None,
+    ):
+        lengths = {len(array) for array in arrays}
+        if len(lengths) != 1:
+            raise errors.InvalidArgumentError(
+                "Arrays needs arrays of one length, not of %s" % sorted(lengths)
+            )
+        self._arrays = arrays
+        self._collate = collate
+        self.sampler = Sampler(
+            lengths.pop(),
+            batch_size,
+            seed=seed,
+            epochs=epochs,
+            shuffle=shuffle,
+            drop_last=drop_last,
+        )
+
+    def step_count(self) -> int:
+        """The number of steps in all epochs."""
+        return self.sampler.step_count()
+
+    def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
+        """How many samples the rank has in the step, and all ranks together."""
+        return self.sampler.share(step, rank, ranks)
+
+    def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
+        """The rank's batches from a step on."""
+        for step in range(first_step, self.step_count()):
+            places = self.sampler.positions(step, rank, ranks)
+            parts = tuple(array[places] for array in self._arrays)
+            yield self._collate(*parts) if self._collate else parts
+
+
+class _Loader:
+    """A DataLoader whose batch_sampler is a Sampler."""
+
+    def __init__(self, loader: Any, sampler: Sampler):
+        self._loader = loader
+        self._sampler = sampler
+
+    def step_count(self) -> int:
+        return self._sampler.step_count()
+
+    def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
+        return self._sampler.share(step, rank, ranks)
+
+    def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
+        self._sampler.set_position(rank, ranks, first_step)
+        return iter(self._loader)
+
+
+class _Stream:
+    """Any iterable: one pass, whose batches go to whichever rank asks."""
+
+    def __init__(self, iterable: Any):
+        self._iterator = iter(iterable)
+
+    def step_count(self) -> int:
+        return 2**62
+
+    def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
+        del step, rank
+        return 1, ranks
+
+    def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
+        del rank, ranks, first_step
+        return self._iterator
+
+
+def source_of(data: Any, mode: str) -> Source:
+    """What Job.steps reads. Raises InvalidArgumentError for data that the mode cannot repeat."""
+    if isinstance(data, Source):
+        return data
+    sampler = getattr(data, "batch_sampler", None)
+    if isinstance(sampler, Sampler):
+        return _Loader(data, sampler)
+    if mode != "SYNC":
+        return _Stream(data)
+    raise errors.InvalidArgumentError(
+        "a SYNC job cannot train on %s: a rank that is restarted must see the same batches again. "
+        "Use pawl.data.Arrays, a DataLoader with batch_sampler=pawl.data.Sampler(...), or a class "
+        "with the methods of pawl.data.Source; or run the job in ASYNC or BOUNDED mode"
+        % type(data).__name__
+    )
+
+
+__all__: Sequence[str] = ("Arrays", "Sampler", "Source")

@@ -1,0 +1,145 @@
+"""The results of calls that are still running."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import time
+from typing import Any, Callable, Generic, Optional, TypeVar
+
+from pawl import _abi, errors
+
+T = TypeVar("T")
+
+# A wait returns to the interpreter this often, so that Ctrl-C ends it.
+_SLICE_MS = 100
+
+# Calls whose futures nobody holds any more, with the arrays that the library still uses.
+_abandoned: list[tuple[ctypes.c_void_p, Any]] = []
+_abandoned_lock = threading.Lock()
+
+
+def _release_ended() -> None:
+    """Frees abandoned calls that have ended."""
+    if not _abandoned:
+        return
+    with _abandoned_lock:
+        running = []
+        for call, kept in _abandoned:
+            if _abi.invoke("pawl_wait", call, 0) == _abi.PENDING:
+                running.append((call, kept))
+            else:
+                _abi.invoke("pawl_release", call)
+        _abandoned[:] = running
+
+
+class Future(Generic[T]):
+    """A call that has started. Use `wait()`, `done()`, or `await` in a coroutine.
+
+    It keeps the arrays of the call alive; they must not be changed until the call has ended. A
+    future may be dropped: its call continues. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        call: ctypes.c_void_p,
+        kept: Any = None,
+        convert: Optional[Callable[[str], T]] = None,
+    ):
+        self._call: Optional[ctypes.c_void_p] = call
+        self._kept = kept
+        self._convert = convert
+        self._lock = threading.Lock()
+        self._value: Optional[T] = None
+        self._error: Optional[errors.Error] = None
+        self._ended = False
+
+    def done(self) -> bool:
+        """Whether the call has ended, well or not."""
+        return self._poll(0)
+
+    def wait(self, timeout: Optional[float] = None) -> T:
+        """Waits and returns the call's result.
+
+        Args:
+          timeout: in seconds; None waits for the call's own end, which its deadline bounds.
+
+        Raises:
+          TimeoutError: the call has not ended in time. It continues.
+          pawl.Error: the call has failed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left_ms = _SLICE_MS
+            if deadline is not None:
+                left_ms = min(left_ms, max(0, int((deadline - time.monotonic()) * 1000)))
+            if self._poll(left_ms):
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("the call has not ended within %g s" % timeout)
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def __await__(self):
+        loop = asyncio.get_running_loop()
+        descriptor = -1 if self.done() else _abi.invoke("pawl_call_fd", self._call)
+        if descriptor >= 0:
+            ended = loop.create_future()
+
+            def end() -> None:
+                loop.remove_reader(descriptor)
+                if not ended.done():
+                    ended.set_result(None)
+
+            loop.add_reader(descriptor, end)
+            try:
+                yield from ended
+            finally:
+                loop.remove_reader(descriptor)
+        return self.wait()
+
+    def _poll(self, timeout_ms: int) -> bool:
+        if self._ended:
+            return True
+        # Outside of the lock: other threads may ask meanwhile. The call object exists until the
+        # future is deleted.
+        code = _abi.invoke("pawl_wait", self._call, timeout_ms)
+        if code == _abi.PENDING:
+            return False
+        with self._lock:
+            if self._ended:
+                return True
+            try:
+                _abi.check(code)
+                text = _abi.invoke("pawl_result", self._call).decode()
+                self._value = self._convert(text) if self._convert else None  # type: ignore
+            except errors.Error as error:
+                self._error = error
+            self._kept = None
+            self._ended = True
+        return True
+
+    def __del__(self) -> None:
+        call, self._call = getattr(self, "_call", None), None
+        if call is None or _abi.is_forked():
+            return
+        if self._ended or _abi.invoke("pawl_wait", call, 0) != _abi.PENDING:
+            _abi.invoke("pawl_release", call)
+            return
+        with _abandoned_lock:
+            _abandoned.append((call, self._kept))
+
+
+def start(
+    name: str,
+    *arguments: Any,
+    kept: Any = None,
+    convert: Optional[Callable[[str], T]] = None,
+) -> Future[T]:
+    """Starts the call of a function of the C interface whose last parameter is `call`."""
+    _release_ended()
+    call = ctypes.c_void_p()
+    _abi.check(_abi.invoke(name, *arguments, ctypes.byref(call)))
+    return Future(call, kept, convert)

@@ -1,0 +1,339 @@
+"""A job as a training program sees it: ranks, and steps in a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from typing import Any, Callable, Iterator, Optional, Protocol
+
+from pawl import _abi, data as data_module, errors
+from pawl.client import Client, Session, Status
+from pawl.futures import Future
+
+_log = logging.getLogger("pawl")
+
+# How often a worker without ranks asks whether the job has ended or ranks have come to it.
+_IDLE_WAIT_MS = 200
+# How often progress goes to the scheduler.
+_PROGRESS_INTERVAL_S = 0.5
+
+_current: Optional["Job"] = None
+
+
+def current() -> "Job":
+    """The job that pawl.init has joined. Raises FailedPreconditionError before."""
+    if _current is None:
+        raise errors.FailedPreconditionError("call pawl.init() first: it joins the job")
+    return _current
+
+
+class StepPart(Protocol):
+    """Something that takes part in every step, such as pawl.torch's optimizer."""
+
+    def begin(self, job: "Job", rank: "Rank") -> None:
+        """Before the rank's batch is given to the program."""
+
+    def prefetch(self, job: "Job", rank: "Rank", step: int, batch: Any) -> None:
+        """The rank's batch of the next step is known."""
+
+    def forget(self, job: "Job") -> None:
+        """The program has ended the step without Job.end_step: drop what it has recorded."""
+
+
+class Rank:
+    """A rank that this process hosts."""
+
+    def __init__(self, number: int, session: Session, batches: Iterator[Any], step: int):
+        self.number = number
+        self.session = session
+        self.batches = batches
+        self.step = step
+        self.samples = 0
+        # The batch of `step`, if it has been read.
+        self.batch: Any = None
+        self.has_batch = False
+        self.ending: Optional[Future[None]] = None
+
+
+class Job:
+    """The job that this process works for; made by pawl.init. Use it from one thread."""
+
+    def __init__(self, client: Client):
+        self.client = client
+        description = client.job
+        self.name: str = description.get("name", "")
+        self.seed = int(description.get("seed", 0))
+        # SYNC, BOUNDED or ASYNC.
+        self.mode: str = description.get("consistency", {}).get("mode", "SYNC")
+        # The number of ranks of the job.
+        self.ranks = 0
+        # 1, or what makes the mean over ranks the mean over samples where their shares differ.
+        self.gradient_weight = 1.0
+        self._parts: list[StepPart] = []
+        self._hosted: dict[int, Rank] = {}
+        self._finished: set[int] = set()
+        self._version = 0
+        self._assignment: Optional[Future[Any]] = None
+        self._rank: Optional[Rank] = None
+        self._step_ended = False
+        self._reported_at = 0.0
+        self._loss = 0.0
+        self._warned_forgotten = False
+
+    @property
+    def rank(self) -> int:
+        """The rank whose batch the program has. Raises FailedPreconditionError outside steps()."""
+        return self._active().number
+
+    @property
+    def step(self) -> int:
+        """The step of that batch, from 0."""
+        return self._active().step
+
+    def status(self) -> Status:
+        """What `pawlctl status` shows."""
+        return self.client.status()
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()
+
+    def add_part(self, part: StepPart) -> None:
+        """Lets something take part in every step, in the order in which it is added."""
+        self._parts.append(part)
+
+    def steps(
+        self,
+        data: Any,
+        *,
+        prefetch: Optional[Callable[[Any], Any]] = None,
+        begin_at: int = 0,
+    ) -> Iterator[Any]:
+        """The batches of this process's ranks, until the job's work is done.
+
+        Each batch is one step of one rank: compute its loss and its gradients, and end it with the
+        optimizer's step(). A process hosts one rank or several, and continues at the steps that the
+        servers know, so it may be killed and restarted.
+
+        Args:
+          data: a pawl.data.Source, a DataLoader with a pawl.data.Sampler as batch_sampler, or, in
+            ASYNC and BOUNDED mode, any iterable of batches.
+          prefetch: from a batch, {module: the module's input}. What the module looks up is then
+            fetched while the previous step is computed. In SYNC mode nothing becomes stale.
+          begin_at: how many steps come before the data's first one.
+        """
+        if self._parts and begin_at == 0:
+            begin_at = max(getattr(part, "steps_before_data", 0) for part in self._parts)
+        source = data_module.source_of(data, self.mode)
+        end = begin_at + source.step_count()
+        while True:
+            self._follow(source, begin_at)
+            rank = self._next_rank(end)
+            if rank is None:
+                if self._wait_for_work():
+                    return
+                continue
+            self._rank, self._step_ended = rank, False
+            try:
+                if rank.step < begin_at:
+                    for part in self._parts:
+                        part.begin(self, rank)
+                    if not self._step_ended:
+                        self.end_step([])
+                    continue
+                if not self._read(rank):
+                    self._finish(rank)
+                    continue
+                mine, all_samples = source.share(rank.step - begin_at, rank.number, self.ranks)
+                if self.mode == "SYNC":
+                    self.gradient_weight = mine * self.ranks / all_samples
+                for part in self._parts:
+                    part.begin(self, rank)
+                batch, step = rank.batch, rank.step
+                rank.batch, rank.has_batch = None, False
+                if prefetch is not None and step + 1 < end and self._read(rank, for_step=step + 1):
+                    wanted = prefetch(rank.batch)
+                    for part in self._parts:
+                        part.prefetch(self, rank, step + 1, wanted)
+                yield batch
+                if not self._step_ended:
+                    self._end_forgotten_step()
+                rank.samples += mine
+                self._report(end)
+            finally:
+                self._rank = None
+
+    def end_step(self, items: list[Any]) -> None:
+        """Pushes the items as the rank's gradients and ends its step, without waiting."""
+        rank = self._active()
+        if self._step_ended:
+            raise errors.FailedPreconditionError(
+                "step %d of rank %d has ended: call the optimizer's step() once per batch"
+                % (rank.step, rank.number)
+            )
+        self._settle(rank)
+        if items:
+            rank.session.push(items)
+        # Its error is that of the pushes, if one fails.
+        rank.ending = rank.session.end_step()
+        rank.step += 1
+        self._step_ended = True
+
+    def report_loss(self, loss: float) -> None:
+        """Shown by `pawlctl status` and `pawl run` with the next progress."""
+        self._loss = float(loss)
+
+    def close(self) -> None:
+        """Leaves the job. Ranks without an end go to other workers."""
+        self.client.close()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def hosted_session(self) -> Session:
+        """The session of the rank whose batch the program has."""
+        return self._active().session
+
+    def _active(self) -> Rank:
+        if self._rank is None:
+            raise errors.FailedPreconditionError("only inside of the loop over job.steps(...)")
+        return self._rank
+
+    def _settle(self, rank: Rank) -> None:
+        """Waits for the end of the rank's previous step."""
+        if rank.ending is not None:
+            ending, rank.ending = rank.ending, None
+            ending.wait()
+
+    def _read(self, rank: Rank, for_step: Optional[int] = None) -> bool:
+        """Reads the rank's next batch unless it has been read. False: the data has ended."""
+        del for_step
+        if not rank.has_batch:
+            try:
+                rank.batch = next(rank.batches)
+            except StopIteration:
+                return False
+            rank.has_batch = True
+        return True
+
+    def _end_forgotten_step(self) -> None:
+        if not self._warned_forgotten:
+            self._warned_forgotten = True
+            _log.warning(
+                "the loop went to the next batch without the optimizer's step(): the gradients of "
+                "step %d of rank %d are dropped (said once)",
+                self._active().step,
+                self._active().number,
+            )
+        for part in self._parts:
+            part.forget(self)
+        self.end_step([])
+
+    def _follow(self, source: data_module.Source, begin_at: int) -> None:
+        """Hosts the ranks that the scheduler assigns to this process."""
+        if self._assignment is None:
+            self._assignment = self.client.call(
+                "pawl_assignment", self._version, 0, convert=json.loads
+            )
+        if self._version != 0 and not self._assignment.done():
+            return
+        try:
+            answer = self._assignment.wait()
+        except errors.DeadlineExceededError:
+            self._assignment = None
+            return
+        self._assignment = None
+        self._version = int(answer.get("version", 0))
+        self.ranks = int(answer.get("logical_workers_total", 0))
+        assigned = {int(rank.get("rank", 0)) for rank in answer.get("logical_workers", [])}
+        for number in sorted(set(self._hosted) - assigned):
+            self._settle(self._hosted[number])
+            self._close(number)
+            ranks = (_abi.ctypes.c_uint32 * 1)(number)
+            with contextlib.suppress(errors.NotFoundError):
+                self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
+        for number in sorted(assigned - set(self._hosted) - self._finished):
+            self.client.call("pawl_take_over", number, 0).wait()
+            session = Session(
+                self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
+            )
+            step = session.step
+            batches = source.batches(number, self.ranks, max(0, step - begin_at))
+            self._hosted[number] = Rank(number, session, batches, step)
+
+    def _next_rank(self, end: int) -> Optional[Rank]:
+        """The hosted rank that is behind the others; ends those whose work is done."""
+        while self._hosted:
+            rank = min(self._hosted.values(), key=lambda rank: (rank.step, rank.number))
+            if rank.step < end:
+                return rank
+            self._finish(rank)
+        return None
+
+    def _finish(self, rank: Rank) -> None:
+        self._settle(rank)
+        self._report(rank.step, now=True)
+        self._close(rank.number)
+        self._finished.add(rank.number)
+        progress = json.dumps(self._progress(rank.step)).encode()
+        self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+
+    def _close(self, number: int) -> None:
+        del self._hosted[number]
+        _abi.invoke("pawl_close_rank", self.client.handle, number)
+
+    def _wait_for_work(self) -> bool:
+        """Waits a moment, without ranks. Returns whether the job has ended."""
+        code = _abi.invoke("pawl_wait_for_end", self.client.handle, _IDLE_WAIT_MS)
+        if _abi.check(code) == _abi.PENDING:
+            return False
+        state = self.client.describe()
+        if state["state"] in ("COMPLETED", "FINISHING"):
+            return True
+        if state["code"] != 0:
+            raise errors.error_of(state["code"], state["error"])
+        raise errors.FailedPreconditionError("the job is %s" % state["state"])
+
+    def _progress(self, end: int) -> dict[str, Any]:
+        steps = [rank.step for rank in self._hosted.values()] or [end]
+        return {
+            "steps_min": min(steps),
+            "steps_max": max(steps),
+            "steps_total": end if end < 2**62 else 0,
+            "loss": self._loss,
+            "ranks": [
+                {"rank": rank.number, "steps": rank.step, "samples": rank.samples}
+                for rank in self._hosted.values()
+            ],
+        }
+
+    def _report(self, end: int, now: bool = False) -> None:
+        if not now and time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
+            return
+        self._reported_at = time.monotonic()
+        _abi.check(
+            _abi.invoke(
+                "pawl_report_progress",
+                self.client.handle,
+                json.dumps(self._progress(end)).encode(),
+            )
+        )
+
+
+def init(scheduler: Optional[str] = None, **options: Any) -> Job:
+    """Joins the job as a worker; `pawl run` starts programs that call it.
+
+    Args:
+      scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
+      **options: further arguments of pawl.Client.
+    """
+    global _current
+    options.setdefault("tune_process", True)
+    options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
+    _current = Job(Client(scheduler, worker=True, **options))
+    return _current

@@ -1,0 +1,439 @@
+"""Embeddings whose rows are on the servers, in the shapes of torch.nn and TorchRec."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterable, Optional
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from pawl import errors, specs
+from pawl.torch.lookup import Fetch, LookupModule, TableHandle, Wanted, numpy_keys
+
+_DEFAULT_INIT = specs.Normal(0.0, 0.01)
+
+
+def _padding_of(keys: np.ndarray, padding_idx: Optional[int]) -> Optional[np.ndarray]:
+    if padding_idx is None:
+        return None
+    padding = keys == padding_idx
+    return padding if padding.any() else None
+
+
+class Embedding(LookupModule):
+    """torch.nn.Embedding without a number of rows: any 64-bit key has a row.
+
+    Args:
+      name: the table's, unique in the job.
+      dim: numbers per row.
+      optimizer: how servers update rows; default: Adagrad with torch's defaults.
+      init: the values of a row before its first update.
+      padding_idx: a key that has no row: it reads as 0 and is not trained.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dim: int,
+        *,
+        optimizer: Optional[specs.Optimizer] = None,
+        init: specs.Initializer = _DEFAULT_INIT,
+        padding_idx: Optional[int] = None,
+    ):
+        super().__init__()
+        self.padding_idx = padding_idx
+        self.handles.append(TableHandle(name, dim, optimizer or specs.Adagrad(), init))
+
+    def extra_repr(self) -> str:
+        return "%r, dim=%d" % (self.handles[0].name, self.handles[0].dim)
+
+    def wanted(self, *inputs: Any) -> list[Wanted]:
+        keys = numpy_keys(inputs[0])
+        return [Wanted(self.handles[0], keys, _padding_of(keys, self.padding_idx))]
+
+    def forward(self, keys: torch.Tensor) -> torch.Tensor:
+        """Rows of shape (*keys' shape, dim)."""
+        rows, inverse = self.fetch(keys.device, keys).of(0)
+        places = torch.from_numpy(inverse).to(keys.device).view(keys.shape)
+        return functional.embedding(places, rows.leaf, padding_idx=rows.padding_row)
+
+
+class EmbeddingBag(LookupModule):
+    """torch.nn.EmbeddingBag without a number of rows.
+
+    Args:
+      name, dim, optimizer, init, padding_idx: as for Embedding.
+      mode: "sum" or "mean" over the keys of a bag. An empty bag gives 0.
+      include_last_offset: as in torch.nn.EmbeddingBag.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dim: int,
+        *,
+        mode: str = "sum",
+        optimizer: Optional[specs.Optimizer] = None,
+        init: specs.Initializer = _DEFAULT_INIT,
+        padding_idx: Optional[int] = None,
+        include_last_offset: bool = False,
+    ):
+        super().__init__()
+        if mode not in ("sum", "mean"):
+            raise errors.InvalidArgumentError("mode is %r; choose from sum, mean" % mode)
+        self.mode = mode
+        self.padding_idx = padding_idx
+        self.include_last_offset = include_last_offset
+        self.handles.append(TableHandle(name, dim, optimizer or specs.Adagrad(), init))
+
+    def extra_repr(self) -> str:
+        return "%r, dim=%d, mode=%r" % (self.handles[0].name, self.handles[0].dim, self.mode)
+
+    def wanted(self, *inputs: Any) -> list[Wanted]:
+        keys = numpy_keys(inputs[0])
+        return [Wanted(self.handles[0], keys, _padding_of(keys, self.padding_idx))]
+
+    def forward(
+        self,
+        keys: torch.Tensor,
+        offsets: Optional[torch.Tensor] = None,
+        per_sample_weights: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        """One row per bag. Keys of two dimensions are bags of one length; else `offsets` begin them.
+        """
+        rows, inverse = self.fetch(keys.device, keys).of(0)
+        return functional.embedding_bag(
+            torch.from_numpy(inverse).to(keys.device).view(keys.shape),
+            rows.leaf,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=rows.padding_row,
+        )
+
+
+@dataclasses.dataclass
+class EmbeddingBagConfig:
+    """A table of an EmbeddingBagCollection; TorchRec's own works too.
+
+    Args:
+      name: the table's.
+      embedding_dim: numbers per row.
+      feature_names: the features that look up in it.
+      pooling: "SUM" or "MEAN", or TorchRec's PoolingType.
+      optimizer, init: of this table; default: the collection's.
+    """
+
+    name: str
+    embedding_dim: int
+    feature_names: list[str]
+    pooling: Any = "SUM"
+    optimizer: Optional[specs.Optimizer] = None
+    init: Optional[specs.Initializer] = None
+
+
+@dataclasses.dataclass
+class EmbeddingConfig:
+    """A table of an EmbeddingCollection. Arguments as for EmbeddingBagConfig."""
+
+    name: str
+    embedding_dim: int
+    feature_names: list[str]
+    optimizer: Optional[specs.Optimizer] = None
+    init: Optional[specs.Initializer] = None
+
+
+class KeyedTensor:
+    """The result of an EmbeddingBagCollection, with the methods of TorchRec's."""
+
+    def __init__(self, keys: list[str], dims: list[int], values: torch.Tensor):
+        self._keys, self._dims, self._values = keys, dims, values
+
+    def keys(self) -> list[str]:
+        """The features."""
+        return self._keys
+
+    def values(self) -> torch.Tensor:
+        """All features side by side: (batch, sum of their dims)."""
+        return self._values
+
+    def length_per_key(self) -> list[int]:
+        """Each feature's width."""
+        return self._dims
+
+    def to_dict(self) -> dict[str, torch.Tensor]:
+        """By feature: (batch, dim)."""
+        return dict(zip(self._keys, self._values.split(self._dims, dim=1)))
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        return self.to_dict()[key]
+
+
+class JaggedTensor:
+    """Rows of one feature, some for each sample, with the methods of TorchRec's."""
+
+    def __init__(self, values: torch.Tensor, lengths: torch.Tensor, offsets: torch.Tensor):
+        self._values, self._lengths, self._offsets = values, lengths, offsets
+
+    def values(self) -> torch.Tensor:
+        """The rows of all samples, one after the other."""
+        return self._values
+
+    def lengths(self) -> torch.Tensor:
+        """How many rows each sample has."""
+        return self._lengths
+
+    def offsets(self) -> torch.Tensor:
+        """Where each sample's rows begin, and the end of the last."""
+        return self._offsets
+
+
+class KeyedJaggedTensor:
+    """Keys of several features, some for each sample; TorchRec's own works too.
+
+    Args:
+      keys: the features.
+      values: the keys, feature by feature, sample by sample.
+      lengths: how many keys each sample of each feature has.
+      weights: one for each key, or None.
+    """
+
+    def __init__(
+        self,
+        keys: list[str],
+        values: torch.Tensor,
+        lengths: torch.Tensor,
+        weights: Optional[torch.Tensor] = None,
+    ):
+        self._keys, self._values, self._lengths, self._weights = keys, values, lengths, weights
+        zero = torch.zeros(1, dtype=torch.int64, device=lengths.device)
+        self._offsets = torch.cat([zero, lengths.to(torch.int64).cumsum(0)])
+
+    def keys(self) -> list[str]:
+        """The features."""
+        return self._keys
+
+    def values(self) -> torch.Tensor:
+        """The keys."""
+        return self._values
+
+    def lengths(self) -> torch.Tensor:
+        """How many keys each sample of each feature has."""
+        return self._lengths
+
+    def offsets(self) -> torch.Tensor:
+        """Where the keys of each sample of each feature begin, and the end of the last."""
+        return self._offsets
+
+    def weights_or_none(self) -> Optional[torch.Tensor]:
+        """The weights of the keys."""
+        return self._weights
+
+    def stride(self) -> int:
+        """Samples in the batch."""
+        return len(self._lengths) // len(self._keys)
+
+
+def _names(tables: Iterable[Any]) -> list[list[str]]:
+    """TorchRec's names of the results: a feature in several tables is named feature@table."""
+    counts: dict[str, int] = {}
+    for table in tables:
+        for feature in table.feature_names:
+            counts[feature] = counts.get(feature, 0) + 1
+    return [
+        ["%s@%s" % (f, table.name) if counts[f] > 1 else f for f in table.feature_names]
+        for table in tables
+    ]
+
+
+class _Collection(LookupModule):
+    """What both collections share: lookups of the features of a KeyedJaggedTensor."""
+
+    def __init__(
+        self,
+        tables: list[Any],
+        optimizer: Optional[specs.Optimizer],
+        init: specs.Initializer,
+    ):
+        super().__init__()
+        names = [table.name for table in tables]
+        if len(set(names)) != len(names) or not names:
+            raise errors.InvalidArgumentError(
+                "tables need one name each, and at least one table; they are %s" % names
+            )
+        self._tables = tables
+        self._feature_names = _names(tables)
+        # (table, feature) of each lookup.
+        self._lookups = [
+            (number, feature)
+            for number, table in enumerate(tables)
+            for feature in table.feature_names
+        ]
+        for table in tables:
+            self.handles.append(
+                TableHandle(
+                    table.name,
+                    table.embedding_dim,
+                    getattr(table, "optimizer", None) or optimizer or specs.Adagrad(),
+                    getattr(table, "init", None) or init,
+                )
+            )
+
+    def extra_repr(self) -> str:
+        return ", ".join("%s: %d" % (table.name, table.embedding_dim) for table in self._tables)
+
+    def wanted(self, *inputs: Any) -> list[Wanted]:
+        features = inputs[0]
+        places = {name: place for place, name in enumerate(features.keys())}
+        values = numpy_keys(features.values())
+        ends = self._ends(features)
+        wanted = []
+        for table, feature in self._lookups:
+            if feature not in places:
+                raise errors.InvalidArgumentError(
+                    "the batch has no feature %r of table %r; it has %s"
+                    % (feature, self._tables[table].name, ", ".join(places))
+                )
+            place = places[feature]
+            wanted.append(
+                Wanted(self.handles[table], values[ends[place] : ends[place + 1]])
+            )
+        return wanted
+
+    @staticmethod
+    def _ends(features: Any) -> np.ndarray:
+        """Where each feature's keys begin, and the end of the last."""
+        offsets = features.offsets().detach().cpu().numpy()
+        return offsets[:: features.stride()] if features.stride() else np.zeros(
+            len(features.keys()) + 1, np.int64
+        )
+
+
+class EmbeddingBagCollection(_Collection):
+    """TorchRec's EmbeddingBagCollection, with its tables on the servers.
+
+    Args:
+      tables: EmbeddingBagConfig, or TorchRec's.
+      optimizer, init: of tables that name none.
+      is_weighted: features have a weight for each key.
+    """
+
+    def __init__(
+        self,
+        tables: list[Any],
+        *,
+        optimizer: Optional[specs.Optimizer] = None,
+        init: specs.Initializer = _DEFAULT_INIT,
+        is_weighted: bool = False,
+    ):
+        super().__init__(tables, optimizer, init)
+        self._is_weighted = is_weighted
+        self._modes = []
+        for table in tables:
+            pooling = getattr(table.pooling, "value", table.pooling)
+            if pooling not in ("SUM", "MEAN"):
+                raise errors.InvalidArgumentError(
+                    "table %r has the pooling %r; choose from SUM, MEAN" % (table.name, pooling)
+                )
+            self._modes.append(pooling.lower())
+        self._keys = [name for names in self._feature_names for name in names]
+        self._dims = [tables[table].embedding_dim for table, _ in self._lookups]
+        # One call of torch serves all features if nothing tells them apart.
+        self._is_uniform = len(set(self._dims)) == 1 and len(set(self._modes)) == 1
+
+    def embedding_bag_configs(self) -> list[Any]:
+        """The tables."""
+        return self._tables
+
+    def is_weighted(self) -> bool:
+        """Whether features have a weight for each key."""
+        return self._is_weighted
+
+    def forward(self, features: Any) -> KeyedTensor:
+        """The pooled rows of each feature: (batch, dim)."""
+        device = features.values().device
+        fetch = self.fetch(device, features)
+        places = {name: place for place, name in enumerate(features.keys())}
+        batch = features.stride()
+        offsets = features.offsets().to(torch.int64)
+        weights = features.weights_or_none() if self._is_weighted else None
+        in_order = [places[feature] for _, feature in self._lookups] == list(range(len(places)))
+        if self._is_uniform and in_order:
+            inverse = np.concatenate([fetch.of(lookup)[1] for lookup in range(len(self._lookups))])
+            pooled = self._pool(fetch, 0, inverse, offsets, weights)
+            pooled = pooled.view(len(places), batch, -1).transpose(0, 1).reshape(batch, -1)
+            return KeyedTensor(self._keys, self._dims, pooled)
+        parts = []
+        for lookup, (_, feature) in enumerate(self._lookups):
+            place = places[feature]
+            own = offsets[place * batch : (place + 1) * batch + 1]
+            own_weights = None if weights is None else weights[int(own[0]) : int(own[-1])]
+            inverse = fetch.of(lookup)[1]
+            parts.append(self._pool(fetch, lookup, inverse, own - own[0], own_weights))
+        return KeyedTensor(self._keys, self._dims, torch.cat(parts, dim=1))
+
+    def _pool(
+        self,
+        fetch: Fetch,
+        lookup: int,
+        inverse: np.ndarray,
+        offsets: torch.Tensor,
+        weights: Optional[torch.Tensor],
+    ) -> torch.Tensor:
+        rows = fetch.of(lookup)[0]
+        mode = self._modes[self._lookups[lookup][0]]
+        places = torch.from_numpy(inverse).to(offsets.device)
+        if weights is not None and mode == "mean":
+            # torch weights sums only: each key of a bag counts by its weight over the bag's size.
+            sizes = (offsets[1:] - offsets[:-1]).clamp(min=1)
+            weights = weights / torch.repeat_interleave(sizes, offsets[1:] - offsets[:-1])
+            mode = "sum"
+        return functional.embedding_bag(
+            places,
+            rows.leaf,
+            offsets,
+            mode=mode,
+            per_sample_weights=weights,
+            include_last_offset=True,
+        )
+
+
+class EmbeddingCollection(_Collection):
+    """TorchRec's EmbeddingCollection (rows that are not pooled), with its tables on the servers.
+
+    Args:
+      tables: EmbeddingConfig, or TorchRec's.
+      optimizer, init: of tables that name none.
+    """
+
+    def __init__(
+        self,
+        tables: list[Any],
+        *,
+        optimizer: Optional[specs.Optimizer] = None,
+        init: specs.Initializer = _DEFAULT_INIT,
+    ):
+        super().__init__(tables, optimizer, init)
+
+    def embedding_configs(self) -> list[Any]:
+        """The tables."""
+        return self._tables
+
+    def forward(self, features: Any) -> dict[str, JaggedTensor]:
+        """By feature: the rows of its keys."""
+        device = features.values().device
+        fetch = self.fetch(device, features)
+        places = {name: place for place, name in enumerate(features.keys())}
+        batch = features.stride()
+        offsets = features.offsets().to(torch.int64)
+        names = [name for names in self._feature_names for name in names]
+        result = {}
+        for lookup, (_, feature) in enumerate(self._lookups):
+            own = offsets[places[feature] * batch : (places[feature] + 1) * batch + 1]
+            rows, inverse = fetch.of(lookup)
+            values = functional.embedding(torch.from_numpy(inverse).to(device), rows.leaf)
+            result[names[lookup]] = JaggedTensor(values, own[1:] - own[:-1], own - own[0])
+        return result

@@ -1,0 +1,230 @@
+"""Rows of tables as leaf tensors of autograd.
+
+A lookup pulls the distinct rows of a batch into one tensor that requires a gradient. torch's own
+functions then gather from it, and sum the gradients of repeated keys into it; the optimizer pushes
+its .grad. So gradient accumulation, several lookups of a table, retain_graph and clipping work as
+they do for any leaf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+import numpy as np
+import torch
+
+from pawl import client as client_module, errors, job as job_module, specs
+from pawl.client import Client, Item, Session, Table
+from pawl.futures import Future
+
+
+class TableHandle:
+    """A table that a module declares; it is created on the servers when first needed."""
+
+    def __init__(
+        self, name: str, dim: int, optimizer: specs.Optimizer, init: specs.Initializer
+    ):
+        self.name = name
+        self.dim = dim
+        self.spec = specs.sparse_spec(name, dim, optimizer, init)
+        self._client: Optional[Client] = None
+        self._table: Optional[Table] = None
+
+    def table(self, client: Client) -> Table:
+        """The table on the client's servers."""
+        if self._table is None or self._client is not client:
+            self._table, self._client = client.create(self.spec).wait(), client
+        return self._table
+
+
+@dataclasses.dataclass
+class Wanted:
+    """The keys of one lookup in one table, int64, on the CPU. `padding`: positions of no row."""
+
+    handle: TableHandle
+    keys: np.ndarray
+    padding: Optional[np.ndarray] = None
+
+
+@dataclasses.dataclass
+class _Part:
+    """The rows of one table in a Rows."""
+
+    table: Table
+    distinct: np.ndarray
+    first_row: int
+    values: np.ndarray
+
+
+class Rows:
+    """The distinct rows of tables of one width in one tensor; its last row is zero, for padding."""
+
+    def __init__(self, dim: int, wanted: Sequence[Wanted], client: Client):
+        self.dim = dim
+        self.parts: list[_Part] = []
+        # The row of each key, by lookup.
+        self.inverse: list[np.ndarray] = []
+        by_table: dict[int, list[int]] = {}
+        for number, want in enumerate(wanted):
+            by_table.setdefault(want.handle.table(client).id, []).append(number)
+        self.inverse = [np.empty(0, np.int64)] * len(wanted)
+        rows = 0
+        found = []
+        for numbers in by_table.values():
+            table = wanted[numbers[0]].handle.table(client)
+            kept = [
+                want.keys if want.padding is None else want.keys[~want.padding]
+                for want in (wanted[number] for number in numbers)
+            ]
+            distinct, places = table.unique(np.concatenate(kept) if len(kept) > 1 else kept[0])
+            places += rows
+            begin = 0
+            for number, keys in zip(numbers, kept):
+                self.inverse[number] = places[begin : begin + keys.size]
+                begin += keys.size
+            found.append((table, distinct, rows))
+            rows += distinct.size
+        self._buffer = np.empty((rows + 1, dim), np.float32)
+        self._buffer[rows] = 0
+        for table, distinct, first_row in found:
+            values = self._buffer[first_row : first_row + distinct.size]
+            self.parts.append(_Part(table, distinct, first_row, values))
+        for number, want in enumerate(wanted):
+            if want.padding is not None:
+                full = np.full(want.keys.size, rows, np.int64)
+                full[~want.padding] = self.inverse[number]
+                self.inverse[number] = full
+        self.padding_row = rows
+        self.leaf: Optional[torch.Tensor] = None
+
+    def items(self) -> list[Item]:
+        """For Session.pull."""
+        return [
+            client_module.pull_item(part.table, part.distinct, out=part.values, distinct=True)
+            for part in self.parts
+            if part.distinct.size
+        ]
+
+    def tensor(self, device: torch.device, requires_grad: bool) -> torch.Tensor:
+        """The rows, after they have arrived."""
+        self.leaf = torch.from_numpy(self._buffer).to(device).requires_grad_(requires_grad)
+        return self.leaf
+
+
+class Fetch:
+    """A pull of everything that one forward needs, in one call."""
+
+    def __init__(self, wanted: Sequence[Wanted], client: Client):
+        self._places: list[tuple[int, int]] = []
+        by_dim: dict[int, list[Wanted]] = {}
+        for want in wanted:
+            group = by_dim.setdefault(want.handle.dim, [])
+            self._places.append((list(by_dim).index(want.handle.dim), len(group)))
+            group.append(want)
+        self.rows = [Rows(dim, group, client) for dim, group in by_dim.items()]
+        self._pull: Optional[Future[Any]] = None
+
+    def start(self, session: Session, step: Optional[int]) -> "Fetch":
+        """Sends the pull."""
+        items = [item for rows in self.rows for item in rows.items()]
+        self._pull = session.pull(items, step=step) if items else None
+        return self
+
+    def wait(self, device: torch.device, requires_grad: bool) -> "Fetch":
+        """Waits for the rows."""
+        if self._pull is not None:
+            self._pull.wait()
+        for rows in self.rows:
+            rows.tensor(device, requires_grad)
+        return self
+
+    def of(self, lookup: int) -> tuple[Rows, np.ndarray]:
+        """The tensor of a lookup, by its place in `wanted`, and the row of each of its keys."""
+        group, place = self._places[lookup]
+        return self.rows[group], self.rows[group].inverse[place]
+
+
+def numpy_keys(keys: torch.Tensor) -> np.ndarray:
+    """The keys on the CPU, flat, int64. Raises InvalidArgumentError for other types."""
+    if keys.dtype not in (torch.int64, torch.int32):
+        raise errors.InvalidArgumentError(
+            "keys have the type %s; they must be torch.int64 or torch.int32" % keys.dtype
+        )
+    return np.ascontiguousarray(
+        keys.detach().reshape(-1).to("cpu", torch.int64).numpy()
+    )
+
+
+class LookupModule(torch.nn.Module):
+    """A module whose parameters are rows of tables.
+
+    In training mode it records what it looks up, for the optimizer's step(); in evaluation mode it
+    only reads, and a row that does not exist reads as its initial value.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handles: list[TableHandle] = []
+        self._recorded: list[Fetch] = []
+        # By rank: the input, and its rows on their way.
+        self._prefetched: dict[int, tuple[Any, Fetch]] = {}
+        self._client: Optional[Client] = None
+
+    def wanted(self, *inputs: Any) -> list[Wanted]:
+        """The lookups of a forward with these inputs."""
+        raise NotImplementedError
+
+    def use(self, client: Client) -> None:
+        """Looks up with this client instead of that of pawl.init."""
+        self._client = client
+
+    def client(self) -> Client:
+        """The client that looks up."""
+        return self._client or job_module.current().client
+
+    @torch.compiler.disable
+    def prefetch(self, inputs: Any, session: Session, step: int) -> None:
+        """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
+        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        fetch = Fetch(self.wanted(*inputs), self.client())
+        self._prefetched[session.rank or 0] = (inputs[0], fetch.start(session, step))
+
+    @torch.compiler.disable
+    def fetch(self, device: torch.device, *inputs: Any) -> Fetch:
+        """The rows that forward needs. Records them in training mode."""
+        is_training = self.training and torch.is_grad_enabled()
+        client = self.client()
+        session = client.free_running
+        if is_training and self._client is None:
+            session = job_module.current().hosted_session()
+        prefetched = self._prefetched.pop(session.rank or 0, None) if is_training else None
+        if prefetched is not None and prefetched[0] is inputs[0]:
+            fetch = prefetched[1]
+        else:
+            fetch = Fetch(self.wanted(*inputs), client).start(session, None)
+        fetch.wait(device, is_training)
+        if is_training:
+            self._recorded.append(fetch)
+        return fetch
+
+    def take_gradients(self) -> dict[int, tuple[Table, list[np.ndarray], list[np.ndarray]]]:
+        """By table number: the table, and keys and gradients of each lookup since the last call."""
+        gradients: dict[int, tuple[Table, list[np.ndarray], list[np.ndarray]]] = {}
+        for fetch in self._recorded:
+            for rows in fetch.rows:
+                if rows.leaf is None or rows.leaf.grad is None:
+                    continue
+                grad = rows.leaf.grad.to("cpu", torch.float32).contiguous().numpy()
+                for part in rows.parts:
+                    if part.distinct.size == 0:
+                        continue
+                    found = gradients.setdefault(part.table.id, (part.table, [], []))
+                    found[1].append(part.distinct)
+                    found[2].append(grad[part.first_row : part.first_row + part.distinct.size])
+        self._recorded.clear()
+        return gradients
+
+    def forget(self) -> None:
+        """Drops what has been recorded."""
+        self._recorded.clear()

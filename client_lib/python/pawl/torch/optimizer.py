@@ -1,0 +1,269 @@
+"""Optimizers that live on the servers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Optional
+
+import numpy as np
+import torch
+
+from pawl import client as client_module, errors, job as job_module, specs
+from pawl.client import Client, Item, Table
+from pawl.futures import Future
+from pawl.torch.lookup import LookupModule
+
+
+def _lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
+    modules = [module for module in model.modules() if isinstance(module, LookupModule)]
+    names = [handle.name for module in modules for handle in module.handles]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise errors.InvalidArgumentError(
+            "several modules have a table named %s; share the module instead" % ", ".join(twice)
+        )
+    return modules
+
+
+def _sparse_items(modules: list[LookupModule], weight: float, element_type: str) -> list[Item]:
+    """The gradients of all lookups, table by table in the order in which modules declare them."""
+    items = []
+    for module in modules:
+        gradients = module.take_gradients()
+        for number in sorted(gradients):
+            table, keys, values = gradients[number]
+            is_one = len(keys) == 1
+            joined = values[0] if is_one else np.concatenate(values)
+            if weight != 1.0:
+                joined = joined * np.float32(weight)
+            items.append(
+                client_module.push_item(
+                    table,
+                    keys[0] if is_one else np.concatenate(keys),
+                    joined,
+                    distinct=is_one,
+                    element_type=element_type,
+                )
+            )
+    return items
+
+
+class _Dense:
+    """A model's own parameters as dense tables."""
+
+    def __init__(self, named: list[tuple[str, torch.nn.Parameter]], optimizer: specs.Optimizer):
+        self._named = named
+        self._optimizer = optimizer
+        self._tables: list[Table] = []
+        self._step = -1
+        self._coming: Optional[tuple[int, Future[Any], list[np.ndarray]]] = None
+
+    def create(self, client: Client) -> None:
+        """Creates the tables, in the parameters' order."""
+        for name, parameter in self._named:
+            if parameter.dtype != torch.float32:
+                raise errors.InvalidArgumentError(
+                    "parameter %s has the type %s; servers keep float32 (use autocast for others)"
+                    % (name, parameter.dtype)
+                )
+            spec = specs.dense_spec(
+                "dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", name),
+                tuple(parameter.shape),
+                self._optimizer,
+                specs.Constant(0.0),
+            )
+            self._tables.append(client.create(spec).wait())
+
+    def values(self) -> list[Item]:
+        """The model's present values, to assign."""
+        return [
+            client_module.push_item(table, None, _copy(parameter))
+            for table, (_, parameter) in zip(self._tables, self._named)
+        ]
+
+    def gradients(self, weight: float, element_type: str) -> list[Item]:
+        """Copies of the gradients, which the program may change meanwhile."""
+        items = []
+        for table, (_, parameter) in zip(self._tables, self._named):
+            if parameter.grad is None:
+                continue
+            gradient = _copy(parameter.grad)
+            if weight != 1.0:
+                gradient *= np.float32(weight)
+            items.append(
+                client_module.push_item(table, None, gradient, element_type=element_type)
+            )
+        return items
+
+    def start_pull(self, session: client_module.Session, step: int) -> None:
+        """Fetches the parameters of a step, unless they are here or on their way."""
+        if self._coming is not None and self._coming[0] == step:
+            return
+        values = [np.empty(table.shape, np.float32) for table in self._tables]
+        items = [
+            client_module.pull_item(table, None, out=out)
+            for table, out in zip(self._tables, values)
+        ]
+        self._coming = (step, session.pull(items, step=step), values)
+
+    def load(self, session: client_module.Session, step: int, reuse: bool) -> None:
+        """Puts the parameters of a step into the model. `reuse`: those of this step never change."""
+        if reuse and self._step == step:
+            return
+        self.start_pull(session, step)
+        assert self._coming is not None
+        _, future, values = self._coming
+        self._coming = None
+        future.wait()
+        with torch.no_grad():
+            for (_, parameter), value in zip(self._named, values):
+                parameter.copy_(torch.from_numpy(value).view(parameter.shape))
+        self._step = step
+
+
+def _copy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Trains a model whose parameters, dense and sparse, are on the servers.
+
+    Each step() pushes the rank's gradients and ends its step. In SYNC mode the servers sum the
+    gradients of all ranks, divide by their number and update once. Use it with Job.steps.
+
+    Rank 0's initial values of dense parameters count. The job's first step sets them; batches begin
+    with the second.
+
+    Args:
+      model: its pawl.torch modules and its parameters that require a gradient are trained.
+      dense: the optimizer of the parameters; required if there are any.
+      job: default: that of pawl.init.
+      element_type: how gradients travel: float32, bfloat16 or float16.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dense: Optional[specs.Optimizer] = None,
+        *,
+        job: Optional[job_module.Job] = None,
+        element_type: str = "float32",
+    ):
+        self.job = job or job_module.current()
+        self._lookups = _lookup_modules(model)
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if named and dense is None:
+            raise errors.InvalidArgumentError(
+                "the model has parameters of its own (%s): pass dense=, such as pawl.Adam(1e-3)"
+                % ", ".join(name for name, _ in named[:3])
+            )
+        self._dense = _Dense(named, dense) if named and dense is not None else None
+        self._element_type = element_type
+        self._has_tables = False
+        self.steps_before_data = 1 if self._dense is not None else 0
+        # torch wants at least one parameter.
+        parameters = [p for _, p in named] or [torch.nn.Parameter(torch.zeros(0))]
+        self._lr = dense.lr if dense is not None else 0.0
+        super().__init__([{"params": parameters, "lr": self._lr}], {})
+        self.job.add_part(self)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+        """Pushes the gradients since the last step() and ends the rank's step."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if group["lr"] != self._lr:
+                raise errors.InvalidArgumentError(
+                    "the learning rate was changed from %r to %r; the servers keep that of the "
+                    "optimizer's creation" % (self._lr, group["lr"])
+                )
+        job = self.job
+        items = _sparse_items(self._lookups, job.gradient_weight, self._element_type)
+        session = job.hosted_session()
+        if self._dense is not None:
+            items += self._dense.gradients(job.gradient_weight, self._element_type)
+        job.end_step(items)
+        if self._dense is not None and job.mode == "SYNC":
+            self._dense.start_pull(session, job.step)
+        if loss is not None:
+            job.report_loss(float(loss))
+        return loss
+
+    def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
+        """Before a batch: the parameters of its step."""
+        if not self._has_tables:
+            # All processes create all tables in this order, so that these have the same numbers.
+            for module in self._lookups:
+                for handle in module.handles:
+                    handle.table(job.client)
+            if self._dense is not None:
+                self._dense.create(job.client)
+            self._has_tables = True
+        if self._dense is None:
+            return
+        if rank.step == 0:
+            if rank.number == 0:
+                rank.session.assign(self._dense.values()).wait()
+            job.end_step([])
+            return
+        self._dense.load(rank.session, rank.step, reuse=job.mode == "SYNC")
+
+    def prefetch(self, job: job_module.Job, rank: job_module.Rank, step: int, wanted: Any) -> None:
+        """The rank's next batch needs these: {module: inputs}."""
+        del job
+        for module, inputs in wanted.items():
+            module.prefetch(inputs, rank.session, step)
+
+    def forget(self, job: job_module.Job) -> None:
+        """The step has ended without step()."""
+        del job
+        for module in self._lookups:
+            module.forget()
+
+
+class SparseOptimizer:
+    """Trains only the embeddings on the servers, beside DDP or any optimizer of torch.
+
+    It has no ranks and no steps: the servers apply each push on arrival, as in an ASYNC job.
+
+    Args:
+      model: its pawl.torch modules are trained.
+      client: that of the modules; they use it from now on.
+      element_type: how gradients travel.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, client: Client, *, element_type: str = "float32"
+    ):
+        self._lookups = _lookup_modules(model)
+        self._client = client
+        self._element_type = element_type
+        self._pushing: Optional[Future[None]] = None
+        for module in self._lookups:
+            module.use(client)
+
+    def step(self) -> None:
+        """Pushes the gradients since the last step(), after those of the last step() are applied."""
+        items = _sparse_items(self._lookups, 1.0, self._element_type)
+        if self._pushing is not None:
+            self._pushing.wait()
+        self._pushing = self._client.free_running.push(items) if items else None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients that step() has not pushed."""
+        del set_to_none
+        for module in self._lookups:
+            module.forget()
+
+
+def state_dict(model: torch.nn.Module, client: Optional[Client] = None) -> dict[str, Any]:
+    """The model's dense parameters as they are on the servers now, and its buffers."""
+    client = client or job_module.current().client
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    for name, _ in model.named_parameters():
+        table = client.open("dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", name))
+        state[name] = torch.from_numpy(table.pull()).view(state[name].shape)
+    return state
