@@ -1,16 +1,15 @@
-/* The smallest program on the C interface: fits y = 2x by gradient descent; its one weight is on
- * the servers. SCHEDULER is the address of a job without data and model.
- *
- *   bazel build //client_lib/c:example
- *   bazel-bin/client_lib/c/example 127.0.0.1:7000
- */
+// The smallest program on the C interface: fits y = 2x by gradient descent; its one weight is on
+// the servers. SCHEDULER is the address of a job without data and model.
+//
+//   bazel build //client_lib/c:example
+//   bazel-bin/client_lib/c/example 127.0.0.1:7000
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "client_lib/c/pawl.h"
 
-/* Waits for the operation that `code` says has started, and releases it. Exits with the error's
- * text if it fails. */
+// Waits for the operation that `code` says has started, and releases it. Exits with the error's
+// text if it fails.
 static void finish(int code, pawl_call* call) {
   if (code == PAWL_OK) code = pawl_wait(call, -1);
   if (code != PAWL_OK) {
@@ -31,8 +30,8 @@ int main(int argc, char** argv) {
   int code = pawl_connect(&options, &client, &call);
   finish(code, call);
 
-  /* A table whose rows hold one number each. The first table of a job has the number 1; a program
-   * that does not know which tables there are reads `id` in pawl_result(call). */
+  // A table whose rows hold one number each. The first table of a job has the number 1; a program
+  // that does not know which tables there are reads `id` in pawl_result(call).
   code = pawl_create_table(client,
                            "{\"name\": \"example/weights\", \"kind\": \"SPARSE\", \"row_width\": 1,"
                            " \"optimizer\": {\"sgd\": {\"learning_rate\": 0.1}}}",

@@ -1,26 +1,25 @@
-/* The C interface of Pawl's client: what programs in other languages bind to.
- *
- * A pawl_client is one process's membership in a job. It has tables, which have numbers, and
- * sessions: a free-running one, and one for each rank that the process hosts.
- * client_lib/client.h, which this wraps, documents senders, steps, retries and limits.
- * client_lib/c/example.c is a complete program.
- *
- * Calls. A function with a parameter `call` starts an operation and returns at once. PAWL_OK means
- * that it has started, and *call must be released; any other code means that it has not, and *call
- * is NULL. pawl_wait returns the operation's own code.
- *
- * Memory. An operation borrows the arrays of its items until it has ended; the items themselves are
- * copied. Functions copy all strings that they get. A string that a function returns belongs to
- * the object named in its comment.
- *
- * Errors. Functions return a pawl_code. pawl_error() then has the text.
- *
- * Threads. Every function may be called from any thread. Operations end on threads of the library,
- * which never call the program. After fork() the child must not call any function.
- *
- * The interface only grows: functions keep their meaning, structs get fields at their end and say
- * their size.
- */
+// The C interface of Pawl's client: what programs in other languages bind to.
+//
+// A pawl_client is one process's membership in a job. It has tables, which have numbers, and
+// sessions: a free-running one, and one for each rank that the process hosts.
+// client_lib/client.h, which this wraps, documents senders, steps, retries and limits.
+// client_lib/c/example.c is a complete program.
+//
+// Calls. A function with a parameter `call` starts an operation and returns at once. PAWL_OK means
+// that it has started, and *call must be released; any other code means that it has not, and *call
+// is NULL. pawl_wait returns the operation's own code.
+//
+// Memory. An operation borrows the arrays of its items until it has ended; the items themselves are
+// copied. Functions copy all strings that they get. A string that a function returns belongs to
+// the object named in its comment.
+//
+// Errors. Functions return a pawl_code. pawl_error() then has the text.
+//
+// Threads. Every function may be called from any thread. Operations end on threads of the library,
+// which never call the program. After fork() the child must not call any function.
+//
+// The interface only grows: functions keep their meaning, structs get fields at their end and say
+// their size.
 #ifndef PAWL_CLIENT_LIB_C_PAWL_H_
 #define PAWL_CLIENT_LIB_C_PAWL_H_
 
@@ -31,9 +30,9 @@
 extern "C" {
 #endif
 
-/* The codes of gRPC and Abseil. client_lib/client.h says when a call gets which. */
+// The codes of gRPC and Abseil. client_lib/client.h says when a call gets which.
 typedef enum pawl_code {
-  PAWL_PENDING = -1, /* pawl_wait only: the operation has not ended */
+  PAWL_PENDING = -1,  // pawl_wait only: the operation has not ended
   PAWL_OK = 0,
   PAWL_CANCELLED = 1,
   PAWL_UNKNOWN = 2,
@@ -57,161 +56,158 @@ typedef struct pawl_client pawl_client;
 typedef struct pawl_session pawl_session;
 typedef struct pawl_call pawl_call;
 
-/* The version of the library, such as "0.2.0". */
+// The version of the library, such as "0.2.0".
 const char* pawl_version(void);
 
-/* The text of the last error of a function in this thread; valid until the next one. */
+// The text of the last error of a function in this thread; valid until the next one.
 const char* pawl_error(void);
 
-/* ---- Membership ---- */
+// ---- Membership ----
 
 typedef struct pawl_options {
-  size_t size; /* sizeof(pawl_options) */
-  /* The scheduler's host:port. Required. */
+  size_t size;  // sizeof(pawl_options)
+  // The scheduler's host:port. Required.
   const char* scheduler;
-  /* As --tls_dir and --insecure of the daemons. NULL: the environment's PAWL_TLS_DIR. */
+  // As --tls_dir and --insecure of the daemons. NULL: the environment's PAWL_TLS_DIR.
   const char* tls_dir;
   int insecure;
-  /* 0: a client without ranks. 1: a worker, which hosts ranks. The job waits for it and fails with
-   * it. */
+  // 0: a client without ranks. 1: a worker, which hosts ranks. The job waits for it and fails with
+  // it.
   int is_worker;
-  /* A worker: take over and give up ranks as pawl_assignment says. If 0, it keeps the ranks that it
-   * gets first. */
+  // A worker: take over and give up ranks as pawl_assignment says. If 0, it keeps the ranks that it
+  // gets first.
   int follows_assignment;
-  /* Shown in logs and by `pawlctl nodes`. NULL: "host:pid". */
+  // Shown in logs and by `pawlctl nodes`. NULL: "host:pid".
   const char* description;
-  /* How long to wait for the scheduler and the job's servers. 0: 60 s. */
+  // How long to wait for the scheduler and the job's servers. 0: 60 s.
   int64_t connect_timeout_ms;
-  /* The timeout of calls that set none. 0: 120 s. */
+  // The timeout of calls that set none. 0: 120 s.
   int64_t call_timeout_ms;
-  /* Whether the library may set malloc and Abseil's locks of this process to its needs, which
-   * doubles the throughput of large calls. */
+  // Whether the library may set malloc and Abseil's locks of this process to its needs, which
+  // doubles the throughput of large calls.
   int tune_process;
 } pawl_options;
 
-/* Starts to join the job. *client is returned at once; other functions of it get
- * PAWL_FAILED_PRECONDITION until the call has ended with PAWL_OK. */
+// Starts to join the job. *client is returned at once; other functions of it get
+// PAWL_FAILED_PRECONDITION until the call has ended with PAWL_OK.
 int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** call);
 
-/* Ends pending operations with PAWL_CANCELLED, leaves the job, and frees the client and its
- * sessions. NULL is ignored. Call objects stay valid until they are released. */
+// Ends pending operations with PAWL_CANCELLED, leaves the job, and frees the client and its
+// sessions. NULL is ignored. Call objects stay valid until they are released.
 void pawl_disconnect(pawl_client* client);
 
-/* A JSON object: node, incarnation, job_id, job (proto/job.proto), state, stall_timeout_ms,
- * leave_requested, code and error (Client::status), counters. Belongs to the client until the next
- * pawl_describe of it. */
+// A JSON object: node, incarnation, job_id, job (proto/job.proto), state, stall_timeout_ms,
+// leave_requested, code and error (Client::status), counters. Belongs to the client until the next
+// pawl_describe of it.
 int pawl_describe(pawl_client* client, const char** json);
 
-/* Waits until the job has ended or the client's status is not OK: PAWL_OK. PAWL_PENDING: neither
- * within the time. */
+// Waits until the job has ended or the client's status is not OK: PAWL_OK. PAWL_PENDING: neither
+// within the time.
 int pawl_wait_for_end(pawl_client* client, int64_t timeout_ms);
 
-/* ---- Operations ---- */
+// ---- Operations ----
 
-/* Waits up to `timeout_ms` (-1: without limit) and returns the operation's code, or PAWL_PENDING.
- */
+// Waits up to `timeout_ms` (-1: without limit) and returns the operation's code, or PAWL_PENDING.
 int pawl_wait(pawl_call* call, int64_t timeout_ms);
 
-/* A descriptor (eventfd) that becomes readable when the operation has ended. Belongs to the call.
- * -1: the process has no descriptors left. */
+// A descriptor (eventfd) that becomes readable when the operation has ended. Belongs to the call.
+// -1: the process has no descriptors left.
 int pawl_call_fd(pawl_call* call);
 
-/* What an operation that ended with PAWL_OK returned, as JSON; "" if it returns nothing. Belongs to
- * the call. REQUIRES: pawl_wait has not returned PAWL_PENDING. */
+// What an operation that ended with PAWL_OK returned, as JSON; "" if it returns nothing. Belongs to
+// the call. REQUIRES: pawl_wait has not returned PAWL_PENDING.
 const char* pawl_result(pawl_call* call);
 
-/* Frees the object. An operation that has not ended continues, and still borrows its arrays. NULL
- * is ignored. */
+// Frees the object. An operation that has not ended continues, and still borrows its arrays. NULL
+// is ignored.
 void pawl_release(pawl_call* call);
 
-/* ---- Tables ---- */
+// ---- Tables ----
 
-/* `spec_json`: pawl.TableSpec (proto/types.proto) as JSON. Creates the table, or finds an equal
- * one. Result: the spec with its `id`, by which items name the table. */
+// `spec_json`: pawl.TableSpec (proto/types.proto) as JSON. Creates the table, or finds an equal
+// one. Result: the spec with its `id`, by which items name the table.
 int pawl_create_table(pawl_client* client, const char* spec_json, int64_t timeout_ms,
                       pawl_call** call);
-/* Result: the spec. PAWL_NOT_FOUND if there is no such table. */
+// Result: the spec. PAWL_NOT_FOUND if there is no such table.
 int pawl_open_table(pawl_client* client, const char* name, int64_t timeout_ms, pawl_call** call);
-/* Result: {"tables": [spec, ...]}. */
+// Result: {"tables": [spec, ...]}.
 int pawl_list_tables(pawl_client* client, int64_t timeout_ms, pawl_call** call);
 
-/* ---- Parameters ---- */
+// ---- Parameters ----
 
 enum {
-  /* No key is repeated; saves the check. */
+  // No key is repeated; saves the check.
   PAWL_KEYS_ARE_DISTINCT = 1,
-  /* Gradients travel as 16-bit numbers (PushItem::element_type). */
+  // Gradients travel as 16-bit numbers (PushItem::element_type).
   PAWL_BFLOAT16 = 2,
   PAWL_FLOAT16 = 4
 };
 
-/* Part of an operation on one table. The table's number comes from an operation that this client
- * has made. */
+// Part of an operation on one table. The table's number comes from an operation that this client
+// has made.
 typedef struct pawl_item {
   uint32_t table;
   uint32_t flags;
-  /* SPARSE: the rows. DENSE: NULL for the whole tensor. */
+  // SPARSE: the rows. DENSE: NULL for the whole tensor.
   const uint64_t* keys;
   size_t key_count;
-  /* SPARSE: row_width floats per key. DENSE: the whole tensor. Read by a push, written by a pull.
-   */
+  // SPARSE: row_width floats per key. DENSE: the whole tensor. Read by a push, written by a pull.
   float* values;
   size_t value_count;
 } pawl_item;
 
-/* The session without steps. Belongs to the client. NULL: the client is not connected. */
+// The session without steps. Belongs to the client. NULL: the client is not connected.
 pawl_session* pawl_free_running(pawl_client* client);
 
-/* Session::Pull and Session::Push. `timeout_ms` 0: the client's call_timeout_ms. `step`: the later
- * step that a rank's pull is for; -1: the present one. */
+// Session::Pull and Session::Push. `timeout_ms` 0: the client's call_timeout_ms. `step`: the later
+// step that a rank's pull is for; -1: the present one.
 int pawl_pull(pawl_session* session, const pawl_item* items, size_t count, int64_t step,
               int64_t timeout_ms, pawl_call** call);
 int pawl_push(pawl_session* session, const pawl_item* items, size_t count, int64_t timeout_ms,
               pawl_call** call);
 
-/* ---- Ranks: clients that are workers ---- */
+// ---- Ranks: clients that are workers ----
 
-/* Result: pawl.GetAssignmentResponse (proto/scheduler.proto), once it is newer than the version. */
+// Result: pawl.GetAssignmentResponse (proto/scheduler.proto), once it is newer than the version.
 int pawl_assignment(pawl_client* client, uint64_t newer_than_version, int64_t timeout_ms,
                     pawl_call** call);
-/* Starts to host a rank of the latest assignment, at the step that the servers report. Its session
- * is pawl_rank once the operation has ended. */
+// Starts to host a rank of the latest assignment, at the step that the servers report. Its session
+// is pawl_rank once the operation has ended.
 int pawl_take_over(pawl_client* client, uint32_t rank, int64_t timeout_ms, pawl_call** call);
-/* The session of a rank that this process hosts. Belongs to the client until pawl_close_rank. NULL:
- * it hosts no such rank. */
+// The session of a rank that this process hosts. Belongs to the client until pawl_close_rank. NULL:
+// it hosts no such rank.
 pawl_session* pawl_rank(pawl_client* client, uint32_t rank);
-/* The step to which calls made now belong. REQUIRES: a rank's session. */
+// The step to which calls made now belong. REQUIRES: a rank's session.
 uint64_t pawl_step(pawl_session* session);
-/* LogicalWorker::EndStep. */
+// LogicalWorker::EndStep.
 int pawl_end_step(pawl_session* session, int64_t timeout_ms, pawl_call** call);
-/* Stops hosting the rank. Its session must not be used any more. */
+// Stops hosting the rank. Its session must not be used any more.
 void pawl_close_rank(pawl_client* client, uint32_t rank);
-/* Returns ranks to the scheduler, for other workers. They must be closed. */
+// Returns ranks to the scheduler, for other workers. They must be closed.
 int pawl_give_up_ranks(pawl_client* client, const uint32_t* ranks, size_t count, int64_t timeout_ms,
                        pawl_call** call);
-/* The rank's work is done. The job completes when that of all ranks is. */
+// The rank's work is done. The job completes when that of all ranks is.
 int pawl_finish_rank(pawl_client* client, uint32_t rank, const char* progress_json,
                      int64_t timeout_ms, pawl_call** call);
-/* `progress_json`: pawl.WorkerProgress (proto/scheduler.proto), sent with heartbeats from now on.
- */
+// `progress_json`: pawl.WorkerProgress (proto/scheduler.proto), sent with heartbeats from now on.
 int pawl_report_progress(pawl_client* client, const char* progress_json);
-/* Done when all `parties` have called it with this name; each name is used once. */
+// Done when all `parties` have called it with this name; each name is used once.
 int pawl_barrier(pawl_client* client, const char* name, uint32_t parties, uint32_t party,
                  int64_t timeout_ms, pawl_call** call);
-/* `report_json`: pawl.ReportEvaluationRequest; bytes are base64. Result:
- * pawl.ReportEvaluationResponse. */
+// `report_json`: pawl.ReportEvaluationRequest; bytes are base64. Result:
+// pawl.ReportEvaluationResponse.
 int pawl_report_evaluation(pawl_client* client, const char* report_json, int64_t timeout_ms,
                            pawl_call** call);
 
-/* Result: pawl.GetStatusResponse, what `pawlctl status` shows. */
+// Result: pawl.GetStatusResponse, what `pawlctl status` shows.
 int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call);
 
-/* ---- Keys ---- */
+// ---- Keys ----
 
-/* Writes the distinct keys to `distinct` (room for `count`), in the order in which pushes of the
- * table send them, so that gradients in this order are sent without a copy; the position of each
- * key in `distinct` to `inverse` (room for `count`); and their number to *distinct_count.
- * PAWL_NOT_FOUND if this client has not created or opened the table. */
+// Writes the distinct keys to `distinct` (room for `count`), in the order in which pushes of the
+// table send them, so that gradients in this order are sent without a copy; the position of each
+// key in `distinct` to `inverse` (room for `count`); and their number to *distinct_count.
+// PAWL_NOT_FOUND if this client has not created or opened the table.
 int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,
                 uint64_t* distinct, int64_t* inverse, size_t* distinct_count);
 
@@ -219,4 +215,4 @@ int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_
 }
 #endif
 
-#endif /* PAWL_CLIENT_LIB_C_PAWL_H_ */
+#endif  // PAWL_CLIENT_LIB_C_PAWL_H_

@@ -15,7 +15,7 @@ T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C ends it.
 _SLICE_MS = 100
 
-# Calls whose futures nobody holds any more, with the arrays that the library still uses.
+# Calls whose futures are gone, with the arrays that the library still uses.
 _abandoned: list[tuple[ctypes.c_void_p, Any]] = []
 _abandoned_lock = threading.Lock()
 

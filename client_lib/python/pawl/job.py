@@ -75,6 +75,8 @@ class Job:
         self._parts: list[StepPart] = []
         self._hosted: dict[int, Rank] = {}
         self._finished: set[int] = set()
+        # {rank: (steps, samples)} of all that this process has hosted, for progress.
+        self._done: dict[int, tuple[int, int]] = {}
         self._version = 0
         self._assignment: Optional[Future[Any]] = None
         self._rank: Optional[Rank] = None
@@ -153,7 +155,7 @@ class Job:
                     part.begin(self, rank)
                 batch, step = rank.batch, rank.step
                 rank.batch, rank.has_batch = None, False
-                if prefetch is not None and step + 1 < end and self._read(rank, for_step=step + 1):
+                if prefetch is not None and step + 1 < end and self._read(rank):
                     wanted = prefetch(rank.batch)
                     for part in self._parts:
                         part.prefetch(self, rank, step + 1, wanted)
@@ -210,9 +212,8 @@ class Job:
             ending, rank.ending = rank.ending, None
             ending.wait()
 
-    def _read(self, rank: Rank, for_step: Optional[int] = None) -> bool:
+    def _read(self, rank: Rank) -> bool:
         """Reads the rank's next batch unless it has been read. False: the data has ended."""
-        del for_step
         if not rank.has_batch:
             try:
                 rank.batch = next(rank.batches)
@@ -277,14 +278,14 @@ class Job:
 
     def _finish(self, rank: Rank) -> None:
         self._settle(rank)
-        self._report(rank.step, now=True)
         self._close(rank.number)
         self._finished.add(rank.number)
         progress = json.dumps(self._progress(rank.step)).encode()
         self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
 
     def _close(self, number: int) -> None:
-        del self._hosted[number]
+        rank = self._hosted.pop(number)
+        self._done[number] = (rank.step, rank.samples)
         _abi.invoke("pawl_close_rank", self.client.handle, number)
 
     def _wait_for_work(self) -> bool:
@@ -300,6 +301,8 @@ class Job:
         raise errors.FailedPreconditionError("the job is %s" % state["state"])
 
     def _progress(self, end: int) -> dict[str, Any]:
+        for rank in self._hosted.values():
+            self._done[rank.number] = (rank.step, rank.samples)
         steps = [rank.step for rank in self._hosted.values()] or [end]
         return {
             "steps_min": min(steps),
@@ -307,13 +310,13 @@ class Job:
             "steps_total": end if end < 2**62 else 0,
             "loss": self._loss,
             "ranks": [
-                {"rank": rank.number, "steps": rank.step, "samples": rank.samples}
-                for rank in self._hosted.values()
+                {"rank": number, "steps": steps_ended, "samples": samples}
+                for number, (steps_ended, samples) in sorted(self._done.items())
             ],
         }
 
-    def _report(self, end: int, now: bool = False) -> None:
-        if not now and time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
+    def _report(self, end: int) -> None:
+        if time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
             return
         self._reported_at = time.monotonic()
         _abi.check(

@@ -101,8 +101,7 @@ class EmbeddingBag(LookupModule):
         offsets: Optional[torch.Tensor] = None,
         per_sample_weights: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
-        """One row per bag. Keys of two dimensions are bags of one length; else `offsets` begin them.
-        """
+        """One row per bag: a row of keys of two dimensions, or keys from one offset to the next."""
         rows, inverse = self.fetch(keys.device, keys).of(0)
         return functional.embedding_bag(
             torch.from_numpy(inverse).to(keys.device).view(keys.shape),

@@ -107,7 +107,7 @@ class _Dense:
         self._coming = (step, session.pull(items, step=step), values)
 
     def load(self, session: client_module.Session, step: int, reuse: bool) -> None:
-        """Puts the parameters of a step into the model. `reuse`: those of this step never change."""
+        """Puts a step's parameters into the model. `reuse`: those of a step never change."""
         if reuse and self._step == step:
             return
         self.start_pull(session, step)
@@ -246,7 +246,7 @@ class SparseOptimizer:
             module.use(client)
 
     def step(self) -> None:
-        """Pushes the gradients since the last step(), after those of the last step() are applied."""
+        """Pushes the gradients since the last step(), once those of that one are applied."""
         items = _sparse_items(self._lookups, 1.0, self._element_type)
         if self._pushing is not None:
             self._pushing.wait()
