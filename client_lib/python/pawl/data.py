@@ -28,6 +28,10 @@ class Source(Protocol):
         """The rank's batches from a step on."""
 
 
+# As a number of steps: only the end of the data tells.
+ENDLESS = 2**62
+
+
 def _mix(x: np.ndarray) -> np.ndarray:
     """SplitMix64's finalizer (client_lib/base/partitioner.h)."""
     with np.errstate(over="ignore"):
@@ -110,13 +114,15 @@ class Sampler:
         self.rank, self.ranks, self.first_step = rank, ranks, first_step
 
     def __iter__(self) -> Iterator[list[int]]:
-        # The next iterator may have another position.
-        rank, ranks, first_step = self.rank, self.ranks, self.first_step
-        for step in range(first_step, self.step_count()):
-            yield self.positions(step, rank, ranks).tolist()
+        # The arguments are taken now: the next iterator may have another position.
+        return self._batches(self.rank, self.ranks, self.first_step)
 
     def __len__(self) -> int:
         return self.step_count()
+
+    def _batches(self, rank: int, ranks: int, first_step: int) -> Iterator[list[int]]:
+        for step in range(first_step, self.step_count()):
+            yield self.positions(step, rank, ranks).tolist()
 
     def _range(self, step: int) -> tuple[int, int]:
         begin = step % self._steps_per_epoch * self.batch_size
@@ -216,7 +222,7 @@ class _Stream:
         self._iterator = iter(iterable)
 
     def step_count(self) -> int:
-        return 2**62
+        return ENDLESS
 
     def share(self, step: int, rank: int, ranks: int) -> tuple[int, int]:
         del step, rank

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
 import os
+import sys
 import time
 from typing import Any, Callable, Iterator, Optional, Protocol
 
@@ -19,6 +21,8 @@ _log = logging.getLogger("pawl")
 _IDLE_WAIT_MS = 200
 # How often progress goes to the scheduler.
 _PROGRESS_INTERVAL_S = 0.5
+# As a number of steps: not known.
+_ENDLESS = data_module.ENDLESS
 
 _current: Optional["Job"] = None
 
@@ -56,6 +60,8 @@ class Rank:
         self.batch: Any = None
         self.has_batch = False
         self.ending: Optional[Future[None]] = None
+        # Known once a stream has ended.
+        self.step_count = _ENDLESS
 
 
 class Job:
@@ -70,16 +76,20 @@ class Job:
         self.mode: str = description.get("consistency", {}).get("mode", "SYNC")
         # The number of ranks of the job.
         self.ranks = 0
+        # Whether a loop over steps() has come to its end.
+        self.is_trained = False
         # 1, or what makes the mean over ranks the mean over samples where their shares differ.
         self.gradient_weight = 1.0
         self._parts: list[StepPart] = []
         self._hosted: dict[int, Rank] = {}
-        self._finished: set[int] = set()
+        # The number of steps of the job.
+        self._end = 0
         # {rank: (steps, samples)} of all that this process has hosted, for progress.
         self._done: dict[int, tuple[int, int]] = {}
         self._version = 0
         self._assignment: Optional[Future[Any]] = None
         self._rank: Optional[Rank] = None
+        self._step = 0
         self._step_ended = False
         self._reported_at = 0.0
         self._loss = 0.0
@@ -92,8 +102,9 @@ class Job:
 
     @property
     def step(self) -> int:
-        """The step of that batch, from 0."""
-        return self._active().step
+        """The number of that batch, from 0: the rank's, over all epochs."""
+        self._active()
+        return self._step
 
     def status(self) -> Status:
         """What `pawlctl status` shows."""
@@ -113,7 +124,7 @@ class Job:
         prefetch: Optional[Callable[[Any], Any]] = None,
         begin_at: int = 0,
     ) -> Iterator[Any]:
-        """The batches of this process's ranks, until the job's work is done.
+        """The batches of this process's ranks, until all ranks of the job have had all of theirs.
 
         Each batch is one step of one rank: compute its loss and its gradients, and end it with the
         optimizer's step(). A process hosts one rank or several, and continues at the steps that the
@@ -129,12 +140,13 @@ class Job:
         if self._parts and begin_at == 0:
             begin_at = max(getattr(part, "steps_before_data", 0) for part in self._parts)
         source = data_module.source_of(data, self.mode)
-        end = begin_at + source.step_count()
+        end = self._end = begin_at + source.step_count()
         while True:
             self._follow(source, begin_at)
             rank = self._next_rank(end)
             if rank is None:
-                if self._wait_for_work():
+                if self._is_trained(end):
+                    self.is_trained = True
                     return
                 continue
             self._rank, self._step_ended = rank, False
@@ -146,7 +158,8 @@ class Job:
                         self.end_step([])
                     continue
                 if not self._read(rank):
-                    self._finish(rank)
+                    # A stream has ended; only it knew when.
+                    rank.step_count = rank.step
                     continue
                 mine, all_samples = source.share(rank.step - begin_at, rank.number, self.ranks)
                 if self.mode == "SYNC":
@@ -159,11 +172,12 @@ class Job:
                     wanted = prefetch(rank.batch)
                     for part in self._parts:
                         part.prefetch(self, rank, step + 1, wanted)
+                self._step = step - begin_at
                 yield batch
                 if not self._step_ended:
                     self._end_forgotten_step()
                 rank.samples += mine
-                self._report(end)
+                self._report()
             finally:
                 self._rank = None
 
@@ -173,7 +187,7 @@ class Job:
         if self._step_ended:
             raise errors.FailedPreconditionError(
                 "step %d of rank %d has ended: call the optimizer's step() once per batch"
-                % (rank.step, rank.number)
+                % (rank.step - 1, rank.number)
             )
         self._settle(rank)
         if items:
@@ -183,12 +197,23 @@ class Job:
         rank.step += 1
         self._step_ended = True
 
+    def finish(self) -> None:
+        """Tells the scheduler that this process's work is done; the job completes when all have.
+
+        Happens at the end of the program, unless it ends by an exception.
+        """
+        for rank in list(self._hosted.values()):
+            self._settle(rank)
+            self._close(rank.number)
+            progress = json.dumps(self._progress()).encode()
+            self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+
     def report_loss(self, loss: float) -> None:
         """Shown by `pawlctl status` and `pawl run` with the next progress."""
         self._loss = float(loss)
 
     def close(self) -> None:
-        """Leaves the job. Ranks without an end go to other workers."""
+        """Leaves the job. Ranks that are not finished go to other workers."""
         self.client.close()
 
     def __enter__(self) -> "Job":
@@ -258,7 +283,7 @@ class Job:
             ranks = (_abi.ctypes.c_uint32 * 1)(number)
             with contextlib.suppress(errors.NotFoundError):
                 self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
-        for number in sorted(assigned - set(self._hosted) - self._finished):
+        for number in sorted(assigned - set(self._hosted)):
             self.client.call("pawl_take_over", number, 0).wait()
             session = Session(
                 self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
@@ -268,28 +293,25 @@ class Job:
             self._hosted[number] = Rank(number, session, batches, step)
 
     def _next_rank(self, end: int) -> Optional[Rank]:
-        """The hosted rank that is behind the others; ends those whose work is done."""
-        while self._hosted:
-            rank = min(self._hosted.values(), key=lambda rank: (rank.step, rank.number))
-            if rank.step < end:
-                return rank
-            self._finish(rank)
-        return None
-
-    def _finish(self, rank: Rank) -> None:
-        self._settle(rank)
-        self._close(rank.number)
-        self._finished.add(rank.number)
-        progress = json.dumps(self._progress(rank.step)).encode()
-        self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+        """The hosted rank that is behind the others; None if all have ended their steps."""
+        waiting = [rank for rank in self._hosted.values() if rank.step < min(end, rank.step_count)]
+        return min(waiting, key=lambda rank: (rank.step, rank.number)) if waiting else None
 
     def _close(self, number: int) -> None:
         rank = self._hosted.pop(number)
         self._done[number] = (rank.step, rank.samples)
         _abi.invoke("pawl_close_rank", self.client.handle, number)
 
-    def _wait_for_work(self) -> bool:
-        """Waits a moment, without ranks. Returns whether the job has ended."""
+    def _is_trained(self, end: int) -> bool:
+        """Whether all ranks of the job have ended their steps. Waits a moment if not.
+
+        Until then a rank of a worker that dies may come to this process.
+        """
+        for rank in self._hosted.values():
+            self._settle(rank)
+        self._report(now=True)
+        if end >= _ENDLESS or int(self.status().get("steps", 0)) >= end:
+            return True
         code = _abi.invoke("pawl_wait_for_end", self.client.handle, _IDLE_WAIT_MS)
         if _abi.check(code) == _abi.PENDING:
             return False
@@ -300,14 +322,16 @@ class Job:
             raise errors.error_of(state["code"], state["error"])
         raise errors.FailedPreconditionError("the job is %s" % state["state"])
 
-    def _progress(self, end: int) -> dict[str, Any]:
+    def _progress(self) -> dict[str, Any]:
         for rank in self._hosted.values():
             self._done[rank.number] = (rank.step, rank.samples)
-        steps = [rank.step for rank in self._hosted.values()] or [end]
+        steps = [rank.step for rank in self._hosted.values()] or [
+            ended for ended, _ in self._done.values()
+        ]
         return {
-            "steps_min": min(steps),
-            "steps_max": max(steps),
-            "steps_total": end if end < 2**62 else 0,
+            "steps_min": min(steps, default=0),
+            "steps_max": max(steps, default=0),
+            "steps_total": self._end if self._end < _ENDLESS else 0,
             "loss": self._loss,
             "ranks": [
                 {"rank": number, "steps": steps_ended, "samples": samples}
@@ -315,15 +339,15 @@ class Job:
             ],
         }
 
-    def _report(self, end: int) -> None:
-        if time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
+    def _report(self, now: bool = False) -> None:
+        if not now and time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
             return
         self._reported_at = time.monotonic()
         _abi.check(
             _abi.invoke(
                 "pawl_report_progress",
                 self.client.handle,
-                json.dumps(self._progress(end)).encode(),
+                json.dumps(self._progress()).encode(),
             )
         )
 
@@ -338,5 +362,26 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
     global _current
     options.setdefault("tune_process", True)
     options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
-    _current = Job(Client(scheduler, worker=True, **options))
-    return _current
+    _current = job = Job(Client(scheduler, worker=True, **options))
+    failed = _watch_for_exceptions()
+
+    def at_exit() -> None:
+        if not _abi.is_forked() and not failed and job.is_trained:
+            with contextlib.suppress(errors.CancelledError):
+                job.finish()
+
+    atexit.register(at_exit)
+    return job
+
+
+def _watch_for_exceptions() -> list[BaseException]:
+    """A list that gets the exception that ends the program."""
+    failed: list[BaseException] = []
+    previous = sys.excepthook
+
+    def hook(kind: Any, error: BaseException, trace: Any) -> None:
+        failed.append(error)
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+    return failed

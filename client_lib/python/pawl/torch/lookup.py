@@ -9,7 +9,7 @@ they do for any leaf.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import torch
@@ -156,6 +156,11 @@ def numpy_keys(keys: torch.Tensor) -> np.ndarray:
     )
 
 
+def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile leaves the function as it is. torch 1 has no torch.compile."""
+    return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
+
+
 class LookupModule(torch.nn.Module):
     """A module whose parameters are rows of tables.
 
@@ -183,14 +188,14 @@ class LookupModule(torch.nn.Module):
         """The client that looks up."""
         return self._client or job_module.current().client
 
-    @torch.compiler.disable
+    @_not_compiled
     def prefetch(self, inputs: Any, session: Session, step: int) -> None:
         """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         fetch = Fetch(self.wanted(*inputs), self.client())
         self._prefetched[session.rank or 0] = (inputs[0], fetch.start(session, step))
 
-    @torch.compiler.disable
+    @_not_compiled
     def fetch(self, device: torch.device, *inputs: Any) -> Fetch:
         """The rows that forward needs. Records them in training mode."""
         is_training = self.training and torch.is_grad_enabled()

@@ -187,7 +187,7 @@ class Optimizer(torch.optim.Optimizer):
             items += self._dense.gradients(job.gradient_weight, self._element_type)
         job.end_step(items)
         if self._dense is not None and job.mode == "SYNC":
-            self._dense.start_pull(session, job.step)
+            self._dense.start_pull(session, session.step)
         if loss is not None:
             job.report_loss(float(loss))
         return loss
@@ -248,9 +248,13 @@ class SparseOptimizer:
     def step(self) -> None:
         """Pushes the gradients since the last step(), once those of that one are applied."""
         items = _sparse_items(self._lookups, 1.0, self._element_type)
+        self.wait()
+        self._pushing = self._client.free_running.push(items) if items else None
+
+    def wait(self) -> None:
+        """Waits until the servers have applied the last step()."""
         if self._pushing is not None:
             self._pushing.wait()
-        self._pushing = self._client.free_running.push(items) if items else None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that step() has not pushed."""

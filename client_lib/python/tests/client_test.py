@@ -1,0 +1,241 @@
+"""pawl.Client and pawl.LocalCluster against real daemons."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import pawl
+from pawl import futures
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, what: str, timeout: float = 30.0) -> None:
+    """Polls until the condition holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("not within %g s: %s" % (timeout, what))
+        time.sleep(0.02)
+
+
+class ClientTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = pawl.LocalCluster(servers=2, job={"partitions": 8})
+        cls.client = cls.cluster.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.cluster.close()
+
+    def table(self, dim=2, **options):
+        options.setdefault("optimizer", pawl.SGD(1.0))
+        return self.client.table(self.id().rsplit(".", 1)[1], dim=dim, **options)
+
+    def test_push_changes_what_pull_reads(self):
+        table = self.table()
+        table.push([7, 42, 7], np.array([[1, 2], [3, 4], [5, 6]], np.float32))
+        rows = table.pull([[7, 42], [1, 7]])
+        self.assertEqual(rows.shape, (2, 2, 2))
+        np.testing.assert_array_equal(rows, [[[-6, -8], [-3, -4]], [[0, 0], [-6, -8]]])
+
+    def test_every_64_bit_key_has_a_row(self):
+        table = self.table(dim=1)
+        table.push(np.array([2**64 - 1, 0], np.uint64), np.ones((2, 1)))
+        np.testing.assert_array_equal(table.pull(np.array([-1, 0, 1])), [[-1], [-1], [0]])
+        np.testing.assert_array_equal(table.pull(np.array([-1], np.int32)), [[-1]])
+
+    def test_no_keys_are_a_call_without_effect(self):
+        table = self.table()
+        self.assertEqual(table.pull([]).shape, (0, 2))
+        table.push([], np.empty((0, 2), np.float32))
+
+    def test_arrays_need_not_be_contiguous_or_float32(self):
+        table = self.table()
+        keys = np.arange(20)[::2]
+        gradients = np.arange(40, dtype=np.float64).reshape(2, 20).T[::2]
+        table.push(keys, gradients)
+        np.testing.assert_array_equal(table.pull(keys), -gradients)
+
+    def test_wrong_arguments_are_named(self):
+        table = self.table()
+        for call, words in (
+            (lambda: table.pull([1.5]), "float64"),
+            (lambda: table.pull(["a"]), "integers"),
+            (lambda: table.pull(), "keys are missing"),
+            (lambda: table.push([1], [[1, 2, 3]]), "3 numbers instead of 2"),
+            (lambda: table.push([1], [["a", "b"]]), "numbers"),
+            (lambda: table.push([1], [[1, 2]], element_type="int8"), "int8"),
+            (lambda: table.push([1], [[np.nan, 2]]), "NaN"),
+            (lambda: table.pull([1], out=np.empty((1, 2))), "float64"),
+            (lambda: self.table(dim=3), "already"),
+            (lambda: pawl.Client(""), "PAWL_SCHEDULER"),
+        ):
+            with self.subTest(words), self.assertRaises(ValueError) as raised:
+                call()
+            self.assertIn(words, str(raised.exception))
+        with self.assertRaises(KeyError) as raised:
+            self.client.open("absent")
+        self.assertIn("absent", str(raised.exception))
+
+    def test_dense_table_is_one_tensor(self):
+        table = self.client.dense(
+            "tensor", (3, 4), optimizer=pawl.SGD(0.5), init=pawl.Constant(1.0)
+        )
+        table.push(None, np.full((3, 4), 2.0))
+        np.testing.assert_array_equal(table.pull(), np.zeros((3, 4)))
+        self.assertIn("tensor", [found.name for found in self.client.tables()])
+        with self.assertRaises(ValueError):
+            table.pull([1])
+
+    def test_gradients_of_16_bits_are_applied(self):
+        table = self.table()
+        table.push([1], [[1.0, 0.5]], element_type="bfloat16")
+        table.push([1], [[1.0, 0.5]], element_type="float16")
+        np.testing.assert_array_equal(table.pull([1]), [[-2.0, -1.0]])
+
+    def test_unique_gives_the_place_of_each_key(self):
+        table = self.table()
+        keys = np.random.default_rng(1).integers(-5, 5, 1000)
+        distinct, places = table.unique(keys)
+        np.testing.assert_array_equal(distinct[places].view(np.int64), keys)
+        self.assertEqual(len(set(distinct)), distinct.size)
+
+    def test_futures_end_while_others_run(self):
+        table = self.table()
+        pushes = [table.push_async([key], [[1, key]]) for key in range(100)]
+        for push in pushes:
+            push.wait(timeout=30)
+        self.assertTrue(pushes[0].done())
+        out = np.empty((100, 2), np.float32)
+        pull = table.pull_async(np.arange(100), out=out)
+        self.assertIs(pull.wait(), out)
+        np.testing.assert_array_equal(out[:, 1], -np.arange(100))
+
+    def test_coroutines_await_futures(self):
+        table = self.table()
+
+        async def push_and_pull():
+            await asyncio.gather(*(table.push_async([key], [[1, 1]]) for key in range(20)))
+            return await table.pull_async([3])
+
+        np.testing.assert_array_equal(asyncio.run(push_and_pull()), [[-1, -1]])
+
+    def test_dropped_future_keeps_its_arrays_until_the_call_ends(self):
+        table = self.table()
+        for _ in range(50):
+            table.push_async(np.arange(1000), np.ones((1000, 2), np.float32))
+            gc.collect()
+        wait_until(
+            lambda: table.pull([999])[0, 0] == -50, "the pushes of dropped futures are applied"
+        )
+        futures._release_ended()
+        self.assertEqual([kept for _, kept in futures._abandoned if kept is not None], [])
+
+    def test_deadline_is_a_timeout_error(self):
+        future = self.client.call("pawl_barrier", b"never", 2, 0, 0)
+        with self.assertRaises(TimeoutError):
+            future.wait(timeout=0.05)
+        self.assertFalse(future.done())
+        with self.assertRaises(TimeoutError):
+            self.client.barrier("never too", 2, 0, timeout=0.05)
+
+    def test_status_shows_itself(self):
+        status = self.client.status()
+        self.assertEqual(status["job"]["name"], "local")
+        self.assertIn("server-1", str(status))
+        self.assertIn("<td>local</td>", status._repr_html_())
+        self.assertIn("server-0", self.cluster._repr_html_())
+        self.assertEqual(self.client.describe()["code"], 0)
+
+    def test_closed_client_says_so(self):
+        client = self.cluster.client()
+        table = client.table("closed", dim=1, optimizer=pawl.SGD(1.0))
+        client.close()
+        client.close()
+        with self.assertRaises(pawl.CancelledError):
+            client.status()
+        with self.assertRaises(pawl.Error):
+            table.unique([1])
+
+    def test_forked_child_is_told_what_to_do(self):
+        table = self.table()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                table.pull([1])
+            except pawl.FailedPreconditionError as error:
+                os._exit(42 if "fork()" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 42)
+        self.assertEqual(table.pull([1]).shape, (1, 2))
+
+    def test_ctrl_c_ends_a_wait(self):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.client.barrier("interrupted", 2, 0)
+        timer.join()
+
+
+class ClusterTest(unittest.TestCase):
+    def test_killed_server_keeps_what_it_acknowledged(self):
+        with pawl.LocalCluster(servers=1, job={"partitions": 4}) as cluster:
+            with cluster.client() as client:
+                table = client.table("t", dim=1, optimizer=pawl.SGD(1.0))
+                table.push(np.arange(100), np.ones((100, 1)))
+                server = next(
+                    node for node in client.status()["nodes"] if node["node"] == "server-0"
+                )
+                os.kill(int(server["description"].rsplit(":", 1)[1]), signal.SIGKILL)
+                table.push(np.arange(100), np.ones((100, 1)))
+                np.testing.assert_array_equal(table.pull(np.arange(100)), np.full((100, 1), -2))
+
+    def test_processes_end_when_their_parent_is_killed(self):
+        script = (
+            "import pawl, time\n"
+            "cluster = pawl.LocalCluster()\n"
+            "print(cluster._process.pid, flush=True)\n"
+            "time.sleep(1000)\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+            pawlctl = int(parent.stdout.readline())
+            with open("/proc/%d/task/%d/children" % (pawlctl, pawlctl), encoding="ascii") as file:
+                daemons = [int(pid) for pid in file.read().split()]
+            self.assertGreaterEqual(len(daemons), 1)
+            parent.kill()
+            parent.wait()
+        wait_until(
+            lambda: not any(is_running(pid) for pid in [pawlctl] + daemons), "all have ended"
+        )
+
+    def test_settings_that_are_wrong_are_shown(self):
+        with self.assertRaises(pawl.FailedPreconditionError) as raised:
+            pawl.LocalCluster(job={"replicas": 7})
+        self.assertIn("replicas", str(raised.exception))
+
+    def test_unreachable_scheduler_is_named(self):
+        with self.assertRaises(pawl.Error) as raised:
+            pawl.Client("127.0.0.1:1", connect_timeout=0.3)
+        self.assertIn("127.0.0.1:1", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,152 @@
+"""A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
+
+Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--die_at_step=N] [--slow_s=S]
+                           [--result=FILE] [--plain]
+"""
+
+import argparse
+import os
+import signal
+import time
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+import pawl
+import pawl.torch as pt
+
+FIELDS, ROWS, DIM, SAMPLES, BATCH = 3, 60, 4, 1000, 96
+OPTIMIZERS = {
+    "sgd": pawl.SGD(0.5),
+    "adagrad": pawl.Adagrad(0.1),
+    "rowwise_adagrad": pawl.RowWiseAdagrad(0.1),
+}
+
+
+class Net(torch.nn.Module):
+    """Embeddings of three fields, their mean, and two layers."""
+
+    def __init__(self, rows: torch.nn.Module):
+        super().__init__()
+        self.rows = rows
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(DIM, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+        )
+
+    def forward(self, keys: torch.Tensor) -> torch.Tensor:
+        """The logit of each sample."""
+        return self.layers(self.rows(keys)).squeeze(1)
+
+
+class PlainRowWiseAdagrad(torch.optim.Optimizer):
+    """Adagrad with one accumulator a row: the mean of the squares of its gradient."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Updates rows whose gradient is not 0."""
+        del closure
+        for group in self.param_groups:
+            for weight in group["params"]:
+                state = self.state.setdefault(weight, {})
+                total = state.setdefault("sum", torch.zeros(len(weight)))
+                total += (weight.grad**2).mean(1)
+                touched = total > 0
+                rate = group["lr"] / (total[touched].sqrt() + 1e-10)
+                weight[touched] -= rate.unsqueeze(1) * weight.grad[touched]
+
+
+def samples() -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and labels."""
+    generator = np.random.default_rng(3)
+    keys = generator.integers(0, ROWS, (SAMPLES, FIELDS))
+    effect = generator.normal(size=ROWS)
+    labels = generator.random(SAMPLES) < 1 / (1 + np.exp(-effect[keys].sum(1)))
+    return torch.from_numpy(keys), torch.from_numpy(labels.astype(np.float32))
+
+
+def initial_rows() -> pawl.Uniform:
+    """Not 0, so that the layers' first gradients are not."""
+    return pawl.Uniform(-0.5, 0.5)
+
+
+def write(path: str, net: torch.nn.Module, rows: np.ndarray, losses: list[float]) -> None:
+    """Writes all parameters and losses as a NumPy archive, at once."""
+    state = {name: value.detach().numpy() for name, value in net.layers.state_dict().items()}
+    with open(path + ".new", "wb") as file:
+        np.savez(file, rows=rows, losses=np.array(losses), **state)
+    os.replace(path + ".new", path)
+
+
+def train_plain(options: argparse.Namespace, rows: np.ndarray) -> None:
+    """Trains in this process, by torch alone, from the same initial rows."""
+    torch.manual_seed(5)
+    bag = torch.nn.EmbeddingBag.from_pretrained(torch.from_numpy(rows), freeze=False, mode="mean")
+    net = Net(bag)
+    sparse = {
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.5),
+        "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+        "rowwise_adagrad": lambda p: PlainRowWiseAdagrad(p, lr=0.1),
+    }[options.optimizer](bag.parameters())
+    dense = torch.optim.Adam(net.layers.parameters(), lr=0.01)
+    keys, labels = samples()
+    sampler = pawl.data.Sampler(SAMPLES, BATCH, seed=1, epochs=options.epochs)
+    losses = []
+    for step in range(sampler.step_count()):
+        places = sampler.positions(step, 0, 1)
+        net.zero_grad()
+        loss = functional.binary_cross_entropy_with_logits(net(keys[places]), labels[places])
+        loss.backward()
+        sparse.step()
+        dense.step()
+        losses.append(float(loss))
+    write(options.result, net, bag.weight.detach().numpy(), losses)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Trains as a worker of the job."""
+    torch.manual_seed(5)
+    job = pawl.init()
+    net = Net(
+        pt.EmbeddingBag(
+            "rows", DIM, mode="mean", optimizer=OPTIMIZERS[options.optimizer], init=initial_rows()
+        )
+    )
+    optimizer = pt.Optimizer(net, dense=pawl.Adam(0.01))
+    data = pawl.data.Arrays(*samples(), batch_size=BATCH, seed=1, epochs=options.epochs)
+    losses = []
+    for keys, labels in job.steps(data, prefetch=lambda batch: {net.rows: batch[0]}):
+        if options.die_at_step == job.step and not os.path.exists(options.result + ".died"):
+            with open(options.result + ".died", "w", encoding="ascii"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(options.slow_s)
+        optimizer.zero_grad()
+        loss = functional.binary_cross_entropy_with_logits(net(keys), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+        print("rank", job.rank, "ended step", job.step, "loss", float(loss), flush=True)
+    if options.result:
+        # The parameters after the last step, as the servers have them.
+        rows = net.rows.handles[0].table(job.client).pull(np.arange(ROWS))
+        net.load_state_dict(pt.state_dict(net))
+        write(options.result, net, rows, losses)
+
+
+def main() -> None:
+    """Parses the arguments."""
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adagrad")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--die_at_step", type=int, default=-1)
+    parser.add_argument("--slow_s", type=float, default=0.0)
+    parser.add_argument("--result", default="")
+    torch.set_num_threads(1)
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

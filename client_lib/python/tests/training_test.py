@@ -1,0 +1,162 @@
+"""Training programs under `pawl run`: the same bits whatever dies, and the numbers of plain torch."""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+import torch
+import training_program
+
+import pawl
+
+PROGRAM = training_program.__file__
+TIMEOUT_S = 240
+
+
+class Run:
+    """One `pawl run` of training_program.py in a folder of its own."""
+
+    def __init__(self, *arguments, servers=2, workers=1, ranks=4, settings=()):
+        self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        self.result = os.path.join(self.folder, "result.npz")
+        self.out = os.path.join(self.folder, "out")
+        self.log = os.path.join(self.folder, "log")
+        command = [sys.executable, "-m", "pawl", "run", "--servers=%d" % servers]
+        command += ["--workers=%d" % workers, "--set=logical_workers=%d" % ranks]
+        command += ["--set=partitions=8", "--out=" + self.out]
+        command += ["--set=" + setting for setting in settings]
+        command += [PROGRAM, "--result=" + self.result, *arguments]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def describe(self) -> str:
+        """The output of all processes."""
+        logs = sorted(pathlib.Path(self.out, "logs").glob("*.log"))
+        return "\n".join(
+            "%s:\n%s" % (path, path.read_text("utf-8", "replace")[-3000:])
+            for path in [pathlib.Path(self.log), *logs]
+        )
+
+    def finish(self) -> str:
+        """Waits for the end and returns the digest."""
+        try:
+            code = self.process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = "timeout"
+        if code != 0:
+            raise AssertionError("%s\n%s" % (code, self.describe()))
+        with open(os.path.join(self.out, "metrics.json"), encoding="utf-8") as file:
+            return json.load(file)["digest"]
+
+    def wait_for_step(self, step: int) -> None:
+        """Waits until a worker has ended it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            logs = pathlib.Path(self.out, "logs").glob("*worker-*.log")
+            if any("ended step %d " % step in log.read_text("utf-8") for log in logs):
+                return
+            time.sleep(0.02)
+        raise AssertionError("step %d has not ended\n%s" % (step, self.describe()))
+
+    def kill(self, node: str) -> None:
+        """kill -9 of the process with this name."""
+        address = pathlib.Path(self.out, "scheduler.addr").read_text("utf-8").strip()
+        if node == "scheduler":
+            children = pathlib.Path(
+                "/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)
+            )
+            for pid in map(int, children.read_text("ascii").split()):
+                name = pathlib.Path("/proc/%d/comm" % pid).read_text("ascii").strip()
+                if name == "pawl-scheduler":
+                    os.kill(pid, signal.SIGKILL)
+                    return
+            raise AssertionError("there is no scheduler")
+        with pawl.Client(address) as client:
+            for status in client.status()["nodes"]:
+                if status["node"] == node:
+                    os.kill(int(status["description"].rsplit(":", 1)[1]), signal.SIGKILL)
+                    return
+        raise AssertionError("there is no %s" % node)
+
+    def parameters(self) -> dict:
+        """What the program wrote at its end."""
+        with np.load(self.result) as archive:
+            return dict(archive)
+
+
+class TrainingTest(unittest.TestCase):
+    def test_bits_do_not_depend_on_processes_and_servers(self):
+        runs = [
+            Run(servers=servers, workers=workers)
+            for servers, workers in ((1, 1), (3, 2), (2, 4))
+        ]
+        self.assertEqual(len({run.finish() for run in runs}), 1)
+
+    def test_bits_survive_kills_of_workers_servers_and_the_scheduler(self):
+        calm = Run(workers=2, servers=2)
+        digest = calm.finish()
+        stormy = Run("--die_at_step=3", "--slow_s=0.02", workers=2, servers=2)
+        stormy.wait_for_step(6)
+        stormy.kill("server-0")
+        stormy.wait_for_step(9)
+        stormy.kill("scheduler")
+        stormy.wait_for_step(12)
+        stormy.kill("server-1")
+        self.assertEqual(stormy.finish(), digest, stormy.describe())
+        self.assertTrue(os.path.exists(stormy.result + ".died"))
+
+    def check_like_torch(self, optimizer):
+        with pawl.LocalCluster(job={"partitions": 8}) as cluster, cluster.client() as client:
+            rows = client.table(
+                "rows",
+                training_program.DIM,
+                optimizer=training_program.OPTIMIZERS[optimizer],
+                init=training_program.initial_rows(),
+            ).pull(np.arange(training_program.ROWS))
+        options = argparse.Namespace(
+            optimizer=optimizer,
+            epochs=2,
+            result=os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "plain.npz"),
+        )
+        torch.set_num_threads(1)
+        training_program.train_plain(options, rows)
+        with np.load(options.result) as archive:
+            plain = dict(archive)
+        for ranks in (1, 3):
+            run = Run("--optimizer=" + optimizer, ranks=ranks)
+            run.finish()
+            found = run.parameters()
+            self.assertEqual(set(found), set(plain))
+            for name, expected in plain.items():
+                if name != "losses":
+                    np.testing.assert_allclose(found[name], expected, rtol=2e-3, atol=2e-4)
+            if ranks == 1:
+                np.testing.assert_allclose(found["losses"], plain["losses"], rtol=1e-3)
+
+    def test_sgd_is_that_of_torch(self):
+        self.check_like_torch("sgd")
+
+    def test_adagrad_is_that_of_torch(self):
+        self.check_like_torch("adagrad")
+
+    def test_row_wise_adagrad_is_its_formula(self):
+        self.check_like_torch("rowwise_adagrad")
+
+    def test_asynchronous_job_learns(self):
+        run = Run(workers=2, ranks=2, settings=["consistency.mode=ASYNC"])
+        run.finish()
+        losses = run.parameters()["losses"]
+        self.assertLess(np.mean(losses[-5:]), np.mean(losses[:5]))
+
+
+if __name__ == "__main__":
+    unittest.main()
