@@ -160,12 +160,17 @@ class Bundle:
         if origin:
             self.origins[name] = origin
 
-    def relocated(self, path, run_path, options=()):
-        """Returns the stripped file with another run-path. strip damages patchelf's output."""
+    def relocated(self, path, run_path, options=(), steps=()):
+        """Returns the stripped file with another run-path, after further changes by patchelf.
+
+        strip damages patchelf's output, and patchelf 0.14 its own when it makes several changes.
+        """
         copy = os.path.join(self.scratch, os.path.basename(path))
         shutil.copyfile(path, copy)
         os.chmod(copy, 0o755)
         run("strip", "--strip-unneeded", copy)
+        for step in steps:
+            run("patchelf", *step, copy)
         run("patchelf", *options, "--set-rpath", run_path, copy)
         with open(copy, "rb") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""Training programs under `pawl run`: the same bits whatever dies, and the numbers of plain torch."""
+"""Training programs under `pawl run`: the same bits whatever dies, and the numbers of torch."""
 
 import argparse
 import json
