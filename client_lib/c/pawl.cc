@@ -258,6 +258,9 @@ int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** 
     converted.security.insecure = options->insecure != 0;
     converted.role = options->is_worker != 0 ? pawl::WORKER_ROLE : pawl::CLIENT_ROLE;
     converted.follows_assignment = options->follows_assignment != 0;
+    converted.node = Text(options->node);
+    converted.node_job_id = options->node_job_id;
+    converted.node_start_count = options->node_start_count;
     converted.description = Text(options->description);
     if (options->connect_timeout_ms > 0)
       converted.connect_timeout = std::chrono::milliseconds(options->connect_timeout_ms);

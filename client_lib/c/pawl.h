@@ -77,6 +77,12 @@ typedef struct pawl_options {
   // A worker: take over and give up ranks as pawl_assignment says. If 0, it keeps the ranks that it
   // gets first.
   int follows_assignment;
+  // `node` and `job_id` of pawl_describe in this process's previous incarnation, which the
+  // registration ends: its ranks are free at once. NULL: there was none.
+  const char* node;
+  uint64_t node_job_id;
+  // Must grow with each pawl_connect as that node, across all its processes. 0: not counted.
+  uint32_t node_start_count;
   // Shown in logs and by `pawlctl nodes`. NULL: "host:pid".
   const char* description;
   // How long to wait for the scheduler and the job's servers. 0: 60 s.

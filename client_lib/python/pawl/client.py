@@ -289,6 +289,7 @@ class Client:
       tls_dir: the folder with this process's certificate; default: PAWL_TLS_DIR.
       insecure: without certificates, allow a scheduler on another machine.
       worker: whether this process hosts ranks (pawl.init does this).
+      node: (node, job_id, start count) of this process's previous incarnation, which ends at once.
       description: shown in logs and by `pawlctl nodes`.
       connect_timeout: seconds to wait for the scheduler and the job's servers.
       call_timeout: seconds, of calls that give none.
@@ -304,6 +305,7 @@ class Client:
         tls_dir: Optional[str] = None,
         insecure: bool = False,
         worker: bool = False,
+        node: tuple[str, int, int] = ("", 0, 0),
         description: Optional[str] = None,
         connect_timeout: float = 60.0,
         call_timeout: float = 120.0,
@@ -323,6 +325,9 @@ class Client:
             insecure,
             worker,
             worker,
+            node[0].encode() or None,
+            node[1],
+            node[2],
             description.encode() if description else None,
             _milliseconds(connect_timeout),
             _milliseconds(call_timeout),

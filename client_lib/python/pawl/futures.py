@@ -55,9 +55,9 @@ class Future(Generic[T]):
         self._error: Optional[errors.Error] = None
         self._ended = False
 
-    def done(self) -> bool:
-        """Whether the call has ended, well or not."""
-        return self._poll(0)
+    def done(self, timeout: float = 0.0) -> bool:
+        """Whether the call has ended, well or not. Waits up to `timeout` seconds for it."""
+        return self._poll(int(timeout * 1000))
 
     def wait(self, timeout: Optional[float] = None) -> T:
         """Waits and returns the call's result.

@@ -19,6 +19,8 @@ _log = logging.getLogger("pawl")
 
 # How often a worker without ranks asks whether the job has ended or ranks have come to it.
 _IDLE_WAIT_MS = 200
+# How often a worker that waits for other ranks asks whether one of them has come to it.
+_FOLLOW_INTERVAL_S = 0.05
 # How often progress goes to the scheduler.
 _PROGRESS_INTERVAL_S = 0.5
 # As a number of steps: not known.
@@ -37,8 +39,14 @@ def current() -> "Job":
 class StepPart(Protocol):
     """Something that takes part in every step, such as pawl.torch's optimizer."""
 
+    def start(self, job: "Job", rank: "Rank") -> Optional[Future[Any]]:
+        """Fetches what the rank's step needs; a call that ends when it is here, or None.
+
+        Called again for the same step until begin is.
+        """
+
     def begin(self, job: "Job", rank: "Rank") -> None:
-        """Before the rank's batch is given to the program."""
+        """Before the rank's batch is given to the program, when start's call has ended."""
 
     def prefetch(self, job: "Job", rank: "Rank", step: int, batch: Any) -> None:
         """The rank's batch of the next step is known."""
@@ -82,6 +90,8 @@ class Job:
         self.gradient_weight = 1.0
         self._parts: list[StepPart] = []
         self._hosted: dict[int, Rank] = {}
+        self._source: Optional[data_module.Source] = None
+        self._begin_at = 0
         # The number of steps of the job.
         self._end = 0
         # {rank: (steps, samples)} of all that this process has hosted, for progress.
@@ -140,9 +150,10 @@ class Job:
         if self._parts and begin_at == 0:
             begin_at = max(getattr(part, "steps_before_data", 0) for part in self._parts)
         source = data_module.source_of(data, self.mode)
+        self._source, self._begin_at = source, begin_at
         end = self._end = begin_at + source.step_count()
         while True:
-            self._follow(source, begin_at)
+            self._follow()
             rank = self._next_rank(end)
             if rank is None:
                 if self._is_trained(end):
@@ -151,6 +162,8 @@ class Job:
                 continue
             self._rank, self._step_ended = rank, False
             try:
+                if not self._wait_for_step(rank, end):
+                    continue
                 if rank.step < begin_at:
                     for part in self._parts:
                         part.begin(self, rank)
@@ -226,6 +239,26 @@ class Job:
         """The session of the rank whose batch the program has."""
         return self._active().session
 
+    def wait_for(self, call: Future[Any]) -> Any:
+        """Waits for a call of a rank that may wait for other ranks, and returns its result.
+
+        Such a rank may come to this process meanwhile. Taking it over ends a step that its
+        predecessor has ended in part.
+        """
+        while not call.done(_FOLLOW_INTERVAL_S):
+            self._follow()
+        return call.wait()
+
+    def _wait_for_step(self, rank: Rank, end: int) -> bool:
+        """Waits for what the rank's step needs. False: another rank, which is behind, has come."""
+        calls = [part.start(self, rank) for part in self._parts]
+        for call in calls:
+            while call is not None and not call.done(_FOLLOW_INTERVAL_S):
+                self._follow()
+                if self._next_rank(end) is not rank:
+                    return False
+        return True
+
     def _active(self) -> Rank:
         if self._rank is None:
             raise errors.FailedPreconditionError("only inside of the loop over job.steps(...)")
@@ -260,7 +293,7 @@ class Job:
             part.forget(self)
         self.end_step([])
 
-    def _follow(self, source: data_module.Source, begin_at: int) -> None:
+    def _follow(self) -> None:
         """Hosts the ranks that the scheduler assigns to this process."""
         if self._assignment is None:
             self._assignment = self.client.call(
@@ -289,8 +322,15 @@ class Job:
                 self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
             )
             step = session.step
-            batches = source.batches(number, self.ranks, max(0, step - begin_at))
-            self._hosted[number] = Rank(number, session, batches, step)
+            assert self._source is not None
+            first = max(0, step - self._begin_at)
+            batches = self._source.batches(number, self.ranks, first)
+            rank = Rank(number, session, batches, step)
+            # Its predecessors' too: each sample counts once.
+            rank.samples = sum(
+                self._source.share(done, number, self.ranks)[0] for done in range(first)
+            )
+            self._hosted[number] = rank
 
     def _next_rank(self, end: int) -> Optional[Rank]:
         """The hosted rank that is behind the others; None if all have ended their steps."""
@@ -358,11 +398,19 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
     Args:
       scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
       **options: further arguments of pawl.Client.
+
+    The environment's PAWL_WORKER_DIR, if set, is a folder of this worker's own. A process that is
+    restarted with it gets its ranks back at once, not after its lease has expired.
     """
     global _current
     options.setdefault("tune_process", True)
     options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
+    folder = os.environ.get("PAWL_WORKER_DIR")
+    if folder:
+        options.setdefault("node", _previous_node(folder))
     _current = job = Job(Client(scheduler, worker=True, **options))
+    if folder:
+        _write_node(folder, job.client, options["node"][2])
     failed = _watch_for_exceptions()
 
     def at_exit() -> None:
@@ -372,6 +420,46 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
 
     atexit.register(at_exit)
     return job
+
+
+def _node_file(folder: str) -> str:
+    return os.path.join(folder, "node.json")
+
+
+def _previous_node(folder: str) -> tuple[str, int, int]:
+    """The node that a process with this folder was, and how many processes have had the folder."""
+    os.makedirs(folder, exist_ok=True)
+    try:
+        with open(_node_file(folder), encoding="utf-8") as file:
+            node = json.load(file)
+        found = (str(node["node"]), int(node["job_id"]), int(node["start_count"]) + 1)
+    except FileNotFoundError:
+        found = ("", 0, 1)
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.InvalidArgumentError(
+            "%s is damaged (%s): remove it" % (_node_file(folder), error)
+        ) from error
+    # Before this process registers, so that a count is used only once.
+    _replace(_node_file(folder), dict(zip(("node", "job_id", "start_count"), found)))
+    return found
+
+
+def _write_node(folder: str, client: Client, start_count: int) -> None:
+    description = client.describe()
+    _replace(
+        _node_file(folder),
+        {
+            "node": description["node"],
+            "job_id": description["job_id"],
+            "start_count": start_count,
+        },
+    )
+
+
+def _replace(path: str, content: dict[str, Any]) -> None:
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    os.replace(path + ".new", path)
 
 
 def _watch_for_exceptions() -> list[BaseException]:

@@ -199,7 +199,8 @@ absl::Status LocalCluster::StartWorker() {
   const std::string process = absl::StrCat("worker-", number);
   if (programs_.is_own_worker) {
     return Start(process, programs_.worker, worker_flags_,
-                 {absl::StrCat("PAWL_SCHEDULER=", scheduler_address_)});
+                 {absl::StrCat("PAWL_SCHEDULER=", scheduler_address_),
+                  absl::StrCat("PAWL_WORKER_DIR=", out_.data(process))});
   }
   std::vector<std::string> flags = {absl::StrCat("--scheduler=", scheduler_address_),
                                     absl::StrCat("--data_dir=", out_.data(process))};

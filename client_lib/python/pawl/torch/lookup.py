@@ -131,10 +131,15 @@ class Fetch:
         self._pull = session.pull(items, step=step) if items else None
         return self
 
-    def wait(self, device: torch.device, requires_grad: bool) -> "Fetch":
-        """Waits for the rows."""
+    def wait(
+        self, device: torch.device, requires_grad: bool, job: Optional[job_module.Job]
+    ) -> "Fetch":
+        """Waits for the rows. `job`: that of the rank that pulls them."""
         if self._pull is not None:
-            self._pull.wait()
+            if job is not None:
+                job.wait_for(self._pull)
+            else:
+                self._pull.wait()
         for rows in self.rows:
             rows.tensor(device, requires_grad)
         return self
@@ -201,14 +206,16 @@ class LookupModule(torch.nn.Module):
         is_training = self.training and torch.is_grad_enabled()
         client = self.client()
         session = client.free_running
+        job = None
         if is_training and self._client is None:
-            session = job_module.current().hosted_session()
+            job = job_module.current()
+            session = job.hosted_session()
         prefetched = self._prefetched.pop(session.rank or 0, None) if is_training else None
         if prefetched is not None and prefetched[0] is inputs[0]:
             fetch = prefetched[1]
         else:
             fetch = Fetch(self.wanted(*inputs), client).start(session, None)
-        fetch.wait(device, is_training)
+        fetch.wait(device, is_training, job)
         if is_training:
             self._recorded.append(fetch)
         return fetch

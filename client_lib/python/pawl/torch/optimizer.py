@@ -106,12 +106,20 @@ class _Dense:
         ]
         self._coming = (step, session.pull(items, step=step), values)
 
-    def load(self, session: client_module.Session, step: int, reuse: bool) -> None:
-        """Puts a step's parameters into the model. `reuse`: those of a step never change."""
+    def start(
+        self, session: client_module.Session, step: int, reuse: bool
+    ) -> Optional[Future[Any]]:
+        """As StepPart.start. `reuse`: the parameters of a step never change."""
         if reuse and self._step == step:
-            return
+            return None
         self.start_pull(session, step)
         assert self._coming is not None
+        return self._coming[1]
+
+    def load(self, step: int) -> None:
+        """Puts the parameters that start has fetched into the model."""
+        if self._coming is None or self._coming[0] != step:
+            return
         _, future, values = self._coming
         self._coming = None
         future.wait()
@@ -192,8 +200,8 @@ class Optimizer(torch.optim.Optimizer):
             job.report_loss(float(loss))
         return loss
 
-    def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
-        """Before a batch: the parameters of its step."""
+    def start(self, job: job_module.Job, rank: job_module.Rank) -> Optional[Future[Any]]:
+        """Creates the tables, once, and fetches the parameters of the rank's step."""
         if not self._has_tables:
             # All processes create all tables in this order, so that these have the same numbers.
             for module in self._lookups:
@@ -202,6 +210,16 @@ class Optimizer(torch.optim.Optimizer):
             if self._dense is not None:
                 self._dense.create(job.client)
             self._has_tables = True
+        if rank.step == 0 or job.mode == "ASYNC" and self._dense is None:
+            return None
+        if self._dense is not None:
+            return self._dense.start(rank.session, rank.step, reuse=job.mode == "SYNC")
+        # Any row tells that the mode lets the rank begin its step: lookups wait only briefly then.
+        table = self._lookups[0].handles[0].table(job.client)
+        return rank.session.pull([client_module.pull_item(table, [0])], step=rank.step)
+
+    def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
+        """Before a batch: the parameters of its step."""
         if self._dense is None:
             return
         if rank.step == 0:
@@ -209,7 +227,7 @@ class Optimizer(torch.optim.Optimizer):
                 rank.session.assign(self._dense.values()).wait()
             job.end_step([])
             return
-        self._dense.load(rank.session, rank.step, reuse=job.mode == "SYNC")
+        self._dense.load(rank.step)
 
     def prefetch(self, job: job_module.Job, rank: job_module.Rank, step: int, wanted: Any) -> None:
         """The rank's next batch needs these: {module: inputs}."""
