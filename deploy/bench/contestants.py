@@ -17,6 +17,9 @@ RUN_TIMEOUT_S = 3600.0
 # Adagrad with dense gradients touches every row in every step.
 MAX_DENSE_ROWS = 1_000_000
 DENSE_LEARNING_RATE = 0.001
+# The Python package in the tree, and its library in Bazel's output.
+PACKAGE = "client_lib/python"
+LIBRARY = "client_lib/c/libpawl.so"
 # OpenMP's threads spin while they wait for each other, unless told otherwise. When other processes
 # need the processors, too, that makes a step of PyTorch ten times as long.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
@@ -83,6 +86,16 @@ def pawl_tls(bin_folder: str) -> Contestant:
     """The same with mutual TLS on all connections."""
     return Contestant(
         "pawl-tls", "Pawl, the same with mutual TLS", _Pawl(bin_folder, ["--tls"]).run
+    )
+
+
+def pawl_torch(bin_folder: str, python: str) -> Contestant:
+    """The same model in PyTorch with its tables on Pawl's servers (client_lib/python)."""
+    return Contestant(
+        "pawl-torch",
+        "pawl.torch, 2 servers, 2 workers, SYNC, LOG",
+        _PawlTorch(bin_folder, python).run,
+        peers_environment.TORCH_STEPS,
     )
 
 
@@ -162,14 +175,7 @@ def _reporting(command: list[str]) -> Callable[[DataSet, str], Result]:
 
     def run(data: DataSet, log: str) -> Result:
         finished = processes.run(
-            command
-            + [
-                "--data=" + data.folder,
-                "--batch_size=%d" % data.batch_size,
-                "--epochs=%d" % data.epochs,
-                "--learning_rate=%r" % data.learning_rate,
-                "--dense_learning_rate=%r" % DENSE_LEARNING_RATE,
-            ],
+            command + _settings(data),
             data.folder,
             log,
             RUN_TIMEOUT_S,
@@ -178,17 +184,33 @@ def _reporting(command: list[str]) -> Callable[[DataSet, str], Result]:
         lines = [line for line in finished.output.splitlines() if line.startswith("{")]
         if not lines:
             raise processes.ProgramFailed("printed no result; its log is " + log)
-        said = json.loads(lines[-1])
-        begin, end = said["begin_unix_s"], said["end_unix_s"]
-        return Result(
-            said["samples"],
-            end - begin,
-            finished.processor_seconds(begin, end),
-            said["auc"],
-            said["logloss"],
-        )
+        return _result_of(lines[-1], finished)
 
     return run
+
+
+def _settings(data: DataSet) -> list[str]:
+    """The flags that peer_common.read_problem reads."""
+    return [
+        "--data=" + data.folder,
+        "--batch_size=%d" % data.batch_size,
+        "--epochs=%d" % data.epochs,
+        "--learning_rate=%r" % data.learning_rate,
+        "--dense_learning_rate=%r" % DENSE_LEARNING_RATE,
+    ]
+
+
+def _result_of(line: str, finished: processes.Finished) -> Result:
+    """What a program says that has called peer_common.print_result."""
+    said = json.loads(line)
+    begin, end = said["begin_unix_s"], said["end_unix_s"]
+    return Result(
+        said["samples"],
+        end - begin,
+        finished.processor_seconds(begin, end),
+        said["auc"],
+        said["logloss"],
+    )
 
 
 class _Pawl:
@@ -258,6 +280,47 @@ class _Pawl:
             scores.get("logloss", 0.0),
             metrics["digest"],
         )
+
+
+class _PawlTorch:
+    """Trains peer_pawl.py with pawlctl run."""
+
+    def __init__(self, bin_folder: str, python: str):
+        self._bin_folder = bin_folder
+        self._python = python
+
+    def run(self, data: DataSet, log: str) -> Result:
+        """Trains and evaluates once."""
+        out = log + "-run"
+        finished = processes.run(
+            [
+                os.path.join(self._bin_folder, "deploy/pawlctl/pawlctl"),
+                "run",
+                "--servers=2",
+                "--workers=2",
+                "--set=partitions=32",
+                "--out=" + out,
+                "--",
+                self._python,
+                os.path.join(HERE, "peer_pawl.py"),
+                "--variant=pawl",
+                *_settings(data),
+            ],
+            data.folder,
+            log,
+            RUN_TIMEOUT_S,
+            {
+                **ENVIRONMENT,
+                "PYTHONPATH": os.path.join(os.path.dirname(os.path.dirname(HERE)), PACKAGE),
+                "PAWL_LIBRARY": os.path.join(self._bin_folder, LIBRARY),
+            },
+        )
+        for worker in ("worker-0", "worker-1"):
+            with open(os.path.join(out, "logs", worker + ".log"), encoding="utf-8") as file:
+                lines = [line for line in file if line.startswith("{")]
+            if lines:
+                return _result_of(lines[-1], finished)
+        raise processes.ProgramFailed("printed no result; the logs are in " + out)
 
 
 def _training_time(logs: str) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 // After a failover: what the new primary learns about the backups, and what they get.
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -171,12 +172,13 @@ TEST_F(FailoverTest, ReinstatedPrimaryAsksItsBackupsAgain) {
   AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
   plane_->AdoptRouting(Routing(5, {{.primary = 0, .backups = {2}, .since = 5}, {.primary = 1}}));
   ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
-  int done = 0;
-  plane_->KeepBest(5, 9, [&](const absl::Status& status) { done += status.ok(); });
+  // The call ends with the data plane, after this test.
+  const auto done = std::make_shared<int>(0);
+  plane_->KeepBest(5, 9, [done](const absl::Status& status) { *done += status.ok(); });
   // Entries of another primary.
   AnswerPosition(/*log_index=*/5, /*follows_since=*/5, {{1, 1}, {4, 4}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
-  EXPECT_EQ(done, 0);
+  EXPECT_EQ(*done, 0);
 }
 
 // A request sent before its server stopped being primary is answered in the server's next term.

@@ -50,6 +50,7 @@ from pawl.specs import (
     TruncatedNormal,
     Uniform,
     Xavier,
+    ZeroFrom,
 )
 
 __version__: str = _invoke("pawl_version").decode()

@@ -71,6 +71,17 @@ class Xavier(Initializer):
     gain: float = 1.0
 
 
+@dataclasses.dataclass(frozen=True)
+class ZeroFrom(Initializer):
+    """The values of `init`, but 0 from a column of the row on."""
+
+    init: Initializer
+    column: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.init.to_json(), "zero_from": self.column}
+
+
 def _rate() -> Any:
     return dataclasses.field(default=0.01, metadata={"name": "learning_rate"})
 
