@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/c/call.h"
 #include "client_lib/client.h"
@@ -180,7 +181,8 @@ absl::StatusOr<Table> FindTable(Membership& membership, uint32_t number) {
       "table ", number, ": this client has neither created nor opened a table of this number"));
 }
 
-constexpr uint32_t kAllFlags = PAWL_KEYS_ARE_DISTINCT | PAWL_BFLOAT16 | PAWL_FLOAT16;
+constexpr uint32_t kAllFlags =
+    PAWL_KEYS_ARE_DISTINCT | PAWL_BFLOAT16 | PAWL_FLOAT16 | PAWL_KEEP_SLOTS;
 
 absl::Status CheckItem(const pawl_item& item) {
   if ((item.flags & ~kAllFlags) != 0)
@@ -188,7 +190,8 @@ absl::Status CheckItem(const pawl_item& item) {
   if ((item.flags & PAWL_BFLOAT16) != 0 && (item.flags & PAWL_FLOAT16) != 0)
     return absl::InvalidArgumentError("an item has one element type, BFLOAT16 or FLOAT16");
   if ((item.keys == nullptr && item.key_count > 0) ||
-      (item.values == nullptr && item.value_count > 0))
+      (item.values == nullptr && item.value_count > 0) ||
+      (item.slots == nullptr && item.slot_count > 0))
     return absl::InvalidArgumentError("an array is NULL");
   return absl::OkStatus();
 }
@@ -414,11 +417,11 @@ int pawl_pull(pawl_session* session, const pawl_item* items, size_t count, int64
         const auto pulls,
         Converted<pawl::PullItem>(
             *session->membership, items, count, [](const pawl_item& item, pawl::Table table) {
-              return pawl::PullItem{
-                  .table = std::move(table),
-                  .keys = absl::MakeConstSpan(item.keys, item.key_count),
-                  .values = absl::MakeSpan(item.values, item.value_count),
-                  .keys_are_distinct = (item.flags & PAWL_KEYS_ARE_DISTINCT) != 0};
+              return pawl::PullItem{.table = std::move(table),
+                                    .keys = absl::MakeConstSpan(item.keys, item.key_count),
+                                    .values = absl::MakeSpan(item.values, item.value_count),
+                                    .keys_are_distinct = (item.flags & PAWL_KEYS_ARE_DISTINCT) != 0,
+                                    .slots = absl::MakeSpan(item.slots, item.slot_count)};
             }));
     pawl::CallOptions options = Timeout(timeout_ms);
     if (step >= 0) options.step = static_cast<uint64_t>(step);
@@ -447,6 +450,37 @@ int pawl_push(pawl_session* session, const pawl_item* items, size_t count, int64
     session->session->Push(pushes, Timeout(timeout_ms), EndsWithNothing(std::move(state)));
     return absl::OkStatus();
   });
+}
+
+int pawl_assign(pawl_session* session, const pawl_item* items, size_t count, int64_t timeout_ms,
+                pawl_call** call) {
+  return StartCall(call, [&](State state) -> absl::Status {
+    if (session == nullptr) return pawl::c::NotConnected();
+    PAWL_ASSIGN_OR_RETURN(
+        const auto assigned,
+        Converted<pawl::AssignItem>(
+            *session->membership, items, count, [](const pawl_item& item, pawl::Table table) {
+              return pawl::AssignItem{
+                  .table = std::move(table),
+                  .keys = absl::MakeConstSpan(item.keys, item.key_count),
+                  .values = absl::MakeConstSpan(item.values, item.value_count),
+                  .slots = absl::MakeConstSpan(item.slots, item.slot_count),
+                  .keep_slots = (item.flags & PAWL_KEEP_SLOTS) != 0,
+                  .keys_are_distinct = (item.flags & PAWL_KEYS_ARE_DISTINCT) != 0};
+            }));
+    session->session->Assign(assigned, Timeout(timeout_ms), EndsWithNothing(std::move(state)));
+    return absl::OkStatus();
+  });
+}
+
+size_t pawl_slot_count(pawl_client* client, uint32_t table) {
+  const absl::StatusOr<pawl::Table> found = pawl::c::FindTable(*client->membership, table);
+  if (!found.ok()) return 0;
+  if (!found->dense()) return found->SlotFloats(found->row_width());
+  size_t count = 0;
+  for (uint64_t block = 0; block < pawl::BlockCount(found->elements()); ++block)
+    count += found->SlotFloats(pawl::BlockElements(found->elements(), block));
+  return count;
 }
 
 int pawl_assignment(pawl_client* client, uint64_t newer_than_version, int64_t timeout_ms,
@@ -494,6 +528,21 @@ pawl_session* pawl_rank(pawl_client* client, uint32_t rank) {
 }
 
 uint64_t pawl_step(pawl_session* session) { return session->rank->step(); }
+
+int pawl_set_learning_rates(pawl_session* session, const uint32_t* tables, const float* rates,
+                            size_t count, int64_t timeout_ms, pawl_call** call) {
+  return StartCall(call, [&](State state) -> absl::Status {
+    if (session == nullptr || session->rank == nullptr)
+      return absl::InvalidArgumentError("only the session of a rank has learning rates");
+    std::vector<pawl::LearningRateItem> items;
+    for (size_t i = 0; i < count; ++i) {
+      PAWL_ASSIGN_OR_RETURN(pawl::Table table, pawl::c::FindTable(*session->membership, tables[i]));
+      items.push_back({.table = std::move(table), .learning_rate = rates[i]});
+    }
+    session->rank->SetLearningRates(items, Timeout(timeout_ms), EndsWithNothing(std::move(state)));
+    return absl::OkStatus();
+  });
+}
 
 int pawl_end_step(pawl_session* session, int64_t timeout_ms, pawl_call** call) {
   return StartCall(call, [&](State state) -> absl::Status {

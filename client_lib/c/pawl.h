@@ -146,7 +146,9 @@ enum {
   PAWL_KEYS_ARE_DISTINCT = 1,
   // Gradients travel as 16-bit numbers (PushItem::element_type).
   PAWL_BFLOAT16 = 2,
-  PAWL_FLOAT16 = 4
+  PAWL_FLOAT16 = 4,
+  // pawl_assign: the slots of existing rows stay as they are.
+  PAWL_KEEP_SLOTS = 8
 };
 
 // Part of an operation on one table. The table's number comes from an operation that this client
@@ -160,6 +162,10 @@ typedef struct pawl_item {
   // SPARSE: row_width floats per key. DENSE: the whole tensor. Read by a push, written by a pull.
   float* values;
   size_t value_count;
+  // The optimizer's slots (AssignItem::slots in client_lib/client.h): read by pawl_assign, written
+  // by pawl_pull. NULL: none.
+  float* slots;
+  size_t slot_count;
 } pawl_item;
 
 // The session without steps. Belongs to the client. NULL: the client is not connected.
@@ -171,6 +177,12 @@ int pawl_pull(pawl_session* session, const pawl_item* items, size_t count, int64
               int64_t timeout_ms, pawl_call** call);
 int pawl_push(pawl_session* session, const pawl_item* items, size_t count, int64_t timeout_ms,
               pawl_call** call);
+// Session::Assign: sets values, and slots if the items have them.
+int pawl_assign(pawl_session* session, const pawl_item* items, size_t count, int64_t timeout_ms,
+                pawl_call** call);
+// Floats of slots for a row of the table, or for the whole tensor. 0: its optimizer has none, or
+// this client has not created or opened the table.
+size_t pawl_slot_count(pawl_client* client, uint32_t table);
 
 // ---- Ranks: clients that are workers ----
 
@@ -185,6 +197,9 @@ int pawl_take_over(pawl_client* client, uint32_t rank, int64_t timeout_ms, pawl_
 pawl_session* pawl_rank(pawl_client* client, uint32_t rank);
 // The step to which calls made now belong. REQUIRES: a rank's session.
 uint64_t pawl_step(pawl_session* session);
+// LogicalWorker::SetLearningRates: from this step on, `rates[i]` for `tables[i]`. Rank 0 only.
+int pawl_set_learning_rates(pawl_session* session, const uint32_t* tables, const float* rates,
+                            size_t count, int64_t timeout_ms, pawl_call** call);
 // LogicalWorker::EndStep.
 int pawl_end_step(pawl_session* session, int64_t timeout_ms, pawl_call** call);
 // Stops hosting the rank. Its session must not be used any more.

@@ -21,7 +21,8 @@ struct Batch {
   // [samples, numeric_count], row-major
   std::vector<float> numerics;
 
-  // The distinct keys of the batch in the order of their first appearance.
+  // The distinct keys of the batch, in the order of their first appearance or of their partitions
+  // (BatchAssembler).
   std::vector<uint64_t> keys;
   // Field f of sample s has the entries field_begin[s * field_count + f] to field_begin[s *
   // field_count + f + 1]. Entry e is the category keys[entry_key[e]] with the weight entry_value[e]

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -28,8 +29,8 @@ absl::Status TooLarge(size_t samples, absl::string_view what, uint64_t limit) {
 
 }  // namespace
 
-BatchAssembler::BatchAssembler(const Dataset& dataset)
-    : store_(dataset.store_), seen_(store_.keys().size()) {}
+BatchAssembler::BatchAssembler(const Dataset& dataset, std::optional<KeyOrder> order)
+    : store_(dataset.store_), order_(order), seen_(store_.keys().size()) {}
 
 absl::Status BatchAssembler::AssembleRange(SampleRange samples, Batch* batch) {
   range_.resize(samples.size());
@@ -145,6 +146,25 @@ void BatchAssembler::FindDistinct(Batch* batch) {
   }
   batch->keys.resize(count);
   for (uint32_t k = 0; k < count; ++k) batch->keys[k] = store_.keys()[distinct_[k]];
+  if (order_.has_value()) SortKeys(*order_, batch);
+}
+
+void BatchAssembler::SortKeys(const KeyOrder& order, Batch* batch) {
+  unsorted_.swap(batch->keys);
+  batch->keys.resize(unsorted_.size());
+  moved_.resize(unsorted_.size());
+  next_in_partition_.assign(order.partitions, 0);
+  for (size_t k = 0; k < unsorted_.size(); ++k) {
+    moved_[k] = PartitionOf(order.table, unsorted_[k], order.partitions);
+    ++next_in_partition_[moved_[k]];
+  }
+  std::exclusive_scan(next_in_partition_.begin(), next_in_partition_.end(),
+                      next_in_partition_.begin(), 0u);
+  for (size_t k = 0; k < unsorted_.size(); ++k) {
+    moved_[k] = next_in_partition_[moved_[k]]++;
+    batch->keys[moved_[k]] = unsorted_[k];
+  }
+  for (uint32_t& key : batch->entry_key) key = moved_[key];
 }
 
 }  // namespace pawl

@@ -1,5 +1,6 @@
 #include "worker/data/batch_assembler.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/partitioner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/feature_key.h"
@@ -17,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
 
 std::unique_ptr<Dataset> Load(const Data& spec, const std::string& name, const std::string& bytes) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/" + name;
@@ -126,6 +129,35 @@ TEST(BatchAssemblerTest, BatchesAreIndependentOfEarlierOnes) {
     }
     EXPECT_EQ(next, batch.keys.size());
     EXPECT_EQ(std::set<uint64_t>(batch.keys.begin(), batch.keys.end()).size(), batch.keys.size());
+  }
+}
+
+TEST(BatchAssemblerTest, KeysComeInTheOrderOfPartitions) {
+  std::string text;
+  std::mt19937 random(6);
+  for (int i = 0; i < 200; ++i) {
+    text += std::to_string(i % 2);
+    for (uint32_t j = random() % 6; j > 0; --j) text += " " + std::to_string(random() % 90) + ":1";
+    text += "\n";
+  }
+  const auto dataset = Load(Libsvm(3), "sorted.libsvm", text);
+  BatchAssembler plain(*dataset);
+  for (const uint32_t partitions : {1u, 7u, 16u}) {
+    BatchAssembler sorted(*dataset, KeyOrder{.table = 3, .partitions = partitions});
+    Batch expected, batch;
+    for (uint64_t begin = 0; begin < 200; begin += 50) {
+      ASSERT_TRUE(plain.AssembleRange({begin, begin + 50}, &expected).ok());
+      ASSERT_TRUE(sorted.AssembleRange({begin, begin + 50}, &batch).ok());
+      EXPECT_EQ(batch.labels, expected.labels);
+      EXPECT_EQ(batch.field_begin, expected.field_begin);
+      EXPECT_THAT(batch.keys, UnorderedElementsAreArray(expected.keys));
+      ASSERT_EQ(batch.entry_key.size(), expected.entry_key.size());
+      for (size_t e = 0; e < batch.entry_key.size(); ++e)
+        ASSERT_EQ(batch.keys.at(batch.entry_key[e]), expected.keys[expected.entry_key[e]]);
+      std::vector<uint32_t> partition_of;
+      for (const uint64_t key : batch.keys) partition_of.push_back(PartitionOf(3, key, partitions));
+      EXPECT_TRUE(std::is_sorted(partition_of.begin(), partition_of.end()));
+    }
   }
 }
 

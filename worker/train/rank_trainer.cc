@@ -15,6 +15,18 @@
 
 namespace pawl {
 
+namespace {
+
+// The order in which the model's table of rows is pushed and pulled.
+std::optional<KeyOrder> OrderOf(const RankShared& shared) {
+  for (const Table& table : shared.tables) {
+    if (!table.dense()) return KeyOrder{table.id(), shared.job.partitions()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, LogicalWorker& session,
                          std::unique_ptr<TrainingModel> model)
     : shared_(shared),
@@ -25,7 +37,7 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
       dense_places_(DensePlaces(shared_.tables)),
       places_{PulledBatch(PullContext()), PulledBatch(PullContext()), PulledBatch(PullContext())},
       dense_(MakeRankDense(shared_, rank_, interrupts_, waiting_)),
-      assembler_(shared_.train),
+      assembler_(shared_.train, OrderOf(shared_)),
       micro_batches_(shared_.job.micro_batches()),
       loss_scale_watch_(FirstLossScale(shared_.job.precision())) {
   if (shared_.eval != nullptr) {

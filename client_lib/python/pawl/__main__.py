@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import NoReturn
 
@@ -32,7 +33,9 @@ def _run(arguments: list[str]) -> NoReturn:
     for place, word in enumerate(arguments):
         if word == "--":
             _exec("run", *arguments)
-        if not word.startswith("-"):
+        # Not the value of a flag, as in `--servers 2`.
+        is_program = os.path.isfile(word) and os.access(word, os.X_OK) or shutil.which(word)
+        if not word.startswith("-") and (word.endswith(".py") or is_program):
             # Unbuffered: logs show lines as they are printed.
             python = [sys.executable, "-u"] if word.endswith(".py") else []
             _exec("run", *arguments[:place], "--", *python, *arguments[place:])

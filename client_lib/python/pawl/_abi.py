@@ -17,6 +17,7 @@ OK = 0
 KEYS_ARE_DISTINCT = 1
 BFLOAT16 = 2
 FLOAT16 = 4
+KEEP_SLOTS = 8
 
 _u32, _u64, _i64, _int = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int
 _size, _text, _handle = ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p
@@ -53,6 +54,8 @@ class Item(ctypes.Structure):
         ("key_count", _size),
         ("values", _handle),
         ("value_count", _size),
+        ("slots", _handle),
+        ("slot_count", _size),
     ]
 
 
@@ -74,10 +77,14 @@ _FUNCTIONS = {
     "pawl_free_running": (_handle, (_handle,)),
     "pawl_pull": (_int, (_handle, ctypes.POINTER(Item), _size, _i64, _i64, _call)),
     "pawl_push": (_int, (_handle, ctypes.POINTER(Item), _size, _i64, _call)),
+    "pawl_assign": (_int, (_handle, ctypes.POINTER(Item), _size, _i64, _call)),
+    "pawl_slot_count": (_size, (_handle, _u32)),
     "pawl_assignment": (_int, (_handle, _u64, _i64, _call)),
     "pawl_take_over": (_int, (_handle, _u32, _i64, _call)),
     "pawl_rank": (_handle, (_handle, _u32)),
     "pawl_step": (_u64, (_handle,)),
+    "pawl_set_learning_rates": (_int, (_handle, ctypes.POINTER(_u32),
+                                       ctypes.POINTER(ctypes.c_float), _size, _i64, _call)),
     "pawl_end_step": (_int, (_handle, _i64, _call)),
     "pawl_close_rank": (None, (_handle, _u32)),
     "pawl_give_up_ranks": (_int, (_handle, ctypes.POINTER(_u32), _size, _i64, _call)),

@@ -117,6 +117,43 @@ class Table:
         item = pull_item(self, keys, out=out)
         return self._client.free_running.pull([item], timeout=timeout, result=item.values)
 
+    def assign(
+        self,
+        keys: Optional[Keys],
+        values: Any,
+        *,
+        slots: Any = None,
+        keep_slots: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Sets rows, or a dense table, once; rows that do not exist are created.
+
+        Args:
+          keys: distinct integers; None for a dense table.
+          values: shape (*keys' shape, dim), or the tensor's.
+          slots: the optimizer's state of each row (`slot_count` numbers), as pull_slots gives it;
+            default: its initial value.
+          keep_slots: leave the state of existing rows as it is.
+          timeout: in seconds.
+        """
+        item = assign_item(self, keys, values, slots=slots, keep_slots=keep_slots)
+        self._client.free_running.assign([item], timeout=timeout).wait()
+
+    @property
+    def slot_count(self) -> int:
+        """Numbers of the optimizer's state for a row, or for the whole dense table."""
+        return _abi.invoke("pawl_slot_count", self._client.handle, self.id)
+
+    def pull_slots(
+        self, keys: Optional[Keys] = None, *, timeout: Optional[float] = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Reads rows and the optimizer's state of them: (*keys' shape, slot_count)."""
+        item = pull_item(self, keys)
+        shape = (self.slot_count,) if self.is_dense else np.shape(keys) + (self.slot_count,)
+        item.slots = np.empty(shape, np.float32)
+        self._client.free_running.pull([item], timeout=timeout).wait()
+        return item.values, item.slots
+
     def push(
         self,
         keys: Optional[Keys],
@@ -151,11 +188,19 @@ class Table:
 class Item:
     """Part of a call on one table. Keeps its arrays alive."""
 
-    def __init__(self, table: Table, keys: Optional[np.ndarray], values: np.ndarray, flags: int):
+    def __init__(
+        self,
+        table: Table,
+        keys: Optional[np.ndarray],
+        values: np.ndarray,
+        flags: int,
+        slots: Optional[np.ndarray] = None,
+    ):
         self.table = table
         self.keys = keys
         self.values = values
         self.flags = flags
+        self.slots = slots
 
     def to_c(self) -> _abi.Item:
         """pawl_item."""
@@ -166,6 +211,8 @@ class Item:
             0 if self.keys is None else self.keys.size,
             self.values.ctypes.data,
             self.values.size,
+            None if self.slots is None else self.slots.ctypes.data,
+            0 if self.slots is None else self.slots.size,
         )
 
 
@@ -226,6 +273,23 @@ def push_item(
     return Item(table, flat, values, flags)
 
 
+def assign_item(
+    table: Table,
+    keys: Optional[Keys],
+    values: Any,
+    *,
+    slots: Any = None,
+    keep_slots: bool = False,
+) -> Item:
+    """An item of Session.assign. Raises InvalidArgumentError for another shape."""
+    item = push_item(table, keys, values)
+    if keep_slots:
+        item.flags |= _abi.KEEP_SLOTS
+    if slots is not None:
+        item.slots = _values_of(slots, "slots")
+    return item
+
+
 class Session:
     """A sender of pushes and pulls: the client's own (without steps), or a rank's."""
 
@@ -270,6 +334,31 @@ class Session:
             len(items),
             _milliseconds(timeout),
             kept=items,
+        )
+
+    def assign(self, items: Iterable[Item], *, timeout: Optional[float] = None) -> Future[None]:
+        """Sets all items in one call. A rank may assign only in the job's first step."""
+        items = list(items)
+        return start(
+            "pawl_assign",
+            self._handle,
+            _array(items),
+            len(items),
+            _milliseconds(timeout),
+            kept=items,
+        )
+
+    def set_learning_rates(
+        self, rates: dict[Table, float], *, timeout: Optional[float] = None
+    ) -> Future[None]:
+        """Sets learning rates from this step on, as part of the step. Rank 0 only."""
+        return start(
+            "pawl_set_learning_rates",
+            self._handle,
+            (ctypes.c_uint32 * len(rates))(*(table.id for table in rates)),
+            (ctypes.c_float * len(rates))(*rates.values()),
+            len(rates),
+            _milliseconds(timeout),
         )
 
     def end_step(self, *, timeout: Optional[float] = None) -> Future[None]:

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from typing import Any, Callable, Iterator, Optional, Protocol
+from typing import Any, Callable, Iterator, Optional, Protocol, Sequence
 
 from pawl import _abi, data as data_module, errors
 from pawl.client import Client, Session, Status
@@ -38,6 +38,9 @@ def current() -> "Job":
 
 class StepPart(Protocol):
     """Something that takes part in every step, such as pawl.torch's optimizer."""
+
+    # Steps of the job that it needs for itself before the first batch.
+    steps_before_data: int
 
     def start(self, job: "Job", rank: "Rank") -> Optional[Future[Any]]:
         """Fetches what the rank's step needs; a call that ends when it is here, or None.
@@ -91,7 +94,8 @@ class Job:
         self._parts: list[StepPart] = []
         self._hosted: dict[int, Rank] = {}
         self._source: Optional[data_module.Source] = None
-        self._begin_at = 0
+        # How many steps of the job come before the data's first one.
+        self.begin_at = 0
         # The number of steps of the job.
         self._end = 0
         # {rank: (steps, samples)} of all that this process has hosted, for progress.
@@ -132,7 +136,7 @@ class Job:
         data: Any,
         *,
         prefetch: Optional[Callable[[Any], Any]] = None,
-        begin_at: int = 0,
+        schedulers: Sequence[Any] = (),
     ) -> Iterator[Any]:
         """The batches of this process's ranks, until all ranks of the job have had all of theirs.
 
@@ -145,12 +149,16 @@ class Job:
             ASYNC and BOUNDED mode, any iterable of batches.
           prefetch: from a batch, {module: the module's input}. What the module looks up is then
             fetched while the previous step is computed. In SYNC mode nothing becomes stale.
-          begin_at: how many steps come before the data's first one.
+          schedulers: of torch.optim.lr_scheduler, for pawl.torch's optimizer. The job steps them
+            once per step; rank 0 sends what changes to the servers.
         """
-        if self._parts and begin_at == 0:
-            begin_at = max(getattr(part, "steps_before_data", 0) for part in self._parts)
+        begin_at = max((part.steps_before_data for part in self._parts), default=0)
+        for scheduler in schedulers:
+            scheduler.optimizer.follow(
+                [other for other in schedulers if other.optimizer is scheduler.optimizer]
+            )
         source = data_module.source_of(data, self.mode)
-        self._source, self._begin_at = source, begin_at
+        self._source, self.begin_at = source, begin_at
         end = self._end = begin_at + source.step_count()
         while True:
             self._follow()
@@ -323,7 +331,7 @@ class Job:
             )
             step = session.step
             assert self._source is not None
-            first = max(0, step - self._begin_at)
+            first = max(0, step - self.begin_at)
             batches = self._source.batches(number, self.ranks, first)
             rank = Rank(number, session, batches, step)
             # Its predecessors' too: each sample counts once.

@@ -1,7 +1,7 @@
 """A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
 
-Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--die_at_step=N] [--slow_s=S]
-                           [--result=FILE] [--plain]
+Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
+                           [--slow_s=S] [--result=FILE]
 """
 
 import argparse
@@ -73,6 +73,11 @@ def initial_rows() -> pawl.Uniform:
     return pawl.Uniform(-0.5, 0.5)
 
 
+def decay(step: int) -> float:
+    """The learning rate of a step over that of the first."""
+    return 1 / (1 + step / 5)
+
+
 def write(path: str, net: torch.nn.Module, rows: np.ndarray, losses: list[float]) -> None:
     """Writes all parameters and losses as a NumPy archive, at once."""
     state = {name: value.detach().numpy() for name, value in net.layers.state_dict().items()}
@@ -92,6 +97,9 @@ def train_plain(options: argparse.Namespace, rows: np.ndarray) -> None:
         "rowwise_adagrad": lambda p: PlainRowWiseAdagrad(p, lr=0.1),
     }[options.optimizer](bag.parameters())
     dense = torch.optim.Adam(net.layers.parameters(), lr=0.01)
+    schedulers = []
+    if options.decay:
+        schedulers = [torch.optim.lr_scheduler.LambdaLR(o, decay) for o in (sparse, dense)]
     keys, labels = samples()
     sampler = pawl.data.Sampler(SAMPLES, BATCH, seed=1, epochs=options.epochs)
     losses = []
@@ -102,6 +110,8 @@ def train_plain(options: argparse.Namespace, rows: np.ndarray) -> None:
         loss.backward()
         sparse.step()
         dense.step()
+        for scheduler in schedulers:
+            scheduler.step()
         losses.append(float(loss))
     write(options.result, net, bag.weight.detach().numpy(), losses)
 
@@ -117,8 +127,11 @@ def train(options: argparse.Namespace) -> None:
     )
     optimizer = pt.Optimizer(net, dense=pawl.Adam(0.01))
     data = pawl.data.Arrays(*samples(), batch_size=BATCH, seed=1, epochs=options.epochs)
+    schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, decay)] if options.decay else []
     losses = []
-    for keys, labels in job.steps(data, prefetch=lambda batch: {net.rows: batch[0]}):
+    for keys, labels in job.steps(
+        data, prefetch=lambda batch: {net.rows: batch[0]}, schedulers=schedulers
+    ):
         if options.die_at_step == job.step and not os.path.exists(options.result + ".died"):
             with open(options.result + ".died", "w", encoding="ascii"):
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -141,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adagrad")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--decay", action="store_true")
     parser.add_argument("--die_at_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--result", default="")

@@ -114,7 +114,7 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(stormy.finish(), digest, stormy.describe())
         self.assertTrue(os.path.exists(stormy.result + ".died"))
 
-    def check_like_torch(self, optimizer):
+    def check_like_torch(self, optimizer, decay=False):
         with pawl.LocalCluster(job={"partitions": 8}) as cluster, cluster.client() as client:
             rows = client.table(
                 "rows",
@@ -124,6 +124,7 @@ class TrainingTest(unittest.TestCase):
             ).pull(np.arange(training_program.ROWS))
         options = argparse.Namespace(
             optimizer=optimizer,
+            decay=decay,
             epochs=2,
             result=os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "plain.npz"),
         )
@@ -132,7 +133,8 @@ class TrainingTest(unittest.TestCase):
         with np.load(options.result) as archive:
             plain = dict(archive)
         for ranks in (1, 3):
-            run = Run("--optimizer=" + optimizer, ranks=ranks)
+            flags = ["--decay"] if decay else []
+            run = Run("--optimizer=" + optimizer, *flags, ranks=ranks)
             run.finish()
             found = run.parameters()
             self.assertEqual(set(found), set(plain))
@@ -150,6 +152,15 @@ class TrainingTest(unittest.TestCase):
 
     def test_row_wise_adagrad_is_its_formula(self):
         self.check_like_torch("rowwise_adagrad")
+
+    def test_schedulers_set_the_rates_of_each_step(self):
+        self.check_like_torch("adagrad", decay=True)
+
+    def test_rates_survive_the_death_of_rank_0(self):
+        digest = Run("--decay", ranks=1).finish()
+        died = Run("--decay", "--die_at_step=7", ranks=1)
+        self.assertEqual(died.finish(), digest)
+        self.assertTrue(os.path.exists(died.result + ".died"))
 
     def test_asynchronous_job_learns(self):
         run = Run(workers=2, ranks=2, settings=["consistency.mode=ASYNC"])

@@ -27,6 +27,7 @@ class TableHandle:
     ):
         self.name = name
         self.dim = dim
+        self.optimizer = optimizer
         self.spec = specs.sparse_spec(name, dim, optimizer, init)
         self._client: Optional[Client] = None
         self._table: Optional[Table] = None

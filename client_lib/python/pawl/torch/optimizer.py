@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Optional
+import warnings
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ import torch
 from pawl import client as client_module, errors, job as job_module, specs
 from pawl.client import Client, Item, Table
 from pawl.futures import Future
-from pawl.torch.lookup import LookupModule
+from pawl.torch.lookup import LookupModule, TableHandle
 
 
 def _lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
@@ -48,13 +49,58 @@ def _sparse_items(modules: list[LookupModule], weight: float, element_type: str)
     return items
 
 
+class _Rates:
+    """The learning rates of the groups, by step.
+
+    A process that takes rank 0 over must push what its predecessor would have: the rates of a step
+    where they differ from those of the step before. So they must be a function of the step only,
+    which schedulers that are stepped from 0 are.
+    """
+
+    def __init__(self, initial: list[float]):
+        self.schedulers: list[Any] = []
+        # For the last steps; -1 is before the first.
+        self._by_step: dict[int, list[float]] = {-1: initial}
+        self._now = -1
+
+    def advance(self, step: int, read: Callable[[], list[float]]) -> None:
+        """Steps the schedulers up to a step, from the first."""
+        while self._now < step:
+            if self._now >= 0:
+                with warnings.catch_warnings():
+                    # torch expects its optimizer to step in between.
+                    warnings.simplefilter("ignore", UserWarning)
+                    for scheduler in self.schedulers:
+                        scheduler.step()
+            self._now += 1
+            self._by_step[self._now] = read()
+            # A rank that comes to this process may be a step behind.
+            self._by_step.pop(self._now - 4, None)
+
+    def check(self, rates: list[float]) -> None:
+        """Raises InvalidArgumentError if the program has set other rates than the schedulers."""
+        if rates != self._by_step[self._now]:
+            raise errors.InvalidArgumentError(
+                "the learning rates were changed from %r to %r in the loop: a worker that is "
+                "restarted would not know. Pass a scheduler of torch to job.steps(schedulers=[...])"
+                % (self._by_step[self._now], rates)
+            )
+
+    def changed_at(self, step: int) -> list[Optional[float]]:
+        """For each group: its rate if it differs from that of the step before, or None."""
+        before = self._by_step[step - 1]
+        return [
+            lr if lr != old else None for lr, old in zip(self._by_step[step], before)
+        ]
+
+
 class _Dense:
     """A model's own parameters as dense tables."""
 
     def __init__(self, named: list[tuple[str, torch.nn.Parameter]], optimizer: specs.Optimizer):
         self._named = named
         self._optimizer = optimizer
-        self._tables: list[Table] = []
+        self.tables: list[Table] = []
         self._step = -1
         self._coming: Optional[tuple[int, Future[Any], list[np.ndarray]]] = None
 
@@ -72,19 +118,19 @@ class _Dense:
                 self._optimizer,
                 specs.Constant(0.0),
             )
-            self._tables.append(client.create(spec).wait())
+            self.tables.append(client.create(spec).wait())
 
     def values(self) -> list[Item]:
         """The model's present values, to assign."""
         return [
             client_module.push_item(table, None, _copy(parameter))
-            for table, (_, parameter) in zip(self._tables, self._named)
+            for table, (_, parameter) in zip(self.tables, self._named)
         ]
 
     def gradients(self, weight: float, element_type: str) -> list[Item]:
         """Copies of the gradients, which the program may change meanwhile."""
         items = []
-        for table, (_, parameter) in zip(self._tables, self._named):
+        for table, (_, parameter) in zip(self.tables, self._named):
             if parameter.grad is None:
                 continue
             gradient = _copy(parameter.grad)
@@ -99,10 +145,10 @@ class _Dense:
         """Fetches the parameters of a step, unless they are here or on their way."""
         if self._coming is not None and self._coming[0] == step:
             return
-        values = [np.empty(table.shape, np.float32) for table in self._tables]
+        values = [np.empty(table.shape, np.float32) for table in self.tables]
         items = [
             client_module.pull_item(table, None, out=out)
-            for table, out in zip(self._tables, values)
+            for table, out in zip(self.tables, values)
         ]
         self._coming = (step, session.pull(items, step=step), values)
 
@@ -169,10 +215,20 @@ class Optimizer(torch.optim.Optimizer):
         self._element_type = element_type
         self._has_tables = False
         self.steps_before_data = 1 if self._dense is not None else 0
-        # torch wants at least one parameter.
-        parameters = [p for _, p in named] or [torch.nn.Parameter(torch.zeros(0))]
-        self._lr = dense.lr if dense is not None else 0.0
-        super().__init__([{"params": parameters, "lr": self._lr}], {})
+        # One group for the parameters, and one for the tables of each learning rate. torch wants at
+        # least one parameter in each.
+        groups: list[dict[str, Any]] = []
+        if dense is not None and named:
+            groups.append({"params": [p for _, p in named], "lr": dense.lr, "handles": None})
+        by_lr: dict[float, list[TableHandle]] = {}
+        for module in self._lookups:
+            for handle in module.handles:
+                by_lr.setdefault(handle.optimizer.lr, []).append(handle)
+        for lr, handles in by_lr.items():
+            empty = torch.nn.Parameter(torch.zeros(0))
+            groups.append({"params": [empty], "lr": lr, "handles": handles})
+        self._rates = _Rates([group["lr"] for group in groups])
+        super().__init__(groups, {})
         self.job.add_part(self)
 
     @torch.no_grad()
@@ -182,13 +238,10 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            if group["lr"] != self._lr:
-                raise errors.InvalidArgumentError(
-                    "the learning rate was changed from %r to %r; the servers keep that of the "
-                    "optimizer's creation" % (self._lr, group["lr"])
-                )
         job = self.job
+        self._rates.check([group["lr"] for group in self.param_groups])
+        if job.rank == 0:
+            self._push_rates()
         items = _sparse_items(self._lookups, job.gradient_weight, self._element_type)
         session = job.hosted_session()
         if self._dense is not None:
@@ -199,6 +252,25 @@ class Optimizer(torch.optim.Optimizer):
         if loss is not None:
             job.report_loss(float(loss))
         return loss
+
+    def follow(self, schedulers: Sequence[Any]) -> None:
+        """Lets schedulers of torch set the learning rates of each step. Job.steps calls this."""
+        self._rates.schedulers = list(schedulers)
+
+    def _push_rates(self) -> None:
+        changed = self._rates.changed_at(self.job.step)
+        rates: dict[Table, float] = {}
+        for group, lr in zip(self.param_groups, changed):
+            if lr is None:
+                continue
+            if group["handles"] is None:
+                assert self._dense is not None
+                tables = self._dense.tables
+            else:
+                tables = [handle.table(self.job.client) for handle in group["handles"]]
+            rates.update({table: lr for table in tables})
+        if rates:
+            self.job.hosted_session().set_learning_rates(rates)
 
     def start(self, job: job_module.Job, rank: job_module.Rank) -> Optional[Future[Any]]:
         """Creates the tables, once, and fetches the parameters of the rank's step."""
@@ -220,6 +292,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
         """Before a batch: the parameters of its step."""
+        if rank.step >= job.begin_at:
+            self._rates.advance(
+                rank.step - job.begin_at, lambda: [group["lr"] for group in self.param_groups]
+            )
         if self._dense is None:
             return
         if rank.step == 0:
