@@ -21,11 +21,13 @@ namespace pawl {
 
 class Call;
 
-// Where a pull writes the values of a segment: the call's item, and the number of its segment.
+// Where a pull writes the answer for a segment: the call's item, and the number of its segment.
 struct PullTarget {
   uint32_t item;
   uint32_t segment;
-  size_t value_bytes;  // expected in the answer
+  // Expected in the answer.
+  size_t value_bytes;
+  size_t slot_bytes;
 };
 
 // The part of a call that belongs to some partitions. Once Messenger::Send has divided it, the part
@@ -37,7 +39,7 @@ struct Message {
   std::vector<SegmentView> segments;
   // Pulls only: of each segment.
   std::vector<PullTarget> targets;
-  // Bytes of keys and values, sent or expected in the answer.
+  // Bytes of keys, values and slots, sent or expected in the answer.
   size_t bytes = 0;
   int retries = 0;
   absl::Status last_error;

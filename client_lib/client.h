@@ -47,8 +47,8 @@
 //   loss of servers, connections and messages. A retry uses the same push id, so nothing is
 //   applied twice.
 // - Calls may be made from any thread.
-// - Calls borrow memory. What the spans of a PushItem or PullItem refer to must stay valid and
-//   unchanged until the callback runs or the future is ready. The items themselves are copied.
+// - Calls borrow memory. What the spans of an item refer to must stay valid and unchanged
+//   until the callback runs or the future is ready. The items themselves are copied.
 //
 // # Failures
 //
@@ -192,6 +192,23 @@ struct PushItem {
   ElementType element_type = FLOAT32;
 };
 
+// Weights for rows or blocks of one table.
+struct AssignItem {
+  Table table = {};
+  // Sparse: the keys of the rows, each once. Dense: as in PushItem.
+  absl::Span<const uint64_t> keys = {};
+  // As PushItem::gradients.
+  absl::Span<const float> values = {};
+  // The slots of the optimizer: Table::SlotFloats(row_width) floats per key, or per block, in the
+  // order of server/optimizer/README.md. The last float of a row or block of Adam or AdamW is the
+  // number of its updates. Empty: the slots get their initial values.
+  absl::Span<const float> slots = {};
+  // Leaves the slots of existing rows as they are. REQUIRES: `slots` is empty.
+  bool keep_slots = false;
+  // The caller guarantees that no key is repeated; saves the check.
+  bool keys_are_distinct = false;
+};
+
 // Destination memory for parameters of one table.
 struct PullItem {
   Table table = {};
@@ -201,17 +218,19 @@ struct PullItem {
   // is undefined if the call fails.
   absl::Span<float> values = {};
   bool keys_are_distinct = false;
+  // Unless empty: gets the slots, as in AssignItem. Numbers of updates above 2^24 are rounded.
+  absl::Span<float> slots = {};
 };
 
 // A sender of pushes and pulls. Thread-safe, but see Push about order. It exists until its client
 // is destroyed, or until CloseLogicalWorker.
 //
-// A failed Push or EndStep breaks the session, because later pushes may not be applied without it:
-// every waiting and every further call gets the same status. A call that is refused at once
-// (INVALID_ARGUMENT for its items, RESOURCE_EXHAUSTED) is different. In a logical worker's session
-// it breaks further calls, since the step would lack the push, but not earlier ones; the pull of a
-// PushPull counts as a further call. In a free-running session, which has no steps, it has no
-// effect.
+// A failed Push, Assign or EndStep breaks the session, because later pushes may not be applied
+// without it: every waiting and every further call gets the same status. A call that is refused at
+// once (INVALID_ARGUMENT for its items, RESOURCE_EXHAUSTED) is different. In a logical worker's
+// session it breaks further calls, since the step would lack the push, but not earlier ones; the
+// pull of a PushPull counts as a further call. In a free-running session, which has no steps, it
+// has no effect.
 //
 // To recover a broken logical worker, call CloseLogicalWorker and TakeOver, and repeat the pushes
 // of the step from the first one, identical and in the same order. Servers recognise segments that
@@ -229,6 +248,20 @@ class Session {
   std::future<absl::Status> Push(absl::Span<const PushItem> items, const CallOptions& options = {});
   virtual void Push(absl::Span<const PushItem> items, const CallOptions& options,
                     Callback done) = 0;
+
+  // Sets weights, and perhaps slots. Done when every server has accepted its part, once. The
+  // session starts an assignment when its earlier pushes and assignments are done, and its later
+  // pushes and steps when the assignment is done. A row that does not exist is created. Servers
+  // apply an assignment on arrival, in every consistency mode.
+  //
+  // A free-running session may assign at any time. A logical worker may assign only before the
+  // job's first step, and the other ranks must wait for it (Client::Barrier) before they pull at
+  // step 0: FAILED_PRECONDITION otherwise. In SYNC mode the result then has the same bits, whatever
+  // is killed.
+  std::future<absl::Status> Assign(absl::Span<const AssignItem> items,
+                                   const CallOptions& options = {});
+  virtual void Assign(absl::Span<const AssignItem> items, const CallOptions& options,
+                      Callback done) = 0;
 
   // Done when all values have arrived. Changes no state: an absent row reads as its initial value.
   // Not ordered after pushes in flight; wait for a push to see its effect. A logical worker's pull
@@ -250,6 +283,13 @@ class Session {
   Session() = default;
 };
 
+// The learning rate of a table from now on.
+struct LearningRateItem {
+  Table table = {};
+  // Replaces the rate in the table's spec; its schedule multiplies this one instead. Above 0.
+  float learning_rate = 0;
+};
+
 // A rank of the job, from Client::OpenLogicalWorker or Client::TakeOver.
 class LogicalWorker : public Session {
  public:
@@ -257,6 +297,14 @@ class LogicalWorker : public Session {
 
   // The step to which calls made now belong.
   virtual uint64_t step() const = 0;
+
+  // Rank 0 only: sets learning rates, each table once. In SYNC mode they take effect when the step
+  // closes, before its gradients are applied; otherwise when they arrive at the servers. They hold
+  // until they are set again. Part of the step like a Push: a recomputed step must repeat it.
+  std::future<absl::Status> SetLearningRates(absl::Span<const LearningRateItem> items,
+                                             const CallOptions& options = {});
+  virtual void SetLearningRates(absl::Span<const LearningRateItem> items,
+                                const CallOptions& options, Callback done) = 0;
 
   // Ends the step; later calls belong to the next one. The library sends the end once all pushes of
   // the step are acknowledged, and delays later calls until every server has answered it. Call it

@@ -35,6 +35,29 @@ class Table {
   // Dense: floats in the tensor.
   uint64_t elements() const { return elements_; }
 
+  // The number of slot floats of a row or block of `width` elements, as in PushSegment.slots
+  // (proto/parameter.proto): the optimizer's slots and, for Adam and AdamW, the number of updates.
+  uint64_t SlotFloats(uint64_t width) const {
+    switch (spec_->optimizer().kind_case()) {
+      case Optimizer::kMomentum:
+      case Optimizer::kAdagrad:
+      case Optimizer::kRmsprop:
+        return width;
+      case Optimizer::kRowwiseAdagrad:
+        return 1;
+      case Optimizer::kAdam:
+      case Optimizer::kAdamw:
+        return 2 * width + 1;
+      case Optimizer::kFtrl:
+        return 2 * width;
+      case Optimizer::kSgd:
+      case Optimizer::kAssign:
+      case Optimizer::KIND_NOT_SET:
+        break;
+    }
+    return 0;
+  }
+
  private:
   std::shared_ptr<const TableSpec> spec_;
   uint64_t elements_ = 0;

@@ -79,6 +79,32 @@ class ByteView {
   size_t size_ = 0;
 };
 
+// Copies the bytes of a view out, front to back. The view must outlive it.
+class ByteCursor {
+ public:
+  explicit ByteCursor(const ByteView& view) : rest_(view.fragments()) {}
+
+  // Copies the next `size` bytes to `out`. REQUIRES: the view has them.
+  void Read(void* out, size_t size) {
+    char* end = static_cast<char*>(out);
+    while (size > 0) {
+      const ByteView::Fragment& fragment = rest_.front();
+      const size_t taken = std::min(size, fragment.size() - offset_);
+      std::memcpy(end, fragment.data() + offset_, taken);
+      end += taken;
+      size -= taken;
+      offset_ += taken;
+      if (offset_ < fragment.size()) continue;
+      rest_.remove_prefix(1);
+      offset_ = 0;
+    }
+  }
+
+ private:
+  absl::Span<const ByteView::Fragment> rest_;
+  size_t offset_ = 0;  // in the first fragment of rest_
+};
+
 // The functions below read and write unaligned little-endian numbers, as files and digests hold
 // them.
 static_assert(std::endian::native == std::endian::little, "numbers are copied without conversion");

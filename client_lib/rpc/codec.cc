@@ -13,8 +13,8 @@
 namespace pawl {
 namespace {
 
-// An upper bound for the tags, lengths and numbers of one segment, which take at most 58 bytes.
-constexpr size_t kMaxOwnBytesInSegment = 64;
+// An upper bound for the tags, lengths and numbers of one segment, which take at most 75 bytes.
+constexpr size_t kMaxOwnBytesInSegment = 80;
 // The size of a serialized RequestHeader is about 50 bytes, plus unknown fields.
 constexpr size_t kMaxHeaderBytes = 4096;
 constexpr size_t kMaxSmallMessageBytes = 1 << 20;
@@ -28,22 +28,25 @@ enum PushField : uint32_t {
   kPushElementType = 4,
   kPushKeys = 5,
   kPushValues = 6,
-  kPushExponent = 7
+  kPushExponent = 7,
+  kPushEffect = 8,
+  kPushSlots = 9
 };
-enum PullField : uint32_t { kPullTable = 1, kPullPartition = 2, kPullKeys = 3 };
+enum PullField : uint32_t { kPullTable = 1, kPullPartition = 2, kPullKeys = 3, kPullWithSlots = 4 };
 enum ResponseField : uint32_t { kResults = 1 };
-enum ResultField : uint32_t { kResultValues = 1 };
+enum ResultField : uint32_t { kResultValues = 1, kResultSlots = 2 };
 
 size_t PushSegmentSize(const SegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
          VarintFieldSize(segment.ordinal) + VarintFieldSize(segment.element_type) +
          BytesFieldSize(segment.keys.size()) + BytesFieldSize(segment.values.size()) +
-         VarintFieldSize(ZigZag(segment.exponent));
+         VarintFieldSize(ZigZag(segment.exponent)) + VarintFieldSize(segment.effect) +
+         BytesFieldSize(segment.slots.size());
 }
 
 size_t PullSegmentSize(const SegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
-         BytesFieldSize(segment.keys.size());
+         BytesFieldSize(segment.keys.size()) + VarintFieldSize(segment.with_slots);
 }
 
 bool Parse(const ByteView& message, google::protobuf::MessageLite& out) {
@@ -107,6 +110,7 @@ absl::Status ReadPushSegment(WireDecoder& decoder, SegmentView* segment) {
   constexpr char kName[] = "PushSegment";
   bool keys_seen = false;
   bool values_seen = false;
+  bool slots_seen = false;
   while (!decoder.done()) {
     uint32_t tag;
     uint64_t value = 0;
@@ -139,6 +143,13 @@ absl::Status ReadPushSegment(WireDecoder& decoder, SegmentView* segment) {
         if (!decoder.ReadVarint(&value)) return Malformed(kName);
         segment->exponent = UnZigZag(static_cast<uint32_t>(value));
         break;
+      case Tag(kPushEffect, kVarint):
+        if (!decoder.ReadVarint(&value)) return Malformed(kName);
+        segment->effect = static_cast<PushEffect>(static_cast<int32_t>(value));
+        break;
+      case Tag(kPushSlots, kBytes):
+        PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "slots", &slots_seen, &segment->slots));
+        break;
       default:
         if (!decoder.SkipField(tag)) return Malformed(kName);
     }
@@ -165,6 +176,10 @@ absl::Status ReadPullSegment(WireDecoder& decoder, SegmentView* segment) {
       case Tag(kPullKeys, kBytes):
         PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "keys", &keys_seen, &segment->keys));
         break;
+      case Tag(kPullWithSlots, kVarint):
+        if (!decoder.ReadVarint(&value)) return Malformed(kName);
+        segment->with_slots = value != 0;
+        break;
       default:
         if (!decoder.SkipField(tag)) return Malformed(kName);
     }
@@ -172,14 +187,17 @@ absl::Status ReadPullSegment(WireDecoder& decoder, SegmentView* segment) {
   return absl::OkStatus();
 }
 
-absl::Status ReadPullResult(WireDecoder& decoder, ByteView* result) {
+absl::Status ReadPullResult(WireDecoder& decoder, PullResultView* result) {
   constexpr char kName[] = "PullResult";
   bool values_seen = false;
+  bool slots_seen = false;
   while (!decoder.done()) {
     uint32_t tag;
     if (!decoder.ReadTag(&tag)) return Malformed(kName);
     if (tag == Tag(kResultValues, kBytes)) {
-      PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "values", &values_seen, result));
+      PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "values", &values_seen, &result->values));
+    } else if (tag == Tag(kResultSlots, kBytes)) {
+      PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "slots", &slots_seen, &result->slots));
     } else if (!decoder.SkipField(tag)) {
       return Malformed(kName);
     }
@@ -222,7 +240,8 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header,
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
   for (const SegmentView& segment : segments) {
-    own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys) + CopiedBytes(segment.values);
+    own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys) + CopiedBytes(segment.values) +
+                 CopiedBytes(segment.slots);
   }
   WireEncoder encoder(own_bytes, std::move(owner));
   encoder.PutLength(kHeader, header_size);
@@ -236,6 +255,8 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header,
     encoder.PutBytesField(kPushKeys, segment.keys);
     encoder.PutBytesField(kPushValues, segment.values);
     encoder.PutVarintField(kPushExponent, ZigZag(segment.exponent));
+    encoder.PutVarintField(kPushEffect, segment.effect);
+    encoder.PutBytesField(kPushSlots, segment.slots);
   }
   return std::move(encoder).Finish();
 }
@@ -254,18 +275,23 @@ OutgoingMessage EncodePullRequest(const RequestHeader& header,
     encoder.PutVarintField(kPullTable, segment.table);
     encoder.PutVarintField(kPullPartition, segment.partition);
     encoder.PutBytesField(kPullKeys, segment.keys);
+    encoder.PutVarintField(kPullWithSlots, segment.with_slots);
   }
   return std::move(encoder).Finish();
 }
 
-OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results,
+OutgoingMessage EncodePullResponse(absl::Span<const PullResultView> results,
                                    std::shared_ptr<const void> owner) {
   size_t own_bytes = 0;
-  for (const ByteView& values : results) own_bytes += kMaxOwnBytesInSegment + CopiedBytes(values);
+  for (const PullResultView& result : results) {
+    own_bytes += kMaxOwnBytesInSegment + CopiedBytes(result.values) + CopiedBytes(result.slots);
+  }
   WireEncoder encoder(own_bytes, std::move(owner));
-  for (const ByteView& values : results) {
-    encoder.PutLength(kResults, BytesFieldSize(values.size()));
-    encoder.PutBytesField(kResultValues, values);
+  for (const PullResultView& result : results) {
+    encoder.PutLength(kResults,
+                      BytesFieldSize(result.values.size()) + BytesFieldSize(result.slots.size()));
+    encoder.PutBytesField(kResultValues, result.values);
+    encoder.PutBytesField(kResultSlots, result.slots);
   }
   return std::move(encoder).Finish();
 }

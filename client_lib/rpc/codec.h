@@ -22,7 +22,7 @@ inline constexpr size_t kMaxSegmentsInMessage = 16384;
 
 // A segment of a push or pull: some rows or blocks of one table in one partition. The client fills
 // it in, the codec encodes and decodes it, and the server applies it; keys and values stay where
-// they are. A segment of a pull has only a table, a partition and keys.
+// they are. A segment of a pull has only a table, a partition, keys and with_slots.
 struct SegmentView {
   uint32_t table = 0;
   uint32_t partition = 0;
@@ -31,6 +31,10 @@ struct SegmentView {
   ByteView keys = {};
   ByteView values = {};
   int32_t exponent = 0;
+  PushEffect effect = APPLY_GRADIENT;
+  // ASSIGN_WITH_SLOTS.
+  ByteView slots = {};
+  bool with_slots = false;
 };
 
 // A PushRequest or PullRequest.
@@ -39,9 +43,15 @@ struct RequestView {
   std::vector<SegmentView> segments;
 };
 
+// What a pull gives for one segment.
+struct PullResultView {
+  ByteView values;
+  // Empty unless the segment asked for them.
+  ByteView slots;
+};
+
 struct PullResponseView {
-  // The values of each segment.
-  std::vector<ByteView> results;
+  std::vector<PullResultView> results;
 };
 
 // Encoders. The message borrows the memory that the views refer to, copies everything else, and
@@ -51,7 +61,7 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header,
                                   std::shared_ptr<const void> owner = nullptr);
 OutgoingMessage EncodePullRequest(const RequestHeader& header,
                                   absl::Span<const SegmentView> segments);
-OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results,
+OutgoingMessage EncodePullResponse(absl::Span<const PullResultView> results,
                                    std::shared_ptr<const void> owner = nullptr);
 // Encodes any small message (PushResponse, EndStepRequest, ...) with protobuf.
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);

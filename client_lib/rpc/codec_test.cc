@@ -82,6 +82,8 @@ class Random {
       segment.set_keys(Bytes(1000));
       segment.set_values(Bytes(1000));
       segment.set_exponent(static_cast<int32_t>(Number()));
+      segment.set_effect(static_cast<PushEffect>(static_cast<int32_t>(Number())));
+      segment.set_slots(Bytes(1000));
     }
     return request;
   }
@@ -93,12 +95,17 @@ class Random {
       segment.set_table(static_cast<uint32_t>(Number()));
       segment.set_partition(static_cast<uint32_t>(Number()));
       segment.set_keys(Bytes(1000));
+      segment.set_with_slots(Below(2) == 0);
     }
     return request;
   }
   PullResponse Response() {
     PullResponse response;
-    for (uint64_t i = Below(5); i > 0; --i) response.add_results()->set_values(Bytes(1000));
+    for (uint64_t i = Below(5); i > 0; --i) {
+      PullResult& result = *response.add_results();
+      result.set_values(Bytes(1000));
+      result.set_slots(Bytes(1000));
+    }
     return response;
   }
   std::vector<size_t> Splits(size_t size) {
@@ -123,6 +130,8 @@ std::string Encode(const PushRequest& request) {
     view.keys = View(segment.keys());
     view.values = View(segment.values());
     view.exponent = segment.exponent();
+    view.effect = segment.effect();
+    view.slots = View(segment.slots());
   }
   return Flat(EncodePushRequest(request.header(), segments).bytes);
 }
@@ -134,13 +143,15 @@ std::string Encode(const PullRequest& request) {
     view.table = segment.table();
     view.partition = segment.partition();
     view.keys = View(segment.keys());
+    view.with_slots = segment.with_slots();
   }
   return Flat(EncodePullRequest(request.header(), segments).bytes);
 }
 
 std::string Encode(const PullResponse& response) {
-  std::vector<ByteView> results;
-  for (const PullResult& result : response.results()) results.push_back(View(result.values()));
+  std::vector<PullResultView> results;
+  for (const PullResult& result : response.results())
+    results.push_back({View(result.values()), View(result.slots())});
   return Flat(EncodePullResponse(results).bytes);
 }
 
@@ -156,6 +167,8 @@ PushRequest PushProto(const RequestView& view) {
     out.set_keys(Flat(segment.keys));
     out.set_values(Flat(segment.values));
     out.set_exponent(segment.exponent);
+    out.set_effect(segment.effect);
+    out.set_slots(Flat(segment.slots));
   }
   return request;
 }
@@ -168,13 +181,18 @@ PullRequest PullProto(const RequestView& view) {
     out.set_table(segment.table);
     out.set_partition(segment.partition);
     out.set_keys(Flat(segment.keys));
+    out.set_with_slots(segment.with_slots);
   }
   return request;
 }
 
 PullResponse ToProto(const PullResponseView& view) {
   PullResponse response;
-  for (const ByteView& values : view.results) response.add_results()->set_values(Flat(values));
+  for (const PullResultView& result : view.results) {
+    PullResult& out = *response.add_results();
+    out.set_values(Flat(result.values));
+    out.set_slots(Flat(result.slots));
+  }
   return response;
 }
 

@@ -19,11 +19,14 @@ inline constexpr char kVersion[] = "0.2.0";
 // Protocol versions of the messages between the processes of a job. A change that older processes
 // would misunderstand raises the newest version; the end of support for one raises the oldest. A
 // peer that names no version speaks 1. Version 2: servers compare their logs by terms
-// (ReplicaPosition.follows_since).
+// (ReplicaPosition.follows_since). Version 3: pushes have effects (PushSegment.effect), and pulls
+// give slots.
 inline constexpr uint32_t kOldestProtocol = 1;
-inline constexpr uint32_t kNewestProtocol = 2;
+inline constexpr uint32_t kNewestProtocol = 3;
 // For servers: the others cannot replicate to a server with an older protocol.
-inline constexpr uint32_t kOldestServerProtocol = 2;
+inline constexpr uint32_t kOldestServerProtocol = 3;
+// What a client needs for assignments, learning rates and slots.
+inline constexpr uint32_t kEffectsProtocol = 3;
 
 struct ProtocolRange {
   uint32_t oldest = kOldestProtocol;

@@ -9,8 +9,11 @@
 namespace pawl {
 
 // INVALID_ARGUMENT, naming the item and the mistake in its table, its keys, or the length of its
-// values.
+// values or slots.
 absl::Status CheckItems(absl::Span<const PushItem> items);
+// Also checks that no key is repeated.
+absl::Status CheckItems(absl::Span<const AssignItem> items);
+absl::Status CheckItems(absl::Span<const LearningRateItem> items);
 absl::Status CheckItems(absl::Span<const PullItem> items);
 
 }  // namespace pawl

@@ -60,6 +60,13 @@ std::future<absl::Status> Session::Push(absl::Span<const PushItem> items,
   return result;
 }
 
+std::future<absl::Status> Session::Assign(absl::Span<const AssignItem> items,
+                                          const CallOptions& options) {
+  std::future<absl::Status> result;
+  Assign(items, options, Fulfilling(result));
+  return result;
+}
+
 std::future<absl::Status> Session::Pull(absl::Span<const PullItem> items,
                                         const CallOptions& options) {
   std::future<absl::Status> result;
@@ -72,6 +79,13 @@ std::future<absl::Status> Session::PushPull(absl::Span<const PushItem> pushes,
                                             const CallOptions& options) {
   std::future<absl::Status> result;
   PushPull(pushes, pulls, options, Fulfilling(result));
+  return result;
+}
+
+std::future<absl::Status> LogicalWorker::SetLearningRates(absl::Span<const LearningRateItem> items,
+                                                          const CallOptions& options) {
+  std::future<absl::Status> result;
+  SetLearningRates(items, options, Fulfilling(result));
   return result;
 }
 

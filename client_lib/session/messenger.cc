@@ -91,10 +91,10 @@ void Messenger::Send(std::shared_ptr<Message> message) {
       part->retries = message->retries;
       part->last_error = message->last_error;
     }
-    part->bytes += segment.keys.size() + segment.values.size();
+    part->bytes += segment.keys.size() + segment.values.size() + segment.slots.size();
     part->segments.push_back(std::move(segment));
     if (message->targets.empty()) continue;
-    part->bytes += message->targets[i].value_bytes;
+    part->bytes += message->targets[i].value_bytes + message->targets[i].slot_bytes;
     part->targets.push_back(message->targets[i]);
   }
   message->call->AddMessages(static_cast<int>(parts.size()) - 1);

@@ -170,8 +170,66 @@ void Segmenter::Scatter(const Table& table, const Segment& segment, const ByteVi
                     });
 }
 
+size_t Segmenter::SlotBytes(const Table& table, const Segment& segment) const {
+  if (!table.dense()) return segment.size() * table.SlotFloats(table.row_width()) * sizeof(float);
+  size_t floats = 0;
+  for (uint32_t i = segment.begin; i < segment.end; ++i)
+    floats += table.SlotFloats(BlockElements(table.elements(), groups_.keys()[i]));
+  return floats * sizeof(float);
+}
+
+void Segmenter::AllocateSlots(const Table& table) {
+  if (table.dense() || groups_.in_order()) return;
+  slots_.resize(
+      std::max<size_t>(slots_.size(), groups_.keys().size() * table.SlotFloats(table.row_width())));
+}
+
+void Segmenter::GatherSlots(const Table& table, const Segment& segment, const float* slots,
+                            SegmentView& out) {
+  if (table.dense()) {
+    // As with values, only the last block of the list is shorter.
+    for (uint32_t i = segment.begin; i < segment.end; ++i) {
+      out.slots.Append(
+          slots + groups_.first_position(i) * table.SlotFloats(kBlockElements),
+          table.SlotFloats(BlockElements(table.elements(), groups_.keys()[i])) * sizeof(float));
+    }
+    return;
+  }
+  const size_t width = table.SlotFloats(table.row_width());
+  const size_t bytes = segment.size() * width * sizeof(float);
+  if (groups_.in_order()) return out.slots.Append(slots + segment.begin * width, bytes);
+  float* const begin = slots_.data() + segment.begin * width;
+  for (uint32_t i = segment.begin; i < segment.end; ++i) {
+    std::copy_n(slots + groups_.first_position(i) * width, width,
+                begin + (i - segment.begin) * width);
+  }
+  out.slots.Append(begin, bytes);
+}
+
+void Segmenter::ScatterSlots(const Table& table, const Segment& segment, const ByteView& slots,
+                             float* out) const {
+  ByteCursor cursor(slots);
+  if (table.dense()) {
+    for (uint32_t i = segment.begin; i < segment.end; ++i) {
+      const uint64_t block = groups_.keys()[i];
+      cursor.Read(out + block * table.SlotFloats(kBlockElements),
+                  table.SlotFloats(BlockElements(table.elements(), block)) * sizeof(float));
+    }
+    return;
+  }
+  const size_t width = table.SlotFloats(table.row_width());
+  for (uint32_t i = segment.begin; i < segment.end; ++i) {
+    float* const first = out + groups_.first_position(i) * width;
+    cursor.Read(first, width * sizeof(float));
+    groups_.ForEachPosition(i, [&](uint32_t position) {
+      if (float* const to = out + position * width; to != first) std::copy_n(first, width, to);
+    });
+  }
+}
+
 size_t Segmenter::capacity_bytes() const {
-  return groups_.capacity_bytes() + gradient_bytes_ + rows_.capacity() * sizeof(float);
+  return groups_.capacity_bytes() + gradient_bytes_ +
+         (rows_.capacity() + slots_.capacity()) * sizeof(float);
 }
 
 std::unique_ptr<Segmenter> SegmenterPool::Get() {

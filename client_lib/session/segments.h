@@ -53,10 +53,21 @@ class Segmenter {
   void Gather(const Table& table, const Segment& segment, const float* gradients, ElementType type,
               SegmentView& out);
 
+  // The size of the slots of a segment's rows or blocks.
+  size_t SlotBytes(const Table& table, const Segment& segment) const;
+  // Assign: sets the slots of `out`, like Gather. REQUIRES: no key is repeated; AllocateSlots was
+  // called.
+  void AllocateSlots(const Table& table);
+  void GatherSlots(const Table& table, const Segment& segment, const float* slots,
+                   SegmentView& out);
+
   // Pull: copies the rows or blocks of a segment to their destinations. REQUIRES: values.size() ==
   // ValueBytes(segment).
   void Scatter(const Table& table, const Segment& segment, const ByteView& values,
                float* out) const;
+  // The same for slots. REQUIRES: slots.size() == SlotBytes(segment).
+  void ScatterSlots(const Table& table, const Segment& segment, const ByteView& slots,
+                    float* out) const;
 
   size_t capacity_bytes() const;
 
@@ -73,6 +84,8 @@ class Segmenter {
   size_t gradient_bytes_ = 0;
   // The rows of one segment before they are encoded.
   std::vector<float> rows_;
+  // The slots of all segments.
+  std::vector<float> slots_;
 };
 
 // Keeps Segmenters for later calls, up to a limit. Thread-safe.

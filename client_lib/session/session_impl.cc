@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
+#include "client_lib/rpc/version.h"
 #include "client_lib/session/check_items.h"
 #include "client_lib/session/messenger.h"
 #include "client_lib/session/sender_calls.h"
@@ -53,6 +55,13 @@ RequestHeader SessionImpl::Header(uint64_t step) const {
   return header;
 }
 
+absl::Status SessionImpl::CheckEffectsAreKnown() const {
+  if (core_->registration().protocol() >= kEffectsProtocol) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job speaks protocol ", core_->registration().protocol(),
+                   "; assignments, learning rates and slots need protocol ", kEffectsProtocol));
+}
+
 uint64_t SessionImpl::step() const {
   MutexLock lock(mu_);
   return step_;
@@ -60,7 +69,26 @@ uint64_t SessionImpl::step() const {
 
 void SessionImpl::Push(absl::Span<const PushItem> items, const CallOptions& options,
                        Callback done) {
+  EnqueuePush(items, options, std::move(done));
+}
+
+void SessionImpl::Assign(absl::Span<const AssignItem> items, const CallOptions& options,
+                         Callback done) {
+  EnqueuePush(items, options, std::move(done));
+}
+
+void SessionImpl::SetLearningRates(absl::Span<const LearningRateItem> items,
+                                   const CallOptions& options, Callback done) {
+  EnqueuePush(items, options, std::move(done));
+}
+
+template <typename Item>
+void SessionImpl::EnqueuePush(absl::Span<const Item> items, const CallOptions& options,
+                              Callback done) {
   absl::Status refused = CheckItems(items);
+  if (!std::is_same_v<Item, PushItem> && refused.ok()) refused = CheckEffectsAreKnown();
+  if (std::is_same_v<Item, LearningRateItem> && refused.ok() && identity_.rank != 0u)
+    refused = absl::FailedPreconditionError("only rank 0 sets learning rates");
   if (refused.ok() && !identity_.rank && !identity_.client) {
     refused = absl::FailedPreconditionError(
         "a WORKER_ROLE client cannot push free-running; push through OpenLogicalWorker, or "
@@ -127,6 +155,10 @@ void SessionImpl::Pull(absl::Span<const PullItem> items, const CallOptions& opti
                        Callback user_done) {
   Callback done = core_->Count(std::move(user_done));
   absl::Status refused = CheckItems(items);
+  if (refused.ok() && std::any_of(items.begin(), items.end(),
+                                  [](const PullItem& item) { return !item.slots.empty(); })) {
+    refused = CheckEffectsAreKnown();
+  }
   std::shared_ptr<PullCall> pull;
   const auto take_in = [&](uint64_t step) {
     pull = std::make_shared<PullCall>(shared_from_this(), items, step, core_->Deadline(options),
@@ -219,16 +251,20 @@ bool SessionImpl::PumpOne() {
     if (granted_ != nullptr) {
       granted = granted_;
     } else {
-      if (waits_for_bytes_ || ending_step_ || operations_.empty()) return false;
+      if (waits_for_bytes_ || ending_step_ || assigning_ != nullptr || operations_.empty())
+        return false;
       Operation& head = operations_.front();
       if (identity_.rank && head.call().header.step() > active_step_) return false;
       const bool ends_step = head.end != nullptr;
-      // A step that lacks a push is never ended; Fail will answer the call.
-      if (ends_step && (!ahead_.empty() || !broken_.ok())) return false;
+      const bool assigns = !ends_step && head.push->assigns();
+      // A step that lacks a push is never ended, and no assignment starts without an earlier push;
+      // Fail will answer the call.
+      if ((ends_step || assigns) && (!ahead_.empty() || !broken_.ok())) return false;
       operation = std::move(head);
       operations_.pop_front();
       if (operation.timer) core_->deadlines().Remove(*operation.timer);
       (ends_step ? ending_step_ : waits_for_bytes_) = true;
+      if (assigns) assigning_ = operation.push.get();
     }
   }
   if (granted != nullptr) return SendGranted(granted);
@@ -305,11 +341,12 @@ void SessionImpl::RestartOrdinals(uint64_t step) {
   ordinals_of_step_ = step;
 }
 
-void SessionImpl::OnPushDone(std::optional<std::list<Ahead>::iterator> ahead,
+void SessionImpl::OnPushDone(const PushCall& push, std::optional<std::list<Ahead>::iterator> ahead,
                              const absl::Status& status) {
   {
     MutexLock lock(mu_);
     BreakLocked(status);
+    if (assigning_ == &push) assigning_ = nullptr;
     if (ahead) {
       (*ahead)->done = true;
       while (!ahead_.empty() && ahead_.front().done) {

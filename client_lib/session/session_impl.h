@@ -25,7 +25,8 @@ namespace pawl {
 //    the order of the calls, whichever thread does it (Pump).
 // 2. For a logical worker: nothing of step s is sent before EndStep(s - 1) is done, except pulls
 //    that ask for it. EndStep(s) is sent when all pushes of step s are done.
-// 3. The pushes in flight have at most kMaxSegmentsAhead segments in a partition, counted from the
+// 3. While an assignment is in flight, no other operation is.
+// 4. The pushes in flight have at most kMaxSegmentsAhead segments in a partition, counted from the
 //    oldest one that is not done.
 //
 // Thread-safe. Owned by shared_ptr, which calls in flight share.
@@ -46,14 +47,20 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   // Core and session keep each other alive until ClientCore::Close.
   SessionImpl(std::shared_ptr<ClientCore> core, const Identity& identity);
 
+  using LogicalWorker::Assign;
   using LogicalWorker::EndStep;
   using LogicalWorker::Pull;
   using LogicalWorker::Push;
   using LogicalWorker::PushPull;
+  using LogicalWorker::SetLearningRates;
   void Push(absl::Span<const PushItem> items, const CallOptions& options, Callback done) override;
+  void Assign(absl::Span<const AssignItem> items, const CallOptions& options,
+              Callback done) override;
   void Pull(absl::Span<const PullItem> items, const CallOptions& options, Callback done) override;
   void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
                 const CallOptions& options, Callback done) override;
+  void SetLearningRates(absl::Span<const LearningRateItem> items, const CallOptions& options,
+                        Callback done) override;
   void EndStep(const CallOptions& options, Callback done) override;
   // 0 for a free-running client.
   uint32_t rank() const override { return identity_.rank.value_or(0); }
@@ -66,7 +73,7 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   class PushCall;
   class PullCall;
 
-  // A Push or EndStep that waits for its turn; one of the calls is set.
+  // A Push, Assign, SetLearningRates or EndStep that waits for its turn; one of the calls is set.
   struct Operation {
     Call& call() const;
 
@@ -86,12 +93,17 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
     bool done;
   };
 
-  // Queues a Push or EndStep, unless `refused` is an error or the session must refuse it. `make`
+  // Queues a Push, Assign or SetLearningRates.
+  template <typename Item>
+  void EnqueuePush(absl::Span<const Item> items, const CallOptions& options, Callback done);
+  // Queues an operation, unless `refused` is an error or the session must refuse it. `make`
   // runs under mu_, takes the callback, and creates the operation's call. A refusal closes a rank's
   // session to further calls, but ends no other call.
   void Enqueue(absl::Status refused, Callback user_done,
                absl::FunctionRef<void(Operation&, Callback&)> make);
   RequestHeader Header(uint64_t step) const;
+  // FAILED_PRECONDITION if the servers of this job know neither effects nor slots.
+  absl::Status CheckEffectsAreKnown() const;
   // Executes the queued operations that can be executed now.
   void Pump();
   // Executes the next operation; returns false if none can be executed. The caller holds pumping_.
@@ -103,7 +115,8 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   // Divides granted_ into segments, if that is not done yet, and sends or refuses it. Returns false
   // if it waits for older pushes to leave the window.
   bool SendGranted(const std::shared_ptr<PushCall>& push);
-  void OnPushDone(std::optional<std::list<Ahead>::iterator> ahead, const absl::Status& status);
+  void OnPushDone(const PushCall& push, std::optional<std::list<Ahead>::iterator> ahead,
+                  const absl::Status& status);
   void OnStepEnded(uint64_t step, const absl::Status& status);
   void StartPull(std::shared_ptr<PullCall> pull);
   // Sets a timer for the operation if it still waits.
@@ -132,6 +145,8 @@ class SessionImpl final : public LogicalWorker, public std::enable_shared_from_t
   uint64_t step_ PAWL_GUARDED_BY(mu_);
   uint64_t active_step_ PAWL_GUARDED_BY(mu_);
   bool ending_step_ PAWL_GUARDED_BY(mu_) = false;
+  // The assignment that has left the queue and is not done.
+  const PushCall* assigning_ PAWL_GUARDED_BY(mu_) = nullptr;
   bool pumping_ PAWL_GUARDED_BY(mu_) = false;
   bool pump_again_ PAWL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;

@@ -8,6 +8,7 @@
 #include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/table.h"
 
 namespace pawl {
 namespace {
@@ -136,6 +137,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
       response.mutable_job()->set_logical_workers(4);
       response.set_heartbeat_interval_ms(10);
       response.set_client(3 + earlier);
+      response.set_protocol(cluster_.protocol_);
       *answer = response.SerializeAsString();
     } else if (method == "/pawl.Scheduler/GetRouting") {
       *answer = cluster_.routing_.SerializeAsString();
@@ -339,6 +341,11 @@ RoutingTable FakeCluster::routing() const {
   return routing_;
 }
 
+void FakeCluster::SetProtocol(uint32_t protocol) {
+  MutexLock lock(mu_);
+  protocol_ = protocol;
+}
+
 void FakeCluster::FailJob(const std::string& failure) {
   MutexLock lock(mu_);
   job_state_ = FAILED;
@@ -348,6 +355,12 @@ void FakeCluster::FailJob(const std::string& failure) {
 std::vector<FakeCluster::Event> FakeCluster::events() const {
   MutexLock lock(mu_);
   return events_;
+}
+
+std::vector<float> FakeCluster::Slots(uint32_t table, uint64_t key) const {
+  MutexLock lock(mu_);
+  const auto it = slots_.find({table, key});
+  return it == slots_.end() ? std::vector<float>() : it->second;
 }
 
 std::vector<float> FakeCluster::Row(uint32_t table, uint64_t key) const {
@@ -378,6 +391,10 @@ uint64_t FakeCluster::RowWidth(uint32_t table, uint64_t key) const {
   uint64_t elements = 1;
   for (const uint64_t extent : spec.shape()) elements *= extent;
   return BlockElements(elements, key);
+}
+
+uint64_t FakeCluster::SlotFloats(uint32_t table, uint64_t key) const {
+  return Table(tables_[table - 1]).SlotFloats(RowWidth(table, key));
 }
 
 absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHeader& header,
@@ -453,12 +470,17 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
             UnpackElements(segment.element_type(), segment.values(), segment.exponent()),
             false,
             segment.element_type(),
-            segment.values().size()};
+            segment.values().size(),
+            segment.effect()};
+        const std::vector<float> slots = Unpack<float>(segment.slots());
         std::set<uint64_t>& taken =
             taken_[{SenderNumber(push.header()), push.header().step(), segment.partition()}];
         seen.duplicate = !taken.insert(segment.ordinal()).second;
         size_t at = 0;
+        size_t slots_at = 0;
+        if (seen.effect == SET_LEARNING_RATES) at = seen.values.size();
         for (const uint64_t key : seen.keys) {
+          if (seen.effect == SET_LEARNING_RATES) break;
           if (PartitionOf(segment.table(), key, static_cast<uint32_t>(routing_.primary_size())) !=
               segment.partition()) {
             status = absl::InvalidArgumentError("a key of another partition");
@@ -466,10 +488,24 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
           const uint64_t width = RowWidth(segment.table(), key);
           std::vector<float>& row = rows_[{segment.table(), key}];
           row.resize(width);
+          if (seen.effect != APPLY_GRADIENT && !seen.duplicate) row.assign(width, 0.0f);
+          if (seen.effect == ASSIGN_WITH_SLOTS) {
+            const size_t count = SlotFloats(segment.table(), key);
+            if (slots_at + count > slots.size()) {
+              status = absl::InvalidArgumentError("slots");
+              break;
+            }
+            if (!seen.duplicate) {
+              slots_[{segment.table(), key}].assign(slots.data() + slots_at,
+                                                    slots.data() + slots_at + count);
+            }
+            slots_at += count;
+          }
           for (uint64_t i = 0; i < width && !seen.duplicate; ++i) row[i] += seen.values[at + i];
           at += width;
         }
-        if (at != seen.values.size()) status = absl::InvalidArgumentError("lengths");
+        if (at != seen.values.size() || slots_at != slots.size())
+          status = absl::InvalidArgumentError("lengths");
         seen.duplicate ? response.set_deduplicated(response.deduplicated() + 1)
                        : response.set_accepted(response.accepted() + 1);
         event.segments.push_back(std::move(seen));
@@ -485,7 +521,8 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
       PullResponse response;
       for (const PullSegment& segment : pull.segments()) {
         if (!status.ok()) break;
-        std::string& values = *response.add_results()->mutable_values();
+        PullResult& result = *response.add_results();
+        std::string& values = *result.mutable_values();
         Event::Segment seen{
             segment.table(), segment.partition(), 0, Unpack<uint64_t>(segment.keys()), {}, false};
         for (const uint64_t key : seen.keys) {
@@ -493,6 +530,12 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
           if (const auto it = rows_.find({segment.table(), key}); it != rows_.end())
             row = it->second;
           values.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
+          if (!segment.with_slots()) continue;
+          std::vector<float> slots(SlotFloats(segment.table(), key));
+          if (const auto it = slots_.find({segment.table(), key}); it != slots_.end())
+            slots = it->second;
+          result.mutable_slots()->append(reinterpret_cast<const char*>(slots.data()),
+                                         slots.size() * sizeof(float));
         }
         value_bytes += values.size();
         event.segments.push_back(std::move(seen));

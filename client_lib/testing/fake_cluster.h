@@ -18,12 +18,14 @@
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/request_handler.h"
 #include "client_lib/rpc/testing/in_process_transport.h"
+#include "client_lib/rpc/version.h"
 #include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
 
-// A row or block is the sum of all pushes to it. Thread-safe.
+// A row or block is the sum of all pushes to it since its last assignment. Its slots are those that
+// were assigned last, or zeros. Thread-safe.
 class FakeCluster {
  public:
   // A request to a server. Records are in the order of arrival.
@@ -42,6 +44,7 @@ class FakeCluster {
       // Push: the element type of the values, and their size in bytes.
       ElementType element_type = FLOAT32;
       size_t value_bytes = 0;
+      PushEffect effect = APPLY_GRADIENT;
     };
     std::vector<Segment> segments;
     // EndStep and TakeOver.
@@ -77,6 +80,8 @@ class FakeCluster {
   // Covers the old and new tables.
   RoutingTable routing() const;
   void FailJob(const std::string& failure);
+  // What registrations answer; by default the newest.
+  void SetProtocol(uint32_t protocol);
   // The scheduler answers nothing while it is down.
   void SetSchedulerDown(bool down);
   // The scheduler forgets all nodes registered so far.
@@ -88,6 +93,8 @@ class FakeCluster {
   std::vector<Event> events() const;
   // The sums of a row or block; empty if it was never pushed.
   std::vector<float> Row(uint32_t table, uint64_t key) const;
+  // The slots that were assigned last; empty if none were.
+  std::vector<float> Slots(uint32_t table, uint64_t key) const;
   // The accepted ordinals of (sender, step, partition).
   std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
   // Counts only incarnations that the scheduler knows.
@@ -119,6 +126,7 @@ class FakeCluster {
   absl::Status CheckHeader(const std::string& server, const RequestHeader& header,
                            const std::vector<uint32_t>& partitions) const PAWL_REQUIRES(mu_);
   uint64_t RowWidth(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
+  uint64_t SlotFloats(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
 
   std::vector<std::unique_ptr<Server>> servers_;
 
@@ -140,12 +148,14 @@ class FakeCluster {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> incarnations_ PAWL_GUARDED_BY(mu_);
   std::vector<Event> events_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_ PAWL_GUARDED_BY(mu_);
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> slots_ PAWL_GUARDED_BY(mu_);
   // (sender, step, partition) to ordinals.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t>, std::set<uint64_t>> taken_
       PAWL_GUARDED_BY(mu_);
   std::vector<TableSpec> tables_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = RUNNING;
   std::string failure_ PAWL_GUARDED_BY(mu_);
+  uint32_t protocol_ PAWL_GUARDED_BY(mu_) = kNewestProtocol;
   uint64_t heartbeats_ PAWL_GUARDED_BY(mu_) = 0;
   bool goodbye_ PAWL_GUARDED_BY(mu_) = false;
 

@@ -206,6 +206,12 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
     std::optional<uint64_t> segments;
   };
 
+  // The sizes of a segment's answer.
+  struct PullBytes {
+    size_t values = 0;
+    size_t slots = 0;
+  };
+
   // What a change leaves to do after the locks are released.
   struct Changes {
     // Must be committed before the call is answered.
@@ -265,7 +271,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
   absl::StatusOr<bool> ApplyNextPartition(PushInProgress& push);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender,
                                              const RequestView& request,
-                                             const std::vector<size_t>& value_bytes,
+                                             const std::vector<PullBytes>& bytes_of,
                                              std::shared_ptr<const ByteReservation> reservation);
   // Changes a primary's partition with `apply`. All changes except those replicated from other
   // servers come through here. If the partition changed, its log and followers get `change` (index

@@ -12,6 +12,18 @@
 #include "server/replication/backpressure.h"
 
 namespace pawl {
+namespace {
+
+// REQUIRES: CheckKeys has accepted the keys.
+size_t SlotBytes(const TableSchema& table, const ByteView& keys) {
+  const size_t count = keys.size() / sizeof(uint64_t);
+  if (!table.is_dense()) return count * table.StateFloats(table.MaxRowWidth()) * sizeof(float);
+  size_t floats = 0;
+  for (const uint64_t key : CopyKeys(keys)) floats += table.StateFloats(table.RowWidth(key));
+  return floats * sizeof(float);
+}
+
+}  // namespace
 
 absl::Status DataPlane::TooManyBytesWait() const {
   return WithPushback(absl::ResourceExhaustedError(
@@ -27,27 +39,28 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   Sender sender;
   auto view = Admit(header, sender);
   if (!view.ok()) return Refuse(Method::kPull, &header, view.status(), reply);
-  std::vector<size_t> value_bytes;
+  std::vector<PullBytes> bytes_of;
   std::vector<std::shared_ptr<Replica>> replicas;
   size_t total_bytes = 0;
   for (const SegmentView& segment : request->segments) {
-    size_t bytes = 0;
+    PullBytes bytes;
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
     const auto table = (*view)->tables.find(segment.table);
     if (status.ok() && table == (*view)->tables.end()) status = NoSuchTable(segment.table);
     if (status.ok())
       status = table->second->CheckKeys(segment.keys, segment.partition,
-                                        (*view)->options.partitions, bytes);
-    total_bytes += bytes;
+                                        (*view)->options.partitions, bytes.values);
+    if (status.ok() && segment.with_slots) bytes.slots = SlotBytes(*table->second, segment.keys);
+    total_bytes += bytes.values + bytes.slots;
     if (status.ok() && total_bytes > kMaxMessageBytes) {
-      status = absl::InvalidArgumentError(absl::StrCat("the pulled values take more than ",
-                                                       kMaxMessageBytes,
-                                                       " bytes; pull fewer keys at a time"));
+      status = absl::InvalidArgumentError(
+          absl::StrCat("the pulled values and slots take more than ", kMaxMessageBytes,
+                       " bytes; pull fewer keys at a time"));
     }
     if (!status.ok()) return Refuse(Method::kPull, &header, std::move(status), reply);
     if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
-    value_bytes.push_back(bytes);
+    bytes_of.push_back(bytes);
   }
   const bool waits_for_step = header.sender_case() == RequestHeader::kLogicalWorker;
   std::shared_ptr<ByteReservation> request_bytes;
@@ -59,14 +72,13 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   // Reserve the answer's bytes only when it is built: waiting pulls must not keep out the pushes
   // that they wait for.
   auto act = [this, view = *view, sender, waits_for_step, request,
-              request_bytes = std::move(request_bytes), total_bytes,
-              value_bytes = std::move(value_bytes), owner = message.owner,
-              reply = std::move(reply)](absl::Status status) mutable {
+              request_bytes = std::move(request_bytes), total_bytes, bytes_of = std::move(bytes_of),
+              owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
     auto reservation =
         ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
-    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes,
+    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, bytes_of,
                              std::move(reservation));
     if (!answer.ok()) return Refuse(Method::kPull, &request->header, answer.status(), reply);
     reply(absl::OkStatus(), *std::move(answer));
@@ -77,8 +89,8 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
     const View& view, const Sender* sender, const RequestView& request,
-    const std::vector<size_t>& value_bytes, std::shared_ptr<const ByteReservation> reservation) {
-  // Rows are copied, because many are small; blocks are lent.
+    const std::vector<PullBytes>& bytes_of, std::shared_ptr<const ByteReservation> reservation) {
+  // Rows and slots are copied, because many are small; blocks are lent.
   struct Owned {
     std::shared_ptr<const ByteReservation> reservation;  // destroyed last
     std::unique_ptr<char[]> rows;
@@ -88,12 +100,13 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
     return view.tables.find(segment.table)->second->is_dense();
   };
   size_t row_bytes = 0;
-  for (size_t i = 0; i < request.segments.size(); ++i)
-    row_bytes += is_dense(request.segments[i]) ? 0 : value_bytes[i];
+  for (size_t i = 0; i < request.segments.size(); ++i) {
+    row_bytes += (is_dense(request.segments[i]) ? 0 : bytes_of[i].values) + bytes_of[i].slots;
+  }
   const auto owned = std::make_shared<Owned>();
   owned->reservation = std::move(reservation);
   owned->rows = std::make_unique_for_overwrite<char[]>(row_bytes);
-  std::vector<ByteView> results(request.segments.size());
+  std::vector<PullResultView> results(request.segments.size());
   char* out = owned->rows.get();
   for (size_t i = 0; i < request.segments.size(); ++i) {
     const SegmentView& segment = request.segments[i];
@@ -115,15 +128,19 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(
         replica.partition->Lend(segment.table, segment.keys, owned->blocks);
       } else {
         replica.partition->Pull(segment.table, segment.keys, out);
+        results[i].values.Append(out, bytes_of[i].values);
+        out += bytes_of[i].values;
+      }
+      if (segment.with_slots) {
+        replica.partition->PullSlots(segment.table, segment.keys, out);
+        results[i].slots.Append(out, bytes_of[i].slots);
+        out += bytes_of[i].slots;
       }
     }
     if (lends) {
       for (size_t k = lent_before; k < owned->blocks.size(); ++k) {
-        results[i].Append(owned->blocks[k].data(), owned->blocks[k].size() * sizeof(float));
+        results[i].values.Append(owned->blocks[k].data(), owned->blocks[k].size() * sizeof(float));
       }
-    } else {
-      results[i].Append(out, value_bytes[i]);
-      out += value_bytes[i];
     }
   }
   return EncodePullResponse(results, owned);

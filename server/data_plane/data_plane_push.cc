@@ -11,13 +11,26 @@
 #include "server/data_plane/data_plane.h"
 #include "server/data_plane/gradient_decoder.h"
 #include "server/replication/backpressure.h"
+#include "server/replication/change.h"
 
 namespace pawl {
 namespace {
 
-// Limit for the keys and values of one segment. As a log record, or in a message to a backup, the
-// segment and its description must again fit in kMaxMessageBytes.
+// Limit for the keys, values and slots of one segment. As a log record, or in a message to a
+// backup, the segment and its description must again fit in kMaxMessageBytes.
 constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
+
+absl::Status CheckContent(const TableSchema& table, const SegmentView& segment,
+                          uint32_t partitions) {
+  if (IsAssignment(segment)) {
+    PAWL_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentOf(segment));
+    return table.CheckAssignment(segment.element_type, segment.exponent, assignment,
+                                 segment.partition, partitions);
+  }
+  if (!segment.slots.empty()) return absl::InvalidArgumentError("a gradient has slots");
+  return table.CheckGradient(segment.element_type, segment.exponent, segment.keys, segment.values,
+                             segment.partition, partitions);
+}
 
 }  // namespace
 
@@ -84,16 +97,23 @@ absl::Status DataPlane::CheckPush(PushInProgress& push) {
           view, absl::StrCat("routing epoch ", header.epoch(), " is out of date: partition ",
                              segment.partition, " has a later primary"));
     }
-    if (const size_t size = segment.keys.size() + FloatBytes(segment); size > kMaxSegmentBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a segment of table ", segment.table, " has ", size,
-                       " bytes of keys and values, as FLOAT32; the limit is ", kMaxSegmentBytes));
+    if (const size_t size = segment.keys.size() + FloatBytes(segment) + segment.slots.size();
+        size > kMaxSegmentBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a segment of table ", segment.table, " has ", size,
+          " bytes of keys, values and slots, as FLOAT32; the limit is ", kMaxSegmentBytes));
+    }
+    if (segment.effect == SET_LEARNING_RATES) {
+      PAWL_ASSIGN_OR_RETURN(const std::vector<TableRate> rates, LearningRatesOf(segment));
+      PAWL_RETURN_IF_ERROR(CheckLearningRates(push.sender, rates, [&](uint32_t id) {
+        const auto found = view.tables.find(id);
+        return found == view.tables.end() ? nullptr : found->second.get();
+      }));
+      continue;
     }
     const auto table = view.tables.find(segment.table);
     if (table == view.tables.end()) return NoSuchTable(segment.table);
-    PAWL_RETURN_IF_ERROR(table->second->CheckGradient(segment.element_type, segment.exponent,
-                                                      segment.keys, segment.values,
-                                                      segment.partition, view.options.partitions));
+    PAWL_RETURN_IF_ERROR(CheckContent(*table->second, segment, view.options.partitions));
   }
   return absl::OkStatus();
 }
@@ -106,8 +126,8 @@ absl::StatusOr<MonotonicDuration> DataPlane::ThrottlePush(const View& view,
     if (!replica.brakes.load(std::memory_order_relaxed)) continue;
     MutexLock lock(replica.mu);
     if (!replica.HasDataAsPrimary()) continue;
-    const auto delay =
-        replica.ThrottlePush(segment.keys.size() + FloatBytes(segment), clock_.Now());
+    const auto delay = replica.ThrottlePush(
+        segment.keys.size() + FloatBytes(segment) + segment.slots.size(), clock_.Now());
     if (!delay.has_value()) {
       ++pushes_refused_;
       return WithPushback(absl::ResourceExhaustedError(
@@ -174,11 +194,29 @@ absl::StatusOr<bool> DataPlane::ApplyNextPartition(PushInProgress& push) {
   PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, push.request.header.epoch()));
   for (Part& part : parts) {
     const SegmentView& segment = part.change.segment;
-    if (replica->partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
+    if (segment.effect != SET_LEARNING_RATES &&
+        replica->partition->FindTable(segment.table) == nullptr) {
+      return NoSuchTable(segment.table);
+    }
     PushOutcome outcome = PushOutcome::kAccepted;
     const absl::Status status = Change(
         replica, part.change, part.memory,
         [&](Partition& target) -> absl::Status {
+          if (segment.effect == SET_LEARNING_RATES) {
+            PAWL_ASSIGN_OR_RETURN(const std::vector<TableRate> rates, LearningRatesOf(segment));
+            for (const TableRate& rate : rates) {
+              if (target.FindTable(rate.table) == nullptr) return NoSuchTable(rate.table);
+            }
+            PAWL_ASSIGN_OR_RETURN(outcome,
+                                  target.SetLearningRates(push.sender, segment.ordinal, rates));
+            return absl::OkStatus();
+          }
+          if (IsAssignment(segment)) {
+            PAWL_ASSIGN_OR_RETURN(const Assignment assignment, AssignmentOf(segment));
+            PAWL_ASSIGN_OR_RETURN(
+                outcome, target.Assign(push.sender, segment.ordinal, segment.table, assignment));
+            return absl::OkStatus();
+          }
           PAWL_ASSIGN_OR_RETURN(outcome, target.Push(push.sender, segment.ordinal, segment.table,
                                                      {segment.keys, segment.values,
                                                       part.memory.owner, part.memory.bytes}));

@@ -29,6 +29,117 @@ TEST_F(DataPlaneTest, PushesAndPulls) {
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
+TEST_F(DataPlaneTest, AssignsOncePerPushIdAndGivesSlots) {
+  Start(ASYNC, 1);
+  constexpr uint32_t kMoments = 3;
+  TableSpec spec = SparseTableSpec("moments", kWidth, kMoments);
+  spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
+  spec.mutable_optimizer()->mutable_momentum()->set_momentum(0.5f);
+  ASSERT_TRUE(Create(spec).ok());
+  const auto segment_of = [&](PushRequest& request) {
+    PushSegment& segment = *request.mutable_segments(0);
+    segment.set_table(kMoments);
+    segment.set_partition(PartitionOf(kMoments, 1, kPartitions));
+    return &segment;
+  };
+  PushRequest assign = RowPush(ClientHeader(), 1, {10, 20}, 0);
+  PushSegment& segment = *segment_of(assign);
+  segment.set_effect(ASSIGN_WITH_SLOTS);
+  const Floats slots = {2, 4};
+  segment.set_slots(std::string(reinterpret_cast<const char*>(slots.data()), 8));
+  PushRequest push = RowPush(ClientHeader(), 1, {1, 1}, 1);
+  segment_of(push);
+  PullRequest pull = RowPull(ClientHeader(), 1);
+  pull.mutable_segments(0)->set_table(kMoments);
+  pull.mutable_segments(0)->set_partition(PartitionOf(kMoments, 1, kPartitions));
+  pull.mutable_segments(0)->set_with_slots(true);
+  const auto pulled = [&] {
+    const Answer answer = **Send(Method::kPull, pull);
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    const auto response = DecodePullResponse(answer.message.bytes);
+    EXPECT_TRUE(response.ok()) << response.status();
+    Floats floats(4);
+    EXPECT_EQ(response->results[0].values.size(), 8u);
+    EXPECT_EQ(response->results[0].slots.size(), 8u);
+    response->results[0].values.CopyTo(floats.data());
+    response->results[0].slots.CopyTo(floats.data() + 2);
+    return floats;
+  };
+  EXPECT_EQ(pulled(), (Floats{0, 0, 0, 0}));
+  ASSERT_TRUE(Push(assign).ok());
+  EXPECT_EQ(pulled(), (Floats{10, 20, 2, 4}));
+  ASSERT_TRUE(Push(push).ok());
+  EXPECT_EQ(pulled(), (Floats{8, 17, 2, 3}));
+  // A repetition, and one with another type in the same place.
+  ASSERT_TRUE(Push(assign).ok());
+  ASSERT_TRUE(Push(As(BFLOAT16, assign)).ok());
+  EXPECT_EQ(pulled(), (Floats{8, 17, 2, 3}));
+  // Sixteen bits are decoded, and the slots stay FLOAT32.
+  assign = As(BFLOAT16, assign);
+  assign.mutable_segments(0)->set_ordinal(2);
+  ASSERT_TRUE(Push(assign).ok());
+  EXPECT_EQ(pulled(), (Floats{10, 20, 2, 4}));
+  assign.mutable_segments(0)->set_ordinal(3);
+  assign.mutable_segments(0)->set_effect(static_cast<PushEffect>(4));
+  EXPECT_EQ(Push(assign).code(), absl::StatusCode::kInvalidArgument);
+  assign.mutable_segments(0)->set_effect(APPLY_GRADIENT);
+  EXPECT_EQ(Push(assign).code(), absl::StatusCode::kInvalidArgument) << "a gradient with slots";
+}
+
+TEST_F(DataPlaneTest, GivesTheSlotsOfBlocks) {
+  Start(ASYNC, 1);
+  TableSpec spec = DenseTableSpec("blocks", {kBlockFloats}, kBlocks);
+  spec.mutable_optimizer()->mutable_adam()->set_learning_rate(1);
+  ASSERT_TRUE(Create(spec).ok());
+  PushRequest assign = BlockPush(7);
+  Floats slots(2 * kBlockFloats + 1, 3);
+  assign.mutable_segments(0)->set_effect(ASSIGN_WITH_SLOTS);
+  assign.mutable_segments(0)->set_slots(
+      std::string(reinterpret_cast<const char*>(slots.data()), slots.size() * sizeof(float)));
+  ASSERT_TRUE(Push(assign).ok());
+  PullRequest pull = BlockPull();
+  pull.mutable_segments(0)->set_with_slots(true);
+  const Answer answer = **Send(Method::kPull, pull);
+  EXPECT_EQ(BlockValues(answer), Floats(kBlockFloats, 7));
+  const auto response = DecodePullResponse(answer.message.bytes);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->results[0].slots.size(), slots.size() * sizeof(float));
+  Floats pulled(slots.size());
+  response->results[0].slots.CopyTo(pulled.data());
+  EXPECT_EQ(pulled, slots);
+}
+
+TEST_F(DataPlaneTest, Rank0SetsLearningRates) {
+  Start(ASYNC, 2);
+  const auto set = [&](uint32_t rank, uint64_t table, float rate) {
+    PushRequest request = RowPush(WorkerHeader(rank, 0), 1, {rate});
+    request.mutable_segments(0)->set_table(0);
+    request.mutable_segments(0)->set_effect(SET_LEARNING_RATES);
+    request.mutable_segments(0)->set_keys(
+        std::string(reinterpret_cast<const char*>(&table), sizeof(table)));
+    return Push(request);
+  };
+  EXPECT_EQ(set(1, kTable, 0.5f).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(set(0, kTable, -1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(set(0, 9, 0.5f).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(set(0, kTable, 0.5f).ok());
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 1, {2, 4})).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, RankThatAssignsTooLateHearsTheRule) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(Push(RowPush(WorkerHeader(1, 0), 1, {1, 1})).ok());
+  PushRequest assign = RowPush(WorkerHeader(0, 0), 1, {10, 20});
+  assign.mutable_segments(0)->set_effect(ASSIGN_RESET_SLOTS);
+  const absl::Status status = Push(assign);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(status.message()).find("only before the job's first step"),
+            std::string::npos)
+      << status;
+  EXPECT_EQ(Row(1), (Floats{0, 0}));
+}
+
 TEST_F(DataPlaneTest, RefusesTheWholePushIfOnePartIsInvalid) {
   Start(ASYNC, 1);
   const auto refused = [&](absl::StatusCode code, auto spoil) {

@@ -13,7 +13,7 @@ size_t FloatBytes(const SegmentView& segment) {
 size_t DecodedBytes(const SegmentView& segment) {
   return ElementBytes(segment.element_type) == sizeof(float)
              ? 0
-             : segment.keys.size() + FloatBytes(segment);
+             : segment.keys.size() + FloatBytes(segment) + segment.slots.size();
 }
 
 SegmentView DecodeSegment(const SegmentView& segment, std::shared_ptr<const void>& owner) {
@@ -32,6 +32,8 @@ SegmentView DecodeSegment(const SegmentView& segment, std::shared_ptr<const void
     DecodeElements(segment.element_type, data, count, next, segment.exponent);
     next += count * sizeof(float);
   });
+  segment.slots.CopyTo(next);
+  decoded.slots = ByteView(next, segment.slots.size());
   owner = memory;
   return decoded;
 }

@@ -14,6 +14,7 @@ class AssignRule final : public UpdateRule {
  public:
   size_t SlotCount(size_t /*width*/) const override { return 0; }
   void InitializeSlots(size_t /*width*/, float* /*slots*/) const override {}
+  SlotRange SquareSlots(size_t /*width*/) const override { return {}; }
   bool CountsUpdates() const override { return false; }
   bool IsElementwise() const override { return true; }
   // `scale` divides by the number of ranks, but only one rank has pushed.
@@ -22,7 +23,7 @@ class AssignRule final : public UpdateRule {
              float* /*slots*/) const override {
     if (count > 0) std::memcpy(weights + begin, gradient, count * sizeof(float));
   }
-  void ApplyRows(uint64_t /*step*/, float /*scale*/, size_t width, size_t count,
+  void ApplyRows(const UpdatePosition& /*position*/, float /*scale*/, size_t width, size_t count,
                  const char* const* gradients, float* const* rows) const override {
     for (size_t i = 0; i < count; ++i) std::memcpy(rows[i], gradients[i], width * sizeof(float));
   }

@@ -69,6 +69,12 @@ class KernelRule final : public UpdateRule {
     for (size_t i = first; i < all; ++i) slots[i] = 0.0f;
   }
 
+  SlotRange SquareSlots(size_t width) const override {
+    if constexpr (Formula::kRowSlots == 1) return {0, 1};
+    if constexpr (Formula::kSquaresArray >= 0) return {Formula::kSquaresArray * width, width};
+    return {};
+  }
+
   bool CountsUpdates() const override { return kCountsUpdates; }
 
   bool IsElementwise() const override {
@@ -81,13 +87,14 @@ class KernelRule final : public UpdateRule {
                      count, weights, slots);
   }
 
-  void ApplyRows(uint64_t step, float scale, size_t width, size_t count,
+  void ApplyRows(const UpdatePosition& position, float scale, size_t width, size_t count,
                  const char* const* gradients, float* const* rows) const override {
-    functions_.apply_rows(*this, step, scale, width, count, gradients, rows);
+    functions_.apply_rows(*this, position, scale, width, count, gradients, rows);
   }
 
   UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const override {
-    return {.element = kernel_.Begin(rate_.At(position.step), position.prior_updates),
+    return {.element =
+                kernel_.Begin(rate_.At(position.step, position.base_rate), position.prior_updates),
             .mode = mode_,
             .pass = PassOf(scale),
             .clip_norm = settings_.clip_norm};
@@ -98,8 +105,9 @@ class KernelRule final : public UpdateRule {
     void (*apply)(const KernelRule& rule, const UpdatePosition& position, float scale,
                   const char* gradient, size_t width, size_t begin, size_t count, float* weights,
                   float* slots);
-    void (*apply_rows)(const KernelRule& rule, uint64_t step, float scale, size_t width,
-                       size_t count, const char* const* gradients, float* const* rows);
+    void (*apply_rows)(const KernelRule& rule, const UpdatePosition& position, float scale,
+                       size_t width, size_t count, const char* const* gradients,
+                       float* const* rows);
   };
 
   PAWL_ALWAYS_INLINE GradientPass PassOf(float scale) const {
@@ -147,16 +155,17 @@ class KernelRule final : public UpdateRule {
   PAWL_ALWAYS_INLINE static void Apply(const KernelRule& rule, const UpdatePosition& position,
                                        float scale, const char* gradient, size_t width,
                                        size_t begin, size_t count, float* weights, float* slots) {
-    Update<kMode>(rule, rule.rate_.At(position.step), position.prior_updates, rule.PassOf(scale),
-                  gradient, width, begin, count, weights, slots);
+    const float rate = rule.rate_.At(position.step, position.base_rate);
+    Update<kMode>(rule, rate, position.prior_updates, rule.PassOf(scale), gradient, width, begin,
+                  count, weights, slots);
   }
 
   // Inlined with constant widths where that is worth its code.
   template <GradientMode kMode>
-  PAWL_ALWAYS_INLINE static void UpdateRows(const KernelRule& rule, uint64_t step, float scale,
-                                            size_t width, size_t count,
+  PAWL_ALWAYS_INLINE static void UpdateRows(const KernelRule& rule, const UpdatePosition& position,
+                                            float scale, size_t width, size_t count,
                                             const char* const* gradients, float* const* rows) {
-    const float rate = rule.rate_.At(step);
+    const float rate = rule.rate_.At(position.step, position.base_rate);
     const GradientPass pass = rule.PassOf(scale);
     for (size_t i = 0; i < count; ++i) {
       float* const slots = rows[i] + width;
@@ -172,16 +181,16 @@ class KernelRule final : public UpdateRule {
     }
   }
   template <GradientMode kMode>
-  PAWL_ALWAYS_INLINE static void ApplyRows(const KernelRule& rule, uint64_t step, float scale,
-                                           size_t width, size_t count, const char* const* gradients,
-                                           float* const* rows) {
+  PAWL_ALWAYS_INLINE static void ApplyRows(const KernelRule& rule, const UpdatePosition& position,
+                                           float scale, size_t width, size_t count,
+                                           const char* const* gradients, float* const* rows) {
     if constexpr (kMode == GradientMode::kPlain) {
-      if (width == 1) return UpdateRows<kMode>(rule, step, scale, 1, count, gradients, rows);
-      if (width == 16) return UpdateRows<kMode>(rule, step, scale, 16, count, gradients, rows);
+      if (width == 1) return UpdateRows<kMode>(rule, position, scale, 1, count, gradients, rows);
+      if (width == 16) return UpdateRows<kMode>(rule, position, scale, 16, count, gradients, rows);
       // A category's vector and its weight.
-      if (width == 17) return UpdateRows<kMode>(rule, step, scale, 17, count, gradients, rows);
+      if (width == 17) return UpdateRows<kMode>(rule, position, scale, 17, count, gradients, rows);
     }
-    UpdateRows<kMode>(rule, step, scale, width, count, gradients, rows);
+    UpdateRows<kMode>(rule, position, scale, width, count, gradients, rows);
   }
 
 // Functions that are compiled with the instructions of `target`.
@@ -193,10 +202,10 @@ class KernelRule final : public UpdateRule {
     Apply<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);         \
   }                                                                                             \
   template <GradientMode kMode>                                                                 \
-  target static void ApplyRows##name(const KernelRule& rule, uint64_t step, float scale,        \
-                                     size_t width, size_t count, const char* const* gradients,  \
-                                     float* const* rows) {                                      \
-    ApplyRows<kMode>(rule, step, scale, width, count, gradients, rows);                         \
+  target static void ApplyRows##name(const KernelRule& rule, const UpdatePosition& position,    \
+                                     float scale, size_t width, size_t count,                   \
+                                     const char* const* gradients, float* const* rows) {        \
+    ApplyRows<kMode>(rule, position, scale, width, count, gradients, rows);                     \
   }
   PAWL_KERNEL_FUNCTIONS(Portable, )
   PAWL_KERNEL_FUNCTIONS(Avx2, PAWL_TARGET_AVX2)

@@ -23,8 +23,8 @@ LearningRate::LearningRate(float base, const LearningRateSchedule& schedule)
   }
 }
 
-float LearningRate::Scheduled(uint64_t step) const {
-  double rate = base_;
+float LearningRate::Scheduled(uint64_t step, float base) const {
+  double rate = base;
   // Avoids t + 1, which could wrap.
   if (warmup_steps_ > 1 && step < warmup_steps_ - 1) {
     rate *= static_cast<double>(step + 1) / static_cast<double>(warmup_steps_);

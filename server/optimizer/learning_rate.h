@@ -23,13 +23,17 @@ class LearningRate {
   // these.
   LearningRate(float base, const LearningRateSchedule& schedule);
 
-  float At(uint64_t step) const { return kind_ == Kind::kFixed ? base_ : Scheduled(step); }
+  // The rate at `step`. `base` replaces the rate that *this was made with, unless it is 0.
+  float At(uint64_t step, float base = 0.0f) const {
+    if (base == 0.0f) base = base_;
+    return kind_ == Kind::kFixed ? base : Scheduled(step, base);
+  }
 
  private:
   // kFixed: constant without warm-up.
   enum class Kind { kFixed, kConstant, kStep, kCosine };
 
-  float Scheduled(uint64_t step) const;
+  float Scheduled(uint64_t step, float base) const;
 
   Kind kind_ = Kind::kFixed;
   float base_;

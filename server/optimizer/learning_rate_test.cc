@@ -15,6 +15,20 @@ LearningRate Make(float base, const std::string& text) {
   return LearningRate(base, schedule);
 }
 
+TEST(LearningRateTest, ScheduleMultipliesAnotherBase) {
+  LearningRateSchedule schedule;
+  schedule.set_warmup_steps(4);
+  schedule.mutable_step()->set_every_steps(10);
+  schedule.mutable_step()->set_gamma(0.5f);
+  const LearningRate rate(3.0f, schedule);
+  const LearningRate other(0.75f, schedule);
+  for (const uint64_t step : {0, 2, 5, 10, 35}) {
+    EXPECT_EQ(rate.At(step, 0.75f), other.At(step)) << step;
+    EXPECT_EQ(rate.At(step), rate.At(step, 3.0f)) << step;
+  }
+  EXPECT_EQ(LearningRate(3.0f, LearningRateSchedule()).At(7, 0.75f), 0.75f);
+}
+
 TEST(LearningRateTest, RateWithoutScheduleIsConstant) {
   const LearningRate rate = Make(0.3f, "");
   for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40, UINT64_MAX})

@@ -64,6 +64,7 @@ PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
 // The formulas; the file named after an optimizer cites the source. Each has
 //   kSlotArrays            the number of slot arrays as long as the weights: 0, 1 or 2
 //   kRowSlots              1 if one slot serves the whole row instead
+//   kSquaresArray          the slot array that holds sums or means of squares; -1: none
 //   Element(g, w, ...)     the update of a weight and its slots by a prepared gradient
 // and, with kRowSlots, BeginRow(mean_square, slot), called once before a row's elements with the
 // mean square of its prepared gradients: it updates the slot and what Element needs of it.
@@ -71,6 +72,7 @@ PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
 struct SgdFormula {
   static constexpr size_t kSlotArrays = 0;
   static constexpr size_t kRowSlots = 0;
+  static constexpr int kSquaresArray = -1;
   float rate;
 
   PAWL_FORMULA void Element(float g, float& w) const { w = w - rate * g; }
@@ -80,6 +82,7 @@ template <bool kNesterov>
 struct MomentumFormula {
   static constexpr size_t kSlotArrays = 1;
   static constexpr size_t kRowSlots = 0;
+  static constexpr int kSquaresArray = -1;
   float rate;
   float momentum;
 
@@ -92,6 +95,7 @@ struct MomentumFormula {
 struct AdagradFormula {
   static constexpr size_t kSlotArrays = 1;
   static constexpr size_t kRowSlots = 0;
+  static constexpr int kSquaresArray = 0;
   float rate;
   float epsilon;
 
@@ -104,6 +108,7 @@ struct AdagradFormula {
 struct RowWiseAdagradFormula {
   static constexpr size_t kSlotArrays = 0;
   static constexpr size_t kRowSlots = 1;
+  static constexpr int kSquaresArray = -1;
   float rate;
   float epsilon;
   // For the whole row.
@@ -120,6 +125,7 @@ struct RowWiseAdagradFormula {
 struct RmsPropFormula {
   static constexpr size_t kSlotArrays = 1;
   static constexpr size_t kRowSlots = 0;
+  static constexpr int kSquaresArray = 0;
   float rate;
   float rho;
   float one_minus_rho;
@@ -135,6 +141,7 @@ template <bool kDecoupledDecay>
 struct AdamFormula {
   static constexpr size_t kSlotArrays = 2;
   static constexpr size_t kRowSlots = 0;
+  static constexpr int kSquaresArray = 1;
   float corrected_rate;
   float inverse_root;
   float beta1;
@@ -155,6 +162,7 @@ struct AdamFormula {
 struct FtrlFormula {
   static constexpr size_t kSlotArrays = 2;
   static constexpr size_t kRowSlots = 0;
+  static constexpr int kSquaresArray = 0;
   float rate;
   float beta;
   float l1;

@@ -18,6 +18,8 @@ struct UpdatePosition {
   uint64_t step = 0;
   // The number of earlier updates of this row or block, for Adam's bias correction.
   uint64_t prior_updates = 0;
+  // The learning rate that the schedule multiplies; 0: that of the spec.
+  float base_rate = 0.0f;
 };
 
 // An optimizer with its hyper-parameters. Immutable, hence thread-safe; the caller owns the state
@@ -34,6 +36,12 @@ class UpdateRule {
   // follow each other, each `width` long.
   virtual size_t SlotCount(size_t width) const = 0;
   virtual void InitializeSlots(size_t width, float* slots) const = 0;
+  // The slots that hold sums or means of squares. Negative ones make weights NaN.
+  struct SlotRange {
+    size_t begin = 0;
+    size_t count = 0;
+  };
+  virtual SlotRange SquareSlots(size_t width) const = 0;
   // Whether updates need the number of earlier updates of their row.
   virtual bool CountsUpdates() const = 0;
 
@@ -50,8 +58,9 @@ class UpdateRule {
 
   // Updates whole rows in order: row i with scale * gradients[i], as Apply does. A row is its
   // weights, then its slots and, if CountsUpdates(), the number of its updates as a uint32, which
-  // grows by one up to its largest value. A row may occur repeatedly.
-  virtual void ApplyRows(uint64_t step, float scale, size_t width, size_t count,
+  // grows by one up to its largest value and replaces position.prior_updates. A row may occur
+  // repeatedly.
+  virtual void ApplyRows(const UpdatePosition& position, float scale, size_t width, size_t count,
                          const char* const* gradients, float* const* rows) const = 0;
 
   // What Apply does with whole rows, for processors for which it has no code. Row-wise rules begin

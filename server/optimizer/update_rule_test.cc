@@ -258,7 +258,7 @@ TEST_P(UpdateRuleIsaTest, RunsOfRowsEqualSingleRows) {
         gradients.push_back(&misaligned[1 + i * width * sizeof(float)]);
         run.push_back(rows[order[i]].data());
       }
-      rule->ApplyRows(/*step=*/9, 0.75f, width, run.size(), gradients.data(), run.data());
+      rule->ApplyRows({.step = 9}, 0.75f, width, run.size(), gradients.data(), run.data());
       for (size_t i = 0; i < order.size(); ++i) {
         uint32_t& count = expected_counts[order[i]];
         float* const row = single[order[i]].data();

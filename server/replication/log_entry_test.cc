@@ -10,6 +10,7 @@
 #include "client_lib/base/testing/table_specs.h"
 #include "gtest/gtest.h"
 #include "server/replication/change.h"
+#include "server/shard/snapshot/partition_snapshot.h"
 
 namespace pawl {
 namespace {
@@ -25,12 +26,13 @@ ChangeView Push(const std::string& keys, const std::string& values) {
   change.index = 300;
   change.partition = 7;
   change.sender = {Sender::Kind::kLogicalWorker, 2, 11, 5};
-  change.segment = {.table = 3,
-                    .partition = 7,
-                    .ordinal = 9,
-                    .element_type = FLOAT32,
-                    .keys = ByteView(keys.data(), keys.size()),
-                    .values = ByteView(values.data(), values.size())};
+  SegmentView& segment = change.segment;
+  segment.table = 3;
+  segment.partition = 7;
+  segment.ordinal = 9;
+  segment.element_type = FLOAT32;
+  segment.keys.Append(keys.data(), keys.size());
+  segment.values.Append(values.data(), values.size());
   return change;
 }
 
@@ -55,6 +57,9 @@ TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
   const std::string values(16, 'v');
   std::vector<ChangeView> changes;
   changes.push_back(Push(keys, values));
+  changes.push_back(Push(keys, values));
+  changes.back().segment.effect = ASSIGN_WITH_SLOTS;
+  changes.back().segment.slots = ByteView(values.data(), 12);
   for (const auto kind : {ChangeView::Kind::kEndStep, ChangeView::Kind::kTakeOver,
                           ChangeView::Kind::kTableCreated, ChangeView::Kind::kBestKept,
                           ChangeView::Kind::kBestRestored, ChangeView::Kind::kReleased}) {
@@ -82,6 +87,8 @@ TEST(LogEntryTest, EveryChangeIsDecodedAsEncoded) {
     EXPECT_EQ(back->table.name(), change.table.name());
     EXPECT_EQ(back->step, change.step);
     EXPECT_EQ(Bytes(back->segment.values), Bytes(change.segment.values));
+    EXPECT_EQ(back->segment.effect, change.segment.effect);
+    EXPECT_EQ(Bytes(back->segment.slots), Bytes(change.segment.slots));
   }
 }
 
@@ -154,6 +161,60 @@ TEST(ChangeTest, LoggedGradientMustBeFloat32) {
       if (is_right) return;
     }
   }
+}
+
+TEST(ChangeTest, LoggedAssignmentAndRatesApplyLikeTheOriginals) {
+  const auto make = [] {
+    Partition partition(0, {.partitions = 1, .consistency = ConsistencyOf(ASYNC)});
+    TableSpec spec = SparseTableSpec("rows", 2, 1);
+    spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
+    EXPECT_TRUE(partition.CreateTable(TableSchema::Create(spec, 1).value()).ok());
+    return partition;
+  };
+  Partition primary = make();
+  Partition backup = make();
+  const uint64_t key = 3;
+  const float values[] = {1, 2};
+  const float slots[] = {3, 4};
+  ChangeView change;
+  change.kind = ChangeView::Kind::kPush;
+  change.index = primary.log_index() + 1;
+  change.sender = {Sender::Kind::kLogicalWorker, 0, 1};
+  change.segment = {.table = 1,
+                    .element_type = FLOAT32,
+                    .keys = ByteView(&key, sizeof(key)),
+                    .values = ByteView(values, sizeof(values)),
+                    .effect = ASSIGN_WITH_SLOTS,
+                    .slots = ByteView(slots, sizeof(slots))};
+  const auto replay = [&] {
+    const OutgoingMessage logged = EncodeLogEntry(change, nullptr);
+    const auto decoded = DecodeLogEntry(logged.bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    const absl::Status applied = ApplyChange(*decoded, nullptr, nullptr, backup);
+    ASSERT_TRUE(applied.ok()) << applied;
+    EXPECT_EQ(Fingerprint(backup), Fingerprint(primary));
+  };
+  ASSERT_TRUE(primary.Assign(change.sender, 0, 1, AssignmentOf(change.segment).value()).ok());
+  replay();
+  const uint64_t table = 1;
+  const float rate = 0.5f;
+  ++change.index;
+  SegmentView rates;
+  rates.ordinal = 1;
+  rates.element_type = FLOAT32;
+  rates.keys.Append(&table, sizeof(table));
+  rates.values.Append(&rate, sizeof(rate));
+  rates.effect = SET_LEARNING_RATES;
+  change.segment = rates;
+  ASSERT_TRUE(
+      primary.SetLearningRates(change.sender, 1, LearningRatesOf(change.segment).value()).ok());
+  replay();
+  // A replica refuses what no primary accepts.
+  ++change.index;
+  change.segment.ordinal = 2;
+  change.segment.effect = static_cast<PushEffect>(9);
+  EXPECT_EQ(ApplyChange(change, nullptr, nullptr, backup).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Fingerprint(backup), Fingerprint(primary));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/shard/partition.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -8,6 +9,28 @@
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
+
+absl::Status CheckLearningRates(const Sender& sender, absl::Span<const TableRate> rates,
+                                absl::FunctionRef<const TableSchema*(uint32_t table)> find) {
+  if (sender.kind != Sender::Kind::kLogicalWorker || sender.number != 0)
+    return absl::InvalidArgumentError("only logical worker 0 sets learning rates");
+  if (rates.empty()) return absl::InvalidArgumentError("no learning rates are given");
+  std::vector<uint32_t> tables;
+  for (const TableRate& rate : rates) {
+    const TableSchema* const table = find(rate.table);
+    if (table == nullptr)
+      return absl::NotFoundError(absl::StrCat("there is no table with id ", rate.table));
+    if (table->spec().optimizer().has_assign() || !std::isfinite(rate.rate) || rate.rate <= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table '", table->spec().name(), "': learning rate ", rate.rate,
+                       "; it must be finite and above 0, and the optimizer must have one"));
+    }
+    tables.push_back(rate.table);
+  }
+  std::sort(tables.begin(), tables.end());
+  if (std::adjacent_find(tables.begin(), tables.end()) == tables.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError("a table has two learning rates");
+}
 
 Partition::Partition(uint32_t index, const PartitionOptions& options)
     : index_(index),
@@ -130,8 +153,7 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
   return answer;
 }
 
-absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table,
-                                  const Gradient& gradient) const {
+absl::Status Partition::CheckStaging(const Sender& sender, const Gradient& gradient) const {
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
       sender.step == version_ && !step_sum_.MustTake(sender.number, NeededWorkers()) &&
       step_sum_.staged_bytes() + gradient.keys.size() + gradient.values.size() >
@@ -140,10 +162,14 @@ absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table,
         "partition ", index_, " keeps ", step_sum_.staged_bytes(),
         " bytes of gradients that wait for lower ranks; the limit is ", options_.max_staged_bytes));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Partition::CheckRows(uint32_t table, const ByteView& keys) const {
   // Counting the existing rows is only needed near the limit.
   const uint64_t coming = step_sum_.key_count();
-  if (row_count() + coming + gradient.keys.size() / sizeof(uint64_t) > options_.max_rows) {
-    const uint64_t missing = FindTable(table)->CountMissing(gradient.keys);
+  if (row_count() + coming + keys.size() / sizeof(uint64_t) > options_.max_rows) {
+    const uint64_t missing = FindTable(table)->CountMissing(keys);
     if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
       return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
                                                        " rows; the limit is ", options_.max_rows));
@@ -160,7 +186,8 @@ absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordin
       !CanPull(sender.step)) {
     return PushOutcome::kEarly;
   }
-  PAWL_RETURN_IF_ERROR(CheckRoom(sender, table, gradient));
+  PAWL_RETURN_IF_ERROR(CheckStaging(sender, gradient));
+  PAWL_RETURN_IF_ERROR(CheckRows(table, gradient.keys));
   return Accept(sender, ordinal, table, std::move(gradient));
 }
 
@@ -171,10 +198,82 @@ absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordin
   return Accept(sender, ordinal, table, std::move(gradient));
 }
 
-PushOutcome Partition::Accept(const Sender& sender, uint64_t ordinal, uint32_t table,
-                              Gradient gradient) {
-  const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
-  if (is_worker) {
+absl::Status Partition::CheckMayAssign(const Sender& sender) const {
+  if (sender.kind == Sender::Kind::kClient) return absl::OkStatus();
+  const bool has_ended_step = std::any_of(workers_.begin(), workers_.end(),
+                                          [](const Worker& worker) { return worker.clock > 0; });
+  // The gradients of other ranks may have been computed without the assignment.
+  if (!has_ended_step && step_sum_.key_count() == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "logical worker ", sender.number, " assigns in partition ", index_, ", which ",
+      has_ended_step ? "has ended a step" : "has gradients of step 0",
+      " already; a logical worker may assign only before the job's first step: let the others wait "
+      "for it, or assign as a free-running client"));
+}
+
+absl::StatusOr<PushOutcome> Partition::Assign(const Sender& sender, uint64_t ordinal,
+                                              uint32_t table, const Assignment& assignment) {
+  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
+  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
+  PAWL_RETURN_IF_ERROR(CheckMayAssign(sender));
+  PAWL_RETURN_IF_ERROR(CheckRows(table, assignment.keys));
+  return AcceptAssigned(sender, ordinal, table, assignment);
+}
+
+absl::StatusOr<PushOutcome> Partition::TakeAssigned(const Sender& sender, uint64_t ordinal,
+                                                    uint32_t table, const Assignment& assignment) {
+  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
+  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
+  return AcceptAssigned(sender, ordinal, table, assignment);
+}
+
+PushOutcome Partition::AcceptAssigned(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                      const Assignment& assignment) {
+  TakeOrdinal(sender, ordinal);
+  TablePart& part = tables_.find(table)->second;
+  part.Assign(assignment);
+  if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC &&
+      sender.step == version_) {
+    SkipInSum(sender, ordinal, part);
+  }
+  counters_.keys_pushed += assignment.keys.size() / sizeof(uint64_t);
+  ++counters_.pushes_applied;
+  return PushOutcome::kAccepted;
+}
+
+void Partition::SkipInSum(const Sender& sender, uint64_t ordinal, const TablePart& part) {
+  step_sum_.Add(sender.number, ordinal, part.shared_table(), Gradient(),
+                [this](uint32_t rank) { return HasEnded(rank); });
+}
+
+absl::StatusOr<PushOutcome> Partition::SetLearningRates(const Sender& sender, uint64_t ordinal,
+                                                        absl::Span<const TableRate> rates) {
+  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
+  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
+  const bool is_sync = options_.consistency.mode() == SYNC;
+  if (is_sync && !CanPull(sender.step)) return PushOutcome::kEarly;
+  TakeOrdinal(sender, ordinal);
+  if (is_sync && sender.step < version_) {
+    ++counters_.pushes_late;
+    return PushOutcome::kLate;
+  }
+  ++counters_.pushes_applied;
+  for (const TableRate& rate : rates) {
+    if (!is_sync) {
+      tables_.find(rate.table)->second.set_base_rate(rate.rate);
+      continue;
+    }
+    // The last one of the step counts, whatever the order of arrival.
+    PendingRate& pending = pending_rates_[rate.table];
+    if (pending.rate == 0 || pending.ordinal < ordinal) pending = {ordinal, rate.rate};
+  }
+  if (is_sync) SkipInSum(sender, ordinal, tables_.find(rates[0].table)->second);
+  return PushOutcome::kAccepted;
+}
+
+void Partition::TakeOrdinal(const Sender& sender, uint64_t ordinal) {
+  ++log_index_;
+  if (sender.kind == Sender::Kind::kLogicalWorker) {
     Worker& worker = workers_[sender.number];
     if (worker.window == nullptr) worker.window = std::make_unique<PushWindow>();
     worker.window->Take(ordinal);
@@ -184,7 +283,12 @@ PushOutcome Partition::Accept(const Sender& sender, uint64_t ordinal, uint32_t t
     if (client.incarnation != sender.incarnation) client = Client{sender.incarnation, PushWindow()};
     client.window.Take(ordinal);
   }
-  ++log_index_;
+}
+
+PushOutcome Partition::Accept(const Sender& sender, uint64_t ordinal, uint32_t table,
+                              Gradient gradient) {
+  TakeOrdinal(sender, ordinal);
+  const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
   TablePart& part = tables_.find(table)->second;
   if (is_worker && options_.consistency.mode() == SYNC) {
     if (sender.step < version_) {
@@ -266,6 +370,12 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
 void Partition::CloseSteps() {
   const auto has_ended = [this](uint32_t rank) { return HasEnded(rank); };
   while (ended_ >= NeededWorkers()) {
+    // A step that closes without rank 0 drops its rates as well as its gradients.
+    if (!pending_rates_.empty() && HasEnded(0)) {
+      for (const auto& [table, pending] : pending_rates_)
+        tables_.find(table)->second.set_base_rate(pending.rate);
+    }
+    pending_rates_.clear();
     const float scale = 1.0f / static_cast<float>(ended_);
     const uint64_t dropped = step_sum_.Close(has_ended, [&](const GradientSum& sum) {
       tables_.find(sum.table()->id())->second.Apply(version_, scale, sum);
@@ -399,10 +509,14 @@ void Partition::Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan
   FindTable(table)->Lend(keys, loans);
 }
 
+void Partition::PullSlots(uint32_t table, const ByteView& keys, char* out) const {
+  FindTable(table)->ReadSlots(keys, out);
+}
+
 absl::Status Partition::ReopenStep() {
   if (options_.consistency.mode() != SYNC) return absl::OkStatus();
   const bool has_gradients =
-      step_sum_.key_count() > 0 ||
+      step_sum_.key_count() > 0 || !pending_rates_.empty() ||
       std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
         return worker.clock >= version_ && WindowOf(worker).count() > 0;
       });

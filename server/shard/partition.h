@@ -10,14 +10,17 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client_lib/base/limits.h"
 #include "server/shard/gradient.h"
 #include "server/shard/push_window.h"
 #include "server/shard/sender.h"
 #include "server/shard/step_sum.h"
 #include "server/shard/table_part.h"
+#include "server/shard/table_schema.h"
 #include "server/shard/term_history.h"
 
 namespace pawl {
@@ -52,11 +55,25 @@ enum class PushOutcome {
   kEarly,
 };
 
+// In a step that closes without a rank (backup workers), its assignments and learning rates count
+// as late, like its gradients.
 struct PartitionCounters {
   uint64_t pushes_applied = 0;
   uint64_t pushes_late = 0;
   uint64_t keys_pushed = 0;
 };
+
+// The learning rate that a table's schedule multiplies from now on.
+struct TableRate {
+  uint32_t table = 0;
+  float rate = 0;
+};
+
+// Checks what needs no partition. `find` returns a table's schema; null: there is none.
+// INVALID_ARGUMENT: the sender may not set rates, a table is repeated or has no rate, or a rate is
+// not above 0. NOT_FOUND: no such table.
+absl::Status CheckLearningRates(const Sender& sender, absl::Span<const TableRate> rates,
+                                absl::FunctionRef<const TableSchema*(uint32_t table)> find);
 
 // A deterministic state machine: rows, optimizer slots, the clocks of all logical workers and the
 // applied pushes of every sender. The same calls in the same order give the same bits on every
@@ -114,6 +131,22 @@ class Partition {
   absl::StatusOr<PushOutcome> Take(const Sender& sender, uint64_t ordinal, uint32_t table,
                                    Gradient gradient);
 
+  // Applies an assignment at once, under a push id like a gradient's. FAILED_PRECONDITION also for
+  // a logical worker after the job's first step has begun (PushEffect in proto/parameter.proto).
+  // Other errors: as for Push, except UNAVAILABLE. REQUIRES: the table exists and CheckAssignment
+  // has accepted the assignment.
+  absl::StatusOr<PushOutcome> Assign(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                     const Assignment& assignment);
+  // Like Assign, for an assignment that the primary has accepted.
+  absl::StatusOr<PushOutcome> TakeAssigned(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                           const Assignment& assignment);
+
+  // Replaces the learning rates of tables under a push id like a gradient's; see SET_LEARNING_RATES
+  // in proto/parameter.proto. Errors: as for Push, except RESOURCE_EXHAUSTED and UNAVAILABLE.
+  // REQUIRES: the tables exist, and CheckLearningRates has accepted the rates.
+  absl::StatusOr<PushOutcome> SetLearningRates(const Sender& sender, uint64_t ordinal,
+                                               absl::Span<const TableRate> rates);
+
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the last logical
   // worker's end closes the step. Repeating an end changes nothing. `segments` is how many segments
   // the worker has pushed here in this step; without it, the contiguous ones count as all.
@@ -147,6 +180,8 @@ class Partition {
   // keys.
   void Pull(uint32_t table, const ByteView& keys, char* out) const;
   void Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan>& loans) const;
+  // Writes the slots of the rows or blocks to `out`; see TablePart. REQUIRES: as above.
+  void PullSlots(uint32_t table, const ByteView& keys, char* out) const;
   // How many steps a pull of logical worker `rank` at `step` is ahead of the slowest worker; 0 if
   // it is not the worker's step. Crashes if the clocks of kCheckedRanks logical workers, different
   // ones in each pull, break the mode's bound. REQUIRES: CanPull(step).
@@ -196,6 +231,10 @@ class Partition {
     std::unique_ptr<PushWindow> window;
   };
   static_assert(sizeof(Worker) <= 32);
+  struct PendingRate {
+    uint64_t ordinal = 0;
+    float rate = 0;
+  };
   struct Client {
     uint64_t incarnation = 0;
     PushWindow window;
@@ -210,10 +249,20 @@ class Partition {
   const PushWindow& WindowOf(const Worker& worker) const;
   // How the sender's window answers the ordinal, or the error if the sender cannot push it now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
-  // RESOURCE_EXHAUSTED or UNAVAILABLE (see Push) for a new push.
-  absl::Status CheckRoom(const Sender& sender, uint32_t table, const Gradient& gradient) const;
-  // Takes a push that LookUp has found new.
+  // UNAVAILABLE (see Push) for a new gradient.
+  absl::Status CheckStaging(const Sender& sender, const Gradient& gradient) const;
+  // RESOURCE_EXHAUSTED for a new push.
+  absl::Status CheckRows(uint32_t table, const ByteView& keys) const;
+  // Whether the sender, whose push is new, may assign.
+  absl::Status CheckMayAssign(const Sender& sender) const;
+  // Records a push that LookUp has found new.
+  void TakeOrdinal(const Sender& sender, uint64_t ordinal);
   PushOutcome Accept(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
+  PushOutcome AcceptAssigned(const Sender& sender, uint64_t ordinal, uint32_t table,
+                             const Assignment& assignment);
+  // Keeps the place of what is applied already or at the close, because the sum takes the gradients
+  // of a rank in the order of their ordinals.
+  void SkipInSum(const Sender& sender, uint64_t ordinal, const TablePart& part);
   void CloseSteps();
   // Adds `worker`, which is not released, to the counted clocks; or removes it.
   void Count(const Worker& worker);
@@ -238,6 +287,8 @@ class Partition {
   uint64_t min_clock_ = 0;
   uint64_t version_ = 0;
   StepSum step_sum_;  // SYNC: of step `version_`
+  // SYNC: learning rates that take effect when step `version_` closes, by table.
+  absl::btree_map<uint32_t, PendingRate> pending_rates_;
   uint64_t best_step_ = 0;
   uint64_t log_index_ = 0;
   TermHistory terms_;

@@ -41,7 +41,8 @@ class StepSum {
 
   StepSum(uint32_t ranks, bool sum_at_close);
 
-  // REQUIRES: the rank has not ended, the (rank, ordinal) is new.
+  // An assignment, which is applied already, and learning rates are added as a gradient without
+  // keys. REQUIRES: the rank has not ended, the (rank, ordinal) is new.
   void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table,
            Gradient gradient, HasEnded has_ended);
   // Called when a rank ends the step, or when a step begins that some ranks may have ended before.

@@ -18,10 +18,6 @@ void PrefetchRow(const float* row, size_t floats) {
     __builtin_prefetch(line);
 }
 
-size_t StateFloats(const TableSchema& table, size_t width) {
-  return table.rule().SlotCount(width) + (table.counts_updates() ? 1 : 0);
-}
-
 }  // namespace
 
 TablePart::TablePart(std::shared_ptr<const TableSchema> table)
@@ -32,8 +28,6 @@ RowStore TablePart::MakeRows() const {
                                      : table_->MaxRowWidth() + StateFloats(table_->MaxRowWidth()));
 }
 
-size_t TablePart::StateFloats(size_t width) const { return pawl::StateFloats(*table_, width); }
-
 uint64_t TablePart::CountMissing(const ByteView& keys) const {
   uint64_t missing = 0;
   for (const uint64_t key : CopyKeys(keys))
@@ -43,6 +37,10 @@ uint64_t TablePart::CountMissing(const ByteView& keys) const {
 
 void TablePart::Initialize(uint64_t key, size_t width, float* weights, float* state) const {
   table_->initializer().Fill(key, 0, width, weights);
+  InitializeState(width, state);
+}
+
+void TablePart::InitializeState(size_t width, float* state) const {
   table_->rule().InitializeSlots(width, state);
   if (table_->counts_updates()) std::memset(&state[StateFloats(width) - 1], 0, sizeof(float));
 }
@@ -77,13 +75,15 @@ void TablePart::ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> 
     rows[i] = Row(keys[i]);
     PrefetchRow(rows[i], floats);
   }
-  table_->rule().ApplyRows(step, scale, width, keys.size(), gradients, rows);
+  table_->rule().ApplyRows({.step = step, .base_rate = base_rate_}, scale, width, keys.size(),
+                           gradients, rows);
 }
 
 void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count,
                           const char* gradient, const BlockForWriting& block) const {
   UpdatePosition position;
   position.step = step;
+  position.base_rate = base_rate_;
   uint32_t updates = 0;
   if (table_->counts_updates())
     std::memcpy(&updates, &block.state[StateFloats(width) - 1], sizeof(updates));
@@ -141,6 +141,64 @@ void TablePart::Apply(uint64_t step, float scale, const GradientSum& sum) {
   });
 }
 
+void TablePart::Assign(const Assignment& assignment) {
+  ByteCursor values(assignment.values);
+  ByteCursor slots(assignment.slots);
+  for (const uint64_t key : CopyKeys(assignment.keys)) {
+    const size_t width = table_->RowWidth(key);
+    BlockForWriting row;
+    if (table_->is_dense()) {
+      row = BlockOf(key, width);
+    } else {
+      row.weights = Row(key);
+      row.state = row.weights + width;
+    }
+    values.Read(row.weights, width * sizeof(float));
+    switch (assignment.effect) {
+      case Assignment::Slots::kReset:
+        InitializeState(width, row.state);
+        break;
+      case Assignment::Slots::kGiven: {
+        const size_t floats = StateFloats(width);
+        slots.Read(row.state, floats * sizeof(float));
+        if (!table_->counts_updates()) break;
+        const uint32_t updates = Assignment::UpdatesOf(row.state[floats - 1]);
+        std::memcpy(&row.state[floats - 1], &updates, sizeof(updates));
+        break;
+      }
+      case Assignment::Slots::kKeep:
+        break;
+    }
+  }
+}
+
+void TablePart::ReadSlots(const ByteView& keys, char* out) const {
+  std::vector<float> slots(StateFloats(table_->MaxRowWidth()));
+  for (const uint64_t key : CopyKeys(keys)) {
+    const size_t width = table_->RowWidth(key);
+    const size_t floats = StateFloats(width);
+    const float* state = nullptr;
+    if (!table_->is_dense()) {
+      if (const float* const row = rows_.Find(key); row != nullptr) state = row + width;
+    } else if (const auto found = blocks_.find(key); found != blocks_.end()) {
+      state = found->second.state.data();
+    }
+    if (state != nullptr) {
+      std::copy(state, state + floats, slots.begin());
+    } else {
+      InitializeState(width, slots.data());
+    }
+    if (table_->counts_updates()) {
+      uint32_t updates;
+      std::memcpy(&updates, &slots[floats - 1], sizeof(updates));
+      slots[floats - 1] = static_cast<float>(updates);
+    }
+    // `out` may be unaligned.
+    std::memcpy(out, slots.data(), floats * sizeof(float));
+    out += floats * sizeof(float);
+  }
+}
+
 void TablePart::Read(const ByteView& keys, char* out) const {
   const std::vector<uint64_t> wanted = CopyKeys(keys);
   const size_t width = table_->MaxRowWidth();
@@ -189,7 +247,7 @@ HeldTable TablePart::Hold() const {
 }
 
 size_t HeldTable::StateFloats(uint64_t key) const {
-  return pawl::StateFloats(*table, table->RowWidth(key));
+  return table->StateFloats(table->RowWidth(key));
 }
 
 uint32_t HeldTable::Digest() const {

@@ -43,8 +43,8 @@ struct HeldTable {
   std::shared_ptr<const Best> best;
 };
 
-// Rows or blocks with weights and slots. A row exists from its first gradient on; before that it
-// reads as its initial value. Not thread-safe.
+// Rows or blocks with weights and slots. A row exists from its first gradient or assignment on;
+// before that it reads as its initial value. Not thread-safe.
 class TablePart {
  public:
   explicit TablePart(std::shared_ptr<const TableSchema> table);
@@ -60,9 +60,16 @@ class TablePart {
   void Apply(uint64_t step, float scale, const Gradient& gradient);
   // The same for each row of a sum.
   void Apply(uint64_t step, float scale, const GradientSum& sum);
+  // The learning rate that the schedule multiplies; 0: that of the spec.
+  float base_rate() const { return base_rate_; }
+  void set_base_rate(float rate) { base_rate_ = rate; }
+  // Sets the weights of each row, and its slots as the assignment says.
+  void Assign(const Assignment& assignment);
 
   // Writes the weights of `keys`, row by row, to `out`. REQUIRES: the table is sparse.
   void Read(const ByteView& keys, char* out) const;
+  // Writes the slots of `keys`, row by row or block by block, as in PullResult.slots.
+  void ReadSlots(const ByteView& keys, char* out) const;
   // Appends loans of the present weights of `keys`, block by block. REQUIRES: the table is dense.
   void Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const;
 
@@ -94,12 +101,13 @@ class TablePart {
     float* state;
   };
 
-  size_t StateFloats(size_t width) const;
+  size_t StateFloats(size_t width) const { return table_->StateFloats(width); }
   RowStore MakeRows() const;
   // Return the row or block, and create it if it does not exist.
   float* Row(uint64_t key);
   BlockForWriting BlockOf(uint64_t key, size_t width);
   void Initialize(uint64_t key, size_t width, float* weights, float* state) const;
+  void InitializeState(size_t width, float* state) const;
   // REQUIRES: the table is sparse; at most kRowsInRun keys.
   void ApplyRun(uint64_t step, float scale, absl::Span<const uint64_t> keys,
                 const char* const* gradients);
@@ -114,6 +122,7 @@ class TablePart {
   absl::btree_map<uint64_t, Block> blocks_;
   uint64_t block_floats_ = 0;
   std::shared_ptr<const HeldTable::Best> best_;
+  float base_rate_ = 0.0f;
 };
 
 }  // namespace pawl

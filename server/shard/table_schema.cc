@@ -84,6 +84,64 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
 absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t exponent,
                                         const ByteView& keys, const ByteView& values,
                                         uint32_t partition, uint32_t partitions) const {
+  return CheckValues("the gradient", element_type, exponent, keys, values, partition, partitions);
+}
+
+absl::Status TableSchema::CheckAssignment(ElementType element_type, int32_t exponent,
+                                          const Assignment& assignment, uint32_t partition,
+                                          uint32_t partitions) const {
+  PAWL_RETURN_IF_ERROR(CheckValues("the assignment", element_type, exponent, assignment.keys,
+                                   assignment.values, partition, partitions));
+  std::vector<uint64_t> keys(assignment.keys.size() / sizeof(uint64_t));
+  assignment.keys.CopyTo(keys.data());
+  PAWL_RETURN_IF_ERROR(CheckSlots(assignment, keys));
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
+    return Invalid(spec_, absl::StrCat("an assignment has the key ", *twice, " twice"));
+  return absl::OkStatus();
+}
+
+absl::Status TableSchema::CheckSlots(const Assignment& assignment,
+                                     const std::vector<uint64_t>& keys) const {
+  if (assignment.effect != Assignment::Slots::kGiven) {
+    if (assignment.slots.empty()) return absl::OkStatus();
+    return Invalid(spec_, "an assignment that resets or keeps the slots has slots");
+  }
+  size_t bytes = 0;
+  for (const uint64_t key : keys) bytes += StateFloats(RowWidth(key)) * sizeof(float);
+  if (assignment.slots.size() != bytes) {
+    return Invalid(spec_, absl::StrCat("slots are ", assignment.slots.size(), " bytes; ",
+                                       keys.size(), " keys need ", bytes));
+  }
+  ByteCursor slots(assignment.slots);
+  std::vector<float> state(StateFloats(max_row_width_));
+  for (const uint64_t key : keys) {
+    const size_t width = RowWidth(key);
+    const size_t floats = StateFloats(width);
+    slots.Read(state.data(), floats * sizeof(float));
+    const auto invalid = [&](absl::string_view problem) {
+      return Invalid(spec_, absl::StrCat("the slots of key ", key, " have ", problem));
+    };
+    if (!AllFinite(reinterpret_cast<const char*>(state.data()), floats))
+      return invalid("a NaN or an infinity");
+    const UpdateRule::SlotRange squares = rule_->SquareSlots(width);
+    if (std::any_of(state.data() + squares.begin, state.data() + squares.begin + squares.count,
+                    [](float square) { return square < 0; })) {
+      return invalid("a negative sum or mean of squares");
+    }
+    if (!counts_updates()) continue;
+    if (const float updates = state[floats - 1]; !Assignment::IsUpdateCount(updates)) {
+      return invalid(
+          absl::StrCat("the number of updates ", updates, "; it must be whole, 0 to 2^32"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableSchema::CheckValues(absl::string_view what, ElementType element_type,
+                                      int32_t exponent, const ByteView& keys,
+                                      const ByteView& values, uint32_t partition,
+                                      uint32_t partitions) const {
   if (!IsElementType(element_type)) {
     return Invalid(spec_, absl::StrCat("element type ", static_cast<int>(element_type),
                                        " is not FLOAT32, BFLOAT16 or FLOAT16"));
@@ -108,7 +166,7 @@ absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t expone
     // No exponent makes finite values infinite.
     finite = finite && AllElementsFinite(element_type, data, count);
   });
-  if (!finite) return Invalid(spec_, "the gradient has a NaN or an infinity");
+  if (!finite) return Invalid(spec_, absl::StrCat(what, " has a NaN or an infinity"));
   return absl::OkStatus();
 }
 

@@ -5,15 +5,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/bytes.h"
 #include "proto/types.pb.h"
 #include "server/optimizer/update_rule.h"
 #include "server/shard/initializer.h"
 
 namespace pawl {
+
+// New weights, and perhaps slots, for some rows or blocks of one table, in the memory in which they
+// arrived. REQUIRES for all functions that take one: TableSchema::CheckAssignment has accepted it.
+struct Assignment {
+  // What happens to the slots. Those of a new row that are not given get their initial values.
+  enum class Slots { kReset, kGiven, kKeep };
+
+  // A count of updates outside of a partition is a float (PushSegment.slots).
+  static bool IsUpdateCount(float count) {
+    return count >= 0 && count <= kMostUpdates &&
+           static_cast<float>(static_cast<uint64_t>(count)) == count;
+  }
+  static uint32_t UpdatesOf(float count) {
+    return count < kMostUpdates ? static_cast<uint32_t>(count) : UINT32_MAX;
+  }
+
+  ByteView keys = {};
+  ByteView values = {};
+  Slots effect = Slots::kReset;
+  // kGiven; see PushSegment.slots.
+  ByteView slots = {};
+
+ private:
+  // What UINT32_MAX rounds to.
+  static constexpr float kMostUpdates = 4294967296.0f;
+};
 
 // The spec of a table with its optimizer and initializer. Immutable, hence thread-safe.
 class TableSchema {
@@ -32,6 +60,11 @@ class TableSchema {
 
   // The number of elements of the row or block `key`. REQUIRES: the table has the key.
   size_t RowWidth(uint64_t key) const;
+  // The number of floats that follow the weights of a row or block of `width` elements: its slots
+  // and, if counts_updates(), the number of its updates as a uint32.
+  size_t StateFloats(size_t width) const {
+    return rule_->SlotCount(width) + (counts_updates() ? 1 : 0);
+  }
   // The largest RowWidth of the table.
   size_t MaxRowWidth() const { return max_row_width_; }
   // DENSE: the number of blocks.
@@ -42,12 +75,23 @@ class TableSchema {
   // match the rows of the keys and are finite. INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
   absl::Status CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys,
                              const ByteView& values, uint32_t partition, uint32_t partitions) const;
+  // The same for an assignment: its keys are distinct, too, and its slots match the rows, are
+  // finite and valid for the optimizer.
+  absl::Status CheckAssignment(ElementType element_type, int32_t exponent,
+                               const Assignment& assignment, uint32_t partition,
+                               uint32_t partitions) const;
   // The same for keys only. On success `value_bytes` is the size of their rows.
   absl::Status CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
                          size_t& value_bytes) const;
 
  private:
   TableSchema() = default;
+
+  // `what` names the values in errors.
+  absl::Status CheckValues(absl::string_view what, ElementType element_type, int32_t exponent,
+                           const ByteView& keys, const ByteView& values, uint32_t partition,
+                           uint32_t partitions) const;
+  absl::Status CheckSlots(const Assignment& assignment, const std::vector<uint64_t>& keys) const;
 
   TableSpec spec_;
   uint64_t elements_ = 0;  // DENSE

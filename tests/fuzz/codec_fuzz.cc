@@ -28,6 +28,8 @@ PushRequest PushProto(const RequestView& view) {
     out.set_keys(Flat(segment.keys));
     out.set_values(Flat(segment.values));
     out.set_exponent(segment.exponent);
+    out.set_effect(segment.effect);
+    out.set_slots(Flat(segment.slots));
   }
   return request;
 }
@@ -40,13 +42,18 @@ PullRequest PullProto(const RequestView& view) {
     out.set_table(segment.table);
     out.set_partition(segment.partition);
     out.set_keys(Flat(segment.keys));
+    out.set_with_slots(segment.with_slots);
   }
   return request;
 }
 
 PullResponse ResponseProto(const PullResponseView& view) {
   PullResponse response;
-  for (const ByteView& values : view.results) response.add_results()->set_values(Flat(values));
+  for (const PullResultView& result : view.results) {
+    PullResult& out = *response.add_results();
+    out.set_values(Flat(result.values));
+    out.set_slots(Flat(result.slots));
+  }
   return response;
 }
 

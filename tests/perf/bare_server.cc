@@ -26,9 +26,9 @@ class Bare final : public RequestHandler {
   void Handle(Method method, IncomingMessage, CallContext, Reply reply) override {
     if (method != Method::kPull) return reply(absl::OkStatus(), OutgoingMessage());
     // Not on the stack: with -fsanitize=address gcc 12 takes the view's target for uninitialised.
-    std::vector<ByteView> values(1);
-    values[0].Append(answer_->data(), answer_->size() * sizeof(float));
-    reply(absl::OkStatus(), EncodePullResponse(values, answer_));
+    std::vector<PullResultView> results(1);
+    results[0].values.Append(answer_->data(), answer_->size() * sizeof(float));
+    reply(absl::OkStatus(), EncodePullResponse(results, answer_));
   }
 
  private:

@@ -39,6 +39,7 @@ class FakeSession final : public Session {
     }
     done(absl::OkStatus());
   }
+  void Assign(absl::Span<const AssignItem>, const CallOptions&, Callback) override { std::abort(); }
   void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&,
                 Callback) override {
     std::abort();

@@ -135,8 +135,8 @@ TEST_F(GrpcTransportTest, AnswersArriveInSlicesWithoutCopies) {
                     EXPECT_TRUE(status.ok()) << status;
                     const absl::StatusOr<PullResponseView> view = DecodePullResponse(message.bytes);
                     EXPECT_TRUE(view.ok()) << view.status();
-                    EXPECT_EQ(Flat(view->results[0]), "xxxxx");
-                    EXPECT_EQ(Flat(view->results[1]), std::string(3 << 20, 'x'));
+                    EXPECT_EQ(Flat(view->results[0].values), "xxxxx");
+                    EXPECT_EQ(Flat(view->results[1].values), std::string(3 << 20, 'x'));
                     promise.set_value();
                   });
   promise.get_future().get();

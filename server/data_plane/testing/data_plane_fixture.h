@@ -193,10 +193,10 @@ class DataPlaneTest : public testing::Test, public JobMembership {
     const auto response = DecodePullResponse(answer.message.bytes);
     EXPECT_TRUE(response.ok()) << response.status();
     if (!response.ok() || response->results.size() != 1 ||
-        response->results[0].size() % sizeof(float) != 0)
+        response->results[0].values.size() % sizeof(float) != 0)
       return {};
-    std::vector<float> values(response->results[0].size() / sizeof(float));
-    response->results[0].CopyTo(values.data());
+    std::vector<float> values(response->results[0].values.size() / sizeof(float));
+    response->results[0].values.CopyTo(values.data());
     return values;
   }
 

@@ -35,6 +35,7 @@ enum class Kind : uint8_t {
   kEnd = 11,
   kTerms = 12,
   // 13 to 17 are reserved: see the document.
+  kRates = 18,
 };
 
 // Flag in the entry of a rank.

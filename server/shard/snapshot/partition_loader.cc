@@ -1,6 +1,7 @@
 #include "server/shard/snapshot/partition_loader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -17,6 +18,8 @@ namespace pawl {
 namespace {
 
 using format_2::Kind;
+
+constexpr int kEndStage = 10;
 
 // The order of the sections: a section never has an earlier stage than its predecessor.
 int StageOf(Kind kind) {
@@ -40,8 +43,10 @@ int StageOf(Kind kind) {
       return 7;
     case Kind::kEarly:
       return 8;
-    case Kind::kEnd:
+    case Kind::kRates:
       return 9;
+    case Kind::kEnd:
+      return kEndStage;
   }
   return 0;
 }
@@ -71,7 +76,7 @@ class PartitionLoader::Sections : public Fields {
       const uint8_t kind = NumberAt<uint8_t>(header);
       const uint8_t flags = NumberAt<uint8_t>(header + 1);
       const uint32_t length = NumberAt<uint32_t>(header + 4);
-      if (stage_ == 9) return Damaged("bytes follow the end");
+      if (stage_ == kEndStage) return Damaged("bytes follow the end");
       if (length > kMaxSnapshotSectionBytes)
         return Damaged(absl::StrCat("a section of ", length, " bytes"));
       if (flags > format_2::kSkippable || NumberAt<uint16_t>(header + 2) != 0)
@@ -86,7 +91,7 @@ class PartitionLoader::Sections : public Fields {
   }
 
   absl::StatusOr<Partition> Finish() {
-    if (stage_ != 9) return Damaged("the snapshot is truncated");
+    if (stage_ != kEndStage) return Damaged("the snapshot is truncated");
     return std::move(partition_);
   }
 
@@ -158,6 +163,9 @@ class PartitionLoader::Sections : public Fields {
         break;
       case Kind::kEarly:
         PAWL_RETURN_IF_ERROR(Early());
+        break;
+      case Kind::kRates:
+        PAWL_RETURN_IF_ERROR(Rates());
         break;
       case Kind::kEnd:
         PAWL_RETURN_IF_ERROR(End());
@@ -452,6 +460,35 @@ class PartitionLoader::Sections : public Fields {
     sum.staged_bytes_ += staged.key_bytes + staged.value_bytes;
     early.emplace_hint(early.end(), staged.ordinal,
                        StepSum::Staged{staged.part->shared_table(), gradient});
+    return absl::OkStatus();
+  }
+
+  absl::Status Rates() {
+    if (body_.empty()) return Damaged("no learning rates");
+    // In ascending order, those that are pending after the others.
+    std::optional<std::pair<uint32_t, uint32_t>> previous;
+    while (!body_.empty()) {
+      uint32_t table;
+      uint32_t is_pending;
+      uint64_t ordinal;
+      float rate;
+      PAWL_RETURN_IF_ERROR(Number(table, "table"));
+      PAWL_RETURN_IF_ERROR(Number(is_pending, "pending"));
+      PAWL_RETURN_IF_ERROR(Number(ordinal, "ordinal"));
+      PAWL_RETURN_IF_ERROR(Number(rate, "learning rate"));
+      const std::pair place(is_pending, table);
+      const auto part = partition_.tables_.find(table);
+      if (part == partition_.tables_.end() || is_pending > (is_sync() ? 1u : 0u) ||
+          (previous.has_value() && place <= *previous) || !(rate > 0) || !std::isfinite(rate)) {
+        return Damaged(absl::StrCat("learning rate ", rate, " of table ", table));
+      }
+      previous = place;
+      if (is_pending != 0) {
+        partition_.pending_rates_[table] = {ordinal, rate};
+      } else {
+        part->second.set_base_rate(rate);
+      }
+    }
     return absl::OkStatus();
   }
 

@@ -35,6 +35,8 @@ struct HeldSnapshot::State {
   std::vector<HeldTable> tables;
   bool is_sync = false;
   uint64_t key_count = 0;
+  // The body of the section of learning rates.
+  std::string rates;
   std::vector<Sum> sums;
   std::vector<Early> early;
 
@@ -107,6 +109,7 @@ class PartitionSaver {
     Head(partition);
     state_.tables.reserve(partition.tables_.size());
     for (const auto& [id, part] : partition.tables_) state_.tables.push_back(part.Hold());
+    Rates(partition);
     if (!state_.is_sync) return;
     const StepSum& sum = partition.step_sum_;
     state_.key_count = sum.key_count_;
@@ -161,6 +164,10 @@ class PartitionSaver {
         Early(out, state_.early[state_.item]);
         return;
       case State::Part::kEnd: {
+        if (!state_.rates.empty()) {
+          const Section section(out, state_.sections, Kind::kRates);
+          out.append(state_.rates);
+        }
         const uint64_t sections = state_.sections;
         const Section section(out, state_.sections, Kind::kEnd);
         AppendNumber<uint64_t>(out, sections);
@@ -223,6 +230,7 @@ class PartitionSaver {
           update(fragment.data(), fragment.size());
       }
     }
+    update(state_.rates.data(), state_.rates.size());
     number(rows);
     const uint64_t fingerprint = XXH3_64bits_digest(ordered);
     XXH3_freeState(ordered);
@@ -316,6 +324,20 @@ class PartitionSaver {
     if (worker.counts_from != 0) AppendNumber<uint64_t>(out, worker.counts_from);
     if (window.count() != 0) AppendWindow(out, window);
     if (next_ordinal != 0) AppendNumber<uint64_t>(out, next_ordinal);
+  }
+
+  void Rates(const Partition& partition) {
+    const auto add = [&](uint32_t table, bool is_pending, uint64_t ordinal, float rate) {
+      AppendNumber<uint32_t>(state_.rates, table);
+      AppendNumber<uint32_t>(state_.rates, is_pending);
+      AppendNumber<uint64_t>(state_.rates, ordinal);
+      AppendFloats(state_.rates, &rate, 1);
+    };
+    for (const auto& [id, part] : partition.tables_) {
+      if (part.base_rate() != 0) add(id, false, 0, part.base_rate());
+    }
+    for (const auto& [id, pending] : partition.pending_rates_)
+      add(id, true, pending.ordinal, pending.rate);
   }
 
   // One row of a section.

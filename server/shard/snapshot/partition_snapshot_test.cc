@@ -421,7 +421,7 @@ TEST(PartitionSnapshot, Format1IsReadable) {
     const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     auto loaded = Load(snapshot.options, bytes);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
-    RandomHistory history(snapshot.options, kIndex, 11);
+    RandomHistory history(snapshot.options, kIndex, 11, /*assigns=*/false);
     Partition partition(kIndex, snapshot.options);
     for (int i = 0; i < snapshot.calls; ++i) history.Next(partition)(partition);
     EXPECT_EQ(Fingerprint(*loaded), Fingerprint(partition));

@@ -1,5 +1,6 @@
 #include "server/shard/testing/random_history.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -52,10 +53,12 @@ TableSpec MakeSpec(uint32_t id) {
 
 }  // namespace
 
-RandomHistory::RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed)
+RandomHistory::RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed,
+                             bool assigns)
     : options_(options),
       partition_(partition),
       seed_(seed),
+      assigns_(assigns),
       random_(seed),
       ranks_(options.logical_workers),
       clients_(kClients) {
@@ -74,19 +77,49 @@ RandomHistory::Call RandomHistory::Push(const Sender& sender, uint64_t ordinal,
   struct Data {
     std::vector<uint64_t> keys;
     std::vector<float> values;
+    std::vector<float> slots;
   };
   auto data = std::make_shared<Data>();
+  const bool assigns = assigns_ && random() % 4 == 0;
   const uint64_t key_count = table.is_dense() ? table.BlockCount() : kSparseKeys;
   for (size_t count = 1 + random() % 4, tries = 0; tries < count; ++tries) {
     const uint64_t key = random() % key_count;
     if (PartitionOf(table.id(), key, options_.partitions) != partition_) continue;
+    // The keys of an assignment are distinct.
+    if (assigns && std::find(data->keys.begin(), data->keys.end(), key) != data->keys.end())
+      continue;
     data->keys.push_back(key);
     for (size_t i = 0; i < table.RowWidth(key); ++i) {
       data->values.push_back(static_cast<float>(random() % 2001) / 700.0f - 1.0f);
     }
   }
+  if (assigns_ && sender.kind == Sender::Kind::kLogicalWorker && sender.number == 0 &&
+      random() % 8 == 0) {
+    std::vector<TableRate> rates;
+    for (uint32_t id = 1; id < 8; ++id) {
+      if (random() % 2 == 0) rates.push_back({id, 0.01f * static_cast<float>(1 + random() % 20)});
+    }
+    rates.push_back({8, 0.1f});
+    return [=](Partition& partition) { (void)partition.SetLearningRates(sender, ordinal, rates); };
+  }
+  const auto effect = static_cast<Assignment::Slots>(random() % 3);
+  for (const uint64_t key : data->keys) {
+    for (size_t i = table.StateFloats(table.RowWidth(key)); assigns && i > 0; --i)
+      data->slots.push_back(static_cast<float>(random() % 3));
+  }
   return [=, id = table.id()](Partition& partition) {
     if (partition.FindTable(id) == nullptr) return;
+    if (assigns) {
+      Assignment assignment{.keys = ByteView(data->keys.data(), data->keys.size() * 8),
+                            .values = ByteView(data->values.data(), data->values.size() * 4),
+                            .effect = effect};
+      if (effect == Assignment::Slots::kGiven)
+        assignment.slots = ByteView(data->slots.data(), data->slots.size() * 4);
+      // A logical worker that may not assign pushes a gradient instead, so that no push is missing.
+      if (!absl::IsFailedPrecondition(partition.Assign(sender, ordinal, id, assignment).status())) {
+        return;
+      }
+    }
     const size_t bytes = data->values.size() * sizeof(float);
     const char* const values = reinterpret_cast<const char*>(data->values.data());
     Gradient gradient{ByteView(data->keys.data(), data->keys.size() * sizeof(uint64_t)),

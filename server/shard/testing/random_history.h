@@ -13,13 +13,16 @@
 namespace pawl {
 
 // Generates calls that respect the preconditions of Partition: pushes of logical workers in any
-// order within their steps, pushes of clients, duplicates, new incarnations, and invalid requests.
-// Uses tables of all optimizers, sparse and dense. The same seed gives the same calls.
+// order within their steps, pushes of clients, assignments, learning rates, duplicates, new
+// incarnations, and invalid requests. Uses tables of all optimizers, sparse and dense. The same
+// seed gives the same calls.
 class RandomHistory {
  public:
   using Call = std::function<void(Partition&)>;
 
-  RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed);
+  // `assigns`: with assignments and learning rates, which old files do not have.
+  RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed,
+                bool assigns = true);
 
   // The next call. REQUIRES: the earlier calls were made on `partition`.
   Call Next(const Partition& partition);
@@ -40,7 +43,8 @@ class RandomHistory {
   };
 
   uint32_t Below(uint32_t limit) { return random_() % limit; }
-  // A gradient determined by `name`, so that a repeated push has the same content.
+  // A gradient, assignment or learning rates determined by `name`, so that a repeated push has the
+  // same content.
   Call Push(const Sender& sender, uint64_t ordinal, uint64_t name) const;
   Call WorkerPush(uint32_t rank, uint64_t ordinal, uint64_t incarnation) const;
   Call NextWorkerCall(const Partition& partition, uint32_t rank);
@@ -49,6 +53,7 @@ class RandomHistory {
   const PartitionOptions options_;
   const uint32_t partition_;
   const uint32_t seed_;
+  const bool assigns_;
   std::mt19937 random_;
   std::vector<std::shared_ptr<const TableSchema>> tables_;
   std::vector<Rank> ranks_;

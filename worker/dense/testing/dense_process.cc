@@ -25,6 +25,7 @@ float InitialWeight(size_t element) {
 class NeverSession final : public Session {
   void Push(absl::Span<const PushItem>, const CallOptions&, Callback) override { std::abort(); }
   void Pull(absl::Span<const PullItem>, const CallOptions&, Callback) override { std::abort(); }
+  void Assign(absl::Span<const AssignItem>, const CallOptions&, Callback) override { std::abort(); }
   void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&,
                 Callback) override {
     std::abort();

@@ -277,6 +277,9 @@ class FakeLogicalWorker final : public LogicalWorker {
   void Push(absl::Span<const PushItem> items, const CallOptions&, Callback done) override {
     servers_.Push(rank_, step_, items, std::move(done));
   }
+  void Assign(absl::Span<const AssignItem>, const CallOptions&, Callback done) override {
+    done(absl::UnimplementedError("not used by a rank"));
+  }
   void Pull(absl::Span<const PullItem> items, const CallOptions& options, Callback done) override {
     servers_.Pull(
         {rank_, options.step.value_or(step_), {items.begin(), items.end()}, std::move(done)});
@@ -287,6 +290,10 @@ class FakeLogicalWorker final : public LogicalWorker {
   }
   uint32_t rank() const override { return rank_; }
   uint64_t step() const override { return step_; }
+  void SetLearningRates(absl::Span<const LearningRateItem>, const CallOptions&,
+                        Callback done) override {
+    done(absl::UnimplementedError("not used by a rank"));
+  }
   void EndStep(const CallOptions&, Callback done) override {
     servers_.EndStep(rank_, step_++, std::move(done));
   }
