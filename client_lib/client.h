@@ -254,10 +254,10 @@ class Session {
   // pushes and steps when the assignment is done. A row that does not exist is created. Servers
   // apply an assignment on arrival, in every consistency mode.
   //
-  // A free-running session may assign at any time. A logical worker may assign only before the
-  // job's first step, and the other ranks must wait for it (Client::Barrier) before they pull at
-  // step 0: FAILED_PRECONDITION otherwise. In SYNC mode the result then has the same bits, whatever
-  // is killed.
+  // A free-running session may assign at any time. A logical worker may assign only in the job's
+  // first step, in SYNC mode before any gradient: FAILED_PRECONDITION otherwise. The other ranks
+  // wait for it (Client::Barrier) before they pull at step 0, or nothing is trained in step 0. In
+  // SYNC mode the result then has the same bits, whatever is killed.
   std::future<absl::Status> Assign(absl::Span<const AssignItem> items,
                                    const CallOptions& options = {});
   virtual void Assign(absl::Span<const AssignItem> items, const CallOptions& options,

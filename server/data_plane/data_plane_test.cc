@@ -134,8 +134,7 @@ TEST_F(DataPlaneTest, RankThatAssignsTooLateHearsTheRule) {
   assign.mutable_segments(0)->set_effect(ASSIGN_RESET_SLOTS);
   const absl::Status status = Push(assign);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(std::string(status.message()).find("only before the job's first step"),
-            std::string::npos)
+  EXPECT_NE(std::string(status.message()).find("only in the job's first step"), std::string::npos)
       << status;
   EXPECT_EQ(Row(1), (Floats{0, 0}));
 }

@@ -200,15 +200,17 @@ absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordin
 
 absl::Status Partition::CheckMayAssign(const Sender& sender) const {
   if (sender.kind == Sender::Kind::kClient) return absl::OkStatus();
-  const bool has_ended_step = std::any_of(workers_.begin(), workers_.end(),
-                                          [](const Worker& worker) { return worker.clock > 0; });
-  // The gradients of other ranks may have been computed without the assignment.
-  if (!has_ended_step && step_sum_.key_count() == 0) return absl::OkStatus();
+  // SYNC: the gradients of other ranks may have been computed without the assignment, and after the
+  // step has closed (without this rank, if there are backup workers) pulls have read the rows.
+  const bool has_gradients = step_sum_.key_count() > 0;
+  const bool is_closed = options_.consistency.mode() == SYNC && version_ > 0;
+  if (sender.step == 0 && !is_closed && !has_gradients) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "logical worker ", sender.number, " assigns in partition ", index_, ", which ",
-      has_ended_step ? "has ended a step" : "has gradients of step 0",
-      " already; a logical worker may assign only before the job's first step: let the others wait "
-      "for it, or assign as a free-running client"));
+      "logical worker ", sender.number, " assigns at step ", sender.step, " in partition ", index_,
+      has_gradients ? ", which has gradients of that step" : "",
+      "; a logical worker may assign only in the job's first step, and in SYNC mode only before "
+      "any "
+      "gradient: let the others wait for it, or assign as a free-running client"));
 }
 
 absl::StatusOr<PushOutcome> Partition::Assign(const Sender& sender, uint64_t ordinal,

@@ -243,22 +243,31 @@ TEST_F(AssignTest, ClientAssignsAtOnceInEveryMode) {
   }
 }
 
-TEST_F(AssignTest, LogicalWorkerAssignsOnlyBeforeTheFirstStep) {
+TEST_F(AssignTest, LogicalWorkerAssignsOnlyInTheFirstStep) {
   for (const ConsistencyMode mode : {SYNC, BOUNDED, ASYNC}) {
     SCOPED_TRACE(ConsistencyMode_Name(mode));
     Partition partition = MakePartition(Options(mode, 2));
     ASSERT_EQ(*Assign(partition, Worker(0, 0), 0, 5, {1, 2}), PushOutcome::kAccepted);
     EXPECT_EQ(Row(partition, 5), (Floats{1, 2}));
-    ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({6}, {1, 1})).ok());
-    // The gradient in SYNC, or the end of another rank's step, refuses further ones.
-    EXPECT_EQ(Assign(partition, Worker(0, 0), 1, 5, {3, 4}).status().code(),
-              mode == SYNC ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk);
-    ASSERT_TRUE(partition.EndStep(Worker(1, 0), 1).ok());
-    EXPECT_EQ(Assign(partition, Worker(0, 0), 2, 5, {3, 4}).status().code(),
-              absl::StatusCode::kFailedPrecondition);
-    // A successor's repetition of the accepted one is a duplicate.
+    // The end of another rank's step does not refuse it.
+    ASSERT_TRUE(partition.EndStep(Worker(1, 0), 0).ok());
+    ASSERT_EQ(*Assign(partition, Worker(0, 0), 1, 5, {3, 4}), PushOutcome::kAccepted);
+    // A successor's repetition of an accepted one is a duplicate.
     EXPECT_EQ(*Assign(partition, Worker(0, 0, 2), 0, 5, {1, 2}), PushOutcome::kDuplicate);
-    EXPECT_EQ(Row(partition, 5), mode == SYNC ? (Floats{1, 2}) : (Floats{3, 4}));
+    ASSERT_TRUE(partition.EndStep(Worker(0, 0, 2), 2).ok());
+    EXPECT_EQ(Assign(partition, Worker(0, 1, 2), 0, 5, {5, 6}).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(Row(partition, 5), (Floats{3, 4}));
+  }
+}
+
+TEST_F(AssignTest, GradientOfAnotherRankRefusesAssignmentsInSync) {
+  for (const ConsistencyMode mode : {SYNC, BOUNDED, ASYNC}) {
+    SCOPED_TRACE(ConsistencyMode_Name(mode));
+    Partition partition = MakePartition(Options(mode, 2));
+    ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({6}, {1, 1})).ok());
+    EXPECT_EQ(Assign(partition, Worker(0, 0), 0, 5, {3, 4}).status().code(),
+              mode == SYNC ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk);
   }
 }
 
