@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,7 @@ class LocalClusterTest(unittest.TestCase):
         after = json.loads(self.pawlctl(*pull)[1])["rows"][0]
         for old, new in zip(before["values"], after["values"]):
             self.assertLess(new, old)
+        self.assign_rows(name, width)
         code, out, err = self.pawlctl("digest", "--json")
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(json.loads(out)["digest"], r"^[0-9a-f]{8}$")
@@ -214,6 +216,47 @@ class LocalClusterTest(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
         self.assertIn("seen enough", err)
         self.assert_all_gone(pids)
+
+    def assign_rows(self, name, width):
+        """Assigns two rows without samples, which only this test changes."""
+
+        def save(file, shape, kind, code, numbers):
+            header = "{'descr': '<%s', 'fortran_order': False, 'shape': (%s), }" % (
+                kind,
+                "".join("%d, " % extent for extent in shape),
+            )
+            header = header.ljust(117) + "\n"
+            path = os.path.join(self.out, file)
+            with open(path, "wb") as out:
+                out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)))
+                out.write(header.encode() + struct.pack("<%d%s" % (len(numbers), code), *numbers))
+            return path
+
+        rows = [[i + j / 4 for j in range(width)] for i in (1, 100)]
+        keys = [2**63 + 6, 2**63 + 7]
+        keys_file = save("keys.npy", [2], "u8", "Q", keys)
+        values_file = save("values.npy", [2, width], "f4", "f", sum(rows, []))
+        assign = ("assign", "--table=" + name, "--values=" + values_file, "--keys=" + keys_file)
+        code, out, err = self.pawlctl(*assign)
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(out, "2 rows have been assigned\n")
+        pulled = self.pawlctl("pull", "--table=" + name, "--keys=%d,%d" % tuple(keys), "--json")[1]
+        self.assertEqual([row["values"] for row in json.loads(pulled)["rows"]], rows)
+        twice = save("twice.npy", [2], "u8", "Q", [5, 5])
+        for arguments, part, expected in (
+            (assign[:3], "--keys", 2),
+            (assign[:3] + ("--keys=" + twice,), "key 5 is repeated", 2),
+            (assign[:3] + ("--keys=" + values_file,), "<f4", 2),
+            (assign[:2] + ("--values=" + keys_file, assign[3]), "<u8", 2),
+            (assign[:2] + ("--values=nope.npy", assign[3]), "nope.npy", 1),
+            (assign + ("--slots=" + keys_file, "--keep_slots"), "--keep_slots", 2),
+            (assign + ("--slots=" + save("s.npy", [1], "f4", "f", [1]),), "--slots", 2),
+            (assign[:2] + ("--values=" + save("v.npy", [1], "f4", "f", [1]), assign[3]), "(1)", 2),
+        ):
+            with self.subTest(arguments=arguments):
+                code, _, err = self.pawlctl(*arguments)
+                self.assertEqual(code, expected, err)
+                self.assertIn(part, err)
 
     def test_all_connections_use_tls(self):
         tls = os.path.join(self.out, "tls")

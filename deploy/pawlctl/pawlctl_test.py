@@ -490,6 +490,8 @@ class PawlctlTest(unittest.TestCase):
             ["checkpoints", "--dir="],
             ["pull", at, "--keys=1", "--table="],
             ["push", at, "--values=1", "--table="],
+            ["assign", at, "--values=v.npy", "--table="],
+            ["assign", at, "--table=t", "--values="],
             ["drain", at, "--node="],
             ["release", at, "--node="],
             ["status", "--scheduler="],

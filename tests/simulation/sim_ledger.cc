@@ -21,9 +21,24 @@ std::vector<SimLedger::Cell> SimLedger::CellsOf(uint32_t sender, uint64_t number
   return cells;
 }
 
-float SimLedger::UnitOf(uint32_t sender) const {
+bool SimLedger::IsAssigned(uint32_t sender, uint64_t number) const {
+  if (!schedule_.assigns) return false;
+  // Several ranks would have to wait for each other.
+  return IsRank(sender) ? schedule_.ranks() == 1 && number == 0 : number % 4 == 1;
+}
+
+float SimLedger::UnitOf(uint32_t sender, uint64_t number) const {
+  if (IsAssigned(sender, number)) return kAssignedValue - SlotAfterAssignment();
   if (!IsRank(sender) || schedule_.consistency.mode() != SYNC) return 1.0f;
   return 1.0f / static_cast<float>(schedule_.ranks());
+}
+
+float SimLedger::SlotAfterAssignment() { return kMomentum * kAssignedSlot - 1.0f; }
+
+float SimLedger::SlotOf(float value) {
+  if (value == kAssignedValue) return kAssignedSlot;
+  if (value == kAssignedValue - SlotAfterAssignment()) return SlotAfterAssignment();
+  return -value;
 }
 
 bool SimLedger::IsAcknowledged(uint32_t sender, uint64_t number) const {

@@ -16,8 +16,17 @@ namespace pawl {
 // Push n of a sender adds the gradient -1 to one row of its own in some partitions (SGD, learning
 // rate 1, initial value 0), so the row counts its applications. Senders 0 to ranks - 1 are the
 // ranks, whose n is the step; the free-running clients follow.
+//
+// If the schedule assigns, the optimizer is momentum 0.5, so that a row also shows the slot with
+// which its gradient was applied, and some pushes follow an assignment of their rows. Each value of
+// a row then belongs to one value of its slot.
 class SimLedger {
  public:
+  static constexpr float kMomentum = 0.5f;
+  // What an assignment sets.
+  static constexpr float kAssignedValue = 10.0f;
+  static constexpr float kAssignedSlot = 7.0f;
+
   // `table` is the table's id.
   SimLedger(const Schedule& schedule, uint32_t table) : schedule_(schedule), table_(table) {}
 
@@ -30,8 +39,12 @@ class SimLedger {
   // Always the same cells for the same push.
   std::vector<Cell> CellsOf(uint32_t sender, uint64_t number);
   bool IsRank(uint32_t sender) const { return sender < schedule_.ranks(); }
+  // Whether an assignment of the rows precedes the push.
+  bool IsAssigned(uint32_t sender, uint64_t number) const;
   // The row's value once the push is applied.
-  float UnitOf(uint32_t sender) const;
+  float UnitOf(uint32_t sender, uint64_t number) const;
+  // The slot of a row with that value. REQUIRES: the schedule assigns.
+  static float SlotOf(float value);
 
   void Sent(uint32_t sender, uint64_t number) { sent_[{sender, number}]; }
   void Acknowledged(uint32_t sender, uint64_t number) { sent_[{sender, number}] = true; }
@@ -42,6 +55,8 @@ class SimLedger {
   const std::map<std::pair<uint32_t, uint64_t>, bool>& sent() const { return sent_; }
 
  private:
+  static float SlotAfterAssignment();
+
   const Schedule& schedule_;
   const uint32_t table_;
   std::map<std::pair<uint32_t, uint64_t>, bool> sent_;

@@ -19,6 +19,7 @@ ABSL_FLAG(int64_t, seed, -1, "run only this seed");
 ABSL_FLAG(bool, print, false, "print every event");
 ABSL_FLAG(bool, log, false, "print the logs of the processes");
 ABSL_FLAG(bool, leases, false, "only faults that affect leases (DrawLeaseSchedule)");
+ABSL_FLAG(bool, assigns, false, "assignments in every schedule (DrawAssignSchedule)");
 ABSL_FLAG(int, sabotage, 0, "a SimulationOptions::Sabotage, to find seeds that expose it");
 ABSL_FLAG(int, max_failures, 5, "stop after this many failed schedules");
 
@@ -39,8 +40,9 @@ int main(int argc, char** argv) {
   int failures = 0;
   for (uint64_t seed = first; seed < first + count && failures < absl::GetFlag(FLAGS_max_failures);
        ++seed) {
-    const pawl::Schedule schedule =
-        absl::GetFlag(FLAGS_leases) ? pawl::DrawLeaseSchedule(seed) : pawl::DrawSchedule(seed);
+    const pawl::Schedule schedule = absl::GetFlag(FLAGS_leases)    ? pawl::DrawLeaseSchedule(seed)
+                                    : absl::GetFlag(FLAGS_assigns) ? pawl::DrawAssignSchedule(seed)
+                                                                   : pawl::DrawSchedule(seed);
     if (one) std::printf("%s\n", schedule.ToString().c_str());
     const pawl::Outcome outcome = pawl::Simulate(
         schedule,

@@ -67,6 +67,12 @@ void SimulatedSender::Start() {
 void SimulatedSender::CreateTable() {
   auto request = std::make_shared<CreateTableRequest>();
   *request->mutable_table() = LedgerTable("ledger", 1);
+  if (world_.schedule.assigns) {
+    Optimizer::Momentum& momentum =
+        *request->mutable_table()->mutable_optimizer()->mutable_momentum();
+    momentum.set_learning_rate(1);
+    momentum.set_momentum(SimLedger::kMomentum);
+  }
   auto response = std::make_shared<CreateTableResponse>();
   core_->scheduler_calls().Call(
       "CreateTable", std::move(request), response, core_->Deadline({}),
@@ -115,36 +121,48 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
   struct Memory {
     std::vector<uint64_t> keys;
     std::vector<float> values;
+    std::vector<float> slots;
     std::vector<Expectation> expectations;
   };
   const MonotonicDuration start = world_.loop.elapsed();
   auto memory = std::make_shared<Memory>();
   for (const Expectation& expectation : expectations) memory->keys.push_back(expectation.cell.key);
   memory->values.resize(memory->keys.size());
+  if (world_.schedule.assigns) memory->slots.resize(memory->keys.size());
   memory->expectations = std::move(expectations);
-  const PullItem item{
-      .table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
+  const PullItem item{.table = table_,
+                      .keys = memory->keys,
+                      .values = absl::MakeSpan(memory->values),
+                      .slots = absl::MakeSpan(memory->slots)};
   // Keeps the memory alive even if the process dies meanwhile.
   session.Pull(
       {&item, 1}, {},
-      [memory, check = InThisIncarnation([this, memory, start,
-                                          then = std::move(then)](absl::Status status) {
-                 if (!status.ok()) return Exit(status);
-                 for (size_t i = 0; i < memory->values.size(); ++i) {
-                   const Expectation& expected = memory->expectations[i];
-                   const float value = memory->values[i];
-                   if (value == expected.least || value == expected.most) continue;
-                   if (expected.unless_exempt && value == 0 &&
-                       world_.clocks.WasExempt(expected.cell.sender, start)) {
-                     continue;
-                   }
-                   world_.violation(absl::StrCat(
-                       name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
-                       expected.cell.sender, " in partition ", expected.cell.partition,
-                       ", must be ", expected.least, " or ", expected.most, ": ", expected.why));
-                 }
-                 then();
-               })](absl::Status status) mutable { check(std::move(status)); });
+      [memory,
+       check =
+           InThisIncarnation([this, memory, start, then = std::move(then)](absl::Status status) {
+             if (!status.ok()) return Exit(status);
+             for (size_t i = 0; i < memory->values.size(); ++i) {
+               const Expectation& expected = memory->expectations[i];
+               const float value = memory->values[i];
+               if (!memory->slots.empty() && memory->slots[i] != SimLedger::SlotOf(value)) {
+                 world_.violation(absl::StrCat(name_, " reads ", value, " with slot ",
+                                               memory->slots[i], " for push ", expected.cell.number,
+                                               " of sender ", expected.cell.sender));
+               }
+               if (value == expected.least || value == expected.most || value == expected.between) {
+                 continue;
+               }
+               if (expected.unless_exempt && value == 0 &&
+                   world_.clocks.WasExempt(expected.cell.sender, start)) {
+                 continue;
+               }
+               world_.violation(absl::StrCat(
+                   name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
+                   expected.cell.sender, " in partition ", expected.cell.partition, ", must be ",
+                   expected.least, " or ", expected.most, ": ", expected.why));
+             }
+             then();
+           })](absl::Status status) mutable { check(std::move(status)); });
 }
 
 void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
@@ -152,10 +170,20 @@ void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::C
   struct Memory {
     std::vector<uint64_t> keys;
     std::vector<float> gradients;
+    std::vector<float> values;
+    std::vector<float> slots;
   };
   auto memory = std::make_shared<Memory>();
   for (const SimLedger::Cell& cell : cells) memory->keys.push_back(cell.key);
   memory->gradients.resize(memory->keys.size(), -1.0f);
+  if (world_.ledger.IsAssigned(cells[0].sender, cells[0].number)) {
+    memory->values.resize(memory->keys.size(), SimLedger::kAssignedValue);
+    memory->slots.resize(memory->keys.size(), SimLedger::kAssignedSlot);
+    const AssignItem assigned{
+        .table = table_, .keys = memory->keys, .values = memory->values, .slots = memory->slots};
+    // If it fails, so does the push.
+    session.Assign({&assigned, 1}, {}, [memory](absl::Status) {});
+  }
   const PushItem item{.table = table_, .keys = memory->keys, .gradients = memory->gradients};
   session.Push({&item, 1}, {},
                [memory, done = InThisIncarnation(std::move(done))](absl::Status status) mutable {
@@ -213,20 +241,28 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
   const auto expect = [&](uint32_t rank, uint64_t number, float least, float most, const char* why,
                           bool unless_exempt = false) {
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(rank, number)) {
-      expectations.push_back({cell, least, most, why, unless_exempt});
+      expectations.push_back({cell, least, most, least, why, unless_exempt});
     }
   };
   const ConsistencyMode mode = world_.schedule.consistency.mode();
   const uint64_t staleness = world_.schedule.consistency.staleness();
   for (const uint32_t rank : RanksToCheck(ranks_[index])) {
-    const float unit = world_.ledger.UnitOf(rank);
+    const auto unit = [&](uint64_t number) { return world_.ledger.UnitOf(rank, number); };
     if (mode == SYNC) {
-      if (step > 0) expect(rank, step - 1, unit, unit, "SYNC, and that step has ended");
-      expect(rank, step, 0, 0, "SYNC, and that step has not ended");
+      if (step > 0) {
+        expect(rank, step - 1, unit(step - 1), unit(step - 1), "SYNC, and that step has ended");
+      }
+      // A predecessor may have assigned.
+      expect(rank, step, 0, world_.ledger.IsAssigned(rank, step) ? SimLedger::kAssignedValue : 0,
+             "SYNC, and that step has not ended");
     } else if (rank == ranks_[index]) {
-      if (step > 0) expect(rank, step - 1, unit, unit, "the rank's own previous step");
+      if (step > 0) {
+        expect(rank, step - 1, unit(step - 1), unit(step - 1), "the rank's own previous step");
+      }
     } else if (mode == BOUNDED && step > staleness) {
-      expect(rank, step - staleness - 1, unit, unit, "the staleness bound", /*unless_exempt=*/true);
+      const uint64_t number = step - staleness - 1;
+      expect(rank, number, unit(number), unit(number), "the staleness bound",
+             /*unless_exempt=*/true);
     }
   }
   doing_[index] = "pulling";
@@ -315,8 +351,10 @@ void SimulatedClient::Act() {
   }
   if (const auto push = world_.ledger.RandomAcknowledgedPush(world_.random); push.has_value()) {
     std::vector<Expectation> expectations;
+    const float unit = world_.ledger.UnitOf(push->first, push->second);
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push->first, push->second)) {
-      expectations.push_back({cell, 1, 1, "it was acknowledged before the pull started"});
+      expectations.push_back(
+          {cell, unit, unit, unit, "it was acknowledged before the pull started"});
     }
     PullAndCheck(session, std::move(expectations), [] {});
   }
@@ -332,18 +370,20 @@ void SimulatedAuditor::Begin() {
   auto all = std::make_shared<std::vector<Expectation>>();
   const SimLedger& ledger = world_.ledger;
   for (const auto& [push, acknowledged] : ledger.sent()) {
-    const float unit = ledger.UnitOf(push.first);
+    const float unit = ledger.UnitOf(push.first, push.second);
     // A rank repeats its step until it has ended.
     const bool must = acknowledged || ledger.IsRank(push.first);
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push.first, push.second)) {
-      all->push_back(
-          {cell, must ? unit : 0, unit, must ? "it was acknowledged" : "its outcome is unknown"});
+      const float least = must ? unit : 0;
+      const bool may_be_assigned = !must && ledger.IsAssigned(push.first, push.second);
+      all->push_back({cell, least, unit, may_be_assigned ? SimLedger::kAssignedValue : least,
+                      must ? "it was acknowledged" : "its outcome is unknown"});
     }
   }
   for (uint32_t client = 0; client < static_cast<uint32_t>(world_.schedule.clients); ++client) {
     for (const SimLedger::Cell& cell :
          world_.ledger.CellsOf(world_.schedule.ranks() + client, world_.schedule.pushes)) {
-      all->push_back({cell, 0, 0, "it was never sent"});
+      all->push_back({cell, 0, 0, 0, "it was never sent"});
     }
   }
   Read(std::move(all));

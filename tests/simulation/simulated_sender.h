@@ -55,6 +55,8 @@ class SimulatedSender {
     SimLedger::Cell cell;
     float least = 0;
     float most = 0;
+    // A value that is possible too: what an assignment has set, or `least`.
+    float between = 0;
     const char* why = "";
     // Skipped if the sender is a rank that was exempt from the bound during the pull.
     bool unless_exempt = false;
@@ -66,7 +68,8 @@ class SimulatedSender {
   // Pulls and checks; runs `then` if the values are as expected.
   void PullAndCheck(Session& session, std::vector<Expectation> expectations,
                     std::function<void()> then);
-  // `done` gets the outcome.
+  // Assigns first if the ledger says so. `done` gets the outcome of the push, which includes that
+  // of the assignment before it.
   void PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
                  std::function<void(absl::Status)> done);
   // Called when the process has joined and the table exists.

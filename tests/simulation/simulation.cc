@@ -90,6 +90,8 @@ void ForEach(R& reached, Action action) {
   action("pushes delayed", reached.pushes_delayed);
   action("pushes refused", reached.pushes_refused);
   action("repairs under load", reached.repairs);
+  action("assignments of clients", reached.client_assignments);
+  action("assignments of ranks", reached.rank_assignments);
   action("large jobs", reached.large_jobs);
   action("releases in large jobs", reached.releases_in_large_jobs);
   action("takeovers in large jobs", reached.takeovers_in_large_jobs);
@@ -204,6 +206,10 @@ class Simulation {
       reached.pushes_delayed = cluster_.pushes_delayed();
       reached.pushes_refused = cluster_.pushes_refused();
       reached.repairs = repairs_;
+    }
+    for (const auto& [push, acknowledged] : ledger_.sent()) {
+      if (!acknowledged || !ledger_.IsAssigned(push.first, push.second)) continue;
+      ++(ledger_.IsRank(push.first) ? reached.rank_assignments : reached.client_assignments);
     }
     if (schedule_.is_large()) {
       reached.large_jobs = 1;

@@ -50,6 +50,9 @@ struct Reached {
   uint64_t pushes_delayed = 0;
   uint64_t pushes_refused = 0;
   uint64_t repairs = 0;
+  // Acknowledged pushes of clients and ranks that followed an assignment.
+  uint64_t client_assignments = 0;
+  uint64_t rank_assignments = 0;
   // Jobs with thousands of ranks; their releases and takeovers.
   uint64_t large_jobs = 0;
   uint64_t releases_in_large_jobs = 0;

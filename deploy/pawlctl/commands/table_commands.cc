@@ -1,5 +1,6 @@
 #include "deploy/pawlctl/commands/table_commands.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -14,6 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
@@ -24,6 +27,7 @@
 #include "deploy/pawlctl/server_connection.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/status/digest.h"
+#include "server/export/npy_reader.h"
 
 namespace pawl {
 namespace {
@@ -49,6 +53,19 @@ struct PushOptions {
   // The gradient of the row, or of the whole dense table.
   std::vector<float> values;
 };
+
+struct AssignOptions {
+  ConnectionOptions connection;
+  std::string table;
+  // NumPy files.
+  std::string values;
+  std::string keys;
+  std::string slots;
+  bool keep_slots = false;
+};
+
+// The weights in one call.
+constexpr size_t kFloatsInAssignment = size_t{16} << 20;
 
 // The exit code of a command that ended with `status`. A wrong argument is a usage error.
 int Finish(const absl::Status& status) {
@@ -176,6 +193,115 @@ absl::Status PushTable(const PushOptions& options) {
   return absl::OkStatus();
 }
 
+// An error that names the flag and the file.
+absl::Status InvalidFile(absl::string_view flag, const std::string& file,
+                         absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", file, ": ", problem));
+}
+
+// Checks that an array has `rows` rows of `width` elements, or is one list of as many.
+template <typename T>
+absl::Status CheckShape(absl::string_view flag, const std::string& file, const NpyArray<T>& array,
+                        uint64_t rows, uint64_t width) {
+  const bool is_rows = array.shape.size() == 2 && array.shape[0] == rows && array.shape[1] == width;
+  const bool is_list = array.shape.size() == 1 && array.shape[0] == rows * width;
+  if (is_rows || is_list) return absl::OkStatus();
+  return InvalidFile(flag, file,
+                     absl::StrCat("its shape is (", absl::StrJoin(array.shape, ", "),
+                                  "); it must be (", rows, ", ", width, ")"));
+}
+
+// The rows or blocks to assign, in the order of the files.
+struct Assigned {
+  std::vector<uint64_t> keys;
+  std::vector<float> values;
+  std::vector<float> slots;
+};
+
+absl::StatusOr<Assigned> ReadAssigned(const Table& table, const AssignOptions& options) {
+  Assigned assigned;
+  PAWL_ASSIGN_OR_RETURN(NpyArray<float> values, ReadNpyFloats(Env::Real(), options.values));
+  uint64_t slot_floats = 0;
+  if (table.dense()) {
+    if (!options.keys.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.table, " is a dense table: it has no keys; leave --keys out"));
+    }
+    const std::vector<uint64_t> shape(table.spec().shape().begin(), table.spec().shape().end());
+    if (values.shape != shape) {
+      return InvalidFile(
+          "values", options.values,
+          absl::StrCat("its shape is (", absl::StrJoin(values.shape, ", "), "); that of ",
+                       options.table, " is (", absl::StrJoin(shape, ", "), ")"));
+    }
+    for (uint64_t block = 0; block < BlockCount(table.elements()); ++block) {
+      assigned.keys.push_back(block);
+      slot_floats += table.SlotFloats(BlockElements(table.elements(), block));
+    }
+  } else {
+    if (options.keys.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.table, " is a sparse table: give the keys of its rows with --keys"));
+    }
+    PAWL_ASSIGN_OR_RETURN(NpyArray<uint64_t> keys, ReadNpyKeys(Env::Real(), options.keys));
+    if (keys.shape.size() != 1)
+      return InvalidFile("keys", options.keys, "it must have one dimension");
+    PAWL_RETURN_IF_ERROR(
+        CheckShape("values", options.values, values, keys.elements.size(), table.row_width()));
+    std::vector<uint64_t> sorted = keys.elements;
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+        twice != sorted.end()) {
+      return InvalidFile("keys", options.keys, absl::StrCat("key ", *twice, " is repeated"));
+    }
+    assigned.keys = std::move(keys.elements);
+    slot_floats = assigned.keys.size() * table.SlotFloats(table.row_width());
+  }
+  assigned.values = std::move(values.elements);
+  if (options.slots.empty()) return assigned;
+  PAWL_ASSIGN_OR_RETURN(NpyArray<float> slots, ReadNpyFloats(Env::Real(), options.slots));
+  PAWL_RETURN_IF_ERROR(table.dense()
+                           ? CheckShape("slots", options.slots, slots, 1, slot_floats)
+                           : CheckShape("slots", options.slots, slots, assigned.keys.size(),
+                                        table.SlotFloats(table.row_width())));
+  assigned.slots = std::move(slots.elements);
+  return assigned;
+}
+
+absl::Status AssignTable(const AssignOptions& options) {
+  if (options.keep_slots && !options.slots.empty())
+    return absl::InvalidArgumentError("--slots and --keep_slots exclude each other");
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Join(options.connection));
+  PAWL_ASSIGN_OR_RETURN(const Table table, Open(*client, options.table));
+  PAWL_ASSIGN_OR_RETURN(const Assigned assigned, ReadAssigned(table, options));
+  const size_t width = table.dense() ? kBlockElements : table.row_width();
+  const size_t keys_in_call = std::max<size_t>(1, kFloatsInAssignment / width);
+  // All rows and blocks have `width` elements, except a tensor's last block.
+  const auto part = [](absl::Span<const float> floats, size_t begin, size_t count) {
+    return floats.subspan(std::min(begin, floats.size()), count);
+  };
+  for (size_t begin = 0; begin < assigned.keys.size(); begin += keys_in_call) {
+    const auto keys = absl::MakeConstSpan(assigned.keys).subspan(begin, keys_in_call);
+    const size_t slot_floats = table.SlotFloats(width);
+    const AssignItem item = {
+        .table = table,
+        .keys = keys,
+        .values = part(assigned.values, begin * width, keys.size() * width),
+        .slots = part(assigned.slots, begin * slot_floats, keys.size() * slot_floats),
+        .keep_slots = options.keep_slots,
+        .keys_are_distinct = true};
+    const absl::Status status = client->free_running().Assign({&item, 1}).get();
+    if (!status.ok()) {
+      return Annotate(status, absl::StrCat("after ", begin, " of ", assigned.keys.size(),
+                                           table.dense() ? " blocks" : " rows"));
+    }
+  }
+  const absl::string_view unit = table.dense() ? "blocks" : "rows";
+  Print(options.connection.json, {{"assigned", assigned.keys.size()}, {"unit", unit}},
+        absl::StrCat(assigned.keys.size(), " ", unit, " have been assigned"));
+  return absl::OkStatus();
+}
+
 absl::Status PrintDigest(const ConnectionOptions& options) {
   SchedulerConnection scheduler(options.scheduler, *options.security);
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(options.timeout));
@@ -240,6 +366,33 @@ void AddPushCommand(CommandLine& line) {
   AddConnectionFlags(command, options->connection);
 }
 
+void AddAssignCommand(CommandLine& line) {
+  const auto options = std::make_shared<AssignOptions>();
+  CLI::App& command = line.AddCommand(
+      "assign", "set rows or a tensor",
+      "Sets weights from NumPy files (float32), once, at once, in every consistency mode: rows of "
+      "a\n"
+      "sparse table, which are created if they do not exist, or a whole dense table. The files of\n"
+      "`pawlctl export` fit. The optimizer's slots get their initial values unless --slots or\n"
+      "--keep_slots is given. After an error some rows may be set.\n"
+      "\n"
+      "  pawlctl assign --table=hidden/weights --values=weights.npy\n"
+      "  pawlctl assign --table=embeddings --keys=e.keys.npy --values=e.rows.npy",
+      [options] { return Finish(AssignTable(*options)); });
+  AddFlag(command, "--table", "NAME", options->table, kTableHelp, {.required = true});
+  AddFlag(command, "--values", "FILE.npy", options->values,
+          "The weights: (rows, row width), or the shape of the dense table.", {.required = true});
+  AddFlag(command, "--keys", "FILE.npy", options->keys,
+          "The keys of the rows of a sparse table, each once: uint64 or int64.");
+  AddFlag(
+      command, "--slots", "FILE.npy", options->slots,
+      "The optimizer's slots, (rows, slots of a row), in the order of the weights; for a dense\n"
+      "table block after block. For Adam and AdamW the last slot is the number of updates.");
+  AddSwitch(command, "--keep_slots", options->keep_slots,
+            "Leave the slots of existing rows as they are.");
+  AddConnectionFlags(command, options->connection);
+}
+
 void AddDigestCommand(CommandLine& line) {
   const auto options = std::make_shared<ConnectionOptions>();
   CLI::App& command = line.AddCommand(
@@ -258,6 +411,7 @@ void AddDigestCommand(CommandLine& line) {
 void AddTableCommands(CommandLine& line) {
   AddPullCommand(line);
   AddPushCommand(line);
+  AddAssignCommand(line);
   AddDigestCommand(line);
 }
 

@@ -1,4 +1,5 @@
-// The commands pull, push and digest, which read and change parameters as a client of the job.
+// The commands pull, push, assign and digest, which read and change parameters as a client of the
+// job.
 #ifndef PAWL_DEPLOY_PAWLCTL_COMMANDS_TABLE_COMMANDS_H_
 #define PAWL_DEPLOY_PAWLCTL_COMMANDS_TABLE_COMMANDS_H_
 
