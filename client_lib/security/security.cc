@@ -73,7 +73,9 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const SecurityOptions& 
 }
 
 Security::Security(bool insecure, std::unique_ptr<TlsCredentials> tls, AuditLog* audit)
-    : insecure_(insecure), tls_(std::move(tls)) {
+    : insecure_(insecure),
+      tls_(std::move(tls)),
+      quotas_(tls_ == nullptr ? nullptr : std::make_shared<PeerQuotas>(PeerLimits())) {
   if (tls_ == nullptr) return;
   auto limiter = std::make_shared<RateLimiter>(kMaxRefusalsLoggedPerSecond);
   gate_ = std::make_shared<const Gate>(
@@ -108,8 +110,12 @@ std::shared_ptr<grpc::ChannelCredentials> Security::To(RoleSet peers) const {
   return is_tls() ? tls_->To(peers) : grpc::InsecureChannelCredentials();
 }
 
-std::shared_ptr<grpc::ServerCredentials> Security::Listening() const {
-  return is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials();
+ListenerSecurity Security::Listening() const {
+  ListenerSecurity listening(is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials());
+  listening.is_tls = is_tls();
+  listening.quotas = quotas_;
+  listening.figures = figures_;
+  return listening;
 }
 
 SecurityReport Security::Report() const {

@@ -401,6 +401,7 @@ int SchedulerProcess::ShutDown() {
   // Shutdown waits for every answer. A late Goodbye's would wait for a store that has just failed.
   coordinator_->StopHoldingAnswers();
   metrics_ = nullptr;
+  listener_.guard->Stop();
   listener_.server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers_->Shutdown();
   const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;
