@@ -33,6 +33,9 @@ namespace {
 constexpr std::chrono::seconds kAddressInterval{1};
 // How often the node handles events.
 constexpr std::chrono::milliseconds kTickInterval{20};
+// gRPC's memory for messages that arrive and answers that leave, as a multiple of what the data
+// plane may have in flight: it has a message before the data plane counts it.
+constexpr uint64_t kPortMemoryFactor = 2;
 // The time for calls in progress to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
 
@@ -144,7 +147,9 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder);
   // Outlives the gRPC server.
-  GuardedPort port((*security)->Listening());
+  ListenerSecurity listening = (*security)->Listening();
+  listening.max_memory_bytes = kPortMemoryFactor * options.data_plane.max_bytes_in_flight;
+  GuardedPort port(std::move(listening));
   if (const absl::Status status = port.Listen(builder, *listen); !status.ok())
     return UsageError(absl::StrCat("--listen=", *listen, ": ", status.message()));
   builder.RegisterService(&parameter_service);

@@ -29,8 +29,8 @@ struct ConnectionLimits {
   // each new one, so that connections that say nothing do not keep out the others.
   size_t max_silent_per_host = 256;
   // Handshakes cost processor time; more wait.
-  double handshakes_per_second_per_host = 100;
-  double burst_handshakes_per_host = 1000;
+  double handshakes_per_second_per_host = 30;
+  double burst_handshakes_per_host = 500;
   // A connection ends unless its handshake begins within this time.
   std::chrono::milliseconds max_silence{5000};
 };

@@ -25,6 +25,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
+#include "grpcpp/resource_quota.h"
 
 namespace pawl {
 namespace {
@@ -193,6 +194,9 @@ absl::Status GuardedPort::Listen(grpc::ServerBuilder& builder, const std::string
     if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0)
       return CannotListen(address, "epoll", errno);
   }
+  grpc::ResourceQuota memory("port");
+  memory.Resize(security_.max_memory_bytes);
+  builder.SetResourceQuota(memory);
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       security_.credentials);

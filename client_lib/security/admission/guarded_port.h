@@ -39,6 +39,9 @@ struct ListenerSecurity {
   // Whether peers begin with a TLS handshake; otherwise with the preface of HTTP/2.
   bool is_tls = false;
   ConnectionLimits connections;
+  // The memory that gRPC may use for all connections of the port: beyond it, gRPC reads less and
+  // cancels the largest calls. Otherwise messages that never end could fill all memory.
+  uint64_t max_memory_bytes = uint64_t{1} << 30;
   // Null: calls are not limited by peer, because without certificates peers cannot be told apart.
   std::shared_ptr<PeerQuotas> quotas;
   // Null: not counted.

@@ -92,9 +92,23 @@ PeerQuotas::Verdict PeerQuotas::Begin(const std::string& name, Call& call, Monot
     return Verdict::kWait;
   }
   ++refused_;
+  const bool is_deep_in_debt = IsDeepInDebt(peer, now);
   peer.tokens.Take(1, now, limits_.max_debt_seconds);
-  const bool is_deep_in_debt = tokens <= -limits_.tokens_per_second * limits_.max_debt_seconds / 2;
   return is_deep_in_debt ? Verdict::kRefuseAndClose : Verdict::kRefuse;
+}
+
+bool PeerQuotas::IsDeepInDebt(Peer& peer, MonotonicTime now) const {
+  return peer.tokens.TokensAt(now) <= -limits_.tokens_per_second * limits_.max_debt_seconds / 2;
+}
+
+PeerQuotas::Verdict PeerQuotas::OnAbandoned(const std::string& name, MonotonicTime now) {
+  MutexLock lock(mu_);
+  Call call;
+  Peer& peer = PeerAt(name, now, call);
+  peer.tokens.Take(kAbandonedCost, now, limits_.max_debt_seconds);
+  if (!IsDeepInDebt(peer, now)) return Verdict::kRun;
+  ++refused_;
+  return Verdict::kRefuseAndClose;
 }
 
 void PeerQuotas::OnRefused(Call& call, MonotonicTime now) {

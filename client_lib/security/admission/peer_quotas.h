@@ -46,6 +46,8 @@ struct PeerLimits {
 };
 inline constexpr double kRegistrationCost = 20;
 inline constexpr double kRefusedCost = 20;
+// A call that its peer cancelled before its message had arrived.
+inline constexpr double kAbandonedCost = 5;
 // Peers that are told apart; further ones share the limits of one.
 inline constexpr size_t kMaxPeers = 4096;
 
@@ -84,6 +86,9 @@ class PeerQuotas {
   // `call` stays where it is until End. After kWait another thread may get it from TakeReady at
   // once.
   Verdict Begin(const std::string& peer, Call& call, MonotonicTime now);
+  // A call without a message, which is not counted. kRun or, if the peer is deep in debt,
+  // kRefuseAndClose.
+  Verdict OnAbandoned(const std::string& peer, MonotonicTime now);
   // The call was refused for its content or its sender.
   void OnRefused(Call& call, MonotonicTime now);
   // REQUIRES: the call is not waiting.
@@ -103,6 +108,7 @@ class PeerQuotas {
   uint64_t refused() const { return refused_; }
 
  private:
+  bool IsDeepInDebt(Peer& peer, MonotonicTime now) const PAWL_REQUIRES(mu_);
   Peer& PeerAt(const std::string& name, MonotonicTime now, Call& call) PAWL_REQUIRES(mu_);
   bool HasRoom(const Peer& peer, const Call& call) const PAWL_REQUIRES(mu_);
   void Run(Peer& peer, Call& call, MonotonicTime now) PAWL_REQUIRES(mu_);

@@ -126,6 +126,14 @@ TEST_F(PeerQuotasTest, RefusedCallsPutAPeerInDebt) {
   EXPECT_EQ(quotas().TakeReady(now_), std::vector<Call*>{&waiting});
 }
 
+TEST_F(PeerQuotasTest, PeerThatAbandonsManyCallsLosesItsConnection) {
+  // The burst, and half of the greatest debt.
+  for (int i = 0; i < (40 + 25) / kAbandonedCost - 1; ++i)
+    ASSERT_EQ(quotas().OnAbandoned("worker", now_), Verdict::kRun) << i;
+  EXPECT_EQ(quotas().OnAbandoned("worker", now_), Verdict::kRefuseAndClose);
+  EXPECT_EQ(quotas().OnAbandoned("other", now_), Verdict::kRun);
+}
+
 TEST_F(PeerQuotasTest, DebtIsBounded) {
   Call& call = Make(kPush);
   ASSERT_EQ(Begin(call), Verdict::kRun);

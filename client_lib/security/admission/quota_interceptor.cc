@@ -51,16 +51,29 @@ bool IsRefusal(const grpc::Status& status) {
   }
 }
 
+// Whether the service receives its requests as bytes (server/data_plane/raw_service.h).
+bool IsRaw(const ServerRpcInfo& info) {
+  const absl::string_view method = info.method();
+  return info.type() == ServerRpcInfo::Type::UNARY &&
+         (absl::StartsWith(method, "/pawl.Parameter/") ||
+          absl::StartsWith(method, "/pawl.Replication/"));
+}
+
+// REQUIRES: IsRaw.
+bool HasBytes(InterceptorBatchMethods* methods) {
+  if (!methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) return false;
+  const auto* const bytes = static_cast<const grpc::ByteBuffer*>(methods->GetRecvMessage());
+  return bytes != nullptr && bytes->Valid();
+}
+
 // The size of the request, as its service receives it.
 uint64_t RequestBytes(const ServerRpcInfo& info, const void* message) {
   if (message == nullptr || info.type() != ServerRpcInfo::Type::UNARY) return 0;
-  const absl::string_view method = info.method();
-  if (absl::StartsWith(method, "/pawl.Parameter/") ||
-      absl::StartsWith(method, "/pawl.Replication/")) {
+  if (IsRaw(info)) {
     const auto& bytes = *static_cast<const grpc::ByteBuffer*>(message);
     return bytes.Valid() ? bytes.Length() : 0;
   }
-  if (!absl::StartsWith(method, "/pawl.")) return 0;
+  if (!absl::StartsWith(info.method(), "/pawl.")) return 0;
   return static_cast<const google::protobuf::Message*>(message)->ByteSizeLong();
 }
 
@@ -119,8 +132,11 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
       methods->Proceed();
       return;
     }
-    switch (
-        enforcer.quotas_->Begin(absl::StrCat(CertificateOf(context), remote.host), call_, Now())) {
+    const std::string peer = absl::StrCat(CertificateOf(context), remote.host);
+    // Cancelled before its message has arrived: its handler does nothing.
+    const bool is_abandoned = IsRaw(info_) && !HasBytes(methods);
+    switch (is_abandoned ? enforcer.quotas_->OnAbandoned(peer, Now())
+                         : enforcer.quotas_->Begin(peer, call_, Now())) {
       case PeerQuotas::Verdict::kRun:
         break;
       case PeerQuotas::Verdict::kWait:
