@@ -120,7 +120,11 @@ ListenerSecurity Security::Listening() const {
 
 SecurityReport Security::Report() const {
   SecurityReport report;
+  report.set_connections(figures_->connections);
+  report.set_refused_connections(figures_->refused_connections);
   if (!is_tls()) return report;
+  report.set_delayed_calls(quotas_->delayed());
+  report.set_calls_over_quota(quotas_->refused());
   const CertificateState state = tls_->State();
   report.set_tls(true);
   report.set_certificate_expires(state.not_after);
