@@ -59,8 +59,11 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, address_file, "",
           "file that receives host:port as soon as the scheduler listens");
 ABSL_FLAG(std::string, metrics_listen, "",
-          "host:port that serves /metrics to Prometheus over HTTP; port 0 takes a free one and "
-          "logs it. Access is not restricted. Default: none");
+          "host:port that serves /metrics to Prometheus: with --tls_dir over HTTPS to clients with "
+          "a certificate of the job, without it over HTTP to everyone. Port 0 takes a free one and "
+          "logs it. Default: none");
+ABSL_FLAG(bool, insecure_metrics, false,
+          "with --tls_dir: serve --metrics_listen over HTTP to everyone nevertheless");
 ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
 ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(std::string, etcd_tls_dir, "",
@@ -133,6 +136,7 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.advertise = absl::GetFlag(FLAGS_advertise);
   options.address_file = absl::GetFlag(FLAGS_address_file);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.insecure_metrics = absl::GetFlag(FLAGS_insecure_metrics);
   options.security =
       pawl::WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
   options.checkpoint_roots = absl::GetFlag(FLAGS_checkpoint_roots);

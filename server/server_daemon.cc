@@ -15,6 +15,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/rpc/grpc/grpc_transport.h"
+#include "client_lib/security/admission/guarded_port.h"
 #include "client_lib/security/security.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -32,6 +33,9 @@ namespace {
 constexpr std::chrono::seconds kAddressInterval{1};
 // How often the node handles events.
 constexpr std::chrono::milliseconds kTickInterval{20};
+// gRPC's memory for messages that arrive and answers that leave, as a multiple of what the data
+// plane may have in flight: it has a message before the data plane counts it.
+constexpr uint64_t kPortMemoryFactor = 2;
 // The time for calls in progress to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
 
@@ -142,20 +146,22 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder);
-  int port = 0;
-  builder.AddListeningPort(*listen, (*security)->Listening(), &port);
+  // Outlives the gRPC server.
+  ListenerSecurity listening = (*security)->Listening();
+  listening.max_memory_bytes = kPortMemoryFactor * options.data_plane.max_bytes_in_flight;
+  GuardedPort port(std::move(listening));
+  if (const absl::Status status = port.Listen(builder, *listen); !status.ok())
+    return UsageError(absl::StrCat("--listen=", *listen, ": ", status.message()));
   builder.RegisterService(&parameter_service);
   builder.RegisterService(&replication_service);
   builder.RegisterService(&control_service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return UsageError(
-        absl::StrCat("--listen=", *listen,
-                     ": cannot listen there; is the port taken, or the host another machine's?"));
-  }
+  if (server == nullptr)
+    return UsageError(absl::StrCat("--listen=", *listen, ": gRPC cannot serve there"));
+  port.Start();
   server->GetHealthCheckService()->SetServingStatus(false);
   std::string address = options.advertise;
-  if (address.empty()) address = absl::StrCat(ParseHostPort(*listen)->host, ":", port);
+  if (address.empty()) address = absl::StrCat(ParseHostPort(*listen)->host, ":", port.port());
   spdlog::info("listening on {}, registering with the scheduler at {}", address, scheduler);
 
   bool asked_to_end = false;
@@ -170,6 +176,7 @@ int RunServer(ServerDaemonOptions options, EndSignal& signal) {
   server->GetHealthCheckService()->SetServingStatus(false);
   checkpointer.Stop();
   node.Close();
+  port.Stop();
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   helpers.Stop();
   // Waits for the transport's calls, whose callbacks use the node: destroy it before the node.

@@ -17,30 +17,32 @@ constexpr std::chrono::milliseconds kShutdownGrace{200};
 
 }  // namespace
 
-HealthEndpoint::HealthEndpoint(std::unique_ptr<grpc::Server> server, std::string address)
-    : server_(std::move(server)), address_(std::move(address)) {
+HealthEndpoint::HealthEndpoint(std::unique_ptr<GuardedPort> guard,
+                               std::unique_ptr<grpc::Server> server, std::string address)
+    : guard_(std::move(guard)), server_(std::move(server)), address_(std::move(address)) {
   SetServing(false);
 }
 
-absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(
-    const std::string& listen, std::shared_ptr<grpc::ServerCredentials> credentials) {
+absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std::string& listen,
+                                                                       ListenerSecurity security) {
   PAWL_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
-  int port = 0;
-  builder.AddListeningPort(listen, std::move(credentials), &port);
+  auto guard = std::make_unique<GuardedPort>(std::move(security));
+  PAWL_RETURN_IF_ERROR(guard->Listen(builder, listen));
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot listen on ", listen, "; the port may be in use, or the host is not this machine"));
-  }
+  if (server == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat("gRPC cannot serve on ", listen));
+  guard->Start();
+  std::string address = absl::StrCat(at.host, ":", guard->port());
   return std::unique_ptr<HealthEndpoint>(
-      new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));
+      new HealthEndpoint(std::move(guard), std::move(server), std::move(address)));
 }
 
 HealthEndpoint::~HealthEndpoint() {
+  guard_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
 }
 

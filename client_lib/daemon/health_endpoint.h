@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client_lib/security/admission/guarded_port.h"
 #include "grpcpp/grpcpp.h"
 
 namespace pawl {
@@ -15,8 +16,8 @@ class HealthEndpoint {
  public:
   // Listens on `listen` (host:port; port 0 means any free one). INVALID_ARGUMENT if it is malformed
   // or cannot be listened on.
-  static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(
-      const std::string& listen, std::shared_ptr<grpc::ServerCredentials> credentials);
+  static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(const std::string& listen,
+                                                                ListenerSecurity security);
   ~HealthEndpoint();
 
   // host:port with the actual port.
@@ -24,8 +25,11 @@ class HealthEndpoint {
   void SetServing(bool serving);
 
  private:
-  HealthEndpoint(std::unique_ptr<grpc::Server> server, std::string address);
+  HealthEndpoint(std::unique_ptr<GuardedPort> guard, std::unique_ptr<grpc::Server> server,
+                 std::string address);
 
+  // Outlives the server.
+  const std::unique_ptr<GuardedPort> guard_;
   const std::unique_ptr<grpc::Server> server_;
   const std::string address_;
 };

@@ -73,7 +73,9 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const SecurityOptions& 
 }
 
 Security::Security(bool insecure, std::unique_ptr<TlsCredentials> tls, AuditLog* audit)
-    : insecure_(insecure), tls_(std::move(tls)) {
+    : insecure_(insecure),
+      tls_(std::move(tls)),
+      quotas_(tls_ == nullptr ? nullptr : std::make_shared<PeerQuotas>(PeerLimits())) {
   if (tls_ == nullptr) return;
   auto limiter = std::make_shared<RateLimiter>(kMaxRefusalsLoggedPerSecond);
   gate_ = std::make_shared<const Gate>(
@@ -108,13 +110,21 @@ std::shared_ptr<grpc::ChannelCredentials> Security::To(RoleSet peers) const {
   return is_tls() ? tls_->To(peers) : grpc::InsecureChannelCredentials();
 }
 
-std::shared_ptr<grpc::ServerCredentials> Security::Listening() const {
-  return is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials();
+ListenerSecurity Security::Listening() const {
+  ListenerSecurity listening(is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials());
+  listening.is_tls = is_tls();
+  listening.quotas = quotas_;
+  listening.figures = figures_;
+  return listening;
 }
 
 SecurityReport Security::Report() const {
   SecurityReport report;
+  report.set_connections(figures_->connections);
+  report.set_refused_connections(figures_->refused_connections);
   if (!is_tls()) return report;
+  report.set_delayed_calls(quotas_->delayed());
+  report.set_calls_over_quota(quotas_->refused());
   const CertificateState state = tls_->State();
   report.set_tls(true);
   report.set_certificate_expires(state.not_after);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/security/admission/guarded_port.h"
 #include "client_lib/security/audit_log.h"
 #include "client_lib/security/gate.h"
 #include "client_lib/security/security_options.h"
@@ -35,8 +36,8 @@ class Security {
 
   // For connections to peers with one of these roles.
   std::shared_ptr<grpc::ChannelCredentials> To(RoleSet peers) const;
-  // For a listener of this process.
-  std::shared_ptr<grpc::ServerCredentials> Listening() const;
+  // For a listener of this process (GuardedPort).
+  ListenerSecurity Listening() const;
 
   SecurityReport Report() const;
 
@@ -46,6 +47,9 @@ class Security {
   const bool insecure_;
   const std::unique_ptr<TlsCredentials> tls_;
   std::shared_ptr<const Gate> gate_;
+  // Null without TLS: then peers cannot be told apart.
+  const std::shared_ptr<PeerQuotas> quotas_;
+  const std::shared_ptr<AdmissionFigures> figures_ = std::make_shared<AdmissionFigures>();
 };
 
 }  // namespace pawl

@@ -35,7 +35,9 @@ std::string MetricsPage() {
   status.mutable_nodes(1)->set_node("worker-0");
   std::string text =
       "# Metrics\n\n"
-      "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`. A\n"
+      "`pawl-scheduler --metrics_listen=HOST:PORT` serves them at `http://HOST:PORT/metrics`,\n"
+      "with `--tls_dir` at `https://HOST:PORT/metrics` to clients with a certificate of the job. "
+      "A\n"
       "counter may start again at 0 when the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n|---|---|---|---|\n";
   for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {

@@ -26,6 +26,8 @@ struct SchedulerOptions {
   std::string advertise;
   std::string address_file;
   std::string metrics_listen;
+  // Serves them over HTTP to everyone, although there are certificates.
+  bool insecure_metrics = false;
   SecurityOptions security;
   std::string etcd_tls_dir;
   std::vector<std::string> checkpoint_roots;

@@ -324,16 +324,20 @@ absl::Status SchedulerProcess::StartMetrics() {
   const std::string flag = absl::StrCat("--metrics_listen=", options_.metrics_listen);
   const absl::StatusOr<HostPort> at = ParseHostPort(options_.metrics_listen);
   PAWL_RETURN_IF_ERROR(Annotate(at.status(), flag));
-  absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
-      MetricsEndpoint::Listen(options_.metrics_listen, [this] {
+  const std::string tls_dir = options_.insecure_metrics ? "" : options_.security.tls_dir;
+  absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint = MetricsEndpoint::Listen(
+      options_.metrics_listen,
+      [this] {
         const absl::StatusOr<GetStatusResponse> status =
             coordinator_->GetStatus(GetStatusRequest());
         if (!status.ok()) return std::vector<prometheus::MetricFamily>();
         return Metrics(*status, coordinator_->EventCounts(), coordinator_->CheckpointFiles());
-      });
+      },
+      tls_dir);
   PAWL_RETURN_IF_ERROR(Annotate(endpoint.status(), flag));
   metrics_ = *std::move(endpoint);
-  spdlog::info("metrics at http://{}:{}/metrics", at->host, metrics_->port());
+  spdlog::info("metrics at {}://{}:{}/metrics", tls_dir.empty() ? "http" : "https", at->host,
+               metrics_->port());
   return absl::OkStatus();
 }
 
@@ -401,6 +405,7 @@ int SchedulerProcess::ShutDown() {
   // Shutdown waits for every answer. A late Goodbye's would wait for a store that has just failed.
   coordinator_->StopHoldingAnswers();
   metrics_ = nullptr;
+  listener_.guard->Stop();
   listener_.server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers_->Shutdown();
   const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 
@@ -18,34 +19,34 @@ int PortIn(const std::string& path) {
   return former.ok() ? former->port : 0;
 }
 
-Listener ListenAt(const std::string& host, int port,
-                  const std::shared_ptr<grpc::ServerCredentials>& credentials,
-                  grpc::Service& service) {
+absl::StatusOr<Listener> ListenAt(const std::string& host, int port,
+                                  const ListenerSecurity& security, grpc::Service& service) {
   Listener listener;
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
-  builder.AddListeningPort(absl::StrCat(host, ":", port), credentials, &listener.port);
+  listener.guard = std::make_unique<GuardedPort>(security);
+  PAWL_RETURN_IF_ERROR(listener.guard->Listen(builder, absl::StrCat(host, ":", port)));
   builder.RegisterService(&service);
   listener.server = builder.BuildAndStart();
-  if (listener.port == 0) listener.server = nullptr;
+  if (listener.server == nullptr) return absl::FailedPreconditionError("gRPC cannot serve there");
+  listener.port = listener.guard->port();
+  listener.guard->Start();
   return listener;
 }
 
 }  // namespace
 
 absl::StatusOr<Listener> Listen(const HostPort& address, const std::string& former,
-                                std::shared_ptr<grpc::ServerCredentials> credentials,
-                                grpc::Service& service) {
+                                const ListenerSecurity& security, grpc::Service& service) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  Listener listener;
-  if (const int port = address.port == 0 ? PortIn(former) : 0; port != 0)
-    listener = ListenAt(address.host, port, credentials, service);
-  if (listener.server == nullptr)
-    listener = ListenAt(address.host, address.port, credentials, service);
-  if (listener.server != nullptr) return listener;
-  return absl::FailedPreconditionError(
-      "cannot listen there; is the port taken, or the host another machine's?");
+  if (const int port = address.port == 0 ? PortIn(former) : 0; port != 0) {
+    absl::StatusOr<Listener> listener = ListenAt(address.host, port, security, service);
+    if (listener.ok()) return listener;
+  }
+  absl::StatusOr<Listener> listener = ListenAt(address.host, address.port, security, service);
+  if (listener.ok()) return listener;
+  return absl::FailedPreconditionError(listener.status().message());
 }
 
 }  // namespace pawl

@@ -7,6 +7,7 @@
 
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/security/admission/admitted_call.h"
 #include "client_lib/security/peer.h"
 #include "google/protobuf/util/json_util.h"
 #include "scheduler/membership/registration_check.h"
@@ -135,6 +136,8 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
                                   grpc::CallbackServerContext* context, const Request* request,
                                   Response* response,
                                   std::optional<AuditedCall> audited = std::nullopt) {
+  if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
+    return AnswerNow(context, absl::StatusOr<Response>(std::move(refusal)), response);
   if (audited.has_value()) audited->SetRequest(*request);
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
@@ -160,6 +163,8 @@ grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,
                                                       const HeartbeatRequest* request,
                                                       HeartbeatResponse* response) {
+  if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
+    return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(std::move(refusal)), response);
   Coordinator* const coordinator = coordinator_;
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotServingYet()), response);
@@ -243,6 +248,8 @@ grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
                                                       const GetStatusRequest* request,
                                                       GetStatusResponse* response) {
+  if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
+    return AnswerNow(context, absl::StatusOr<GetStatusResponse>(std::move(refusal)), response);
   Coordinator* const coordinator = coordinator_;
   if (coordinator == nullptr)
     return AnswerNow(context, absl::StatusOr<GetStatusResponse>(status_before_()), response);
@@ -253,7 +260,7 @@ grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerConte
                                                        const CheckpointRequest* request,
                                                        CheckpointResponse* response) {
   AuditedCall audited(audit_, "Checkpoint");
-  if (!request->dir().empty()) {
+  if (RefusalOf(*context).ok() && !request->dir().empty()) {
     if (absl::Status status = checkpoint_roots_.Check(request->dir()); !status.ok()) {
       audited.SetRequest(*request);
       audited.Record(*context, status);

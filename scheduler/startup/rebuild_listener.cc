@@ -39,25 +39,30 @@ class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer request_;
 };
 
-absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(
-    const HostPort& address, std::shared_ptr<grpc::ServerCredentials> credentials,
-    size_t max_bytes) {
+absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(const HostPort& address,
+                                                                         ListenerSecurity security,
+                                                                         size_t max_bytes) {
   std::unique_ptr<RebuildListener> listener(new RebuildListener(max_bytes));
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
-  builder.AddListeningPort(absl::StrCat(address.host, ":", address.port), std::move(credentials),
-                           &listener->port_);
+  // The census limits what it keeps, and nothing waits.
+  security.quotas = nullptr;
+  listener->guard_ = std::make_unique<GuardedPort>(std::move(security));
+  if (const absl::Status status =
+          listener->guard_->Listen(builder, absl::StrCat(address.host, ":", address.port));
+      !status.ok()) {
+    return absl::FailedPreconditionError(status.message());
+  }
   builder.RegisterCallbackGenericService(listener.get());
   listener->server_ = builder.BuildAndStart();
-  if (listener->server_ == nullptr || listener->port_ == 0) {
-    return absl::FailedPreconditionError(
-        "cannot listen there; is the port taken, or the host another machine's?");
-  }
+  if (listener->server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot serve there");
+  listener->guard_->Start();
   return listener;
 }
 
 RebuildListener::~RebuildListener() {
   if (server_ == nullptr) return;
+  guard_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   server_->Wait();
 }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/admission/guarded_port.h"
 #include "client_lib/security/peer.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
@@ -25,13 +26,12 @@ class RebuildListener final : private grpc::CallbackGenericService {
  public:
   // Port 0 picks a free port. FAILED_PRECONDITION: it cannot listen on the address.
   static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(
-      const HostPort& address, std::shared_ptr<grpc::ServerCredentials> credentials,
-      size_t max_bytes = kMaxRegistrationBytes);
+      const HostPort& address, ListenerSecurity security, size_t max_bytes = kMaxRegistrationBytes);
 
   // Ends all calls.
   ~RebuildListener() override;
 
-  int port() const { return port_; }
+  int port() const { return guard_->port(); }
 
   // See RebuildCensus.
   std::vector<RegisterRequest> Registrations() const;
@@ -45,10 +45,10 @@ class RebuildListener final : private grpc::CallbackGenericService {
   grpc::Status Answer(const std::string& method, const std::optional<Peer>& peer,
                       grpc::ByteBuffer& request);
 
-  int port_ = 0;
-
   mutable Mutex mu_;
   RebuildCensus census_ PAWL_GUARDED_BY(mu_);
+  // Outlives the server.
+  std::unique_ptr<GuardedPort> guard_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -44,6 +44,12 @@ void AddSecurity(const SecurityReport& security, const std::string& node, Famili
   const Labels labels = {{"node", node}};
   families.Gauge("pawl_tls", "1 if connections are encrypted and authenticated.", security.tls(),
                  labels);
+  const auto number = [](uint64_t count) { return static_cast<double>(count); };
+  families.Gauge("pawl_connections", "Connections to the port.", number(security.connections()),
+                 labels);
+  families.Counter("pawl_refused_connections_total",
+                   "Connections closed because of a limit, or before a handshake began.",
+                   number(security.refused_connections()), labels);
   if (!security.tls()) return;
   families.Gauge("pawl_certificate_expires_timestamp_seconds",
                  "When the certificate in --tls_dir, or its authority's, expires.",
@@ -51,7 +57,13 @@ void AddSecurity(const SecurityReport& security, const std::string& node, Famili
   families.Gauge("pawl_certificate_reload_failed", "1 while the files in --tls_dir are not in use.",
                  !security.reload_failure().empty(), labels);
   families.Counter("pawl_refused_calls_total", "Calls refused because of the caller's certificate.",
-                   static_cast<double>(security.refused_calls()), labels);
+                   number(security.refused_calls()), labels);
+  families.Counter("pawl_delayed_calls_total",
+                   "Calls that waited because their peer had used up its quota.",
+                   number(security.delayed_calls()), labels);
+  families.Counter("pawl_calls_over_quota_total",
+                   "Calls refused because their peer had used up its quota.",
+                   number(security.calls_over_quota()), labels);
 }
 
 void AddServer(const NodeStatus& node, Families& families) {

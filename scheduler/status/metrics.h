@@ -25,8 +25,10 @@
 //
 // For the scheduler and each present server, {node}:
 //   pawl_tls                                1 if connections are encrypted and authenticated
+//   pawl_connections, pawl_refused_connections_total
 //   pawl_certificate_expires_timestamp_seconds, pawl_certificate_reload_failed,
-//   pawl_refused_calls_total                with TLS
+//   pawl_refused_calls_total, pawl_delayed_calls_total, pawl_calls_over_quota_total
+//                                           with TLS
 //
 // For each present worker, {worker}:
 //   pawl_worker_ranks, pawl_worker_samples_total

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/base/status_macros.h"
+#include "prometheus/text_serializer.h"
 
 namespace pawl {
 namespace {
@@ -37,9 +39,17 @@ class FunctionCollectable final : public prometheus::Collectable {
 MetricsEndpoint::MetricsEndpoint(Collect collect)
     : collectable_(std::make_shared<FunctionCollectable>(std::move(collect))) {}
 
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const std::string& address,
-                                                                         Collect collect) {
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(
+    const std::string& address, Collect collect, const std::string& tls_dir) {
   std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(std::move(collect)));
+  if (!tls_dir.empty()) {
+    PAWL_ASSIGN_OR_RETURN(
+        endpoint->tls_,
+        TlsMetricsServer::Listen(address, tls_dir, [collectable = endpoint->collectable_] {
+          return prometheus::TextSerializer().Serialize(collectable->Collect());
+        }));
+    return endpoint;
+  }
   // The library reports failure only by exceptions.
   try {
     endpoint->exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{

@@ -68,6 +68,10 @@ TEST(MetricsTest, CertificatesOfSchedulerAndServersAreShown) {
   status.mutable_security()->set_tls(true);
   status.mutable_security()->set_certificate_expires(1800000000);
   status.mutable_security()->set_refused_calls(7);
+  status.mutable_security()->set_connections(12);
+  status.mutable_security()->set_refused_connections(5);
+  status.mutable_security()->set_delayed_calls(4);
+  status.mutable_security()->set_calls_over_quota(3);
   SecurityReport& server = *AddNode(status, "server-1", SERVER_ROLE).mutable_security();
   server.set_tls(true);
   server.set_reload_failure("key.pem is not the key of cert.pem");
@@ -78,7 +82,11 @@ TEST(MetricsTest, CertificatesOfSchedulerAndServersAreShown) {
         "pawl_certificate_expires_timestamp_seconds{node=\"scheduler\"} 1800000000",
         "pawl_certificate_reload_failed{node=\"scheduler\"} 0",
         "pawl_certificate_reload_failed{node=\"server-1\"} 1",
-        "pawl_refused_calls_total{node=\"scheduler\"} 7"}) {
+        "pawl_refused_calls_total{node=\"scheduler\"} 7",
+        "pawl_connections{node=\"scheduler\"} 12", "pawl_connections{node=\"server-2\"} 0",
+        "pawl_refused_connections_total{node=\"scheduler\"} 5",
+        "pawl_delayed_calls_total{node=\"scheduler\"} 4",
+        "pawl_calls_over_quota_total{node=\"scheduler\"} 3"}) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
   }
 }

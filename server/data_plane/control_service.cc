@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/security/admission/admitted_call.h"
 #include "server/replication/replica_map.h"
 
 namespace pawl {
@@ -22,7 +24,9 @@ DataPlane::Done Finisher(grpc::CallbackServerContext* context, grpc::ServerUnary
 
 }  // namespace
 
-absl::Status ControlService::CheckJob(uint64_t job_id) const {
+absl::Status ControlService::Check(const grpc::CallbackServerContext& context,
+                                   uint64_t job_id) const {
+  PAWL_RETURN_IF_ERROR(RefusalOf(context));
   const uint64_t own = data_plane_.job_id();
   // The scheduler's call may overtake its own answer to this server's registration.
   if (own == 0) return absl::UnavailableError("this server does not know its job yet");
@@ -33,7 +37,7 @@ absl::Status ControlService::CheckJob(uint64_t job_id) const {
 grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContext* context,
                                                       const CreateTableOnServerRequest* request,
                                                       CreateTableOnServerResponse*) {
-  const absl::Status status = CheckJob(request->job_id());
+  const absl::Status status = Check(*context, request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(context, reactor));
@@ -43,7 +47,7 @@ grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* ControlService::Inspect(grpc::CallbackServerContext* context,
                                                   const InspectRequest* request,
                                                   InspectResponse* response) {
-  absl::Status status = CheckJob(request->job_id());
+  absl::Status status = Check(*context, request->job_id());
   if (status.ok()) {
     auto answer = data_plane_.Inspect(request->routing_epoch(), request->digest());
     status = answer.status();
@@ -55,7 +59,7 @@ grpc::ServerUnaryReactor* ControlService::Inspect(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* context,
                                                    const KeepBestRequest* request,
                                                    KeepBestResponse*) {
-  const absl::Status status = CheckJob(request->job_id());
+  const absl::Status status = Check(*context, request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   data_plane_.KeepBest(request->routing_epoch(), request->step(), Finisher(context, reactor));
@@ -65,7 +69,7 @@ grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* ControlService::RestoreBest(grpc::CallbackServerContext* context,
                                                       const RestoreBestRequest* request,
                                                       RestoreBestResponse*) {
-  const absl::Status status = CheckJob(request->job_id());
+  const absl::Status status = Check(*context, request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   data_plane_.RestoreBest(request->routing_epoch(), Finisher(context, reactor));
@@ -75,7 +79,7 @@ grpc::ServerUnaryReactor* ControlService::RestoreBest(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(
     grpc::CallbackServerContext* context, const ReleaseLogicalWorkerRequest* request,
     ReleaseLogicalWorkerResponse*) {
-  const absl::Status status = CheckJob(request->job_id());
+  const absl::Status status = Check(*context, request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   data_plane_.ReleaseLogicalWorker(request->routing_epoch(), request->logical_worker(),
@@ -86,7 +90,7 @@ grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(
 grpc::ServerUnaryReactor* ControlService::Fingerprint(grpc::CallbackServerContext* context,
                                                       const FingerprintRequest* request,
                                                       FingerprintResponse* response) {
-  absl::Status status = CheckJob(request->job_id());
+  absl::Status status = Check(*context, request->job_id());
   if (status.ok()) {
     auto answer = data_plane_.Fingerprint(request->routing_epoch());
     status = answer.status();
@@ -98,7 +102,7 @@ grpc::ServerUnaryReactor* ControlService::Fingerprint(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* ControlService::Checkpoint(grpc::CallbackServerContext* context,
                                                      const CheckpointOnServerRequest* request,
                                                      CheckpointOnServerResponse* response) {
-  const absl::Status status = CheckJob(request->job_id());
+  const absl::Status status = Check(*context, request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   checkpointer_.Checkpoint(
@@ -113,7 +117,7 @@ grpc::ServerUnaryReactor* ControlService::Checkpoint(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* ControlService::LoadCheckpoint(grpc::CallbackServerContext* context,
                                                          const LoadCheckpointRequest* request,
                                                          LoadCheckpointResponse*) {
-  const absl::Status status = CheckJob(request->job_id());
+  const absl::Status status = Check(*context, request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   checkpointer_.Load(*request, Finisher(context, reactor));

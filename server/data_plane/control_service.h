@@ -44,7 +44,8 @@ class ControlService final : public ServerControl::CallbackService {
                                            LoadCheckpointResponse* response) override;
 
  private:
-  absl::Status CheckJob(uint64_t job_id) const;
+  // OK if the call is within the quota of its peer, and for this server's job.
+  absl::Status Check(const grpc::CallbackServerContext& context, uint64_t job_id) const;
 
   DataPlane& data_plane_;
   Checkpointer& checkpointer_;

@@ -8,6 +8,7 @@
 
 #include "client_lib/rpc/byte_buffer.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/security/admission/admitted_call.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "grpcpp/impl/rpc_service_method.h"
 
@@ -55,6 +56,10 @@ grpc::ServerUnaryReactor* RawService::Serve(Method method, grpc::CallbackServerC
   if (!request->Valid()) {
     reactor->Finish(
         grpc::Status(grpc::StatusCode::CANCELLED, "the call ended before its message arrived"));
+    return reactor;
+  }
+  if (absl::Status refusal = RefusalOf(*context); !refusal.ok()) {
+    reactor->Finish(ToGrpcStatus(refusal, context));
     return reactor;
   }
   CallContext call;

@@ -1,6 +1,8 @@
 #include "tests/hostile/attacks.h"
 
 #include <chrono>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -17,6 +19,7 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
+#include "tests/hostile/http2_connection.h"
 #include "tests/hostile/raw_connection.h"
 
 namespace pawl {
@@ -32,6 +35,14 @@ constexpr size_t kCallsInFlight = 256;
 constexpr std::chrono::seconds kCallTimeout{5};
 constexpr size_t kHugeMessageBytes = size_t{80} << 20;
 constexpr size_t kMetadataBytes = size_t{900} << 10;
+constexpr size_t kHugeMetadataBytes = size_t{8} << 20;
+// The begin of a TLS record: a ClientHello of the greatest length.
+constexpr absl::string_view kTlsBegin("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11);
+// On each connection that holds calls.
+constexpr size_t kHeldStreams = 256;
+constexpr size_t kHeldConnections = 8;
+constexpr size_t kHalfOpenConnections = 2000;
+constexpr size_t kIncompleteBytes = size_t{60} << 20;
 
 std::string RandomBytes(Random& random, size_t size) {
   std::string bytes(size, '\0');
@@ -60,29 +71,66 @@ uint64_t SendGarbage(const Target& target, const std::atomic<bool>& stop,
   return sent;
 }
 
-// Many connections that say nothing: half of a handshake, held for as long as the peer lets them.
-uint64_t HoldConnections(const Target& target, const std::atomic<bool>& stop) {
+// 10,000 connections that say `first` and nothing more. `hosts`: as many addresses that they come
+// from; 0: this process's own.
+uint64_t HoldConnections(const Target& target, const std::atomic<bool>& stop,
+                         const std::string& first, uint32_t hosts) {
   Random random(target.seed);
-  std::vector<RawConnection> held;
+  std::deque<RawConnection> held;
   uint64_t opened = 0;
   while (!stop) {
     std::optional<RawConnection> connection =
-        held.size() < kIdleConnections ? RawConnection::Open(AnyOf(random, target.addresses))
-                                       : std::nullopt;
-    if (connection.has_value()) {
-      held.push_back(*std::move(connection));
-      ++opened;
-    } else {
+        RawConnection::Open(AnyOf(random, target.addresses),
+                            hosts == 0 ? "" : absl::StrCat("127.0.", 1 + opened % hosts, ".1"));
+    if (!connection.has_value()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
     }
+    if (!first.empty()) connection->Send(first);
+    held.push_back(*std::move(connection));
+    ++opened;
+    // The peer may have closed the oldest ones.
+    if (held.size() > kIdleConnections) held.pop_front();
   }
   return opened;
 }
 
+// Connections that end in the middle of a handshake, in one direction only or by a reset.
+uint64_t EndHalfway(const Target& target, const std::atomic<bool>& stop) {
+  Random random(target.seed);
+  std::deque<RawConnection> held;
+  uint64_t opened = 0;
+  while (!stop) {
+    std::optional<RawConnection> connection = RawConnection::Open(AnyOf(random, target.addresses));
+    if (!connection.has_value()) continue;
+    connection->Send(kTlsBegin.substr(0, 1 + random() % kTlsBegin.size()));
+    ++opened;
+    if (opened % 2 == 0) {
+      connection->EndWithReset();
+      continue;
+    }
+    connection->HalfClose();
+    held.push_back(*std::move(connection));
+    if (held.size() > kSlowConnections) held.pop_front();
+  }
+  return opened;
+}
+
+// Whole handshakes, which end because the client has no certificate.
+uint64_t ShakeHands(const Target& target, const std::atomic<bool>& stop) {
+  Random random(target.seed);
+  const TlsClient client("");
+  uint64_t handshakes = 0;
+  for (; !stop; ++handshakes) {
+    std::optional<TlsClient::Connection> connection =
+        client.Connect(AnyOf(random, target.addresses));
+    if (connection.has_value()) connection->Receive();
+  }
+  return handshakes;
+}
+
 // Handshakes that advance by a byte in a second.
 uint64_t SendSlowly(const Target& target, const std::atomic<bool>& stop) {
-  // A TLS record of a handshake with the longest length.
-  const std::string hello("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11);
   Random random(target.seed);
   std::vector<RawConnection> slow;
   uint64_t opened = 0;
@@ -95,7 +143,7 @@ uint64_t SendSlowly(const Target& target, const std::atomic<bool>& stop) {
       ++opened;
     }
     for (size_t i = 0; i < slow.size();) {
-      if (slow[i].Send(hello.substr(turn % hello.size(), 1))) {
+      if (slow[i].Send(std::string(kTlsBegin.substr(turn % kTlsBegin.size(), 1)))) {
         ++i;
       } else {
         std::vector<RawConnection> rest;
@@ -266,6 +314,120 @@ uint64_t SendMetadata(const Target& target, const std::atomic<bool>& stop) {
   return caller.calls();
 }
 
+// Calls that the certificate's role may not make.
+uint64_t CallForbidden(const Target& target, const std::atomic<bool>& stop) {
+  Caller caller(target);
+  for (size_t i = 0; !stop; ++i)
+    caller.Call(i, i % 2 == 0 ? "/pawl.Scheduler/StopJob" : "/pawl.Nothing/Known", "",
+                kCallTimeout);
+  return caller.calls();
+}
+
+// Connects; waits a little if that fails.
+std::optional<Http2Connection> Connect(const TlsClient& client, const std::string& address) {
+  std::optional<TlsClient::Connection> connection = client.Connect(address);
+  if (connection.has_value()) return Http2Connection(*std::move(connection));
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return std::nullopt;
+}
+
+// Metadata of 8 MiB, although the server has announced what it accepts.
+uint64_t FloodMetadata(const Target& target, const std::atomic<bool>& stop) {
+  Random random(target.seed);
+  const TlsClient client(target.tls_dir);
+  const std::string value(kHugeMetadataBytes, 'x');
+  uint64_t sent = 0;
+  while (!stop) {
+    std::optional<Http2Connection> connection = Connect(client, AnyOf(random, target.addresses));
+    while (!stop && connection.has_value() && connection->is_open()) {
+      connection->StartCall("/pawl.Scheduler/GetStatus", {{"x-attack", value}});
+      connection->TakeAnswers();
+      ++sent;
+    }
+  }
+  return sent;
+}
+
+// Calls that are cancelled as soon as they have started.
+uint64_t ResetStreams(const Target& target, const std::atomic<bool>& stop) {
+  Random random(target.seed);
+  const TlsClient client(target.tls_dir);
+  uint64_t sent = 0;
+  while (!stop) {
+    std::optional<Http2Connection> connection = Connect(client, AnyOf(random, target.addresses));
+    while (!stop && connection.has_value() && connection->is_open()) {
+      connection->StartCall("/pawl.Parameter/Pull");
+      connection->ResetStream();
+      if (++sent % 64 == 0) connection->TakeAnswers();
+    }
+  }
+  return sent;
+}
+
+// Messages that are announced with 60 MiB and never end.
+uint64_t HoldMessages(const Target& target, const std::atomic<bool>& stop) {
+  Random random(target.seed);
+  const TlsClient client(target.tls_dir);
+  std::string begin("\0\x03\xc0\0\0", 5);
+  begin.append(size_t{64} << 10, 'x');
+  struct Held {
+    Http2Connection connection;
+    std::map<uint32_t, size_t> sent;
+  };
+  std::vector<Held> held;
+  uint64_t bytes = 0;
+  while (!stop) {
+    if (held.size() < kHeldConnections) {
+      if (auto connection = Connect(client, AnyOf(random, target.addresses)))
+        held.push_back({*std::move(connection), {}});
+    }
+    std::vector<Held> open;
+    for (Held& one : held) {
+      if (!one.connection.TakeAnswers()) continue;
+      if (one.sent.size() < kHeldStreams && one.connection.StartCall("/pawl.Parameter/Push"))
+        one.sent[one.connection.last_stream()] = 0;
+      for (auto& [stream, sent] : one.sent) {
+        if (sent >= kIncompleteBytes) continue;
+        const size_t more =
+            one.connection.SendSome(stream, absl::string_view(begin).substr(sent == 0 ? 0 : 5));
+        sent += more;
+        bytes += more;
+      }
+      if (one.connection.is_open()) open.push_back(std::move(one));
+    }
+    held = std::move(open);
+  }
+  return bytes >> 20;
+}
+
+// Connections that end their handshake and then say nothing.
+uint64_t HoldHalfOpen(const Target& target, const std::atomic<bool>& stop) {
+  Random random(target.seed);
+  const TlsClient client(target.tls_dir);
+  std::deque<TlsClient::Connection> held;
+  uint64_t opened = 0;
+  while (!stop) {
+    std::optional<TlsClient::Connection> connection =
+        client.Connect(AnyOf(random, target.addresses));
+    if (!connection.has_value()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
+    held.push_back(*std::move(connection));
+    ++opened;
+    if (held.size() > kHalfOpenConnections) held.pop_front();
+  }
+  return opened;
+}
+
+// Burns processor time and harms the cluster in no other way: what the other attacks cost because
+// attackers and cluster share the machine.
+uint64_t Spin(const Target&, const std::atomic<bool>& stop) {
+  uint64_t turns = 0;
+  while (!stop) ++turns;
+  return turns;
+}
+
 }  // namespace
 
 std::vector<Attack> AllAttacks() {
@@ -274,18 +436,36 @@ std::vector<Attack> AllAttacks() {
       return SendGarbage(target, stop, first);
     };
   };
+  const auto hold = [](absl::string_view first, uint32_t hosts) {
+    return
+        [first = std::string(first), hosts](const Target& target, const std::atomic<bool>& stop) {
+          return HoldConnections(target, stop, first, hosts);
+        };
+  };
   return {
+      {"spin", false, Spin},
       {"garbage", false, garbage("")},
       {"tls_garbage", false,
        garbage(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11))},
       {"http2_plaintext", false, garbage("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")},
       {"slow_handshakes", false, SendSlowly},
-      {"silent_connections", false, HoldConnections},
+      {"silent_connections", false, hold("", 0)},
+      {"silent_hosts", false, hold("", 250)},
+      {"half_handshakes", false, hold(kTlsBegin, 250)},
+      {"half_closed", false, EndHalfway},
+      {"stranger_handshakes", false, ShakeHands},
       {"malformed_messages", true, SendMalformed},
       {"huge_messages", true, SendHuge},
       {"repeated_messages", true, RepeatMessages},
       {"pending_calls", true, ParkCalls},
       {"metadata", true, SendMetadata},
+      {"forbidden_calls", true, CallForbidden},
+      {"metadata_flood", true, FloodMetadata},
+      {"incomplete_messages", true, HoldMessages},
+      {"half_open", true, HoldHalfOpen},
+      // The last one, because gRPC 1.51 has no defence against it (CVE-2023-44487): the scheduler
+      // may not answer during it.
+      {"rapid_resets", true, ResetStreams},
   };
 }
 

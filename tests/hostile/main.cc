@@ -1,13 +1,20 @@
 // Attacks a live cluster with TLS while a client pushes to it, and reports what that cost.
 //
-//   bazel run //tests/hostile:attack -- --seconds=30
+//   bazel run //tests/hostile:attack -- --minutes=60
 //
 // Prints one JSON line per attack: the client's acknowledged pushes per second before and during
-// the attack, the daemons' memory, and how often the attack did its harm. Exit codes: 0: no daemon
-// has ended, every push counts exactly once, and the scheduler always answered; 1: otherwise; 2:
-// wrong usage.
+// the attack, the processor time and the memory of the daemons, and how often the attack did its
+// harm. The attackers are a process of their own, whose processor time is reported too: the
+// attackers of a real cluster have other machines. Exit codes: 0: no daemon has ended, every push
+// counts exactly once, and the scheduler always answered; 1: otherwise; 2: wrong usage.
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -19,8 +26,13 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/client.h"
+#include "client_lib/process/child_process.h"
 #include "nlohmann/json.hpp"
 #include "tests/harness/ledger/ledger.h"
 #include "tests/harness/ledger/ledger_driver.h"
@@ -29,10 +41,15 @@
 #include "tests/hostile/attacks.h"
 
 ABSL_FLAG(double, seconds, 10, "how long each attack lasts");
+ABSL_FLAG(double, minutes, 0, "how long all attacks take together; default: as --seconds says");
 ABSL_FLAG(double, calm_seconds, 5, "how long the client's rate is measured before each attack");
 ABSL_FLAG(std::vector<std::string>, attacks, {}, "their names, separated by commas; default: all");
 ABSL_FLAG(uint64_t, seed, 1, "of the attacks' random bytes");
 ABSL_FLAG(uint32_t, attackers, 2, "threads of each attack");
+// How the program starts its attackers.
+ABSL_FLAG(std::string, attack_as, "", "only attack, in this way, until SIGTERM");
+ABSL_FLAG(std::vector<std::string>, addresses, {}, "of the daemons, for --attack_as");
+ABSL_FLAG(std::string, tls_dir, "", "of the attackers, for --attack_as");
 
 namespace pawl {
 namespace {
@@ -41,10 +58,8 @@ constexpr uint32_t kPartitions = 16;
 constexpr uint32_t kServers = 2;
 constexpr uint32_t kRowWidth = 16;
 constexpr std::chrono::seconds kAnswerTime{20};
-
-double Seconds(MonotonicDuration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+constexpr std::chrono::seconds kAttackersEnd{60};
+constexpr std::chrono::seconds kWorkerReturnTimeout{86400};
 
 // Resident memory of a process, in MiB.
 double MemoryOf(pid_t pid) {
@@ -53,6 +68,22 @@ double MemoryOf(pid_t pid) {
   uint64_t resident = 0;
   file >> total >> resident;
   return static_cast<double>(resident) * 4096 / (1 << 20);
+}
+
+// The processor time that a process has used.
+double ProcessorSecondsOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  // The name in parentheses may contain spaces. User and system time are the fields 14 and 15.
+  const std::vector<std::string> fields =
+      absl::StrSplit(line.substr(std::min(line.rfind(')') + 2, line.size())), ' ');
+  double ticks = 0;
+  for (size_t i = 11; i < 13 && i < fields.size(); ++i) {
+    double one = 0;
+    if (absl::SimpleAtod(fields[i], &one)) ticks += one;
+  }
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 // Measures a client that pushes all the time.
@@ -96,8 +127,8 @@ class Victim {
 
 class Siege {
  public:
-  Siege(ProcessCluster& cluster, Target target)
-      : cluster_(cluster), target_(std::move(target)), victim_(cluster) {}
+  Siege(ProcessCluster& cluster, Target target, double seconds)
+      : cluster_(cluster), target_(std::move(target)), seconds_(seconds), victim_(cluster) {}
 
   // Returns whether the cluster withstood the attack.
   bool Withstands(const Attack& attack) {
@@ -109,18 +140,28 @@ class Siege {
         victim_.RateDuring([&] { pause(seconds(absl::GetFlag(FLAGS_calm_seconds))); });
     const double memory_before = Memory();
     double memory_peak = memory_before;
-    std::atomic<bool> stop{false};
-    std::atomic<uint64_t> harm{0};
-    std::vector<std::thread> attackers;
-    for (uint32_t i = 0; i < absl::GetFlag(FLAGS_attackers); ++i) {
-      Target own = target_;
-      own.seed += i;
-      attackers.emplace_back([&, own] { harm += attack.run(own, stop); });
+    const std::string log = absl::StrCat(cluster_.folder(), "/attackers-", attack.name, ".log");
+    const auto attackers = ChildProcess::Start(
+        {.name = "attackers",
+         .program = "/proc/self/exe",
+         .arguments = {absl::StrCat("--attack_as=", attack.name),
+                       absl::StrCat("--addresses=", absl::StrJoin(target_.addresses, ",")),
+                       absl::StrCat("--tls_dir=", target_.tls_dir),
+                       absl::StrCat("--seed=", target_.seed),
+                       absl::StrCat("--attackers=", absl::GetFlag(FLAGS_attackers))},
+         .log = log});
+    if (!attackers.ok()) {
+      std::printf("%s\n", attackers.status().ToString().c_str());
+      return false;
     }
+    const pid_t pid = (*attackers)->pid();
+    const double cpu_before = ProcessorSecondsOfDaemons();
+    const double attackers_before = ProcessorSecondsOf(pid);
+    const MonotonicTime started = Clock::Real().Now();
     MonotonicDuration slowest_answer{};
     bool answered = true;
     const double during = victim_.RateDuring([&] {
-      const MonotonicTime end = Clock::Real().Now() + seconds(absl::GetFlag(FLAGS_seconds));
+      const MonotonicTime end = started + seconds(seconds_);
       while (Clock::Real().Now() < end) {
         const MonotonicTime asked = Clock::Real().Now();
         answered = answered && Answers();
@@ -129,16 +170,33 @@ class Siege {
         pause(std::chrono::milliseconds(200));
       }
     });
-    stop = true;
-    for (std::thread& attacker : attackers) attacker.join();
+    const double wall = Seconds(Clock::Real().Now() - started);
+    const double cores = (ProcessorSecondsOfDaemons() - cpu_before) / wall;
+    const double attackers_cores = (ProcessorSecondsOf(pid) - attackers_before) / wall;
+    bool attacked = !(*attackers)->HasEnded();
+    (*attackers)->Signal(SIGTERM);
+    if (!(*attackers)->WaitUntil(Clock::Real().Now() + kAttackersEnd))
+      (*attackers)->Signal(SIGKILL);
+    uint64_t harm = 0;
+    // The lines before are gRPC's.
+    const std::vector<std::string> last = (*attackers)->LogTail(1);
+    attacked = absl::SimpleAtoi(last.empty() ? "" : last[0], &harm) && attacked;
     const bool lives = AllLive();
+    const double all_cores = std::thread::hardware_concurrency();
     const nlohmann::ordered_json line = {
         {"attack", attack.name},
         {"with_certificate", attack.has_certificate},
-        {"harm_per_s", static_cast<double>(harm) / absl::GetFlag(FLAGS_seconds)},
+        {"attackers_attacked", attacked},
+        {"harm_per_s", static_cast<double>(harm) / wall},
         {"pushes_per_s_before", before},
         {"pushes_per_s_during", during},
         {"ratio", before > 0 ? during / before : 0},
+        {"attackers_cores", attackers_cores},
+        {"daemons_cores", cores},
+        // The share of what the attackers' own processor time has left.
+        {"ratio_of_rest", before > 0 && attackers_cores < all_cores
+                              ? during / before / (1 - attackers_cores / all_cores)
+                              : 0},
         {"slowest_status_s", Seconds(slowest_answer)},
         {"memory_mib_before", memory_before},
         {"memory_mib_peak", memory_peak},
@@ -147,7 +205,7 @@ class Siege {
     };
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);
-    return lives && answered;
+    return lives && answered && attacked;
   }
 
   // Returns whether every acknowledged push counts exactly once.
@@ -187,6 +245,12 @@ class Siege {
     }
     return true;
   }
+  double ProcessorSecondsOfDaemons() {
+    double sum = 0;
+    for (const std::string& name : cluster_.names())
+      sum += ProcessorSecondsOf(cluster_.node(name).pid());
+    return sum;
+  }
   // The sum over all daemons.
   double Memory() {
     double sum = 0;
@@ -196,10 +260,45 @@ class Siege {
 
   ProcessCluster& cluster_;
   const Target target_;
+  const double seconds_;
   Victim victim_;
 };
 
+// Attacks until SIGTERM, and prints how often it did its harm.
+int AttackAs(const std::string& name) {
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  // A peer may close a TLS connection before this process has written.
+  std::signal(SIGPIPE, SIG_IGN);
+  for (const Attack& attack : AllAttacks()) {
+    if (attack.name != name) continue;
+    Target target = {absl::GetFlag(FLAGS_addresses), absl::GetFlag(FLAGS_tls_dir),
+                     absl::GetFlag(FLAGS_seed)};
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> harm{0};
+    std::vector<std::thread> attackers;
+    for (uint32_t i = 0; i < absl::GetFlag(FLAGS_attackers); ++i) {
+      ++target.seed;
+      attackers.emplace_back([&, target] { harm += attack.run(target, stop); });
+    }
+    int signal = 0;
+    sigwait(&end, &signal);
+    stop = true;
+    for (std::thread& attacker : attackers) attacker.join();
+    std::printf("%llu\n", static_cast<unsigned long long>(harm));
+    return 0;
+  }
+  return 2;
+}
+
 int Main() {
+  if (const std::string name = absl::GetFlag(FLAGS_attack_as); !name.empty()) return AttackAs(name);
   std::vector<Attack> attacks;
   const std::vector<std::string> wanted = absl::GetFlag(FLAGS_attacks);
   for (Attack& attack : AllAttacks()) {
@@ -217,6 +316,10 @@ int Main() {
   options.servers = kServers;
   options.replicas = 2;
   options.tls = true;
+  // A worker's certificate can take the job's rank, and leaves it without a host. That the job
+  // fails then is its deadline's purpose.
+  options.flags["scheduler"] = {
+      absl::StrCat("--worker_return_timeout_s=", kWorkerReturnTimeout.count())};
   const auto cluster = ProcessCluster::Start(options);
   if (!cluster.ok()) {
     std::fprintf(stderr, "%s\n", cluster.status().ToString().c_str());
@@ -228,9 +331,14 @@ int Main() {
     target.addresses.push_back(*(*cluster)->AddressOf(absl::StrCat("server-", i)));
   target.tls_dir = (*cluster)->tls_dir("worker");
   target.seed = absl::GetFlag(FLAGS_seed);
-  Siege siege(**cluster, target);
+  const double minutes = absl::GetFlag(FLAGS_minutes);
+  const double seconds = minutes > 0
+                             ? std::max(1.0, minutes * 60 / static_cast<double>(attacks.size()) -
+                                                 absl::GetFlag(FLAGS_calm_seconds))
+                             : absl::GetFlag(FLAGS_seconds);
+  Siege siege(**cluster, target, seconds);
   bool good = true;
-  for (const Attack& attack : attacks) good = siege.Withstands(attack) && good;
+  for (const Attack& attack : attacks) good = good && siege.Withstands(attack);
   return siege.IsExact() && good ? 0 : 1;
 }
 

@@ -71,8 +71,8 @@ std::map<std::string, double> Parse(const std::string& answer) {
 }
 
 // The port in the log; 0 if there is none.
-int MetricsPort(const std::string& log) {
-  const std::string before = "metrics at http://127.0.0.1:";
+int MetricsPort(const std::string& log, const std::string& scheme = "http") {
+  const std::string before = absl::StrCat("metrics at ", scheme, "://127.0.0.1:");
   const size_t at = log.find(before);
   int port = 0;
   if (at == std::string::npos) return 0;
@@ -121,6 +121,18 @@ TEST_F(MetricsTest, RunningClusterServesMetrics) {
     pushed += of("pawl_server_keys_pushed_total");
   }
   EXPECT_EQ(pushed, 10);
+}
+
+TEST_F(MetricsTest, MetricsOfAJobWithTlsAreNotPlaintext) {
+  ProcessClusterOptions options;
+  options.job = "name: 'metrics' partitions: 8";
+  options.tls = true;
+  options.flags["scheduler"] = {"--metrics_listen=127.0.0.1:0"};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  const int port = MetricsPort(cluster->Log("scheduler"), "https");
+  ASSERT_GT(port, 0) << cluster->Log("scheduler");
+  EXPECT_EQ(Scrape(port).find("pawl_"), std::string::npos);
 }
 
 TEST_F(MetricsTest, SilentConnectionsDoNotBlockScrapes) {

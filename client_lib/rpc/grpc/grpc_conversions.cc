@@ -13,6 +13,8 @@ namespace pawl {
 namespace {
 
 constexpr char kPushbackMetadata[] = "grpc-retry-pushback-ms";
+// How gRPC reports an HTTP/2 stream that ends with ENHANCE_YOUR_CALM.
+constexpr char kStreamCancelled[] = "Received RST_STREAM with error code 11";
 
 }  // namespace
 
@@ -37,6 +39,12 @@ grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* c
 absl::Status FromGrpcStatus(const grpc::Status& status, const grpc::ClientContext* context) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = status.error_message();
+  // The peer's gRPC has cancelled the call because its memory is used up, as when the connection is
+  // lost.
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      message.rfind(kStreamCancelled, 0) == 0) {
+    return absl::UnavailableError(message);
+  }
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
                       BoundedText(message, kMaxStatusMessageBytes));
   if (result.code() == absl::StatusCode::kFailedPrecondition && !status.error_details().empty()) {

@@ -203,6 +203,11 @@ std::vector<std::string> SecurityTexts(const GetStatusResponse& status) {
       texts.push_back(absl::StrCat(name, " has refused ", FormatCount(security.refused_calls()),
                                    " calls because of the callers' certificates"));
     }
+    if (security.delayed_calls() > 0) {
+      texts.push_back(absl::StrCat(name, " has delayed ", FormatCount(security.delayed_calls()),
+                                   " calls and refused ", FormatCount(security.calls_over_quota()),
+                                   " because of their callers' quotas"));
+    }
   }
   return texts;
 }
@@ -211,7 +216,11 @@ Json SecurityJson(const SecurityReport& security) {
   return {{"tls", security.tls()},
           {"certificate_expires", security.certificate_expires()},
           {"reload_failure", security.reload_failure()},
-          {"refused_calls", security.refused_calls()}};
+          {"refused_calls", security.refused_calls()},
+          {"connections", security.connections()},
+          {"refused_connections", security.refused_connections()},
+          {"delayed_calls", security.delayed_calls()},
+          {"calls_over_quota", security.calls_over_quota()}};
 }
 
 }  // namespace

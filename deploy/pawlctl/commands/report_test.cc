@@ -159,6 +159,8 @@ TEST(ReportTest, StatusShowsHowConnectionsAreProtected) {
   node.mutable_security()->set_certificate_expires(1700000000);
   node.mutable_security()->set_reload_failure("cert.pem has expired");
   node.mutable_security()->set_refused_calls(3);
+  node.mutable_security()->set_delayed_calls(9);
+  node.mutable_security()->set_calls_over_quota(8);
   const std::string text = StatusText(status);
   EXPECT_NE(text.find("the first certificate to expire is that of server-7, at 2023-11-14"),
             std::string::npos)
@@ -167,6 +169,7 @@ TEST(ReportTest, StatusShowsHowConnectionsAreProtected) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("server-7 has refused 3 calls"), std::string::npos) << text;
+  EXPECT_NE(text.find("server-7 has delayed 9 calls and refused 8"), std::string::npos) << text;
   const nlohmann::json json = nlohmann::json::parse(StatusJson(status).dump());
   EXPECT_EQ(json["security"]["tls"], true);
 }

@@ -19,6 +19,7 @@
 #include "tests/harness/ledger/ledger_sender.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
+ABSL_FLAG(std::string, tls_dir, "", "folder with the certificate; default: PAWL_TLS_DIR");
 ABSL_FLAG(std::string, notes, "", "file for the notes of sent pushes and their outcomes");
 ABSL_FLAG(
     std::string, end_file, "",
@@ -44,6 +45,7 @@ constexpr std::chrono::milliseconds kLookInterval{20};
 int Send(EndSignal& signal) {
   LedgerSenderOptions options;
   options.scheduler = absl::GetFlag(FLAGS_scheduler);
+  options.security.tls_dir = absl::GetFlag(FLAGS_tls_dir);
   options.table = absl::GetFlag(FLAGS_table);
   options.worker = absl::GetFlag(FLAGS_worker);
   if (absl::GetFlag(FLAGS_rank) >= 0)

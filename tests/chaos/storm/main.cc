@@ -43,6 +43,7 @@ ABSL_FLAG(uint64_t, rows, 0,
 ABSL_FLAG(std::string, faults, "",
           "comma-separated kinds of faults; default: all that such a cluster must survive");
 ABSL_FLAG(std::string, failpoints, "", "comma-separated failpoints at which servers crash");
+ABSL_FLAG(bool, tls, false, "all connections use mutual TLS");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "heartbeat interval of the cluster");
 ABSL_FLAG(uint32_t, lease_ms, 1000, "lease of the cluster");
 ABSL_FLAG(uint32_t, max_scheduler_away_s, 60, "longest absence of the scheduler");
@@ -80,6 +81,7 @@ int Run() {
   if (!kinds.ok()) return UsageError(absl::StrCat("--faults: ", kinds.status().message()));
   options.kinds = *kinds;
   options.failpoints = absl::StrSplit(absl::GetFlag(FLAGS_failpoints), ',', absl::SkipEmpty());
+  options.tls = absl::GetFlag(FLAGS_tls);
   options.heartbeat_interval_ms = absl::GetFlag(FLAGS_heartbeat_interval_ms);
   options.lease_ms = absl::GetFlag(FLAGS_lease_ms);
   options.max_scheduler_away = std::chrono::seconds(absl::GetFlag(FLAGS_max_scheduler_away_s));

@@ -74,6 +74,7 @@ class Storm {
     cluster.flags["scheduler"] = {
         absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms)};
     cluster.proxies = true;
+    cluster.tls = options_.tls;
     if (options_.disks) cluster.server_disk_bytes = kDiskBytes + kDiskBytesPerByte * bulk_bytes();
     if (!options_.failpoints.empty())
       cluster.server_program = "tests/chaos/pawl-server-with-failpoints";
@@ -98,10 +99,11 @@ class Storm {
           cluster_->AddProcess(senders_.back(), "tests/chaos/sender/ledger-sender", arguments));
       alive_.insert(senders_.back());
     }
-    report_.cluster = absl::StrCat(
-        options_.servers, " servers, ", options_.replicas, " replicas, durability ",
-        Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode), ", ",
-        options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
+    report_.cluster =
+        absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
+                     Durability_Name(options_.durability), ", ",
+                     ConsistencyMode_Name(options_.mode), ", ", options_.senders, " senders of ",
+                     options_.pushes_per_second, " pushes/s", options_.tls ? ", TLS" : "");
     if (options_.bulk_rows > 0) {
       absl::StrAppend(&report_.cluster, ", ", options_.bulk_rows, " rows of ", options_.row_width,
                       " floats beside them");
@@ -191,6 +193,7 @@ class Storm {
     ClientOptions options;
     options.scheduler = cluster_->scheduler_address();
     options.connect_timeout = kStartLimit;
+    if (options_.tls) options.security.tls_dir = cluster_->tls_dir("client");
     return Client::Connect(options);
   }
 
@@ -207,10 +210,16 @@ class Storm {
 
   std::vector<std::string> SenderArguments(const std::string& name, uint32_t worker) {
     notes_.push_back(absl::StrCat(folder(), "/", name, ".notes"));
-    return {absl::StrCat("--scheduler=", cluster_->scheduler_address()),
-            absl::StrCat("--worker=", worker), absl::StrCat("--notes=", notes_.back()),
-            absl::StrCat("--row_width=", options_.row_width),
-            absl::StrCat("--call_timeout_s=", kCallTimeoutSeconds)};
+    std::vector<std::string> arguments = {
+        absl::StrCat("--scheduler=", cluster_->scheduler_address()),
+        absl::StrCat("--worker=", worker), absl::StrCat("--notes=", notes_.back()),
+        absl::StrCat("--row_width=", options_.row_width),
+        absl::StrCat("--call_timeout_s=", kCallTimeoutSeconds)};
+    if (options_.tls) {
+      arguments.push_back(
+          absl::StrCat("--tls_dir=", cluster_->tls_dir(ranks() ? "worker" : "client")));
+    }
+    return arguments;
   }
 
   // Waits while checking for unexpected exits and the routing epoch.

@@ -37,6 +37,8 @@ struct StormOptions {
   std::vector<FaultKind> kinds;
   // Failpoint names for FaultKind::kServerCrashAtFailpoint.
   std::vector<std::string> failpoints;
+  // Certificates for all processes.
+  bool tls = false;
   uint32_t heartbeat_interval_ms = 200;
   uint32_t lease_ms = 1000;
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);

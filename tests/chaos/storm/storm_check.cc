@@ -26,9 +26,9 @@ constexpr std::chrono::milliseconds kSettleInterval{200};
 
 template <typename Call>
 absl::Status Control(ProcessCluster& cluster, const std::string& server, const Call& call) {
-  const auto stub = ServerControl::NewStub(
-      grpc::CreateCustomChannel(cluster.proxy(server).address(), grpc::InsecureChannelCredentials(),
-                                ChannelSettings(ChannelKind::kBulk)));
+  const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(
+      cluster.proxy(server).address(), cluster.security().To(RoleSet(PeerRole::kServer)),
+      ChannelSettings(ChannelKind::kBulk)));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kInspectTimeout);
   context.set_wait_for_ready(true);

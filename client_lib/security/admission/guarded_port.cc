@@ -1,0 +1,382 @@
+#include "client_lib/security/admission/guarded_port.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/host_port.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "grpcpp/resource_quota.h"
+
+namespace pawl {
+namespace {
+
+constexpr int kBacklog = 4096;
+// Connections accepted before others are looked at.
+constexpr int kMaxAcceptedAtOnce = 64;
+constexpr int kMaxEvents = 256;
+// How often the thread looks at deadlines, and at queued connections.
+constexpr std::chrono::milliseconds kIdleInterval{500};
+constexpr std::chrono::milliseconds kQueueInterval{10};
+// How often ended connections are looked for at a limit, and otherwise.
+constexpr std::chrono::milliseconds kSweepInterval{100};
+constexpr std::chrono::milliseconds kIdleSweepInterval{1000};
+
+// How a TLS connection begins (RFC 8446, sections 4 and 5.1): a handshake record, its version, its
+// length, and a ClientHello.
+constexpr size_t kTlsStartBytes = 6;
+constexpr uint8_t kTlsHandshake = 22;
+constexpr uint8_t kTlsMajorVersion = 3;
+constexpr uint8_t kClientHello = 1;
+constexpr size_t kTlsRecordHeaderBytes = 5;
+constexpr size_t kMaxTlsRecordBytes = 16384;
+// How a connection without TLS begins (RFC 9113, section 3.4).
+constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+enum class Beginning { kIncomplete, kHandshake, kOther };
+
+Beginning TlsBeginning(absl::string_view begin, size_t available) {
+  const auto at = [&](size_t i) { return static_cast<uint8_t>(begin[i]); };
+  if (begin.size() > 0 && at(0) != kTlsHandshake) return Beginning::kOther;
+  if (begin.size() > 1 && at(1) != kTlsMajorVersion) return Beginning::kOther;
+  if (begin.size() < kTlsStartBytes) return Beginning::kIncomplete;
+  const size_t record = size_t{at(3)} << 8 | at(4);
+  if (record == 0 || record > kMaxTlsRecordBytes || at(5) != kClientHello) return Beginning::kOther;
+  return available >= kTlsRecordHeaderBytes + record ? Beginning::kHandshake
+                                                     : Beginning::kIncomplete;
+}
+
+Beginning PlaintextBeginning(absl::string_view begin) {
+  if (!absl::StartsWith(kHttp2Preface, begin.substr(0, kHttp2Preface.size())))
+    return Beginning::kOther;
+  return begin.size() >= kHttp2Preface.size() ? Beginning::kHandshake : Beginning::kIncomplete;
+}
+
+// 0: there is no socket with that descriptor.
+uint64_t InodeOf(int descriptor) {
+  struct stat status = {};
+  if (fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) return 0;
+  return status.st_ino;
+}
+
+absl::Status CannotListen(const std::string& address, const char* what, int error) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot listen on ", address, ": ", what, ": ", std::strerror(error)));
+}
+
+// As gRPC sets up its own sockets. Connections inherit all of it.
+absl::StatusOr<int> BoundSocket(const std::string& address, int family, const sockaddr* to,
+                                socklen_t size) {
+  const int descriptor = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) return CannotListen(address, "socket", errno);
+  const int on = 1;
+  const int off = 0;
+  const auto user_timeout = static_cast<unsigned int>(kKeepaliveTimeout.count());
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
+  if (family == AF_INET6) setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(descriptor, to, size) == 0 && listen(descriptor, kBacklog) == 0) return descriptor;
+  const int error = errno;
+  close(descriptor);
+  return CannotListen(address, "bind", error);
+}
+
+uint16_t PortOf(int descriptor) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+ConnectionLimits WithinDescriptors(ConnectionLimits limits) {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+    limits.max_connections = std::min<size_t>(limits.max_connections, files.rlim_cur / 2);
+  return limits;
+}
+
+}  // namespace
+
+GuardedPort::GuardedPort(ListenerSecurity security)
+    : security_(std::move(security)), table_(WithinDescriptors(security_.connections)) {}
+
+GuardedPort::~GuardedPort() {
+  Stop();
+  for (const int descriptor : listeners_) close(descriptor);
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+absl::Status GuardedPort::Bind(const std::string& address) {
+  PAWL_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(address));
+  std::string host = at.host;
+  if (host.front() == '[') host = host.substr(1, host.size() - 2);
+  const auto resolve = [&](const std::string& name, addrinfo** found) {
+    addrinfo hints = {};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    return getaddrinfo(name.c_str(), absl::StrCat(port_ != 0 ? port_ : at.port).c_str(), &hints,
+                       found);
+  };
+  addrinfo* found = nullptr;
+  // A socket for all IPv6 addresses accepts IPv4 too, if the machine has IPv6.
+  if (at.IsWildcard() && resolve("::", &found) == 0) {
+    absl::StatusOr<int> bound =
+        BoundSocket(address, found->ai_family, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    if (bound.ok()) {
+      listeners_.push_back(*bound);
+      port_ = PortOf(*bound);
+      return absl::OkStatus();
+    }
+    host = "0.0.0.0";
+  }
+  if (const int error = resolve(host, &found); error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on ", address, ": ", gai_strerror(error)));
+  }
+  absl::Status status;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    sockaddr_storage to = {};
+    std::memcpy(&to, one->ai_addr, one->ai_addrlen);
+    // All addresses of a name get the port of the first.
+    if (one->ai_family == AF_INET6) {
+      reinterpret_cast<sockaddr_in6&>(to).sin6_port =
+          htons(static_cast<uint16_t>(port_ != 0 ? port_ : at.port));
+    } else {
+      reinterpret_cast<sockaddr_in&>(to).sin_port =
+          htons(static_cast<uint16_t>(port_ != 0 ? port_ : at.port));
+    }
+    absl::StatusOr<int> bound = BoundSocket(
+        address, one->ai_family, reinterpret_cast<const sockaddr*>(&to), one->ai_addrlen);
+    if (!bound.ok()) {
+      status.Update(bound.status());
+      continue;
+    }
+    listeners_.push_back(*bound);
+    if (port_ == 0) port_ = PortOf(*bound);
+  }
+  freeaddrinfo(found);
+  return listeners_.empty() ? status : absl::OkStatus();
+}
+
+absl::Status GuardedPort::Listen(grpc::ServerBuilder& builder, const std::string& address) {
+  PAWL_RETURN_IF_ERROR(Bind(address));
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || wake_ < 0) return CannotListen(address, "epoll", errno);
+  std::vector<int> watched = listeners_;
+  watched.push_back(wake_);
+  for (const int descriptor : watched) {
+    epoll_event event = {.events = EPOLLIN, .data = {.fd = descriptor}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0)
+      return CannotListen(address, "epoll", errno);
+  }
+  grpc::ResourceQuota memory("port");
+  memory.Resize(security_.max_memory_bytes);
+  builder.SetResourceQuota(memory);
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      security_.credentials);
+  if (security_.quotas != nullptr) {
+    enforcer_ = std::make_unique<QuotaEnforcer>(
+        security_.quotas, [this](const std::string& connection) { CloseHandedOver(connection); });
+    enforcer_->AddTo(builder);
+  }
+  return absl::OkStatus();
+}
+
+void GuardedPort::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void GuardedPort::Stop() {
+  stopping_ = true;
+  if (thread_.joinable()) {
+    // Cannot fail: the counter is far from its limit.
+    eventfd_write(wake_, 1);
+    thread_.join();
+  }
+  // Those that gRPC does not have.
+  std::vector<int> left;
+  {
+    MutexLock lock(mu_);
+    left = table_.NotHandedOver();
+  }
+  for (const int descriptor : left) Close(descriptor);
+  if (enforcer_ != nullptr) enforcer_->Stop();
+}
+
+void GuardedPort::Run() {
+  std::array<epoll_event, kMaxEvents> events;
+  swept_at_ = Clock::Real().Now();
+  while (!stopping_) {
+    bool has_queued = false;
+    {
+      MutexLock lock(mu_);
+      has_queued = table_.HasQueued();
+    }
+    const auto interval = has_queued || lacks_descriptors_ ? kQueueInterval : kIdleInterval;
+    const int count =
+        epoll_wait(epoll_, events.data(), kMaxEvents, static_cast<int>(interval.count()));
+    lacks_descriptors_ = false;
+    for (int i = 0; i < count; ++i) {
+      const int descriptor = events[static_cast<size_t>(i)].data.fd;
+      if (descriptor == wake_) continue;
+      if (std::find(listeners_.begin(), listeners_.end(), descriptor) != listeners_.end()) {
+        Accept(descriptor);
+      } else {
+        Look(descriptor);
+      }
+    }
+    const MonotonicTime now = Clock::Real().Now();
+    std::vector<int> turns;
+    std::vector<int> overdue;
+    {
+      MutexLock lock(mu_);
+      overdue = table_.Overdue(now);
+      if (overdue.empty()) turns = table_.TakeTurns(now);
+    }
+    for (const int descriptor : overdue) Close(descriptor);
+    for (const int descriptor : turns) HandOver(descriptor);
+    if (now >= swept_at_ + kIdleSweepInterval) Sweep();
+  }
+}
+
+void GuardedPort::Accept(int listener) {
+  for (int i = 0; i < kMaxAcceptedAtOnce; ++i) {
+    sockaddr_storage address = {};
+    socklen_t size = sizeof(address);
+    const int descriptor = accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
+                                   SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor < 0) {
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      // The listener stays readable: pause, and make room.
+      lacks_descriptors_ = true;
+      CloseOldestSilent();
+      return;
+    }
+    const MonotonicTime now = Clock::Real().Now();
+    const RemoteAddress remote = RemoteAddressOf(address);
+    const uint64_t inode = InodeOf(descriptor);
+    const auto has_room = [&] {
+      MutexLock lock(mu_);
+      // The connection that had this descriptor has ended.
+      if (table_.Find(descriptor) != nullptr) table_.Remove(descriptor);
+      return table_.HasRoom() && table_.HasRoomFor(remote);
+    };
+    bool is_admitted = has_room();
+    if (!is_admitted && now >= swept_at_ + kSweepInterval) {
+      Sweep();
+      is_admitted = has_room();
+    }
+    // Silent connections of many hosts do not keep out the others.
+    if (!is_admitted && CloseOldestSilent()) is_admitted = has_room();
+    if (!is_admitted) {
+      close(descriptor);
+      if (security_.figures != nullptr) ++security_.figures->refused_connections;
+      continue;
+    }
+    std::optional<int> replaced;
+    {
+      MutexLock lock(mu_);
+      table_.Add(descriptor, inode, remote, now);
+      replaced = table_.SilentBeyondLimit(remote.host);
+    }
+    if (replaced.has_value()) Close(*replaced);
+    epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = descriptor}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) Close(descriptor);
+  }
+}
+
+bool GuardedPort::CloseOldestSilent() {
+  std::optional<int> oldest;
+  {
+    MutexLock lock(mu_);
+    if (table_.HasRoom() && !lacks_descriptors_) return false;
+    oldest = table_.OldestSilent();
+  }
+  if (oldest.has_value()) Close(*oldest);
+  return oldest.has_value();
+}
+
+void GuardedPort::Look(int descriptor) {
+  {
+    MutexLock lock(mu_);
+    const ConnectionTable::Connection* const connection = table_.Find(descriptor);
+    if (connection == nullptr || connection->phase != ConnectionTable::Phase::kSilent) return;
+  }
+  std::array<char, kHttp2Preface.size()> begin;
+  const ssize_t count = recv(descriptor, begin.data(), begin.size(), MSG_PEEK);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return Close(descriptor);
+  int available = 0;
+  if (ioctl(descriptor, FIONREAD, &available) != 0) available = 0;
+  const absl::string_view seen(begin.data(), static_cast<size_t>(count));
+  const Beginning beginning = security_.is_tls ? TlsBeginning(seen, static_cast<size_t>(available))
+                                               : PlaintextBeginning(seen);
+  if (beginning == Beginning::kOther) return Close(descriptor);
+  if (beginning == Beginning::kIncomplete) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
+  MutexLock lock(mu_);
+  table_.SetQueued(descriptor);
+}
+
+void GuardedPort::HandOver(int descriptor) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = listeners_.front();
+  connection.fd = descriptor;
+  acceptor_->HandleNewConnection(&connection);
+}
+
+void GuardedPort::Close(int descriptor) {
+  {
+    MutexLock lock(mu_);
+    table_.Remove(descriptor);
+  }
+  close(descriptor);
+  if (security_.figures != nullptr) ++security_.figures->refused_connections;
+}
+
+void GuardedPort::Sweep() {
+  const MonotonicTime now = Clock::Real().Now();
+  swept_at_ = now;
+  MutexLock lock(mu_);
+  table_.Sweep(now, [](int descriptor, uint64_t inode) { return InodeOf(descriptor) == inode; });
+  if (security_.figures != nullptr) security_.figures->connections = table_.size();
+}
+
+void GuardedPort::CloseHandedOver(const std::string& connection) {
+  MutexLock lock(mu_);
+  const std::optional<int> descriptor = table_.HandedOver(connection);
+  if (!descriptor.has_value()) return;
+  // gRPC may close the descriptor at any time, and another socket get it: look at a copy.
+  const int copy = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return;
+  if (InodeOf(copy) == table_.Find(*descriptor)->inode) shutdown(copy, SHUT_RDWR);
+  close(copy);
+}
+
+}  // namespace pawl

@@ -1,0 +1,361 @@
+// A gRPC server behind a GuardedPort, and raw connections to it.
+#include "client_lib/security/admission/guarded_port.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/rpc/transport.h"
+#include "client_lib/security/admission/admitted_call.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kTimeout{20};
+
+// Refuses all registrations; answers the other rpcs that tests call.
+class Service final : public Scheduler::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const RegisterRequest*,
+                                     RegisterResponse*) override {
+    return Answer(context, absl::InvalidArgumentError("no"));
+  }
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const HeartbeatRequest*,
+                                      HeartbeatResponse*) override {
+    return Answer(context, absl::OkStatus());
+  }
+  // Stays pending until Release.
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const GetStatusRequest*,
+                                      GetStatusResponse*) override {
+    if (const absl::Status refusal = RefusalOf(*context); !refusal.ok())
+      return Answer(context, refusal);
+    MutexLock lock(mu_);
+    pending_.push_back(context->DefaultReactor());
+    return pending_.back();
+  }
+
+  size_t pending() {
+    MutexLock lock(mu_);
+    return pending_.size();
+  }
+  void Release() {
+    std::vector<grpc::ServerUnaryReactor*> pending;
+    {
+      MutexLock lock(mu_);
+      pending.swap(pending_);
+    }
+    for (grpc::ServerUnaryReactor* const reactor : pending) reactor->Finish(grpc::Status::OK);
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                          absl::Status status) {
+    if (absl::Status refusal = RefusalOf(*context); !refusal.ok()) status = std::move(refusal);
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(status, context));
+    return reactor;
+  }
+
+  Mutex mu_;
+  std::vector<grpc::ServerUnaryReactor*> pending_ PAWL_GUARDED_BY(mu_);
+};
+
+class RawSocket {
+ public:
+  explicit RawSocket(int port) : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    EXPECT_EQ(connect(descriptor_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  }
+  RawSocket(RawSocket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ~RawSocket() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  void Send(const std::string& bytes) {
+    EXPECT_EQ(send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Whether the peer closes within the time.
+  bool IsClosedWithin(milliseconds time) {
+    pollfd ready = {descriptor_, POLLIN, 0};
+    char byte = 0;
+    return poll(&ready, 1, static_cast<int>(time.count())) == 1 &&
+           recv(descriptor_, &byte, 1, 0) <= 0;
+  }
+  // Whether the peer sends something within the time.
+  bool IsAnsweredWithin(milliseconds time) {
+    pollfd ready = {descriptor_, POLLIN, 0};
+    char byte = 0;
+    return poll(&ready, 1, static_cast<int>(time.count())) == 1 &&
+           recv(descriptor_, &byte, 1, 0) == 1;
+  }
+
+ private:
+  int descriptor_;
+};
+
+class GuardedPortTest : public ::testing::Test {
+ protected:
+  GuardedPortTest() { security_.figures = std::make_shared<AdmissionFigures>(); }
+  ~GuardedPortTest() override {
+    service_.Release();
+    if (port_ != nullptr) port_->Stop();
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + seconds(1));
+  }
+
+  void Listen(const std::string& address = "127.0.0.1:0") {
+    port_ = std::make_unique<GuardedPort>(security_);
+    grpc::ServerBuilder builder;
+    ApplyServerSettings(builder, ChannelKind::kControl);
+    ASSERT_TRUE(port_->Listen(builder, address).ok());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    port_->Start();
+    stub_ = MakeStub();
+  }
+  std::unique_ptr<Scheduler::Stub> MakeStub(const std::string& host = "127.0.0.1") {
+    return Scheduler::NewStub(grpc::CreateCustomChannel(absl::StrCat(host, ":", port_->port()),
+                                                        grpc::InsecureChannelCredentials(),
+                                                        ChannelSettings(ChannelKind::kControl)));
+  }
+  static grpc::Status Heartbeat(Scheduler::Stub& stub) {
+    grpc::ClientContext context;
+    SetDeadline(context, kTimeout);
+    HeartbeatResponse response;
+    return stub.Heartbeat(&context, HeartbeatRequest(), &response);
+  }
+  grpc::Status Register() {
+    grpc::ClientContext context;
+    SetDeadline(context, kTimeout);
+    RegisterResponse response;
+    return stub_->Register(&context, RegisterRequest(), &response);
+  }
+
+  ListenerSecurity security_{grpc::InsecureServerCredentials()};
+  Service service_;
+  std::unique_ptr<GuardedPort> port_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Scheduler::Stub> stub_;
+};
+
+TEST_F(GuardedPortTest, ClientsConnectByEveryAddressOfAWildcard) {
+  Listen("0.0.0.0:0");
+  EXPECT_TRUE(Heartbeat(*stub_).ok());
+  const auto by_name = MakeStub("localhost");
+  EXPECT_TRUE(Heartbeat(*by_name).ok());
+  EXPECT_TRUE(Eventually([&] { return security_.figures->connections == 2; }));
+}
+
+TEST_F(GuardedPortTest, TakenPortIsNamed) {
+  Listen();
+  GuardedPort other(security_);
+  grpc::ServerBuilder builder;
+  const std::string address = absl::StrCat("127.0.0.1:", port_->port());
+  const absl::Status status = other.Listen(builder, address);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(address), std::string::npos) << status;
+  EXPECT_NE(status.message().find("in use"), std::string::npos) << status;
+}
+
+TEST_F(GuardedPortTest, GarbageIsClosedAtOnce) {
+  Listen();
+  for (const char* const bytes : {"GET / HTTP/1.1\r\n", "PRI * HTTP/1.0", "\x16\x03\x01"}) {
+    RawSocket connection(port_->port());
+    connection.Send(bytes);
+    EXPECT_TRUE(connection.IsClosedWithin(kTimeout)) << bytes;
+  }
+  EXPECT_EQ(security_.figures->refused_connections, 3u);
+  EXPECT_TRUE(Heartbeat(*stub_).ok());
+}
+
+TEST_F(GuardedPortTest, HandshakeMayComeInPieces) {
+  Listen();
+  RawSocket connection(port_->port());
+  connection.Send("PRI * HT");
+  EXPECT_FALSE(connection.IsClosedWithin(milliseconds(50)));
+  connection.Send("TP/2.0\r\n\r\nSM\r\n\r\n");
+  // The settings of the server.
+  EXPECT_TRUE(connection.IsAnsweredWithin(kTimeout));
+}
+
+TEST_F(GuardedPortTest, TlsRecordMustBeComplete) {
+  security_.is_tls = true;
+  Listen();
+  RawSocket other_type(port_->port());
+  other_type.Send(std::string("\x16\x03\x01\x00\x05\x02", 6));
+  EXPECT_TRUE(other_type.IsClosedWithin(kTimeout));
+  RawSocket connection(port_->port());
+  connection.Send(std::string("\x16\x03\x01\x00\x08\x01\x00\x00\x04", 9));
+  EXPECT_FALSE(connection.IsClosedWithin(milliseconds(50)));
+  connection.Send("abcd");
+  // gRPC, which speaks plain HTTP/2 here, takes it as garbage.
+  EXPECT_TRUE(connection.IsAnsweredWithin(kTimeout) || connection.IsClosedWithin(kTimeout));
+  EXPECT_EQ(security_.figures->refused_connections, 1u);
+}
+
+TEST_F(GuardedPortTest, SilentConnectionsEndAndDoNotKeepOutClients) {
+  security_.connections.max_silent_per_host = 2;
+  security_.connections.max_silence = seconds(1);
+  Listen();
+  std::vector<RawSocket> silent;
+  for (int i = 0; i < 3; ++i) silent.emplace_back(port_->port());
+  EXPECT_TRUE(silent[0].IsClosedWithin(milliseconds(900)));
+  EXPECT_TRUE(Heartbeat(*stub_).ok());
+  EXPECT_TRUE(silent[1].IsClosedWithin(kTimeout));
+  EXPECT_TRUE(silent[2].IsClosedWithin(kTimeout));
+}
+
+TEST_F(GuardedPortTest, ConnectionsBeyondTheLimitAreClosedUntilOthersEnd) {
+  security_.connections.max_connections_per_host = 2;
+  Listen();
+  ASSERT_TRUE(Heartbeat(*stub_).ok());
+  std::unique_ptr<Scheduler::Stub> second = MakeStub();
+  ASSERT_TRUE(Heartbeat(*second).ok());
+  RawSocket third(port_->port());
+  EXPECT_TRUE(third.IsClosedWithin(kTimeout));
+  second.reset();
+  EXPECT_TRUE(Eventually([&] { return Heartbeat(*MakeStub()).ok(); }));
+  EXPECT_TRUE(Heartbeat(*stub_).ok());
+}
+
+TEST_F(GuardedPortTest, HandshakesOfAHostTakeTurns) {
+  security_.connections.burst_handshakes_per_host = 2;
+  security_.connections.handshakes_per_second_per_host = 2;
+  Listen();
+  ASSERT_TRUE(Heartbeat(*stub_).ok());
+  ASSERT_TRUE(Heartbeat(*MakeStub()).ok());
+  const MonotonicTime started = Clock::Real().Now();
+  // Two turns come back in a second.
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Heartbeat(*MakeStub()).ok());
+  EXPECT_GE(Clock::Real().Now() - started, milliseconds(1000));
+}
+
+// Quotas.
+
+class QuotaTest : public GuardedPortTest {
+ protected:
+  void ListenWith(const PeerLimits& limits) {
+    security_.quotas = std::make_shared<PeerQuotas>(limits);
+    Listen();
+  }
+  // A pending call and its outcome.
+  struct Pending {
+    grpc::ClientContext context;
+    GetStatusRequest request;
+    GetStatusResponse response;
+    std::atomic<bool> done{false};
+    grpc::Status status;
+  };
+  std::unique_ptr<Pending> StartPending() {
+    auto pending = std::make_unique<Pending>();
+    SetDeadline(pending->context, kTimeout);
+    stub_->async()->GetStatus(&pending->context, &pending->request, &pending->response,
+                              [call = pending.get()](grpc::Status status) {
+                                call->status = std::move(status);
+                                call->done = true;
+                              });
+    return pending;
+  }
+};
+
+TEST_F(QuotaTest, CallsBeyondThePendingOnesWait) {
+  PeerLimits limits;
+  limits.max_pending_calls = 2;
+  ListenWith(limits);
+  std::vector<std::unique_ptr<Pending>> calls;
+  for (int i = 0; i < 3; ++i) calls.push_back(StartPending());
+  ASSERT_TRUE(Eventually([&] { return security_.quotas->delayed() == 1; }));
+  EXPECT_EQ(service_.pending(), 2u);
+  service_.Release();
+  ASSERT_TRUE(Eventually([&] { return service_.pending() == 1; }));
+  service_.Release();
+  for (const auto& call : calls) {
+    ASSERT_TRUE(Eventually([&] { return call->done.load(); }));
+    EXPECT_TRUE(call->status.ok());
+  }
+}
+
+TEST_F(QuotaTest, CallsBeyondTheWaitingOnesAreRefusedWithAPushback) {
+  PeerLimits limits;
+  limits.max_pending_calls = 1;
+  limits.max_waiting_calls = 1;
+  ListenWith(limits);
+  const auto first = StartPending();
+  ASSERT_TRUE(Eventually([&] { return service_.pending() == 1; }));
+  const auto second = StartPending();
+  ASSERT_TRUE(Eventually([&] { return security_.quotas->delayed() == 1; }));
+  const auto third = StartPending();
+  ASSERT_TRUE(Eventually([&] { return third->done.load(); }));
+  const absl::Status status = FromGrpcStatus(third->status, &third->context);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(status.GetPayload(kPushbackPayloadUrl).has_value());
+  EXPECT_EQ(security_.quotas->refused(), 1u);
+  service_.Release();
+  ASSERT_TRUE(Eventually([&] { return service_.pending() == 1; }));
+  service_.Release();
+  ASSERT_TRUE(Eventually([&] { return first->done && second->done; }));
+}
+
+TEST_F(QuotaTest, PeerWhoseCallsAreRefusedIsSlowedDown) {
+  PeerLimits limits;
+  limits.tokens_per_second = 2 * kRefusedCost;
+  limits.burst_tokens = 10 * kRefusedCost;
+  ListenWith(limits);
+  // A registration that is refused costs twice.
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(Register().error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(security_.quotas->delayed(), 0u);
+  const MonotonicTime started = Clock::Real().Now();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(Register().error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_GE(Clock::Real().Now() - started, milliseconds(1500));
+  EXPECT_GE(security_.quotas->delayed(), 2u);
+}
+
+TEST_F(QuotaTest, PeerThatIgnoresRefusalsLosesItsConnection) {
+  PeerLimits limits;
+  limits.tokens_per_second = 1;
+  limits.burst_tokens = kRefusedCost;
+  limits.max_waiting_calls = 0;
+  ListenWith(limits);
+  EXPECT_EQ(Register().error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_TRUE(Eventually([&] {
+    const grpc::StatusCode code = Heartbeat(*stub_).error_code();
+    return code == grpc::UNAVAILABLE || code == grpc::CANCELLED;
+  }));
+}
+
+TEST_F(QuotaTest, StopLetsWaitingCallsContinue) {
+  PeerLimits limits;
+  limits.max_pending_calls = 1;
+  ListenWith(limits);
+  const auto first = StartPending();
+  const auto second = StartPending();
+  ASSERT_TRUE(Eventually([&] { return security_.quotas->delayed() == 1; }));
+  port_->Stop();
+  ASSERT_TRUE(Eventually([&] { return service_.pending() == 2; }));
+  service_.Release();
+  ASSERT_TRUE(Eventually([&] { return first->done && second->done; }));
+}
+
+}  // namespace
+}  // namespace pawl
