@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   PAWL_RETURN_IF_ERROR(
       Annotate((*security)->CheckAddresses("scheduler", options.scheduler), "ClientOptions"));
   const auto connections = std::make_shared<Connections>(*std::move(security), options.scheduler);
+  options.security_report = [security = connections->security] { return security->Report(); };
   return Connect(std::move(options), {connections, &connections->transport},
                  {connections, &connections->control}, {connections, &connections->link});
 }
