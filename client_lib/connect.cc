@@ -45,7 +45,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
     // lock.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
-  options.security = WithEnvironment(std::move(options.security));
+  // Workers are daemons, which have certificates.
+  options.security = options.role == WORKER_ROLE
+                         ? WithEnvironment(std::move(options.security))
+                         : WithEnvironmentOrToken(std::move(options.security));
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(
       options.security,
       options.role == WORKER_ROLE

@@ -39,8 +39,8 @@ class AuditedCall {
   }
   void Record(const grpc::CallbackServerContext& context, const absl::Status& result) const {
     if (log_ == nullptr) return;
-    const std::optional<Peer> peer = PeerOf(*context.auth_context());
-    log_->Write({.who = peer.has_value() ? peer->identity.Uri() : "",
+    const std::optional<Peer> peer = PeerOf(context);
+    log_->Write({.who = peer.has_value() ? peer->Describe() : "",
                  .from = context.peer(),
                  .method = method_,
                  .request = request_,
@@ -105,14 +105,13 @@ concept FromNode = requires(const Request& request) {
 
 absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext& context,
                          const RegisterRequest& request) {
-  return CheckRegistrationIsOf(PeerOf(*context.auth_context()), request);
+  return CheckRegistrationIsOf(PeerOf(context), request);
 }
 template <FromNode Request>
 absl::Status CheckCaller(const Coordinator& coordinator, const grpc::CallbackServerContext& context,
                          const Request& request) {
   if (request.node().empty()) return absl::OkStatus();
-  if (absl::Status status = CheckNodeIsOf(PeerOf(*context.auth_context()), request.node());
-      !status.ok()) {
+  if (absl::Status status = CheckNodeIsOf(PeerOf(context), request.node()); !status.ok()) {
     return status;
   }
   const auto ticket = context.client_metadata().find(kNodeTicketMetadata);

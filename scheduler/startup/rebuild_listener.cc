@@ -26,7 +26,7 @@ bool Parse(grpc::ByteBuffer& bytes, Message& message) {
 class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
  public:
   Call(RebuildListener& listener, const grpc::GenericCallbackServerContext& context)
-      : listener_(listener), method_(context.method()), peer_(PeerOf(*context.auth_context())) {
+      : listener_(listener), method_(context.method()), peer_(PeerOf(context)) {
     StartRead(&request_);
   }
   void OnReadDone(bool) override { Finish(listener_.Answer(method_, peer_, request_)); }
