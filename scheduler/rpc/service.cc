@@ -135,10 +135,12 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
                                   Response* response,
                                   std::optional<AuditedCall> audited = std::nullopt) {
   if (audited.has_value()) audited->SetRequest(*request);
-  if (coordinator == nullptr)
-    return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
-  if (absl::Status status = CheckCaller(*coordinator, *context, *request); !status.ok())
+  absl::Status status =
+      coordinator == nullptr ? NotServingYet() : CheckCaller(*coordinator, *context, *request);
+  if (!status.ok()) {
+    if (audited.has_value()) audited->Record(*context, status);
     return AnswerNow(context, absl::StatusOr<Response>(std::move(status)), response);
+  }
   auto* const reactor =
       new PendingReactor<Response>(*coordinator, context, response, std::move(audited));
   reactor->Suspend(method, *request);
@@ -253,7 +255,7 @@ grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerConte
                                                        CheckpointResponse* response) {
   AuditedCall audited(audit_, "Checkpoint");
   if (!request->dir().empty()) {
-    if (absl::Status status = checkpoint_roots_.Check(request->dir()); !status.ok()) {
+    if (absl::Status status = checkpoint_roots_.CheckName(request->dir()); !status.ok()) {
       audited.SetRequest(*request);
       audited.Record(*context, status);
       return AnswerNow(context, absl::StatusOr<CheckpointResponse>(std::move(status)), response);
