@@ -25,7 +25,9 @@ class TlsFilesTest : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = TestCertificatesFolder("files");
-    ASSERT_TRUE(MakeTestCertificates(folder_, "flights", {"--hosts=10.0.0.7,node.example"}).ok());
+    ASSERT_TRUE(MakeTestCertificates(folder_, "flights",
+                                     {"--roles=server,worker", "--hosts=10.0.0.7,node.example"})
+                    .ok());
     dir_ = absl::StrCat(folder_, "/server");
   }
 
