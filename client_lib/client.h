@@ -79,6 +79,8 @@
 //                        over the rank
 //   DATA_LOSS            the partitions contradict each other about a rank's steps
 //   CANCELLED            the client is being destroyed
+//   UNAUTHENTICATED      the token has expired or was revoked, or the certificate is of another job
+//   PERMISSION_DENIED    the role of the certificate or token does not allow the call
 #ifndef PAWL_CLIENT_LIB_CLIENT_H_
 #define PAWL_CLIENT_LIB_CLIENT_H_
 
@@ -126,8 +128,8 @@ using Callback = absl::AnyInvocable<void(absl::Status)>;
 struct ClientOptions {
   // The scheduler's host:port. Required.
   std::string scheduler;
-  // Required unless the scheduler is on this machine. Without it, the environment's PAWL_TLS_DIR
-  // counts.
+  // A certificate or a token. Required unless the scheduler is on this machine. Without it, the
+  // environment's PAWL_TOKEN and PAWL_TLS_DIR count (WithEnvironmentOrToken).
   SecurityOptions security;
   // WORKER_ROLE for a process that hosts logical workers: the job waits for it and fails with it.
   Role role = CLIENT_ROLE;
@@ -148,6 +150,9 @@ struct ClientOptions {
   std::string description;
   // How long Connect waits for the scheduler and for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::seconds(60);
+  // How the connections of `transport` and so on are protected, for the job's status. Connect sets
+  // it; may be null.
+  std::function<SecurityReport()> security_report;
   // Called every 50 ms while Connect waits; Connect returns its error, if any. May be null.
   std::function<absl::Status()> check_interrupted;
   // The timeout of calls that set none. It is long because a logical worker's pull waits for its

@@ -45,7 +45,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
     // lock.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
-  options.security = WithEnvironment(std::move(options.security));
+  // Workers are daemons, which have certificates.
+  options.security = options.role == WORKER_ROLE
+                         ? WithEnvironment(std::move(options.security))
+                         : WithEnvironmentOrToken(std::move(options.security));
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Open(
       options.security,
       options.role == WORKER_ROLE
@@ -55,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   PAWL_RETURN_IF_ERROR(
       Annotate((*security)->CheckAddresses("scheduler", options.scheduler), "ClientOptions"));
   const auto connections = std::make_shared<Connections>(*std::move(security), options.scheduler);
+  options.security_report = [security = connections->security] { return security->Report(); };
   return Connect(std::move(options), {connections, &connections->transport},
                  {connections, &connections->control}, {connections, &connections->link});
 }

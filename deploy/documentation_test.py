@@ -292,6 +292,9 @@ class SessionsTest(unittest.TestCase):
     def test_a_job_with_tls(self):
         self.type("deploy/security.md", "A job with TLS")
 
+    def test_a_notebook_with_a_token(self):
+        self.type("deploy/security.md", "A notebook with a token")
+
     def test_a_program_of_your_own(self):
         self.type("client_lib/README.md", "Writing a program")
 

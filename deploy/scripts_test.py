@@ -293,6 +293,16 @@ class UsageTest(unittest.TestCase):
             ([out, "--job=a/b"], "--job=a/b"),
             ([out, "--job=a", "--roles=admin"], "'admin'"),
             ([out, "--job=a", "--days=soon"], "--days=soon"),
+            # No part is expanded, and none adds lines to a certificate or to openssl's settings.
+            ([out, "--job=a", "--roles=*"], "'*'"),
+            ([out, "--job=a", "--roles=server/.."], "'server/..'"),
+            ([out, "--job=a", "--hosts=*"], "'*'"),
+            ([out, "--job=a", "--hosts=a;b"], "'a;b'"),
+            ([out, "--job=a", "--hosts=a\nbasicConstraints=CA:TRUE"], "one line"),
+            ([out + "$HOME", "--job=a"], "$HOME"),
+            ([out, "--job=a", "--token_key=a/b"], "--token_key=a/b"),
+            ([out, "--job=a", "--revoke_token=a b"], "--revoke_token=a b"),
+            ([out, "--job=a", "--token_key=a", "--revoke_token=b"], "only one"),
             ([out + "-2", "--job=a", "--revoke=/etc/hostname"], "has no authority"),
         ):
             with self.subTest(flags=flags):
@@ -321,6 +331,73 @@ class UsageTest(unittest.TestCase):
         ]
         self.assertLess(times[0], times[1])
         self.assertLess(times[1], times[2])
+
+    def test_folders_and_names_are_not_expanded(self):
+        out = os.path.join(FOLDER, "a folder")
+        done = self.make_certificates(
+            "--out=" + out, "--job=a", "--roles=server", "--hosts=::1,db-1.example,10.0.0.2"
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        names = self.openssl(
+            "x509", "-noout", "-ext", "subjectAltName", "-in", os.path.join(out, "server/cert.pem")
+        )
+        self.assertIn("IP Address:0:0:0:0:0:0:0:1, DNS:db-1.example, IP Address:10.0.0.2", names)
+
+    def test_files_that_exist_get_private(self):
+        out = os.path.join(FOLDER, "loose")
+        flags = ["--out=" + out, "--job=a", "--roles=server,operator"]
+        key = os.path.join(out, "server", "key.pem")
+        os.makedirs(os.path.join(out, "server"), mode=0o755)
+        os.makedirs(os.path.join(out, "authority"), mode=0o755)
+        with open(key + ".new", "w", encoding="ascii"):
+            os.chmod(key + ".new", 0o644)
+        self.assertEqual(self.make_certificates(*flags).returncode, 0)
+        for path in (key, os.path.join(out, "server"), os.path.join(out, "authority")):
+            self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+
+    def test_token_keys_go_to_operators_and_public_keys_to_daemons(self):
+        out = os.path.join(FOLDER, "tokens")
+        flags = ["--out=" + out, "--job=a", "--roles=scheduler,server/rack-1,worker,operator"]
+        self.assertEqual(self.make_certificates(*flags).returncode, 0)
+        listing = {}
+        for _ in range(2):
+            # The second call takes the same key.
+            done = self.make_certificates(*flags, "--token_key=team")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            found = {}
+            for folder, _, files in os.walk(out):
+                if os.path.basename(folder) != "tokens":
+                    continue
+                self.assertEqual(os.stat(folder).st_mode & 0o077, 0, folder)
+                for name in files:
+                    path = os.path.join(folder, name)
+                    self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+                    with open(path, encoding="ascii") as file:
+                        found[os.path.relpath(path, out)] = file.read()
+            self.assertIn(listing, ({}, found))
+            listing = found
+        self.assertEqual(
+            sorted(listing),
+            [
+                "authority/tokens/team.key.pem",
+                "authority/tokens/team.pub.pem",
+                "operator/tokens/team.key.pem",
+                "scheduler/tokens/team.pub.pem",
+                "server/rack-1/tokens/team.pub.pem",
+            ],
+        )
+        self.assertIn("PRIVATE KEY", listing["operator/tokens/team.key.pem"])
+        self.assertIn("PUBLIC KEY", listing["scheduler/tokens/team.pub.pem"])
+        for token in ("a1", "a1", "b2"):
+            done = self.make_certificates(*flags, "--revoke_token=" + token)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        with open(os.path.join(out, "server/rack-1/tokens/revoked"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "a1\nb2\n")
+        done = self.make_certificates(
+            "--out=" + out, "--job=a", "--roles=server", "--revoke_token=a1"
+        )
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("has no tokens/", done.stderr)
 
     def test_clicks_depend_on_arguments_only(self):
         folder = FOLDER

@@ -41,6 +41,17 @@ std::string AddressTowards(const addrinfo& destination) {
   return text;
 }
 
+// AF_UNSPEC for a name.
+int FamilyOf(const std::string& host) {
+  in_addr ipv4 = {};
+  if (inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return AF_INET;
+  in6_addr ipv6 = {};
+  const bool bracketed = host.size() > 2 && host.front() == '[';
+  if (bracketed && inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &ipv6) == 1)
+    return AF_INET6;
+  return AF_UNSPEC;
+}
+
 }  // namespace
 
 bool HostPort::IsWildcard() const {
@@ -74,6 +85,25 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
                                                    kMaxPort));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
+}
+
+absl::StatusOr<std::vector<HostPort>> ParseHostPorts(absl::string_view addresses) {
+  std::vector<HostPort> all;
+  for (const absl::string_view address : absl::StrSplit(addresses, ',')) {
+    absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+    if (!parsed.ok()) return parsed.status();
+    all.push_back(*std::move(parsed));
+  }
+  if (all.size() == 1) return all;
+  for (const HostPort& one : all) {
+    if (FamilyOf(one.host) != AF_UNSPEC && FamilyOf(one.host) == FamilyOf(all.front().host))
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "of several addresses each must be an IP address, all of them IPv4 or all IPv6; '",
+        BoundedText(one.host, kMaxShownBytes), "' in '", BoundedText(addresses, kMaxShownBytes),
+        "' is not; use addresses, or one name that stands for all of them"));
+  }
+  return all;
 }
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& addresses) {

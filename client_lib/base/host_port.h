@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,6 +28,10 @@ bool IsLoopback(absl::string_view host);
 // Parses a non-empty host, a colon and a port from 0 to 65535; INVALID_ARGUMENT for anything else.
 // A process that listens on port 0 gets any free port.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+
+// One host:port, or several separated by commas, as of a scheduler and its standby. gRPC connects
+// to several only if all are IP addresses of one family; INVALID_ARGUMENT names one that is not.
+absl::StatusOr<std::vector<HostPort>> ParseHostPorts(absl::string_view addresses);
 
 // Returns, in numeric form, the address that this machine uses to reach `addresses`: a host:port or
 // several separated by commas; the first reachable one counts. Sends nothing, but resolves

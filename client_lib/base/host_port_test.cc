@@ -40,6 +40,23 @@ TEST(HostPortTest, LoopbackAddressesAreRecognised) {
   }
 }
 
+TEST(HostPortTest, SeveralAddressesAreOfOneFamily) {
+  EXPECT_EQ(ParseHostPorts("scheduler.example:7000")->size(), 1u);
+  const auto two = ParseHostPorts("10.0.0.1:7000,10.0.0.2:7001");
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ((*two)[1].host, "10.0.0.2");
+  EXPECT_EQ((*two)[1].port, 7001);
+  EXPECT_EQ(ParseHostPorts("[::1]:1,[fd00::2]:2")->size(), 2u);
+  for (const char* list : {"a:1,b:2", "10.0.0.1:1,b:2", "b:2,10.0.0.1:1", "10.0.0.1:1,[::1]:2",
+                           "localhost:1,127.0.0.1:1", "[::1:2]:1,[x]:2"}) {
+    const auto parsed = ParseHostPorts(list);
+    EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << list;
+    EXPECT_NE(parsed.status().message().find("must be an IP address"), std::string::npos) << list;
+  }
+  for (const char* list : {"", ",", "10.0.0.1:1,", "10.0.0.1:1,10.0.0.2"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseHostPorts(list).status())) << list;
+}
+
 TEST(LocalAddressTest, LoopbackIsReachedFromLoopback) {
   EXPECT_EQ(*LocalAddressTowards("127.0.0.1:7000"), "127.0.0.1");
   EXPECT_EQ(*LocalAddressTowards("127.0.0.1:7000,127.0.0.1:7001"), "127.0.0.1");

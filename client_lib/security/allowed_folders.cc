@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/bounded_text.h"
+#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 namespace {
@@ -19,14 +21,40 @@ bool IsWithin(const std::filesystem::path& path, const std::filesystem::path& ro
   return end == root.end() || (end->empty() && std::next(end) == root.end());
 }
 
+absl::Status NotAllowed(const std::string& path) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("dir ", BoundedText(path, kMaxShownPath),
+                   " is in none of the folders of --checkpoint_roots"));
+}
+
 }  // namespace
 
-absl::Status AllowedFolders::Check(const std::string& path) const {
-  const std::string shown = BoundedText(path, kMaxShownPath);
-  if (path.empty() || path.front() != '/') {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dir is '", shown, "'; it must be an absolute path"));
+AllowedFolders::AllowedFolders(std::vector<std::string> roots) : roots_(std::move(roots)) {
+  const size_t given = roots_.size();
+  for (size_t i = 0; i < given; ++i) {
+    std::error_code error;
+    const std::filesystem::path resolved = std::filesystem::weakly_canonical(roots_[i], error);
+    // A path that is not absolute must not become one.
+    if (!error && std::filesystem::path(roots_[i]).is_absolute())
+      roots_.push_back(resolved.string());
   }
+}
+
+absl::Status AllowedFolders::CheckName(const std::string& path) const {
+  if (path.empty() || path.front() != '/') {
+    return absl::InvalidArgumentError(absl::StrCat("dir is '", BoundedText(path, kMaxShownPath),
+                                                   "'; it must be an absolute path"));
+  }
+  if (roots_.empty()) return absl::OkStatus();
+  const std::filesystem::path name = std::filesystem::path(path).lexically_normal();
+  const bool is_within = std::any_of(roots_.begin(), roots_.end(), [&](const std::string& root) {
+    return IsWithin(name, std::filesystem::path(root).lexically_normal());
+  });
+  return is_within ? absl::OkStatus() : NotAllowed(path);
+}
+
+absl::Status AllowedFolders::Check(const std::string& path) const {
+  PAWL_RETURN_IF_ERROR(CheckName(path));
   if (roots_.empty()) return absl::OkStatus();
   std::error_code error;
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
@@ -36,9 +64,7 @@ absl::Status AllowedFolders::Check(const std::string& path) const {
         return IsWithin(resolved, std::filesystem::weakly_canonical(root, root_error)) &&
                !root_error;
       });
-  if (is_within) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat("dir ", shown, " is in none of the folders of --checkpoint_roots"));
+  return is_within ? absl::OkStatus() : NotAllowed(path);
 }
 
 }  // namespace pawl

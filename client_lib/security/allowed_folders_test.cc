@@ -37,6 +37,26 @@ TEST_F(AllowedFoldersTest, OtherFoldersAreRefused) {
   }
 }
 
+// The scheduler decides on gRPC's threads by the name alone.
+TEST_F(AllowedFoldersTest, NamesAreCheckedWithoutTheFileSystem) {
+  const AllowedFolders folders({top_ + "/allowed"});
+  for (const char* path : {"/secret", "/allowed-too", "/allowed/../secret", "/allowed/inner/../.."})
+    EXPECT_EQ(folders.CheckName(top_ + path).code(), absl::StatusCode::kPermissionDenied) << path;
+  EXPECT_EQ(folders.CheckName("allowed").code(), absl::StatusCode::kInvalidArgument);
+  // Links are left to Check.
+  for (const char* path : {"/allowed", "/allowed/", "/allowed/x/../inner", "/allowed/link"})
+    EXPECT_TRUE(folders.CheckName(top_ + path).ok()) << path;
+}
+
+TEST_F(AllowedFoldersTest, RootsMayBeLinks) {
+  std::filesystem::create_directory_symlink(top_ + "/allowed", top_ + "/mounted");
+  const AllowedFolders folders({top_ + "/mounted"});
+  for (const char* path : {"/mounted/inner", "/allowed/inner"})
+    EXPECT_TRUE(folders.Check(top_ + path).ok()) << path;
+  for (const char* path : {"/mounted/link", "/secret", "/mounted/../secret"})
+    EXPECT_EQ(folders.Check(top_ + path).code(), absl::StatusCode::kPermissionDenied) << path;
+}
+
 TEST_F(AllowedFoldersTest, RootsThatAreNotAbsoluteAllowNothing) {
   for (const char* root : {"", ".", "top"}) {
     EXPECT_EQ(AllowedFolders({root}).Check(top_ + "/allowed").code(),

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,14 +12,16 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/security/identity.h"
+#include "client_lib/security/token/token_verifier.h"
 
 namespace pawl {
 
-// Decides by the URIs of the peer's certificate and the path of the rpc. Thread-safe.
+// Decides by the URIs of the peer's certificate, or its token, and the path of the rpc.
+// Thread-safe.
 class Gate {
  public:
   struct Refusal {
-    // The peer's identity, or why it has none.
+    // The certificate's URI or the token's name and id; "unknown" without either.
     std::string peer;
     std::string method;
     std::string reason;
@@ -26,14 +29,18 @@ class Gate {
   // Called on gRPC's threads for each refused call; must be thread-safe and must not block.
   using OnRefusal = absl::AnyInvocable<void(const Refusal&) const>;
 
-  // `own`: the certificate of this process. Peers must belong to the same job.
-  Gate(Identity own, OnRefusal on_refusal)
-      : own_(std::move(own)), on_refusal_(std::move(on_refusal)) {}
+  // `own`: the certificate of this process. Peers must belong to the same job. `tokens` may be
+  // null: no token is accepted.
+  Gate(Identity own, OnRefusal on_refusal, std::shared_ptr<const TokenVerifier> tokens = nullptr)
+      : own_(std::move(own)), on_refusal_(std::move(on_refusal)), tokens_(std::move(tokens)) {}
 
   // OK: the peer may call the rpc. UNAUTHENTICATED: it has no identity of this job.
   // PERMISSION_DENIED: its role may not call the rpc. UNIMPLEMENTED: there is no such rpc. The
   // message tells the peer nothing that it does not know; on_refusal gets the details.
-  absl::Status Check(const std::vector<std::string>& uris, absl::string_view path) const;
+  // `authorization` is the call's metadata kTokenMetadata. It counts only for a peer without a
+  // certificate.
+  absl::Status Check(const std::vector<std::string>& uris, absl::string_view path,
+                     absl::string_view authorization = "") const;
 
   // The number of refused calls.
   uint64_t refused() const { return refused_; }
@@ -41,6 +48,7 @@ class Gate {
  private:
   const Identity own_;
   const OnRefusal on_refusal_;
+  const std::shared_ptr<const TokenVerifier> tokens_;
   mutable std::atomic<uint64_t> refused_ = 0;
 };
 

@@ -1,9 +1,10 @@
-// How a process proves its identity to others and which calls it accepts: by --tls_dir, or not at
-// all.
+// How a process proves its identity to others and which calls it accepts: by --tls_dir, by a token,
+// or not at all.
 #ifndef PAWL_CLIENT_LIB_SECURITY_SECURITY_H_
 #define PAWL_CLIENT_LIB_SECURITY_SECURITY_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,18 +21,19 @@ namespace pawl {
 // Thread-safe. Must outlive the channels and servers that use its credentials.
 class Security {
  public:
-  // `own_roles`: the roles that the process's certificate may have. Errors as for
-  // TlsCredentials::Open, naming --tls_dir. `audit`, unless null, gets refused calls and outlives
-  // this.
+  // `own_roles`: the roles that the process's certificate or token may have. Errors as for
+  // TlsCredentials::Open, naming the flag; INVALID_ARGUMENT also if the options contradict each
+  // other. `audit`, unless null, gets refused calls and outlives this. All that are open in a
+  // process with the same files share their descriptors and one thread.
   static absl::StatusOr<std::unique_ptr<Security>> Open(const SecurityOptions& options,
                                                         RoleSet own_roles,
                                                         AuditLog* audit = nullptr);
 
-  // Whether connections are encrypted and authenticated.
+  // Whether connections are encrypted and authenticated. A token is never sent without.
   bool is_tls() const { return tls_ != nullptr; }
 
-  // INVALID_ARGUMENT, with the remedy: without TLS and --insecure, one of `addresses` (host:port,
-  // separated by commas) is not of this machine. `flag` names the flag that has them.
+  // INVALID_ARGUMENT, with the remedy: `addresses` is wrong for ParseHostPorts; or, without TLS and
+  // --insecure, one of them is not of this machine. `flag` names the flag that has them.
   absl::Status CheckAddresses(absl::string_view flag, absl::string_view addresses) const;
 
   // For connections to peers with one of these roles.
@@ -39,13 +41,16 @@ class Security {
   // For a listener of this process (GuardedPort).
   ListenerSecurity Listening() const;
 
+  // Who this process is; nullopt without TLS.
+  std::optional<Identity> identity() const;
+
   SecurityReport Report() const;
 
  private:
-  Security(bool insecure, std::unique_ptr<TlsCredentials> tls, AuditLog* audit);
+  Security(bool insecure, std::shared_ptr<TlsCredentials> tls, AuditLog* audit);
 
   const bool insecure_;
-  const std::unique_ptr<TlsCredentials> tls_;
+  const std::shared_ptr<TlsCredentials> tls_;
   std::shared_ptr<const Gate> gate_;
   // Null without TLS: then peers cannot be told apart.
   const std::shared_ptr<PeerQuotas> quotas_;

@@ -1,11 +1,6 @@
 #include "client_lib/security/tls_credentials.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +9,10 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/security/tls/memory_files.h"
+#include "client_lib/security/tls/revocation_lists.h"
+#include "client_lib/security/token/token_files.h"
+#include "client_lib/security/token/token_source.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
@@ -26,49 +25,6 @@ namespace tls = grpc::experimental;
 
 // How often gRPC looks at the checked files, in seconds; the least it accepts.
 constexpr unsigned int kProviderInterval = 1;
-
-// A file in memory whose path stays the same while its content is replaced. gRPC can reload
-// certificates only from files, and takes any that are there: this process gives it copies that
-// have been checked, and no key reaches another file.
-class MemoryFile {
- public:
-  explicit MemoryFile(const char* name) : name_(name) {}
-  // Keeps the descriptor open: gRPC reads the path until it has let go of the last channel, on a
-  // thread of its own, and another file must not get the number before. A process opens few.
-  ~MemoryFile() = default;
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  // A reader gets either the previous content or all of this one.
-  absl::Status Replace(absl::string_view content) {
-    const int descriptor = memfd_create(name_, MFD_CLOEXEC);
-    if (descriptor < 0) return FileError("create", name_, errno);
-    absl::Status status = WriteAll(descriptor, content);
-    if (status.ok() && descriptor_ < 0) {
-      descriptor_ = descriptor;
-      return status;
-    }
-    if (status.ok() && dup3(descriptor, descriptor_, O_CLOEXEC) < 0)
-      status = FileError("replace", name_, errno);
-    close(descriptor);
-    return status;
-  }
-
-  std::string path() const { return absl::StrCat("/proc/self/fd/", descriptor_); }
-
- private:
-  absl::Status WriteAll(int descriptor, absl::string_view content) const {
-    while (!content.empty()) {
-      const ssize_t count = write(descriptor, content.data(), content.size());
-      if (count < 0) return FileError("write", name_, errno);
-      content.remove_prefix(static_cast<size_t>(count));
-    }
-    return absl::OkStatus();
-  }
-
-  const char* const name_;
-  int descriptor_ = -1;
-};
 
 // Accepts peers of the same job with one of the roles, whatever their host.
 class PeerVerifier final : public tls::ExternalCertificateVerifier {
@@ -117,25 +73,74 @@ class GateProcessor final : public grpc::AuthMetadataProcessor {
     std::vector<std::string> uris;
     for (const grpc::string_ref& uri : peer->FindPropertyValues("peer_uri"))
       uris.emplace_back(uri.data(), uri.size());
-    const auto path = metadata.find(":path");
-    return ToGrpcStatus(gate_->Check(
-        uris,
-        path == metadata.end() ? "" : absl::string_view(path->second.data(), path->second.size())));
+    const auto text_of = [&](const char* key) {
+      const auto found = metadata.find(key);
+      return found == metadata.end()
+                 ? absl::string_view()
+                 : absl::string_view(found->second.data(), found->second.size());
+    };
+    // Handlers must not read another token than the gate has checked.
+    const bool is_ambiguous = metadata.count(kTokenMetadata) > 1;
+    return ToGrpcStatus(gate_->Check(uris, text_of(":path"),
+                                     is_ambiguous ? "several tokens" : text_of(kTokenMetadata)));
   }
 
  private:
   const std::shared_ptr<const Gate> gate_;
 };
 
+// What a process connects with.
+struct OwnFiles {
+  Identity identity;
+  int64_t not_after = 0;
+  std::string authorities_pem;
+  // Empty if the process has a token.
+  std::string certificate_pem;
+  std::string key_pem;
+  std::string token;
+
+  bool IsSameAs(const OwnFiles& other) const {
+    return certificate_pem == other.certificate_pem && key_pem == other.key_pem &&
+           authorities_pem == other.authorities_pem && token == other.token;
+  }
+};
+
+absl::StatusOr<OwnFiles> ReadOwnFiles(Env& env, const TlsCredentials::Options& options) {
+  OwnFiles own;
+  if (options.has_token()) {
+    PAWL_ASSIGN_OR_RETURN(TokenFiles files,
+                          ReadTokenFiles(env, options.authorities_file, options.token,
+                                         options.token_file, options.unix_seconds()));
+    own.identity = std::move(files.token.identity);
+    own.not_after = files.token.expires;
+    own.authorities_pem = std::move(files.authorities_pem);
+    own.token = std::move(files.text);
+    return own;
+  }
+  PAWL_ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(env, options.dir, options.unix_seconds()));
+  own.identity = std::move(files.identity);
+  own.not_after = files.not_after;
+  own.authorities_pem = std::move(files.authorities_pem);
+  own.certificate_pem = std::move(files.certificate_pem);
+  own.key_pem = std::move(files.key_pem);
+  return own;
+}
+
 class ReloadedTlsCredentials final : public TlsCredentials {
  public:
-  ReloadedTlsCredentials(Env& env, Options options, TlsFiles files)
+  // `tokens`: see TlsCredentials::tokens.
+  ReloadedTlsCredentials(Env& env, Options options, OwnFiles files,
+                         std::shared_ptr<TokenVerifier> tokens)
       : env_(env),
         options_(std::move(options)),
         identity_(files.identity),
+        tokens_(std::move(tokens)),
+        token_source_(options_.has_token() ? std::make_shared<TokenSource>(files.token) : nullptr),
+        memory_(options_.has_token() ? options_.authorities_file : options_.dir),
         files_(std::move(files)) {
     state_.identity = identity_;
     state_.not_after = files_.not_after;
+    state_.is_token = options_.has_token();
   }
 
   ~ReloadedTlsCredentials() override {
@@ -148,10 +153,18 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   }
 
   absl::Status Start() {
-    revocation_lists_ = RevocationLists();
+    if (!options_.dir.empty()) PAWL_RETURN_IF_ERROR(CheckRevocationLists(env_, options_.dir));
+    revocation_lists_ = RevocationLists(env_, options_.dir);
     PAWL_RETURN_IF_ERROR(Give(files_));
-    provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
-        key_.path(), certificate_.path(), authorities_.path(), kProviderInterval);
+    const std::string authorities = memory_.files().authorities.path();
+    if (token_source_ != nullptr) {
+      provider_ =
+          std::make_shared<tls::FileWatcherCertificateProvider>(authorities, kProviderInterval);
+    } else {
+      provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
+          memory_.files().key.path(), memory_.files().certificate.path(), authorities,
+          kProviderInterval);
+    }
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
@@ -164,18 +177,24 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     options.set_verify_server_certs(true);
     options.set_certificate_verifier(
         tls::ExternalCertificateVerifier::Create<PeerVerifier>(identity_, peers));
-    return tls::TlsCredentials(options);
+    std::shared_ptr<grpc::ChannelCredentials> credentials = tls::TlsCredentials(options);
+    return token_source_ == nullptr ? credentials : WithToken(credentials, token_source_);
   }
 
   std::shared_ptr<grpc::ServerCredentials> Listening(
       std::shared_ptr<const Gate> gate) const override {
     tls::TlsServerCredentialsOptions options(provider_);
     Apply(options);
-    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    // With tokens the gate refuses callers that have neither.
+    options.set_cert_request_type(tokens_ == nullptr
+                                      ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                      : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
     std::shared_ptr<grpc::ServerCredentials> credentials = tls::TlsServerCredentials(options);
     credentials->SetAuthMetadataProcessor(std::make_shared<GateProcessor>(std::move(gate)));
     return credentials;
   }
+
+  std::shared_ptr<const TokenVerifier> tokens() const override { return tokens_; }
 
   CertificateState State() const override {
     MutexLock lock(mu_);
@@ -186,38 +205,32 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   void Apply(tls::TlsCredentialsOptions& options) const {
     options.set_certificate_provider(provider_);
     options.watch_root_certs();
-    options.watch_identity_key_cert_pairs();
+    if (token_source_ == nullptr) options.watch_identity_key_cert_pairs();
     // OpenSSL looks for new lists during each handshake; the folder may appear later.
-    options.set_crl_directory(JoinPath(options_.dir, kRevokedFolder));
+    if (!options_.dir.empty()) options.set_crl_directory(JoinPath(options_.dir, kRevokedFolder));
   }
 
-  absl::Status Give(const TlsFiles& files) {
-    PAWL_RETURN_IF_ERROR(authorities_.Replace(files.authorities_pem));
-    PAWL_RETURN_IF_ERROR(key_.Replace(files.key_pem));
-    // gRPC forgets sessions when the content changes. What follows a certificate is a comment.
-    PAWL_RETURN_IF_ERROR(
-        certificate_.Replace(absl::StrCat(files.certificate_pem, "\n", ++generation_, "\n")));
+  absl::Status Give(const OwnFiles& files) {
+    MemoryFiles& memory = memory_.files();
+    PAWL_RETURN_IF_ERROR(memory.authorities.Replace(files.authorities_pem));
+    if (token_source_ != nullptr) {
+      token_source_->Set(files.token);
+    } else {
+      PAWL_RETURN_IF_ERROR(memory.key.Replace(files.key_pem));
+      // gRPC forgets sessions when the content changes. What follows a certificate is a comment.
+      PAWL_RETURN_IF_ERROR(memory.certificate.Replace(
+          absl::StrCat(files.certificate_pem, "\n", ++generation_, "\n")));
+    }
     given_ = Clock::Real().Now();
     return absl::OkStatus();
   }
 
-  // The names and sizes of the files in kRevokedFolder.
-  std::vector<std::pair<std::string, uint64_t>> RevocationLists() const {
-    const std::string folder = JoinPath(options_.dir, kRevokedFolder);
-    std::vector<std::pair<std::string, uint64_t>> lists;
-    for (std::string& name : env_.List(folder).value_or(std::vector<std::string>())) {
-      const uint64_t size = env_.FileSize(JoinPath(folder, name)).value_or(0);
-      lists.emplace_back(std::move(name), size);
-    }
-    std::sort(lists.begin(), lists.end());
-    return lists;
-  }
-
-  absl::Status CheckStillSame(const TlsFiles& files) const {
+  absl::Status CheckStillSame(const OwnFiles& files) const {
     if (files.identity == identity_) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(JoinPath(options_.dir, kCertificateFile), " is for ", files.identity.Uri(),
-                     " and this process is ", identity_.Uri(), "; restart it to change that"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        token_source_ != nullptr ? options_.token_file : JoinPath(options_.dir, kCertificateFile),
+        " is for ", files.identity.Uri(), " and this process is ", identity_.Uri(),
+        "; restart it to change that"));
   }
 
   // Returns true if the process is to stop reloading.
@@ -235,66 +248,99 @@ class ReloadedTlsCredentials final : public TlsCredentials {
 
   // Reads outside the lock, because a file system may hang.
   void Reload() {
-    absl::StatusOr<TlsFiles> files = ReadTlsFiles(env_, options_.dir, options_.unix_seconds());
+    absl::StatusOr<OwnFiles> files = ReadOwnFiles(env_, options_);
     absl::Status status = files.status();
     if (files.ok()) status = CheckStillSame(*files);
-    const bool is_new = status.ok() && (files->certificate_pem != files_.certificate_pem ||
-                                        files->key_pem != files_.key_pem ||
-                                        files->authorities_pem != files_.authorities_pem);
-    auto lists = RevocationLists();
-    const bool has_new_lists = lists != revocation_lists_;
-    revocation_lists_ = std::move(lists);
+    const bool is_new = status.ok() && !files->IsSameAs(files_);
+    const bool has_new_lists = ReloadRevocationLists();
     if (is_new) {
       status = Give(*files);
     } else if (has_new_lists || Clock::Real().Now() - given_ >= options_.max_session_age) {
       // Sessions end even if the files that are there now cannot be used.
       status.Update(Give(files_));
     }
+    const bool gave = is_new && status.ok();
+    status.Update(revocation_status_);
+    const absl::StatusOr<bool> has_new_keys = ReloadTokenKeys();
+    status.Update(has_new_keys.status());
+    const bool has_changed = is_new || has_new_lists || has_new_keys.value_or(false);
     CertificateState state;
     {
       MutexLock lock(mu_);
-      if (!is_new && !has_new_lists && status == state_.reload_status) return;
+      if (!has_changed && status == state_.reload_status) return;
       state_.reload_status = status;
-      if (is_new && status.ok()) state_.not_after = files->not_after;
-      if ((is_new || has_new_lists) && status.ok()) ++state_.reloads;
+      if (gave) state_.not_after = files->not_after;
+      if (has_changed && status.ok()) ++state_.reloads;
       state = state_;
     }
-    if (is_new && status.ok()) files_ = *std::move(files);
+    if (gave) files_ = *std::move(files);
     if (options_.reloaded) options_.reloaded(state);
+  }
+
+  // Returns whether kRevokedFolder has changed.
+  bool ReloadRevocationLists() {
+    if (options_.dir.empty()) return false;
+    auto lists = RevocationLists(env_, options_.dir);
+    if (lists == revocation_lists_) return false;
+    revocation_lists_ = std::move(lists);
+    revocation_status_ = CheckRevocationLists(env_, options_.dir);
+    return true;
+  }
+
+  // Returns whether the keys or the revoked tokens have changed.
+  absl::StatusOr<bool> ReloadTokenKeys() {
+    if (tokens_ == nullptr) return false;
+    PAWL_ASSIGN_OR_RETURN(TokenKeys keys, TokenKeys::Read(env_, options_.dir));
+    return tokens_->Replace(std::move(keys));
   }
 
   Env& env_;
   const Options options_;
   const Identity identity_;
-  MemoryFile authorities_{"ca.pem"};
-  MemoryFile certificate_{"cert.pem"};
-  MemoryFile key_{"key.pem"};
+  const std::shared_ptr<TokenVerifier> tokens_;
+  // Null if the process has a certificate.
+  const std::shared_ptr<TokenSource> token_source_;
   std::shared_ptr<tls::CertificateProviderInterface> provider_;
-  // Used by the reloading thread only, once that has started, as files_ is.
+
+  // Used by the reloading thread only, once that has started.
+  MemoryFilesLease memory_;
   uint64_t generation_ = 0;
   MonotonicTime given_;
   std::vector<std::pair<std::string, uint64_t>> revocation_lists_;
+  absl::Status revocation_status_;
+  // Those in use.
+  OwnFiles files_;
 
   mutable Mutex mu_;
   CondVar stop_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
-  // Those in use. Used by the reloading thread only, once that has started.
-  TlsFiles files_;
   CertificateState state_ PAWL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 
+// See TlsCredentials::tokens.
+absl::StatusOr<std::shared_ptr<TokenVerifier>> OpenTokens(Env& env,
+                                                          const TlsCredentials::Options& options,
+                                                          const Identity& own) {
+  if (options.has_token() || !env.List(JoinPath(options.dir, kTokensFolder)).ok()) return nullptr;
+  PAWL_ASSIGN_OR_RETURN(TokenKeys keys, TokenKeys::Read(env, options.dir));
+  return std::make_shared<TokenVerifier>(own, options.unix_seconds, std::move(keys));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Open(Env& env, Options options) {
-  PAWL_ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(env, options.dir, options.unix_seconds()));
+  PAWL_ASSIGN_OR_RETURN(OwnFiles files, ReadOwnFiles(env, options));
   if (!options.own_roles.Contains(files.identity.role)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        JoinPath(options.dir, kCertificateFile), " has the role ", RoleName(files.identity.role),
-        "; this program needs one with the role ", options.own_roles.Describe()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.has_token() ? "the token" : JoinPath(options.dir, kCertificateFile),
+                     " has the role ", RoleName(files.identity.role),
+                     "; this program needs one with the role ", options.own_roles.Describe()));
   }
-  auto credentials =
-      std::make_unique<ReloadedTlsCredentials>(env, std::move(options), std::move(files));
+  PAWL_ASSIGN_OR_RETURN(std::shared_ptr<TokenVerifier> tokens,
+                        OpenTokens(env, options, files.identity));
+  auto credentials = std::make_unique<ReloadedTlsCredentials>(env, std::move(options),
+                                                              std::move(files), std::move(tokens));
   PAWL_RETURN_IF_ERROR(credentials->Start());
   return credentials;
 }

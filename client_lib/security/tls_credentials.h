@@ -1,4 +1,5 @@
-// gRPC credentials for mutual TLS from --tls_dir, reloaded while the process runs.
+// gRPC credentials for TLS from --tls_dir, reloaded while the process runs. A process proves its
+// identity with a certificate or, if it only makes calls, with a token.
 #ifndef PAWL_CLIENT_LIB_SECURITY_TLS_CREDENTIALS_H_
 #define PAWL_CLIENT_LIB_SECURITY_TLS_CREDENTIALS_H_
 
@@ -15,6 +16,7 @@
 #include "client_lib/security/identity.h"
 #include "client_lib/security/method_roles.h"
 #include "client_lib/security/tls_files.h"
+#include "client_lib/security/token/token_verifier.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 
@@ -31,9 +33,10 @@ inline constexpr std::chrono::hours kMaxTlsSessionAge{1};
 // The state of a process's certificate, for status and metrics.
 struct CertificateState {
   Identity identity;
-  // Unix seconds; see TlsFiles::not_after.
+  // Unix seconds; see TlsFiles::not_after. With a token: when that expires.
   int64_t not_after = 0;
-  // Successful reloads since the start, and changes of kRevokedFolder.
+  bool is_token = false;
+  // Successful reloads since the start, and changes of kRevokedFolder and kTokensFolder.
   uint64_t reloads = 0;
   // Why the files that are in --tls_dir now are not in use; OK if they are.
   absl::Status reload_status;
@@ -44,7 +47,12 @@ class TlsCredentials {
  public:
   struct Options {
     std::string dir;
-    // The roles that the process's own certificate may have.
+    // Instead of a certificate in `dir`: a token, or the file that has it and is read again when it
+    // changes; and the file with the authorities whose certificates are accepted.
+    std::string token;
+    std::string token_file;
+    std::string authorities_file;
+    // The roles that the process's own certificate or token may have.
     RoleSet own_roles;
     MonotonicDuration reload_interval = kTlsReloadInterval;
     MonotonicDuration max_session_age = kMaxTlsSessionAge;
@@ -52,10 +60,12 @@ class TlsCredentials {
     std::function<int64_t()> unix_seconds;
     // Called on the reloading thread when the outcome of a reload differs from the previous one.
     std::function<void(const CertificateState&)> reloaded;
+
+    bool has_token() const { return !token.empty() || !token_file.empty(); }
   };
 
-  // Reads and checks the files. Errors as for ReadTlsFiles; INVALID_ARGUMENT also if the
-  // certificate's role is not among own_roles.
+  // Reads and checks the files. Errors as for ReadTlsFiles or ReadTokenFiles; INVALID_ARGUMENT also
+  // if the role is not among own_roles, or if kRevokedFolder or kTokensFolder has a wrong file.
   static absl::StatusOr<std::unique_ptr<TlsCredentials>> Open(Env& env, Options options);
   // Stops reloading.
   virtual ~TlsCredentials() = default;
@@ -63,9 +73,14 @@ class TlsCredentials {
   // For connections to peers with one of these roles, of the same job. A peer with another
   // certificate is refused during the handshake: the call ends with UNAVAILABLE.
   virtual std::shared_ptr<grpc::ChannelCredentials> To(RoleSet peers) const = 0;
-  // For a listener. Clients need a certificate, and `gate` decides on every call.
+  // For a listener. Clients need a certificate, and `gate` decides on every call. If there is
+  // tokens(), connections without a certificate are possible too; `gate` must then be one that
+  // checks them. REQUIRES: the process has a certificate.
   virtual std::shared_ptr<grpc::ServerCredentials> Listening(
       std::shared_ptr<const Gate> gate) const = 0;
+
+  // Null if --tls_dir had no kTokensFolder at the start, or the process has no certificate.
+  virtual std::shared_ptr<const TokenVerifier> tokens() const = 0;
 
   virtual CertificateState State() const = 0;
 };

@@ -93,6 +93,17 @@ class TlsCredentialsTest : public testing::Test {
     return credentials.ok() ? *std::move(credentials) : nullptr;
   }
 
+  // Another server, which later calls reach.
+  std::unique_ptr<grpc::Server> Serve(const TlsCredentials& own, CountingScheduler& service) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", own.Listening(gate_), &port);
+    builder.RegisterService(&service);
+    std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+    EXPECT_NE(server, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port);
+    return server;
+  }
   // A call on a new connection.
   template <typename Request, typename Response>
   grpc::Status Call(std::shared_ptr<grpc::ChannelCredentials> credentials,
@@ -216,6 +227,94 @@ TEST_F(TlsCredentialsTest, WorkerThatPosesAsSchedulerIsRefused) {
   EXPECT_TRUE(absl::StrContains(status.error_message(), "has not the role scheduler"))
       << status.error_message();
   EXPECT_EQ(service_.calls(), 0);
+}
+
+TEST_F(TlsCredentialsTest, CertificatesOfIntermediateAuthoritiesAreAcceptedAndCanBeRevoked) {
+  const std::string chain = TestCertificatesFolder("chain");
+  ASSERT_TRUE(MakeTestCertificateChain(chain, "flights").ok());
+  const auto own = Open(absl::StrCat(chain, "/server"));
+  const auto worker = Open(absl::StrCat(chain, "/worker"));
+  const auto admin = Open(absl::StrCat(chain, "/operator"));
+  CountingScheduler service;
+  const std::unique_ptr<grpc::Server> server = Serve(*own, service);
+  EXPECT_TRUE(GetStatus(worker->To(kServerRole)).ok());
+  // A certificate of another chain.
+  const std::string other = TestCertificatesFolder("other-chain");
+  ASSERT_TRUE(MakeTestCertificateChain(other, "flights").ok());
+  EXPECT_EQ(GetStatus(Open(absl::StrCat(other, "/worker"))->To(kServerRole)).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(service.calls(), 1);
+  // The list of the intermediate authority revokes its certificates.
+  ASSERT_TRUE(RevokeInTestCertificateChain(chain, "operator").ok());
+  EXPECT_EQ(GetStatus(admin->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(GetStatus(worker->To(kServerRole)).ok());
+  EXPECT_EQ(service.calls(), 2);
+  server->Shutdown(std::chrono::system_clock::now());
+  server->Wait();
+}
+
+TEST_F(TlsCredentialsTest, CertificateThatIsNotValidYetReachesNoHandler) {
+  const std::string chain = TestCertificatesFolder("future");
+  ASSERT_TRUE(MakeTestCertificateChain(chain, "flights").ok());
+  const auto own = Open(absl::StrCat(chain, "/server"));
+  CountingScheduler service;
+  const std::unique_ptr<grpc::Server> server = Serve(*own, service);
+  EXPECT_TRUE(GetStatus(Open(absl::StrCat(chain, "/worker"))->To(kServerRole)).ok());
+
+  ASSERT_TRUE(MakeTestCertificateChain(chain, "flights", "+1 day", "+2 days").ok());
+  TlsCredentials::Options options;
+  options.dir = absl::StrCat(chain, "/worker");
+  options.own_roles = kAllRoles;
+  options.unix_seconds = UnixNow;
+  const auto refused = TlsCredentials::Open(Env::Real(), options);
+  EXPECT_TRUE(absl::StrContains(refused.status().message(), "set this machine's clock"))
+      << refused.status();
+  // A process whose clock is a day ahead uses it.
+  options.unix_seconds = [] { return UnixNow() + 90000; };
+  const auto early = TlsCredentials::Open(Env::Real(), options);
+  ASSERT_TRUE(early.ok()) << early.status();
+  EXPECT_EQ(GetStatus((*early)->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(service.calls(), 1);
+  server->Shutdown(std::chrono::system_clock::now());
+  server->Wait();
+}
+
+// A process with certificates never falls back to plaintext, also not on its own machine.
+TEST_F(TlsCredentialsTest, PlaintextServerGetsNoCall) {
+  CountingScheduler service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const auto worker = Open(absl::StrCat(folder_, "/worker"));
+  for (const std::string& host : {std::string("127.0.0.1"), std::string("localhost")}) {
+    address_ = absl::StrCat(host, ":", port);
+    EXPECT_EQ(GetStatus(worker->To(kServerRole)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+  EXPECT_EQ(service.calls(), 0);
+  server->Shutdown(std::chrono::system_clock::now());
+  server->Wait();
+}
+
+TEST_F(TlsCredentialsTest, AuthorityAmongTheListsIsRefused) {
+  const std::string dir = absl::StrCat(folder_, "/server");
+  std::filesystem::create_directory(absl::StrCat(dir, "/crl"));
+  std::filesystem::copy_file(absl::StrCat(folder_, "/authority/cert.pem"),
+                             absl::StrCat(dir, "/crl/01234567.0"));
+  ASSERT_TRUE(Eventually([&] { return !credentials_->State().reload_status.ok(); }, kTimeout));
+  EXPECT_TRUE(absl::StrContains(credentials_->State().reload_status.message(),
+                                "only lists of revoked certificates belong there"))
+      << credentials_->State().reload_status;
+  TlsCredentials::Options options;
+  options.dir = dir;
+  options.own_roles = kAllRoles;
+  options.unix_seconds = UnixNow;
+  EXPECT_EQ(TlsCredentials::Open(Env::Real(), options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  std::filesystem::remove(absl::StrCat(dir, "/crl/01234567.0"));
+  EXPECT_TRUE(Eventually([&] { return credentials_->State().reload_status.ok(); }, kTimeout));
 }
 
 TEST_F(TlsCredentialsTest, NewCertificatesAreUsedByNewConnections) {

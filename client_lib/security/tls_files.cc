@@ -123,13 +123,13 @@ absl::Status CheckChain(const std::string& dir, STACK_OF(X509) & chain,
                         STACK_OF(X509) & authorities, int64_t now, int64_t& not_after) {
   const std::string path = JoinPath(dir, kCertificateFile);
   X509* const certificate = sk_X509_value(&chain, 0);
-  if (const int64_t from = UnixSeconds(X509_get0_notBefore(certificate)); now < from) {
-    return Invalid(path, absl::StrCat("is valid only from ", ShownTime(from), " on, and it is ",
-                                      ShownTime(now), " now; is this machine's clock right?"));
-  }
-  if (const int64_t end = UnixSeconds(X509_get0_notAfter(certificate)); now >= end) {
-    return Invalid(path, absl::StrCat("has expired at ", ShownTime(end), ", and it is ",
-                                      ShownTime(now), " now; replace it"));
+  const int64_t from = UnixSeconds(X509_get0_notBefore(certificate));
+  const int64_t end = UnixSeconds(X509_get0_notAfter(certificate));
+  if (now < from || now >= end) {
+    return Invalid(
+        path, absl::StrCat(now < from ? "is not valid yet" : "has expired", ": it is valid from ",
+                           ShownTime(from), " to ", ShownTime(end), ", and it is ", ShownTime(now),
+                           " now; replace it, or set this machine's clock if that is wrong"));
   }
   const Store store(X509_STORE_new());
   for (int i = 0; i < sk_X509_num(&authorities); ++i)
@@ -142,7 +142,8 @@ absl::Status CheckChain(const std::string& dir, STACK_OF(X509) & chain,
         X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
     ERR_clear_error();
     return Invalid(path, absl::StrCat("is not accepted by the authorities in ",
-                                      JoinPath(dir, kAuthoritiesFile), ": ", reason));
+                                      JoinPath(dir, kAuthoritiesFile), ": ", reason, "; it is ",
+                                      ShownTime(now), " now"));
   }
   const Certificates verified(X509_STORE_CTX_get1_chain(context.get()));
   not_after = UnixSeconds(X509_get0_notAfter(certificate));
@@ -151,12 +152,6 @@ absl::Status CheckChain(const std::string& dir, STACK_OF(X509) & chain,
         std::min(not_after, UnixSeconds(X509_get0_notAfter(sk_X509_value(verified.get(), i))));
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckKeyIsPrivate(const std::string& path) {
-  struct stat status = {};
-  if (stat(path.c_str(), &status) != 0 || (status.st_mode & S_IROTH) == 0) return absl::OkStatus();
-  return Invalid(path, "can be read by every user of this machine; run chmod 600 on it");
 }
 
 }  // namespace
@@ -169,7 +164,7 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(Env& env, const std::string& dir, int64_t 
   PAWL_ASSIGN_OR_RETURN(files.authorities_pem, ReadWholeFile(env, authorities_path, kMaxFileBytes));
   PAWL_ASSIGN_OR_RETURN(files.certificate_pem, ReadWholeFile(env, certificate_path, kMaxFileBytes));
   PAWL_ASSIGN_OR_RETURN(files.key_pem, ReadWholeFile(env, key_path, kMaxFileBytes));
-  PAWL_RETURN_IF_ERROR(CheckKeyIsPrivate(key_path));
+  PAWL_RETURN_IF_ERROR(CheckIsPrivate(key_path));
   PAWL_ASSIGN_OR_RETURN(const Certificates authorities,
                         ParseCertificates(authorities_path, files.authorities_pem));
   PAWL_ASSIGN_OR_RETURN(const Certificates chain,
@@ -187,6 +182,18 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(Env& env, const std::string& dir, int64_t 
   PAWL_RETURN_IF_ERROR(ReadNames(certificate_path, *certificate, files));
   PAWL_RETURN_IF_ERROR(CheckChain(dir, *chain, *authorities, now, files.not_after));
   return files;
+}
+
+absl::StatusOr<std::string> ReadAuthorities(Env& env, const std::string& path) {
+  PAWL_ASSIGN_OR_RETURN(std::string pem, ReadWholeFile(env, path, kMaxFileBytes));
+  PAWL_RETURN_IF_ERROR(ParseCertificates(path, pem).status());
+  return pem;
+}
+
+absl::Status CheckIsPrivate(const std::string& path) {
+  struct stat status = {};
+  if (stat(path.c_str(), &status) != 0 || (status.st_mode & S_IROTH) == 0) return absl::OkStatus();
+  return Invalid(path, "can be read by every user of this machine; run chmod 600 on it");
 }
 
 }  // namespace pawl

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/env.h"
 #include "client_lib/security/identity.h"
@@ -19,9 +20,6 @@ inline constexpr char kCertificateFile[] = "cert.pem";
 inline constexpr char kKeyFile[] = "key.pem";
 // The authorities whose certificates are accepted. It has two while one replaces the other.
 inline constexpr char kAuthoritiesFile[] = "ca.pem";
-// Optional folder: the authorities' lists of revoked certificates, HASH.rN with the hash of
-// `openssl crl -hash`. OpenSSL reads each file once: a newer list has the next number.
-inline constexpr char kRevokedFolder[] = "crl";
 
 struct TlsFiles {
   std::string certificate_pem;
@@ -42,6 +40,12 @@ struct TlsFiles {
 //   PERMISSION_DENIED   a file cannot be read
 //   INVALID_ARGUMENT    a file has other content, or other users may read the key
 absl::StatusOr<TlsFiles> ReadTlsFiles(Env& env, const std::string& dir, int64_t now);
+
+// Reads a file with the certificates of authorities. Errors as for ReadTlsFiles.
+absl::StatusOr<std::string> ReadAuthorities(Env& env, const std::string& path);
+
+// INVALID_ARGUMENT: every user of the machine can read the file at `path`, which holds a secret.
+absl::Status CheckIsPrivate(const std::string& path);
 
 }  // namespace pawl
 

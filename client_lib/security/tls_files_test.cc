@@ -25,7 +25,9 @@ class TlsFilesTest : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = TestCertificatesFolder("files");
-    ASSERT_TRUE(MakeTestCertificates(folder_, "flights", {"--hosts=10.0.0.7,node.example"}).ok());
+    ASSERT_TRUE(MakeTestCertificates(folder_, "flights",
+                                     {"--roles=server,worker", "--hosts=10.0.0.7,node.example"})
+                    .ok());
     dir_ = absl::StrCat(folder_, "/server");
   }
 
@@ -83,11 +85,44 @@ TEST_F(TlsFilesTest, CertificateOfAnotherAuthorityIsRefused) {
 }
 
 TEST_F(TlsFilesTest, ExpiredCertificateIsRefused) {
-  ExpectRefused(Read(UnixNow() + 91 * kDay), Path(kCertificateFile), "has expired at");
+  ExpectRefused(Read(UnixNow() + 91 * kDay), Path(kCertificateFile),
+                "has expired: it is valid from 20");
 }
 
 TEST_F(TlsFilesTest, CertificateOfTheFutureAsksForTheClock) {
-  ExpectRefused(Read(UnixNow() - kDay), Path(kCertificateFile), "is this machine's clock right?");
+  ExpectRefused(Read(UnixNow() - kDay), Path(kCertificateFile),
+                "is not valid yet: it is valid from 20");
+  ASSERT_TRUE(
+      MakeTestCertificateChain(folder_, "flights", "2031-02-03 04:05", "2031-03-04 05:06").ok());
+  ExpectRefused(
+      Read(), Path(kCertificateFile),
+      "is not valid yet: it is valid from 2031-02-03 04:05 UTC to 2031-03-04 05:06 UTC, and "
+      "it is 20");
+  ExpectRefused(Read(), Path(kCertificateFile),
+                "now; replace it, or set this machine's clock if that is wrong");
+}
+
+TEST_F(TlsFilesTest, IntermediateAuthorityFollowsTheCertificate) {
+  const std::string folder = TestCertificatesFolder("chain");
+  ASSERT_TRUE(MakeTestCertificateChain(folder, "flights").ok());
+  dir_ = absl::StrCat(folder, "/server");
+  const auto files = Read();
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->identity.Uri(), "spiffe://pawl.local/pawl/flights/server");
+  // The intermediate authority ends before the certificate.
+  EXPECT_GT(files->not_after, UnixNow() + 9 * kDay);
+  EXPECT_LT(files->not_after, UnixNow() + 11 * kDay);
+  ExpectRefused(Read(UnixNow() + 11 * kDay), Path(kCertificateFile),
+                "certificate has expired; it is 20");
+  // Without it the chain has a gap.
+  std::filesystem::copy_file(absl::StrCat(folder, "/authority/server.pem"), Path(kCertificateFile),
+                             std::filesystem::copy_options::overwrite_existing);
+  ExpectRefused(Read(), Path(kCertificateFile), "is not accepted by the authorities in");
+  // An intermediate authority in ca.pem is no root.
+  std::filesystem::copy_file(absl::StrCat(folder, "/authority/intermediate.pem"),
+                             Path(kAuthoritiesFile),
+                             std::filesystem::copy_options::overwrite_existing);
+  ExpectRefused(Read(), Path(kCertificateFile), "is not accepted by the authorities in");
 }
 
 TEST_F(TlsFilesTest, KeyThatOthersCanReadIsRefused) {

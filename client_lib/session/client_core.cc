@@ -71,6 +71,8 @@ void ClientCore::Join(Callback done) {
       NodeLink::Events{
           .fill_heartbeat =
               [this](HeartbeatRequest& request) {
+                if (options_.security_report != nullptr)
+                  *request.mutable_security() = options_.security_report();
                 MutexLock lock(mu_);
                 if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
               },

@@ -15,6 +15,7 @@
 #include "deploy/pawlctl/commands/scale_commands.h"
 #include "deploy/pawlctl/commands/status_commands.h"
 #include "deploy/pawlctl/commands/table_commands.h"
+#include "deploy/pawlctl/commands/token_command.h"
 #include "deploy/pawlctl/commands/verify_command.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -31,5 +32,6 @@ int main(int argc, char** argv) {
   pawl::AddExportCommand(line);
   pawl::AddVerifyCommand(line);
   pawl::AddTableCommands(line);
+  pawl::AddTokenCommand(line);
   return line.Run(std::vector<std::string>(argv + 1, argv + argc));
 }

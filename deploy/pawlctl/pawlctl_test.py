@@ -4,6 +4,7 @@
 Usage: pawlctl_test.py PAWLCTL FAKE_DAEMON
 """
 
+import base64
 import json
 import os
 import pty
@@ -49,7 +50,8 @@ class PawlctlTest(unittest.TestCase):
         self.mark = "PAWL_TEST_MARK=" + uuid.uuid4().hex
         name, value = self.mark.split("=")
         self.environment = dict(os.environ, PAWL_BIN_DIR=bin_folder, **{name: value})
-        self.environment.pop("PAWL_SCHEDULER", None)
+        for name in ("PAWL_SCHEDULER", "PAWL_TLS_DIR", "PAWL_TOKEN"):
+            self.environment.pop(name, None)
         self.addCleanup(self.kill_left_over)
 
     def left_over(self):
@@ -479,6 +481,113 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(
             ["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s"
         )
+
+    def token_key(self):
+        key = os.path.join(self.folder, "team.key.pem")
+        subprocess.run(
+            ["openssl", "genpkey", "-algorithm", "ED25519", "-out", key],
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
+        os.chmod(key, 0o600)
+        return key
+
+    def test_token_is_a_json_web_token_that_openssl_verifies(self):
+        key = self.token_key()
+        begin = int(time.time())
+        code, out, err = self.pawlctl(
+            "token",
+            "--role=reader",
+            "--for=alice",
+            "--hours=3",
+            "--key=" + key,
+            "--job=flights",
+            "--trust_domain=example.org",
+        )
+        self.assertEqual(code, 0, err)
+        header, payload, signature = out.strip().split(".")
+
+        def decode(part):
+            return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+        self.assertEqual(
+            json.loads(decode(header)), {"alg": "EdDSA", "kid": "team", "typ": "JWT"}
+        )
+        claims = json.loads(decode(payload))
+        self.assertEqual(claims["sub"], "spiffe://example.org/pawl/flights/reader/alice")
+        self.assertIn(claims["nbf"], range(begin, begin + LIMIT_S))
+        self.assertEqual(claims["exp"], claims["nbf"] + 3 * 3600)
+        self.assertIn("token %s for alice, role reader, until 20" % claims["jti"], err)
+        for name, data in (("text", (header + "." + payload).encode()), ("sig", decode(signature))):
+            with open(os.path.join(self.folder, name), "wb") as file:
+                file.write(data)
+        subprocess.run(
+            ["openssl", "pkeyutl", "-verify", "-rawin", "-inkey", key]
+            + ["-in", os.path.join(self.folder, "text")]
+            + ["-sigfile", os.path.join(self.folder, "sig")],
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
+        flags = ("--role=client", "--for=ci", "--key=" + key, "--job=flights", "--json")
+        code, out, err = self.pawlctl("token", *flags)
+        self.assertEqual((code, err), (0, ""))
+        made = json.loads(out)
+        self.assertEqual(made["subject"], "spiffe://pawl.local/pawl/flights/client/ci")
+        self.assertEqual(made["id"], json.loads(decode(made["token"].split(".")[1]))["jti"])
+
+    def test_wrong_token_exits_with_2(self):
+        key = self.token_key()
+        good = {"role": "reader", "for": "alice", "key": key, "job": "flights"}
+        other = os.path.join(self.folder, "other.pem")
+        shutil.copy(key, other)
+        loose = os.path.join(self.folder, "loose.key.pem")
+        shutil.copy(key, loose)
+        os.chmod(loose, 0o644)
+        wrong = os.path.join(self.folder, "wrong.key.pem")
+        with open(wrong, "w", encoding="ascii") as file:
+            os.chmod(wrong, 0o600)
+            file.write("nonsense")
+        for changes, part in (
+            ({"role": "worker"}, "must be client or reader or operator"),
+            ({"role": "admin"}, "the role must be one of"),
+            ({"role": None}, "--role"),
+            ({"for": None}, "--for"),
+            ({"for": "a b"}, "the name must be"),
+            ({"hours": "25"}, "--hours=25 must be 1 to 24"),
+            ({"hours": "0"}, "--hours=0 must be 1 to 24"),
+            ({"job": None}, "--tls_dir=FOLDER is needed"),
+            ({"job": "a/b"}, "must have the form"),
+            ({"key": None}, "--tls_dir=FOLDER is needed"),
+            ({"key": other}, "the file's name must be NAME.key.pem"),
+            ({"key": loose}, "chmod 600"),
+            ({"key": wrong}, "no private Ed25519 key"),
+            ({"key": "/nowhere/a.key.pem"}, "/nowhere/a.key.pem"),
+            ({"tls_dir": self.folder}, "omit it"),
+            ({"tls_dir": self.folder, "job": None, "key": None}, "has no files *.key.pem"),
+        ):
+            flags = {name: text for name, text in dict(good, **changes).items() if text}
+            with self.subTest(changes=changes):
+                code, out, err = self.pawlctl(
+                    "token", *("--%s=%s" % (name, text) for name, text in flags.items())
+                )
+                self.assertEqual((code, out), (2, ""), err)
+                self.assertIn(part, err)
+
+    def test_token_flags_that_contradict_each_other_exit_with_2(self):
+        self.environment["PAWL_TOKEN"] = "x.y.z"
+        scheduler = "--scheduler=127.0.0.1:1"
+        for flags, part in (
+            ([], "set --ca=FILE"),
+            (["--insecure"], "contradict each other"),
+            (["--ca=/nowhere/ca.pem"], "/nowhere/ca.pem"),
+            (["--ca=" + self.job], "has no certificate"),
+        ):
+            with self.subTest(flags=flags):
+                code, _, err = self.pawlctl("status", scheduler, *flags)
+                self.assertEqual(code, 2, err)
+                self.assertIn(part, err)
 
     def test_empty_value_of_a_required_flag_exits_with_2(self):
         at = "--scheduler=127.0.0.1:1"

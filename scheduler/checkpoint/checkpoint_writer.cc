@@ -13,7 +13,8 @@ constexpr std::chrono::seconds kWakeInterval{60};
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(Env& env) : env_(env) {
+CheckpointWriter::CheckpointWriter(Env& env, AllowedFolders folders)
+    : env_(env), folders_(std::move(folders)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -66,6 +67,7 @@ void CheckpointWriter::Run() {
 }
 
 absl::StatusOr<std::string> CheckpointWriter::Complete(const Work& work) {
+  PAWL_RETURN_IF_ERROR(folders_.Check(work.dir));
   CheckpointStore store(env_, work.dir);
   const std::string& job_name = work.manifest.job_name();
   const std::string name =

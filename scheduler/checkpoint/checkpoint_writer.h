@@ -12,6 +12,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/allowed_folders.h"
 #include "proto/checkpoint.pb.h"
 
 namespace pawl {
@@ -23,8 +24,8 @@ class CheckpointWriter {
   // Gets the checkpoint's own folder.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
 
-  // `env` outlives this.
-  explicit CheckpointWriter(Env& env);
+  // `env` outlives this. A checkpoint outside of `folders` gets PERMISSION_DENIED.
+  explicit CheckpointWriter(Env& env, AllowedFolders folders = {});
   // Waits for the write in progress without a deadline: see WaitUntilIdle.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -52,6 +53,7 @@ class CheckpointWriter {
   absl::StatusOr<std::string> Complete(const Work& work);
 
   Env& env_;
+  const AllowedFolders folders_;
   Mutex mu_;
   CondVar wake_;
   CondVar idle_;

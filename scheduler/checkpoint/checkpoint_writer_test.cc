@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -66,6 +67,20 @@ TEST_F(CheckpointWriterTest, HungShareBlocksNoCaller) {
   close(reader);
   EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
   EXPECT_TRUE(done);
+}
+
+TEST_F(CheckpointWriterTest, FoldersOutsideTheRootsAreRefused) {
+  const CheckpointManifest manifest = Parts(4);
+  CheckpointWriter writer(Env::Real(), AllowedFolders({dir_ + "/allowed"}));
+  std::filesystem::create_directories(dir_ + "/allowed");
+  std::filesystem::create_directory_symlink(dir_, dir_ + "/allowed/link");
+  for (const std::string& dir : {dir_, dir_ + "/allowed/link"}) {
+    absl::StatusOr<std::string> folder;
+    writer.Write(dir, manifest, 0,
+                 [&](absl::StatusOr<std::string> answer) { folder = std::move(answer); });
+    EXPECT_TRUE(writer.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
+    EXPECT_EQ(folder.status().code(), absl::StatusCode::kPermissionDenied) << folder.status();
+  }
 }
 
 // The former scheduler died after it wrote the manifest and before it checked the parts.

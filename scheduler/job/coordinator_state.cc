@@ -94,10 +94,10 @@ void Coordinator::AddNodeStatus(const Node& node, MonotonicTime now,
   shown.set_silent_ms(static_cast<uint64_t>(std::max<int64_t>(0, ms_since(node.last_heard))));
   shown.set_gone(node.gone);
   shown.set_draining(node.draining && !node.gone);
+  *shown.mutable_security() = node.security;
   if (node.role == SERVER_ROLE) {
     *shown.mutable_server() = node.counters;
     shown.set_zone(node.zone);
-    *shown.mutable_security() = node.security;
     if (!node.gone && !node.disk_failure.empty()) {
       shown.mutable_disk_failure()->set_reason(node.disk_failure);
       shown.mutable_disk_failure()->set_lasts_ms(

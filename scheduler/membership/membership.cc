@@ -271,15 +271,16 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   node->has_sent_heartbeat = true;
   if (request.challenge() != 0 && request.challenge() == node->claimant)
     node->claimant_is_refused = true;
+  node->security = request.security();
+  node->security.DiscardUnknownFields();
+  node->security.set_reload_failure(
+      BoundedText(request.security().reload_failure(), kMaxFailureBytes));
   if (node->role == SERVER_ROLE) {
     if (request.has_server()) {
       node->counters = request.server();
       node->counters.DiscardUnknownFields();
     }
     node->draining = request.draining() || node->leave_requested;
-    node->security = request.security();
-    node->security.set_reload_failure(
-        BoundedText(request.security().reload_failure(), kMaxFailureBytes));
     if (request.has_disk_failure()) {
       if (node->disk_failure.empty()) {
         node->disk_failed_at = now - std::chrono::milliseconds(request.disk_failure().lasts_ms());

@@ -60,7 +60,7 @@ struct Node {
   // SERVER_ROLE: why its log cannot be written, and since when. Empty: it can be written.
   std::string disk_failure;
   MonotonicTime disk_failed_at;
-  // SERVER_ROLE.
+  // As of its latest heartbeat.
   SecurityReport security;
   // It has sent a heartbeat in this incarnation, before which a server with a log stores its
   // identity.

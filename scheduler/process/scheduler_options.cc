@@ -1,6 +1,8 @@
 #include "scheduler/process/scheduler_options.h"
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
+#include "client_lib/security/allowed_folders.h"
 #include "scheduler/membership/membership.h"
 
 namespace pawl {
@@ -78,6 +81,19 @@ absl::Status SetTimes(const SchedulerOptions& options, CoordinatorOptions& made)
   return absl::OkStatus();
 }
 
+// A checkpoint that would be refused only when it is made would come too late.
+absl::Status CheckFolders(const SchedulerOptions& options, const Job& job) {
+  const AllowedFolders folders(options.checkpoint_roots);
+  if (!job.checkpoint().dir().empty()) {
+    PAWL_RETURN_IF_ERROR(Annotate(folders.Check(job.checkpoint().dir()),
+                                  absl::StrCat(options.job, ": checkpoint.dir")));
+  }
+  if (options.restore.empty()) return absl::OkStatus();
+  std::error_code error;
+  const std::filesystem::path restore = std::filesystem::absolute(options.restore, error);
+  return Annotate(folders.Check(restore.string()), "--restore");
+}
+
 }  // namespace
 
 absl::StatusOr<CoordinatorOptions> MakeCoordinatorOptions(const SchedulerOptions& options) {
@@ -96,6 +112,7 @@ absl::StatusOr<CoordinatorOptions> MakeCoordinatorOptions(const SchedulerOptions
   JobValidationOptions validation;
   validation.workers = made.workers;
   PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(made.job, validation), options.job));
+  PAWL_RETURN_IF_ERROR(CheckFolders(options, made.job));
   made.unix_ms = [] {
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())

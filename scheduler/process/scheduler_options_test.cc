@@ -49,6 +49,29 @@ TEST(SchedulerOptionsTest, ErrorNamesTheFlag) {
   EXPECT_TRUE(absl::StrContains(ErrorOf(options), "--recovery_timeout_s=-1")) << ErrorOf(options);
 }
 
+TEST(SchedulerOptionsTest, FoldersOutsideTheRootsAreRefusedAtTheStart) {
+  const std::string roots = testing::TempDir() + "/roots";
+  const auto with_folder = [](const std::string& dir) {
+    return OptionsOf("name: 'tables' optimizer { sgd { learning_rate: 0.1 } } checkpoint { dir: '" +
+                     dir + "' }");
+  };
+  SchedulerOptions options = with_folder(roots + "/a");
+  EXPECT_EQ(ErrorOf(options), "");
+  options.checkpoint_roots = {"/elsewhere", roots};
+  EXPECT_EQ(ErrorOf(options), "");
+  options.restore = roots + "/a";
+  EXPECT_EQ(ErrorOf(options), "");
+  options.restore = "/tmp/../etc";
+  EXPECT_EQ(ErrorOf(options),
+            "--restore: dir /tmp/../etc is in none of the folders of --checkpoint_roots");
+  options = with_folder("/other/folder");
+  options.checkpoint_roots = {roots};
+  EXPECT_EQ(ErrorOf(options),
+            options.job +
+                ": checkpoint.dir: dir /other/folder is in none of the folders of "
+                "--checkpoint_roots");
+}
+
 TEST(SchedulerOptionsTest, ReplicasFlagOverridesTheJob) {
   SchedulerOptions options = ServeOnlyOptions();
   options.replicas = 2;

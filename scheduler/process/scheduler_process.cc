@@ -97,6 +97,7 @@ absl::Status SchedulerProcess::CheckOptions() {
   PAWL_ASSIGN_OR_RETURN(
       security_, Security::Open(options_.security, RoleSet(PeerRole::kScheduler), refused_.get()));
   PAWL_RETURN_IF_ERROR(security_->CheckAddresses("listen", options_.listen));
+  WarnOfOtherJob();
   metrics_path_ = (data_dir / "metrics.json").string();
   address_path_ = (data_dir / "address").string();
   store_path_ = options_.store.empty() ? (data_dir / "state").string() : options_.store;
@@ -108,6 +109,18 @@ absl::Status SchedulerProcess::CheckOptions() {
     return status;
   };
   return absl::OkStatus();
+}
+
+void SchedulerProcess::WarnOfOtherJob() const {
+  // Not refused: a job is often renamed, and its certificates stay.
+  const std::optional<Identity> own = security_->identity();
+  const std::string& name = coordinator_options_.job.name();
+  if (!own.has_value() || own->job == name) return;
+  spdlog::warn(
+      "the certificate in --tls_dir is for job '{}', and the job file's name is '{}'. The "
+      "processes "
+      "of all jobs with certificates for '{}' can join this one",
+      own->job, name, own->job);
 }
 
 absl::StatusOr<SchedulerProcess::ExitCode> SchedulerProcess::BecomeLeaderAndLoad() {
@@ -173,7 +186,7 @@ absl::Status SchedulerProcess::RebuildAndStore() {
         "--listen must have the port at which the servers look for their scheduler");
   }
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<RebuildListener> listener,
-                        RebuildListener::Listen(listen_at_, security_->Listening()));
+                        RebuildListener::Listen(listen_at_, security_->Listening(), audit_.get()));
   const auto timeout = std::chrono::seconds(options_.rebuild_timeout_s);
   spdlog::info("rebuilding the state: waiting at most {} s for servers", timeout.count());
   Rebuild rebuild({.job = coordinator_options_.job,
@@ -287,7 +300,8 @@ absl::Status SchedulerProcess::StartCoordinator() {
     if (StateSaver* const saver = notified_saver_.load(); saver != nullptr) saver->Notify();
   };
   servers_ = std::make_unique<GrpcServerCaller>(security_->To(RoleSet(PeerRole::kServer)));
-  checkpoint_writer_ = std::make_unique<CheckpointWriter>(Env::Real());
+  checkpoint_writer_ =
+      std::make_unique<CheckpointWriter>(Env::Real(), AllowedFolders(options_.checkpoint_roots));
   coordinator_options_.write_checkpoint = [this](const std::string& dir,
                                                  CheckpointManifest manifest, uint32_t keep,
                                                  CheckpointWriter::Done done) {

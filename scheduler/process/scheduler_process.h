@@ -48,6 +48,7 @@ class SchedulerProcess {
 
   // Run's phases, in order. Errors are the operator's: wrong flags, files or job.
   absl::Status CheckOptions();
+  void WarnOfOtherJob() const;
   absl::StatusOr<ExitCode> BecomeLeaderAndLoad();
   absl::Status StartListening();
   absl::Status StartCoordinator();

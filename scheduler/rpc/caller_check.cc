@@ -58,9 +58,9 @@ absl::Status CheckRegistrationIsOf(const std::optional<Peer>& peer,
                                    const RegisterRequest& request) {
   if (!peer.has_value()) return absl::OkStatus();
   if (!CertificatesOf(request.role()).Contains(peer->identity.role)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("a process with a certificate for the role ", RoleName(peer->identity.role),
-                     " cannot register as ", Role_Name(request.role())));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "a process with a certificate or token for the role ", RoleName(peer->identity.role),
+        " cannot register as ", Role_Name(request.role())));
   }
   if (!request.node().empty()) PAWL_RETURN_IF_ERROR(CheckNodeIsOf(peer, request.node()));
   return CheckAddress(*peer, request.address());
@@ -69,9 +69,9 @@ absl::Status CheckRegistrationIsOf(const std::optional<Peer>& peer,
 absl::Status CheckNodeIsOf(const std::optional<Peer>& peer, absl::string_view node) {
   if (!peer.has_value() || CertificatesOf(RoleOfNode(node)).Contains(peer->identity.role))
     return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("a process with a certificate for the role ",
-                                                  RoleName(peer->identity.role), " cannot be ",
-                                                  BoundedText(node, kMaxShownName)));
+  return absl::PermissionDeniedError(
+      absl::StrCat("a process with a certificate or token for the role ",
+                   RoleName(peer->identity.role), " cannot be ", BoundedText(node, kMaxShownName)));
 }
 
 }  // namespace pawl

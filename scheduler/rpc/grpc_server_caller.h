@@ -21,8 +21,7 @@ namespace pawl {
 // present, but not those of a job's whole duration. Thread-safe.
 class GrpcServerCaller final : public ServerCaller {
  public:
-  explicit GrpcServerCaller(
-      std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials())
+  explicit GrpcServerCaller(std::shared_ptr<grpc::ChannelCredentials> credentials)
       : credentials_(std::move(credentials)) {}
   ~GrpcServerCaller() override { Shutdown(); }
 

@@ -35,7 +35,7 @@ TEST(GrpcServerCallerTest, UnusedServerIsForgottenAfterItsCalls) {
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   const std::string address = absl::StrCat("127.0.0.1:", port);
 
-  GrpcServerCaller caller;
+  GrpcServerCaller caller(grpc::InsecureChannelCredentials());
   std::promise<absl::Status> answered;
   caller.KeepBest(address, KeepBestRequest(), kTestPatience,
                   [&](absl::Status status) { answered.set_value(std::move(status)); });

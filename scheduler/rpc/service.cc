@@ -40,8 +40,8 @@ class AuditedCall {
   }
   void Record(const grpc::CallbackServerContext& context, const absl::Status& result) const {
     if (log_ == nullptr) return;
-    const std::optional<Peer> peer = PeerOf(*context.auth_context());
-    log_->Write({.who = peer.has_value() ? peer->identity.Uri() : "",
+    const std::optional<Peer> peer = PeerOf(context);
+    log_->Write({.who = peer.has_value() ? peer->Describe() : "",
                  .from = context.peer(),
                  .method = method_,
                  .request = request_,
@@ -106,14 +106,13 @@ concept FromNode = requires(const Request& request) {
 
 absl::Status CheckCaller(const Coordinator&, const grpc::CallbackServerContext& context,
                          const RegisterRequest& request) {
-  return CheckRegistrationIsOf(PeerOf(*context.auth_context()), request);
+  return CheckRegistrationIsOf(PeerOf(context), request);
 }
 template <FromNode Request>
 absl::Status CheckCaller(const Coordinator& coordinator, const grpc::CallbackServerContext& context,
                          const Request& request) {
   if (request.node().empty()) return absl::OkStatus();
-  if (absl::Status status = CheckNodeIsOf(PeerOf(*context.auth_context()), request.node());
-      !status.ok()) {
+  if (absl::Status status = CheckNodeIsOf(PeerOf(context), request.node()); !status.ok()) {
     return status;
   }
   const auto ticket = context.client_metadata().find(kNodeTicketMetadata);
@@ -139,10 +138,12 @@ grpc::ServerUnaryReactor* Suspend(Coordinator* coordinator,
   if (absl::Status refusal = RefusalOf(*context); !refusal.ok())
     return AnswerNow(context, absl::StatusOr<Response>(std::move(refusal)), response);
   if (audited.has_value()) audited->SetRequest(*request);
-  if (coordinator == nullptr)
-    return AnswerNow(context, absl::StatusOr<Response>(NotServingYet()), response);
-  if (absl::Status status = CheckCaller(*coordinator, *context, *request); !status.ok())
+  absl::Status status =
+      coordinator == nullptr ? NotServingYet() : CheckCaller(*coordinator, *context, *request);
+  if (!status.ok()) {
+    if (audited.has_value()) audited->Record(*context, status);
     return AnswerNow(context, absl::StatusOr<Response>(std::move(status)), response);
+  }
   auto* const reactor =
       new PendingReactor<Response>(*coordinator, context, response, std::move(audited));
   reactor->Suspend(method, *request);
@@ -261,7 +262,7 @@ grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerConte
                                                        CheckpointResponse* response) {
   AuditedCall audited(audit_, "Checkpoint");
   if (RefusalOf(*context).ok() && !request->dir().empty()) {
-    if (absl::Status status = checkpoint_roots_.Check(request->dir()); !status.ok()) {
+    if (absl::Status status = checkpoint_roots_.CheckName(request->dir()); !status.ok()) {
       audited.SetRequest(*request);
       audited.Record(*context, status);
       return AnswerNow(context, absl::StatusOr<CheckpointResponse>(std::move(status)), response);

@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/testing/table_specs.h"
@@ -229,7 +231,7 @@ class ServiceTest : public testing::Test {
     return status;
   }
 
-  GrpcServerCaller caller_;
+  GrpcServerCaller caller_{grpc::InsecureChannelCredentials()};
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<SchedulerService> service_;
   std::string address_;
@@ -419,6 +421,30 @@ TEST_F(ServiceTest, PortInUseCannotBeListenedOn) {
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(service_.get());
   EXPECT_EQ(builder.BuildAndStart(), nullptr);
+}
+
+TEST(SchedulerServiceBeforeStartTest, RefusedOperatorsAreAudited) {
+  const std::string path = testing::TempDir() + "/audit.jsonl";
+  const auto audit = AuditLog::Open(path);
+  ASSERT_TRUE(audit.ok()) << audit.status();
+  SchedulerService service([] { return GetStatusResponse(); });
+  service.SetAuditLog(audit->get());
+  std::string address;
+  const std::unique_ptr<grpc::Server> server = Listen(service, address);
+  const auto stub =
+      Scheduler::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  StopJobRequest request;
+  request.set_reason("maintenance");
+  StopJobResponse response;
+  EXPECT_EQ(stub->StopJob(&context, request, &response).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  for (const char* part : {"StopJob", "maintenance", "UNAVAILABLE"})
+    EXPECT_TRUE(absl::StrContains(line, part)) << line;
+  server->Shutdown();
 }
 
 TEST(SchedulerServiceBeforeStartTest, OnlyStatusIsAnswered) {

@@ -7,6 +7,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/security/method_roles.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "scheduler/rpc/caller_check.h"
 
@@ -26,23 +27,28 @@ bool Parse(grpc::ByteBuffer& bytes, Message& message) {
 class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
  public:
   Call(RebuildListener& listener, const grpc::GenericCallbackServerContext& context)
-      : listener_(listener), method_(context.method()), peer_(PeerOf(*context.auth_context())) {
+      : listener_(listener),
+        method_(context.method()),
+        address_(context.peer()),
+        peer_(PeerOf(context)) {
     StartRead(&request_);
   }
-  void OnReadDone(bool) override { Finish(listener_.Answer(method_, peer_, request_)); }
+  void OnReadDone(bool) override { Finish(listener_.Answer(method_, peer_, address_, request_)); }
   void OnDone() override { delete this; }
 
  private:
   RebuildListener& listener_;
   const std::string method_;
+  const std::string address_;
   const std::optional<Peer> peer_;
   grpc::ByteBuffer request_;
 };
 
 absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(const HostPort& address,
                                                                          ListenerSecurity security,
+                                                                         AuditLog* audit,
                                                                          size_t max_bytes) {
-  std::unique_ptr<RebuildListener> listener(new RebuildListener(max_bytes));
+  std::unique_ptr<RebuildListener> listener(new RebuildListener(audit, max_bytes));
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
   // The census limits what it keeps, and nothing waits.
@@ -78,7 +84,7 @@ grpc::ServerGenericBidiReactor* RebuildListener::CreateReactor(
 }
 
 grpc::Status RebuildListener::Answer(const std::string& method, const std::optional<Peer>& peer,
-                                     grpc::ByteBuffer& bytes) {
+                                     const std::string& address, grpc::ByteBuffer& bytes) {
   const auto answer = [&]() -> absl::Status {
     MutexLock lock(mu_);
     if (HeartbeatRequest heartbeat;
@@ -91,6 +97,15 @@ grpc::Status RebuildListener::Answer(const std::string& method, const std::optio
     }
     return RebuildCensus::OnOtherCall();
   }();
+  if (audit_ != nullptr && RolesOf(method) == RoleSet(PeerRole::kOperator)) {
+    absl::string_view name = method;
+    name.remove_prefix(name.rfind('/') + 1);
+    audit_->Write({.who = peer.has_value() ? peer->Describe() : "",
+                   .from = address,
+                   .method = name,
+                   .request = "",
+                   .result = answer});
+  }
   return ToGrpcStatus(answer);
 }
 

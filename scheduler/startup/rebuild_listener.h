@@ -13,6 +13,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/security/admission/guarded_port.h"
+#include "client_lib/security/audit_log.h"
 #include "client_lib/security/peer.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
@@ -25,8 +26,10 @@ namespace pawl {
 class RebuildListener final : private grpc::CallbackGenericService {
  public:
   // Port 0 picks a free port. FAILED_PRECONDITION: it cannot listen on the address.
+  // `audit`, unless null, gets the operators' calls, which are refused, and outlives this.
   static absl::StatusOr<std::unique_ptr<RebuildListener>> Listen(
-      const HostPort& address, ListenerSecurity security, size_t max_bytes = kMaxRegistrationBytes);
+      const HostPort& address, ListenerSecurity security, AuditLog* audit = nullptr,
+      size_t max_bytes = kMaxRegistrationBytes);
 
   // Ends all calls.
   ~RebuildListener() override;
@@ -39,12 +42,13 @@ class RebuildListener final : private grpc::CallbackGenericService {
  private:
   class Call;
 
-  explicit RebuildListener(size_t max_bytes) : census_(max_bytes) {}
+  RebuildListener(AuditLog* audit, size_t max_bytes) : audit_(audit), census_(max_bytes) {}
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
   grpc::Status Answer(const std::string& method, const std::optional<Peer>& peer,
-                      grpc::ByteBuffer& request);
+                      const std::string& address, grpc::ByteBuffer& request);
 
+  AuditLog* const audit_;
   mutable Mutex mu_;
   RebuildCensus census_ PAWL_GUARDED_BY(mu_);
   // Outlives the server.

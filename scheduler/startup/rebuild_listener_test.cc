@@ -1,12 +1,15 @@
 #include "scheduler/startup/rebuild_listener.h"
 
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/retry.h"
+#include "client_lib/security/audit_log.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"
@@ -19,8 +22,8 @@ constexpr std::chrono::seconds kTimeout{30};
 class RebuildListenerTest : public testing::Test {
  protected:
   void Begin(size_t max_bytes) {
-    auto listener =
-        RebuildListener::Listen({"127.0.0.1", 0}, grpc::InsecureServerCredentials(), max_bytes);
+    auto listener = RebuildListener::Listen({"127.0.0.1", 0}, grpc::InsecureServerCredentials(),
+                                            audit_.get(), max_bytes);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     stub_ = Scheduler::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", listener_->port()),
@@ -52,6 +55,8 @@ class RebuildListenerTest : public testing::Test {
     return 0;
   }
 
+  // Null unless a test sets it before Begin.
+  std::unique_ptr<AuditLog> audit_;
   std::unique_ptr<RebuildListener> listener_;
   std::unique_ptr<Scheduler::Stub> stub_;
 };
@@ -72,6 +77,26 @@ TEST_F(RebuildListenerTest, LastRegistrationOfEachServerCounts) {
   HeartbeatResponse response;
   EXPECT_EQ(stub_->Heartbeat(&context, heartbeat, &response).error_code(),
             grpc::StatusCode::ABORTED);
+}
+
+TEST_F(RebuildListenerTest, OperatorsCallsAreAudited) {
+  const std::string path = testing::TempDir() + "/audit.jsonl";
+  auto audit = AuditLog::Open(path);
+  ASSERT_TRUE(audit.ok()) << audit.status();
+  audit_ = *std::move(audit);
+  Begin(kMaxRegistrationBytes);
+  EXPECT_EQ(Register(Server(0, 1)), grpc::StatusCode::UNAVAILABLE);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  StopJobResponse response;
+  const grpc::Status stopped = stub_->StopJob(&context, StopJobRequest(), &response);
+  EXPECT_FALSE(stopped.ok());
+  std::ifstream file(path);
+  std::string line, further;
+  std::getline(file, line);
+  EXPECT_TRUE(absl::StrContains(line, "\"method\":\"StopJob\"")) << line;
+  EXPECT_TRUE(absl::StrContains(line, stopped.error_message())) << line;
+  EXPECT_FALSE(std::getline(file, further)) << further;
 }
 
 TEST_F(RebuildListenerTest, ChallengeTravelsToTheServer) {

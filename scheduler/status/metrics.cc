@@ -56,7 +56,8 @@ void AddSecurity(const SecurityReport& security, const std::string& node, Famili
                  static_cast<double>(security.certificate_expires()), labels);
   families.Gauge("pawl_certificate_reload_failed", "1 while the files in --tls_dir are not in use.",
                  !security.reload_failure().empty(), labels);
-  families.Counter("pawl_refused_calls_total", "Calls refused because of the caller's certificate.",
+  families.Counter("pawl_refused_calls_total",
+                   "Calls refused because of the caller's certificate or token.",
                    number(security.refused_calls()), labels);
   families.Counter("pawl_delayed_calls_total",
                    "Calls that waited because their peer had used up its quota.",
@@ -109,6 +110,7 @@ void AddServer(const NodeStatus& node, Families& families) {
 }
 
 void AddWorker(const NodeStatus& node, Families& families) {
+  AddSecurity(node.security(), node.node(), families);
   const Labels worker = {{"worker", node.node()}};
   families.Gauge("pawl_worker_ranks", "Logical workers hosted.", node.logical_workers_size(),
                  worker);

@@ -63,7 +63,7 @@ TEST(MetricsTest, MetricsServeAnAutoscaler) {
   }
 }
 
-TEST(MetricsTest, CertificatesOfSchedulerAndServersAreShown) {
+TEST(MetricsTest, CertificatesOfDaemonsAreShown) {
   GetStatusResponse status;
   status.mutable_security()->set_tls(true);
   status.mutable_security()->set_certificate_expires(1800000000);
@@ -76,9 +76,14 @@ TEST(MetricsTest, CertificatesOfSchedulerAndServersAreShown) {
   server.set_tls(true);
   server.set_reload_failure("key.pem is not the key of cert.pem");
   AddNode(status, "server-2", SERVER_ROLE);
+  SecurityReport& worker = *AddNode(status, "worker-1", WORKER_ROLE).mutable_security();
+  worker.set_tls(true);
+  worker.set_certificate_expires(1700000000);
   const std::string text = Text(status, {});
   for (const char* const line :
-       {"pawl_tls{node=\"scheduler\"} 1", "pawl_tls{node=\"server-2\"} 0",
+       {"pawl_tls{node=\"scheduler\"} 1",
+        "pawl_certificate_expires_timestamp_seconds{node=\"worker-1\"} 1700000000",
+        "pawl_tls{node=\"server-2\"} 0",
         "pawl_certificate_expires_timestamp_seconds{node=\"scheduler\"} 1800000000",
         "pawl_certificate_reload_failed{node=\"scheduler\"} 0",
         "pawl_certificate_reload_failed{node=\"server-1\"} 1",

@@ -82,7 +82,7 @@ std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(
 }
 
 void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) {
-  if (absl::Status status = folders_.Check(request.dir()); !status.ok())
+  if (absl::Status status = folders_.CheckName(request.dir()); !status.ok())
     return done(std::move(status));
   Actions actions;
   std::shared_ptr<Attempt> attempt;
@@ -280,6 +280,7 @@ void Checkpointer::Run() {
 }
 
 absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Part& part) {
+  PAWL_RETURN_IF_ERROR(folders_.Check(attempt.dir));
   CheckpointStore store(env_, attempt.dir);
   const bool was_reported = std::exchange(part.reported, false);
   if (part.written.has_value() &&
@@ -311,7 +312,7 @@ absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store,
 }
 
 void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
-  if (absl::Status status = folders_.Check(request.dir()); !status.ok())
+  if (absl::Status status = folders_.CheckName(request.dir()); !status.ok())
     return done(std::move(status));
   absl::AnyInvocable<void()> refused;
   {
@@ -334,6 +335,7 @@ void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
 }
 
 absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
+  PAWL_RETURN_IF_ERROR(folders_.Check(request.dir()));
   const CheckpointStore store(env_, request.dir());
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(request.name()));
   PAWL_ASSIGN_OR_RETURN(const std::vector<RecoveredReplica> primaries,

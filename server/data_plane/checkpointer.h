@@ -44,7 +44,7 @@ class Checkpointer {
   using LoadDone = absl::AnyInvocable<void(absl::Status)>;
 
   // The references outlive this object or its Stop. Checkpoints outside `folders` are refused with
-  // PERMISSION_DENIED.
+  // PERMISSION_DENIED: by the name at once, by the place to which links lead on the thread.
   Checkpointer(Env& env, DataPlane& plane, const Clock& clock, AllowedFolders folders = {});
   // Calls Stop.
   ~Checkpointer();

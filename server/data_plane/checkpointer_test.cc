@@ -1,7 +1,9 @@
 #include "server/data_plane/checkpointer.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -189,11 +191,12 @@ class CheckpointerTest : public testing::Test {
     return parts;
   }
 
-  std::shared_ptr<Parts> AskForEnd(uint64_t step, Checkpointer* checkpointer = nullptr) {
+  std::shared_ptr<Parts> AskForEnd(uint64_t step, Checkpointer* checkpointer = nullptr,
+                                   const std::string& dir = "/checkpoints") {
     CheckpointOnServerRequest request;
     request.set_job_id(kJobId);
     request.set_routing_epoch(1);
-    request.set_dir("/checkpoints");
+    request.set_dir(dir);
     request.set_job_name("job");
     request.set_step(step);
     request.set_is_final(true);
@@ -249,6 +252,32 @@ class CheckpointerTest : public testing::Test {
   CheckpointStore store_{env_, "/checkpoints"};
   Server server_{env_};
 };
+
+TEST_F(CheckpointerTest, FoldersOutsideTheRootsAreRefused) {
+  CreateTable();
+  Train(0);
+  const std::string top = absl::StrCat(std::getenv("TEST_TMPDIR"), "/roots");
+  std::filesystem::create_directories(top + "/allowed");
+  std::filesystem::create_directories(top + "/secret");
+  std::filesystem::create_directory_symlink(top + "/secret", top + "/allowed/link");
+  Checkpointer checkpointer(env_, server_.plane, Clock::Real(),
+                            AllowedFolders({"/checkpoints", top + "/allowed"}));
+  for (const char* dir : {"/secret", "/allowed/../secret", "/allowed/link", "/allowed/link/x"}) {
+    EXPECT_EQ(AskForEnd(1, &checkpointer, top + dir)->Wait().status().code(),
+              absl::StatusCode::kPermissionDenied)
+        << dir;
+    LoadCheckpointRequest request;
+    request.set_job_id(kJobId);
+    request.set_routing_epoch(1);
+    request.set_dir(top + dir);
+    request.set_name("job-end");
+    auto loaded = std::make_shared<Outcome<absl::Status>>();
+    checkpointer.Load(request, [loaded](absl::Status status) { loaded->Set(std::move(status)); });
+    EXPECT_EQ(loaded->Wait().code(), absl::StatusCode::kPermissionDenied) << dir;
+  }
+  EXPECT_TRUE(AskForEnd(1, &checkpointer)->Wait().ok());
+  checkpointer.Stop();
+}
 
 TEST_F(CheckpointerTest, PartitionsAreWrittenAtTheCutDuringTraining) {
   CreateTable();

@@ -70,8 +70,14 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
     return found == options.flags.end() ? std::vector<std::string>() : found->second;
   };
 
-  if (options.tls)
-    PAWL_RETURN_IF_ERROR(MakeTestCertificates(absl::StrCat(folder_, "/tls"), "test"));
+  if (options.tls) {
+    const std::string tls = absl::StrCat(folder_, "/tls");
+    PAWL_RETURN_IF_ERROR(MakeTestCertificates(tls, "test"));
+    if (!options.token_key.empty()) {
+      PAWL_RETURN_IF_ERROR(
+          MakeTestCertificates(tls, "test", {absl::StrCat("--token_key=", options.token_key)}));
+    }
+  }
   PAWL_ASSIGN_OR_RETURN(
       security_,
       Security::Open({.tls_dir = options.tls ? tls_dir("operator") : "", .insecure = !options.tls},

@@ -53,6 +53,9 @@ struct ProcessClusterOptions {
   NetworkNamespaces* network = nullptr;
   // All processes use TLS. folder()/tls/ROLE is the --tls_dir of a process with that role.
   bool tls = false;
+  // With `tls`: scheduler and servers accept tokens of this key, and
+  // folder()/tls/operator/tokens has it. Empty: they accept none.
+  std::string token_key;
   // If not 0, each server's folder is a LoopDisk of this size. REQUIRES:
   // LoopDisk::EnterPrivateMounts has succeeded.
   uint64_t server_disk_bytes = 0;

@@ -20,6 +20,17 @@ absl::Status MakeTestCertificates(const std::string& folder, const std::string& 
   return CommandOutput(program, arguments).status();
 }
 
+absl::Status MakeTestCertificateChain(const std::string& folder, const std::string& job,
+                                      const std::string& begin, const std::string& end) {
+  PAWL_ASSIGN_OR_RETURN(const std::string script, Runfile("tests/harness/certificate_chain.sh"));
+  return CommandOutput("/bin/sh", {script, "make", folder, job, begin, end}).status();
+}
+
+absl::Status RevokeInTestCertificateChain(const std::string& folder, const std::string& role) {
+  PAWL_ASSIGN_OR_RETURN(const std::string script, Runfile("tests/harness/certificate_chain.sh"));
+  return CommandOutput("/bin/sh", {script, "revoke", folder, role}).status();
+}
+
 std::string TestCertificatesFolder(const std::string& name) {
   const std::string folder =
       absl::StrCat(std::getenv("TEST_TMPDIR"), "/",

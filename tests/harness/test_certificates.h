@@ -15,6 +15,15 @@ namespace pawl {
 absl::Status MakeTestCertificates(const std::string& folder, const std::string& job,
                                   const std::vector<std::string>& flags = {});
 
+// The same for servers, workers and operators, with certificates of an intermediate authority,
+// whose own certificate follows the process's in cert.pem; ca.pem has the root. They are valid from
+// `begin` to `end`, as date reads them, such as "-1 hour".
+absl::Status MakeTestCertificateChain(const std::string& folder, const std::string& job,
+                                      const std::string& begin = "-1 hour",
+                                      const std::string& end = "+20 days");
+// Revokes that role's certificate, in the crl folders of all roles. Call it once.
+absl::Status RevokeInTestCertificateChain(const std::string& folder, const std::string& role);
+
 // A new folder of that name for this test.
 std::string TestCertificatesFolder(const std::string& name);
 

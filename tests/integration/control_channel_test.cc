@@ -28,8 +28,8 @@ TEST_F(ControlChannelTest, WorksWhileAllGrpcThreadsAreBusy) {
   options.expected_workers = 0;
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
-  GrpcTransport transport;
-  GrpcControlChannel control(cluster->scheduler_address());
+  GrpcTransport transport(grpc::InsecureChannelCredentials());
+  GrpcControlChannel control(cluster->scheduler_address(), grpc::InsecureChannelCredentials());
   const auto ask = [&control] {
     auto promise = std::make_shared<std::promise<absl::Status>>();
     control.After(std::chrono::milliseconds(10), [&control, promise] {

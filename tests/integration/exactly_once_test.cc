@@ -51,14 +51,16 @@ class ExactlyOnceTest : public ClusterTest {
     faults.delay_request = 0.25;
     faults.max_delay = std::chrono::milliseconds(8);
     Member member;
-    member.transport = std::make_shared<FaultyTransport>(std::make_shared<GrpcTransport>(), faults);
+    member.transport = std::make_shared<FaultyTransport>(
+        std::make_shared<GrpcTransport>(grpc::InsecureChannelCredentials()), faults);
     ClientOptions options;
     options.scheduler = cluster_->scheduler_address();
     options.role = role;
     options.logical_workers = std::move(ranks);
     auto client =
         Client::Connect(options, member.transport,
-                        std::make_shared<GrpcControlChannel>(cluster_->scheduler_address()));
+                        std::make_shared<GrpcControlChannel>(cluster_->scheduler_address(),
+                                                             grpc::InsecureChannelCredentials()));
     EXPECT_TRUE(client.ok()) << client.status();
     if (client.ok()) member.client = *std::move(client);
     return member;

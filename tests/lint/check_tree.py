@@ -5,7 +5,8 @@ Usage: check_tree.py [ROOT]     (default: the workspace that contains this file)
 
 1. Dependencies point one way: LAYERS, NOT_KNOWN.
 2. Only main files read flags: FLAG_READERS. Production code uses no test library and no fake.
-3. Header guards spell the path. No file names a path of one machine.
+3. Header guards spell the path. No file names a path of one machine. Only PLAINTEXT_FILES make
+   credentials without TLS.
 4. A folder holds at most MAX_SOURCES source files, a BUILD file at most MAX_BUILD_LINES lines, and
    a line of documents, messages, Python and BUILD files at most MAX_COLUMNS columns.
 5. The wording avoids BAD_PHRASES.
@@ -96,6 +97,10 @@ WIDTH_CHECKED = (".proto", ".py", ".bzl", ".md", "BUILD")
 GENERATED_DOCUMENTS = "deploy/reference"
 
 # A folder is about one thing. Tests and fuzzers do not count.
+# A default elsewhere would let a process with certificates connect without them.
+PLAINTEXT_CREDENTIALS = re.compile(r"\bInsecure(Channel|Server)Credentials\(")
+PLAINTEXT_FILES = ("client_lib/security/security.cc", "scheduler/store/etcd_client.cc")
+
 MAX_SOURCES = 25
 COUNTED_SOURCES = (".h", ".cc", ".cu", ".py", ".proto")
 NOT_COUNTED = re.compile(r"_(test|fuzz)\.")
@@ -270,6 +275,7 @@ class Checker:
                 self.check_phrases(path, text)
             if path.endswith(SOURCES):
                 self.check_includes(path, text)
+                self.check_credentials(path, text)
             if path.endswith(".h"):
                 self.check_guard(path, text)
             if path.endswith(".proto"):
@@ -376,6 +382,14 @@ class Checker:
                     self.error(path, number,
                                "includes %s: %s knows no %s; pass in what it needs" %
                                (header, folder, what))
+
+    def check_credentials(self, path, text):
+        if self.is_test(path) or "/testing/" in path or path in PLAINTEXT_FILES:
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            if PLAINTEXT_CREDENTIALS.search(line):
+                self.error(path, number,
+                           "connects without TLS: take the credentials from Security")
 
     def check_imports(self, path, text):
         for number, line in enumerate(text.splitlines(), 1):

@@ -111,6 +111,12 @@ class CheckTreeTest(unittest.TestCase):
         self.assert_clean({"deploy/pawlctl/command_line.cc": includes("absl/flags/reflection.h")})
         self.assert_broken({"deploy/pawlctl/run.cc": flag}, "deploy/pawlctl/run.cc")
 
+    def test_only_security_makes_credentials_without_tls(self):
+        code = "return grpc::InsecureChannelCredentials();\n"
+        self.assert_broken({"server/a.cc": code}, "server/a.cc:1:", "Security")
+        for path in ("server/a_test.cc", "tests/a.cc", "client_lib/security/security.cc"):
+            self.assert_clean({path: code})
+
     def test_only_tests_use_test_libraries(self):
         fake = {"worker/fake.h": header("worker/fake.h", "#include <gmock/gmock.h>")}
         self.assert_broken(fake, "gmock", "no test")

@@ -21,9 +21,8 @@ namespace pawl {
 // are. An action that blocks delays this channel only. Connecting needs a free thread of gRPC.
 class GrpcControlChannel final : public ControlChannel {
  public:
-  explicit GrpcControlChannel(
-      const std::string& address,
-      std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials());
+  GrpcControlChannel(const std::string& address,
+                     std::shared_ptr<grpc::ChannelCredentials> credentials);
   // Shuts down and waits for all calls and actions. Must not run inside one of them.
   ~GrpcControlChannel() override;
 

@@ -28,8 +28,7 @@ inline constexpr std::chrono::milliseconds kCloseForgottenAfter{20};
 // for. Connections are opened on first use and reopened when broken (grpc_settings.h).
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(
-      std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials());
+  explicit GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentials);
   ~GrpcTransport() override;
 
   void Call(const std::string& address, Method method, OutgoingMessage request,

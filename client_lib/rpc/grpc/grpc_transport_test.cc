@@ -108,7 +108,7 @@ class GrpcTransportTest : public testing::Test {
   PlainService service_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
-  GrpcTransport transport_;
+  GrpcTransport transport_{grpc::InsecureChannelCredentials()};
 };
 
 TEST_F(GrpcTransportTest, GeneratedCodeAndCodecReadEachOther) {
@@ -232,7 +232,7 @@ TEST_F(GrpcTransportTest, TimersRunAfterTheirDelay) {
 }
 
 TEST_F(GrpcTransportTest, ControlCallsUseTheFullMethodName) {
-  GrpcControlChannel control(address_);
+  GrpcControlChannel control(address_, grpc::InsecureChannelCredentials());
   std::promise<absl::Status> promise;
   control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
                [&](absl::Status status, IncomingMessage) { promise.set_value(std::move(status)); });
@@ -240,7 +240,7 @@ TEST_F(GrpcTransportTest, ControlCallsUseTheFullMethodName) {
 }
 
 TEST_F(GrpcTransportTest, ControlCallsEndAtDeadlineOrShutdown) {
-  GrpcControlChannel control(address_);
+  GrpcControlChannel control(address_, grpc::InsecureChannelCredentials());
   const auto call = [&](MonotonicDuration timeout) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
     control.Call(
@@ -317,7 +317,7 @@ TEST(GrpcTransportMemoryTest, DeadlineReturnsMemoryWhileTheServerWindowIsFull) {
     }
   });
   {
-    GrpcTransport transport;
+    GrpcTransport transport(grpc::InsecureChannelCredentials());
     ExpectMemoryReturnedAfterDeadline(transport, address);
   }
   server->Shutdown(std::chrono::system_clock::now());

@@ -15,8 +15,16 @@ void AddTlsFlags(CLI::App& command, SecurityOptions& options) {
           "Folder with a certificate (cert.pem, key.pem) and the authorities that it trusts\n"
           "(ca.pem); changing a job needs the role operator. Default: the environment's\n"
           "PAWL_TLS_DIR.");
+  AddFlag(command, "--token_file", "FILE", options.token_file,
+          "Instead of a certificate: a file with a token (pawlctl token). The environment's\n"
+          "PAWL_TOKEN has the token itself, and counts unless --token_file or a --tls_dir with a\n"
+          "certificate is given.");
+  AddFlag(command, "--ca", "FILE", options.authorities_file,
+          "With a token: the authorities of the scheduler's certificate; default: ca.pem in\n"
+          "--tls_dir or PAWL_TLS_DIR.");
   AddSwitch(command, "--insecure", options.insecure,
-            "Without --tls_dir: connect to other machines, neither encrypted nor authenticated.");
+            "Without --tls_dir, PAWL_TLS_DIR and a token: connect to other machines, neither\n"
+            "encrypted nor authenticated.");
 }
 
 absl::Status OpenSecurity(ConnectionOptions& options, absl::string_view flag,
@@ -25,8 +33,9 @@ absl::Status OpenSecurity(ConnectionOptions& options, absl::string_view flag,
     return absl::InvalidArgumentError(
         absl::StrCat("--", flag, "=", address, " has no port: HOST:PORT is needed"));
   }
-  PAWL_ASSIGN_OR_RETURN(options.security,
-                        Security::Open(WithEnvironment(options.security_options), kAllRoles));
+  PAWL_ASSIGN_OR_RETURN(
+      options.security,
+      Security::Open(WithEnvironmentOrToken(options.security_options), kAllRoles));
   return options.security->CheckAddresses(flag, address);
 }
 

@@ -26,14 +26,14 @@ struct ConnectionOptions {
 };
 
 void AddJsonFlag(CLI::App& command, bool& json);
-// Adds --tls_dir and --insecure.
+// Adds --tls_dir, --token_file, --ca and --insecure.
 void AddTlsFlags(CLI::App& command, SecurityOptions& options);
-// Opens options.security. INVALID_ARGUMENT, naming the flag: the certificate cannot be used, or
-// `address` has no port or is on another machine without TLS and --insecure. `flag` names the flag
-// that has `address`.
+// Opens options.security. INVALID_ARGUMENT, naming the flag: certificate or token cannot be used,
+// or `address` has no port or is on another machine without TLS and --insecure. `flag` names the
+// flag that has `address`.
 absl::Status OpenSecurity(ConnectionOptions& options, absl::string_view flag,
                           const std::string& address);
-// Adds --scheduler, --tls_dir, --insecure and --json, and sets the command's check.
+// Adds --scheduler, the flags of AddTlsFlags and --json, and sets the command's check.
 void AddSchedulerFlags(CLI::App& command, ConnectionOptions& options);
 void AddTimeoutFlag(CLI::App& command, ConnectionOptions& options);
 // Adds those of AddSchedulerFlags and AddTimeoutFlag.

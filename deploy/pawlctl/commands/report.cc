@@ -174,20 +174,21 @@ std::string WallClockText(uint64_t unix_ms) {
                           absl::LocalTimeZone());
 }
 
-// What is unusual about the connections of the scheduler and the servers, and which certificate
+// What is unusual about the connections of the scheduler and the nodes, and which certificate
 // expires first.
 std::vector<std::string> SecurityTexts(const GetStatusResponse& status) {
   std::vector<std::pair<std::string, SecurityReport>> processes = {
       {"scheduler", status.security()}};
   for (const NodeStatus& node : status.nodes()) {
-    if (node.role() == SERVER_ROLE && !node.gone())
-      processes.emplace_back(node.node(), node.security());
+    if (!node.gone()) processes.emplace_back(node.node(), node.security());
   }
   if (!status.security().tls())
     return {"none: connections are neither encrypted nor authenticated"};
   const auto first =
       std::min_element(processes.begin(), processes.end(), [](const auto& one, const auto& other) {
-        return one.second.certificate_expires() < other.second.certificate_expires();
+        // 0 of a process with a token, or one that has not reported yet, is the largest.
+        return static_cast<uint64_t>(one.second.certificate_expires() - 1) <
+               static_cast<uint64_t>(other.second.certificate_expires() - 1);
       });
   std::vector<std::string> texts = {
       absl::StrCat("TLS; the first certificate to expire is that of ", first->first, ", at ",
@@ -201,7 +202,7 @@ std::vector<std::string> SecurityTexts(const GetStatusResponse& status) {
     }
     if (security.refused_calls() > 0) {
       texts.push_back(absl::StrCat(name, " has refused ", FormatCount(security.refused_calls()),
-                                   " calls because of the callers' certificates"));
+                                   " calls because of the callers' certificates or tokens"));
     }
     if (security.delayed_calls() > 0) {
       texts.push_back(absl::StrCat(name, " has delayed ", FormatCount(security.delayed_calls()),

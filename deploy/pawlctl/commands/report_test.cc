@@ -170,6 +170,20 @@ TEST(ReportTest, StatusShowsHowConnectionsAreProtected) {
       << text;
   EXPECT_NE(text.find("server-7 has refused 3 calls"), std::string::npos) << text;
   EXPECT_NE(text.find("server-7 has delayed 9 calls and refused 8"), std::string::npos) << text;
+  // A client with a token, and a worker whose certificate ends even earlier.
+  NodeStatus& client = *status.add_nodes();
+  client.set_node("client-3");
+  client.set_role(CLIENT_ROLE);
+  client.mutable_security()->set_tls(true);
+  NodeStatus& worker = *status.add_nodes();
+  worker.set_node("worker-2");
+  worker.set_role(WORKER_ROLE);
+  worker.mutable_security()->set_tls(true);
+  worker.mutable_security()->set_certificate_expires(1690000000);
+  EXPECT_NE(
+      StatusText(status).find("the first certificate to expire is that of worker-2, at 2023-07-22"),
+      std::string::npos)
+      << StatusText(status);
   const nlohmann::json json = nlohmann::json::parse(StatusJson(status).dump());
   EXPECT_EQ(json["security"]["tls"], true);
 }
