@@ -23,6 +23,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/security/identity.h"
+#include "client_lib/security/tls/revocation_lists.h"
 #include "client_lib/security/tls_files.h"
 
 namespace pawl {

@@ -87,7 +87,7 @@ class TokenCredentialsTest : public testing::Test {
     auto security = Security::Open({.tls_dir = absl::StrCat(folder_, "/scheduler")}, kAllRoles);
     ASSERT_TRUE(security.ok()) << security.status();
     security_ = *std::move(security);
-    Listen(security_->Listening());
+    Listen(security_->Listening().credentials);
   }
   void TearDown() override { Stop(); }
 
@@ -254,11 +254,11 @@ TEST_F(TokenCredentialsTest, HolderSendsItOnlyToItsJob) {
   };
   // The same authority: a worker that poses as the scheduler, and a scheduler of another job.
   security_ = Open({.tls_dir = absl::StrCat(folder_, "/worker")});
-  Listen(security_->Listening());
+  Listen(security_->Listening().credentials);
   expect("has not the role scheduler");
   ASSERT_TRUE(MakeTestCertificates(folder_, "other", {"--roles=scheduler/other"}).ok());
   const auto another = Open({.tls_dir = absl::StrCat(folder_, "/scheduler/other")});
-  Listen(another->Listening());
+  Listen(another->Listening().credentials);
   expect("is not one of job flights");
   EXPECT_EQ(service_.calls(), 0);
   Stop();
@@ -334,7 +334,7 @@ TEST_F(TokenCredentialsTest, ProgramsRefuseTokensOfOtherRoles) {
 TEST_F(TokenCredentialsTest, WithoutTokensFolderCertificatesAreRequired) {
   std::filesystem::remove_all(absl::StrCat(folder_, "/server/tokens"));
   const auto server = Open({.tls_dir = absl::StrCat(folder_, "/server")});
-  Listen(server->Listening());
+  Listen(server->Listening().credentials);
   const auto reader = WithTokenText(NewToken());
   EXPECT_EQ(Call(reader->To(RoleSet(PeerRole::kServer)), &Scheduler::Stub::GetStatus).error_code(),
             grpc::StatusCode::UNAVAILABLE);
