@@ -25,6 +25,8 @@ bool TakesNoValue(const CLI::Option& flag) { return flag.get_items_expected_max(
 
 // "--servers=N", "--json", or "--wait[=DURATION]" if the value may be left out.
 std::string FlagText(const CLI::Option& flag) {
+  // Words that follow the flags (AddProgram).
+  if (flag.get_lnames().empty()) return absl::StrCat("-- ", flag.get_single_name());
   const std::string name = absl::StrCat("--", flag.get_lnames().front());
   if (!TakesNoValue(flag)) return absl::StrCat(name, "=", flag.get_type_name());
   return flag.get_fnames().empty() ? name : absl::StrCat(name, "[=", flag.get_type_name(), "]");
@@ -42,14 +44,19 @@ class HelpFormatter final : public CLI::Formatter {
                           " --version prints the version.\n");
     }
     std::string word;
+    std::string rest;
     std::string flags;
     for (const CLI::Option* const flag : app->get_options()) {
       if (flag == app->get_help_ptr()) continue;
-      if (flag->get_positional()) word = absl::StrCat(" ", flag->get_type_name());
+      if (flag->get_lnames().empty()) {
+        rest = absl::StrCat(" [-- ", flag->get_single_name(), "]");
+      } else if (flag->get_positional()) {
+        word = absl::StrCat(" ", flag->get_type_name());
+      }
       absl::StrAppend(&flags, make_option(flag, false));
     }
-    return absl::StrCat("Usage: ", name, word, " [FLAGS]\n\n", app->get_footer(), "\n\nFlags:\n",
-                        flags);
+    return absl::StrCat("Usage: ", name, word, " [FLAGS]", rest, "\n\n", app->get_footer(),
+                        "\n\nFlags:\n", flags);
   }
 
   std::string make_option(const CLI::Option* flag, bool) const override {
@@ -63,7 +70,8 @@ class HelpFormatter final : public CLI::Formatter {
 std::string FlagList(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* const flag : command.get_options()) {
-    if (flag != command.get_help_ptr()) names.push_back(flag->get_lnames().front());
+    if (flag != command.get_help_ptr() && !flag->get_lnames().empty())
+      names.push_back(flag->get_lnames().front());
   }
   return absl::StrCat(command.get_name(), " takes --", absl::StrJoin(names, ", --"));
 }
