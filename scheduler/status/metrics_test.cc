@@ -87,8 +87,8 @@ TEST(MetricsTest, CertificatesOfDaemonsAreShown) {
         "pawl_certificate_expires_timestamp_seconds{node=\"scheduler\"} 1800000000",
         "pawl_certificate_reload_failed{node=\"scheduler\"} 0",
         "pawl_certificate_reload_failed{node=\"server-1\"} 1",
-        "pawl_refused_calls_total{node=\"scheduler\"} 7",
-        "pawl_connections{node=\"scheduler\"} 12", "pawl_connections{node=\"server-2\"} 0",
+        "pawl_refused_calls_total{node=\"scheduler\"} 7", "pawl_connections{node=\"scheduler\"} 12",
+        "pawl_connections{node=\"server-2\"} 0",
         "pawl_refused_connections_total{node=\"scheduler\"} 5",
         "pawl_delayed_calls_total{node=\"scheduler\"} 4",
         "pawl_calls_over_quota_total{node=\"scheduler\"} 3"}) {

@@ -54,6 +54,7 @@ class Cluster {
   explicit Cluster(const Setting& setting) : setting_(setting) {
     job_.set_name("test");
     job_.set_seed(7);
+    job_.set_partitions(4);
     job_.set_batch_size(setting.batch_size);
     job_.set_epochs(2);
     job_.set_logical_workers(kRanks);

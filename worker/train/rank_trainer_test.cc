@@ -42,6 +42,7 @@ class Cluster {
   explicit Cluster(const Setting& setting) {
     job_.set_name("test");
     job_.set_seed(7);
+    job_.set_partitions(4);
     job_.set_batch_size(setting.batch_size);
     job_.set_epochs(setting.epochs);
     job_.set_logical_workers(setting.logical_workers);

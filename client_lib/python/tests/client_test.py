@@ -85,7 +85,7 @@ class ClientTest(unittest.TestCase):
             (lambda: table.push([1], [[1, 2]], element_type="int8"), "int8"),
             (lambda: table.push([1], [[np.nan, 2]]), "NaN"),
             (lambda: table.pull([1], out=np.empty((1, 2))), "float64"),
-            (lambda: self.table(dim=3), "already"),
+            (lambda: self.table(dim=3), "is different"),
             (lambda: pawl.Client(""), "PAWL_SCHEDULER"),
         ):
             with self.subTest(words), self.assertRaises(ValueError) as raised:
