@@ -43,6 +43,14 @@ NAMES = {
 }
 TOOLS = {
     "[",
+    # The program of the Python package, and an example.
+    "pawl",
+    "../../bazel-bin/client_lib/example/example",
+    "cut",
+    "pip",
+    "python",
+    "umask",
+    "while",
     "awk",
     "cat",
     "cd",
@@ -466,7 +474,7 @@ class Checker:
                     )
                 # A command that is an argument: --wrap="pawl-server ...".
                 for value in map(value_of, words[1:]):
-                    if " " in value and self.program_of(value.split()[0]):
+                    if " " in value.strip() and self.program_of(value.split()[0]):
                         self.check_command(document, line, value)
                 continue
             if "/" in words[0] and not PROGRAM_PATH.fullmatch(words[0]).group("bundle"):

@@ -304,7 +304,15 @@ class SessionsTest(unittest.TestCase):
             for path in TREE.documents
             for heading in documentation.Document(path, TREE.read(path)).sessions()
         }
-        self.assertEqual(headings, {"A job on one machine", "A job with TLS", "Writing a program"})
+        self.assertEqual(
+            headings,
+            {
+                "A job on one machine",
+                "A job with TLS",
+                "A notebook with a token",
+                "Writing a program",
+            },
+        )
 
 
 if __name__ == "__main__":

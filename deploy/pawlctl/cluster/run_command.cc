@@ -126,7 +126,7 @@ void AddRunCommands(CommandLine& line) {
       "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
       "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 \\\n"
       "      --out=try-1\n"
-      "  pawlctl run --servers=2 --workers=4 -- python3 train.py --epochs=2\n"
+      "  pawlctl run --servers=2 --workers=4 -- python3 train.py\n"
       "\n"
       "A process that dies is restarted with the same command and resumes from its folder in\n"
       "--out/data, up to --max_restarts times.\n"
