@@ -316,9 +316,9 @@ std::vector<std::string> ProcessCluster::names() const {
 absl::StatusOr<GetStatusResponse> ProcessCluster::GetStatus() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-  // gRPC reads a channel's sockets only during its synchronous calls, and a TLS handshake needs
+  // gRPC reads a channel's sockets only during its synchronous calls, and a handshake needs
   // several reads: calls that fail at once would never let it end.
-  context.set_wait_for_ready(options_.tls);
+  context.set_wait_for_ready(true);
   GetStatusResponse response;
   const grpc::Status status = stub_->GetStatus(&context, GetStatusRequest(), &response);
   if (!status.ok())
