@@ -380,7 +380,11 @@ class Client {
   // NOT_FOUND if there is no such table.
   std::future<absl::StatusOr<Table>> OpenTable(const std::string& name,
                                                const CallOptions& options = {});
+  void OpenTable(const std::string& name, const CallOptions& options,
+                 absl::AnyInvocable<void(absl::StatusOr<Table>)> done);
   std::future<absl::StatusOr<std::vector<Table>>> ListTables(const CallOptions& options = {});
+  void ListTables(const CallOptions& options,
+                  absl::AnyInvocable<void(absl::StatusOr<std::vector<Table>>)> done);
 
   // The client's only free-running session. Pulls work in every role. Pushes require CLIENT_ROLE;
   // in WORKER_ROLE they get FAILED_PRECONDITION.
@@ -399,6 +403,8 @@ class Client {
   // Takes over a rank of an Assignment, in the incarnation given there.
   std::future<absl::StatusOr<LogicalWorker*>> TakeOver(const LogicalWorkerAssignment& rank,
                                                        const CallOptions& options = {});
+  void TakeOver(const LogicalWorkerAssignment& rank, const CallOptions& options,
+                absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
   // Stops hosting the rank. The session disappears once its calls in flight have ended; the rank
   // may then be opened or taken over again. No effect if the rank is not open. REQUIRES: no further
   // calls are made through its session.
@@ -420,6 +426,7 @@ class Client {
                   absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done);
   std::future<absl::Status> GiveUpRanks(GiveUpRanksRequest request,
                                         const CallOptions& options = {});
+  void GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options, Callback done);
   std::future<absl::StatusOr<JoinGroupResponse>> JoinGroup(JoinGroupRequest request,
                                                            const CallOptions& options = {});
   std::future<absl::StatusOr<ExchangeInGroupResponse>> ExchangeInGroup(
@@ -430,11 +437,17 @@ class Client {
                   absl::AnyInvocable<void(absl::StatusOr<WatchGroupResponse>)> done);
   std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(
       ReportEvaluationRequest request, const CallOptions& options = {});
+  void ReportEvaluation(ReportEvaluationRequest request, const CallOptions& options,
+                        absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done);
   // `ranks`: the finished ranks; empty: all that the process hosts.
   std::future<absl::Status> FinishWork(const WorkerProgress& progress,
                                        const CallOptions& options = {},
                                        absl::Span<const uint32_t> ranks = {});
+  void FinishWork(const WorkerProgress& progress, const CallOptions& options,
+                  absl::Span<const uint32_t> ranks, Callback done);
   std::future<absl::StatusOr<GetStatusResponse>> GetStatus(const CallOptions& options = {});
+  void GetStatus(const CallOptions& options,
+                 absl::AnyInvocable<void(absl::StatusOr<GetStatusResponse>)> done);
   // Sent with the next heartbeat.
   void SetProgress(const WorkerProgress& progress);
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -135,34 +134,25 @@ int StartClientCall(pawl_client* client, pawl_call** call, Start start) {
   });
 }
 
-Callback EndsWithNothing(std::shared_ptr<CallState> state) {
-  return [state = std::move(state)](absl::Status status) {
-    if (status.ok()) {
-      state->End(std::string());
-    } else {
-      state->End(std::move(status));
-    }
-  };
-}
-
-// Waits for the future on a thread of its own, for the few calls that have no callback.
-template <typename Result, typename Convert>
-void EndWithFuture(std::shared_ptr<CallState> state, std::future<Result> future, Convert convert) {
-  std::thread([state = std::move(state), future = std::move(future), convert]() mutable {
-    state->End(convert(future.get()));
-  }).detach();
-}
-
-// Ends with the message as JSON.
-template <typename Message>
-absl::StatusOr<std::string> AsJson(const absl::StatusOr<Message>& message) {
-  if (!message.ok()) return message.status();
-  return ToJson(*message);
-}
-
 absl::StatusOr<std::string> AsNothing(absl::Status status) {
   if (!status.ok()) return status;
   return std::string();
+}
+
+Callback EndsWithNothing(std::shared_ptr<CallState> state) {
+  return
+      [state = std::move(state)](absl::Status status) { state->End(AsNothing(std::move(status))); };
+}
+
+template <typename Message>
+auto EndsWithJson(std::shared_ptr<CallState> state) {
+  return [state = std::move(state)](const absl::StatusOr<Message>& message) {
+    if (message.ok()) {
+      state->End(ToJson(*message));
+    } else {
+      state->End(message.status());
+    }
+  };
 }
 
 // Remembers the table, so that items can name it by its number.
@@ -226,13 +216,12 @@ std::string Text(const char* text) { return text == nullptr ? "" : text; }
 }  // namespace
 }  // namespace pawl::c
 
-using pawl::c::AsJson;
 using pawl::c::AsNothing;
 using pawl::c::AssignedRank;
 using pawl::c::CallState;
 using pawl::c::Converted;
+using pawl::c::EndsWithJson;
 using pawl::c::EndsWithNothing;
-using pawl::c::EndWithFuture;
 using pawl::c::Fail;
 using pawl::c::Membership;
 using pawl::c::Remember;
@@ -376,11 +365,11 @@ int pawl_create_table(pawl_client* client, const char* spec_json, int64_t timeou
 int pawl_open_table(pawl_client* client, const char* name, int64_t timeout_ms, pawl_call** call) {
   return StartClientCall(
       client, call, [&](pawl::Client& connected, Shared membership, State state) -> absl::Status {
-        EndWithFuture(
-            std::move(state), connected.OpenTable(Text(name), Timeout(timeout_ms)),
-            [membership = std::move(membership)](const absl::StatusOr<pawl::Table>& table) {
-              return Remember(*membership, table);
-            });
+        connected.OpenTable(Text(name), Timeout(timeout_ms),
+                            [membership = std::move(membership),
+                             state = std::move(state)](const absl::StatusOr<pawl::Table>& table) {
+                              state->End(Remember(*membership, table));
+                            });
         return absl::OkStatus();
       });
 }
@@ -388,18 +377,17 @@ int pawl_open_table(pawl_client* client, const char* name, int64_t timeout_ms, p
 int pawl_list_tables(pawl_client* client, int64_t timeout_ms, pawl_call** call) {
   return StartClientCall(
       client, call, [&](pawl::Client& connected, Shared membership, State state) -> absl::Status {
-        EndWithFuture(std::move(state), connected.ListTables(Timeout(timeout_ms)),
-                      [membership = std::move(membership)](
-                          const absl::StatusOr<std::vector<pawl::Table>>& tables)
-                          -> absl::StatusOr<std::string> {
-                        if (!tables.ok()) return tables.status();
-                        pawl::ListTablesResponse listed;
-                        for (const pawl::Table& table : *tables) {
-                          Remember(*membership, table).IgnoreError();
-                          *listed.add_tables() = table.spec();
-                        }
-                        return ToJson(listed);
-                      });
+        connected.ListTables(Timeout(timeout_ms),
+                             [membership = std::move(membership), state = std::move(state)](
+                                 const absl::StatusOr<std::vector<pawl::Table>>& tables) {
+                               if (!tables.ok()) return state->End(tables.status());
+                               pawl::ListTablesResponse listed;
+                               for (const pawl::Table& table : *tables) {
+                                 Remember(*membership, table).IgnoreError();
+                                 *listed.add_tables() = table.spec();
+                               }
+                               state->End(ToJson(listed));
+                             });
         return absl::OkStatus();
       });
 }
@@ -497,7 +485,7 @@ int pawl_assignment(pawl_client* client, uint64_t newer_than_version, int64_t ti
                                  const absl::MutexLock lock(&membership->mutex);
                                  membership->assignment = *assignment;
                                }
-                               state->End(AsJson(assignment));
+                               EndsWithJson<pawl::GetAssignmentResponse>(state)(assignment);
                              });
         return absl::OkStatus();
       });
@@ -508,15 +496,16 @@ int pawl_take_over(pawl_client* client, uint32_t rank, int64_t timeout_ms, pawl_
       client, call, [&](pawl::Client& connected, Shared membership, State state) -> absl::Status {
         PAWL_ASSIGN_OR_RETURN(const pawl::LogicalWorkerAssignment assigned,
                               AssignedRank(*membership, rank));
-        EndWithFuture(std::move(state), connected.TakeOver(assigned, Timeout(timeout_ms)),
-                      [membership = std::move(membership),
-                       rank](const absl::StatusOr<pawl::LogicalWorker*>& session) {
-                        if (!session.ok()) return AsNothing(session.status());
-                        const absl::MutexLock lock(&membership->mutex);
-                        membership->ranks[rank] = std::make_unique<pawl_session>(
-                            pawl_session{membership.get(), *session, *session});
-                        return AsNothing(absl::OkStatus());
-                      });
+        connected.TakeOver(assigned, Timeout(timeout_ms),
+                           [membership = std::move(membership), state = std::move(state),
+                            rank](const absl::StatusOr<pawl::LogicalWorker*>& session) {
+                             if (session.ok()) {
+                               const absl::MutexLock lock(&membership->mutex);
+                               membership->ranks[rank] = std::make_unique<pawl_session>(
+                                   pawl_session{membership.get(), *session, *session});
+                             }
+                             state->End(AsNothing(session.status()));
+                           });
         return absl::OkStatus();
       });
 }
@@ -570,8 +559,8 @@ int pawl_give_up_ranks(pawl_client* client, const uint32_t* ranks, size_t count,
           PAWL_ASSIGN_OR_RETURN(*request.add_logical_workers(),
                                 AssignedRank(*membership, ranks[i]));
         }
-        EndWithFuture(std::move(state),
-                      connected.GiveUpRanks(std::move(request), Timeout(timeout_ms)), AsNothing);
+        connected.GiveUpRanks(std::move(request), Timeout(timeout_ms),
+                              EndsWithNothing(std::move(state)));
         return absl::OkStatus();
       });
 }
@@ -584,8 +573,8 @@ int pawl_finish_rank(pawl_client* client, uint32_t rank, const char* progress_js
             const pawl::WorkerProgress progress,
             pawl::c::FromJson<pawl::WorkerProgress>(progress_json, "progress_json"));
         const uint32_t ranks[] = {rank};
-        EndWithFuture(std::move(state), connected.FinishWork(progress, Timeout(timeout_ms), ranks),
-                      AsNothing);
+        connected.FinishWork(progress, Timeout(timeout_ms), ranks,
+                             EndsWithNothing(std::move(state)));
         return absl::OkStatus();
       });
 }
@@ -617,20 +606,19 @@ int pawl_report_evaluation(pawl_client* client, const char* report_json, int64_t
         PAWL_ASSIGN_OR_RETURN(
             pawl::ReportEvaluationRequest report,
             pawl::c::FromJson<pawl::ReportEvaluationRequest>(report_json, "report_json"));
-        EndWithFuture(std::move(state),
-                      connected.ReportEvaluation(std::move(report), Timeout(timeout_ms)),
-                      AsJson<pawl::ReportEvaluationResponse>);
+        connected.ReportEvaluation(std::move(report), Timeout(timeout_ms),
+                                   EndsWithJson<pawl::ReportEvaluationResponse>(std::move(state)));
         return absl::OkStatus();
       });
 }
 
 int pawl_status(pawl_client* client, int64_t timeout_ms, pawl_call** call) {
-  return StartClientCall(client, call,
-                         [&](pawl::Client& connected, Shared, State state) -> absl::Status {
-                           EndWithFuture(std::move(state), connected.GetStatus(Timeout(timeout_ms)),
-                                         AsJson<pawl::GetStatusResponse>);
-                           return absl::OkStatus();
-                         });
+  return StartClientCall(
+      client, call, [&](pawl::Client& connected, Shared, State state) -> absl::Status {
+        connected.GetStatus(Timeout(timeout_ms),
+                            EndsWithJson<pawl::GetStatusResponse>(std::move(state)));
+        return absl::OkStatus();
+      });
 }
 
 int pawl_unique(pawl_client* client, uint32_t table, const uint64_t* keys, size_t count,

@@ -23,17 +23,6 @@ namespace {
 constexpr std::chrono::seconds kTimeout{20};
 constexpr RoleSet kServerRole(PeerRole::kServer);
 
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 // Counts the calls that reach it.
 class CountingScheduler final : public Scheduler::CallbackService {
  public:
@@ -321,8 +310,8 @@ TEST_F(TlsCredentialsTest, NewCertificatesAreUsedByNewConnections) {
   // The authority changes in three steps: both are trusted, certificates, only the new one.
   const std::string next = TestCertificatesFolder("next");
   ASSERT_TRUE(MakeTestCertificates(next, "flights").ok());
-  const std::string both = ReadFile(absl::StrCat(folder_, "/server/ca.pem")) +
-                           ReadFile(absl::StrCat(next, "/server/ca.pem"));
+  const std::string both = ReadTestFile(absl::StrCat(folder_, "/server/ca.pem")) +
+                           ReadTestFile(absl::StrCat(next, "/server/ca.pem"));
   std::ofstream(absl::StrCat(folder_, "/server/ca.pem")) << both;
   ASSERT_TRUE(Eventually([&] { return credentials_->State().reloads == 1; }, kTimeout));
   std::ofstream(absl::StrCat(next, "/worker/ca.pem")) << both;
@@ -385,8 +374,8 @@ TEST_F(TlsCredentialsTest, SessionsAreForgottenAfterTheirTime) {
 TEST_F(TlsCredentialsTest, AuthorityIsReplacedInThreeSteps) {
   const std::string fresh = absl::StrCat(folder_, "-new");
   ASSERT_TRUE(MakeTestCertificates(fresh, "flights").ok());
-  const std::string both = ReadFile(absl::StrCat(folder_, "/authority/cert.pem")) +
-                           ReadFile(absl::StrCat(fresh, "/authority/cert.pem"));
+  const std::string both = ReadTestFile(absl::StrCat(folder_, "/authority/cert.pem")) +
+                           ReadTestFile(absl::StrCat(fresh, "/authority/cert.pem"));
   const auto reader = Open(absl::StrCat(folder_, "/reader"));
   const auto admin = Open(absl::StrCat(folder_, "/operator"));
   const std::vector<const TlsCredentials*> processes = {credentials_.get(), reader.get(),
@@ -429,15 +418,15 @@ TEST_F(TlsCredentialsTest, AuthorityIsReplacedInThreeSteps) {
     expect_served();
   }
   for (const TlsCredentials* const process : processes) {
-    replace(*process, ReadFile(absl::StrCat(fresh, "/authority/cert.pem")), false);
+    replace(*process, ReadTestFile(absl::StrCat(fresh, "/authority/cert.pem")), false);
     expect_served();
   }
 }
 
 TEST_F(TlsCredentialsTest, FilesThatDoNotFitAreNotUsed) {
   const std::string dir = absl::StrCat(folder_, "/server");
-  const std::string key = ReadFile(absl::StrCat(dir, "/key.pem"));
-  const std::string other_key = ReadFile(absl::StrCat(folder_, "/worker/key.pem"));
+  const std::string key = ReadTestFile(absl::StrCat(dir, "/key.pem"));
+  const std::string other_key = ReadTestFile(absl::StrCat(folder_, "/worker/key.pem"));
   std::ofstream(absl::StrCat(dir, "/key.pem")) << other_key;
   ASSERT_TRUE(Eventually([&] { return !credentials_->State().reload_status.ok(); }, kTimeout));
   EXPECT_TRUE(absl::StrContains(credentials_->State().reload_status.message(), "is not the key of"))

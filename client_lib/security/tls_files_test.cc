@@ -15,12 +15,6 @@ namespace {
 
 constexpr int64_t kDay = 86400;
 
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 class TlsFilesTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -163,10 +163,15 @@ void Client::TakeOver(uint32_t rank, const CallOptions& options,
   core_->TakeOver(core_->OwnRank(rank), options, std::move(done));
 }
 
+void Client::TakeOver(const LogicalWorkerAssignment& rank, const CallOptions& options,
+                      absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done) {
+  core_->TakeOver(rank, options, std::move(done));
+}
+
 std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(const LogicalWorkerAssignment& rank,
                                                              const CallOptions& options) {
   std::future<absl::StatusOr<LogicalWorker*>> result;
-  core_->TakeOver(rank, options, Fulfilling(result));
+  TakeOver(rank, options, Fulfilling(result));
   return result;
 }
 
@@ -197,11 +202,10 @@ std::future<absl::StatusOr<Table>> Client::CreateTable(const TableSpec& spec,
   return result;
 }
 
-std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name,
-                                                     const CallOptions& options) {
-  std::future<absl::StatusOr<Table>> result;
+void Client::OpenTable(const std::string& name, const CallOptions& options,
+                       absl::AnyInvocable<void(absl::StatusOr<Table>)> done) {
   CallScheduler<ListTablesResponse, absl::StatusOr<Table>>(
-      *core_, "ListTables", ListTablesRequest(), options, Fulfilling(result),
+      *core_, "ListTables", ListTablesRequest(), options, std::move(done),
       [name](const ListTablesResponse& response) -> absl::StatusOr<Table> {
         for (const TableSpec& spec : response.tables()) {
           if (spec.name() == name) return Table(spec);
@@ -209,16 +213,27 @@ std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name,
         return absl::NotFoundError(
             absl::StrCat("the job has no table `", name, "`; create it with CreateTable"));
       });
+}
+
+std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name,
+                                                     const CallOptions& options) {
+  std::future<absl::StatusOr<Table>> result;
+  OpenTable(name, options, Fulfilling(result));
   return result;
+}
+
+void Client::ListTables(const CallOptions& options,
+                        absl::AnyInvocable<void(absl::StatusOr<std::vector<Table>>)> done) {
+  CallScheduler<ListTablesResponse, absl::StatusOr<std::vector<Table>>>(
+      *core_, "ListTables", ListTablesRequest(), options, std::move(done),
+      [](const ListTablesResponse& response) -> absl::StatusOr<std::vector<Table>> {
+        return std::vector<Table>(response.tables().begin(), response.tables().end());
+      });
 }
 
 std::future<absl::StatusOr<std::vector<Table>>> Client::ListTables(const CallOptions& options) {
   std::future<absl::StatusOr<std::vector<Table>>> result;
-  CallScheduler<ListTablesResponse, absl::StatusOr<std::vector<Table>>>(
-      *core_, "ListTables", ListTablesRequest(), options, Fulfilling(result),
-      [](const ListTablesResponse& response) -> absl::StatusOr<std::vector<Table>> {
-        return std::vector<Table>(response.tables().begin(), response.tables().end());
-      });
+  ListTables(options, Fulfilling(result));
   return result;
 }
 
@@ -253,12 +268,16 @@ void Client::Assignment(GetAssignmentRequest request, const CallOptions& options
       *core_, "GetAssignment", std::move(request), options, std::move(done), Whole());
 }
 
+void Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options, Callback done) {
+  Sign(*core_, request);
+  CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request),
+                                                   options, std::move(done), Nothing());
+}
+
 std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request,
                                               const CallOptions& options) {
   std::future<absl::Status> result;
-  Sign(*core_, request);
-  CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request),
-                                                   options, Fulfilling(result), Nothing());
+  GiveUpRanks(std::move(request), options, Fulfilling(result));
   return result;
 }
 
@@ -294,32 +313,48 @@ std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupReq
   return result;
 }
 
+void Client::ReportEvaluation(
+    ReportEvaluationRequest request, const CallOptions& options,
+    absl::AnyInvocable<void(absl::StatusOr<ReportEvaluationResponse>)> done) {
+  Sign(*core_, request);
+  CallScheduler<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
+      *core_, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
+}
+
 std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(
     ReportEvaluationRequest request, const CallOptions& options) {
   std::future<absl::StatusOr<ReportEvaluationResponse>> result;
-  Sign(*core_, request);
-  CallScheduler<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
-      *core_, "ReportEvaluation", std::move(request), options, Fulfilling(result), Whole());
+  ReportEvaluation(std::move(request), options, Fulfilling(result));
   return result;
+}
+
+void Client::FinishWork(const WorkerProgress& progress, const CallOptions& options,
+                        absl::Span<const uint32_t> ranks, Callback done) {
+  FinishWorkRequest request;
+  Sign(*core_, request);
+  *request.mutable_progress() = progress;
+  request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
+  CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options,
+                                                  std::move(done), Nothing());
 }
 
 std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress,
                                              const CallOptions& options,
                                              absl::Span<const uint32_t> ranks) {
   std::future<absl::Status> result;
-  FinishWorkRequest request;
-  Sign(*core_, request);
-  *request.mutable_progress() = progress;
-  request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
-  CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options,
-                                                  Fulfilling(result), Nothing());
+  FinishWork(progress, options, ranks, Fulfilling(result));
   return result;
+}
+
+void Client::GetStatus(const CallOptions& options,
+                       absl::AnyInvocable<void(absl::StatusOr<GetStatusResponse>)> done) {
+  CallScheduler<GetStatusResponse, absl::StatusOr<GetStatusResponse>>(
+      *core_, "GetStatus", GetStatusRequest(), options, std::move(done), Whole());
 }
 
 std::future<absl::StatusOr<GetStatusResponse>> Client::GetStatus(const CallOptions& options) {
   std::future<absl::StatusOr<GetStatusResponse>> result;
-  CallScheduler<GetStatusResponse, absl::StatusOr<GetStatusResponse>>(
-      *core_, "GetStatus", GetStatusRequest(), options, Fulfilling(result), Whole());
+  GetStatus(options, Fulfilling(result));
   return result;
 }
 

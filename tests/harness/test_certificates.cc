@@ -1,7 +1,10 @@
 #include "tests/harness/test_certificates.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
@@ -37,6 +40,17 @@ std::string TestCertificatesFolder(const std::string& name) {
                    testing::UnitTest::GetInstance()->current_test_info()->name(), "-", name);
   std::filesystem::remove_all(folder);
   return folder;
+}
+
+std::string ReadTestFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace pawl

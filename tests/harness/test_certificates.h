@@ -2,6 +2,7 @@
 #ifndef PAWL_TESTS_HARNESS_TEST_CERTIFICATES_H_
 #define PAWL_TESTS_HARNESS_TEST_CERTIFICATES_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ absl::Status RevokeInTestCertificateChain(const std::string& folder, const std::
 
 // A new folder of that name for this test.
 std::string TestCertificatesFolder(const std::string& name);
+
+// The whole file; empty if it cannot be read.
+std::string ReadTestFile(const std::string& path);
+// The clock that certificates are compared with, in Unix seconds.
+int64_t UnixNow();
 
 }  // namespace pawl
 

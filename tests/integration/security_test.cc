@@ -21,6 +21,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "nlohmann/json.hpp"
 #include "proto/parameter.grpc.pb.h"
+#include "tests/harness/empty_calls.h"
 #include "tests/harness/test_certificates.h"
 #include "tests/integration/cluster_test.h"
 
@@ -28,46 +29,6 @@ namespace pawl {
 namespace {
 
 constexpr std::chrono::seconds kTimeout{20};
-// A refused call is answered at once; one that reaches a handler may wait.
-constexpr std::chrono::seconds kCallTimeout{5};
-
-namespace tls = grpc::experimental;
-
-// Calls `method` with an empty message over a connection of its own.
-grpc::Status CallEmpty(const std::string& address,
-                       const std::shared_ptr<grpc::ChannelCredentials>& credentials,
-                       absl::string_view method) {
-  grpc::GenericStub stub(
-      grpc::CreateCustomChannel(address, credentials, ChannelSettings(ChannelKind::kControl)));
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
-  grpc::CompletionQueue queue;
-  const grpc::ByteBuffer request;
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  const auto call = stub.PrepareUnaryCall(&context, std::string(method), request, &queue);
-  call->StartCall();
-  call->Finish(&response, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  queue.Shutdown();
-  return status;
-}
-
-// A client that presents the certificate in `dir`, or none, and accepts every server.
-std::shared_ptr<grpc::ChannelCredentials> Credulous(const std::string& dir) {
-  tls::TlsChannelCredentialsOptions options;
-  if (!dir.empty()) {
-    options.set_certificate_provider(std::make_shared<tls::FileWatcherCertificateProvider>(
-        absl::StrCat(dir, "/key.pem"), absl::StrCat(dir, "/cert.pem"), 1));
-    options.watch_identity_key_cert_pairs();
-  }
-  options.set_verify_server_certs(false);
-  options.set_check_call_host(false);
-  options.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
-  return tls::TlsCredentials(options);
-}
 
 class SecurityTest : public ClusterTest {
  protected:
@@ -87,7 +48,7 @@ class SecurityTest : public ClusterTest {
                      grpc::StatusCode code) {
     for (const std::string& address : addresses_) {
       for (const absl::string_view method : KnownMethods()) {
-        const grpc::Status status = CallEmpty(address, credentials, method);
+        const grpc::Status status = EmptyCalls(address, credentials).Call(method);
         EXPECT_EQ(status.error_code(), code)
             << method << " at " << address << ": " << status.error_message();
       }
@@ -138,7 +99,7 @@ TEST_F(SecurityTest, EachRoleReachesOnlyItsRpcs) {
     for (const std::string& address : addresses_) {
       for (const absl::string_view method : KnownMethods()) {
         if (RolesOf(method)->Contains(peer)) continue;
-        const grpc::Status status = CallEmpty(address, credentials, method);
+        const grpc::Status status = EmptyCalls(address, credentials).Call(method);
         EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED)
             << role << " calls " << method << " at " << address << ": " << status.error_message();
       }
@@ -150,7 +111,7 @@ TEST_F(SecurityTest, EachRoleReachesOnlyItsRpcs) {
 TEST_F(SecurityTest, UnknownRpcIsRefusedBeforeAnyHandler) {
   const auto credentials = Credulous(cluster_->tls_dir("operator"));
   for (const std::string& address : addresses_) {
-    EXPECT_EQ(CallEmpty(address, credentials, "/pawl.Scheduler/Destroy").error_code(),
+    EXPECT_EQ(EmptyCalls(address, credentials).Call("/pawl.Scheduler/Destroy").error_code(),
               grpc::StatusCode::UNIMPLEMENTED);
   }
 }
@@ -169,7 +130,7 @@ TEST_F(SecurityTest, WorkerCannotRegisterAsServer) {
   request.set_newest_protocol(kNewestProtocol);
   RegisterResponse response;
   grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
+  SetDeadline(context, kEmptyCallTimeout);
   const grpc::Status registered = stub->Register(&context, request, &response);
   EXPECT_EQ(registered.error_code(), grpc::StatusCode::PERMISSION_DENIED)
       << registered.error_message();
@@ -180,7 +141,7 @@ TEST_F(SecurityTest, WorkerCannotRegisterAsServer) {
   heartbeat.set_draining(true);
   HeartbeatResponse answer;
   grpc::ClientContext heartbeat_context;
-  SetDeadline(heartbeat_context, kCallTimeout);
+  SetDeadline(heartbeat_context, kEmptyCallTimeout);
   EXPECT_EQ(stub->Heartbeat(&heartbeat_context, heartbeat, &answer).error_code(),
             grpc::StatusCode::PERMISSION_DENIED);
 }
@@ -252,7 +213,7 @@ TEST_F(SecurityTest, PushUnderTheNumberOfAnotherClientNeedsItsTicket) {
     forged.mutable_header()->set_ticket(ticket);
     PushResponse response;
     grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
+    SetDeadline(context, kEmptyCallTimeout);
     const grpc::Status pushed = stub->Push(&context, forged, &response);
     EXPECT_EQ(pushed.error_code(), grpc::StatusCode::UNAUTHENTICATED) << pushed.error_message();
   }
@@ -275,13 +236,13 @@ TEST_F(SecurityTest, OtherUsersCannotReadFiles) {
 TEST_F(SecurityTest, AuditLogNamesOperatorsAndRefusedCallers) {
   StopJobRequest request;
   request.set_reason("maintenance");
-  EXPECT_EQ(CallEmpty(cluster_->scheduler_address(), Credulous(cluster_->tls_dir("worker")),
-                      "/pawl.Scheduler/StopJob")
+  EXPECT_EQ(EmptyCalls(cluster_->scheduler_address(), Credulous(cluster_->tls_dir("worker")))
+                .Call("/pawl.Scheduler/StopJob")
                 .error_code(),
             grpc::StatusCode::PERMISSION_DENIED);
   StopJobResponse response;
   grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
+  SetDeadline(context, kEmptyCallTimeout);
   const grpc::Status stopped = cluster_->scheduler().StopJob(&context, request, &response);
   ASSERT_TRUE(stopped.ok()) << stopped.error_message();
   ASSERT_TRUE(cluster_->WaitUntilAllEnded(kTimeout).ok());
@@ -319,7 +280,7 @@ TEST_F(SecurityTest, CallInTheNameOfAnotherNodeNeedsItsTicket) {
   goodbye.set_incarnation((*victim)->incarnation());
   GoodbyeResponse response;
   grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
+  SetDeadline(context, kEmptyCallTimeout);
   EXPECT_EQ(stub->Goodbye(&context, goodbye, &response).error_code(),
             grpc::StatusCode::UNAUTHENTICATED);
   const auto status = cluster_->GetStatus();

@@ -19,8 +19,8 @@
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/security/method_roles.h"
 #include "client_lib/security/token/testing/token_key.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "nlohmann/json.hpp"
+#include "tests/harness/empty_calls.h"
 #include "tests/harness/test_certificates.h"
 #include "tests/integration/cluster_test.h"
 
@@ -30,56 +30,6 @@ namespace {
 namespace tls = grpc::experimental;
 
 constexpr std::chrono::seconds kTimeout{20};
-// A refused call is answered at once; one that reaches a handler may wait.
-constexpr std::chrono::seconds kCallTimeout{5};
-
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// TLS without a certificate, to any server.
-std::shared_ptr<grpc::ChannelCredentials> Credulous() {
-  tls::TlsChannelCredentialsOptions options;
-  options.set_verify_server_certs(false);
-  options.set_check_call_host(false);
-  options.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
-  return tls::TlsCredentials(options);
-}
-
-// A connection on which every call has an empty message.
-class EmptyCalls {
- public:
-  EmptyCalls(const std::string& address,
-             const std::shared_ptr<grpc::ChannelCredentials>& credentials)
-      : stub_(grpc::CreateCustomChannel(address, credentials,
-                                        ChannelSettings(ChannelKind::kControl))) {}
-
-  // `authorization` is the metadata that has the token; empty: none.
-  grpc::Status Call(absl::string_view method, const std::string& authorization) {
-    grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
-    if (!authorization.empty()) context.AddMetadata(kTokenMetadata, authorization);
-    grpc::CompletionQueue queue;
-    // A buffer without a slice is not an empty message.
-    const grpc::Slice nothing;
-    const grpc::ByteBuffer request(&nothing, 1);
-    grpc::ByteBuffer response;
-    grpc::Status status;
-    const auto call = stub_.PrepareUnaryCall(&context, std::string(method), request, &queue);
-    call->StartCall();
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    queue.Shutdown();
-    return status;
-  }
-
- private:
-  grpc::GenericStub stub_;
-};
 
 class TokenTest : public ClusterTest {
  protected:

@@ -295,13 +295,27 @@ class Session:
 
     def __init__(self, client: "Client", handle: ctypes.c_void_p, rank: Optional[int] = None):
         self._client = client
-        self._handle = handle
+        self._handle: Optional[ctypes.c_void_p] = handle
         self.rank = rank
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """pawl_session*. Raises CancelledError if the client or the rank is closed."""
+        # The library has freed the session then.
+        if self._handle is None or not self._client.handle:
+            raise errors.CancelledError("rank %s is closed" % self.rank)
+        return self._handle
+
+    def close(self) -> None:
+        """Stops hosting the rank. Ranks only."""
+        handle, self._handle = self._handle, None
+        if handle is not None and self.rank is not None:
+            _abi.invoke("pawl_close_rank", self._client.handle, self.rank)
 
     @property
     def step(self) -> int:
         """The step to which calls made now belong. Ranks only."""
-        return _abi.invoke("pawl_step", self._handle)
+        return _abi.invoke("pawl_step", self.handle)
 
     def pull(
         self,
@@ -315,7 +329,7 @@ class Session:
         items = list(items)
         return start(
             "pawl_pull",
-            self._handle,
+            self.handle,
             _array(items),
             len(items),
             -1 if step is None else step,
@@ -329,7 +343,7 @@ class Session:
         items = list(items)
         return start(
             "pawl_push",
-            self._handle,
+            self.handle,
             _array(items),
             len(items),
             _milliseconds(timeout),
@@ -341,7 +355,7 @@ class Session:
         items = list(items)
         return start(
             "pawl_assign",
-            self._handle,
+            self.handle,
             _array(items),
             len(items),
             _milliseconds(timeout),
@@ -354,7 +368,7 @@ class Session:
         """Sets learning rates from this step on, as part of the step. Rank 0 only."""
         return start(
             "pawl_set_learning_rates",
-            self._handle,
+            self.handle,
             (ctypes.c_uint32 * len(rates))(*(table.id for table in rates)),
             (ctypes.c_float * len(rates))(*rates.values()),
             len(rates),
@@ -363,7 +377,7 @@ class Session:
 
     def end_step(self, *, timeout: Optional[float] = None) -> Future[None]:
         """Ends the step, once all its pushes are acknowledged. Ranks only."""
-        return start("pawl_end_step", self._handle, _milliseconds(timeout))
+        return start("pawl_end_step", self.handle, _milliseconds(timeout))
 
 
 def _array(items: Sequence[Item]) -> Any:
@@ -384,7 +398,7 @@ class Client:
       call_timeout: seconds, of calls that give none.
       tune_process: let the library set malloc for large calls; changes the whole process.
 
-    Thread-safe. Not usable after fork().
+    Thread-safe, but close it only when no other thread uses it. Not usable after fork().
     """
 
     def __init__(

@@ -23,6 +23,8 @@ _IDLE_WAIT_MS = 200
 _FOLLOW_INTERVAL_S = 0.05
 # How often progress goes to the scheduler.
 _PROGRESS_INTERVAL_S = 0.5
+# How long a call of a rank waits for other ranks, and a rank for the first parameters.
+_STEP_TIMEOUT_S = 600.0
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
 
@@ -48,8 +50,11 @@ class StepPart(Protocol):
         Called again for the same step until begin is.
         """
 
+    def is_ready(self, job: "Job", rank: "Rank") -> bool:
+        """Whether the step can begin, now that start's call has ended; if not, start again."""
+
     def begin(self, job: "Job", rank: "Rank") -> None:
-        """Before the rank's batch is given to the program, when start's call has ended."""
+        """Before the rank's batch is given to the program."""
 
     def prefetch(self, job: "Job", rank: "Rank", step: int, batch: Any) -> None:
         """The rank's batch of the next step is known."""
@@ -106,6 +111,7 @@ class Job:
         self._step = 0
         self._step_ended = False
         self._reported_at = 0.0
+        self._not_ready_since: Optional[float] = None
         self._loss = 0.0
         self._warned_forgotten = False
 
@@ -140,6 +146,7 @@ class Job:
     ) -> Iterator[Any]:
         """The batches of this process's ranks, until all ranks of the job have had all of theirs.
 
+        The loop must run to its end: a program that leaves it earlier leaves its ranks to others.
         Each batch is one step of one rank: compute its loss and its gradients, and end it with the
         optimizer's step(). A process hosts one rank or several, and continues at the steps that the
         servers know, so it may be killed and restarted.
@@ -156,6 +163,11 @@ class Job:
         for scheduler in schedulers:
             scheduler.optimizer.follow(
                 [other for other in schedulers if other.optimizer is scheduler.optimizer]
+            )
+        if self._source is not None:
+            raise errors.FailedPreconditionError(
+                "a job has one loop over steps(): give all epochs to its data, such as "
+                "pawl.data.Sampler(epochs=...)"
             )
         source = data_module.source_of(data, self.mode)
         self._source, self.begin_at = source, begin_at
@@ -265,7 +277,17 @@ class Job:
                 self._follow()
                 if self._next_rank(end) is not rank:
                     return False
-        return True
+        if all(part.is_ready(self, rank) for part in self._parts):
+            self._not_ready_since = None
+            return True
+        now = time.monotonic()
+        self._not_ready_since = self._not_ready_since or now
+        if now - self._not_ready_since > _STEP_TIMEOUT_S:
+            raise errors.DeadlineExceededError(
+                "rank 0 has not set the parameters within %g s" % _STEP_TIMEOUT_S
+            )
+        self._pause()
+        return False
 
     def _active(self) -> Rank:
         if self._rank is None:
@@ -319,11 +341,7 @@ class Job:
         self.ranks = int(answer.get("logical_workers_total", 0))
         assigned = {int(rank.get("rank", 0)) for rank in answer.get("logical_workers", [])}
         for number in sorted(set(self._hosted) - assigned):
-            self._settle(self._hosted[number])
-            self._close(number)
-            ranks = (_abi.ctypes.c_uint32 * 1)(number)
-            with contextlib.suppress(errors.NotFoundError):
-                self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
+            self._give_up(number)
         for number in sorted(assigned - set(self._hosted)):
             self.client.call("pawl_take_over", number, 0).wait()
             session = Session(
@@ -348,7 +366,7 @@ class Job:
     def _close(self, number: int) -> None:
         rank = self._hosted.pop(number)
         self._done[number] = (rank.step, rank.samples)
-        _abi.invoke("pawl_close_rank", self.client.handle, number)
+        rank.session.close()
 
     def _is_trained(self, end: int) -> bool:
         """Whether all ranks of the job have ended their steps. Waits a moment if not.
@@ -360,8 +378,7 @@ class Job:
         self._report(now=True)
         if end >= _ENDLESS or int(self.status().get("steps", 0)) >= end:
             return True
-        code = _abi.invoke("pawl_wait_for_end", self.client.handle, _IDLE_WAIT_MS)
-        if _abi.check(code) == _abi.PENDING:
+        if self._pause():
             return False
         state = self.client.describe()
         if state["state"] in ("COMPLETED", "FINISHING"):
@@ -369,6 +386,27 @@ class Job:
         if state["code"] != 0:
             raise errors.error_of(state["code"], state["error"])
         raise errors.FailedPreconditionError("the job is %s" % state["state"])
+
+    def _pause(self) -> bool:
+        """Waits a moment, or until the job ends. Returns whether it still runs."""
+        code = _abi.invoke("pawl_wait_for_end", self.client.handle, _IDLE_WAIT_MS)
+        return _abi.check(code) == _abi.PENDING
+
+    def _leave(self) -> None:
+        """Gives the ranks to other workers and ends the program: an operator has asked for it."""
+        for number in list(self._hosted):
+            self._give_up(number)
+        self.close()
+        _log.info("this worker leaves the job, as an operator has asked")
+        raise SystemExit(0)
+
+    def _give_up(self, number: int) -> None:
+        self._settle(self._hosted[number])
+        self._close(number)
+        ranks = (_abi.ctypes.c_uint32 * 1)(number)
+        # The scheduler may have taken it away already.
+        with contextlib.suppress(errors.NotFoundError):
+            self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
 
     def _progress(self) -> dict[str, Any]:
         for rank in self._hosted.values():
@@ -391,6 +429,8 @@ class Job:
         if not now and time.monotonic() - self._reported_at < _PROGRESS_INTERVAL_S:
             return
         self._reported_at = time.monotonic()
+        if self.client.describe()["leave_requested"]:
+            self._leave()
         _abi.check(
             _abi.invoke(
                 "pawl_report_progress",
@@ -412,6 +452,7 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
     """
     global _current
     options.setdefault("tune_process", True)
+    options.setdefault("call_timeout", _STEP_TIMEOUT_S)
     options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
     folder = os.environ.get("PAWL_WORKER_DIR")
     if folder:

@@ -172,8 +172,31 @@ class ClientTest(unittest.TestCase):
         client.close()
         with self.assertRaises(pawl.CancelledError):
             client.status()
-        with self.assertRaises(pawl.Error):
-            table.unique([1])
+        for call in (
+            lambda: table.unique([1]),
+            lambda: table.pull([1]),
+            lambda: table.push([1], [[1]]),
+            lambda: table.assign([1], [[1]]),
+            lambda: table.slot_count,
+        ):
+            with self.assertRaises(pawl.CancelledError):
+                call()
+
+    def test_assign_sets_rows_and_their_slots(self):
+        table = self.table(optimizer=pawl.Adagrad(1.0))
+        table.push([1, 2], np.full((2, 2), 3.0))
+        values, slots = table.pull_slots([1, 2])
+        self.assertEqual(table.slot_count, 2)
+        np.testing.assert_array_equal(slots, np.full((2, 2), 9.0))
+        table.assign([1], [[5, 6]])
+        table.assign([2], [[5, 6]], keep_slots=True)
+        table.assign([3], values[:1], slots=slots[:1])
+        rows, slots = table.pull_slots([1, 2, 3])
+        np.testing.assert_array_equal(rows, [[5, 6], [5, 6], values[0]])
+        np.testing.assert_array_equal(slots, [[0, 0], [9, 9], [9, 9]])
+        with self.assertRaises(ValueError) as raised:
+            table.assign([4, 4], np.ones((2, 2)))
+        self.assertIn("4", str(raised.exception))
 
     def test_forked_child_is_told_what_to_do(self):
         table = self.table()

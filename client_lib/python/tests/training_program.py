@@ -1,7 +1,7 @@
 """A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
-                           [--slow_s=S] [--result=FILE]
+                           [--slow_s=S] [--late_start] [--skip_step=N] [--result=FILE]
 """
 
 import argparse
@@ -112,20 +112,25 @@ def train_plain(options: argparse.Namespace, rows: np.ndarray) -> None:
         dense.step()
         for scheduler in schedulers:
             scheduler.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     write(options.result, net, bag.weight.detach().numpy(), losses)
 
 
 def train(options: argparse.Namespace) -> None:
     """Trains as a worker of the job."""
-    torch.manual_seed(5)
+    torch.manual_seed(os.getpid() if options.late_start else 5)
     job = pawl.init()
     net = Net(
         pt.EmbeddingBag(
             "rows", DIM, mode="mean", optimizer=OPTIMIZERS[options.optimizer], init=initial_rows()
         )
     )
-    optimizer = pt.Optimizer(net, dense=pawl.Adam(0.01))
+    dense = pawl.SGD(1e-30) if options.late_start else pawl.Adam(0.01)
+    optimizer = pt.Optimizer(net, dense=dense)
+    if options.late_start:
+        # Only rank 0 assigns: the others have a second to begin too early.
+        assign = optimizer._dense.assign
+        optimizer._dense.assign = lambda session: (time.sleep(1), assign(session))
     data = pawl.data.Arrays(*samples(), batch_size=BATCH, seed=1, epochs=options.epochs)
     schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, decay)] if options.decay else []
     losses = []
@@ -136,12 +141,17 @@ def train(options: argparse.Namespace) -> None:
             with open(options.result + ".died", "w", encoding="ascii"):
                 os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(options.slow_s)
+        if options.late_start:
+            print("begins with", float(sum(p.detach().sum() for p in net.parameters())), flush=True)
+        if options.skip_step == job.step:
+            functional.binary_cross_entropy_with_logits(net(keys), labels).backward()
+            continue
         optimizer.zero_grad()
         loss = functional.binary_cross_entropy_with_logits(net(keys), labels)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
-        print("rank", job.rank, "ended step", job.step, "loss", float(loss), flush=True)
+        losses.append(loss.item())
+        print("rank", job.rank, "ended step", job.step, "loss", losses[-1], flush=True)
     if options.result:
         # The parameters after the last step, as the servers have them.
         rows = net.rows.handles[0].table(job.client).pull(np.arange(ROWS))
@@ -156,6 +166,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--decay", action="store_true")
     parser.add_argument("--die_at_step", type=int, default=-1)
+    parser.add_argument("--late_start", action="store_true")
+    parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--result", default="")
     torch.set_num_threads(1)

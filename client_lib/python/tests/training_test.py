@@ -67,9 +67,28 @@ class Run:
             time.sleep(0.02)
         raise AssertionError("step %d has not ended\n%s" % (step, self.describe()))
 
+    def address(self) -> str:
+        """The scheduler's host:port."""
+        return pathlib.Path(self.out, "scheduler.addr").read_text("utf-8").strip()
+
+    def scale(self, workers: int) -> None:
+        """Changes the number of workers while the job runs."""
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pawl",
+                "scale",
+                "--scheduler=" + self.address(),
+                "--workers=%d" % workers,
+            ],
+            check=True,
+            timeout=60,
+            stdout=subprocess.DEVNULL,
+        )
+
     def kill(self, node: str) -> None:
         """kill -9 of the process with this name."""
-        address = pathlib.Path(self.out, "scheduler.addr").read_text("utf-8").strip()
         if node == "scheduler":
             children = pathlib.Path(
                 "/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)
@@ -80,7 +99,7 @@ class Run:
                     os.kill(pid, signal.SIGKILL)
                     return
             raise AssertionError("there is no scheduler")
-        with pawl.Client(address) as client:
+        with pawl.Client(self.address()) as client:
             for status in client.status()["nodes"]:
                 if status["node"] == node:
                     os.kill(int(status["description"].rsplit(":", 1)[1]), signal.SIGKILL)
@@ -113,6 +132,39 @@ class TrainingTest(unittest.TestCase):
         stormy.kill("server-1")
         self.assertEqual(stormy.finish(), digest, stormy.describe())
         self.assertTrue(os.path.exists(stormy.result + ".died"))
+
+    def test_bits_survive_workers_that_join_and_leave(self):
+        digest = Run().finish()
+        scaled = Run("--slow_s=0.02", "--epochs=2", settings=["elastic=true"])
+        scaled.wait_for_step(2)
+        scaled.scale(2)
+        scaled.wait_for_step(10)
+        scaled.scale(1)
+        self.assertEqual(scaled.finish(), digest, scaled.describe())
+        logs = list(pathlib.Path(scaled.out, "logs").glob("*worker-*.log"))
+        self.assertEqual(len(logs), 2, logs)
+        for log in logs:
+            self.assertIn("ended step", log.read_text("utf-8"))
+
+    def test_forgotten_step_ends_without_gradients(self):
+        run = Run("--skip_step=3", ranks=2)
+        run.finish()
+        log = pathlib.Path(run.out, "logs", "worker-0.log").read_text("utf-8")
+        self.assertEqual(log.count("without the optimizer's step()"), 1, log)
+        self.assertNotIn("ended step 3 ", log)
+        self.assertIn("ended step 4 ", log)
+
+    def test_ranks_wait_for_the_first_parameters_in_every_mode(self):
+        for mode in ("SYNC", "BOUNDED", "ASYNC"):
+            run = Run("--late_start", workers=2, ranks=2, settings=["consistency.mode=" + mode])
+            run.finish()
+            sums = set()
+            for log in pathlib.Path(run.out, "logs").glob("worker-*.log"):
+                lines = log.read_text("utf-8").splitlines()
+                found = {line for line in lines if line.startswith("begins with")}
+                self.assertTrue(found, log)
+                sums |= found
+            self.assertEqual(len(sums), 1, (mode, sums))
 
     def check_like_torch(self, optimizer, decay=False):
         with pawl.LocalCluster(job={"partitions": 8}) as cluster, cluster.client() as client:

@@ -29,17 +29,6 @@ constexpr std::chrono::seconds kTimeout{20};
 constexpr RoleSet kSchedulerRole(PeerRole::kScheduler);
 constexpr char kAlice[] = "spiffe://pawl.local/pawl/flights/reader/alice";
 
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 // Counts the calls that reach it, and keeps the last caller.
 class RecordingScheduler final : public Scheduler::CallbackService {
  public:
@@ -83,7 +72,7 @@ class TokenCredentialsTest : public testing::Test {
     folder_ = TestCertificatesFolder("tls");
     ASSERT_TRUE(MakeTestCertificates(folder_, "flights").ok());
     ASSERT_TRUE(MakeTestCertificates(folder_, "flights", {"--token_key=team"}).ok());
-    key_.private_pem = ReadFile(absl::StrCat(folder_, "/operator/tokens/team.key.pem"));
+    key_.private_pem = ReadTestFile(absl::StrCat(folder_, "/operator/tokens/team.key.pem"));
     auto security = Security::Open({.tls_dir = absl::StrCat(folder_, "/scheduler")}, kAllRoles);
     ASSERT_TRUE(security.ok()) << security.status();
     security_ = *std::move(security);

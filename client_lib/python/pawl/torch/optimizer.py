@@ -94,6 +94,14 @@ class _Rates:
         ]
 
 
+def _table_name(parameter: str) -> str:
+    return "dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", parameter)
+
+
+# Tells ranks of jobs that are not SYNC that rank 0 has set the parameters.
+_ASSIGNED = specs.dense_spec("pawl.torch/assigned", (1,), specs.Replace(), specs.Constant(0.0))
+
+
 class _Dense:
     """A model's own parameters as dense tables."""
 
@@ -101,6 +109,8 @@ class _Dense:
         self._named = named
         self._optimizer = optimizer
         self.tables: list[Table] = []
+        self._assigned: Optional[Table] = None
+        self._is_assigned = np.zeros(1, np.float32)
         self._step = -1
         self._coming: Optional[tuple[int, Future[Any], list[np.ndarray]]] = None
 
@@ -113,12 +123,30 @@ class _Dense:
                     % (name, parameter.dtype)
                 )
             spec = specs.dense_spec(
-                "dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", name),
+                _table_name(name),
                 tuple(parameter.shape),
                 self._optimizer,
                 specs.Constant(0.0),
             )
             self.tables.append(client.create(spec).wait())
+        self._assigned = client.create(_ASSIGNED).wait()
+
+    def assign(self, session: client_module.Session) -> None:
+        """Sets the parameters to the model's values. Rank 0, in the job's first step."""
+        session.assign(self.values()).wait()
+        assert self._assigned is not None
+        one = np.ones(1, np.float32)
+        session.assign([client_module.assign_item(self._assigned, None, one)]).wait()
+
+    def ask(self, session: client_module.Session) -> Future[Any]:
+        """Asks whether rank 0 has set the parameters; see is_assigned."""
+        assert self._assigned is not None
+        item = client_module.pull_item(self._assigned, None, out=self._is_assigned)
+        return session.pull([item])
+
+    def is_assigned(self) -> bool:
+        """The answer to ask."""
+        return bool(self._is_assigned[0])
 
     def values(self) -> list[Item]:
         """The model's present values, to assign."""
@@ -282,6 +310,10 @@ class Optimizer(torch.optim.Optimizer):
             if self._dense is not None:
                 self._dense.create(job.client)
             self._has_tables = True
+        if self._dense is not None and rank.step == 0:
+            # In SYNC mode no rank reads parameters before the first step has closed.
+            waits = rank.number != 0 and job.mode != "SYNC"
+            return self._dense.ask(rank.session) if waits else None
         if rank.step == 0 or job.mode == "ASYNC" and self._dense is None:
             return None
         if self._dense is not None:
@@ -289,6 +321,11 @@ class Optimizer(torch.optim.Optimizer):
         # Any row tells that the mode lets the rank begin its step: lookups wait only briefly then.
         table = self._lookups[0].handles[0].table(job.client)
         return rank.session.pull([client_module.pull_item(table, [0])], step=rank.step)
+
+    def is_ready(self, job: job_module.Job, rank: job_module.Rank) -> bool:
+        """Whether rank 0 has set the parameters, where the rank would not wait for it otherwise."""
+        waits = rank.step == 0 and rank.number != 0 and job.mode != "SYNC"
+        return not waits or self._dense is None or self._dense.is_assigned()
 
     def begin(self, job: job_module.Job, rank: job_module.Rank) -> None:
         """Before a batch: the parameters of its step."""
@@ -300,7 +337,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         if rank.step == 0:
             if rank.number == 0:
-                rank.session.assign(self._dense.values()).wait()
+                self._dense.assign(rank.session)
             job.end_step([])
             return
         self._dense.load(rank.step)
@@ -358,10 +395,15 @@ class SparseOptimizer:
 
 
 def state_dict(model: torch.nn.Module, client: Optional[Client] = None) -> dict[str, Any]:
-    """The model's dense parameters as they are on the servers now, and its buffers."""
+    """The model's dense parameters as they are on the servers now.
+
+    Buffers, and parameters that do not require a gradient, are this process's own.
+    """
     client = client or job_module.current().client
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    for name, _ in model.named_parameters():
-        table = client.open("dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", name))
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        table = client.open(_table_name(name))
         state[name] = torch.from_numpy(table.pull()).view(state[name].shape)
     return state
