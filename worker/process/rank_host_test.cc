@@ -163,6 +163,7 @@ class RankHostTest : public testing::Test {
     job_.set_batch_size(8);
     job_.set_epochs(epochs);
     job_.mutable_consistency()->set_mode(SYNC);
+    job_.set_partitions(4);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->set_train(WriteFile("train", 16));
     job_.mutable_model()->mutable_logistic_regression();
