@@ -47,6 +47,8 @@ struct Membership {
   GetAssignmentResponse assignment ABSL_GUARDED_BY(mutex);
   std::unique_ptr<pawl_session> free_running ABSL_GUARDED_BY(mutex);
   absl::flat_hash_map<uint32_t, std::unique_ptr<pawl_session>> ranks ABSL_GUARDED_BY(mutex);
+  // Of the ranks that have been taken over and not given up. A later assignment may lack them.
+  absl::flat_hash_map<uint32_t, LogicalWorkerAssignment> taken_over ABSL_GUARDED_BY(mutex);
   // What pawl_describe returned last.
   std::string description ABSL_GUARDED_BY(mutex);
 };
@@ -211,6 +213,13 @@ absl::StatusOr<LogicalWorkerAssignment> AssignedRank(Membership& membership, uin
       absl::StrCat("rank ", rank, " is not in the latest answer of pawl_assignment"));
 }
 
+absl::StatusOr<LogicalWorkerAssignment> TakenOverRank(Membership& membership, uint32_t rank) {
+  const absl::MutexLock lock(&membership.mutex);
+  const auto found = membership.taken_over.find(rank);
+  if (found != membership.taken_over.end()) return found->second;
+  return absl::NotFoundError(absl::StrCat("rank ", rank, " has not been taken over"));
+}
+
 std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
 }  // namespace
@@ -218,6 +227,7 @@ std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
 using pawl::c::AsNothing;
 using pawl::c::AssignedRank;
+using pawl::c::TakenOverRank;
 using pawl::c::CallState;
 using pawl::c::Converted;
 using pawl::c::EndsWithJson;
@@ -498,9 +508,11 @@ int pawl_take_over(pawl_client* client, uint32_t rank, int64_t timeout_ms, pawl_
                               AssignedRank(*membership, rank));
         connected.TakeOver(assigned, Timeout(timeout_ms),
                            [membership = std::move(membership), state = std::move(state),
-                            rank](const absl::StatusOr<pawl::LogicalWorker*>& session) {
+                            assigned](const absl::StatusOr<pawl::LogicalWorker*>& session) {
                              if (session.ok()) {
+                               const uint32_t rank = assigned.rank();
                                const absl::MutexLock lock(&membership->mutex);
+                               membership->taken_over[rank] = assigned;
                                membership->ranks[rank] = std::make_unique<pawl_session>(
                                    pawl_session{membership.get(), *session, *session});
                              }
@@ -557,10 +569,18 @@ int pawl_give_up_ranks(pawl_client* client, const uint32_t* ranks, size_t count,
         pawl::GiveUpRanksRequest request;
         for (size_t i = 0; i < count; ++i) {
           PAWL_ASSIGN_OR_RETURN(*request.add_logical_workers(),
-                                AssignedRank(*membership, ranks[i]));
+                                TakenOverRank(*membership, ranks[i]));
         }
-        connected.GiveUpRanks(std::move(request), Timeout(timeout_ms),
-                              EndsWithNothing(std::move(state)));
+        connected.GiveUpRanks(request, Timeout(timeout_ms),
+                              [membership = std::move(membership), state = std::move(state),
+                               request](const absl::Status& given_up) {
+                                if (given_up.ok()) {
+                                  const absl::MutexLock lock(&membership->mutex);
+                                  for (const auto& rank : request.logical_workers())
+                                    membership->taken_over.erase(rank.rank());
+                                }
+                                state->End(AsNothing(given_up));
+                              });
         return absl::OkStatus();
       });
 }

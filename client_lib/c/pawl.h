@@ -204,7 +204,7 @@ int pawl_set_learning_rates(pawl_session* session, const uint32_t* tables, const
 int pawl_end_step(pawl_session* session, int64_t timeout_ms, pawl_call** call);
 // Stops hosting the rank. Its session must not be used any more.
 void pawl_close_rank(pawl_client* client, uint32_t rank);
-// Returns ranks to the scheduler, for other workers. They must be closed.
+// Returns ranks that have been taken over to the scheduler, for other workers. They must be closed.
 int pawl_give_up_ranks(pawl_client* client, const uint32_t* ranks, size_t count, int64_t timeout_ms,
                        pawl_call** call);
 // The rank's work is done. The job completes when that of all ranks is.

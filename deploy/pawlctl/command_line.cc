@@ -116,10 +116,16 @@ int CommandLine::Run(std::vector<std::string> arguments) {
     return kExitUsage;
   }
   if (arguments[0] == "help" || arguments[0] == "version") arguments[0].insert(0, "--");
-  const bool is_command = std::any_of(run_.begin(), run_.end(), [&](const auto& entry) {
-    return entry.first->get_name() == arguments[0];
-  });
-  if (!absl::StartsWith(arguments[0], "-") && !is_command) {
+  const auto is_command = [&](const std::string& word) {
+    return std::any_of(run_.begin(), run_.end(),
+                       [&](const auto& entry) { return entry.first->get_name() == word; });
+  };
+  if (absl::StartsWith(arguments[0], "-") && arguments[0] != "--version") {
+    // Flags may come before the command.
+    const auto command = std::find_if(arguments.begin(), arguments.end(), is_command);
+    if (command != arguments.end()) std::rotate(arguments.begin(), command, command + 1);
+  }
+  if (!absl::StartsWith(arguments[0], "-") && !is_command(arguments[0])) {
     return UsageError(absl::StrCat("there is no command '", arguments[0], "'; ", app_->get_name(),
                                    " --help lists them"));
   }

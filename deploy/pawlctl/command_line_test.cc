@@ -78,6 +78,14 @@ TEST_F(CommandLineTest, ValuesFollowEqualsSignOrSpace) {
   EXPECT_EQ(timeout_, std::chrono::minutes(1));
 }
 
+TEST_F(CommandLineTest, FlagsMayComeBeforeTheCommand) {
+  EXPECT_EQ(Run({"--job=a.pbtxt", "--servers", "3", "run", "--json"}).code, kRan);
+  EXPECT_EQ(job_, "a.pbtxt");
+  EXPECT_EQ(servers_, 3u);
+  EXPECT_TRUE(json_);
+  EXPECT_EQ(Run({"--version"}).out, "pawlctl 1.2.3\n");
+}
+
 TEST_F(CommandLineTest, SwitchTakesFalse) {
   json_ = true;
   EXPECT_EQ(Run({"run", "--json=false"}).code, kRan);

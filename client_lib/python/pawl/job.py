@@ -66,8 +66,11 @@ class StepPart(Protocol):
 class Rank:
     """A rank that this process hosts."""
 
-    def __init__(self, number: int, session: Session, batches: Iterator[Any], step: int):
+    def __init__(
+        self, number: int, incarnation: int, session: Session, batches: Iterator[Any], step: int
+    ):
         self.number = number
+        self.incarnation = incarnation
         self.session = session
         self.batches = batches
         self.step = step
@@ -98,6 +101,8 @@ class Job:
         self.gradient_weight = 1.0
         self._parts: list[StepPart] = []
         self._hosted: dict[int, Rank] = {}
+        # {rank: incarnation} of the latest assignment.
+        self._assigned: dict[int, int] = {}
         self._source: Optional[data_module.Source] = None
         # How many steps of the job come before the data's first one.
         self.begin_at = 0
@@ -330,6 +335,7 @@ class Job:
                 "pawl_assignment", self._version, 0, convert=json.loads
             )
         if self._version != 0 and not self._assignment.done():
+            self._give_up_others()
             return
         try:
             answer = self._assignment.wait()
@@ -339,28 +345,39 @@ class Job:
         self._assignment = None
         self._version = int(answer.get("version", 0))
         self.ranks = int(answer.get("logical_workers_total", 0))
-        assigned = {int(rank.get("rank", 0)) for rank in answer.get("logical_workers", [])}
-        for number in sorted(set(self._hosted) - assigned):
-            self._give_up(number)
-        for number in sorted(assigned - set(self._hosted)):
-            self.client.call("pawl_take_over", number, 0).wait()
-            session = Session(
-                self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
-            )
-            step = session.step
-            assert self._source is not None
-            first = max(0, step - self.begin_at)
-            batches = self._source.batches(number, self.ranks, first)
-            rank = Rank(number, session, batches, step)
-            # Its predecessors' too: each sample counts once.
-            rank.samples = sum(
-                self._source.share(done, number, self.ranks)[0] for done in range(first)
-            )
-            self._hosted[number] = rank
+        self._assigned = {
+            int(rank.get("rank", 0)): int(rank.get("incarnation", 0))
+            for rank in answer.get("logical_workers", [])
+        }
+        self._give_up_others()
+        for number, incarnation in sorted(self._assigned.items()):
+            if number in self._hosted:
+                if self._hosted[number].incarnation == incarnation:
+                    continue
+                self._close(number)
+            self._take_over(number, incarnation)
+
+    def _take_over(self, number: int, incarnation: int) -> None:
+        self.client.call("pawl_take_over", number, 0).wait()
+        session = Session(
+            self.client, _abi.invoke("pawl_rank", self.client.handle, number), number
+        )
+        step = session.step
+        assert self._source is not None
+        first = max(0, step - self.begin_at)
+        batches = self._source.batches(number, self.ranks, first)
+        rank = Rank(number, incarnation, session, batches, step)
+        # Its predecessors' too: each sample counts once.
+        rank.samples = sum(self._source.share(done, number, self.ranks)[0] for done in range(first))
+        self._hosted[number] = rank
 
     def _next_rank(self, end: int) -> Optional[Rank]:
         """The hosted rank that is behind the others; None if all have ended their steps."""
-        waiting = [rank for rank in self._hosted.values() if rank.step < min(end, rank.step_count)]
+        waiting = [
+            rank
+            for rank in self._hosted.values()
+            if rank.number in self._assigned and rank.step < min(end, rank.step_count)
+        ]
         return min(waiting, key=lambda rank: (rank.step, rank.number)) if waiting else None
 
     def _close(self, number: int) -> None:
@@ -373,7 +390,11 @@ class Job:
 
         Until then a rank of a worker that dies may come to this process.
         """
-        for rank in self._hosted.values():
+        for rank in list(self._hosted.values()):
+            while rank.ending is not None and not rank.ending.done(_FOLLOW_INTERVAL_S):
+                self._follow()
+                if self._next_rank(end) is not None:
+                    return False
             self._settle(rank)
         self._report(now=True)
         if end >= _ENDLESS or int(self.status().get("steps", 0)) >= end:
@@ -394,18 +415,27 @@ class Job:
 
     def _leave(self) -> None:
         """Gives the ranks to other workers and ends the program: an operator has asked for it."""
-        for number in list(self._hosted):
-            self._give_up(number)
+        self._assigned = {}
+        while self._hosted:
+            self._give_up_others()
+            for rank in self._hosted.values():
+                rank.ending.done(_FOLLOW_INTERVAL_S)
         self.close()
         _log.info("this worker leaves the job, as an operator has asked")
         raise SystemExit(0)
 
-    def _give_up(self, number: int) -> None:
-        self._settle(self._hosted[number])
-        self._close(number)
-        ranks = (_abi.ctypes.c_uint32 * 1)(number)
-        # The scheduler may have taken it away already.
-        with contextlib.suppress(errors.NotFoundError):
+    def _give_up_others(self) -> None:
+        """Returns the ranks that are assigned to this process no more, once their step has ended.
+
+        Does not wait for that: it may depend on a rank that this process hosts.
+        """
+        for number in sorted(set(self._hosted) - set(self._assigned)):
+            rank = self._hosted[number]
+            if rank.ending is not None and not rank.ending.done():
+                continue
+            self._settle(rank)
+            self._close(number)
+            ranks = (_abi.ctypes.c_uint32 * 1)(number)
             self.client.call("pawl_give_up_ranks", ranks, 1, 0).wait()
 
     def _progress(self) -> dict[str, Any]:
