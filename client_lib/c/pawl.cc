@@ -227,7 +227,6 @@ std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
 using pawl::c::AsNothing;
 using pawl::c::AssignedRank;
-using pawl::c::TakenOverRank;
 using pawl::c::CallState;
 using pawl::c::Converted;
 using pawl::c::EndsWithJson;
@@ -237,6 +236,7 @@ using pawl::c::Membership;
 using pawl::c::Remember;
 using pawl::c::StartCall;
 using pawl::c::StartClientCall;
+using pawl::c::TakenOverRank;
 using pawl::c::Text;
 using pawl::c::Timeout;
 using pawl::c::ToJson;
