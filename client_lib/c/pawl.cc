@@ -47,7 +47,7 @@ struct Membership {
   GetAssignmentResponse assignment ABSL_GUARDED_BY(mutex);
   std::unique_ptr<pawl_session> free_running ABSL_GUARDED_BY(mutex);
   absl::flat_hash_map<uint32_t, std::unique_ptr<pawl_session>> ranks ABSL_GUARDED_BY(mutex);
-  // Of the ranks that have been taken over and not given up. A later assignment may lack them.
+  // For each rank that has been taken over and not given up. A later assignment may lack it.
   absl::flat_hash_map<uint32_t, LogicalWorkerAssignment> taken_over ABSL_GUARDED_BY(mutex);
   // What pawl_describe returned last.
   std::string description ABSL_GUARDED_BY(mutex);

@@ -9,9 +9,10 @@ import logging
 import os
 import sys
 import time
-from typing import Any, Callable, Iterator, Optional, Protocol, Sequence
+import traceback
+from typing import Any, Callable, Collection, Iterator, Optional, Protocol, Sequence
 
-from pawl import _abi, data as data_module, errors
+from pawl import _abi, data as data_module, errors, state as state_module
 from pawl.client import Client, Session, Status
 from pawl.futures import Future
 
@@ -79,6 +80,9 @@ class Rank:
         self.batch: Any = None
         self.has_batch = False
         self.ending: Optional[Future[None]] = None
+        # The kept objects' states when its next step begins, encoded; None: not read yet.
+        self.state: Optional[bytes] = None
+        self.reading: Optional[Future[Any]] = None
         # Known once a stream has ended.
         self.step_count = _ENDLESS
 
@@ -113,10 +117,17 @@ class Job:
         self._version = 0
         self._assignment: Optional[Future[Any]] = None
         self._rank: Optional[Rank] = None
+        self._position: Optional[tuple[int, int]] = None
         self._step = 0
         self._step_ended = False
         self._reported_at = 0.0
         self._not_ready_since: Optional[float] = None
+        self._kept = state_module.Kept()
+        self._states: Optional[state_module.StateTable] = None
+        # The rank whose state the kept objects have.
+        self._loaded = -1
+        # What the program's step pushes, where its state is saved first.
+        self._unsent: Optional[list[Any]] = None
         self._loss = 0.0
         self._warned_forgotten = False
 
@@ -131,6 +142,11 @@ class Job:
         self._active()
         return self._step
 
+    @property
+    def next_step(self) -> int:
+        """After end_step: the servers' number of the rank's next step."""
+        return self._active().step
+
     def status(self) -> Status:
         """What `pawlctl status` shows."""
         return self.client.status()
@@ -141,6 +157,20 @@ class Job:
     def add_part(self, part: StepPart) -> None:
         """Lets something take part in every step, in the order in which it is added."""
         self._parts.append(part)
+
+    def keep(self, **objects: state_module.Stateful) -> None:
+        """Saves objects with each step, and gives them their state back; call it before steps().
+
+        Each object has state_dict() and load_state_dict(), as torch's modules, optimizers and
+        schedulers do: whatever a step depends on and the servers do not have, such as parameters
+        under DDP, their optimizer, moving averages, or pawl.torch.RandomState(). All objects have
+        at most 64 MiB together. Their state after an iteration of the loop belongs to its step: it
+        is in the same checkpoints, and a process that takes the rank over continues with it. Where
+        a process hosts several ranks, each has a state of its own.
+        """
+        if self._source is not None:
+            raise errors.FailedPreconditionError("call Job.keep before the loop over steps()")
+        self._kept.add(objects.items())
 
     def steps(
         self,
@@ -177,6 +207,8 @@ class Job:
         source = data_module.source_of(data, self.mode)
         self._source, self.begin_at = source, begin_at
         end = self._end = begin_at + source.step_count()
+        self._states = state_module.StateTable(self.client, self.mode)
+        initial = self._kept.save()
         while True:
             self._follow()
             rank = self._next_rank(end)
@@ -189,6 +221,8 @@ class Job:
             try:
                 if not self._wait_for_step(rank, end):
                     continue
+                self._position = (rank.number, rank.step)
+                self._load_state(rank, initial)
                 if rank.step < begin_at:
                     for part in self._parts:
                         part.begin(self, rank)
@@ -214,10 +248,13 @@ class Job:
                 yield batch
                 if not self._step_ended:
                     self._end_forgotten_step()
+                if self._unsent is not None:
+                    items, self._unsent = self._unsent, None
+                    self._send(rank, items)
                 rank.samples += mine
                 self._report()
             finally:
-                self._rank = None
+                self._rank = self._unsent = None
 
     def end_step(self, items: list[Any]) -> None:
         """Pushes the items as the rank's gradients and ends its step, without waiting."""
@@ -227,28 +264,97 @@ class Job:
                 "step %d of rank %d has ended: call the optimizer's step() once per batch"
                 % (rank.step - 1, rank.number)
             )
+        rank.step += 1
+        self._step_ended = True
+        if self._kept and rank.step > self.begin_at:
+            # What the program changes until it asks for the next batch belongs to this step.
+            self._unsent = items
+        else:
+            self._send(rank, items)
+
+    def _send(self, rank: Rank, items: list[Any]) -> None:
+        """Pushes the items with the rank's state, and ends the step before rank.step."""
         self._settle(rank)
+        # Before that, rank 0 may still assign, and nothing may be pushed.
+        if rank.step > self.begin_at:
+            assert self._states is not None
+            rank.state = self._encode_state(self._kept.save())
+            items = items + self._states.items(rank.number, rank.step, rank.state)
         if items:
             rank.session.push(items)
         # Its error is that of the pushes, if one fails.
         rank.ending = rank.session.end_step()
-        rank.step += 1
-        self._step_ended = True
+
+    def _encode_state(self, kept: dict[str, Any]) -> bytes:
+        """What is saved for a rank: the objects, and settings that must not change."""
+        identity = getattr(self._source, "identity", None)
+        settings = {"ranks": self.ranks, **(identity() if identity is not None else {})}
+        return state_module.encode({"settings": settings, "kept": kept})
+
+    def _load_state(self, rank: Rank, initial: dict[str, Any]) -> None:
+        """Gives the kept objects the rank's state, once its step can begin."""
+        if rank.state is None:
+            found = None
+            if rank.reading is not None:
+                assert self._states is not None
+                found = self._states.finish_read(
+                    rank.session, rank.number, rank.step, rank.reading.wait()
+                )
+                rank.reading = None
+            if found is None and rank.step > self.begin_at and self._kept:
+                raise errors.FailedPreconditionError(
+                    "rank %d has done %d steps without Job.keep" % (rank.number, rank.step)
+                )
+            rank.state = found or self._encode_state(initial)
+            state_module.check_same(
+                state_module.decode(rank.state)["settings"],
+                state_module.decode(self._encode_state({}))["settings"],
+            )
+        if self._kept and self._loaded != rank.number:
+            self._kept.load(state_module.decode(rank.state)["kept"])
+        self._loaded = rank.number
 
     def finish(self) -> None:
-        """Tells the scheduler that this process's work is done; the job completes when all have.
+        """Tells the scheduler that the work is done, and waits until all workers have said so.
 
-        Happens at the end of the program, unless it ends by an exception.
+        A rank that has done all its steps may still come to this process, because its worker leaves
+        or dies. Happens at the end of the program, unless it ends by an exception.
         """
-        for rank in list(self._hosted.values()):
-            self._settle(rank)
-            self._close(rank.number)
-            progress = json.dumps(self._progress()).encode()
-            self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+        finished: set[int] = set()
+        while True:
+            for rank in list(self._hosted.values()):
+                self._settle(rank)
+                self._close(rank.number)
+                progress = json.dumps(self._progress()).encode()
+                self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+                finished.add(rank.number)
+            # A stream's length is not known, and so not whether another rank has ended.
+            if self._end >= _ENDLESS or not self._pause():
+                return
+            try:
+                self._follow(finished)
+            except errors.Error:
+                # The job may have ended meanwhile.
+                if self._pause():
+                    raise
 
     def report_loss(self, loss: float) -> None:
         """Shown by `pawlctl status` and `pawl run` with the next progress."""
         self._loss = float(loss)
+
+    def position(self) -> Optional[tuple[int, int]]:
+        """The rank and the servers' step number of the latest batch; None before the first."""
+        return self._position
+
+    def fail(self, reason: str) -> None:
+        """Ends the job, for all its workers, as FAILED for this reason.
+
+        Only after the first batch has begun.
+        """
+        if self._position is None:
+            raise errors.FailedPreconditionError("Job.fail before the loop over steps()")
+        progress = json.dumps({**self._progress(), "failure": reason[:4000]}).encode()
+        self.client.call("pawl_finish_rank", self._position[0], progress, 0).wait()
 
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""
@@ -277,6 +383,10 @@ class Job:
     def _wait_for_step(self, rank: Rank, end: int) -> bool:
         """Waits for what the rank's step needs. False: another rank, which is behind, has come."""
         calls = [part.start(self, rank) for part in self._parts]
+        if rank.state is None and rank.step > 0 and rank.reading is None:
+            assert self._states is not None
+            rank.reading = self._states.start_read(rank.session, rank.number)
+        calls.append(rank.reading)
         for call in calls:
             while call is not None and not call.done(_FOLLOW_INTERVAL_S):
                 self._follow()
@@ -328,8 +438,8 @@ class Job:
             part.forget(self)
         self.end_step([])
 
-    def _follow(self) -> None:
-        """Hosts the ranks that the scheduler assigns to this process."""
+    def _follow(self, finished: Collection[int] = ()) -> None:
+        """Hosts the ranks that the scheduler assigns to this process, but for `finished` ones."""
         if self._assignment is None:
             self._assignment = self.client.call(
                 "pawl_assignment", self._version, 0, convert=json.loads
@@ -348,6 +458,7 @@ class Job:
         self._assigned = {
             int(rank.get("rank", 0)): int(rank.get("incarnation", 0))
             for rank in answer.get("logical_workers", [])
+            if int(rank.get("rank", 0)) not in finished
         }
         self._give_up_others()
         for number, incarnation in sorted(self._assigned.items()):
@@ -382,6 +493,10 @@ class Job:
 
     def _close(self, number: int) -> None:
         rank = self._hosted.pop(number)
+        if self._states is not None:
+            self._states.forget(number)
+        if self._loaded == number:
+            self._loaded = -1
         self._done[number] = (rank.step, rank.samples)
         rank.session.close()
 
@@ -490,7 +605,7 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
     _current = job = Job(Client(scheduler, worker=True, **options))
     if folder:
         _write_node(folder, job.client, options["node"][2])
-    failed = _watch_for_exceptions()
+    failed = _watch_for_exceptions(job, folder)
 
     def at_exit() -> None:
         if not _abi.is_forked() and not failed and job.is_trained:
@@ -541,14 +656,39 @@ def _replace(path: str, content: dict[str, Any]) -> None:
     os.replace(path + ".new", path)
 
 
-def _watch_for_exceptions() -> list[BaseException]:
-    """A list that gets the exception that ends the program."""
+def _watch_for_exceptions(job: Job, folder: Optional[str]) -> list[BaseException]:
+    """A list that gets the exception that ends the program.
+
+    A program that is restarted and ends by the same exception at the same step would do so for ever
+    (bad data, a mistake in the model). The second time the job fails, with the traceback.
+    """
     failed: list[BaseException] = []
     previous = sys.excepthook
 
     def hook(kind: Any, error: BaseException, trace: Any) -> None:
         failed.append(error)
         previous(kind, error, trace)
+        if folder and isinstance(error, Exception) and not isinstance(error, errors.CancelledError):
+            lines = traceback.format_exception(kind, error, trace)
+            if _is_repeated(folder, job.position(), lines[-1]):
+                with contextlib.suppress(errors.Error):
+                    # The most telling line first: texts are cut at their end.
+                    job.fail("".join([lines[-1]] + lines))
 
     sys.excepthook = hook
     return failed
+
+
+def _is_repeated(folder: str, position: Optional[tuple[int, int]], text: str) -> bool:
+    """Whether the worker's previous process has ended in the same way. Notes it for the next."""
+    if position is None:
+        return False
+    path = os.path.join(folder, "exception.json")
+    now = {"rank": position[0], "step": position[1], "exception": text}
+    try:
+        with open(path, encoding="utf-8") as file:
+            before = json.load(file)
+    except (OSError, ValueError):
+        before = None
+    _replace(path, now)
+    return before == now

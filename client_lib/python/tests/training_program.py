@@ -1,11 +1,13 @@
 """A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
-                           [--slow_s=S] [--late_start] [--skip_step=N] [--result=FILE]
+                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep]
+                           [--batch_after_death=N] [--result=FILE]
 """
 
 import argparse
 import os
+import random
 import signal
 import time
 
@@ -37,6 +39,25 @@ class Net(torch.nn.Module):
     def forward(self, keys: torch.Tensor) -> torch.Tensor:
         """The logit of each sample."""
         return self.layers(self.rows(keys)).squeeze(1)
+
+
+class Average:
+    """A moving average of the loss, which each rank keeps for itself."""
+
+    def __init__(self):
+        self.value = torch.zeros(())
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Changes it by a tenth."""
+        self.value = 0.9 * self.value + 0.1 * loss
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """For Job.keep."""
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """For Job.keep."""
+        self.value = state["value"]
 
 
 class PlainRowWiseAdagrad(torch.optim.Optimizer):
@@ -81,9 +102,10 @@ def decay(step: int) -> float:
 def write(path: str, net: torch.nn.Module, rows: np.ndarray, losses: list[float]) -> None:
     """Writes all parameters and losses as a NumPy archive, at once."""
     state = {name: value.detach().numpy() for name, value in net.layers.state_dict().items()}
-    with open(path + ".new", "wb") as file:
+    new = "%s.%d" % (path, os.getpid())
+    with open(new, "wb") as file:
         np.savez(file, rows=rows, losses=np.array(losses), **state)
-    os.replace(path + ".new", path)
+    os.replace(new, path)
 
 
 def train_plain(options: argparse.Namespace, rows: np.ndarray) -> None:
@@ -118,7 +140,9 @@ def train_plain(options: argparse.Namespace, rows: np.ndarray) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Trains as a worker of the job."""
-    torch.manual_seed(os.getpid() if options.late_start else 5)
+    seed = os.getpid() if options.late_start else 5
+    for seed_generator in (torch.manual_seed, np.random.seed, random.seed):
+        seed_generator(seed)
     job = pawl.init()
     net = Net(
         pt.EmbeddingBag(
@@ -131,7 +155,11 @@ def train(options: argparse.Namespace) -> None:
         # Only rank 0 assigns: the others have a second to begin too early.
         assign = optimizer._dense.assign
         optimizer._dense.assign = lambda session: (time.sleep(1), assign(session))
-    data = pawl.data.Arrays(*samples(), batch_size=BATCH, seed=1, epochs=options.epochs)
+    batch = options.batch_after_death if os.path.exists(options.result + ".died") else BATCH
+    data = pawl.data.Arrays(*samples(), batch_size=batch, seed=1, epochs=options.epochs)
+    average = Average()
+    if options.keep:
+        job.keep(average=average, random=pt.RandomState())
     schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, decay)] if options.decay else []
     losses = []
     for keys, labels in job.steps(
@@ -147,9 +175,13 @@ def train(options: argparse.Namespace) -> None:
             functional.binary_cross_entropy_with_logits(net(keys), labels).backward()
             continue
         optimizer.zero_grad()
-        loss = functional.binary_cross_entropy_with_logits(net(keys), labels)
+        logits = net(keys)
+        if options.keep:
+            logits = functional.dropout(logits, 0.2) + average.value
+        loss = functional.binary_cross_entropy_with_logits(logits, labels)
         loss.backward()
         optimizer.step()
+        average.add(loss.detach())
         losses.append(loss.item())
         print("rank", job.rank, "ended step", job.step, "loss", losses[-1], flush=True)
     if options.result:
@@ -169,6 +201,8 @@ def main() -> None:
     parser.add_argument("--late_start", action="store_true")
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
+    parser.add_argument("--batch_after_death", type=int, default=BATCH)
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--result", default="")
     torch.set_num_threads(1)
     train(parser.parse_args())

@@ -148,6 +148,28 @@ class TrainingTest(unittest.TestCase):
         scaled.wait_for_log("../../out-of-pawlctl", "it has left the job")
         self.assertEqual(scaled.finish(), digest, scaled.describe())
 
+    def test_kept_objects_survive_deaths_and_moves(self):
+        digest = Run("--keep", "--epochs=4").finish()
+        self.assertNotEqual(Run("--epochs=4").finish(), digest)
+        died = Run("--keep", "--epochs=4", "--die_at_step=5", "--slow_s=0.02", workers=2)
+        moved = Run("--keep", "--epochs=4", "--slow_s=0.05", settings=["elastic=true"])
+        moved.wait_for_step(3)
+        moved.scale(3)
+        self.assertEqual(died.finish(), digest, died.describe())
+        self.assertTrue(os.path.exists(died.result + ".died"))
+        self.assertEqual(moved.finish(), digest, moved.describe())
+        self.assertIn("is given to worker-1", moved.describe())
+
+    def test_restart_with_other_settings_is_refused(self):
+        run = Run("--die_at_step=5", "--batch_after_death=48")
+        self.assertNotEqual(run.process.wait(TIMEOUT_S), 0)
+        log = run.describe()
+        self.assertIn("batch_size was 96, is 48", log)
+        # The first process was killed; the next two end alike, and the job fails.
+        self.assertIn("(restart 2 of", log)
+        self.assertNotIn("(restart 3 of", log)
+        self.assertRegex(log, r"failed: worker-0 .*FailedPreconditionError: .*\nTraceback")
+
     def test_forgotten_step_ends_without_gradients(self):
         run = Run("--skip_step=3", ranks=2)
         run.finish()

@@ -15,3 +15,4 @@ from pawl.torch.embedding import (
     KeyedTensor,
 )
 from pawl.torch.optimizer import Optimizer, SparseOptimizer, state_dict
+from pawl.torch.random_state import RandomState

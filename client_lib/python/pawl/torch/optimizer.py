@@ -276,7 +276,7 @@ class Optimizer(torch.optim.Optimizer):
             items += self._dense.gradients(job.gradient_weight, self._element_type)
         job.end_step(items)
         if self._dense is not None and job.mode == "SYNC":
-            self._dense.start_pull(session, session.step)
+            self._dense.start_pull(session, job.next_step)
         if loss is not None:
             job.report_loss(float(loss))
         return loss
