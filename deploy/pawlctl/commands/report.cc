@@ -140,6 +140,39 @@ std::string RedundancyText(const Job& job, const RoutingTable& routing) {
   return text;
 }
 
+// The ranks that the others wait for, or will. Empty: none is behind.
+std::string SlowestRanksText(const GetStatusResponse& status) {
+  constexpr size_t kNamed = 3;
+  if (status.state() != RUNNING || status.job().consistency().mode() == ASYNC) return "";
+  std::map<uint32_t, std::string> nodes;
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.role() != WORKER_ROLE || node.gone()) continue;
+    for (const uint32_t rank : node.logical_workers()) nodes[rank] = node.node();
+  }
+  // A rank may be in the progress of several workers: it had ended these steps, and more since.
+  std::map<uint32_t, uint64_t> steps;
+  for (const NodeStatus& node : status.nodes()) {
+    for (const RankProgress& rank : node.worker().ranks())
+      steps[rank.rank()] = std::max(steps[rank.rank()], rank.steps());
+  }
+  if (steps.empty()) return "";
+  const auto by_steps = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto [least, most] = std::minmax_element(steps.begin(), steps.end(), by_steps);
+  if (least->second == most->second) return "";
+  std::vector<std::string> behind;
+  size_t count = 0;
+  for (const auto& [rank, ended] : steps) {
+    if (ended != least->second || ++count > kNamed) continue;
+    const auto node = nodes.find(rank);
+    behind.push_back(
+        absl::StrCat(rank, " (", node == nodes.end() ? "no worker" : node->second, ")"));
+  }
+  return absl::StrCat("rank ", absl::StrJoin(behind, ", "),
+                      count > kNamed ? absl::StrCat(" and ", count - kNamed, " more") : "",
+                      " after step ", FormatCount(least->second), ", others after step ",
+                      FormatCount(most->second));
+}
+
 std::string PushWaitText(const Job& job, const PushWait& wait) {
   switch (wait.reason()) {
     case NO_PRIMARY:
@@ -300,6 +333,8 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   line("steps", status.steps_total() > 0 ? absl::StrCat(FormatCount(status.steps()), " of ",
                                                         FormatCount(status.steps_total()))
                                          : FormatCount(status.steps()));
+  if (const std::string slowest = SlowestRanksText(status); !slowest.empty())
+    line("slowest", slowest);
   line("samples", FormatCount(status.samples()));
   if (status.train_s() > 0) {
     line("training", absl::StrCat(FormatSeconds(status.train_s()), ", ",
@@ -468,6 +503,9 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingT
     if (node.role() == WORKER_ROLE) {
       json["logical_workers"] =
           std::vector<uint32_t>(node.logical_workers().begin(), node.logical_workers().end());
+      json["ranks"] = Json::array();
+      for (const RankProgress& rank : node.worker().ranks())
+        json["ranks"].push_back({{"rank", rank.rank()}, {"steps", rank.steps()}});
       json["steps_min"] = node.worker().steps_min();
       json["steps_max"] = node.worker().steps_max();
       json["samples"] = node.worker().samples();

@@ -72,6 +72,26 @@ TEST(ReportTest, StatusJsonHasAllEvaluations) {
   EXPECT_EQ(json["nodes"][1]["logical_workers"], (std::vector<int>{0, 2}));
 }
 
+TEST(ReportTest, StatusNamesTheRanksThatOthersWaitFor) {
+  GetStatusResponse status = Status();
+  status.set_state(RUNNING);
+  const auto add_progress = [&](uint32_t rank, uint64_t steps) {
+    RankProgress& progress = *status.mutable_nodes(1)->mutable_worker()->add_ranks();
+    progress.set_rank(rank);
+    progress.set_steps(steps);
+  };
+  for (uint32_t rank = 0; rank < 3; ++rank) add_progress(rank, 12);
+  EXPECT_FALSE(absl::StrContains(StatusText(status, nullptr), "slowest"));
+  add_progress(0, 13);
+  const std::string text = StatusText(status, nullptr);
+  EXPECT_TRUE(absl::StrContains(text,
+                                "slowest       rank 1 (no worker), 2 (worker-0) after step 12, "
+                                "others after step 13"))
+      << text;
+  status.mutable_job()->mutable_consistency()->set_mode(ASYNC);
+  EXPECT_FALSE(absl::StrContains(StatusText(status, nullptr), "slowest"));
+}
+
 TEST(ReportTest, NodesTextShowsGoneNodes) {
   const std::string text = NodesText(Status());
   EXPECT_TRUE(absl::StrContains(text, "server-0  gone")) << text;

@@ -247,7 +247,8 @@ class Storm {
     if (alive_.count("scheduler") == 0 || Now() < next_epoch_look_) return;
     next_epoch_look_ = Now() + kEpochInterval;
     const auto status = cluster_->GetStatus();
-    if (!status.ok()) return;
+    // A scheduler that rebuilds its state from the servers knows no routing yet.
+    if (!status.ok() || status->routing_epoch() == 0) return;
     if (report_.first_epoch == 0) report_.first_epoch = status->routing_epoch();
     if (status->routing_epoch() < report_.last_epoch) {
       Violation(absl::StrCat("the routing epoch decreased from ", report_.last_epoch, " to ",
