@@ -258,6 +258,9 @@ int pawl_connect(const pawl_options* options, pawl_client** client, pawl_call** 
     converted.scheduler = Text(options->scheduler);
     converted.security.tls_dir = Text(options->tls_dir);
     converted.security.insecure = options->insecure != 0;
+    converted.security.token = Text(options->token);
+    converted.security.token_file = Text(options->token_file);
+    converted.security.authorities_file = Text(options->authorities_file);
     converted.role = options->is_worker != 0 ? pawl::WORKER_ROLE : pawl::CLIENT_ROLE;
     converted.follows_assignment = options->follows_assignment != 0;
     converted.node = Text(options->node);

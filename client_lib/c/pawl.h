@@ -92,6 +92,13 @@ typedef struct pawl_options {
   // Whether the library may set malloc and Abseil's locks of this process to its needs, which
   // doubles the throughput of large calls.
   int tune_process;
+  // Instead of a certificate, for a client without ranks: a token (`pawlctl token`), or the file that
+  // has it and is read again when it changes. NULL: the environment's PAWL_TOKEN.
+  const char* token;
+  const char* token_file;
+  // With a token: the file of the authorities that sign the daemons' certificates. NULL: ca.pem in
+  // tls_dir.
+  const char* authorities_file;
 } pawl_options;
 
 // Starts to join the job. *client is returned at once; other functions of it get

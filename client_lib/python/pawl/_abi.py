@@ -41,6 +41,9 @@ class Options(ctypes.Structure):
         ("connect_timeout_ms", _i64),
         ("call_timeout_ms", _i64),
         ("tune_process", _int),
+        ("token", _text),
+        ("token_file", _text),
+        ("authorities_file", _text),
     ]
 
 

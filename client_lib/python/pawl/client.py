@@ -391,6 +391,11 @@ class Client:
       scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
       tls_dir: the folder with this process's certificate; default: PAWL_TLS_DIR.
       insecure: without certificates, allow a scheduler on another machine.
+      token: instead of a certificate, for a client that is no worker: what `pawlctl token` prints;
+        default: PAWL_TOKEN, unless tls_dir has a certificate.
+      token_file: a file with the token, read again when it changes.
+      ca: with a token: the file of the authorities of the daemons' certificates; default: ca.pem in
+        tls_dir.
       worker: whether this process hosts ranks (pawl.init does this).
       node: (node, job_id, start count) of this process's previous incarnation, which ends at once.
       description: shown in logs and by `pawlctl nodes`.
@@ -407,6 +412,9 @@ class Client:
         *,
         tls_dir: Optional[str] = None,
         insecure: bool = False,
+        token: Optional[str] = None,
+        token_file: Optional[str] = None,
+        ca: Optional[str] = None,
         worker: bool = False,
         node: tuple[str, int, int] = ("", 0, 0),
         description: Optional[str] = None,
@@ -435,6 +443,9 @@ class Client:
             _milliseconds(connect_timeout),
             _milliseconds(call_timeout),
             tune_process,
+            token.encode() if token else None,
+            token_file.encode() if token_file else None,
+            ca.encode() if ca else None,
         )
         handle = ctypes.c_void_p()
         connected: Future[None] = start("pawl_connect", ctypes.byref(options), ctypes.byref(handle))

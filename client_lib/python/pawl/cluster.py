@@ -31,6 +31,7 @@ class LocalCluster:
       job: fields of the job (proto/job.proto) as "path": value, such as
         {"consistency.mode": "ASYNC", "replicas": 2}.
       folder: keeps logs and data there; default: a temporary folder, removed at the end.
+      tls: use mutual TLS, with certificates made for this cluster in `folder`/out/tls.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class LocalCluster:
         *,
         job: Optional[Mapping[str, Any]] = None,
         folder: Optional[str] = None,
+        tls: bool = False,
     ):
         self._temporary = folder is None
         self.folder = folder or tempfile.mkdtemp(prefix="pawl-")
@@ -53,6 +55,8 @@ class LocalCluster:
             "--out=%s" % os.path.join(self.folder, "out"),
             "--until_stdin_ends",
         ]
+        self.tls_dir = os.path.join(self.folder, "out", "tls") if tls else None
+        command += ["--tls"] if tls else []
         command += ["--set=%s=%s" % setting for setting in (job or {}).items()]
         self._output = pathlib.Path(self.folder, "pawlctl.log")
         with open(self._output, "wb") as output:
@@ -79,6 +83,8 @@ class LocalCluster:
 
     def client(self, **options: Any) -> Client:
         """A client of the cluster. Arguments as for pawl.Client."""
+        if self.tls_dir is not None and not options.get("token"):
+            options.setdefault("tls_dir", os.path.join(self.tls_dir, "client"))
         return Client(self.scheduler, **options)
 
     def status(self) -> Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import logging
 import os
@@ -24,8 +25,10 @@ _IDLE_WAIT_MS = 200
 _FOLLOW_INTERVAL_S = 0.05
 # How often progress goes to the scheduler.
 _PROGRESS_INTERVAL_S = 0.5
-# How long a call of a rank waits for other ranks, and a rank for the first parameters.
+# How long a rank's step may take, unless pawl.init or PAWL_STEP_TIMEOUT_S says otherwise.
 _STEP_TIMEOUT_S = 600.0
+# Others wait longer for it: the worker is restarted in this time.
+_RESTART_S = 120.0
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
 
@@ -90,8 +93,9 @@ class Rank:
 class Job:
     """The job that this process works for; made by pawl.init. Use it from one thread."""
 
-    def __init__(self, client: Client):
+    def __init__(self, client: Client, step_timeout: float = _STEP_TIMEOUT_S):
         self.client = client
+        self._step_timeout = step_timeout
         description = client.job
         self.name: str = description.get("name", "")
         self.seed = int(description.get("seed", 0))
@@ -245,7 +249,8 @@ class Job:
                     for part in self._parts:
                         part.prefetch(self, rank, step + 1, wanted)
                 self._step = step - begin_at
-                yield batch
+                with self._watched():
+                    yield batch
                 if not self._step_ended:
                     self._end_forgotten_step()
                 if self._unsent is not None:
@@ -255,6 +260,20 @@ class Job:
                 self._report()
             finally:
                 self._rank = self._unsent = None
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Writes the stacks of all threads to stderr if the program's step takes too long.
+
+        Under `pawl run` the process then ends, so that it is restarted: other ranks wait for it.
+        """
+        faulthandler.dump_traceback_later(
+            self._step_timeout, exit="PAWL_WORKER_DIR" in os.environ
+        )
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def end_step(self, items: list[Any]) -> None:
         """Pushes the items as the rank's gradients and ends its step, without waiting."""
@@ -397,9 +416,9 @@ class Job:
             return True
         now = time.monotonic()
         self._not_ready_since = self._not_ready_since or now
-        if now - self._not_ready_since > _STEP_TIMEOUT_S:
+        if now - self._not_ready_since > self._step_timeout + _RESTART_S:
             raise errors.DeadlineExceededError(
-                "rank 0 has not set the parameters within %g s" % _STEP_TIMEOUT_S
+                "rank 0 has not set the parameters within %g s" % (self._step_timeout + _RESTART_S)
             )
         self._pause()
         return False
@@ -585,11 +604,16 @@ class Job:
         )
 
 
-def init(scheduler: Optional[str] = None, **options: Any) -> Job:
+def init(
+    scheduler: Optional[str] = None, *, step_timeout: Optional[float] = None, **options: Any
+) -> Job:
     """Joins the job as a worker; `pawl run` starts programs that call it.
 
     Args:
       scheduler: its host:port; default: the environment's PAWL_SCHEDULER.
+      step_timeout: seconds that one iteration of the loop may take before its stacks are logged
+        and `pawl run` restarts it; default: PAWL_STEP_TIMEOUT_S, or 600. Other ranks wait for two
+        minutes more, also for this process to set up its model.
       **options: further arguments of pawl.Client.
 
     The environment's PAWL_WORKER_DIR, if set, is a folder of this worker's own. A process that is
@@ -597,12 +621,14 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
     """
     global _current
     options.setdefault("tune_process", True)
-    options.setdefault("call_timeout", _STEP_TIMEOUT_S)
+    if step_timeout is None:
+        step_timeout = _seconds_of(os.environ.get("PAWL_STEP_TIMEOUT_S", str(_STEP_TIMEOUT_S)))
+    options.setdefault("call_timeout", step_timeout + _RESTART_S)
     options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
     folder = os.environ.get("PAWL_WORKER_DIR")
     if folder:
         options.setdefault("node", _previous_node(folder))
-    _current = job = Job(Client(scheduler, worker=True, **options))
+    _current = job = Job(Client(scheduler, worker=True, **options), step_timeout)
     if folder:
         _write_node(folder, job.client, options["node"][2])
     failed = _watch_for_exceptions(job, folder)
@@ -614,6 +640,18 @@ def init(scheduler: Optional[str] = None, **options: Any) -> Job:
 
     atexit.register(at_exit)
     return job
+
+
+def _seconds_of(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise errors.InvalidArgumentError(
+            "PAWL_STEP_TIMEOUT_S is %r; a number of seconds from 0.1 to 999999 is wanted" % text
+        )
+    return seconds
 
 
 def _node_file(folder: str) -> str:

@@ -13,7 +13,7 @@ import unittest
 import numpy as np
 
 import pawl
-from pawl import futures
+from pawl import _abi, futures
 
 
 def is_running(pid: int) -> bool:
@@ -248,6 +248,29 @@ class ClusterTest(unittest.TestCase):
         wait_until(
             lambda: not any(is_running(pid) for pid in [pawlctl] + daemons), "all have ended"
         )
+
+    def test_token_stands_for_a_certificate(self):
+        with pawl.LocalCluster(tls=True) as cluster:
+            operator = os.path.join(cluster.tls_dir, "operator")
+            ca = os.path.join(operator, "ca.pem")
+            with cluster.client() as client:
+                client.table("rows", dim=2, optimizer=pawl.SGD(1.0)).push([1], np.ones((1, 2)))
+            command = [_abi.program("pawlctl"), "token", "--role=reader", "--for=alice"]
+            command += ["--tls_dir=" + operator]
+            token = subprocess.run(
+                command, check=True, capture_output=True, text=True
+            ).stdout.strip()
+            file = os.path.join(cluster.folder, "token")
+            with open(file, "w", encoding="ascii") as out:
+                out.write(token)
+            os.chmod(file, 0o600)
+            for how in ({"token": token}, {"token_file": file}):
+                with pawl.Client(cluster.scheduler, ca=ca, **how) as client:
+                    self.assertTrue(np.all(client.open("rows").pull([1]) == -1))
+                    with self.assertRaises(PermissionError):
+                        client.open("rows").push([1], np.ones((1, 2)))
+            with self.assertRaises(pawl.UnauthenticatedError):
+                pawl.Client(cluster.scheduler, ca=ca, token=token[:-3] + "AAA")
 
     def test_settings_that_are_wrong_are_shown(self):
         with self.assertRaises(pawl.FailedPreconditionError) as raised:

@@ -2,7 +2,7 @@
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
                            [--slow_s=S] [--late_start] [--skip_step=N] [--keep]
-                           [--batch_after_death=N] [--result=FILE]
+                           [--hang_at_step=N] [--batch_after_death=N] [--result=FILE]
 """
 
 import argparse
@@ -168,6 +168,9 @@ def train(options: argparse.Namespace) -> None:
         if options.die_at_step == job.step and not os.path.exists(options.result + ".died"):
             with open(options.result + ".died", "w", encoding="ascii"):
                 os.kill(os.getpid(), signal.SIGKILL)
+        if options.hang_at_step == job.step and not os.path.exists(options.result + ".hung"):
+            with open(options.result + ".hung", "w", encoding="ascii"):
+                time.sleep(10000)
         time.sleep(options.slow_s)
         if options.late_start:
             print("begins with", float(sum(p.detach().sum() for p in net.parameters())), flush=True)
@@ -198,6 +201,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--decay", action="store_true")
     parser.add_argument("--die_at_step", type=int, default=-1)
+    parser.add_argument("--hang_at_step", type=int, default=-1)
     parser.add_argument("--late_start", action="store_true")
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)

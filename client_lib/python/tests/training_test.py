@@ -24,18 +24,21 @@ TIMEOUT_S = 240
 class Run:
     """One `pawl run` of training_program.py in a folder of its own."""
 
-    def __init__(self, *arguments, servers=2, workers=1, ranks=4, settings=()):
+    def __init__(self, *arguments, servers=2, workers=1, ranks=4, settings=(), step_timeout=600):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.result = os.path.join(self.folder, "result.npz")
         self.out = os.path.join(self.folder, "out")
         self.log = os.path.join(self.folder, "out-of-pawlctl")
+        environment = {**os.environ, "PAWL_STEP_TIMEOUT_S": "%g" % step_timeout}
         command = [sys.executable, "-m", "pawl", "run", "--servers=%d" % servers]
         command += ["--workers=%d" % workers, "--set=logical_workers=%d" % ranks]
         command += ["--set=partitions=8", "--out=" + self.out]
         command += ["--set=" + setting for setting in settings]
         command += [PROGRAM, "--result=" + self.result, *arguments]
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
 
     def describe(self) -> str:
         """The output of all processes."""
@@ -169,6 +172,16 @@ class TrainingTest(unittest.TestCase):
         self.assertIn("(restart 2 of", log)
         self.assertNotIn("(restart 3 of", log)
         self.assertRegex(log, r"failed: worker-0 .*FailedPreconditionError: .*\nTraceback")
+
+    def test_worker_that_hangs_in_a_step_is_restarted(self):
+        digest = Run(ranks=2, workers=2).finish()
+        hung = Run("--hang_at_step=5", ranks=2, workers=2, step_timeout=8)
+        hung.wait_for_log("../../out-of-pawlctl", "restarting it")
+        self.assertEqual(hung.finish(), digest, hung.describe())
+        logs = [path.read_text("utf-8") for path in pathlib.Path(hung.out, "logs").glob("worker*")]
+        stacks = [log for log in logs if "Timeout (0:00:08)!" in log]
+        self.assertEqual(len(stacks), 1)
+        self.assertRegex(stacks[0], r'training_program.py", line \d+ in train')
 
     def test_forgotten_step_ends_without_gradients(self):
         run = Run("--skip_step=3", ranks=2)

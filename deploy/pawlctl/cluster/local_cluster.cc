@@ -107,18 +107,23 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program,
 
 absl::Status MakeCertificates(const Programs& programs, const OutFolder& out,
                               const std::string& job) {
-  PAWL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ChildProcess> child,
-      ChildProcess::Start({"make_certificates",
-                           programs.make_certificates,
-                           {absl::StrCat("--out=", out.tls("")), absl::StrCat("--job=", job)},
-                           out.log("make_certificates")}));
-  if (!child->WaitUntil(Clock::Real().Now() + kCertificatesTime))
-    return absl::DeadlineExceededError("--tls: make_certificates does not end");
-  if (child->Succeeded()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("--tls: make_certificates ", child->HowItEnded(), ":\n",
-                   absl::StrJoin(child->LogTail(kErrorLines), "\n")));
+  // The second call adds the key for `pawlctl token`.
+  for (const absl::string_view flag : {"", "--token_key=local"}) {
+    std::vector<std::string> arguments = {absl::StrCat("--out=", out.tls("")),
+                                          absl::StrCat("--job=", job)};
+    if (!flag.empty()) arguments.emplace_back(flag);
+    PAWL_ASSIGN_OR_RETURN(
+        const std::unique_ptr<ChildProcess> child,
+        ChildProcess::Start({"make_certificates", programs.make_certificates, std::move(arguments),
+                             out.log("make_certificates")}));
+    if (!child->WaitUntil(Clock::Real().Now() + kCertificatesTime))
+      return absl::DeadlineExceededError("--tls: make_certificates does not end");
+    if (child->Succeeded()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("--tls: make_certificates ", child->HowItEnded(), ":\n",
+                     absl::StrJoin(child->LogTail(kErrorLines), "\n")));
+  }
+  return absl::OkStatus();
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers,

@@ -81,7 +81,8 @@ void AddJobFlags(CLI::App& command, RunOptions& options) {
   AddSwitch(
       command, "--tls", options.tls,
       "All connections use mutual TLS, with certificates made for this run in --out/tls. Other\n"
-      "commands then need --tls_dir=OUT/tls/operator.");
+      "commands then need --tls_dir=OUT/tls/operator, or a token that pawlctl token makes with "
+      "it.");
   AddFlag(command, "--max_restarts", "N", options.max_restarts,
           "How often processes that die are restarted, all together; default: 10. metrics.json\n"
           "says how often each was.");
