@@ -22,10 +22,11 @@ inline constexpr size_t kMaxEvaluationsKept = 4096;
 // (Take), judged (Observe) and published (Publish). Not thread-safe.
 class Evaluations {
  public:
-  // `job` has its defaults filled in.
+  // `job` has its defaults filled in. Programs of users report logistic loss.
   explicit Evaluations(const Job& job)
       : early_stopping_(job.evaluation().has_early_stopping()),
-        collector_(job.logical_workers(), job.model().loss()),
+        loss_(job.has_model() ? job.model().loss() : LOGISTIC),
+        collector_(job.logical_workers(), loss_),
         policy_(job.evaluation().early_stopping()) {}
 
   // A published evaluation; nullptr if there is none, or it was dropped. `step`: where it was made.
@@ -47,6 +48,7 @@ class Evaluations {
   void OnBestKept() { best_is_kept_ = true; }
   void Publish(const EvaluationResult& result);
 
+  Loss loss() const { return loss_; }
   const std::deque<EvaluationResult>& results() const { return results_; }
   bool stop_training() const { return stop_training_; }
   bool best_is_kept() const { return best_is_kept_; }
@@ -59,6 +61,7 @@ class Evaluations {
 
  private:
   const bool early_stopping_;
+  const Loss loss_;
   EvaluationCollector collector_;
   EarlyStoppingPolicy policy_;
   // The policy at the last Publish. This is saved: an unpublished evaluation is repeated after a

@@ -54,6 +54,15 @@ TEST(EvaluationsTest, PublishedEvaluationIsFound) {
   EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
 }
 
+TEST(EvaluationsTest, JobWithoutAModelHasLogisticLoss) {
+  Job job = TestJob();
+  EXPECT_EQ(Evaluations(job).loss(), LOGISTIC);
+  job.mutable_model()->set_loss(SQUARED);
+  EXPECT_EQ(Evaluations(job).loss(), SQUARED);
+  job.clear_model();
+  EXPECT_EQ(Evaluations(job).loss(), LOGISTIC);
+}
+
 TEST(EvaluationsTest, RankWithANewHostReportsAgain) {
   Evaluations evaluations(TestJob());
   EXPECT_TRUE(evaluations.Add(Part(1, 0, 0, 2)).ok());

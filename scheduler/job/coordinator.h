@@ -222,7 +222,7 @@ class Coordinator {
   // REQUIRES: Membership::CheckProgress is OK.
   void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
   // All parts of an evaluation have arrived. Runs outside the lock.
-  void ComputeAndJudge(const EvaluationInput& input) PAWL_EXCLUDES(mu_);
+  void ComputeAndJudge(const EvaluationInput& input, Loss loss) PAWL_EXCLUDES(mu_);
   void PublishEvaluation(const EvaluationResult& result, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
 

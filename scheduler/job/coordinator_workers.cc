@@ -144,14 +144,16 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request,
   }
   if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
     // Sends nothing, so it neither waits for a save nor delays one.
-    rpc.at_once().Add([this, input = *std::move(input)] { ComputeAndJudge(input); });
+    rpc.at_once().Add([this, loss = evaluations_.loss(), input = *std::move(input)] {
+      ComputeAndJudge(input, loss);
+    });
   }
   return ticket;
 }
 
-void Coordinator::ComputeAndJudge(const EvaluationInput& input) {
+void Coordinator::ComputeAndJudge(const EvaluationInput& input, Loss loss) {
   // Without the lock: sorting millions of scores takes seconds, and heartbeats must not wait.
-  const EvaluationResult result = ComputeEvaluation(input, options_.job.model().loss());
+  const EvaluationResult result = ComputeEvaluation(input, loss);
   Section section(*this);
   if (state_.ended()) return;
   spdlog::info("{}", EvaluationText(result));

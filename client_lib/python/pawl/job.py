@@ -13,7 +13,13 @@ import time
 import traceback
 from typing import Any, Callable, Collection, Iterator, Optional, Protocol, Sequence
 
-from pawl import _abi, data as data_module, errors, state as state_module
+from pawl import (
+    _abi,
+    data as data_module,
+    errors,
+    evaluation as evaluation_module,
+    state as state_module,
+)
 from pawl.client import Client, Session, Status
 from pawl.futures import Future
 
@@ -86,6 +92,11 @@ class Rank:
         # The kept objects' states when its next step begins, encoded; None: not read yet.
         self.state: Optional[bytes] = None
         self.reading: Optional[Future[Any]] = None
+        # How many evaluations it has reported, and the latest.
+        self.evaluations = 0
+        self.evaluation: Optional[Future[Any]] = None
+        # What its step pushes, where the step ends only with the evaluation.
+        self.unsent: Optional[list[Any]] = None
         # Known once a stream has ended.
         self.step_count = _ENDLESS
 
@@ -254,8 +265,9 @@ class Job:
                 if not self._step_ended:
                     self._end_forgotten_step()
                 if self._unsent is not None:
-                    items, self._unsent = self._unsent, None
-                    self._send(rank, items)
+                    rank.unsent, self._unsent = self._unsent, None
+                    rank.state = self._encode_state(self._kept.save(), rank.evaluations)
+                    self._send_evaluated()
                 rank.samples += mine
                 self._report()
             finally:
@@ -275,6 +287,42 @@ class Job:
         finally:
             faulthandler.cancel_dump_traceback_later()
 
+    def part_of(self, length: int) -> slice:
+        """The rank's share of something that all ranks divide, such as samples to evaluate on."""
+        rank = self._active().number
+        return slice(length * rank // self.ranks, length * (rank + 1) // self.ranks)
+
+    def evaluate(self, scores: Any, labels: Any) -> Future[dict[str, Any]]:
+        """Reports the rank's share of an evaluation by logistic loss, without waiting.
+
+        Every rank calls this in the same steps, before the optimizer's step(), and ends the step
+        only when all have called. So in SYNC mode the tables have one version, that of the step's
+        begin. The result has auc (exact, over the samples of all ranks), logloss, accuracy, samples
+        and step. Do not wait for it in the loop: the process may host a rank that it waits for.
+        `pawlctl status` shows the latest evaluation, metrics.json all.
+
+        Args:
+          scores: logits, one a sample: an array or tensor.
+          labels: 0 or 1, one a sample.
+        """
+        rank = self._active()
+        if self._step_ended:
+            raise errors.FailedPreconditionError("call evaluate before the optimizer's step()")
+        header = {"evaluation": rank.evaluations + 1, "step": rank.step, "rank": rank.number}
+        last: Optional[Future[dict[str, Any]]] = None
+        if rank.evaluation is not None:
+            raise errors.FailedPreconditionError("evaluate: this step has an evaluation already")
+        for part in evaluation_module.parts(header, scores, labels):
+            if last is not None:
+                last.wait()
+            last = self.client.call(
+                "pawl_report_evaluation", json.dumps(part).encode(), 0, convert=_evaluation_of
+            )
+        rank.evaluations += 1
+        rank.evaluation = last
+        assert last is not None
+        return last
+
     def end_step(self, items: list[Any]) -> None:
         """Pushes the items as the rank's gradients and ends its step, without waiting."""
         rank = self._active()
@@ -285,30 +333,46 @@ class Job:
             )
         rank.step += 1
         self._step_ended = True
-        if self._kept and rank.step > self.begin_at:
+        if rank.step > self.begin_at:
             # What the program changes until it asks for the next batch belongs to this step.
             self._unsent = items
         else:
             self._send(rank, items)
 
+    def _send_evaluated(self) -> None:
+        """Ends steps that wait for an evaluation only.
+
+        A rank that dies before all have reported must report again, at the same parameters. So no
+        rank ends the step before.
+        """
+        for rank in self._hosted.values():
+            if rank.unsent is None or rank.evaluation is not None and not rank.evaluation.done():
+                continue
+            if rank.evaluation is not None:
+                rank.evaluation.wait()
+                rank.evaluation = None
+            items, rank.unsent = rank.unsent, None
+            self._send(rank, items)
+
     def _send(self, rank: Rank, items: list[Any]) -> None:
-        """Pushes the items with the rank's state, and ends the step before rank.step."""
+        """Pushes the items and the rank's state, and ends the step before rank.step."""
         self._settle(rank)
         # Before that, rank 0 may still assign, and nothing may be pushed.
         if rank.step > self.begin_at:
-            assert self._states is not None
-            rank.state = self._encode_state(self._kept.save())
+            assert self._states is not None and rank.state is not None
             items = items + self._states.items(rank.number, rank.step, rank.state)
         if items:
             rank.session.push(items)
         # Its error is that of the pushes, if one fails.
         rank.ending = rank.session.end_step()
 
-    def _encode_state(self, kept: dict[str, Any]) -> bytes:
-        """What is saved for a rank: the objects, and settings that must not change."""
+    def _encode_state(self, kept: dict[str, Any], evaluations: int = 0) -> bytes:
+        """What is saved for a rank: the objects, settings that must not change, and a count."""
         identity = getattr(self._source, "identity", None)
         settings = {"ranks": self.ranks, **(identity() if identity is not None else {})}
-        return state_module.encode({"settings": settings, "kept": kept})
+        return state_module.encode(
+            {"settings": settings, "kept": kept, "evaluations": evaluations}
+        )
 
     def _load_state(self, rank: Rank, initial: dict[str, Any]) -> None:
         """Gives the kept objects the rank's state, once its step can begin."""
@@ -325,8 +389,10 @@ class Job:
                     "rank %d has done %d steps without Job.keep" % (rank.number, rank.step)
                 )
             rank.state = found or self._encode_state(initial)
+            decoded = state_module.decode(rank.state)
+            rank.evaluations = decoded["evaluations"]
             state_module.check_same(
-                state_module.decode(rank.state)["settings"],
+                decoded["settings"],
                 state_module.decode(self._encode_state({}))["settings"],
             )
         if self._kept and self._loaded != rank.number:
@@ -459,6 +525,7 @@ class Job:
 
     def _follow(self, finished: Collection[int] = ()) -> None:
         """Hosts the ranks that the scheduler assigns to this process, but for `finished` ones."""
+        self._send_evaluated()
         if self._assignment is None:
             self._assignment = self.client.call(
                 "pawl_assignment", self._version, 0, convert=json.loads
@@ -506,7 +573,9 @@ class Job:
         waiting = [
             rank
             for rank in self._hosted.values()
-            if rank.number in self._assigned and rank.step < min(end, rank.step_count)
+            if rank.number in self._assigned
+            and rank.unsent is None
+            and rank.step < min(end, rank.step_count)
         ]
         return min(waiting, key=lambda rank: (rank.step, rank.number)) if waiting else None
 
@@ -524,6 +593,10 @@ class Job:
 
         Until then a rank of a worker that dies may come to this process.
         """
+        for rank in self._hosted.values():
+            if rank.unsent is not None and rank.evaluation is not None:
+                rank.evaluation.done(_FOLLOW_INTERVAL_S)
+                return False
         for rank in list(self._hosted.values()):
             while rank.ending is not None and not rank.ending.done(_FOLLOW_INTERVAL_S):
                 self._follow()
@@ -602,6 +675,10 @@ class Job:
                 json.dumps(self._progress()).encode(),
             )
         )
+
+
+def _evaluation_of(text: str) -> dict[str, Any]:
+    return json.loads(text).get("result", {})
 
 
 def init(

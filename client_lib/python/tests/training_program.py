@@ -1,7 +1,7 @@
 """A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
-                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep]
+                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep] [--evaluate]
                            [--hang_at_step=N] [--batch_after_death=N] [--result=FILE]
 """
 
@@ -174,6 +174,14 @@ def train(options: argparse.Namespace) -> None:
         time.sleep(options.slow_s)
         if options.late_start:
             print("begins with", float(sum(p.detach().sum() for p in net.parameters())), flush=True)
+        if options.evaluate and job.step % 5 == 0:
+            # On the samples of training: all ranks together have each once.
+            part = job.part_of(SAMPLES)
+            net.eval()
+            with torch.no_grad():
+                everything = [values[part] for values in samples()]
+                evaluated = job.evaluate(net(everything[0]), everything[1])
+            net.train()
         if options.skip_step == job.step:
             functional.binary_cross_entropy_with_logits(net(keys), labels).backward()
             continue
@@ -187,6 +195,8 @@ def train(options: argparse.Namespace) -> None:
         average.add(loss.detach())
         losses.append(loss.item())
         print("rank", job.rank, "ended step", job.step, "loss", losses[-1], flush=True)
+    if options.evaluate:
+        print("the last evaluation is", evaluated.wait(), flush=True)
     if options.result:
         # The parameters after the last step, as the servers have them.
         rows = net.rows.handles[0].table(job.client).pull(np.arange(ROWS))
@@ -207,6 +217,7 @@ def main() -> None:
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--batch_after_death", type=int, default=BATCH)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--result", default="")
     torch.set_num_threads(1)
     train(parser.parse_args())

@@ -57,8 +57,12 @@ class Run:
             code = "timeout"
         if code != 0:
             raise AssertionError("%s\n%s" % (code, self.describe()))
+        return self.metrics()["digest"]
+
+    def metrics(self) -> dict:
+        """What the job has left behind."""
         with open(os.path.join(self.out, "metrics.json"), encoding="utf-8") as file:
-            return json.load(file)["digest"]
+            return json.load(file)
 
     def wait_for_log(self, pattern: str, text: str) -> None:
         """Waits until a log whose name matches the pattern has the text."""
@@ -182,6 +186,26 @@ class TrainingTest(unittest.TestCase):
         stacks = [log for log in logs if "Timeout (0:00:08)!" in log]
         self.assertEqual(len(stacks), 1)
         self.assertRegex(stacks[0], r'training_program.py", line \d+ in train')
+
+    def test_evaluation_covers_all_ranks_at_one_version(self):
+        runs = [
+            Run("--evaluate", workers=1, ranks=1),
+            Run("--evaluate", "--die_at_step=5", workers=2, ranks=4),
+        ]
+        for run in runs:
+            run.finish()
+        one, four = (run.metrics()["evaluations"] for run in runs)
+        self.assertEqual(len(one), 5)
+        self.assertEqual([result["step"] for result in one], [1, 6, 11, 16, 21])
+        self.assertEqual(len(four), 5)
+        for result, other in zip(one, four):
+            # Rows differ in their last bits, since ranks divide a step's gradient.
+            self.assertEqual(result["samples"], training_program.SAMPLES)
+            self.assertAlmostEqual(result["auc"], other["auc"], places=4)
+            self.assertAlmostEqual(result["logloss"], other["logloss"], places=4)
+        self.assertGreater(one[-1]["auc"], one[0]["auc"] + 0.01)
+        self.assertLess(one[-1]["logloss"], one[0]["logloss"])
+        self.assertIn("the last evaluation is {'evaluation': '5'", runs[0].describe())
 
     def test_forgotten_step_ends_without_gradients(self):
         run = Run("--skip_step=3", ranks=2)
