@@ -64,6 +64,9 @@ ABSL_FLAG(std::string, metrics_listen, "",
           "logs it. Default: none");
 ABSL_FLAG(bool, insecure_metrics, false,
           "with --tls_dir: serve --metrics_listen over HTTP to everyone nevertheless");
+ABSL_FLAG(std::string, tensorboard_dir, "",
+          "folder for event files of TensorBoard, written while the job runs: loss, samples per "
+          "second, staleness, rows, and every evaluation. Default: none");
 ABSL_FLAG(std::string, tls_dir, "", pawl::kTlsDirHelp);
 ABSL_FLAG(bool, insecure, false, pawl::kInsecureHelp);
 ABSL_FLAG(std::string, etcd_tls_dir, "",
@@ -137,6 +140,7 @@ pawl::SchedulerOptions OptionsFromFlags() {
   options.address_file = absl::GetFlag(FLAGS_address_file);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.insecure_metrics = absl::GetFlag(FLAGS_insecure_metrics);
+  options.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   options.security =
       pawl::WithEnvironment({absl::GetFlag(FLAGS_tls_dir), absl::GetFlag(FLAGS_insecure)});
   options.checkpoint_roots = absl::GetFlag(FLAGS_checkpoint_roots);

@@ -28,6 +28,7 @@ struct SchedulerOptions {
   std::string metrics_listen;
   // Serves them over HTTP to everyone, although there are certificates.
   bool insecure_metrics = false;
+  std::string tensorboard_dir;
   SecurityOptions security;
   std::string etcd_tls_dir;
   std::vector<std::string> checkpoint_roots;

@@ -1,5 +1,7 @@
 #include "scheduler/process/scheduler_process.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -327,6 +329,7 @@ absl::Status SchedulerProcess::StartCoordinator() {
     return absl::OkStatus();
   };
   PAWL_RETURN_IF_ERROR(tolerate(StartMetrics()));
+  PAWL_RETURN_IF_ERROR(tolerate(StartCurve()));
   PAWL_RETURN_IF_ERROR(tolerate(SetAsideLaterCheckpoints()));
   // After SetAsideLaterCheckpoints: the scrubber does not read what was set aside.
   StartScrubber();
@@ -352,6 +355,19 @@ absl::Status SchedulerProcess::StartMetrics() {
   metrics_ = *std::move(endpoint);
   spdlog::info("metrics at {}://{}:{}/metrics", tls_dir.empty() ? "http" : "https", at->host,
                metrics_->port());
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerProcess::StartCurve() {
+  if (options_.tensorboard_dir.empty()) return absl::OkStatus();
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  absl::StatusOr<std::unique_ptr<EventFile>> file = EventFile::Create(
+      Env::Real(), options_.tensorboard_dir, now.count(), absl::StrCat("pawl.", getpid()));
+  PAWL_RETURN_IF_ERROR(Annotate(file.status(), "--tensorboard_dir"));
+  curve_ = std::make_unique<CurveRecorder>(*std::move(file), [this] {
+    absl::StatusOr<GetStatusResponse> status = coordinator_->GetStatus(GetStatusRequest());
+    return status.ok() ? *std::move(status) : GetStatusResponse();
+  });
   return absl::OkStatus();
 }
 
@@ -413,6 +429,8 @@ void SchedulerProcess::DirectUntilEnd() {
 
 int SchedulerProcess::ShutDown() {
   const Clock& clock = Clock::Real();
+  // Before Close, because it reads the status once more.
+  const bool curve_hangs = curve_ != nullptr && !curve_->Stop(clock.Now() + kLastSaveTimeout);
   coordinator_->Close();
   if (!saver_->WaitUntilSaved(clock.Now() + kLastSaveTimeout))
     EndAtOnce("the state cannot be saved");
@@ -434,6 +452,11 @@ int SchedulerProcess::ShutDown() {
                  writing_hangs ? "written" : "read");
     Exit(code);
   }
+  if (curve_hangs) {
+    spdlog::warn("--tensorboard_dir={} seems to hang", options_.tensorboard_dir);
+    Exit(code);
+  }
+  curve_ = nullptr;
   scrubber_ = nullptr;
   checkpoint_writer_ = nullptr;
   return code;

@@ -17,6 +17,7 @@
 #include "proto/scheduler_state.pb.h"
 #include "scheduler/checkpoint/checkpoint_scrubber.h"
 #include "scheduler/checkpoint/checkpoint_writer.h"
+#include "scheduler/curve/curve_recorder.h"
 #include "scheduler/job/coordinator.h"
 #include "scheduler/process/scheduler_options.h"
 #include "scheduler/rpc/grpc_server_caller.h"
@@ -61,6 +62,7 @@ class SchedulerProcess {
   // PrepareCheckpoints, with its progress in the log. Exits if a signal arrives first.
   absl::Status PrepareCheckpointsOrExit();
   absl::Status StartMetrics();
+  absl::Status StartCurve();
   absl::Status SetAsideLaterCheckpoints();
   void StartScrubber();
   // What GetStatus answers before there is a coordinator.
@@ -102,6 +104,7 @@ class SchedulerProcess {
   std::unique_ptr<StateSaver> saver_;
   std::unique_ptr<MetricsEndpoint> metrics_;
   std::unique_ptr<CheckpointScrubber> scrubber_;
+  std::unique_ptr<CurveRecorder> curve_;
 };
 
 }  // namespace pawl

@@ -19,6 +19,7 @@ namespace pawl {
 //   logs/NODE.log    the output of each process
 //   data/            the processes' own folders
 //   tls/ROLE/        with --tls: the --tls_dir of processes with that role
+//   tensorboard/     the learning curve, while the job runs: tensorboard --logdir=OUT/tensorboard
 //   metrics.json     the result, after the end of the job
 class OutFolder {
  public:
@@ -33,6 +34,7 @@ class OutFolder {
   const std::string& path() const { return path_; }
   std::string job_file() const { return path_ + "/job.pbtxt"; }
   std::string address_file() const { return path_ + "/scheduler.addr"; }
+  std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string metrics_file() const { return path_ + "/metrics.json"; }
   std::string log(absl::string_view node) const;
   // Created by the process itself.

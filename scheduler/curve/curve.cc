@@ -1,0 +1,62 @@
+#include "scheduler/curve/curve.h"
+
+namespace pawl {
+namespace {
+
+CurvePoint PointOf(const EvaluationResult& result) {
+  CurvePoint point{result.step(), {}};
+  const auto add = [&](bool has, const char* tag, double value) {
+    if (has) point.values.emplace_back(tag, value);
+  };
+  add(result.has_auc(), "eval/auc", result.auc());
+  add(result.has_logloss(), "eval/logloss", result.logloss());
+  add(result.has_accuracy(), "eval/accuracy", result.accuracy());
+  add(result.has_rmse(), "eval/rmse", result.rmse());
+  return point;
+}
+
+}  // namespace
+
+Curve::Curve(const GetStatusResponse& now)
+    : steps_(now.steps()), samples_(now.samples()), train_s_(now.train_s()) {
+  if (!now.evaluations().empty()) NoteEvaluation(*now.evaluations().rbegin());
+}
+
+void Curve::NoteEvaluation(const EvaluationResult& result) {
+  evaluation_ = result.evaluation();
+  evaluation_step_ = result.step();
+}
+
+std::vector<CurvePoint> Curve::Next(const GetStatusResponse& status) {
+  std::vector<CurvePoint> points;
+  if (status.steps() > steps_) {
+    CurvePoint point{status.steps(), {}};
+    // 0: the workers do not report it.
+    if (status.loss() != 0) point.values.emplace_back("train/loss", status.loss());
+    if (status.train_s() > train_s_ && status.samples() >= samples_) {
+      point.values.emplace_back(
+          "train/samples_per_s",
+          static_cast<double>(status.samples() - samples_) / (status.train_s() - train_s_));
+    }
+    const ServerCounters& counters = status.counters();
+    point.values.emplace_back("train/staleness_max", static_cast<double>(counters.staleness_max()));
+    point.values.emplace_back("tables/rows", static_cast<double>(counters.rows()));
+    point.values.emplace_back("tables/parameter_bytes",
+                              static_cast<double>(counters.parameter_bytes()));
+    points.push_back(std::move(point));
+    steps_ = status.steps();
+    samples_ = status.samples();
+    train_s_ = status.train_s();
+  }
+  // Numbers and steps both grow, and one of them may repeat (Evaluations::Find).
+  for (const EvaluationResult& result : status.evaluations()) {
+    const bool is_new = result.evaluation() > evaluation_ ||
+                        (result.evaluation() == evaluation_ && result.step() > evaluation_step_);
+    if (!is_new) continue;
+    points.push_back(PointOf(result));
+    NoteEvaluation(result);
+  }
+  return points;
+}
+
+}  // namespace pawl

@@ -1,0 +1,43 @@
+// The points of a job's learning curve, from its status at successive times.
+#ifndef PAWL_SCHEDULER_CURVE_CURVE_H_
+#define PAWL_SCHEDULER_CURVE_CURVE_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// What is known after a step. Tags: train/loss, train/samples_per_s, train/staleness_max,
+// tables/rows, tables/parameter_bytes; eval/auc, eval/logloss, eval/accuracy, eval/rmse.
+struct CurvePoint {
+  uint64_t step = 0;
+  std::vector<std::pair<std::string, double>> values;
+};
+
+class Curve {
+ public:
+  // `now`: evaluations in it are in the files of an earlier process.
+  explicit Curve(const GetStatusResponse& now);
+
+  // What is new since the last call: at most one point of training, if steps have ended, and one
+  // of each evaluation.
+  std::vector<CurvePoint> Next(const GetStatusResponse& status);
+
+ private:
+  void NoteEvaluation(const EvaluationResult& result);
+
+  uint64_t steps_;
+  uint64_t samples_;
+  double train_s_;
+  // The latest evaluation; 0: none.
+  uint64_t evaluation_ = 0;
+  uint64_t evaluation_step_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_CURVE_CURVE_H_

@@ -1,0 +1,53 @@
+// Writes the learning curve of a job while it runs.
+#ifndef PAWL_SCHEDULER_CURVE_CURVE_RECORDER_H_
+#define PAWL_SCHEDULER_CURVE_CURVE_RECORDER_H_
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "scheduler/curve/curve.h"
+#include "scheduler/curve/event_file.h"
+
+namespace pawl {
+
+// Reads the status repeatedly on its own thread, and appends what is new to the file. A failed
+// write is logged, and ends the recording: the job continues. Thread-safe.
+class CurveRecorder {
+ public:
+  // Called by the recorder's thread, without locks.
+  using ReadStatus = std::function<GetStatusResponse()>;
+
+  CurveRecorder(std::unique_ptr<EventFile> file, ReadStatus status,
+                MonotonicDuration interval = std::chrono::seconds(2));
+  // Waits for the write in progress without a deadline: see Stop.
+  ~CurveRecorder();
+  CurveRecorder(const CurveRecorder&) = delete;
+  CurveRecorder& operator=(const CurveRecorder&) = delete;
+
+  // Writes the last points and stops. False: a write has not returned by `deadline`; if the file
+  // system hangs, only the end of the process stops it.
+  bool Stop(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
+
+ private:
+  void Run() PAWL_EXCLUDES(mu_);
+  absl::Status Record();
+
+  const std::unique_ptr<EventFile> file_;
+  const ReadStatus status_;
+  const MonotonicDuration interval_;
+  // Used by the thread alone, once it runs.
+  Curve curve_;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool stopping_ PAWL_GUARDED_BY(mu_) = false;
+  bool stopped_ PAWL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_CURVE_CURVE_RECORDER_H_
