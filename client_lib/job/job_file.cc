@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +18,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
+#include "google/protobuf/util/json_util.h"
 
 namespace pawl {
 namespace {
@@ -69,19 +71,31 @@ std::string AbsoluteFolder(const std::string& path, const std::filesystem::path&
   return absolute;
 }
 
+absl::Status TooLong(absl::string_view text, const std::string& name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", text.size(), " bytes; a job file has at most ", kMaxJobFileBytes));
+}
+
 }  // namespace
 
 absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name) {
-  if (text.size() > kMaxJobFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", text.size(), " bytes; a job file has at most ", kMaxJobFileBytes));
-  }
+  if (text.size() > kMaxJobFileBytes) return TooLong(text, name);
   MistakeCollector mistakes(name);
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&mistakes);
   Job job;
   if (!parser.ParseFromString(std::string(text), &job))
     return absl::InvalidArgumentError(mistakes.Text());
+  return job;
+}
+
+absl::StatusOr<Job> ParseJsonJob(absl::string_view text, const std::string& name) {
+  if (text.size() > kMaxJobFileBytes) return TooLong(text, name);
+  Job job;
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(text.data(), text.size()), &job);
+  if (!status.ok())
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message().ToString()));
   return job;
 }
 
@@ -101,7 +115,8 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path) {
   if (file.bad())
     return absl::UnavailableError(absl::StrCat("job file ", path, ": ", std::strerror(errno)));
   text.resize(static_cast<size_t>(file.gcount()));
-  PAWL_ASSIGN_OR_RETURN(Job job, ParseJob(text, path));
+  PAWL_ASSIGN_OR_RETURN(
+      Job job, absl::EndsWith(path, ".json") ? ParseJsonJob(text, path) : ParseJob(text, path));
   ResolvePaths(job, std::filesystem::path(path).parent_path().string());
   return job;
 }

@@ -27,7 +27,10 @@ inline constexpr uint32_t kMaxDefaultPartitions = 256;
 // Parses `text`. INVALID_ARGUMENT with a line "name:line:column: reason" for each mistake.
 absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name);
 
-// Reads and parses the file, and resolves its paths against its folder. Neither fills in defaults
+// The same for protobuf's JSON: fields by their names in proto/job.proto, enums as text.
+absl::StatusOr<Job> ParseJsonJob(absl::string_view text, const std::string& name);
+
+// Reads and parses the file, as JSON if its name ends in .json, and resolves its paths against its folder. Neither fills in defaults
 // nor validates values. NOT_FOUND if the file does not exist.
 absl::StatusOr<Job> ReadJobFile(const std::string& path);
 

@@ -24,6 +24,25 @@ logical_workers: 4
 
 Job Flights() { return *ParseJob(kFlights, "flights.job"); }
 
+TEST(JobFileTest, JsonIsTheSameJob) {
+  const auto job = ParseJsonJob(
+      R"({"name": "j", "batch_size": 64, "consistency": {"mode": "BOUNDED", "staleness": 2},
+          "model": {"deepfm": {"dim": 8, "hidden": [4, 2]}}})",
+      "j.json");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto text = ParseJob(
+      "name: 'j' batch_size: 64 consistency { mode: BOUNDED staleness: 2 } "
+      "model { deepfm { dim: 8 hidden: [4, 2] } }",
+      "j.pbtxt");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(job->DebugString(), text->DebugString());
+  for (const char* wrong : {R"({"bath_size": 1})", R"({"consistency": {"mode": "FAST"}})", "{"}) {
+    const auto refused = ParseJsonJob(wrong, "j.json");
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_EQ(std::string(refused.status().message()).rfind("j.json: ", 0), 0u) << refused.status();
+  }
+}
+
 TEST(JobFileTest, EveryFieldIsRead) {
   const Job job = Flights();
   EXPECT_EQ(job.name(), "flights");

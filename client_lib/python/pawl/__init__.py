@@ -52,5 +52,6 @@ from pawl.specs import (
     Xavier,
     ZeroFrom,
 )
+from pawl.training import Result, train
 
 __version__: str = _invoke("pawl_version").decode()

@@ -6,6 +6,7 @@ import ctypes
 import html
 import json
 import os
+import threading
 import weakref
 from typing import Any, Iterable, Optional, Sequence, Union
 
@@ -240,12 +241,25 @@ def pull_item(
     shape = table.shape if table.is_dense else np.shape(keys) + (table.dim,)
     if out is None:
         out = np.empty(shape, np.float32)
-    elif out.dtype != np.float32 or not out.flags.c_contiguous or out.size != np.prod(shape):
+    elif (
+        not isinstance(out, np.ndarray)
+        or out.dtype != np.float32
+        or not out.flags.c_contiguous
+        or not out.flags.writeable
+        or out.size != np.prod(shape)
+    ):
         raise errors.InvalidArgumentError(
-            "out has the type %s and shape %s; table %r needs a contiguous float32 array of %s"
-            % (out.dtype, out.shape, table.name, shape)
+            "out is %s; table %r needs a contiguous, writable float32 array of %s"
+            % (_described(out), table.name, shape)
         )
     return Item(table, flat, out, _abi.KEYS_ARE_DISTINCT if distinct else 0)
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return "a %s" % type(value).__name__
+    kind = "" if value.flags.writeable else "read-only "
+    return "a %s%s array of %s" % (kind, value.dtype, value.shape)
 
 
 def push_item(
@@ -259,11 +273,12 @@ def push_item(
     """An item of Session.push. Raises InvalidArgumentError for another shape."""
     flat = _check_keys(table, keys)
     values = _values_of(gradients, "gradients")
-    wanted = int(np.prod(table.shape)) if flat is None else flat.size * table.dim
-    if values.size != wanted:
+    shape = table.shape if flat is None else np.shape(keys) + (table.dim,)
+    # A scalar parameter is a tensor of one element.
+    if values.shape != shape and values.size * int(np.prod(shape)) != 1:
         raise errors.InvalidArgumentError(
-            "gradients of table %r have the shape %s, which is %d numbers instead of %d"
-            % (table.name, values.shape, values.size, wanted)
+            "gradients or values of table %r have the shape %s instead of %s"
+            % (table.name, values.shape, shape)
         )
     if element_type not in _ELEMENT_TYPES:
         raise errors.InvalidArgumentError(
@@ -423,6 +438,7 @@ class Client:
         tune_process: bool = False,
     ):
         self._handle: Optional[ctypes.c_void_p] = None
+        self._describing = threading.Lock()
         scheduler = scheduler or os.environ.get("PAWL_SCHEDULER")
         if not scheduler:
             raise errors.InvalidArgumentError(
@@ -466,6 +482,11 @@ class Client:
             raise errors.CancelledError("the client is closed")
         return self._handle
 
+    @property
+    def is_open(self) -> bool:
+        """Whether close() has not been called."""
+        return self._handle is not None
+
     def close(self) -> None:
         """Ends pending calls with CancelledError and leaves the job."""
         self._handle = None
@@ -480,8 +501,11 @@ class Client:
     def describe(self) -> dict[str, Any]:
         """This membership: node, incarnation, state, the job, counters of calls."""
         text = ctypes.c_char_p()
-        _abi.check(_abi.invoke("pawl_describe", self.handle, ctypes.byref(text)))
-        return json.loads(text.value or b"{}")
+        # The next call frees the text.
+        with self._describing:
+            _abi.check(_abi.invoke("pawl_describe", self.handle, ctypes.byref(text)))
+            copy = text.value or b"{}"
+        return json.loads(copy)
 
     @property
     def job(self) -> dict[str, Any]:

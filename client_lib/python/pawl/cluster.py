@@ -130,7 +130,9 @@ def _closer(pipe: Any, descriptor: int) -> Any:
     reference = weakref.ref(pipe)
 
     def close() -> None:
-        if reference() is not None:
+        pipe = reference()
+        # Else the number is another file's by now.
+        if pipe is not None and not pipe.closed:
             try:
                 os.close(descriptor)
             except OSError:

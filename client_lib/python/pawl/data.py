@@ -26,7 +26,7 @@ class Source(Protocol):
         """How many samples the rank has in the step, and all ranks together."""
 
     def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
-        """The rank's batches from a step on."""
+        """The rank's batches from a step on: one for each step in which its share is not 0."""
 
     # A source may also have identity() -> dict: settings that decide a step's batch. They are saved
     # with the job, and a program that continues it with others is refused.
@@ -128,11 +128,12 @@ class Sampler:
     def positions(self, step: int, rank: int, ranks: int) -> np.ndarray:
         """The positions of the rank's samples in the step, int64."""
         begin, end = self._range(step)
-        order = self._order_of(step // self._steps_per_epoch)
         count = end - begin
-        return order[
-            begin + self._place(count, rank, ranks) : begin + self._place(count, rank + 1, ranks)
-        ]
+        first = begin + self._place(count, rank, ranks)
+        last = begin + self._place(count, rank + 1, ranks)
+        if not self.shuffle:
+            return np.arange(first, last)
+        return self.order_of(self.epoch_of(step))[first:last]
 
     def set_position(self, rank: int, ranks: int, first_step: int) -> None:
         """What the next iterator gives."""
@@ -147,7 +148,10 @@ class Sampler:
 
     def _batches(self, rank: int, ranks: int, first_step: int) -> Iterator[list[int]]:
         for step in range(first_step, self.step_count()):
-            yield self.positions(step, rank, ranks).tolist()
+            positions = self.positions(step, rank, ranks).tolist()
+            # Job.steps asks for no batch where the rank's share is 0.
+            if positions:
+                yield positions
 
     def _range(self, step: int) -> tuple[int, int]:
         begin = step % self._steps_per_epoch * self.batch_size
@@ -157,7 +161,12 @@ class Sampler:
     def _place(count: int, rank: int, ranks: int) -> int:
         return count * rank // ranks
 
-    def _order_of(self, epoch: int) -> np.ndarray:
+    def epoch_of(self, step: int) -> int:
+        """The number of the step's epoch, from 0."""
+        return step // self._steps_per_epoch
+
+    def order_of(self, epoch: int) -> np.ndarray:
+        """All positions, in the order of an epoch."""
         if self._order[0] != epoch:
             positions = np.arange(self.length, dtype=np.uint64)
             if not self.shuffle:
@@ -223,6 +232,8 @@ class Arrays:
         """The rank's batches from a step on."""
         for step in range(first_step, self.step_count()):
             places = self.sampler.positions(step, rank, ranks)
+            if len(places) == 0:
+                continue
             parts = tuple(array[places] for array in self._arrays)
             yield self._collate(*parts) if self._collate else parts
 
@@ -272,6 +283,11 @@ def source_of(data: Any, mode: str) -> Source:
         return data
     sampler = getattr(data, "batch_sampler", None)
     if isinstance(sampler, Sampler):
+        if getattr(data, "persistent_workers", False):
+            raise errors.InvalidArgumentError(
+                "a DataLoader with persistent_workers has one iterator, and each rank needs its "
+                "own: leave persistent_workers out"
+            )
         return _Loader(data, sampler)
     if mode != "SYNC":
         return _Stream(data)
@@ -283,4 +299,13 @@ def source_of(data: Any, mode: str) -> Source:
     )
 
 
-__all__: Sequence[str] = ("Arrays", "Sampler", "Source")
+def __getattr__(name: str) -> Any:
+    # parquet.py imports this module.
+    if name == "Parquet":
+        from pawl.parquet import Parquet  # pylint: disable=import-outside-toplevel
+
+        return Parquet
+    raise AttributeError("module 'pawl.data' has no attribute %r" % name)
+
+
+__all__: Sequence[str] = ("Arrays", "Parquet", "Sampler", "Source")

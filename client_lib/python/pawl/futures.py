@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import ctypes
+import os
 import threading
 import time
 from typing import Any, Callable, Generic, Optional, TypeVar
@@ -15,23 +17,24 @@ T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C ends it.
 _SLICE_MS = 100
 
-# Calls whose futures are gone, with the arrays that the library still uses.
-_abandoned: list[tuple[ctypes.c_void_p, Any]] = []
-_abandoned_lock = threading.Lock()
+# Calls whose futures are gone, with the arrays that the library still uses. Appending needs no
+# lock: a collection of garbage may delete a future in any line of this thread.
+_abandoned: collections.deque[tuple[ctypes.c_void_p, Any]] = collections.deque()
+_release_lock = threading.Lock()
 
 
 def _release_ended() -> None:
-    """Frees abandoned calls that have ended."""
-    if not _abandoned:
+    """Frees abandoned calls that have ended. An interrupt loses none that runs."""
+    if not _abandoned or not _release_lock.acquire(blocking=False):
         return
-    with _abandoned_lock:
-        running = []
-        for call, kept in _abandoned:
-            if _abi.invoke("pawl_wait", call, 0) == _abi.PENDING:
-                running.append((call, kept))
+    try:
+        for _ in range(len(_abandoned)):
+            if _abi.invoke("pawl_wait", _abandoned[0][0], 0) == _abi.PENDING:
+                _abandoned.rotate(-1)
             else:
-                _abi.invoke("pawl_release", call)
-        _abandoned[:] = running
+                _abi.invoke("pawl_release", _abandoned.popleft()[0])
+    finally:
+        _release_lock.release()
 
 
 class Future(Generic[T]):
@@ -57,7 +60,7 @@ class Future(Generic[T]):
 
     def done(self, timeout: float = 0.0) -> bool:
         """Whether the call has ended, well or not. Waits up to `timeout` seconds for it."""
-        return self._poll(int(timeout * 1000))
+        return self._wait_until(time.monotonic() + timeout)
 
     def wait(self, timeout: Optional[float] = None) -> T:
         """Waits and returns the call's result.
@@ -69,23 +72,28 @@ class Future(Generic[T]):
           TimeoutError: the call has not ended in time. It continues.
           pawl.Error: the call has failed.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left_ms = _SLICE_MS
-            if deadline is not None:
-                left_ms = min(left_ms, max(0, int((deadline - time.monotonic()) * 1000)))
-            if self._poll(left_ms):
-                break
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError("the call has not ended within %g s" % timeout)
+        if not self._wait_until(None if timeout is None else time.monotonic() + timeout):
+            raise TimeoutError("the call has not ended within %g s" % timeout)
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
 
+    def _wait_until(self, deadline: Optional[float]) -> bool:
+        while True:
+            left_ms = _SLICE_MS
+            if deadline is not None:
+                # Bounded before it is rounded, since it may be infinite.
+                left_ms = int(min(left_ms, max(0.0, (deadline - time.monotonic()) * 1000)))
+            if self._poll(left_ms):
+                return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+
     def __await__(self):
         loop = asyncio.get_running_loop()
-        descriptor = -1 if self.done() else _abi.invoke("pawl_call_fd", self._call)
-        if descriptor >= 0:
+        if not self.done():
+            # Several coroutines may await this: a loop knows one reader of each descriptor.
+            descriptor = os.dup(_abi.invoke("pawl_call_fd", self._call))
             ended = loop.create_future()
 
             def end() -> None:
@@ -98,6 +106,7 @@ class Future(Generic[T]):
                 yield from ended
             finally:
                 loop.remove_reader(descriptor)
+                os.close(descriptor)
         return self.wait()
 
     def _poll(self, timeout_ms: int) -> bool:
@@ -123,13 +132,13 @@ class Future(Generic[T]):
 
     def __del__(self) -> None:
         call, self._call = getattr(self, "_call", None), None
-        if call is None or _abi.is_forked():
+        # Null: the call has not started.
+        if not call or _abi.is_forked():
             return
         if self._ended or _abi.invoke("pawl_wait", call, 0) != _abi.PENDING:
             _abi.invoke("pawl_release", call)
             return
-        with _abandoned_lock:
-            _abandoned.append((call, self._kept))
+        _abandoned.append((call, self._kept))
 
 
 def start(
@@ -141,5 +150,7 @@ def start(
     """Starts the call of a function of the C interface whose last parameter is `call`."""
     _release_ended()
     call = ctypes.c_void_p()
+    # Before the call starts, so that it keeps the arrays whatever interrupts this function.
+    future = Future(call, kept, convert)
     _abi.check(_abi.invoke(name, *arguments, ctypes.byref(call)))
-    return Future(call, kept, convert)
+    return future

@@ -7,11 +7,14 @@ import contextlib
 import faulthandler
 import json
 import logging
+import math
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
-from typing import Any, Callable, Collection, Iterator, Optional, Protocol, Sequence
+from typing import Any, Callable, Iterator, Optional, Protocol, Sequence
 
 from pawl import (
     _abi,
@@ -116,12 +119,17 @@ class Job:
         self.ranks = 0
         # Whether a loop over steps() has come to its end.
         self.is_trained = False
+        # Whether finish() has come to its end.
+        self._is_finished = False
         # 1, or what makes the mean over ranks the mean over samples where their shares differ.
         self.gradient_weight = 1.0
         self._parts: list[StepPart] = []
         self._hosted: dict[int, Rank] = {}
-        # {rank: incarnation} of the latest assignment.
+        # {rank: incarnation} of the latest assignment, without the finished ones.
         self._assigned: dict[int, int] = {}
+        self._finished: set[int] = set()
+        # Whether each rank has samples in the step.
+        self._has_all = True
         self._source: Optional[data_module.Source] = None
         # How many steps of the job come before the data's first one.
         self.begin_at = 0
@@ -132,6 +140,8 @@ class Job:
         self._version = 0
         self._assignment: Optional[Future[Any]] = None
         self._rank: Optional[Rank] = None
+        # Whether that rank's step has begun and not ended: it stays until then.
+        self._computing = False
         self._position: Optional[tuple[int, int]] = None
         self._step = 0
         self._step_ended = False
@@ -161,6 +171,16 @@ class Job:
     def next_step(self) -> int:
         """After end_step: the servers' number of the rank's next step."""
         return self._active().step
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process is still a worker of the job."""
+        return self.client.is_open
+
+    @property
+    def parts(self) -> Sequence[StepPart]:
+        """What takes part in every step."""
+        return self._parts
 
     def status(self) -> Status:
         """What `pawlctl status` shows."""
@@ -211,6 +231,11 @@ class Job:
         """
         begin_at = max((part.steps_before_data for part in self._parts), default=0)
         for scheduler in schedulers:
+            if not hasattr(getattr(scheduler, "optimizer", None), "follow"):
+                raise errors.InvalidArgumentError(
+                    "schedulers: a %s is not for pawl.torch.Optimizer; step it yourself"
+                    % type(scheduler).__name__
+                )
             scheduler.optimizer.follow(
                 [other for other in schedulers if other.optimizer is scheduler.optimizer]
             )
@@ -239,23 +264,30 @@ class Job:
                 self._position = (rank.number, rank.step)
                 self._load_state(rank, initial)
                 if rank.step < begin_at:
+                    self._computing = True
                     for part in self._parts:
                         part.begin(self, rank)
                     if not self._step_ended:
                         self.end_step([])
                     continue
-                if not self._read(rank):
-                    # A stream has ended; only it knew when.
-                    rank.step_count = rank.step
-                    continue
                 mine, all_samples = source.share(rank.step - begin_at, rank.number, self.ranks)
+                if mine > 0 and not self._read(rank):
+                    self._end_stream(rank)
+                    continue
                 if self.mode == "SYNC":
                     self.gradient_weight = mine * self.ranks / all_samples
+                self._has_all = all_samples >= self.ranks
+                self._computing = True
                 for part in self._parts:
                     part.begin(self, rank)
+                if mine == 0:
+                    # An epoch's last step may have fewer samples than ranks.
+                    self.end_step([])
+                    self._save_and_send(rank)
+                    continue
                 batch, step = rank.batch, rank.step
                 rank.batch, rank.has_batch = None, False
-                if prefetch is not None and step + 1 < end and self._read(rank):
+                if prefetch is not None and self._has_samples(rank, step + 1) and self._read(rank):
                     wanted = prefetch(rank.batch)
                     for part in self._parts:
                         part.prefetch(self, rank, step + 1, wanted)
@@ -264,14 +296,12 @@ class Job:
                     yield batch
                 if not self._step_ended:
                     self._end_forgotten_step()
-                if self._unsent is not None:
-                    rank.unsent, self._unsent = self._unsent, None
-                    rank.state = self._encode_state(self._kept.save(), rank.evaluations)
-                    self._send_evaluated()
+                self._save_and_send(rank)
                 rank.samples += mine
                 self._report()
             finally:
                 self._rank = self._unsent = None
+                self._computing = False
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -310,6 +340,11 @@ class Job:
             raise errors.FailedPreconditionError("call evaluate before the optimizer's step()")
         header = {"evaluation": rank.evaluations + 1, "step": rank.step, "rank": rank.number}
         last: Optional[Future[dict[str, Any]]] = None
+        if not self._has_all:
+            raise errors.FailedPreconditionError(
+                "evaluate: this step has fewer samples than ranks, and one of these does not take "
+                "part; evaluate in another step"
+            )
         if rank.evaluation is not None:
             raise errors.FailedPreconditionError("evaluate: this step has an evaluation already")
         for part in evaluation_module.parts(header, scores, labels):
@@ -338,6 +373,38 @@ class Job:
             self._unsent = items
         else:
             self._send(rank, items)
+
+    def _save_and_send(self, rank: Rank) -> None:
+        """The rank's iteration of the loop has come to its end."""
+        rank.unsent, self._unsent = self._unsent, None
+        rank.state = self._encode_state(self._kept.save(), rank.evaluations)
+        self._computing = False
+        self._send_evaluated()
+
+    def _has_samples(self, rank: Rank, step: int) -> bool:
+        assert self._source is not None
+        return (
+            step < self._end
+            and self._source.share(step - self.begin_at, rank.number, self.ranks)[0] > 0
+        )
+
+    def _end_stream(self, rank: Rank) -> None:
+        """The rank has no batches any more. Others must not wait for it."""
+        if self._end < _ENDLESS:
+            raise errors.FailedPreconditionError(
+                "the data of rank %d ends at step %d; step_count() says %d"
+                % (rank.number, rank.step - self.begin_at, self._end - self.begin_at)
+            )
+        rank.step_count = rank.step
+        self._finish_rank(rank)
+
+    def _finish_rank(self, rank: Rank) -> None:
+        self._settle(rank)
+        self._close(rank.number)
+        progress = json.dumps(self._progress()).encode()
+        self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
+        self._finished.add(rank.number)
+        self._assigned.pop(rank.number, None)
 
     def _send_evaluated(self) -> None:
         """Ends steps that wait for an evaluation only.
@@ -405,19 +472,15 @@ class Job:
         A rank that has done all its steps may still come to this process, because its worker leaves
         or dies. Happens at the end of the program, unless it ends by an exception.
         """
-        finished: set[int] = set()
         while True:
             for rank in list(self._hosted.values()):
-                self._settle(rank)
-                self._close(rank.number)
-                progress = json.dumps(self._progress()).encode()
-                self.client.call("pawl_finish_rank", rank.number, progress, 0).wait()
-                finished.add(rank.number)
+                self._finish_rank(rank)
             # A stream's length is not known, and so not whether another rank has ended.
             if self._end >= _ENDLESS or not self._pause():
+                self._is_finished = True
                 return
             try:
-                self._follow(finished)
+                self._follow()
             except errors.Error:
                 # The job may have ended meanwhile.
                 if self._pause():
@@ -425,7 +488,9 @@ class Job:
 
     def report_loss(self, loss: float) -> None:
         """Shown by `pawlctl status` and `pawl run` with the next progress."""
-        self._loss = float(loss)
+        # Not a number: of no samples, or the training diverges.
+        if math.isfinite(loss):
+            self._loss = float(loss)
 
     def position(self) -> Optional[tuple[int, int]]:
         """The rank and the servers' step number of the latest batch; None before the first."""
@@ -448,7 +513,9 @@ class Job:
     def __enter__(self) -> "Job":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None and self.is_trained:
+            self.finish()
         self.close()
 
     def hosted_session(self) -> Session:
@@ -523,15 +590,27 @@ class Job:
             part.forget(self)
         self.end_step([])
 
-    def _follow(self, finished: Collection[int] = ()) -> None:
-        """Hosts the ranks that the scheduler assigns to this process, but for `finished` ones."""
+    def _follow(self) -> None:
+        """Hosts the ranks that the scheduler assigns to this process, but for finished ones."""
+        self._ask_for_assignment()
+        self._give_up_others()
+        for number, incarnation in sorted(self._assigned.items()):
+            hosted = self._hosted.get(number)
+            if hosted is not None and hosted.incarnation != incarnation:
+                if self._computing and hosted is self._rank:
+                    continue
+                self._close(number)
+                hosted = None
+            if hosted is None:
+                self._take_over(number, incarnation)
+
+    def _ask_for_assignment(self) -> None:
         self._send_evaluated()
         if self._assignment is None:
             self._assignment = self.client.call(
                 "pawl_assignment", self._version, 0, convert=json.loads
             )
         if self._version != 0 and not self._assignment.done():
-            self._give_up_others()
             return
         try:
             answer = self._assignment.wait()
@@ -544,15 +623,8 @@ class Job:
         self._assigned = {
             int(rank.get("rank", 0)): int(rank.get("incarnation", 0))
             for rank in answer.get("logical_workers", [])
-            if int(rank.get("rank", 0)) not in finished
+            if int(rank.get("rank", 0)) not in self._finished
         }
-        self._give_up_others()
-        for number, incarnation in sorted(self._assigned.items()):
-            if number in self._hosted:
-                if self._hosted[number].incarnation == incarnation:
-                    continue
-                self._close(number)
-            self._take_over(number, incarnation)
 
     def _take_over(self, number: int, incarnation: int) -> None:
         self.client.call("pawl_take_over", number, 0).wait()
@@ -604,7 +676,11 @@ class Job:
                     return False
             self._settle(rank)
         self._report(now=True)
-        if end >= _ENDLESS or int(self.status().get("steps", 0)) >= end:
+        if end >= _ENDLESS:
+            # A worker that has never had a rank stands by for others.
+            if self._finished and not self._hosted:
+                return True
+        elif int(self.status().get("steps", 0)) >= end:
             return True
         if self._pause():
             return False
@@ -638,6 +714,8 @@ class Job:
         """
         for number in sorted(set(self._hosted) - set(self._assigned)):
             rank = self._hosted[number]
+            if rank is self._rank and self._computing:
+                continue
             if rank.ending is not None and not rank.ending.done():
                 continue
             self._settle(rank)
@@ -697,6 +775,10 @@ def init(
     restarted with it gets its ranks back at once, not after its lease has expired.
     """
     global _current
+    if _current is not None and _current.is_open:
+        raise errors.FailedPreconditionError(
+            "pawl.init() has been called; its job is pawl.job.current()"
+        )
     options.setdefault("tune_process", True)
     if step_timeout is None:
         step_timeout = _seconds_of(os.environ.get("PAWL_STEP_TIMEOUT_S", str(_STEP_TIMEOUT_S)))
@@ -709,9 +791,10 @@ def init(
     if folder:
         _write_node(folder, job.client, options["node"][2])
     failed = _watch_for_exceptions(job, folder)
+    _leave_on_sigterm()
 
     def at_exit() -> None:
-        if not _abi.is_forked() and not failed and job.is_trained:
+        if not _abi.is_forked() and not failed and job.is_trained and not job._is_finished:
             with contextlib.suppress(errors.CancelledError):
                 job.finish()
 
@@ -769,6 +852,13 @@ def _replace(path: str, content: dict[str, Any]) -> None:
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(content, file)
     os.replace(path + ".new", path)
+
+
+def _leave_on_sigterm() -> None:
+    """Ends the program as an exception does, so that its ranks go to others at once."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def _watch_for_exceptions(job: Job, folder: Optional[str]) -> list[BaseException]:

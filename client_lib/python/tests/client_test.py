@@ -80,7 +80,8 @@ class ClientTest(unittest.TestCase):
             (lambda: table.pull([1.5]), "float64"),
             (lambda: table.pull(["a"]), "integers"),
             (lambda: table.pull(), "keys are missing"),
-            (lambda: table.push([1], [[1, 2, 3]]), "3 numbers instead of 2"),
+            (lambda: table.push([1, 2, 3], np.ones((2, 3))), "the shape (2, 3) instead of (3, 2)"),
+            (lambda: table.push([1], [[1, 2, 3]]), "the shape (1, 3) instead of (1, 2)"),
             (lambda: table.push([1], [["a", "b"]]), "numbers"),
             (lambda: table.push([1], [[1, 2]], element_type="int8"), "int8"),
             (lambda: table.push([1], [[np.nan, 2]]), "NaN"),
@@ -137,6 +138,42 @@ class ClientTest(unittest.TestCase):
             return await table.pull_async([3])
 
         np.testing.assert_array_equal(asyncio.run(push_and_pull()), [[-1, -1]])
+
+    def test_several_coroutines_may_await_one_future(self):
+        table = self.table()
+
+        async def both():
+            future = table.pull_async([1])
+            return await asyncio.wait_for(asyncio.gather(wait(future), wait(future)), 30)
+
+        async def wait(future):
+            return await future
+
+        first, second = asyncio.run(both())
+        np.testing.assert_array_equal(first, second)
+
+    def test_threads_may_describe_at_once(self):
+        failed = []
+
+        def describe():
+            try:
+                for _ in range(500):
+                    self.client.describe()
+            except ValueError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=describe) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+
+    def test_read_only_arrays_are_not_written(self):
+        out = np.zeros((1, 2), np.float32)
+        out.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "out is a read-only"):
+            self.table().pull([1], out=out)
 
     def test_dropped_future_keeps_its_arrays_until_the_call_ends(self):
         table = self.table()
@@ -230,6 +267,19 @@ class ClusterTest(unittest.TestCase):
                 os.kill(int(server["description"].rsplit(":", 1)[1]), signal.SIGKILL)
                 table.push(np.arange(100), np.ones((100, 1)))
                 np.testing.assert_array_equal(table.pull(np.arange(100)), np.full((100, 1), -2))
+
+    def test_children_keep_the_files_of_a_process_with_a_closed_cluster(self):
+        with pawl.LocalCluster():
+            pass
+        pipes = [os.pipe() for _ in range(10)]
+        child = os.fork()
+        if child == 0:
+            for pipe in pipes:
+                os.fstat(pipe[0]), os.fstat(pipe[1])
+            os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        for pipe in pipes:
+            os.close(pipe[0]), os.close(pipe[1])
 
     def test_processes_end_when_their_parent_is_killed(self):
         script = (

@@ -1,5 +1,6 @@
 """pawl.data: batches are a function of seed, epoch, step and rank."""
 
+import types
 import unittest
 
 import numpy as np
@@ -70,10 +71,22 @@ class SourceTest(unittest.TestCase):
         with self.assertRaises(errors.InvalidArgumentError):
             data.Arrays(np.arange(3), np.arange(4), batch_size=1)
 
+    def test_ranks_without_samples_in_a_step_have_no_batch(self):
+        source = data.Arrays(np.arange(9), batch_size=8, shuffle=False)
+        counts = [len(list(source.batches(rank, 4, 0))) for rank in range(4)]
+        self.assertEqual(counts, [1, 1, 1, 2])
+        source.sampler.set_position(0, 4, 0)
+        self.assertEqual(list(source.sampler), [[0, 1]])
+
     def test_sync_refuses_what_cannot_be_repeated(self):
         with self.assertRaises(errors.InvalidArgumentError) as raised:
             data.source_of(iter([1, 2]), "SYNC")
         self.assertIn("list_iterator", str(raised.exception))
+        loader = types.SimpleNamespace(
+            batch_sampler=data.Sampler(10, 2), persistent_workers=True
+        )
+        with self.assertRaisesRegex(errors.InvalidArgumentError, "persistent_workers"):
+            data.source_of(loader, "SYNC")
         stream = data.source_of([1, 2], "ASYNC")
         self.assertEqual(list(stream.batches(0, 1, 0)), [1, 2])
 

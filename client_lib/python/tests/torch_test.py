@@ -1,6 +1,8 @@
 """pawl.torch's modules against torch's own, with the same rows."""
 
+import copy
 import gc
+import io
 import unittest
 import weakref
 
@@ -280,6 +282,40 @@ class TorchTest(unittest.TestCase):
         with torch.no_grad():
             module(torch.tensor([1]))
         self.assertEqual(module._recorded, [])
+
+    def test_zero_grad_may_come_between_forward_and_backward(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))
+        optimizer = self.start(module)
+        rows = module(torch.tensor([1]))
+        optimizer.zero_grad()
+        rows.sum().backward()
+        optimizer.step()
+        optimizer.wait()
+        np.testing.assert_array_equal(
+            module.handles[0].table(self.client).pull([1]), [[-1, -1]]
+        )
+
+    def test_module_without_an_optimizer_records_nothing(self):
+        module = pt.Embedding(self.name(), 2)
+        module.use(self.client)
+        with self.assertLogs("pawl", "WARNING") as logs:
+            for _ in range(3):
+                module(torch.tensor([1])).sum().backward()
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn(self.name(), logs.output[0])
+        self.assertEqual(module._recorded, [])
+
+    def test_copies_and_saved_models_look_up_by_themselves(self):
+        module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0))
+        self.start(module)
+        expected = module(torch.tensor([1, 2]))
+        file = io.BytesIO()
+        torch.save(module, file)
+        file.seek(0)
+        for other in (copy.deepcopy(module), torch.load(file, weights_only=False)):
+            other.use(self.client)
+            other.eval()
+            torch.testing.assert_close(other(torch.tensor([1, 2])), expected.detach())
 
     def test_zero_grad_drops_what_was_not_pushed(self):
         module = pt.Embedding(self.name(), 2, optimizer=pawl.SGD(1.0), init=pawl.Constant(0.0))

@@ -1,7 +1,7 @@
 """A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
-                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep] [--evaluate]
+                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep] [--evaluate] [--samples=N]
                            [--hang_at_step=N] [--batch_after_death=N] [--result=FILE]
 """
 
@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import pawl
 import pawl.torch as pt
+from pawl.torch import lookup
 
 FIELDS, ROWS, DIM, SAMPLES, BATCH = 3, 60, 4, 1000, 96
 OPTIMIZERS = {
@@ -143,7 +144,12 @@ def train(options: argparse.Namespace) -> None:
     seed = os.getpid() if options.late_start else 5
     for seed_generator in (torch.manual_seed, np.random.seed, random.seed):
         seed_generator(seed)
-    job = pawl.init()
+    with pawl.init() as job:
+        train_in(job, options)
+
+
+def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
+    """Trains the job's ranks that this process gets."""
     net = Net(
         pt.EmbeddingBag(
             "rows", DIM, mode="mean", optimizer=OPTIMIZERS[options.optimizer], init=initial_rows()
@@ -156,7 +162,10 @@ def train(options: argparse.Namespace) -> None:
         assign = optimizer._dense.assign
         optimizer._dense.assign = lambda session: (time.sleep(1), assign(session))
     batch = options.batch_after_death if os.path.exists(options.result + ".died") else BATCH
-    data = pawl.data.Arrays(*samples(), batch_size=batch, seed=1, epochs=options.epochs)
+    fetches = []
+    start_fetch = lookup.Fetch.start
+    lookup.Fetch.start = lambda *arguments: fetches.append(1) or start_fetch(*arguments)
+    data = pawl.data.Arrays(*(part[: options.samples] for part in samples()), batch_size=batch, seed=1, epochs=options.epochs)
     average = Average()
     if options.keep:
         job.keep(average=average, random=pt.RandomState())
@@ -195,6 +204,7 @@ def train(options: argparse.Namespace) -> None:
         average.add(loss.detach())
         losses.append(loss.item())
         print("rank", job.rank, "ended step", job.step, "loss", losses[-1], flush=True)
+    print("fetches", len(fetches), "steps", len(losses), flush=True)
     if options.evaluate:
         print("the last evaluation is", evaluated.wait(), flush=True)
     if options.result:
@@ -216,6 +226,7 @@ def main() -> None:
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--batch_after_death", type=int, default=BATCH)
+    parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--result", default="")

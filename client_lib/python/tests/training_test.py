@@ -131,6 +131,17 @@ class TrainingTest(unittest.TestCase):
         ]
         self.assertEqual(len({run.finish() for run in runs}), 1)
 
+    def test_last_step_may_have_fewer_samples_than_ranks(self):
+        runs = [Run("--samples=961", workers=workers) for workers in (1, 3)]
+        self.assertEqual(len({run.finish() for run in runs}), 1)
+
+    def test_prefetched_rows_are_used(self):
+        run = Run(ranks=2)
+        run.finish()
+        log = pathlib.Path(run.out, "logs", "worker-0.log").read_text("utf-8")
+        # One fetch for each step: none is thrown away.
+        self.assertIn("fetches 44 steps 44", log)
+
     def test_bits_survive_kills_of_workers_servers_and_the_scheduler(self):
         calm = Run(workers=2, servers=2)
         digest = calm.finish()

@@ -363,7 +363,8 @@ class EmbeddingBagCollection(_Collection):
         if self._is_uniform and in_order:
             inverse = np.concatenate([fetch.of(lookup)[1] for lookup in range(len(self._lookups))])
             pooled = self._pool(fetch, 0, inverse, offsets, weights)
-            pooled = pooled.view(len(places), batch, -1).transpose(0, 1).reshape(batch, -1)
+            pooled = pooled.view(len(places), batch, self._dims[0]).transpose(0, 1)
+            pooled = pooled.reshape(batch, len(places) * self._dims[0])
             return KeyedTensor(self._keys, self._dims, pooled)
         parts = []
         for lookup, (_, feature) in enumerate(self._lookups):

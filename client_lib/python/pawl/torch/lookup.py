@@ -9,6 +9,7 @@ they do for any leaf.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ import torch
 from pawl import client as client_module, errors, job as job_module, specs
 from pawl.client import Client, Item, Session, Table
 from pawl.futures import Future
+
+_log = logging.getLogger("pawl")
 
 
 class TableHandle:
@@ -31,6 +34,10 @@ class TableHandle:
         self.spec = specs.sparse_spec(name, dim, optimizer, init)
         self._client: Optional[Client] = None
         self._table: Optional[Table] = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy finds the table again.
+        return {**self.__dict__, "_client": None, "_table": None}
 
     def table(self, client: Client) -> Table:
         """The table on the client's servers."""
@@ -162,6 +169,11 @@ def numpy_keys(keys: torch.Tensor) -> np.ndarray:
     )
 
 
+def _version_of(value: Any) -> int:
+    """Changes when a tensor is written to."""
+    return int(getattr(value, "_version", 0))
+
+
 def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """torch.compile leaves the function as it is. torch 1 has no torch.compile."""
     return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
@@ -178,9 +190,22 @@ class LookupModule(torch.nn.Module):
         super().__init__()
         self.handles: list[TableHandle] = []
         self._recorded: list[Fetch] = []
-        # By rank: the input, and its rows on their way.
-        self._prefetched: dict[int, tuple[Any, Fetch]] = {}
+        # By rank and step: the input, its version, and its rows on their way.
+        self._prefetched: dict[tuple[Optional[int], int], tuple[Any, int, Fetch]] = {}
         self._client: Optional[Client] = None
+        # Whether an optimizer pushes what is recorded.
+        self.has_optimizer = False
+        self._warned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, such as a moving average, looks up by itself and is not trained.
+        return {
+            **self.__dict__,
+            "_client": None,
+            "_recorded": [],
+            "_prefetched": {},
+            "has_optimizer": False,
+        }
 
     def wanted(self, *inputs: Any) -> list[Wanted]:
         """The lookups of a forward with these inputs."""
@@ -199,7 +224,14 @@ class LookupModule(torch.nn.Module):
         """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         fetch = Fetch(self.wanted(*inputs), self.client())
-        self._prefetched[session.rank or 0] = (inputs[0], fetch.start(session, step))
+        # Of the rank's earlier steps nothing is used any more.
+        for key in [key for key in self._prefetched if key[0] == session.rank and key[1] < step - 1]:
+            del self._prefetched[key]
+        self._prefetched[session.rank, step] = (
+            inputs[0],
+            _version_of(inputs[0]),
+            fetch.start(session, step),
+        )
 
     @_not_compiled
     def fetch(self, device: torch.device, *inputs: Any) -> Fetch:
@@ -211,15 +243,37 @@ class LookupModule(torch.nn.Module):
         if is_training and self._client is None:
             job = job_module.current()
             session = job.hosted_session()
-        prefetched = self._prefetched.pop(session.rank or 0, None) if is_training else None
-        if prefetched is not None and prefetched[0] is inputs[0]:
-            fetch = prefetched[1]
+        prefetched = None
+        if job is not None:
+            prefetched = self._prefetched.pop((session.rank, session.step), None)
+        if (
+            prefetched is not None
+            and prefetched[0] is inputs[0]
+            and prefetched[1] == _version_of(inputs[0])
+        ):
+            fetch = prefetched[2]
         else:
             fetch = Fetch(self.wanted(*inputs), client).start(session, None)
         fetch.wait(device, is_training, job)
-        if is_training:
+        if is_training and self.has_optimizer:
             self._recorded.append(fetch)
+        elif is_training and not self._warned:
+            self._warned = True
+            _log.warning(
+                "no optimizer of pawl.torch trains table %r: its gradients are dropped; make the "
+                "optimizer before the first forward, or call eval() (said once)",
+                self.handles[0].name,
+            )
         return fetch
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients that step() has not pushed. A forward without a gradient can get one."""
+        super().zero_grad(set_to_none)
+        self._recorded = [
+            fetch
+            for fetch in self._recorded
+            if all(rows.leaf is None or rows.leaf.grad is None for rows in fetch.rows)
+        ]
 
     def take_gradients(self) -> dict[int, tuple[Table, list[np.ndarray], list[np.ndarray]]]:
         """By table number: the table, and keys and gradients of each lookup since the last call."""

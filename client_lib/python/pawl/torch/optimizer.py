@@ -23,6 +23,8 @@ def _lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
         raise errors.InvalidArgumentError(
             "several modules have a table named %s; share the module instead" % ", ".join(twice)
         )
+    for module in modules:
+        module.has_optimizer = True
     return modules
 
 
@@ -49,6 +51,11 @@ def _sparse_items(modules: list[LookupModule], weight: float, element_type: str)
     return items
 
 
+# Servers take no rate of 0, which warm-ups begin with and decays end at. This one changes no weight
+# that is a normal float32.
+_SMALLEST_RATE = float(np.finfo(np.float32).tiny)
+
+
 class _Rates:
     """The learning rates of the groups, by step.
 
@@ -59,38 +66,38 @@ class _Rates:
 
     def __init__(self, initial: list[float]):
         self.schedulers: list[Any] = []
-        # For the last steps; -1 is before the first.
-        self._by_step: dict[int, list[float]] = {-1: initial}
-        self._now = -1
+        self._initial = initial
+        # Of each step from the first on; equal ones are one object.
+        self._by_step: list[list[float]] = []
 
     def advance(self, step: int, read: Callable[[], list[float]]) -> None:
         """Steps the schedulers up to a step, from the first."""
-        while self._now < step:
-            if self._now >= 0:
+        while len(self._by_step) <= step:
+            if self._by_step:
                 with warnings.catch_warnings():
                     # torch expects its optimizer to step in between.
                     warnings.simplefilter("ignore", UserWarning)
                     for scheduler in self.schedulers:
                         scheduler.step()
-            self._now += 1
-            self._by_step[self._now] = read()
-            # A rank that comes to this process may be a step behind.
-            self._by_step.pop(self._now - 4, None)
+            now, before = read(), self._at(len(self._by_step) - 1)
+            self._by_step.append(before if now == before else now)
+
+    def _at(self, step: int) -> list[float]:
+        return self._by_step[step] if step >= 0 else self._initial
 
     def check(self, rates: list[float]) -> None:
         """Raises InvalidArgumentError if the program has set other rates than the schedulers."""
-        if rates != self._by_step[self._now]:
+        if rates != self._by_step[-1]:
             raise errors.InvalidArgumentError(
                 "the learning rates were changed from %r to %r in the loop: a worker that is "
                 "restarted would not know. Pass a scheduler of torch to job.steps(schedulers=[...])"
-                % (self._by_step[self._now], rates)
+                % (self._by_step[-1], rates)
             )
 
     def changed_at(self, step: int) -> list[Optional[float]]:
         """For each group: its rate if it differs from that of the step before, or None."""
-        before = self._by_step[step - 1]
         return [
-            lr if lr != old else None for lr, old in zip(self._by_step[step], before)
+            lr if lr != old else None for lr, old in zip(self._at(step), self._at(step - 1))
         ]
 
 
@@ -232,6 +239,11 @@ class Optimizer(torch.optim.Optimizer):
         element_type: str = "float32",
     ):
         self.job = job or job_module.current()
+        if any(isinstance(part, Optimizer) for part in self.job.parts):
+            raise errors.InvalidArgumentError(
+                "the job has an Optimizer: one ends each step, so give it the whole model (a "
+                "ModuleList of several)"
+            )
         self._lookups = _lookup_modules(model)
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if named and dense is None:
@@ -246,15 +258,19 @@ class Optimizer(torch.optim.Optimizer):
         # One group for the parameters, and one for the tables of each learning rate. torch wants at
         # least one parameter in each.
         groups: list[dict[str, Any]] = []
+        # The tables of each group; None: the parameters' own.
+        self._handles: list[Optional[list[TableHandle]]] = []
         if dense is not None and named:
-            groups.append({"params": [p for _, p in named], "lr": dense.lr, "handles": None})
+            groups.append({"params": [p for _, p in named], "lr": dense.lr})
+            self._handles.append(None)
         by_lr: dict[float, list[TableHandle]] = {}
         for module in self._lookups:
             for handle in module.handles:
                 by_lr.setdefault(handle.optimizer.lr, []).append(handle)
         for lr, handles in by_lr.items():
             empty = torch.nn.Parameter(torch.zeros(0))
-            groups.append({"params": [empty], "lr": lr, "handles": handles})
+            groups.append({"params": [empty], "lr": lr})
+            self._handles.append(handles)
         self._rates = _Rates([group["lr"] for group in groups])
         super().__init__(groups, {})
         self.job.add_part(self)
@@ -268,8 +284,6 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         job = self.job
         self._rates.check([group["lr"] for group in self.param_groups])
-        if job.rank == 0:
-            self._push_rates()
         items = _sparse_items(self._lookups, job.gradient_weight, self._element_type)
         session = job.hosted_session()
         if self._dense is not None:
@@ -281,24 +295,29 @@ class Optimizer(torch.optim.Optimizer):
             job.report_loss(float(loss))
         return loss
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients of parameters and of rows that step() has not pushed."""
+        super().zero_grad(set_to_none)
+        for module in self._lookups:
+            module.zero_grad(set_to_none)
+
     def follow(self, schedulers: Sequence[Any]) -> None:
         """Lets schedulers of torch set the learning rates of each step. Job.steps calls this."""
         self._rates.schedulers = list(schedulers)
 
-    def _push_rates(self) -> None:
-        changed = self._rates.changed_at(self.job.step)
+    def _push_rates(self, session: client_module.Session, step: int) -> None:
         rates: dict[Table, float] = {}
-        for group, lr in zip(self.param_groups, changed):
+        for handles, lr in zip(self._handles, self._rates.changed_at(step)):
             if lr is None:
                 continue
-            if group["handles"] is None:
+            if handles is None:
                 assert self._dense is not None
                 tables = self._dense.tables
             else:
-                tables = [handle.table(self.job.client) for handle in group["handles"]]
-            rates.update({table: lr for table in tables})
+                tables = [handle.table(self.job.client) for handle in handles]
+            rates.update({table: max(lr, _SMALLEST_RATE) for table in tables})
         if rates:
-            self.job.hosted_session().set_learning_rates(rates)
+            session.set_learning_rates(rates)
 
     def start(self, job: job_module.Job, rank: job_module.Rank) -> Optional[Future[Any]]:
         """Creates the tables, once, and fetches the parameters of the rank's step."""
@@ -333,6 +352,9 @@ class Optimizer(torch.optim.Optimizer):
             self._rates.advance(
                 rank.step - job.begin_at, lambda: [group["lr"] for group in self.param_groups]
             )
+            # With the step, also if the program forgets to end it.
+            if rank.number == 0:
+                self._push_rates(rank.session, rank.step - job.begin_at)
         if self._dense is None:
             return
         if rank.step == 0:
@@ -388,10 +410,9 @@ class SparseOptimizer:
             self._pushing.wait()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops gradients that step() has not pushed."""
-        del set_to_none
+        """Drops gradients of rows that step() has not pushed."""
         for module in self._lookups:
-            module.forget()
+            module.zero_grad(set_to_none)
 
 
 def state_dict(model: torch.nn.Module, client: Optional[Client] = None) -> dict[str, Any]:
@@ -401,9 +422,11 @@ def state_dict(model: torch.nn.Module, client: Optional[Client] = None) -> dict[
     """
     client = client or job_module.current().client
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    for name, parameter in model.named_parameters():
+    # Tied parameters are one table, named after the first.
+    tables: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
         if not parameter.requires_grad:
             continue
-        table = client.open(_table_name(name))
+        table = client.open(_table_name(tables.setdefault(id(parameter), name)))
         state[name] = torch.from_numpy(table.pull()).view(state[name].shape)
     return state
