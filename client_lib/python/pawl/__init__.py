@@ -41,6 +41,7 @@ from pawl.specs import (
     Adagrad,
     Adam,
     AdamW,
+    Clipped,
     Constant,
     Momentum,
     Normal,

@@ -34,7 +34,7 @@ class Parquet:
     shuffled. A process holds two windows, whatever the size of the files. Each process reads whole
     windows, also where it hosts few ranks.
 
-    A column of lists becomes a pair (values, offsets): sample i has values[offsets[i]:offsets[i+1]].
+    A column of lists becomes (values, offsets): sample i has values[offsets[i]:offsets[i + 1]].
 
     Args:
       paths: a path or pattern ("day_*/part-*.parquet"), or several. With `filesystem`: paths only.

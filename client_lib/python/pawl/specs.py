@@ -191,6 +191,30 @@ class Replace(Optimizer):
     lr: Optional[float] = dataclasses.field(default=None, metadata={"name": "learning_rate"})
 
 
+@dataclasses.dataclass(frozen=True, init=False)
+class Clipped(Optimizer):
+    """Another optimizer; the servers clip a step's gradient first.
+
+    Args:
+      optimizer: what is done with the clipped gradient.
+      norm: the largest Euclidean norm of a row's gradient, or of a block of a dense table; 0: any.
+      value: the largest absolute value of an element; 0: any.
+    """
+
+    optimizer: Optimizer = SGD()
+    norm: float = 0.0
+    value: float = 0.0
+
+    def __init__(self, optimizer: Optimizer, *, norm: float = 0.0, value: float = 0.0):
+        fields = {"lr": optimizer.lr, "optimizer": optimizer, "norm": norm, "value": value}
+        for name, field in fields.items():
+            object.__setattr__(self, name, field)
+
+    def to_json(self) -> dict[str, Any]:
+        """pawl.Optimizer."""
+        return {**self.optimizer.to_json(), "clip_norm": self.norm, "clip_value": self.value}
+
+
 def sparse_spec(name: str, dim: int, optimizer: Optimizer, init: Initializer) -> dict[str, Any]:
     """pawl.TableSpec of a table of rows."""
     return {

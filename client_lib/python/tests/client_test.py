@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -219,6 +220,16 @@ class ClientTest(unittest.TestCase):
             with self.assertRaises(pawl.CancelledError):
                 call()
 
+    def test_gradients_of_rows_are_clipped(self):
+        for name, clipped in (
+            ("norm", pawl.Clipped(pawl.SGD(2.0), norm=1.0)),
+            ("value", pawl.Clipped(pawl.SGD(1.0), value=1.5)),
+        ):
+            table = self.client.table("clipped/" + name, dim=2, optimizer=clipped)
+            table.push([1], np.array([[3, 4]], np.float32))
+            expected = [[-1.2, -1.6]] if name == "norm" else [[-1.5, -1.5]]
+            np.testing.assert_allclose(table.pull([1]), expected, rtol=1e-6)
+
     def test_assign_sets_rows_and_their_slots(self):
         table = self.table(optimizer=pawl.Adagrad(1.0))
         table.push([1, 2], np.full((2, 2), 3.0))
@@ -298,6 +309,13 @@ class ClusterTest(unittest.TestCase):
         wait_until(
             lambda: not any(is_running(pid) for pid in [pawlctl] + daemons), "all have ended"
         )
+
+    def test_run_fails_when_no_worker_is_left(self):
+        folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        command = [sys.executable, "-m", "pawl", "run", "--workers=1", "--out=" + folder, "true"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("before the job ended, and no worker is left", run.stderr)
 
     def test_token_stands_for_a_certificate(self):
         with pawl.LocalCluster(tls=True) as cluster:

@@ -1,8 +1,9 @@
 """A small model of embeddings and layers, trained as the arguments say, on Pawl or by torch alone.
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
-                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep] [--evaluate] [--samples=N]
-                           [--hang_at_step=N] [--batch_after_death=N] [--result=FILE]
+                           [--slow_s=S] [--late_start] [--skip_step=N] [--keep] [--evaluate]
+                           [--samples=N] [--hang_at_step=N] [--batch_after_death=N]
+                           [--result=FILE]
 """
 
 import argparse
@@ -165,7 +166,8 @@ def train_in(job: pawl.Job, options: argparse.Namespace) -> None:
     fetches = []
     start_fetch = lookup.Fetch.start
     lookup.Fetch.start = lambda *arguments: fetches.append(1) or start_fetch(*arguments)
-    data = pawl.data.Arrays(*(part[: options.samples] for part in samples()), batch_size=batch, seed=1, epochs=options.epochs)
+    parts = (part[: options.samples] for part in samples())
+    data = pawl.data.Arrays(*parts, batch_size=batch, seed=1, epochs=options.epochs)
     average = Average()
     if options.keep:
         job.keep(average=average, random=pt.RandomState())

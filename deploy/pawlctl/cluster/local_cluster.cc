@@ -281,6 +281,13 @@ std::vector<ChildProcess*> LocalCluster::TakeEnded() {
   return ended;
 }
 
+bool LocalCluster::HasWorker() {
+  return std::any_of(children_.begin(), children_.end(), [](Child& child) {
+    return absl::StartsWith(child.key, "worker-") &&
+           (child.start_again_at.has_value() || !child.process->HasEnded());
+  });
+}
+
 size_t LocalCluster::Running() {
   size_t running = 0;
   for (Child& child : children_) running += !child.process->HasEnded();

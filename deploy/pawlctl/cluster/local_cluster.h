@@ -78,6 +78,8 @@ class LocalCluster {
   bool WasRegistered(const ChildProcess& child);
   // The number of running processes.
   size_t Running();
+  // Whether a worker runs, or will be restarted.
+  bool HasWorker();
   void SignalAll(int signal);
 
   // Schedules the restart of an ended process with the same command. Returns the delay; nullopt if

@@ -250,8 +250,13 @@ class Run {
       return;
     }
     if (child.Succeeded()) {
-      // It left on request, as after SIGTERM. The scheduler decides what follows.
-      if (answered) console_.Error(absl::StrCat(what, ": it has left the job"));
+      // It left on request, as after SIGTERM, or its program ended early.
+      if (absl::StartsWith(child.name(), "worker") && !cluster_.HasWorker()) {
+        Fail(absl::StrCat(what, " before the job ended, and no worker is left"), &child);
+        StopJob(failure_);
+      } else if (answered) {
+        console_.Error(absl::StrCat(what, ": it has left the job"));
+      }
       return;
     }
     if (answered && !cluster_.WasRegistered(child)) {

@@ -115,10 +115,12 @@ int Scale(const ScaleOptions& scale) {
                                 options.scheduler, " --listen=HOST:0 --data_dir=FOLDER"));
     }
     if (scaled->workers_missing() > 0) {
-      console.Line(absl::StrCat(scaled->workers_missing(),
-                                " more workers are needed; pawlctl run starts them for its own "
-                                "cluster, elsewhere run: pawl-worker --scheduler=",
-                                options.scheduler));
+      console.Line(
+          absl::StrCat(scaled->workers_missing(),
+                       " more workers are needed; pawlctl run starts them for its own "
+                       "cluster, elsewhere run pawl-worker, or your program, with --scheduler or "
+                       "PAWL_SCHEDULER=",
+                       options.scheduler));
     }
   }
   if (!wait.has_value()) return kExitDone;

@@ -224,9 +224,10 @@ class LookupModule(torch.nn.Module):
         """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         fetch = Fetch(self.wanted(*inputs), self.client())
-        # Of the rank's earlier steps nothing is used any more.
-        for key in [key for key in self._prefetched if key[0] == session.rank and key[1] < step - 1]:
-            del self._prefetched[key]
+        # The rank does not go back to earlier steps.
+        for rank, earlier in list(self._prefetched):
+            if rank == session.rank and earlier < step - 1:
+                del self._prefetched[rank, earlier]
         self._prefetched[session.rank, step] = (
             inputs[0],
             _version_of(inputs[0]),

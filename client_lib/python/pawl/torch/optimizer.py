@@ -67,7 +67,7 @@ class _Rates:
     def __init__(self, initial: list[float]):
         self.schedulers: list[Any] = []
         self._initial = initial
-        # Of each step from the first on; equal ones are one object.
+        # For each step from the first on; equal ones are one object.
         self._by_step: list[list[float]] = []
 
     def advance(self, step: int, read: Callable[[], list[float]]) -> None:
