@@ -2,6 +2,9 @@
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
                            [--slow_s=S] [--late_start] [--skip_step=N] [--result=FILE]
+                           [--pretrained] [--state=FILE] [--die_after_assign]
+
+With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state.
 """
 
 import argparse
@@ -73,6 +76,11 @@ def initial_rows() -> pawl.Uniform:
     return pawl.Uniform(-0.5, 0.5)
 
 
+def pretrained_rows() -> np.ndarray:
+    """Rows from elsewhere."""
+    return np.random.default_rng(4).normal(size=(ROWS, DIM)).astype(np.float32)
+
+
 def decay(step: int) -> float:
     """The learning rate of a step over that of the first."""
     return 1 / (1 + step / 5)
@@ -120,17 +128,30 @@ def train(options: argparse.Namespace) -> None:
     """Trains as a worker of the job."""
     torch.manual_seed(os.getpid() if options.late_start else 5)
     job = pawl.init()
-    net = Net(
-        pt.EmbeddingBag(
-            "rows", DIM, mode="mean", optimizer=OPTIMIZERS[options.optimizer], init=initial_rows()
-        )
-    )
+    settings = {
+        "mode": "mean", "optimizer": OPTIMIZERS[options.optimizer], "init": initial_rows()
+    }
+    if options.pretrained:
+        net = Net(pt.EmbeddingBag.from_pretrained("rows", pretrained_rows(), **settings))
+    else:
+        net = Net(pt.EmbeddingBag("rows", DIM, **settings))
+    if options.state:
+        pt.load_state_dict(net, torch.load(options.state))
     dense = pawl.SGD(1e-30) if options.late_start else pawl.Adam(0.01)
     optimizer = pt.Optimizer(net, dense=dense)
     if options.late_start:
         # Only rank 0 assigns: the others have a second to begin too early.
         assign = optimizer._dense.assign
-        optimizer._dense.assign = lambda session: (time.sleep(1), assign(session))
+        optimizer._dense.assign = lambda *given: (time.sleep(1), assign(*given))
+    if options.die_after_assign and not os.path.exists(options.result + ".died"):
+        assigns = optimizer._dense.assign
+
+        def assign_and_die(*given):
+            assigns(*given)
+            with open(options.result + ".died", "w", encoding="ascii"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        optimizer._dense.assign = assign_and_die
     data = pawl.data.Arrays(*samples(), batch_size=BATCH, seed=1, epochs=options.epochs)
     schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, decay)] if options.decay else []
     losses = []
@@ -157,6 +178,7 @@ def train(options: argparse.Namespace) -> None:
         rows = net.rows.handles[0].table(job.client).pull(np.arange(ROWS))
         net.load_state_dict(pt.state_dict(net))
         write(options.result, net, rows, losses)
+        torch.save(pt.state_dict(net, tables=True, slots=True), options.result + ".state")
 
 
 def main() -> None:
@@ -170,6 +192,9 @@ def main() -> None:
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--result", default="")
+    parser.add_argument("--pretrained", action="store_true")
+    parser.add_argument("--state", default="")
+    parser.add_argument("--die_after_assign", action="store_true")
     torch.set_num_threads(1)
     train(parser.parse_args())
 

@@ -14,4 +14,6 @@ from pawl.torch.embedding import (
     KeyedJaggedTensor,
     KeyedTensor,
 )
-from pawl.torch.optimizer import Optimizer, SparseOptimizer, state_dict
+from pawl.torch.export import Exported, export, load_export
+from pawl.torch.optimizer import Optimizer, SparseOptimizer
+from pawl.torch.state import load_state_dict, state_dict
