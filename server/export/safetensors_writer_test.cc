@@ -42,8 +42,8 @@ TEST_F(SafetensorsWriterTest, BytesMatchTheFormat) {
   header.append(7 - (header.size() + 7) % 8, ' ');
   std::string expected(1, static_cast<char>(header.size()));
   expected.append(7, '\0').append(header);
-  expected += BytesOf<uint64_t>({7, 258});
-  expected += BytesOf<float>({1, -6});
+  expected += std::string(BytesOf<uint64_t>({7, 258}));
+  expected += std::string(BytesOf<float>({1, -6}));
   EXPECT_EQ(env_.Contents("/a"), expected);
   EXPECT_EQ(writer->file_bytes(), expected.size());
   EXPECT_EQ(ReadWorkedBytes("server/export/safetensors_format.md"), expected)

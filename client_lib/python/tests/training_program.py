@@ -2,7 +2,7 @@
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
                            [--slow_s=S] [--late_start] [--skip_step=N] [--result=FILE]
-                           [--pretrained] [--state=FILE] [--die_after_assign]
+                           [--pretrained] [--frozen] [--state=FILE] [--die_after_assign]
 
 With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state.
 """
@@ -135,10 +135,12 @@ def train(options: argparse.Namespace) -> None:
         net = Net(pt.EmbeddingBag.from_pretrained("rows", pretrained_rows(), **settings))
     else:
         net = Net(pt.EmbeddingBag("rows", DIM, **settings))
+    if options.frozen:
+        net.layers.requires_grad_(False)
     if options.state:
         pt.load_state_dict(net, torch.load(options.state))
     dense = pawl.SGD(1e-30) if options.late_start else pawl.Adam(0.01)
-    optimizer = pt.Optimizer(net, dense=dense)
+    optimizer = pt.Optimizer(net, dense=None if options.frozen else dense)
     if options.late_start:
         # Only rank 0 assigns: the others have a second to begin too early.
         assign = optimizer._dense.assign
@@ -193,6 +195,7 @@ def main() -> None:
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--result", default="")
     parser.add_argument("--pretrained", action="store_true")
+    parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--state", default="")
     parser.add_argument("--die_after_assign", action="store_true")
     torch.set_num_threads(1)

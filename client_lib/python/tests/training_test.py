@@ -218,6 +218,24 @@ class TrainingTest(unittest.TestCase):
     def test_pretrained_rows_are_where_training_begins(self):
         self.check_like_torch("adagrad", rows=training_program.pretrained_rows())
 
+    def test_rows_alone_are_set_in_a_first_step(self):
+        def first_loss(run):
+            return run.parameters()["losses"][0]
+
+        runs = [
+            Run("--pretrained", "--frozen", "--epochs=1", workers=workers, ranks=2, settings=mode)
+            for workers, mode in ((1, ()), (2, ()), (2, ["consistency.mode=ASYNC"]))
+        ]
+        digests = [run.finish() for run in runs]
+        self.assertEqual(digests[0], digests[1])
+        other = Run("--frozen", "--epochs=1", ranks=2)
+        other.finish()
+        self.assertNotAlmostEqual(first_loss(runs[0]), first_loss(other), places=2)
+        state = torch.load(runs[0].result + ".state")
+        changed = state["tables/rows/rows"].numpy() - training_program.pretrained_rows()
+        self.assertGreater(np.abs(changed).max(), 0.01)
+        self.assertLess(np.abs(changed).max(), 2)
+
     def test_loaded_state_is_where_training_begins_whatever_dies(self):
         first = Run("--optimizer=adagrad", ranks=2)
         first.finish()

@@ -2,11 +2,22 @@
 
 An exported folder has
 
-    model.json              what the model is made of; see export
+    model.json              what the model is made of
     dense.safetensors       parameters and buffers by their names in the model's state_dict
     TABLE.safetensors       for each table: `keys`, uint64 (n,), ascending, and `rows`,
                             float32 (n, dim). In file names, characters other than letters, digits,
                             "_" and "-" become "."
+
+model.json is an object. Readers ignore unknown fields.
+
+    format, version         "pawl-torch-model", 1
+    pawl, job               the version that has written it, and the job's name
+    seed                    the job's, of initial values
+    dense                   the name of the file
+    modules                 for each module of pawl.torch: its path in the model, its type, the
+                            names of its tables, and its settings under the names of its arguments
+    tables                  for each table: name, file, number of rows, dim, and initializer
+                            (pawl.Initializer as an object), which gives the rows of unknown keys
 """
 
 from __future__ import annotations
