@@ -159,6 +159,7 @@ class ExportTest(unittest.TestCase):
             # Known keys, known and unknown ones, and none that is known.
             inputs = [self.keys(9), self.keys(9, -1000, 1000), self.keys(9, 2**40, 2**41)]
             inputs.append(torch.full((4, 3), 3))
+            inputs.append(torch.tensor([[3, 10**12, 1], [5, 3, 10**13], [3, 3, 3]]))
             self.assert_same_bits(net, loaded, inputs)
 
     def test_loaded_collections_predict_the_same_bits(self):
@@ -271,7 +272,8 @@ class ExportTest(unittest.TestCase):
         with pawl.LocalCluster(job={"partitions": 4, "seed": 12345}) as cluster:
             with cluster.client() as client:
                 other = Bags(name)
-                pt.load_state_dict(other, state, client)
+                with mock.patch("pawl.torch.lookup._ROWS_IN_CALL", 30):
+                    pt.load_state_dict(other, state, client)
                 later = [self.keys(seed) for seed in range(4, 8)]
                 self.train(net, later, seed=1)
                 self.train(other, later, client=client, seed=1)
@@ -283,6 +285,24 @@ class ExportTest(unittest.TestCase):
                     np.testing.assert_allclose(
                         mine[part], value, rtol=1e-4, atol=1e-6, err_msg=part
                     )
+
+    def test_parameters_with_tables_have_slots_in_the_state(self):
+        net = torch.nn.Linear(300, 300)
+        tables = {}
+        for name, parameter in net.named_parameters():
+            table = self.client.dense(
+                "dense/" + name, tuple(parameter.shape), optimizer=pawl.Adam(0.1)
+            )
+            table.push(None, torch.randn_like(parameter))
+            tables[name] = (table, *table.pull_slots())
+        state = pt.state_dict(net, self.client, slots=True)
+        for table, _, _ in tables.values():
+            table.push(None, np.ones(table.shape, np.float32))
+        pt.load_state_dict(net, state, self.client)
+        for name, (table, values, slots) in tables.items():
+            np.testing.assert_array_equal(net.get_parameter(name).detach(), values)
+            for found, expected in zip(table.pull_slots(), (values, slots)):
+                np.testing.assert_array_equal(found, expected)
 
     def test_states_that_do_not_fit_are_refused(self):
         net = Bags(self.name())

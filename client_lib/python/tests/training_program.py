@@ -4,7 +4,8 @@ Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_s
                            [--slow_s=S] [--late_start] [--skip_step=N] [--result=FILE]
                            [--pretrained] [--frozen] [--state=FILE] [--die_after_assign]
 
-With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state.
+With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state; with
+--state, which begins with a state, also that of the first batch to FILE.begin.
 """
 
 import argparse
@@ -166,6 +167,9 @@ def train(options: argparse.Namespace) -> None:
         time.sleep(options.slow_s)
         if options.late_start:
             print("begins with", float(sum(p.detach().sum() for p in net.parameters())), flush=True)
+        if options.state and job.step == 0 and job.rank == 0:
+            # No push of this step is applied before all ranks have ended it.
+            torch.save(pt.state_dict(net, tables=True, slots=True), options.result + ".begin")
         if options.skip_step == job.step:
             functional.binary_cross_entropy_with_logits(net(keys), labels).backward()
             continue

@@ -246,6 +246,14 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(died.finish(), digest, died.describe())
         self.assertTrue(os.path.exists(died.result + ".died"))
 
+        given = torch.load(state)
+        self.assertIn("slots/layers.0.weight", given)
+        for run in (calm, died):
+            begun = torch.load(run.result + ".begin")
+            self.assertEqual(set(begun), set(given))
+            for name, value in given.items():
+                np.testing.assert_array_equal(begun[name], value, err_msg=name)
+
         # The loss of the first batch tells the parameters that it has seen.
         parameters = first.parameters()
         rows = torch.from_numpy(parameters.pop("rows"))
