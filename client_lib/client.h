@@ -227,6 +227,29 @@ struct PullItem {
   absl::Span<float> slots = {};
 };
 
+// Destination memory for a page of the rows of a sparse table; see Client::Scan.
+struct ScanItem {
+  Table table = {};
+  // 0 to job().partitions() - 1.
+  uint32_t partition = 0;
+  // The page begins with the first row whose key is not below it.
+  uint64_t first_key = 0;
+  // Gets the keys, ascending. Its size is the largest number of rows.
+  absl::Span<uint64_t> keys = {};
+  // Gets the rows: row_width floats for each of `keys`.
+  absl::Span<float> values = {};
+  // Unless empty: gets the slots, Table::SlotFloats(row_width) floats for each of `keys`, as in
+  // PullItem.
+  absl::Span<float> slots = {};
+};
+
+struct ScanPage {
+  // The first ones of `keys` that are filled in.
+  size_t rows = 0;
+  // The first_key of the next page; nullopt: the partition has no further row.
+  std::optional<uint64_t> next_key;
+};
+
 // A sender of pushes and pulls. Thread-safe, but see Push about order. It exists until its client
 // is destroyed, or until CloseLogicalWorker.
 //
@@ -385,6 +408,16 @@ class Client {
   std::future<absl::StatusOr<std::vector<Table>>> ListTables(const CallOptions& options = {});
   void ListTables(const CallOptions& options,
                   absl::AnyInvocable<void(absl::StatusOr<std::vector<Table>>)> done);
+
+  // Reads a page of the rows of a sparse table in one partition. Changes no state and waits for no
+  // step. A table is scanned partition by partition, each from key 0 until ScanPage::next_key is
+  // nullopt. Each row that exists during the whole scan is in exactly one page, whatever servers
+  // are lost or partitions moved meanwhile; a row that is created meanwhile is in one page or in
+  // none. Each page is the state of its partition at one moment. Servers give at most 4 MiB a page,
+  // and look at every key of the table in the partition for each, so do not ask for small pages.
+  std::future<absl::StatusOr<ScanPage>> Scan(const ScanItem& item, const CallOptions& options = {});
+  void Scan(const ScanItem& item, const CallOptions& options,
+            absl::AnyInvocable<void(absl::StatusOr<ScanPage>)> done);
 
   // The client's only free-running session. Pulls work in every role. Pushes require CLIENT_ROLE;
   // in WORKER_ROLE they get FAILED_PRECONDITION.

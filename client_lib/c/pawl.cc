@@ -484,6 +484,31 @@ size_t pawl_slot_count(pawl_client* client, uint32_t table) {
   return count;
 }
 
+int pawl_scan(pawl_client* client, uint32_t table, uint32_t partition, uint64_t first_key,
+              uint64_t* keys, float* values, float* slots, size_t rows, int64_t timeout_ms,
+              pawl_call** call) {
+  return StartClientCall(
+      client, call, [&](pawl::Client& connected, Shared membership, State state) -> absl::Status {
+        if ((keys == nullptr || values == nullptr) && rows > 0)
+          return absl::InvalidArgumentError("an array is NULL");
+        pawl::ScanItem item = {.partition = partition, .first_key = first_key};
+        PAWL_ASSIGN_OR_RETURN(item.table, pawl::c::FindTable(*membership, table));
+        const uint64_t width = item.table.row_width();
+        item.keys = absl::MakeSpan(keys, rows);
+        item.values = absl::MakeSpan(values, rows * width);
+        if (slots != nullptr)
+          item.slots = absl::MakeSpan(slots, rows * item.table.SlotFloats(width));
+        connected.Scan(item, Timeout(timeout_ms),
+                       [state = std::move(state)](const absl::StatusOr<pawl::ScanPage>& page) {
+                         if (!page.ok()) return state->End(page.status());
+                         nlohmann::ordered_json result = {{"rows", page->rows}};
+                         if (page->next_key) result["next_key"] = *page->next_key;
+                         state->End(result.dump());
+                       });
+        return absl::OkStatus();
+      });
+}
+
 int pawl_assignment(pawl_client* client, uint64_t newer_than_version, int64_t timeout_ms,
                     pawl_call** call) {
   return StartClientCall(

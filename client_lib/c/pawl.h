@@ -191,6 +191,15 @@ int pawl_assign(pawl_session* session, const pawl_item* items, size_t count, int
 // this client has not created or opened the table.
 size_t pawl_slot_count(pawl_client* client, uint32_t table);
 
+// Client::Scan: reads the next rows of a sparse table in one partition, in ascending order of their
+// keys. Borrows `keys` (room for `rows` keys), `values` (`rows` rows) and `slots` (their slots;
+// NULL: not wanted). Result: {"rows": how many were written, "next_key": the first_key of the next
+// page}, without next_key after the partition's last row. A table is scanned from key 0 in each of
+// the job's partitions (pawl_describe).
+int pawl_scan(pawl_client* client, uint32_t table, uint32_t partition, uint64_t first_key,
+              uint64_t* keys, float* values, float* slots, size_t rows, int64_t timeout_ms,
+              pawl_call** call);
+
 // ---- Ranks: clients that are workers ----
 
 // Result: pawl.GetAssignmentResponse (proto/scheduler.proto), once it is newer than the version.

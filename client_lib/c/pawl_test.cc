@@ -109,6 +109,46 @@ TEST_F(PawlTest, PushChangesRowsThatPullReads) {
   EXPECT_EQ(values, (std::vector<float>{-6, -8, -3, -4, -6, -8}));
 }
 
+TEST_F(PawlTest, ScanGivesPagesOfRowsAndSlots) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const uint32_t table = CreateTable(R"({"name": "rows", "kind": "SPARSE", "row_width": 2,
+                                         "optimizer": {"momentum": {"learning_rate": 1,
+                                                                    "momentum": 0.5}}})");
+  std::vector<uint64_t> pushed;
+  for (uint64_t key = 0; key < 50; ++key) pushed.push_back(key * 0x9e3779b97f4a7c15u);
+  std::vector<float> gradients(pushed.size() * 2, 3);
+  ASSERT_EQ(Push(pawl_free_running(client_), ItemOf(table, pushed, gradients)), PAWL_OK);
+  std::set<uint64_t> found;
+  for (uint32_t partition = 0; partition < 8; ++partition) {
+    uint64_t keys[3];
+    float values[6];
+    float slots[6];
+    pawl_call* call;
+    json page = {{"next_key", 0}};
+    while (page.contains("next_key")) {
+      std::string result;
+      const int code = pawl_scan(client_, table, partition, page["next_key"].get<uint64_t>(), keys,
+                                 values, slots, 3, 0, &call);
+      ASSERT_EQ(Finish(code, call, &result), PAWL_OK) << pawl_error();
+      page = json::parse(result);
+      for (int i = 0; i < page["rows"].get<int>(); ++i) {
+        EXPECT_TRUE(found.insert(keys[i]).second) << keys[i];
+        EXPECT_EQ(slots[2 * i + 1], 3);
+        EXPECT_EQ(values[2 * i], -3);
+      }
+    }
+  }
+  EXPECT_EQ(found, std::set<uint64_t>(pushed.begin(), pushed.end()));
+  pawl_call* call;
+  EXPECT_EQ(pawl_scan(client_, table, 0, 0, nullptr, nullptr, nullptr, 3, 0, &call),
+            PAWL_INVALID_ARGUMENT);
+  uint64_t key;
+  float row[2];
+  const int code = pawl_scan(client_, table, 8, 0, &key, row, nullptr, 1, 0, &call);
+  EXPECT_EQ(Finish(code, call), PAWL_INVALID_ARGUMENT);
+}
+
 TEST_F(PawlTest, UniqueGivesDistinctKeysWithTheirPlaces) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(Connect());

@@ -35,6 +35,13 @@ enum PushField : uint32_t {
 enum PullField : uint32_t { kPullTable = 1, kPullPartition = 2, kPullKeys = 3, kPullWithSlots = 4 };
 enum ResponseField : uint32_t { kResults = 1 };
 enum ResultField : uint32_t { kResultValues = 1, kResultSlots = 2 };
+enum ScanField : uint32_t {
+  kScanKeys = 1,
+  kScanValues = 2,
+  kScanSlots = 3,
+  kScanDone = 4,
+  kScanNextKey = 5
+};
 
 size_t PushSegmentSize(const SegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) +
@@ -296,6 +303,19 @@ OutgoingMessage EncodePullResponse(absl::Span<const PullResultView> results,
   return std::move(encoder).Finish();
 }
 
+OutgoingMessage EncodeScanResponse(const ScanResponseView& page,
+                                   std::shared_ptr<const void> owner) {
+  WireEncoder encoder(kMaxOwnBytesInSegment + CopiedBytes(page.keys) + CopiedBytes(page.values) +
+                          CopiedBytes(page.slots),
+                      std::move(owner));
+  encoder.PutBytesField(kScanKeys, page.keys);
+  encoder.PutBytesField(kScanValues, page.values);
+  encoder.PutBytesField(kScanSlots, page.slots);
+  encoder.PutVarintField(kScanDone, page.done);
+  encoder.PutVarintField(kScanNextKey, page.next_key);
+  return std::move(encoder).Finish();
+}
+
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message) {
   auto bytes = std::make_shared<std::string>(message.SerializeAsString());
   OutgoingMessage out;
@@ -323,6 +343,42 @@ absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message) {
   PAWL_RETURN_IF_ERROR(ReadMessage(message, "PullResponse", Tag(kResults, kBytes), &ReadPullResult,
                                    nullptr, &view.results));
   return view;
+}
+
+absl::StatusOr<ScanResponseView> DecodeScanResponse(const ByteView& message) {
+  constexpr char kName[] = "ScanResponse";
+  PAWL_RETURN_IF_ERROR(CheckSize(message, kName));
+  ScanResponseView page;
+  bool keys_seen = false;
+  bool values_seen = false;
+  bool slots_seen = false;
+  WireDecoder decoder(message);
+  while (!decoder.done()) {
+    uint32_t tag;
+    uint64_t value = 0;
+    if (!decoder.ReadTag(&tag)) return Malformed(kName);
+    switch (tag) {
+      case Tag(kScanKeys, kBytes):
+        PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "keys", &keys_seen, &page.keys));
+        break;
+      case Tag(kScanValues, kBytes):
+        PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "values", &values_seen, &page.values));
+        break;
+      case Tag(kScanSlots, kBytes):
+        PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "slots", &slots_seen, &page.slots));
+        break;
+      case Tag(kScanDone, kVarint):
+        if (!decoder.ReadVarint(&value)) return Malformed(kName);
+        page.done = value != 0;
+        break;
+      case Tag(kScanNextKey, kVarint):
+        if (!decoder.ReadVarint(&page.next_key)) return Malformed(kName);
+        break;
+      default:
+        if (!decoder.SkipField(tag)) return Malformed(kName);
+    }
+  }
+  return page;
 }
 
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out) {

@@ -19,6 +19,8 @@ namespace pawl {
 // Limits of the decoders, which answer INVALID_ARGUMENT beyond them.
 inline constexpr size_t kMaxMessageBytes = 64u << 20;
 inline constexpr size_t kMaxSegmentsInMessage = 16384;
+// The limit of a page of a scan, unless a single row is larger.
+inline constexpr size_t kMaxScanBytes = 4u << 20;
 
 // A segment of a push or pull: some rows or blocks of one table in one partition. The client fills
 // it in, the codec encodes and decodes it, and the server applies it; keys and values stay where
@@ -54,6 +56,16 @@ struct PullResponseView {
   std::vector<PullResultView> results;
 };
 
+// A ScanResponse.
+struct ScanResponseView {
+  ByteView keys;
+  ByteView values;
+  // Empty unless the request asked for them.
+  ByteView slots;
+  bool done = false;
+  uint64_t next_key = 0;
+};
+
 // Encoders. The message borrows the memory that the views refer to, copies everything else, and
 // keeps `owner` alive.
 OutgoingMessage EncodePushRequest(const RequestHeader& header,
@@ -62,6 +74,8 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header,
 OutgoingMessage EncodePullRequest(const RequestHeader& header,
                                   absl::Span<const SegmentView> segments);
 OutgoingMessage EncodePullResponse(absl::Span<const PullResultView> results,
+                                   std::shared_ptr<const void> owner = nullptr);
+OutgoingMessage EncodeScanResponse(const ScanResponseView& page,
                                    std::shared_ptr<const void> owner = nullptr);
 // Encodes any small message (PushResponse, EndStepRequest, ...) with protobuf.
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
@@ -72,6 +86,7 @@ OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
 absl::StatusOr<RequestView> DecodePushRequest(const ByteView& message);
 absl::StatusOr<RequestView> DecodePullRequest(const ByteView& message);
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message);
+absl::StatusOr<ScanResponseView> DecodeScanResponse(const ByteView& message);
 // Copies the bytes (at most 1 MiB) and parses them with protobuf.
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out);
 // The same for an answer of the scheduler, whose size only the channel limits. INTERNAL if it is

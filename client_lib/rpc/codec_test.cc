@@ -108,6 +108,15 @@ class Random {
     }
     return response;
   }
+  ScanResponse Page() {
+    ScanResponse page;
+    page.set_keys(Bytes(200));
+    page.set_values(Bytes(1000));
+    page.set_slots(Bytes(1000));
+    page.set_done(Below(2) == 0);
+    page.set_next_key(Below(2) == 0 ? 0 : UINT64_MAX >> Below(64));
+    return page;
+  }
   std::vector<size_t> Splits(size_t size) {
     std::vector<size_t> splits;
     for (uint64_t i = Below(8); i > 0; --i) splits.push_back(Below(size + 1));
@@ -196,6 +205,25 @@ PullResponse ToProto(const PullResponseView& view) {
   return response;
 }
 
+std::string Encode(const ScanResponse& page) {
+  return Flat(EncodeScanResponse({.keys = View(page.keys()),
+                                  .values = View(page.values()),
+                                  .slots = View(page.slots()),
+                                  .done = page.done(),
+                                  .next_key = page.next_key()})
+                  .bytes);
+}
+
+ScanResponse ToProto(const ScanResponseView& view) {
+  ScanResponse page;
+  page.set_keys(Flat(view.keys));
+  page.set_values(Flat(view.values));
+  page.set_slots(Flat(view.slots));
+  page.set_done(view.done);
+  page.set_next_key(view.next_key);
+  return page;
+}
+
 TEST(CodecTest, EncodersWriteTheBytesOfProtobuf) {
   Random random(1);
   for (int i = 0; i < 2000; ++i) {
@@ -205,6 +233,8 @@ TEST(CodecTest, EncodersWriteTheBytesOfProtobuf) {
     EXPECT_EQ(Encode(pull), pull.SerializeAsString());
     const PullResponse response = random.Response();
     EXPECT_EQ(Encode(response), response.SerializeAsString());
+    const ScanResponse page = random.Page();
+    EXPECT_EQ(Encode(page), page.SerializeAsString());
   }
 }
 
@@ -229,6 +259,12 @@ TEST(CodecTest, DecodersReadFragmentedProtobufBytes) {
         DecodePullResponse(response_pieces.view());
     ASSERT_TRUE(response_view.ok()) << response_view.status();
     EXPECT_EQ(ToProto(*response_view).SerializeAsString(), response);
+
+    const std::string page = random.Page().SerializeAsString();
+    const Fragmented page_pieces(page, random.Splits(page.size()));
+    const absl::StatusOr<ScanResponseView> page_view = DecodeScanResponse(page_pieces.view());
+    ASSERT_TRUE(page_view.ok()) << page_view.status();
+    EXPECT_EQ(ToProto(*page_view).SerializeAsString(), page);
   }
 }
 

@@ -15,7 +15,16 @@
 namespace pawl {
 
 // The rpcs of the data plane (proto/parameter.proto) and of replication (proto/replication.proto).
-enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnapshot, kGoBack };
+enum class Method {
+  kPush,
+  kPull,
+  kScan,
+  kEndStep,
+  kTakeOver,
+  kReplicate,
+  kInstallSnapshot,
+  kGoBack
+};
 
 // The rpc's name on the wire, such as "/pawl.Parameter/Push".
 const std::string& FullName(Method method);

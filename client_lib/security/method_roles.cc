@@ -27,6 +27,7 @@ constexpr MethodRoles kMethods[] = {
     {"/pawl.Parameter/Push", kWorkersAndClients},
     {"/pawl.Parameter/Pull",
      RoleSet(PeerRole::kWorker, PeerRole::kClient, PeerRole::kReader, PeerRole::kOperator)},
+    {"/pawl.Parameter/Scan", kWorkersAndClients},
     {"/pawl.Parameter/EndStep", kWorkers},
     {"/pawl.Parameter/TakeOver", kWorkers},
 

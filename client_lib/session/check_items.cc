@@ -183,4 +183,22 @@ absl::Status CheckItems(absl::Span<const PullItem> items) {
   return absl::OkStatus();
 }
 
+absl::Status CheckItem(const ScanItem& item, uint32_t partitions) {
+  const Table& table = item.table;
+  if (table && table.dense()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table `", table.name(), "` is dense; pull it instead of scanning it"));
+  }
+  PAWL_RETURN_IF_ERROR(CheckItem(0, table, item.keys, item.values.size(), "values"));
+  const std::string where = absl::StrCat("the scan of table `", table.name(), "`: ");
+  if (item.partition >= partitions) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "partition ", item.partition, "; the job has 0 to ", partitions - 1));
+  }
+  if (item.keys.empty())
+    return absl::InvalidArgumentError(absl::StrCat(where, "keys has no room for a row"));
+  if (item.slots.empty()) return absl::OkStatus();
+  return CheckSlots(0, table, item.keys, item.slots.size());
+}
+
 }  // namespace pawl

@@ -15,6 +15,7 @@ absl::Status CheckItems(absl::Span<const PushItem> items);
 absl::Status CheckItems(absl::Span<const AssignItem> items);
 absl::Status CheckItems(absl::Span<const LearningRateItem> items);
 absl::Status CheckItems(absl::Span<const PullItem> items);
+absl::Status CheckItem(const ScanItem& item, uint32_t partitions);
 
 }  // namespace pawl
 

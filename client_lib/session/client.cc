@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/futures.h"
+#include "client_lib/session/check_items.h"
 #include "client_lib/session/client_core.h"
+#include "client_lib/session/scan_call.h"
 
 namespace pawl {
 namespace {
@@ -234,6 +236,34 @@ void Client::ListTables(const CallOptions& options,
 std::future<absl::StatusOr<std::vector<Table>>> Client::ListTables(const CallOptions& options) {
   std::future<absl::StatusOr<std::vector<Table>>> result;
   ListTables(options, Fulfilling(result));
+  return result;
+}
+
+void Client::Scan(const ScanItem& item, const CallOptions& options,
+                  absl::AnyInvocable<void(absl::StatusOr<ScanPage>)> done) {
+  if (absl::Status refused = CheckItem(item, core_->router().current()->partitions());
+      !refused.ok()) {
+    return done(std::move(refused));
+  }
+  auto page = std::make_shared<ScanPage>();
+  Callback counted = core_->Count([page, done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) {
+      done(*page);
+    } else {
+      done(std::move(status));
+    }
+  });
+  RequestHeader header;
+  header.set_job_id(core_->registration().job_id());
+  std::make_shared<ScanCall>(core_, header, item, core_->Deadline(options), page,
+                             std::move(counted))
+      ->Send();
+}
+
+std::future<absl::StatusOr<ScanPage>> Client::Scan(const ScanItem& item,
+                                                   const CallOptions& options) {
+  std::future<absl::StatusOr<ScanPage>> result;
+  Scan(item, options, Fulfilling(result));
   return result;
 }
 

@@ -61,7 +61,8 @@ absl::Status Messenger::failure() const {
 std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Method method) {
   MutexLock lock(mu_);
   Flows& flows = flows_[address];
-  std::shared_ptr<FlowControl>& flow = method == Method::kPull ? flows.pull : flows.push;
+  const bool reads = method == Method::kPull || method == Method::kScan;
+  std::shared_ptr<FlowControl>& flow = reads ? flows.pull : flows.push;
   if (flow == nullptr) {
     // Waiters belong to calls, whose number is bounded.
     flow = std::make_shared<FlowControl>(kMaxBytesInFlightPerServer, SIZE_MAX, deadlines_,

@@ -422,6 +422,35 @@ absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHe
   return absl::OkStatus();
 }
 
+ScanResponse FakeCluster::Page(const ScanRequest& scan) const {
+  ScanResponse page;
+  page.set_done(true);
+  const auto append = [](std::string& bytes, const auto& numbers) {
+    bytes.append(reinterpret_cast<const char*>(numbers.data()),
+                 numbers.size() * sizeof(numbers[0]));
+  };
+  for (auto it = rows_.lower_bound({scan.table(), scan.first_key()});
+       it != rows_.end() && it->first.first == scan.table(); ++it) {
+    const uint64_t key = it->first.second;
+    if (PartitionOf(scan.table(), key, static_cast<uint32_t>(routing_.primary_size())) !=
+        scan.partition())
+      continue;
+    if (page.keys().size() == scan.max_rows() * sizeof(uint64_t)) {
+      page.set_done(false);
+      page.set_next_key(key);
+      break;
+    }
+    append(*page.mutable_keys(), std::vector<uint64_t>{key});
+    append(*page.mutable_values(), it->second);
+    if (!scan.with_slots()) continue;
+    const auto found = slots_.find(it->first);
+    append(*page.mutable_slots(), found != slots_.end()
+                                      ? found->second
+                                      : std::vector<float>(SlotFloats(scan.table(), key)));
+  }
+  return page;
+}
+
 absl::Status FakeCluster::CheckIncarnation(const RequestHeader& header, uint32_t partition) const {
   if (header.sender_case() != RequestHeader::kLogicalWorker) return absl::OkStatus();
   const auto it = incarnations_.find({header.logical_worker(), partition});
@@ -541,6 +570,13 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
         event.segments.push_back(std::move(seen));
       }
       answer = Serialize(response);
+    } else if (method == Method::kScan) {
+      ScanRequest scan;
+      if (!scan.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed scan");
+      event.header = scan.header();
+      event.partitions = {scan.partition()};
+      if (status.ok()) status = CheckHeader(server, scan.header(), event.partitions);
+      if (status.ok()) answer = Serialize(Page(scan));
     } else if (method == Method::kTakeOver) {
       TakeOverRequest take;
       if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed TakeOver");

@@ -47,7 +47,7 @@ class FakeCluster {
       PushEffect effect = APPLY_GRADIENT;
     };
     std::vector<Segment> segments;
-    // EndStep and TakeOver.
+    // EndStep, TakeOver and Scan.
     std::vector<uint32_t> partitions;
     std::vector<uint64_t> segment_counts;
   };
@@ -125,6 +125,7 @@ class FakeCluster {
               RequestHandler::Reply reply);
   absl::Status CheckHeader(const std::string& server, const RequestHeader& header,
                            const std::vector<uint32_t>& partitions) const PAWL_REQUIRES(mu_);
+  ScanResponse Page(const ScanRequest& scan) const PAWL_REQUIRES(mu_);
   uint64_t RowWidth(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
   uint64_t SlotFloats(uint32_t table, uint64_t key) const PAWL_REQUIRES(mu_);
 

@@ -41,6 +41,25 @@ def read_npy(path):
     return header["shape"], struct.unpack_from("<%d%s" % (count, kind), data, 10 + length)
 
 
+def read_safetensors(path):
+    """Returns the shape and the elements of each tensor, and the metadata."""
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + length])
+    assert length % 8 == 0, path
+    metadata, end, tensors = header.pop("__metadata__"), 0, {}
+    for name, tensor in header.items():
+        kind = {"F32": "f", "U64": "Q"}[tensor["dtype"]]
+        count = math.prod(tensor["shape"])
+        assert tensor["data_offsets"] == [end, end + count * struct.calcsize(kind)], path
+        values = struct.unpack_from("<%d%s" % (count, kind), data, 8 + length + end)
+        tensors[name] = (tuple(tensor["shape"]), values)
+        end = tensor["data_offsets"][1]
+    assert len(data) == 8 + length + end, path
+    return tensors, metadata
+
+
 def rotate(value, bits):
     return ((value << bits) | (value >> (64 - bits))) & MASK
 
@@ -376,6 +395,39 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
         self.assertEqual(model.digest(), metrics["digest"])
         self.assertAlmostEqual(logloss(samples, model.deepfm), metrics["eval"]["logloss"], places=4)
 
+    def test_safetensors_files_have_the_same_arrays(self):
+        self.write_libsvm_job()
+        self.train("--set=epochs=1")
+        model, _ = self.export()
+        tensors = self.path("tensors")
+        code, _, err = self.pawlctl(
+            "export",
+            "--checkpoint=" + self.checkpoints,
+            "--out=" + tensors,
+            "--format=safetensors",
+        )
+        self.assertEqual((code, err), (0, ""))
+        with open(os.path.join(tensors, "model.json"), encoding="utf-8") as file:
+            description = json.load(file)
+        self.assertEqual((description["arrays"], model.json["arrays"]), ("safetensors", "npy"))
+        names = [table["name"] for table in description["tables"]]
+        self.assertEqual(set(names), set(model.dense) | set(model.sparse))
+        for table in description["tables"]:
+            found, metadata = read_safetensors(os.path.join(tensors, table["file"]))
+            self.assertEqual(metadata, {"table": table["name"]})
+            if table["kind"] == "dense":
+                self.assertEqual(found, {"values": model.dense[table["name"]]})
+                continue
+            (count, width), values = found["rows"]
+            rows = {
+                key: values[i * width : (i + 1) * width] for i, key in enumerate(found["keys"][1])
+            }
+            self.assertEqual(list(found["keys"][1]), sorted(rows))
+            self.assertEqual(found["keys"][0], (count,))
+            self.assertEqual(rows, model.sparse[table["name"]])
+        files = {table["file"] for table in description["tables"]} | {"model.json"}
+        self.assertEqual(files, set(os.listdir(tensors)))
+
     def test_error_says_what_to_do(self):
         self.write_libsvm_job()
         self.train("--set=epochs=1")
@@ -384,7 +436,7 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
         for arguments, wanted, words in (
             ((out,), 2, "--checkpoint=FOLDER is missing"),
             ((checkpoint,), 2, "--out=FOLDER is missing"),
-            ((checkpoint, out, "--format=onnx"), 2, "--format"),
+            ((checkpoint, out, "--format=onnx"), 2, "choose from npy, safetensors"),
             (
                 ("--checkpoint=" + self.path("nowhere"), out),
                 2,

@@ -365,6 +365,8 @@ void DataPlane::Handle(Method method, IncomingMessage request, CallContext conte
       return Push(std::move(request), std::move(context), std::move(reply));
     case Method::kPull:
       return Pull(std::move(request), std::move(context), std::move(reply));
+    case Method::kScan:
+      return Scan(std::move(request), std::move(reply));
     case Method::kEndStep:
       return EndStep(std::move(request), std::move(context), std::move(reply));
     case Method::kTakeOver:

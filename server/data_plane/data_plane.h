@@ -1,4 +1,5 @@
-// Serves a server's requests: Push, Pull, EndStep, TakeOver, and the scheduler's control calls.
+// Serves a server's requests: Push, Pull, Scan, EndStep, TakeOver, and the scheduler's control
+// calls.
 #ifndef PAWL_SERVER_DATA_PLANE_DATA_PLANE_H_
 #define PAWL_SERVER_DATA_PLANE_DATA_PLANE_H_
 
@@ -29,6 +30,7 @@
 #include "server/replication/replicator.h"
 #include "server/replication/waiting_calls.h"
 #include "server/shard/snapshot/partition_snapshot.h"
+#include "server/shard/table_part.h"
 #include "server/storage/block_file.h"
 #include "server/threads/helper_threads.h"
 
@@ -246,6 +248,7 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
 
   void Push(IncomingMessage message, CallContext context, Reply reply);
   void Pull(IncomingMessage message, CallContext context, Reply reply);
+  void Scan(IncomingMessage message, Reply reply);
   void EndStep(IncomingMessage message, CallContext context, Reply reply);
   void TakeOver(IncomingMessage message, CallContext context, Reply reply);
   absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view,
@@ -273,6 +276,9 @@ class DataPlane final : public RequestHandler, public DurableLog::Owner, public 
                                              const RequestView& request,
                                              const std::vector<PullBytes>& bytes_of,
                                              std::shared_ptr<const ByteReservation> reservation);
+  absl::StatusOr<OutgoingMessage> AnswerScan(const ScanRequest& request);
+  // The rows of a table in a partition that this server serves now.
+  absl::StatusOr<HeldTable> HoldTable(Replica& replica, uint64_t epoch, uint32_t table) const;
   // Changes a primary's partition with `apply`. All changes except those replicated from other
   // servers come through here. If the partition changed, its log and followers get `change` (index
   // and partition are filled in), and a due cut is taken. A duplicate changes nothing, but its

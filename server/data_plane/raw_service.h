@@ -16,7 +16,7 @@ namespace pawl {
 
 // The rpcs that a server serves with a RawService, one service each.
 inline constexpr std::initializer_list<Method> kParameterMethods = {
-    Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver};
+    Method::kPush, Method::kPull, Method::kScan, Method::kEndStep, Method::kTakeOver};
 inline constexpr std::initializer_list<Method> kReplicationMethods = {
     Method::kReplicate, Method::kInstallSnapshot, Method::kGoBack};
 

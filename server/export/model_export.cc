@@ -19,6 +19,7 @@
 #include "proto/job.pb.h"
 #include "server/export/npy_writer.h"
 #include "server/export/row_spool.h"
+#include "server/export/safetensors_writer.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/table_part.h"
 #include "server/shard/table_schema.h"
@@ -36,6 +37,9 @@ constexpr int kFormatVersion = 1;
 // Follows the stem of a sparse table's files.
 constexpr char kKeys[] = ".keys";
 constexpr char kRows[] = ".rows";
+constexpr char kSafetensorsSuffix[] = ".safetensors";
+// The tensor in a dense table's safetensors file.
+constexpr char kValues[] = "values";
 
 bool IsThere(Env& env, const std::string& path) {
   return env.FileSize(path).ok() || env.List(path).ok();
@@ -138,8 +142,8 @@ std::string StemOf(const std::string& table, std::set<std::string>& taken) {
 class Exporter {
  public:
   Exporter(Env& env, const CheckpointStore& store, const CheckpointManifest& manifest,
-           TemporaryFolder& folder)
-      : env_(env), store_(store), manifest_(manifest), folder_(folder) {}
+           TemporaryFolder& folder, ExportFormat format)
+      : env_(env), store_(store), manifest_(manifest), folder_(folder), format_(format) {}
 
   absl::Status Run() {
     PAWL_RETURN_IF_ERROR(ReadJob());
@@ -252,22 +256,36 @@ class Exporter {
     return absl::OkStatus();
   }
 
-  absl::Status PutDense(const Outgoing& table) {
-    const std::vector<uint64_t> shape(table.spec().shape().begin(), table.spec().shape().end());
-    const std::string file = table.stem + ".npy";
-    PAWL_ASSIGN_OR_RETURN(const auto out,
-                          NpyWriter::Create(env_, folder_.File(file), NpyType::kFloat32, shape));
-    uint64_t elements = 0;
+  // Writer is NpyWriter or SafetensorsWriter.
+  template <typename Writer>
+  absl::Status CopyBlocks(const Outgoing& table, Writer& out) {
     for (uint64_t block = 0; block < table.blocks.size(); ++block) {
       const uint64_t width = table.schema->RowWidth(block);
-      elements += width;
+      summary_.elements += width;
       PAWL_RETURN_IF_ERROR(
           spool_->Copy(table.blocks[block], width * sizeof(float),
-                       [&](absl::string_view bytes) { return out->Append(bytes); }));
+                       [&](absl::string_view bytes) { return out.Append(bytes); }));
     }
-    PAWL_RETURN_IF_ERROR(out->Finish());
-    summary_.elements += elements;
-    summary_.bytes += out->file_bytes();
+    PAWL_RETURN_IF_ERROR(out.Finish());
+    summary_.bytes += out.file_bytes();
+    return absl::OkStatus();
+  }
+
+  absl::Status PutDense(const Outgoing& table) {
+    const std::vector<uint64_t> shape(table.spec().shape().begin(), table.spec().shape().end());
+    const std::string file =
+        table.stem + (format_ == ExportFormat::kNpy ? ".npy" : kSafetensorsSuffix);
+    if (format_ == ExportFormat::kNpy) {
+      PAWL_ASSIGN_OR_RETURN(const auto out,
+                            NpyWriter::Create(env_, folder_.File(file), NpyType::kFloat32, shape));
+      PAWL_RETURN_IF_ERROR(CopyBlocks(table, *out));
+    } else {
+      const SafeTensor values = {kValues, NpyType::kFloat32, shape};
+      PAWL_ASSIGN_OR_RETURN(const auto out,
+                            SafetensorsWriter::Create(env_, folder_.File(file), table.spec().name(),
+                                                      absl::MakeConstSpan(&values, 1)));
+      PAWL_RETURN_IF_ERROR(CopyBlocks(table, *out));
+    }
     entries_.push_back({{"name", table.spec().name()},
                         {"id", table.spec().id()},
                         {"kind", "dense"},
@@ -278,6 +296,40 @@ class Exporter {
   }
 
   absl::Status PutSparse(const Outgoing& table) {
+    Json entry = {{"name", table.spec().name()},
+                  {"id", table.spec().id()},
+                  {"kind", "sparse"},
+                  {"dtype", "float32"},
+                  {"rows", table.rows},
+                  {"row_width", table.schema->MaxRowWidth()},
+                  {"initializer", OneLine(table.spec().initializer())}};
+    PAWL_RETURN_IF_ERROR(format_ == ExportFormat::kNpy ? PutNpyRows(table, entry)
+                                                       : PutSafetensorsRows(table, entry));
+    summary_.rows += table.rows;
+    entries_.push_back(std::move(entry));
+    return absl::OkStatus();
+  }
+
+  // One file for keys and rows. They come together from the spool, which is therefore read twice.
+  absl::Status PutSafetensorsRows(const Outgoing& table, Json& entry) {
+    const std::string file = table.stem + kSafetensorsSuffix;
+    const SafeTensor tensors[] = {
+        {"keys", NpyType::kUint64, {table.rows}},
+        {"rows", NpyType::kFloat32, {table.rows, table.schema->MaxRowWidth()}}};
+    PAWL_ASSIGN_OR_RETURN(const auto out,
+                          SafetensorsWriter::Create(env_, folder_.File(file), table.spec().name(),
+                                                    absl::MakeConstSpan(tensors)));
+    const auto append = [&](absl::string_view bytes) { return out->Append(bytes); };
+    const auto skip = [](absl::string_view) { return absl::OkStatus(); };
+    PAWL_RETURN_IF_ERROR(spool_->Merge(table.runs, table.row_bytes(), append, skip));
+    PAWL_RETURN_IF_ERROR(spool_->Merge(table.runs, table.row_bytes(), skip, append));
+    PAWL_RETURN_IF_ERROR(out->Finish());
+    summary_.bytes += out->file_bytes();
+    entry["file"] = file;
+    return absl::OkStatus();
+  }
+
+  absl::Status PutNpyRows(const Outgoing& table, Json& entry) {
     const uint64_t width = table.schema->MaxRowWidth();
     const std::string keys_file = absl::StrCat(table.stem, kKeys, ".npy");
     const std::string rows_file = absl::StrCat(table.stem, kRows, ".npy");
@@ -291,17 +343,9 @@ class Exporter {
         [&](absl::string_view bytes) { return rows->Append(bytes); }));
     PAWL_RETURN_IF_ERROR(keys->Finish());
     PAWL_RETURN_IF_ERROR(rows->Finish());
-    summary_.rows += table.rows;
     summary_.bytes += keys->file_bytes() + rows->file_bytes();
-    entries_.push_back({{"name", table.spec().name()},
-                        {"id", table.spec().id()},
-                        {"kind", "sparse"},
-                        {"dtype", "float32"},
-                        {"rows", table.rows},
-                        {"row_width", width},
-                        {"initializer", OneLine(table.spec().initializer())},
-                        {"keys_file", keys_file},
-                        {"rows_file", rows_file}});
+    entry["keys_file"] = keys_file;
+    entry["rows_file"] = rows_file;
     return absl::OkStatus();
   }
 
@@ -325,6 +369,7 @@ class Exporter {
                        {"model", kind == nullptr ? Json(nullptr) : Json(kind->name())},
                        {"seed", job_.seed()},
                        {"partitions", job_.partitions()},
+                       {"arrays", format_ == ExportFormat::kNpy ? "npy" : "safetensors"},
                        {"tables", entries_},
                        {"left_out", "the optimizer's state"},
                        {"job_file", job_file}};
@@ -338,6 +383,7 @@ class Exporter {
   const CheckpointStore& store_;
   const CheckpointManifest& manifest_;
   TemporaryFolder& folder_;
+  const ExportFormat format_;
   Job job_;
   std::vector<Outgoing> tables_;
   std::unique_ptr<RowSpool> spool_;
@@ -346,19 +392,19 @@ class Exporter {
 };
 
 absl::StatusOr<ExportSummary> WriteModel(Env& env, const CheckpointPlace& found,
-                                         TemporaryFolder& folder) {
+                                         TemporaryFolder& folder, ExportFormat format) {
   const CheckpointStore store(env, found.dir);
   PAWL_RETURN_IF_ERROR(store.Verify(found.name));
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(found.name));
-  Exporter exporter(env, store, manifest, folder);
+  Exporter exporter(env, store, manifest, folder, format);
   PAWL_RETURN_IF_ERROR(exporter.Run());
   return std::move(exporter.summary());
 }
 
 }  // namespace
 
-absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
-                                          const std::string& out) {
+absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, const std::string& out,
+                                          ExportFormat format) {
   const std::string to = AbsolutePath(out);
   const auto refuse_if_there = [&] {
     if (!IsThere(env, to)) return absl::OkStatus();
@@ -370,7 +416,7 @@ absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
   // Checked before reading the whole checkpoint.
   TemporaryFolder folder(env, TemporaryName(to));
   PAWL_RETURN_IF_ERROR(folder.Make());
-  absl::StatusOr<ExportSummary> summary = WriteModel(env, found, folder);
+  absl::StatusOr<ExportSummary> summary = WriteModel(env, found, folder, format);
   if (!summary.ok()) {
     // A deletion removes the manifest first.
     const std::string manifest = CheckpointStore(env, found.dir).ManifestPath(found.name);

@@ -10,6 +10,12 @@
 
 namespace pawl {
 
+// The format of the arrays.
+enum class ExportFormat {
+  kNpy,
+  kSafetensors,
+};
+
 // A summary of the exported model.
 struct ExportSummary {
   std::string job;
@@ -35,8 +41,8 @@ struct ExportSummary {
 // DATA_LOSS: the checkpoint is damaged (the message names the file, the offset and the newest
 // intact one before it), or its parts and manifest belong to different jobs. ABORTED: it was
 // deleted meanwhile. Others: the files cannot be written.
-absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path,
-                                          const std::string& out);
+absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, const std::string& out,
+                                          ExportFormat format = ExportFormat::kNpy);
 
 }  // namespace pawl
 

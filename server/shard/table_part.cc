@@ -173,7 +173,8 @@ void TablePart::Assign(const Assignment& assignment) {
 }
 
 void TablePart::ReadSlots(const ByteView& keys, char* out) const {
-  std::vector<float> slots(StateFloats(table_->MaxRowWidth()));
+  std::vector<float> initial(StateFloats(table_->MaxRowWidth()));
+  std::vector<float> slots(initial.size());
   for (const uint64_t key : CopyKeys(keys)) {
     const size_t width = table_->RowWidth(key);
     const size_t floats = StateFloats(width);
@@ -183,16 +184,11 @@ void TablePart::ReadSlots(const ByteView& keys, char* out) const {
     } else if (const auto found = blocks_.find(key); found != blocks_.end()) {
       state = found->second.state.data();
     }
-    if (state != nullptr) {
-      std::copy(state, state + floats, slots.begin());
-    } else {
-      InitializeState(width, slots.data());
+    if (state == nullptr) {
+      InitializeState(width, initial.data());
+      state = initial.data();
     }
-    if (table_->counts_updates()) {
-      uint32_t updates;
-      std::memcpy(&updates, &slots[floats - 1], sizeof(updates));
-      slots[floats - 1] = static_cast<float>(updates);
-    }
+    table_->CopySlots(width, state, slots.data());
     // `out` may be unaligned.
     std::memcpy(out, slots.data(), floats * sizeof(float));
     out += floats * sizeof(float);

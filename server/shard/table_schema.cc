@@ -45,6 +45,15 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const Tab
   return table;
 }
 
+void TableSchema::CopySlots(size_t width, const float* state, float* out) const {
+  const size_t floats = StateFloats(width);
+  std::copy(state, state + floats, out);
+  if (!counts_updates()) return;
+  uint32_t updates;
+  std::memcpy(&updates, &state[floats - 1], sizeof(updates));
+  out[floats - 1] = static_cast<float>(updates);
+}
+
 size_t TableSchema::RowWidth(uint64_t key) const {
   if (!is_dense()) return max_row_width_;
   return BlockElements(elements_, key);

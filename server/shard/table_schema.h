@@ -65,6 +65,9 @@ class TableSchema {
   size_t StateFloats(size_t width) const {
     return rule_->SlotCount(width) + (counts_updates() ? 1 : 0);
   }
+  // Copies the state that follows the weights of such a row or block, with the number of updates as
+  // a float (PushSegment.slots), to StateFloats(width) floats at `out`.
+  void CopySlots(size_t width, const float* state, float* out) const;
   // The largest RowWidth of the table.
   size_t MaxRowWidth() const { return max_row_width_; }
   // DENSE: the number of blocks.

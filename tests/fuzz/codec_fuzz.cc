@@ -57,9 +57,20 @@ PullResponse ResponseProto(const PullResponseView& view) {
   return response;
 }
 
+ScanResponse ScanProto(const ScanResponseView& view) {
+  ScanResponse response;
+  response.set_keys(Flat(view.keys));
+  response.set_values(Flat(view.values));
+  response.set_slots(Flat(view.slots));
+  response.set_done(view.done);
+  response.set_next_key(view.next_key);
+  return response;
+}
+
 void EnsureHeader(PushRequest& request) { request.mutable_header(); }
 void EnsureHeader(PullRequest& request) { request.mutable_header(); }
 void EnsureHeader(PullResponse&) {}
+void EnsureHeader(ScanResponse&) {}
 
 template <typename Message, typename View>
 void Compare(const std::string& bytes, const absl::StatusOr<View>& view,
@@ -88,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   const Fragments fragments(bytes, 1 + data[1]);
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       Compare(bytes, DecodePushRequest(fragments.view()), &PushProto);
       break;
@@ -104,6 +115,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 "equal to protobuf's result");
       break;
     }
+    case 4:
+      Compare(bytes, DecodeScanResponse(fragments.view()), &ScanProto);
+      break;
   }
   return 0;
 }

@@ -34,8 +34,9 @@ void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rp
                      IncomingMessage request, MonotonicDuration timeout,
                      std::shared_ptr<const std::atomic<bool>> cancelled,
                      SimulatedNetwork::Reply reply) {
-  for (const Method method : {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver,
-                              Method::kReplicate, Method::kInstallSnapshot, Method::kGoBack}) {
+  for (const Method method :
+       {Method::kPush, Method::kPull, Method::kScan, Method::kEndStep, Method::kTakeOver,
+        Method::kReplicate, Method::kInstallSnapshot, Method::kGoBack}) {
     if (rpc != RpcName(method)) continue;
     return plane.Handle(method, std::move(request),
                         CallContext{clock.Now() + timeout, std::move(cancelled)}, std::move(reply));

@@ -34,6 +34,8 @@ std::string_view RpcName(Method method) {
       return "/pawl.Parameter/Push";
     case Method::kPull:
       return "/pawl.Parameter/Pull";
+    case Method::kScan:
+      return "/pawl.Parameter/Scan";
     case Method::kEndStep:
       return "/pawl.Parameter/EndStep";
     case Method::kTakeOver:

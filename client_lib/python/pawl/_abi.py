@@ -82,6 +82,7 @@ _FUNCTIONS = {
     "pawl_push": (_int, (_handle, ctypes.POINTER(Item), _size, _i64, _call)),
     "pawl_assign": (_int, (_handle, ctypes.POINTER(Item), _size, _i64, _call)),
     "pawl_slot_count": (_size, (_handle, _u32)),
+    "pawl_scan": (_int, (_handle, _u32, _u32, _u64, _handle, _handle, _handle, _size, _i64, _call)),
     "pawl_assignment": (_int, (_handle, _u64, _i64, _call)),
     "pawl_take_over": (_int, (_handle, _u32, _i64, _call)),
     "pawl_rank": (_handle, (_handle, _u32)),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import html
 import json
 import os
 import threading
 import weakref
-from typing import Any, Iterable, Optional, Sequence, Union
+from typing import Any, Iterable, Iterator, Optional, Sequence, Union
 
 import numpy as np
 
@@ -16,6 +17,11 @@ from pawl import _abi, errors, specs
 from pawl.futures import Future, start
 
 Keys = Union[np.ndarray, Sequence[int]]
+
+# What servers put into a page of a scan at most (proto/parameter.proto, ScanRequest).
+_PAGE_BYTES = 4 << 20
+# Pages that a scan requests ahead.
+_PAGES_AHEAD = 4
 
 _ELEMENT_TYPES = {"float32": 0, "bfloat16": _abi.BFLOAT16, "float16": _abi.FLOAT16}
 
@@ -155,6 +161,61 @@ class Table:
         self._client.free_running.pull([item], timeout=timeout).wait()
         return item.values, item.slots
 
+    def scan(
+        self,
+        *,
+        slots: bool = False,
+        page_rows: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Iterator[tuple[np.ndarray, ...]]:
+        """Reads all rows, in pages of (keys, values), or (keys, values, slots).
+
+        A page has the shapes (n,), (n, dim) and (n, slot_count), is never empty, and is the state
+        of one partition at one moment; its keys ascend. A row that exists during the whole scan is
+        in exactly one page, whatever servers are lost meanwhile; a row that is created meanwhile is
+        in one page or in none. Changes nothing.
+
+        Args:
+          slots: read the optimizer's state too, as pull_slots does.
+          page_rows: at most so many rows a page; default: 4 MiB. The server looks at all keys of
+            the partition for each page, so small pages are slow.
+          timeout: of each page, in seconds.
+        """
+        if self.is_dense:
+            raise errors.InvalidArgumentError(
+                "table %r is dense: pull reads it; scan is for rows" % self.name
+            )
+        if page_rows is not None and page_rows < 1:
+            raise errors.InvalidArgumentError("page_rows is %d; the least is 1" % page_rows)
+        slot_count = self.slot_count if slots else 0
+        rows = max(1, _PAGE_BYTES // (8 + 4 * (self.dim + slot_count)))
+        rows = rows if page_rows is None else min(rows, page_rows)
+        return self._pages(rows, slot_count if slots else None, timeout)
+
+    def _pages(
+        self, rows: int, slot_count: Optional[int], timeout: Optional[float]
+    ) -> Iterator[tuple[np.ndarray, ...]]:
+        partitions = iter(range(int(self._client.job["partitions"])))
+        coming: collections.deque[tuple[int, _Page]] = collections.deque()
+
+        def request(partition: int, first_key: int) -> tuple[int, _Page]:
+            return partition, _Page(self, partition, first_key, rows, slot_count, timeout)
+
+        while True:
+            while len(coming) < _PAGES_AHEAD:
+                partition = next(partitions, None)
+                if partition is None:
+                    break
+                coming.append(request(partition, 0))
+            if not coming:
+                return
+            partition, page = coming.popleft()
+            arrays, next_key = page.wait()
+            if next_key is not None:
+                coming.appendleft(request(partition, next_key))
+            if arrays[0].size:
+                yield arrays
+
     def push(
         self,
         keys: Optional[Keys],
@@ -184,6 +245,45 @@ class Table:
         """As push, without waiting. Neither array may be changed until the call has ended."""
         item = push_item(self, keys, gradients, element_type=element_type)
         return self._client.free_running.push([item], timeout=timeout)
+
+
+class _Page:
+    """A page of a scan on its way. `slot_count`: None if slots are not wanted."""
+
+    def __init__(
+        self,
+        table: Table,
+        partition: int,
+        first_key: int,
+        rows: int,
+        slot_count: Optional[int],
+        timeout: Optional[float],
+    ):
+        widths = [table.dim] if slot_count is None else [table.dim, slot_count]
+        self._arrays = [np.empty(rows, np.uint64)]
+        self._arrays += [np.empty((rows, width), np.float32) for width in widths]
+        self._call: Future[dict[str, int]] = table._client.call(
+            "pawl_scan",
+            table.id,
+            partition,
+            first_key,
+            self._arrays[0].ctypes.data,
+            self._arrays[1].ctypes.data,
+            self._arrays[2].ctypes.data if slot_count else None,
+            rows,
+            _milliseconds(timeout),
+            kept=self._arrays,
+            convert=json.loads,
+        )
+
+    def wait(self) -> tuple[tuple[np.ndarray, ...], Optional[int]]:
+        """The arrays, and the first key of the next page if there is one."""
+        result = self._call.wait()
+        count = result["rows"]
+        full = count == len(self._arrays[0])
+        # A copy of a short page, so that it does not keep the room for a long one.
+        arrays = tuple(array if full else array[:count].copy() for array in self._arrays)
+        return arrays, result.get("next_key")
 
 
 class Item:

@@ -21,7 +21,7 @@ from pawl import (
     data as data_module,
     errors,
     evaluation as evaluation_module,
-    state as state_module,
+    kept as kept_module,
 )
 from pawl.client import Client, Session, Status
 from pawl.futures import Future
@@ -147,8 +147,8 @@ class Job:
         self._step_ended = False
         self._reported_at = 0.0
         self._not_ready_since: Optional[float] = None
-        self._kept = state_module.Kept()
-        self._states: Optional[state_module.StateTable] = None
+        self._kept = kept_module.Kept()
+        self._states: Optional[kept_module.StateTable] = None
         # The rank whose state the kept objects have.
         self._loaded = -1
         # What the program's step pushes, where its state is saved first.
@@ -193,7 +193,7 @@ class Job:
         """Lets something take part in every step, in the order in which it is added."""
         self._parts.append(part)
 
-    def keep(self, **objects: state_module.Stateful) -> None:
+    def keep(self, **objects: kept_module.Stateful) -> None:
         """Saves objects with each step, and gives them their state back; call it before steps().
 
         Each object has state_dict() and load_state_dict(), as torch's modules, optimizers and
@@ -247,7 +247,7 @@ class Job:
         source = data_module.source_of(data, self.mode)
         self._source, self.begin_at = source, begin_at
         end = self._end = begin_at + source.step_count()
-        self._states = state_module.StateTable(self.client, self.mode)
+        self._states = kept_module.StateTable(self.client, self.mode)
         initial = self._kept.save()
         while True:
             self._follow()
@@ -437,7 +437,7 @@ class Job:
         """What is saved for a rank: the objects, settings that must not change, and a count."""
         identity = getattr(self._source, "identity", None)
         settings = {"ranks": self.ranks, **(identity() if identity is not None else {})}
-        return state_module.encode(
+        return kept_module.encode(
             {"settings": settings, "kept": kept, "evaluations": evaluations}
         )
 
@@ -456,14 +456,14 @@ class Job:
                     "rank %d has done %d steps without Job.keep" % (rank.number, rank.step)
                 )
             rank.state = found or self._encode_state(initial)
-            decoded = state_module.decode(rank.state)
+            decoded = kept_module.decode(rank.state)
             rank.evaluations = decoded["evaluations"]
-            state_module.check_same(
+            kept_module.check_same(
                 decoded["settings"],
-                state_module.decode(self._encode_state({}))["settings"],
+                kept_module.decode(self._encode_state({}))["settings"],
             )
         if self._kept and self._loaded != rank.number:
-            self._kept.load(state_module.decode(rank.state)["kept"])
+            self._kept.load(kept_module.decode(rank.state)["kept"])
         self._loaded = rank.number
 
     def finish(self) -> None:

@@ -246,6 +246,56 @@ class ClientTest(unittest.TestCase):
             table.assign([4, 4], np.ones((2, 2)))
         self.assertIn("4", str(raised.exception))
 
+    def scanned(self, table, **options):
+        """All rows of a scan in the order of their keys. Fails if a key comes twice."""
+        pages = list(table.scan(**options))
+        self.assertTrue(all(len(page[0]) for page in pages))
+        arrays = [np.concatenate(parts) for parts in zip(*pages)]
+        self.assertEqual(len(set(arrays[0].tolist())), len(arrays[0]))
+        order = np.argsort(arrays[0])
+        return [array[order] for array in arrays]
+
+    def test_scan_reads_each_row_once(self):
+        table = self.table(dim=3)
+        self.assertEqual(list(table.scan()), [])
+        keys = np.unique(np.random.default_rng(1).integers(0, 2**64, 500, np.uint64))
+        keys = np.append(keys, np.array([2**64 - 1], np.uint64))
+        values = np.random.default_rng(2).normal(size=(keys.size, 3)).astype(np.float32)
+        table.assign(keys, values)
+        for page_rows in (1, 7, None):
+            found, rows = self.scanned(table, page_rows=page_rows)
+            np.testing.assert_array_equal(found, keys)
+            np.testing.assert_array_equal(rows, values)
+
+    def test_scan_reads_slots(self):
+        table = self.table(optimizer=pawl.Adam(0.1))
+        keys = np.arange(100, dtype=np.uint64)
+        table.push(keys, np.random.default_rng(1).normal(size=(100, 2)))
+        table.push(keys[:10], np.ones((10, 2)))
+        values, slots = table.pull_slots(keys)
+        found, rows, states = self.scanned(table, slots=True, page_rows=3)
+        np.testing.assert_array_equal(found, keys)
+        np.testing.assert_array_equal(rows, values)
+        np.testing.assert_array_equal(states, slots)
+        np.testing.assert_array_equal(states[[5, 50], -1], [2, 1])
+        self.assertEqual([page.shape[1] for page in self.scanned(table)[1:]], [2])
+
+    def test_scan_of_a_table_without_slots_gives_none(self):
+        table = self.table(optimizer=pawl.SGD(0.1))
+        table.push([1, 2], np.ones((2, 2)))
+        self.assertEqual([part.shape for part in self.scanned(table, slots=True)],
+                         [(2,), (2, 2), (2, 0)])
+
+    def test_scan_names_what_is_wrong(self):
+        dense = self.client.dense("scan_dense", (3,), optimizer=pawl.SGD(1.0))
+        for call, words in (
+            (lambda: dense.scan(), "pull reads it"),
+            (lambda: self.table().scan(page_rows=0), "page_rows"),
+        ):
+            with self.subTest(words), self.assertRaises(ValueError) as raised:
+                call()
+            self.assertIn(words, str(raised.exception))
+
     def test_forked_child_is_told_what_to_do(self):
         table = self.table()
         pid = os.fork()
@@ -291,6 +341,34 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         for pipe in pipes:
             os.close(pipe[0]), os.close(pipe[1])
+
+    def test_scan_continues_where_servers_are_killed_and_moved(self):
+        settings = {"partitions": 8, "replicas": 2, "consistency.mode": "ASYNC"}
+        with pawl.LocalCluster(servers=3, job=settings) as cluster, cluster.client() as client:
+            table = client.table("t", dim=2, optimizer=pawl.SGD(1.0))
+            keys = np.arange(2000, dtype=np.uint64)
+            table.assign(keys, np.stack([keys, keys * 2], axis=1).astype(np.float32))
+            victims = [
+                int(node["description"].rsplit(":", 1)[1])
+                for node in client.status()["nodes"]
+                if node["node"].startswith("server-")
+            ]
+            routing = client.describe()["counters"].get("routing_changes", 0)
+            found = {}
+            created = 2000
+            for number, (some, rows) in enumerate(table.scan(page_rows=50)):
+                for key, row in zip(some.tolist(), rows):
+                    self.assertNotIn(key, found)
+                    found[key] = row
+                # Rows that are created meanwhile may be in the scan, once.
+                table.assign([created], [[created, 2 * created]])
+                created += 1
+                if number in (2, 20):
+                    os.kill(victims.pop(), signal.SIGKILL)
+            self.assertLessEqual(set(range(2000)), set(found))
+            for key, row in found.items():
+                np.testing.assert_array_equal(row, [key, 2 * key])
+            self.assertGreater(client.describe()["counters"]["routing_changes"], routing)
 
     def test_processes_end_when_their_parent_is_killed(self):
         script = (

@@ -1,123 +1,121 @@
-"""pawl.state: what Job.keep saves."""
+"""Training programs that begin with given rows and states, and their models without servers."""
 
+import os
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import numpy as np
 import torch
+import training_program
+import training_test
 
 import pawl
-from pawl import errors, state
+import pawl.torch as pt
+
+try:
+    import safetensors.numpy as official
+except ImportError as error:
+    print("the package safetensors cannot be imported (%s): its files are not compared" % error)
+    official = None
 
 
-class EncodingTest(unittest.TestCase):
-    def test_state_of_an_optimizer_is_restored(self):
-        layer = torch.nn.Linear(3, 2)
-        optimizer = torch.optim.Adam(layer.parameters())
-        layer(torch.ones(1, 3)).sum().backward()
-        optimizer.step()
-        saved = optimizer.state_dict()
-        restored = state.decode(state.encode(saved))
-        self.assertEqual(restored["param_groups"], saved["param_groups"])
-        self.assertEqual(list(restored["state"]), [0, 1])
-        for number, slots in saved["state"].items():
-            for name, value in slots.items():
-                self.assertTrue(torch.equal(restored["state"][number][name], value))
-        optimizer.load_state_dict(restored)
+class StateTest(unittest.TestCase):
+    def test_pretrained_rows_are_where_training_begins(self):
+        training_test.TrainingTest.check_like_torch(
+            self, "adagrad", rows=training_program.pretrained_rows()
+        )
 
-    def test_types_and_shapes_are_kept(self):
-        tree = {
-            "empty": torch.empty(0, 3),
-            "half": torch.tensor([[1.5, -2.0]], dtype=torch.bfloat16),
-            "scalar": torch.tensor(3),
-            "array": np.arange(6, dtype=np.uint32).reshape(2, 3)[:, ::-1],
-            "mixed": [None, True, 2**80, 0.1, "text", b"\x00\xff", (1, ("nested",))],
-        }
-        restored = state.decode(state.encode(tree))
-        self.assertEqual(restored["mixed"], tree["mixed"])
-        np.testing.assert_array_equal(restored["array"], tree["array"])
-        for name in ("empty", "half", "scalar"):
-            self.assertEqual(restored[name].dtype, tree[name].dtype)
-            self.assertEqual(restored[name].shape, tree[name].shape)
-            self.assertTrue(torch.equal(restored[name], tree[name]))
-        self.assertEqual(state.encode(restored), state.encode(tree))
+    def test_rows_alone_are_set_in_a_first_step(self):
+        def first_loss(run):
+            return run.parameters()["losses"][0]
 
-    def test_other_types_are_named(self):
-        with self.assertRaisesRegex(ValueError, r"state\['a'\]\[1\] is a set"):
-            state.encode({"a": [1, {2}]})
-        with self.assertRaisesRegex(ValueError, "is a ndarray"):
-            state.encode(np.array([object()]))
+        runs = [
+            training_test.Run(
+                "--pretrained", "--frozen", "--epochs=1", workers=workers, ranks=2, settings=mode
+            )
+            for workers, mode in ((1, ()), (2, ()), (2, ["consistency.mode=ASYNC"]))
+        ]
+        digests = [run.finish() for run in runs]
+        self.assertEqual(digests[0], digests[1])
+        other = training_test.Run("--frozen", "--epochs=1", ranks=2)
+        other.finish()
+        self.assertNotAlmostEqual(first_loss(runs[0]), first_loss(other), places=2)
+        state = torch.load(runs[0].result + ".state")
+        changed = state["tables/rows/rows"].numpy() - training_program.pretrained_rows()
+        self.assertGreater(np.abs(changed).max(), 0.01)
+        self.assertLess(np.abs(changed).max(), 2)
 
+    def test_loaded_state_is_where_training_begins_whatever_dies(self):
+        first = training_test.Run("--optimizer=adagrad", ranks=2)
+        first.finish()
+        state = first.result + ".state"
+        calm = training_test.Run("--state=" + state, "--epochs=1", ranks=2)
+        digest = calm.finish()
+        died = training_test.Run(
+            "--state=" + state, "--epochs=1", "--die_after_assign", ranks=2, workers=2
+        )
+        self.assertEqual(died.finish(), digest, died.describe())
+        self.assertTrue(os.path.exists(died.result + ".died"))
 
-class StateTableTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = pawl.LocalCluster(servers=2, job={"partitions": 8})
-        cls.client = cls.cluster.client()
-        cls.session = cls.client.free_running
+        given = torch.load(state)
+        self.assertIn("slots/layers.0.weight", given)
+        for run in (calm, died):
+            begun = torch.load(run.result + ".begin")
+            self.assertEqual(set(begun), set(given))
+            for name, value in given.items():
+                np.testing.assert_array_equal(begun[name], value, err_msg=name)
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.client.close()
-        cls.cluster.close()
+        # The loss of the first batch tells the parameters that it has seen.
+        parameters = first.parameters()
+        rows = torch.from_numpy(parameters.pop("rows"))
+        net = training_program.Net(torch.nn.EmbeddingBag.from_pretrained(rows, mode="mean"))
+        del parameters["losses"]
+        net.layers.load_state_dict({k: torch.from_numpy(v) for k, v in parameters.items()})
+        keys, labels = training_program.samples()
+        sampler = pawl.data.Sampler(
+            training_program.SAMPLES, training_program.BATCH, seed=1, epochs=1
+        )
+        places = sampler.positions(0, 0, 2)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            net(keys[places]), labels[places]
+        )
+        self.assertAlmostEqual(calm.parameters()["losses"][0], float(loss.detach()), places=5)
 
-    def table(self, mode="ASYNC"):
-        return state.StateTable(self.client, mode)
-
-    def read(self, rank, step, mode="ASYNC"):
-        table = self.table(mode)
-        headers = table.start_read(self.session, rank).wait()
-        return table.finish_read(self.session, rank, step, headers)
-
-    def test_newest_state_up_to_the_step_is_read(self):
-        table = self.table()
-        self.assertIsNone(self.read(1, 100))
-        data = {step: np.random.default_rng(step).bytes(10000 - step) for step in (1, 2, 3, 4)}
-        for step, content in data.items():
-            self.session.push(table.items(1, step, content)).wait()
-        self.assertEqual(self.read(1, 4), data[4])
-        self.assertEqual(self.read(1, 9), data[4])
-        self.assertEqual(self.read(1, 3), data[3])
-        self.assertIsNone(self.read(2, 4))
-
-    def test_only_changed_rows_are_pushed(self):
-        table = self.table("SYNC")
-        data = bytearray(np.random.default_rng(1).bytes(30000))
-        self.session.push(table.items(3, 1, bytes(data))).wait()
-        self.assertEqual(table.items(3, 2, bytes(data)), [])
-        data[20000] ^= 1
-        (item,) = table.items(3, 2, bytes(data))
-        self.assertEqual(len(item.keys), 2)
-        self.session.push([item]).wait()
-        self.assertEqual(self.read(3, 2, "SYNC"), bytes(data))
-
-    def test_torn_state_is_not_read(self):
-        table = self.table()
-        whole, torn = (np.random.default_rng(seed).bytes(9000) for seed in (1, 2))
-        self.session.push(table.items(4, 1, whole)).wait()
-        (item,) = table.items(4, 2, torn)
-        rows = pawl.client.push_item(item.table, item.keys[:2], item.values[:2], distinct=True)
-        self.session.push([rows]).wait()
-        self.assertEqual(self.read(4, 2), whole)
-
-    def test_damage_is_an_error(self):
-        table = self.table("SYNC")
-        (item,) = table.items(5, 1, b"x" * 9000)
-        rows = pawl.client.push_item(item.table, item.keys[:2], item.values[:2], distinct=True)
-        self.session.push([rows]).wait()
-        with self.assertRaises(errors.DataLossError):
-            self.read(5, 1, "SYNC")
-
-    def test_too_large_state_is_refused(self):
-        with self.assertRaisesRegex(errors.ResourceExhaustedError, "67108865 bytes; at most"):
-            self.table().items(6, 1, bytes(state.LIMIT_BYTES + 1))
-
-    def test_another_number_of_objects_is_refused(self):
-        kept = state.Kept()
-        kept.add([("layer", torch.nn.Linear(1, 1))])
-        with self.assertRaisesRegex(errors.FailedPreconditionError, r"keeps \[layer\]"):
-            kept.load({})
-        with self.assertRaisesRegex(ValueError, "a int has no state_dict"):
-            kept.add([("number", 3)])
+    def test_checkpoint_becomes_a_model_without_servers(self):
+        checkpoints = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "c")
+        os.mkdir(checkpoints)
+        run = training_test.Run(
+            "--epochs=1", ranks=1, settings=["checkpoint.dir=" + checkpoints]
+        )
+        run.finish()
+        parameters = run.parameters()
+        rows = torch.from_numpy(parameters.pop("rows"))
+        plain = training_program.Net(torch.nn.EmbeddingBag.from_pretrained(rows, mode="mean"))
+        del parameters["losses"]
+        plain.layers.load_state_dict({k: torch.from_numpy(v) for k, v in parameters.items()})
+        keys, _ = training_program.samples()
+        for arrays in ("npy", "safetensors"):
+            folder = run.out + arrays
+            export = [sys.executable, "-m", "pawl", "export", "--checkpoint=" + checkpoints]
+            export += ["--out=" + folder, "--format=" + arrays]
+            subprocess.run(export, check=True, timeout=60, stdout=subprocess.DEVNULL)
+            with self.assertRaises(ValueError):
+                pt.load_export(folder)
+            bag = pt.EmbeddingBag(
+                "rows", training_program.DIM, mode="mean", init=training_program.initial_rows()
+            )
+            model = pt.load_export(folder, training_program.Net(bag))
+            np.testing.assert_array_equal(model(keys).detach(), plain(keys).detach())
+        if official is None:
+            return
+        theirs = official.load_file(os.path.join(folder, "rows.safetensors"))
+        self.assertEqual(set(theirs), {"keys", "rows"})
+        for name, array in theirs.items():
+            np.testing.assert_array_equal(array, np.load(run.out + "npy/rows.%s.npy" % name))
+        dense = official.load_file(os.path.join(folder, "dense.layers.0.weight.safetensors"))
+        np.testing.assert_array_equal(dense["values"], parameters["0.weight"])
 
 
 if __name__ == "__main__":

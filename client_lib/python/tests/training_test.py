@@ -238,9 +238,9 @@ class TrainingTest(unittest.TestCase):
                 sums |= found
             self.assertEqual(len(sums), 1, (mode, sums))
 
-    def check_like_torch(self, optimizer, decay=False):
+    def check_like_torch(self, optimizer, decay=False, rows=None):
         with pawl.LocalCluster(job={"partitions": 8}) as cluster, cluster.client() as client:
-            rows = client.table(
+            initial = client.table(
                 "rows",
                 training_program.DIM,
                 optimizer=training_program.OPTIMIZERS[optimizer],
@@ -253,11 +253,12 @@ class TrainingTest(unittest.TestCase):
             result=os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "plain.npz"),
         )
         torch.set_num_threads(1)
-        training_program.train_plain(options, rows)
+        training_program.train_plain(options, initial if rows is None else rows)
         with np.load(options.result) as archive:
             plain = dict(archive)
         for ranks in (1, 3):
             flags = ["--decay"] if decay else []
+            flags += ["--pretrained"] if rows is not None else []
             run = Run("--optimizer=" + optimizer, *flags, ranks=ranks)
             run.finish()
             found = run.parameters()

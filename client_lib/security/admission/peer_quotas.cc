@@ -36,7 +36,8 @@ struct PeerQuotas::Peer {
 };
 
 CallCost CostOf(absl::string_view method) {
-  if (method == "/pawl.Parameter/Pull") return {CallKind::kPull, 0};
+  if (method == "/pawl.Parameter/Pull" || method == "/pawl.Parameter/Scan")
+    return {CallKind::kPull, 0};
   if (absl::StartsWith(method, "/pawl.Parameter/")) return {CallKind::kPush, 0};
   if (absl::StartsWith(method, "/pawl.Replication/")) return {CallKind::kReplication, 0};
   if (method == "/pawl.Scheduler/Register") return {CallKind::kControl, kRegistrationCost};

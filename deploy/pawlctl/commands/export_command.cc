@@ -20,14 +20,21 @@ namespace {
 struct ExportOptions {
   std::string checkpoint;
   std::string out;
+  std::string format = "npy";
   bool json = false;
 };
 
 // kExitUsage: one of the two folders is the wrong one. kExitFailed: reading or writing failed.
 int Export(const ExportOptions& options) {
-  const auto& [checkpoint, out, json] = options;
+  const auto& [checkpoint, out, format, json] = options;
   Console console;
-  const absl::StatusOr<ExportSummary> written = ExportModel(Env::Real(), checkpoint, out);
+  if (format != "npy" && format != "safetensors") {
+    console.Error(absl::StrCat("--format is '", format, "'; choose from npy, safetensors"));
+    return kExitUsage;
+  }
+  const absl::StatusOr<ExportSummary> written =
+      ExportModel(Env::Real(), checkpoint, out,
+                  format == "npy" ? ExportFormat::kNpy : ExportFormat::kSafetensors);
   if (!written.ok()) {
     const absl::Status& status = written.status();
     console.Error(absl::StrCat("export: ", status.message()));
@@ -62,11 +69,10 @@ int Export(const ExportOptions& options) {
 void AddExportCommand(CommandLine& line) {
   const auto options = std::make_shared<ExportOptions>();
   CLI::App& command = line.AddCommand(
-      "export", "write the trained model of a checkpoint as NumPy files",
+      "export", "write the trained model of a checkpoint as files",
       "Reads a checkpoint, without any server, and writes its parameters for programs without\n"
-      "Pawl: TABLE.npy for each dense table, TABLE.keys.npy (ascending) and TABLE.rows.npy for "
-      "each\n"
-      "sparse one, and model.json, which names them (server/export/model_format.md). The\n"
+      "Pawl: a file of arrays, or two, for each table, and model.json, which names them\n"
+      "(server/export/model_format.md). The keys of sparse tables ascend. The\n"
       "optimizer's state is left out. The whole checkpoint is checked first, and --out is created\n"
       "whole or not at all. The export needs a few times the memory of the largest partition, and\n"
       "disk space for two copies of the model. It exits with 1 if the checkpoint is damaged, or "
@@ -81,6 +87,10 @@ void AddExportCommand(CommandLine& line) {
           {.required = true});
   AddFlag(command, "--out", "FOLDER", options->out, "The model's folder, which must not exist yet.",
           {.required = true});
+  AddFlag(
+      command, "--format", "FORMAT", options->format,
+      "npy: NumPy files, TABLE.npy for each dense table, TABLE.keys.npy and TABLE.rows.npy for\n"
+      "each sparse one. safetensors: TABLE.safetensors for each table.");
   AddJsonFlag(command, options->json);
 }
 

@@ -14,5 +14,7 @@ from pawl.torch.embedding import (
     KeyedJaggedTensor,
     KeyedTensor,
 )
-from pawl.torch.optimizer import Optimizer, SparseOptimizer, state_dict
+from pawl.torch.export import Exported, export, load_export
+from pawl.torch.optimizer import Optimizer, SparseOptimizer
 from pawl.torch.random_state import RandomState
+from pawl.torch.state import load_state_dict, state_dict

@@ -10,7 +10,14 @@ import torch
 from torch.nn import functional
 
 from pawl import errors, specs
-from pawl.torch.lookup import Fetch, LookupModule, TableHandle, Wanted, numpy_keys
+from pawl.torch.lookup import (
+    Fetch,
+    InitialRows,
+    LookupModule,
+    TableHandle,
+    Wanted,
+    numpy_keys,
+)
 
 _DEFAULT_INIT = specs.Normal(0.0, 0.01)
 
@@ -22,7 +29,32 @@ def _padding_of(keys: np.ndarray, padding_idx: Optional[int]) -> Optional[np.nda
     return padding if padding.any() else None
 
 
-class Embedding(LookupModule):
+class _OneTable(LookupModule):
+    """A module with one table, whose constructor takes its name and dim first."""
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str, rows: Any, keys: Any = None, *, slots: Any = None, **options: Any
+    ) -> Any:
+        """A module whose table begins with these rows, which the job's first step sets.
+
+        Args:
+          name: the table's.
+          rows: a tensor or array, (n, dim).
+          keys: n distinct integers; default: 0 to n - 1.
+          slots: the optimizer's state of each row; default: its initial value.
+          options: as for the constructor.
+
+        All processes must give the same. With SparseOptimizer, its `assigns` tells who sets them.
+        """
+        dim = int(rows.shape[1])
+        module = cls(name, dim, **options)
+        keys = np.arange(len(rows)) if keys is None else keys
+        module.handles[0].initial = InitialRows.of(name, dim, keys, rows, slots)
+        return module
+
+
+class Embedding(_OneTable):
     """torch.nn.Embedding without a number of rows: any 64-bit key has a row.
 
     Args:
@@ -60,7 +92,7 @@ class Embedding(LookupModule):
         return functional.embedding(places, rows.leaf, padding_idx=rows.padding_row)
 
 
-class EmbeddingBag(LookupModule):
+class EmbeddingBag(_OneTable):
     """torch.nn.EmbeddingBag without a number of rows.
 
     Args:
@@ -236,7 +268,25 @@ class KeyedJaggedTensor:
         return len(self._lengths) // len(self._keys)
 
 
-def _names(tables: Iterable[Any]) -> list[list[str]]:
+def pool(
+    rows: torch.Tensor,
+    places: torch.Tensor,
+    offsets: torch.Tensor,
+    weights: Optional[torch.Tensor],
+    mode: str,
+) -> torch.Tensor:
+    """The sum or mean of the rows at the places, from one offset to the next."""
+    if weights is not None and mode == "mean":
+        # torch weights sums only: each key of a bag counts by its weight over the bag's size.
+        sizes = (offsets[1:] - offsets[:-1]).clamp(min=1)
+        weights = weights / torch.repeat_interleave(sizes, offsets[1:] - offsets[:-1])
+        mode = "sum"
+    return functional.embedding_bag(
+        places, rows, offsets, mode=mode, per_sample_weights=weights, include_last_offset=True
+    )
+
+
+def names_of_results(tables: Iterable[Any]) -> list[list[str]]:
     """TorchRec's names of the results: a feature in several tables is named feature@table."""
     counts: dict[str, int] = {}
     for table in tables:
@@ -264,7 +314,7 @@ class _Collection(LookupModule):
                 "tables need one name each, and at least one table; they are %s" % names
             )
         self._tables = tables
-        self._feature_names = _names(tables)
+        self._feature_names = names_of_results(tables)
         # (table, feature) of each lookup.
         self._lookups = [
             (number, feature)
@@ -385,20 +435,8 @@ class EmbeddingBagCollection(_Collection):
     ) -> torch.Tensor:
         rows = fetch.of(lookup)[0]
         mode = self._modes[self._lookups[lookup][0]]
-        places = torch.from_numpy(inverse).to(offsets.device)
-        if weights is not None and mode == "mean":
-            # torch weights sums only: each key of a bag counts by its weight over the bag's size.
-            sizes = (offsets[1:] - offsets[:-1]).clamp(min=1)
-            weights = weights / torch.repeat_interleave(sizes, offsets[1:] - offsets[:-1])
-            mode = "sum"
-        return functional.embedding_bag(
-            places,
-            rows.leaf,
-            offsets,
-            mode=mode,
-            per_sample_weights=weights,
-            include_last_offset=True,
-        )
+        assert rows.leaf is not None
+        return pool(rows.leaf, torch.from_numpy(inverse).to(offsets.device), offsets, weights, mode)
 
 
 class EmbeddingCollection(_Collection):

@@ -22,6 +22,42 @@ from pawl.futures import Future
 _log = logging.getLogger("pawl")
 
 
+# Rows that are assigned in one call.
+_ROWS_IN_CALL = 1 << 16
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+@dataclasses.dataclass
+class InitialRows:
+    """Rows that a table has before training begins. `keys`: uint64, distinct."""
+
+    keys: np.ndarray
+    rows: np.ndarray
+    slots: Optional[np.ndarray] = None
+
+    @staticmethod
+    def of(table: str, dim: int, keys: Any, rows: Any, slots: Any = None) -> "InitialRows":
+        """Converts tensors or arrays. Raises InvalidArgumentError if they do not fit."""
+        flat = client_module.keys_of(_array(keys))
+        values = np.ascontiguousarray(_array(rows), np.float32)
+        if values.shape != (flat.size, dim):
+            raise errors.InvalidArgumentError(
+                "the rows of table %r have the shape %s; its %d keys need %s"
+                % (table, values.shape, flat.size, (flat.size, dim))
+            )
+        if np.unique(flat).size != flat.size:
+            raise errors.InvalidArgumentError("a key of table %r is given twice" % table)
+        states = None if slots is None else np.ascontiguousarray(_array(slots), np.float32)
+        if states is not None and len(states) != flat.size:
+            raise errors.InvalidArgumentError(
+                "table %r has slots of %d rows and keys of %d" % (table, len(states), flat.size)
+            )
+        return InitialRows(flat, values, states if states is not None and states.size else None)
+
+
 class TableHandle:
     """A table that a module declares; it is created on the servers when first needed."""
 
@@ -32,6 +68,8 @@ class TableHandle:
         self.dim = dim
         self.optimizer = optimizer
         self.spec = specs.sparse_spec(name, dim, optimizer, init)
+        # Until they are assigned, or have turned out to be too late.
+        self.initial: Optional[InitialRows] = None
         self._client: Optional[Client] = None
         self._table: Optional[Table] = None
 
@@ -44,6 +82,19 @@ class TableHandle:
         if self._table is None or self._client is not client:
             self._table, self._client = client.create(self.spec).wait(), client
         return self._table
+
+    def assign_initial(self, client: Client, session: Session) -> None:
+        """Sets the initial rows, if there are any, in the order in which they were given."""
+        given = self.initial
+        if given is None:
+            return
+        table = self.table(client)
+        for begin in range(0, given.keys.size, _ROWS_IN_CALL):
+            some = slice(begin, begin + _ROWS_IN_CALL)
+            slots = None if given.slots is None else given.slots[some]
+            item = client_module.assign_item(table, given.keys[some], given.rows[some], slots=slots)
+            session.assign([item]).wait()
+        self.initial = None
 
 
 @dataclasses.dataclass

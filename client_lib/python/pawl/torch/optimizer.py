@@ -15,7 +15,12 @@ from pawl.futures import Future
 from pawl.torch.lookup import LookupModule, TableHandle
 
 
-def _lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
+# The attribute of a parameter with the slots that it has before training begins.
+SLOTS_ATTRIBUTE = "_pawl_initial_slots"
+
+
+def lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
+    """The model's modules with tables. Raises InvalidArgumentError if two have the same table."""
     modules = [module for module in model.modules() if isinstance(module, LookupModule)]
     names = [handle.name for module in modules for handle in module.handles]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -23,6 +28,11 @@ def _lookup_modules(model: torch.nn.Module) -> list[LookupModule]:
         raise errors.InvalidArgumentError(
             "several modules have a table named %s; share the module instead" % ", ".join(twice)
         )
+    return modules
+
+
+def _trained_modules(model: torch.nn.Module) -> list[LookupModule]:
+    modules = lookup_modules(model)
     for module in modules:
         module.has_optimizer = True
     return modules
@@ -101,7 +111,8 @@ class _Rates:
         ]
 
 
-def _table_name(parameter: str) -> str:
+def table_name(parameter: str) -> str:
+    """The dense table of a parameter."""
     return "dense/" + re.sub(r"[^A-Za-z0-9_./-]", "_", parameter)
 
 
@@ -112,9 +123,15 @@ _ASSIGNED = specs.dense_spec("pawl.torch/assigned", (1,), specs.Replace(), specs
 class _Dense:
     """A model's own parameters as dense tables."""
 
-    def __init__(self, named: list[tuple[str, torch.nn.Parameter]], optimizer: specs.Optimizer):
+    def __init__(
+        self,
+        named: list[tuple[str, torch.nn.Parameter]],
+        optimizer: specs.Optimizer,
+        lookups: list[LookupModule],
+    ):
         self._named = named
         self._optimizer = optimizer
+        self._handles = [handle for module in lookups for handle in module.handles]
         self.tables: list[Table] = []
         self._assigned: Optional[Table] = None
         self._is_assigned = np.zeros(1, np.float32)
@@ -130,7 +147,7 @@ class _Dense:
                     % (name, parameter.dtype)
                 )
             spec = specs.dense_spec(
-                _table_name(name),
+                table_name(name),
                 tuple(parameter.shape),
                 self._optimizer,
                 specs.Constant(0.0),
@@ -138,12 +155,20 @@ class _Dense:
             self.tables.append(client.create(spec).wait())
         self._assigned = client.create(_ASSIGNED).wait()
 
-    def assign(self, session: client_module.Session) -> None:
-        """Sets the parameters to the model's values. Rank 0, in the job's first step."""
-        session.assign(self.values()).wait()
+    def assign(self, client: Client, session: client_module.Session) -> None:
+        """Sets the parameters and rows to the model's values. Rank 0, in the job's first step."""
+        if self.tables:
+            session.assign(self.values()).wait()
+        for handle in self._handles:
+            handle.assign_initial(client, session)
         assert self._assigned is not None
         one = np.ones(1, np.float32)
         session.assign([client_module.assign_item(self._assigned, None, one)]).wait()
+
+    def forget_initial(self) -> None:
+        """Frees what only the first step needs, once it has ended."""
+        for handle in self._handles:
+            handle.initial = None
 
     def ask(self, session: client_module.Session) -> Future[Any]:
         """Asks whether rank 0 has set the parameters; see is_assigned."""
@@ -158,7 +183,9 @@ class _Dense:
     def values(self) -> list[Item]:
         """The model's present values, to assign."""
         return [
-            client_module.push_item(table, None, _copy(parameter))
+            client_module.assign_item(
+                table, None, _copy(parameter), slots=getattr(parameter, SLOTS_ATTRIBUTE, None)
+            )
             for table, (_, parameter) in zip(self.tables, self._named)
         ]
 
@@ -185,6 +212,10 @@ class _Dense:
             client_module.pull_item(table, None, out=out)
             for table, out in zip(self.tables, values)
         ]
+        if not items:
+            # Any pull tells that the mode lets the rank begin its step.
+            assert self._assigned is not None
+            items = [client_module.pull_item(self._assigned, None)]
         self._coming = (step, session.pull(items, step=step), values)
 
     def start(
@@ -244,17 +275,18 @@ class Optimizer(torch.optim.Optimizer):
                 "the job has an Optimizer: one ends each step, so give it the whole model (a "
                 "ModuleList of several)"
             )
-        self._lookups = _lookup_modules(model)
+        self._lookups = _trained_modules(model)
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if named and dense is None:
             raise errors.InvalidArgumentError(
                 "the model has parameters of its own (%s): pass dense=, such as pawl.Adam(1e-3)"
                 % ", ".join(name for name, _ in named[:3])
             )
-        self._dense = _Dense(named, dense) if named and dense is not None else None
+        self._dense: Optional[_Dense] = None
+        if named and dense is not None:
+            self._dense = _Dense(named, dense, self._lookups)
         self._element_type = element_type
         self._has_tables = False
-        self.steps_before_data = 1 if self._dense is not None else 0
         # One group for the parameters, and one for the tables of each learning rate. torch wants at
         # least one parameter in each.
         groups: list[dict[str, Any]] = []
@@ -274,6 +306,14 @@ class Optimizer(torch.optim.Optimizer):
         self._rates = _Rates([group["lr"] for group in groups])
         super().__init__(groups, {})
         self.job.add_part(self)
+
+    @property
+    def steps_before_data(self) -> int:
+        """See StepPart: a first step sets parameters and rows, if there are any to set."""
+        handles = [handle for module in self._lookups for handle in module.handles]
+        if self._dense is None and any(handle.initial is not None for handle in handles):
+            self._dense = _Dense([], specs.Replace(), self._lookups)
+        return 1 if self._dense is not None else 0
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
@@ -359,9 +399,10 @@ class Optimizer(torch.optim.Optimizer):
             return
         if rank.step == 0:
             if rank.number == 0:
-                self._dense.assign(rank.session)
+                self._dense.assign(job.client, rank.session)
             job.end_step([])
             return
+        self._dense.forget_initial()
         self._dense.load(rank.step)
 
     def prefetch(self, job: job_module.Job, rank: job_module.Rank, step: int, wanted: Any) -> None:
@@ -386,17 +427,26 @@ class SparseOptimizer:
       model: its pawl.torch modules are trained.
       client: that of the modules; they use it from now on.
       element_type: how gradients travel.
+      assigns: set the rows given by from_pretrained and load_state_dict now. Exactly one of several
+        processes does that, before the others train.
     """
 
     def __init__(
-        self, model: torch.nn.Module, client: Client, *, element_type: str = "float32"
+        self,
+        model: torch.nn.Module,
+        client: Client,
+        *,
+        element_type: str = "float32",
+        assigns: bool = False,
     ):
-        self._lookups = _lookup_modules(model)
+        self._lookups = _trained_modules(model)
         self._client = client
         self._element_type = element_type
         self._pushing: Optional[Future[None]] = None
         for module in self._lookups:
             module.use(client)
+            for handle in module.handles if assigns else ():
+                handle.assign_initial(client, client.free_running)
 
     def step(self) -> None:
         """Pushes the gradients since the last step(), once those of that one are applied."""
@@ -413,20 +463,3 @@ class SparseOptimizer:
         """Drops gradients of rows that step() has not pushed."""
         for module in self._lookups:
             module.zero_grad(set_to_none)
-
-
-def state_dict(model: torch.nn.Module, client: Optional[Client] = None) -> dict[str, Any]:
-    """The model's dense parameters as they are on the servers now.
-
-    Buffers, and parameters that do not require a gradient, are this process's own.
-    """
-    client = client or job_module.current().client
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    # Tied parameters are one table, named after the first.
-    tables: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if not parameter.requires_grad:
-            continue
-        table = client.open(_table_name(tables.setdefault(id(parameter), name)))
-        state[name] = torch.from_numpy(table.pull()).view(state[name].shape)
-    return state

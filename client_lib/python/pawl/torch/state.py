@@ -1,0 +1,200 @@
+"""A model's parameters out of the servers, and into them.
+
+A state is a flat dictionary of tensors on the CPU:
+
+    NAME                  a parameter or buffer, as in torch's state_dict
+    slots/NAME            the optimizer's state of a parameter
+    tables/TABLE/keys     the keys of a table's rows, ascending if read as uint64; int64, bit by bit
+    tables/TABLE/rows     its rows, (keys, dim)
+    tables/TABLE/slots    the optimizer's state of each row, (keys, slot_count)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import numpy as np
+import torch
+
+from pawl import client as client_module, errors, job as job_module
+from pawl.client import Client, Table
+from pawl.torch.lookup import InitialRows, LookupModule
+from pawl.torch.optimizer import (
+    SLOTS_ATTRIBUTE,
+    lookup_modules,
+    table_name,
+)
+
+_TABLES = "tables/"
+_SLOTS = "slots/"
+
+
+def client_of(model: torch.nn.Module, client: Optional[Client]) -> Client:
+    """The given client, or that of the model's modules, or that of the job."""
+    if client is not None:
+        return client
+    for module in model.modules():
+        if isinstance(module, LookupModule):
+            return module.client()
+    return job_module.current().client
+
+
+def sorted_rows(table: Table, slots: bool = False) -> tuple[np.ndarray, ...]:
+    """Keys, ascending, and rows of a table, and slots if they are wanted."""
+    pages = list(table.scan(slots=slots))
+    if not pages:
+        widths = [table.dim] + ([table.slot_count] if slots else [])
+        return (
+            np.empty(0, np.uint64),
+            *(np.empty((0, width), np.float32) for width in widths),
+        )
+    parts = [np.concatenate(part) for part in zip(*pages)]
+    del pages
+    order = np.argsort(parts[0])
+    return tuple(part[order] for part in parts)
+
+
+def state_dict(
+    model: torch.nn.Module,
+    client: Optional[Client] = None,
+    *,
+    tables: bool = False,
+    slots: bool = False,
+) -> dict[str, Any]:
+    """The model's parameters as they are on the servers now; see pawl.torch.state.
+
+    Buffers, parameters that do not require a gradient, and parameters that a SparseOptimizer
+    leaves to others, are this process's own. Nothing may be trained meanwhile if the result is to
+    be the model at one step.
+
+    Args:
+      model: its pawl.torch modules may not be trained yet.
+      client: default: that of the modules or of the job.
+      tables: the rows of tables too. They must fit into this process's memory, twice.
+      slots: the optimizers' state too.
+    """
+    client = client_of(model, client)
+    existing = {table.name: table for table in client.tables()}
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    # Tied parameters are one table, named after the first.
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        table = existing.get(table_name(names.setdefault(id(parameter), name)))
+        if not parameter.requires_grad or table is None:
+            continue
+        if slots and table.slot_count:
+            values, states = table.pull_slots()
+            state[_SLOTS + name] = torch.from_numpy(states)
+        else:
+            values = table.pull()
+        state[name] = torch.from_numpy(values).view(state[name].shape)
+    if not tables:
+        return state
+    for module in lookup_modules(model):
+        for handle in module.handles:
+            found = sorted_rows(handle.table(client), slots)
+            prefix = _TABLES + handle.name + "/"
+            state[prefix + "keys"] = torch.from_numpy(found[0].view(np.int64))
+            state[prefix + "rows"] = torch.from_numpy(found[1])
+            if slots:
+                state[prefix + "slots"] = torch.from_numpy(found[2])
+    return state
+
+
+def load_state_dict(
+    model: torch.nn.Module,
+    state: Mapping[str, Any],
+    client: Optional[Client] = None,
+    *,
+    strict: bool = True,
+) -> None:
+    """Makes a state (see state_dict) the model's initial one.
+
+    Without `client`: before job.steps, in every process. Parameters and buffers are loaded into the
+    model at once. In the job's first step rank 0 sets them, the rows and the slots on the servers.
+    A job that has made its first step, also one that is restored from a checkpoint, keeps what it
+    has.
+
+    With `client`: sets the rows, the slots, and the parameters that have tables, on the servers
+    now, through this client, which must not host ranks. It is for SparseOptimizer, and for models
+    that are not trained; one process calls it, before others train.
+
+    Rows of tables that the state does not name stay as they are. Without slots in the state, slots
+    get their initial values.
+
+    Args:
+      model: its pawl.torch modules name the tables.
+      state: tensors or arrays.
+      client: see above.
+      strict: raise InvalidArgumentError if the state lacks a parameter or table of the model or has
+        others.
+    """
+    handles = {h.name: h for module in lookup_modules(model) for h in module.handles}
+    dense: dict[str, Any] = {}
+    slots: dict[str, Any] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for name, value in state.items():
+        if name.startswith(_TABLES):
+            table, _, part = name[len(_TABLES) :].rpartition("/")
+            rows.setdefault(table, {})[part] = value
+        elif name.startswith(_SLOTS):
+            slots[name[len(_SLOTS) :]] = value
+        else:
+            dense[name] = torch.as_tensor(value)
+    parameters = dict(model.named_parameters())
+    if strict:
+        _check_names("table", set(rows), set(handles))
+        _check_names("parameter", set(dense), set(model.state_dict()))
+    for name in slots:
+        if name not in parameters and strict:
+            raise errors.InvalidArgumentError("the model has no parameter %r of slots" % name)
+    initial = {}
+    for table, parts in rows.items():
+        if table not in handles:
+            continue
+        if "keys" not in parts or "rows" not in parts:
+            raise errors.InvalidArgumentError("the state has no keys and rows of table %r" % table)
+        initial[table] = InitialRows.of(
+            table, handles[table].dim, parts["keys"], parts["rows"], parts.get("slots")
+        )
+    model.load_state_dict(dense, strict=False)
+    for table, given in initial.items():
+        handles[table].initial = given
+    for name, value in slots.items():
+        if name in parameters:
+            given = torch.as_tensor(value).detach().cpu().numpy()
+            setattr(parameters[name], SLOTS_ATTRIBUTE, given)
+    if client is not None:
+        assign_initial(model, client)
+        _assign_dense(parameters, client)
+
+
+def assign_initial(model: torch.nn.Module, client: Client) -> None:
+    """Sets the initial rows of the model's tables now, through a client without ranks."""
+    for module in lookup_modules(model):
+        for handle in module.handles:
+            handle.assign_initial(client, client.free_running)
+
+
+def _check_names(what: str, given: set[str], wanted: set[str]) -> None:
+    missing, other = sorted(wanted - given), sorted(given - wanted)
+    if not missing and not other:
+        return
+    raise errors.InvalidArgumentError(
+        "the state has no %s %s and has %s that the model has not; pass strict=False to load the "
+        "rest" % (what, ", ".join(missing) or "less", ", ".join(other) or "none")
+    )
+
+
+def _assign_dense(parameters: Mapping[str, torch.nn.Parameter], client: Client) -> None:
+    existing = {table.name: table for table in client.tables()}
+    items = []
+    for name, parameter in parameters.items():
+        table = existing.get(table_name(name))
+        if table is None or not parameter.requires_grad:
+            continue
+        slots = getattr(parameter, SLOTS_ATTRIBUTE, None)
+        value = parameter.detach().to("cpu", torch.float32).contiguous().numpy()
+        items.append(client_module.assign_item(table, None, value, slots=slots))
+    if items:
+        client.free_running.assign(items).wait()
