@@ -117,8 +117,9 @@ class ExportTest(unittest.TestCase):
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
             sparse.step()
+            # The next forward reads what this step has pushed.
+            sparse.wait()
             dense.step()
-        sparse.wait()
 
     def keys(self, seed, low=-KEYS, high=KEYS, batch=12):
         generator = torch.Generator().manual_seed(seed)
