@@ -21,7 +21,7 @@ except ImportError as error:
     official = None
 
 
-class StateTest(unittest.TestCase):
+class InitialStateTest(unittest.TestCase):
     def test_pretrained_rows_are_where_training_begins(self):
         training_test.TrainingTest.check_like_torch(
             self, "adagrad", rows=training_program.pretrained_rows()
