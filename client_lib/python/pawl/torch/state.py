@@ -76,11 +76,14 @@ def state_dict(
     client = client_of(model, client)
     existing = {table.name: table for table in client.tables()}
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    for name, parameter in model.named_parameters():
-        table = existing.get(table_name(name))
+    # Tied parameters are one table, named after the first.
+    firsts: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        first = firsts.setdefault(id(parameter), name)
+        table = existing.get(table_name(first))
         if not parameter.requires_grad or table is None:
             continue
-        if slots and table.slot_count:
+        if slots and table.slot_count and name == first:
             values, states = table.pull_slots()
             state[_SLOTS + name] = torch.from_numpy(states)
         else:
