@@ -2,6 +2,10 @@
 
 Usage: training_program.py [--optimizer=NAME] [--epochs=N] [--decay] [--die_at_step=N]
                            [--slow_s=S] [--late_start] [--skip_step=N] [--result=FILE]
+                           [--pretrained] [--frozen] [--state=FILE] [--die_after_assign]
+
+With --result, writes the parameters of the end to FILE, and pawl.torch's state to FILE.state; with
+--state, which begins with a state, also that of the first batch to FILE.begin.
 """
 
 import argparse
@@ -73,6 +77,11 @@ def initial_rows() -> pawl.Uniform:
     return pawl.Uniform(-0.5, 0.5)
 
 
+def pretrained_rows() -> np.ndarray:
+    """Rows from elsewhere."""
+    return np.random.default_rng(4).normal(size=(ROWS, DIM)).astype(np.float32)
+
+
 def decay(step: int) -> float:
     """The learning rate of a step over that of the first."""
     return 1 / (1 + step / 5)
@@ -120,17 +129,32 @@ def train(options: argparse.Namespace) -> None:
     """Trains as a worker of the job."""
     torch.manual_seed(os.getpid() if options.late_start else 5)
     job = pawl.init()
-    net = Net(
-        pt.EmbeddingBag(
-            "rows", DIM, mode="mean", optimizer=OPTIMIZERS[options.optimizer], init=initial_rows()
-        )
-    )
+    settings = {
+        "mode": "mean", "optimizer": OPTIMIZERS[options.optimizer], "init": initial_rows()
+    }
+    if options.pretrained:
+        net = Net(pt.EmbeddingBag.from_pretrained("rows", pretrained_rows(), **settings))
+    else:
+        net = Net(pt.EmbeddingBag("rows", DIM, **settings))
+    if options.frozen:
+        net.layers.requires_grad_(False)
+    if options.state:
+        pt.load_state_dict(net, torch.load(options.state))
     dense = pawl.SGD(1e-30) if options.late_start else pawl.Adam(0.01)
-    optimizer = pt.Optimizer(net, dense=dense)
+    optimizer = pt.Optimizer(net, dense=None if options.frozen else dense)
     if options.late_start:
         # Only rank 0 assigns: the others have a second to begin too early.
         assign = optimizer._dense.assign
-        optimizer._dense.assign = lambda session: (time.sleep(1), assign(session))
+        optimizer._dense.assign = lambda *given: (time.sleep(1), assign(*given))
+    if options.die_after_assign and not os.path.exists(options.result + ".died"):
+        assigns = optimizer._dense.assign
+
+        def assign_and_die(*given):
+            assigns(*given)
+            with open(options.result + ".died", "w", encoding="ascii"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        optimizer._dense.assign = assign_and_die
     data = pawl.data.Arrays(*samples(), batch_size=BATCH, seed=1, epochs=options.epochs)
     schedulers = [torch.optim.lr_scheduler.LambdaLR(optimizer, decay)] if options.decay else []
     losses = []
@@ -143,6 +167,9 @@ def train(options: argparse.Namespace) -> None:
         time.sleep(options.slow_s)
         if options.late_start:
             print("begins with", float(sum(p.detach().sum() for p in net.parameters())), flush=True)
+        if options.state and job.step == 0 and job.rank == 0:
+            # No push of this step is applied before all ranks have ended it.
+            torch.save(pt.state_dict(net, tables=True, slots=True), options.result + ".begin")
         if options.skip_step == job.step:
             functional.binary_cross_entropy_with_logits(net(keys), labels).backward()
             continue
@@ -157,6 +184,7 @@ def train(options: argparse.Namespace) -> None:
         rows = net.rows.handles[0].table(job.client).pull(np.arange(ROWS))
         net.load_state_dict(pt.state_dict(net))
         write(options.result, net, rows, losses)
+        torch.save(pt.state_dict(net, tables=True, slots=True), options.result + ".state")
 
 
 def main() -> None:
@@ -170,6 +198,10 @@ def main() -> None:
     parser.add_argument("--skip_step", type=int, default=-1)
     parser.add_argument("--slow_s", type=float, default=0.0)
     parser.add_argument("--result", default="")
+    parser.add_argument("--pretrained", action="store_true")
+    parser.add_argument("--frozen", action="store_true")
+    parser.add_argument("--state", default="")
+    parser.add_argument("--die_after_assign", action="store_true")
     torch.set_num_threads(1)
     train(parser.parse_args())
 

@@ -24,7 +24,7 @@ TIMEOUT_S = 240
 class Run:
     """One `pawl run` of training_program.py in a folder of its own."""
 
-    def __init__(self, *arguments, servers=2, workers=1, ranks=4, settings=(), program=PROGRAM):
+    def __init__(self, *arguments, servers=2, workers=1, ranks=4, settings=()):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.result = os.path.join(self.folder, "result.npz")
         self.out = os.path.join(self.folder, "out")
@@ -33,7 +33,7 @@ class Run:
         command += ["--workers=%d" % workers, "--set=logical_workers=%d" % ranks]
         command += ["--set=partitions=8", "--out=" + self.out]
         command += ["--set=" + setting for setting in settings]
-        command += [program, "--result=" + self.result, *arguments]
+        command += [PROGRAM, "--result=" + self.result, *arguments]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -168,9 +168,9 @@ class TrainingTest(unittest.TestCase):
                 sums |= found
             self.assertEqual(len(sums), 1, (mode, sums))
 
-    def check_like_torch(self, optimizer, decay=False):
+    def check_like_torch(self, optimizer, decay=False, rows=None):
         with pawl.LocalCluster(job={"partitions": 8}) as cluster, cluster.client() as client:
-            rows = client.table(
+            initial = client.table(
                 "rows",
                 training_program.DIM,
                 optimizer=training_program.OPTIMIZERS[optimizer],
@@ -183,11 +183,12 @@ class TrainingTest(unittest.TestCase):
             result=os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "plain.npz"),
         )
         torch.set_num_threads(1)
-        training_program.train_plain(options, rows)
+        training_program.train_plain(options, initial if rows is None else rows)
         with np.load(options.result) as archive:
             plain = dict(archive)
         for ranks in (1, 3):
             flags = ["--decay"] if decay else []
+            flags += ["--pretrained"] if rows is not None else []
             run = Run("--optimizer=" + optimizer, *flags, ranks=ranks)
             run.finish()
             found = run.parameters()

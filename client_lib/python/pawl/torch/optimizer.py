@@ -121,7 +121,6 @@ class _Dense:
         self._optimizer = optimizer
         self._handles = [handle for module in lookups for handle in module.handles]
         self.tables: list[Table] = []
-        self._client: Optional[Client] = None
         self._assigned: Optional[Table] = None
         self._is_assigned = np.zeros(1, np.float32)
         self._step = -1
@@ -129,7 +128,6 @@ class _Dense:
 
     def create(self, client: Client) -> None:
         """Creates the tables, in the parameters' order."""
-        self._client = client
         for name, parameter in self._named:
             if parameter.dtype != torch.float32:
                 raise errors.InvalidArgumentError(
@@ -145,13 +143,13 @@ class _Dense:
             self.tables.append(client.create(spec).wait())
         self._assigned = client.create(_ASSIGNED).wait()
 
-    def assign(self, session: client_module.Session) -> None:
+    def assign(self, client: Client, session: client_module.Session) -> None:
         """Sets the parameters and rows to the model's values. Rank 0, in the job's first step."""
         if self.tables:
             session.assign(self.values()).wait()
-        assert self._client is not None and self._assigned is not None
         for handle in self._handles:
-            handle.assign_initial(self._client, session)
+            handle.assign_initial(client, session)
+        assert self._assigned is not None
         one = np.ones(1, np.float32)
         session.assign([client_module.assign_item(self._assigned, None, one)]).wait()
 
@@ -374,7 +372,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         if rank.step == 0:
             if rank.number == 0:
-                self._dense.assign(rank.session)
+                self._dense.assign(job.client, rank.session)
             job.end_step([])
             return
         self._dense.forget_initial()

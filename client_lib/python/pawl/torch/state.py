@@ -77,13 +77,12 @@ def state_dict(
     existing = {table.name: table for table in client.tables()}
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
     # Tied parameters are one table, named after the first.
-    firsts: dict[int, str] = {}
+    names: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        first = firsts.setdefault(id(parameter), name)
-        table = existing.get(table_name(first))
+        table = existing.get(table_name(names.setdefault(id(parameter), name)))
         if not parameter.requires_grad or table is None:
             continue
-        if slots and table.slot_count and name == first:
+        if slots and table.slot_count:
             values, states = table.pull_slots()
             state[_SLOTS + name] = torch.from_numpy(states)
         else:
@@ -142,7 +141,7 @@ def load_state_dict(
             slots[name[len(_SLOTS) :]] = value
         else:
             dense[name] = torch.as_tensor(value)
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     if strict:
         _check_names("table", set(rows), set(handles))
         _check_names("parameter", set(dense), set(model.state_dict()))

@@ -1,13 +1,11 @@
 """Training programs that begin with given rows and states, and their models without servers."""
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
 
-import initial_state_program
 import numpy as np
 import torch
 import training_program
@@ -23,58 +21,48 @@ except ImportError as error:
     official = None
 
 
-def run(*arguments, **settings):
-    """A run of initial_state_program.py."""
-    return training_test.Run(*arguments, program=initial_state_program.__file__, **settings)
-
-
-class InitialStateTest(unittest.TestCase):
+class StateTest(unittest.TestCase):
     def test_pretrained_rows_are_where_training_begins(self):
-        ended = run("--pretrained", "--epochs=2", ranks=1)
-        ended.finish()
-        found = ended.parameters()
-        options = argparse.Namespace(
-            optimizer="adagrad", decay=False, epochs=2, result=ended.result + ".plain.npz"
+        training_test.TrainingTest.check_like_torch(
+            self, "adagrad", rows=training_program.pretrained_rows()
         )
-        torch.set_num_threads(1)
-        training_program.train_plain(options, initial_state_program.pretrained_rows())
-        with np.load(options.result) as plain:
-            self.assertEqual(set(found), set(plain))
-            for name, expected in plain.items():
-                np.testing.assert_allclose(found[name], expected, rtol=2e-3, atol=2e-4)
 
     def test_rows_alone_are_set_in_a_first_step(self):
-        def first_loss(ended):
-            return ended.parameters()["losses"][0]
+        def first_loss(run):
+            return run.parameters()["losses"][0]
 
         runs = [
-            run("--pretrained", "--frozen", workers=workers, ranks=2, settings=mode)
+            training_test.Run(
+                "--pretrained", "--frozen", "--epochs=1", workers=workers, ranks=2, settings=mode
+            )
             for workers, mode in ((1, ()), (2, ()), (2, ["consistency.mode=ASYNC"]))
         ]
-        digests = [started.finish() for started in runs]
+        digests = [run.finish() for run in runs]
         self.assertEqual(digests[0], digests[1])
-        other = run("--frozen", ranks=2)
+        other = training_test.Run("--frozen", "--epochs=1", ranks=2)
         other.finish()
         self.assertNotAlmostEqual(first_loss(runs[0]), first_loss(other), places=2)
         state = torch.load(runs[0].result + ".state")
-        changed = state["tables/rows/rows"].numpy() - initial_state_program.pretrained_rows()
+        changed = state["tables/rows/rows"].numpy() - training_program.pretrained_rows()
         self.assertGreater(np.abs(changed).max(), 0.01)
         self.assertLess(np.abs(changed).max(), 2)
 
     def test_loaded_state_is_where_training_begins_whatever_dies(self):
-        first = run(ranks=2)
+        first = training_test.Run("--optimizer=adagrad", ranks=2)
         first.finish()
         state = first.result + ".state"
-        calm = run("--state=" + state, ranks=2)
+        calm = training_test.Run("--state=" + state, "--epochs=1", ranks=2)
         digest = calm.finish()
-        died = run("--state=" + state, "--die_after_assign", ranks=2, workers=2)
+        died = training_test.Run(
+            "--state=" + state, "--epochs=1", "--die_after_assign", ranks=2, workers=2
+        )
         self.assertEqual(died.finish(), digest, died.describe())
         self.assertTrue(os.path.exists(died.result + ".died"))
 
         given = torch.load(state)
         self.assertIn("slots/layers.0.weight", given)
-        for ended in (calm, died):
-            begun = torch.load(ended.result + ".begin")
+        for run in (calm, died):
+            begun = torch.load(run.result + ".begin")
             self.assertEqual(set(begun), set(given))
             for name, value in given.items():
                 np.testing.assert_array_equal(begun[name], value, err_msg=name)
@@ -98,16 +86,18 @@ class InitialStateTest(unittest.TestCase):
     def test_checkpoint_becomes_a_model_without_servers(self):
         checkpoints = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "c")
         os.mkdir(checkpoints)
-        ended = run(ranks=1, settings=["checkpoint.dir=" + checkpoints])
-        ended.finish()
-        parameters = ended.parameters()
+        run = training_test.Run(
+            "--epochs=1", ranks=1, settings=["checkpoint.dir=" + checkpoints]
+        )
+        run.finish()
+        parameters = run.parameters()
         rows = torch.from_numpy(parameters.pop("rows"))
         plain = training_program.Net(torch.nn.EmbeddingBag.from_pretrained(rows, mode="mean"))
         del parameters["losses"]
         plain.layers.load_state_dict({k: torch.from_numpy(v) for k, v in parameters.items()})
         keys, _ = training_program.samples()
         for arrays in ("npy", "safetensors"):
-            folder = ended.out + arrays
+            folder = run.out + arrays
             export = [sys.executable, "-m", "pawl", "export", "--checkpoint=" + checkpoints]
             export += ["--out=" + folder, "--format=" + arrays]
             subprocess.run(export, check=True, timeout=60, stdout=subprocess.DEVNULL)
@@ -123,7 +113,7 @@ class InitialStateTest(unittest.TestCase):
         theirs = official.load_file(os.path.join(folder, "rows.safetensors"))
         self.assertEqual(set(theirs), {"keys", "rows"})
         for name, array in theirs.items():
-            np.testing.assert_array_equal(array, np.load(ended.out + "npy/rows.%s.npy" % name))
+            np.testing.assert_array_equal(array, np.load(run.out + "npy/rows.%s.npy" % name))
         dense = official.load_file(os.path.join(folder, "dense.layers.0.weight.safetensors"))
         np.testing.assert_array_equal(dense["values"], parameters["0.weight"])
 
