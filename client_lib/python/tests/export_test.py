@@ -288,7 +288,8 @@ class ExportTest(unittest.TestCase):
                     )
 
     def test_parameters_with_tables_have_slots_in_the_state(self):
-        net = torch.nn.Linear(300, 300)
+        net = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 300))
+        net[1].weight = net[0].weight
         tables = {}
         for name, parameter in net.named_parameters():
             table = self.client.dense(
@@ -296,7 +297,9 @@ class ExportTest(unittest.TestCase):
             )
             table.push(None, torch.randn_like(parameter))
             tables[name] = (table, *table.pull_slots())
+        self.assertEqual(len(tables), 3)
         state = pt.state_dict(net, self.client, slots=True)
+        np.testing.assert_array_equal(state["1.weight"], tables["0.weight"][1])
         for table, _, _ in tables.values():
             table.push(None, np.ones(table.shape, np.float32))
         pt.load_state_dict(net, state, self.client)

@@ -508,10 +508,13 @@ def _read_checkpoint(
             initial = (handle.spec["initializer"], handle.name, int(content["seed"]))
             tables[handle.name] = _Table(handle.name, keys, rows, initial)
     state = {}
-    for name, parameter in model.named_parameters():
+    # Tied parameters are one table, named after the first.
+    firsts: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
         if not parameter.requires_grad:
             continue
-        values = array(find(table_name(name), "parameter %r" % name), "values")
+        first = firsts.setdefault(id(parameter), name)
+        values = array(find(table_name(first), "parameter %r" % name), "values")
         state[name] = torch.from_numpy(np.array(values)).view(parameter.shape)
     described = [
         _describe(path, module)

@@ -141,7 +141,7 @@ def load_state_dict(
             slots[name[len(_SLOTS) :]] = value
         else:
             dense[name] = torch.as_tensor(value)
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     if strict:
         _check_names("table", set(rows), set(handles))
         _check_names("parameter", set(dense), set(model.state_dict()))
