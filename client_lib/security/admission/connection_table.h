@@ -86,6 +86,12 @@ class ConnectionTable {
   // Removes the connections handed over that `is_open` does not find, and forgets hosts without
   // connections.
   void Sweep(MonotonicTime now, const std::function<bool(int descriptor, uint64_t inode)>& is_open);
+  template <typename Function>
+  void ForEachHandedOver(Function function) const {
+    for (const auto& [descriptor, connection] : connections_) {
+      if (connection.phase == Phase::kHandedOver) function(descriptor, connection);
+    }
+  }
   // The descriptor of a connection handed over, by RemoteAddress::connection.
   std::optional<int> HandedOver(const std::string& connection) const;
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client_lib/base/mutex.h"
+#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/peer_quotas.h"
 #include "grpcpp/server_builder.h"
 
@@ -23,7 +24,9 @@ class QuotaEnforcer {
   // `close` ends a connection, by RemoteAddress::connection. Thread-safe.
   using CloseConnection = std::function<void(const std::string& connection)>;
 
-  QuotaEnforcer(std::shared_ptr<PeerQuotas> quotas, CloseConnection close);
+  // `ledger` hears of every call and outlives this.
+  QuotaEnforcer(std::shared_ptr<PeerQuotas> quotas, ConnectionLedger& ledger,
+                CloseConnection close);
   // Stops; see Stop.
   ~QuotaEnforcer();
   QuotaEnforcer(const QuotaEnforcer&) = delete;
@@ -43,6 +46,7 @@ class QuotaEnforcer {
   static void Continue(const std::vector<PeerQuotas::Call*>& calls);
 
   const std::shared_ptr<PeerQuotas> quotas_;
+  ConnectionLedger& ledger_;
   const CloseConnection close_;
   Mutex mu_;
   CondVar wake_;

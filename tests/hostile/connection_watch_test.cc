@@ -1,0 +1,227 @@
+// A port with TLS and small limits, and peers with a certificate that exceed them.
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/testing/eventually.h"
+#include "client_lib/rpc/grpc/grpc_conversions.h"
+#include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/security/admission/guarded_port.h"
+#include "client_lib/security/security.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/scheduler.grpc.pb.h"
+#include "tests/harness/test_certificates.h"
+#include "tests/hostile/http2_connection.h"
+#include "tests/hostile/raw_connection.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{20};
+constexpr std::chrono::milliseconds kExclusion{1500};
+constexpr char kHeartbeat[] = "/pawl.Scheduler/Heartbeat";
+constexpr size_t kMiB = 1 << 20;
+
+class Service final : public Scheduler::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const HeartbeatRequest*,
+                                      HeartbeatResponse*) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+class ConnectionWatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // A peer may close a TLS connection before this process has written.
+    std::signal(SIGPIPE, SIG_IGN);
+    folder_ = TestCertificatesFolder("certificates");
+    ASSERT_TRUE(MakeTestCertificates(folder_, "flights").ok());
+    security_ = *Security::Open({.tls_dir = folder_ + "/server"}, kAllRoles);
+    listening_.emplace(security_->Listening());
+    listening_->ledger.burst_stray_seconds = 0.2;
+    listening_->ledger.max_incomplete_bytes = 8 * kMiB;
+    listening_->ledger.first_exclusion = kExclusion;
+    listening_->quotas = std::make_shared<PeerQuotas>(
+        PeerLimits{.tokens_per_second = 100, .burst_tokens = 2000, .max_debt_seconds = 5});
+    listening_->figures = figures_;
+    port_ = std::make_unique<GuardedPort>(*listening_);
+    grpc::ServerBuilder builder;
+    ApplyServerSettings(builder, ChannelKind::kBulk);
+    ASSERT_TRUE(port_->Listen(builder, "127.0.0.1:0").ok());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    port_->Start();
+    address_ = absl::StrCat("127.0.0.1:", port_->port());
+    bystander_channel_ = MakeChannel("client");
+    bystander_ = Scheduler::NewStub(bystander_channel_);
+    ASSERT_TRUE(Heartbeat(*bystander_).ok());
+  }
+  void TearDown() override {
+    port_->Stop();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+
+  std::shared_ptr<grpc::Channel> MakeChannel(const std::string& role) {
+    auto security = *Security::Open({.tls_dir = absl::StrCat(folder_, "/", role)}, kAllRoles);
+    auto channel = grpc::CreateCustomChannel(address_, security->To(RoleSet(PeerRole::kServer)),
+                                             ChannelSettings(ChannelKind::kBulk));
+    securities_.push_back(std::move(security));
+    return channel;
+  }
+  std::unique_ptr<Scheduler::Stub> MakeStub(const std::string& role) {
+    return Scheduler::NewStub(MakeChannel(role));
+  }
+  static grpc::Status Heartbeat(Scheduler::Stub& stub, const std::string& node = "") {
+    grpc::ClientContext context;
+    SetDeadline(context, kTimeout);
+    HeartbeatRequest request;
+    request.set_node(node);
+    HeartbeatResponse response;
+    return stub.Heartbeat(&context, request, &response);
+  }
+  std::optional<Http2Connection> Connect() {
+    auto connection = TlsClient(folder_ + "/worker").Connect(address_);
+    if (!connection.has_value()) return std::nullopt;
+    return Http2Connection(*std::move(connection));
+  }
+  // Runs `attack` until its connection has ended; returns whether it has.
+  static bool IsEnded(Http2Connection& connection, const std::function<void()>& attack) {
+    const MonotonicTime end = Clock::Real().Now() + kTimeout;
+    while (connection.is_open() && Clock::Real().Now() < end) {
+      attack();
+      connection.TakeAnswers();
+    }
+    return !connection.is_open();
+  }
+  void ExpectOnlyTheOffenderIsClosed() {
+    EXPECT_GE(figures_->refused_connections, 1u);
+    EXPECT_TRUE(Heartbeat(*bystander_).ok());
+    EXPECT_EQ(bystander_channel_->GetState(false), GRPC_CHANNEL_READY);
+  }
+
+  std::string folder_;
+  std::unique_ptr<Security> security_;
+  std::vector<std::unique_ptr<Security>> securities_;
+  std::optional<ListenerSecurity> listening_;
+  std::shared_ptr<AdmissionFigures> figures_ = std::make_shared<AdmissionFigures>();
+  Service service_;
+  std::unique_ptr<GuardedPort> port_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  // A client with another certificate on the same host, which must not notice anything.
+  std::shared_ptr<grpc::Channel> bystander_channel_;
+  std::unique_ptr<Scheduler::Stub> bystander_;
+};
+
+TEST_F(ConnectionWatchTest, MetadataThatNeverEndsCostsTheConnection) {
+  auto connection = Connect();
+  ASSERT_TRUE(connection.has_value());
+  const std::string value(8 * kMiB, 'x');
+  EXPECT_TRUE(IsEnded(*connection, [&] {
+    connection->StartCall(kHeartbeat, {{"x-attack", value}});
+  }));
+  ExpectOnlyTheOffenderIsClosed();
+}
+
+TEST_F(ConnectionWatchTest, MessagesThatNeverEndCostTheConnection) {
+  auto connection = Connect();
+  ASSERT_TRUE(connection.has_value());
+  // Of 60 MiB.
+  std::string begin("\0\x03\xc0\0\0", 5);
+  begin.append(size_t{64} << 10, 'x');
+  std::vector<uint32_t> streams;
+  EXPECT_TRUE(IsEnded(*connection, [&] {
+    if (streams.size() < 16) {
+      connection->StartCall(kHeartbeat);
+      streams.push_back(connection->last_stream());
+      connection->SendSome(streams.back(), begin);
+    }
+    for (const uint32_t stream : streams)
+      connection->SendSome(stream, absl::string_view(begin).substr(5));
+  }));
+  ExpectOnlyTheOffenderIsClosed();
+}
+
+TEST_F(ConnectionWatchTest, CallsThatAreResetAtOnceCostTheConnection) {
+  auto connection = Connect();
+  ASSERT_TRUE(connection.has_value());
+  EXPECT_TRUE(IsEnded(*connection, [&] {
+    for (int i = 0; i < 64; ++i) {
+      connection->StartCall(kHeartbeat);
+      connection->ResetStream();
+    }
+  }));
+  ExpectOnlyTheOffenderIsClosed();
+}
+
+TEST_F(ConnectionWatchTest, CallsOfAnotherRoleCostTheConnection) {
+  const std::unique_ptr<Scheduler::Stub> worker = MakeStub("worker");
+  ASSERT_TRUE(Heartbeat(*worker).ok());
+  EXPECT_TRUE(Eventually([&] {
+    for (int i = 0; i < 100; ++i) {
+      grpc::ClientContext context;
+      SetDeadline(context, kTimeout);
+      StopJobResponse response;
+      const grpc::Status status = worker->StopJob(&context, StopJobRequest(), &response);
+      if (status.error_code() != grpc::PERMISSION_DENIED) return true;
+    }
+    return false;
+  }));
+  ExpectOnlyTheOffenderIsClosed();
+}
+
+TEST_F(ConnectionWatchTest, PeerGetsNoOtherConnectionUntilItsExclusionEnds) {
+  auto connection = Connect();
+  ASSERT_TRUE(connection.has_value());
+  ASSERT_TRUE(IsEnded(*connection, [&] {
+    for (int i = 0; i < 64; ++i) {
+      connection->StartCall(kHeartbeat);
+      connection->ResetStream();
+    }
+  }));
+  const MonotonicTime offended = Clock::Real().Now();
+  // A connection that stays open for this long is not an excluded one.
+  constexpr std::chrono::milliseconds kStays{500};
+  EXPECT_TRUE(Eventually([&] {
+    auto next = Connect();
+    if (!next.has_value()) return false;
+    const MonotonicTime connected = Clock::Real().Now();
+    while (next->is_open() && Clock::Real().Now() < connected + kStays) next->TakeAnswers();
+    return next->is_open();
+  }));
+  EXPECT_GE(Clock::Real().Now() - offended, kExclusion);
+}
+
+TEST_F(ConnectionWatchTest, LargeMessagesAndCancelledOnesKeepTheConnection) {
+  const auto channel = MakeChannel("worker");
+  const std::unique_ptr<Scheduler::Stub> worker = Scheduler::NewStub(channel);
+  const std::string large(6 * kMiB, 'x');
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(Heartbeat(*worker, large).ok());
+    grpc::ClientContext context;
+    // Less than the message takes.
+    SetDeadline(context, std::chrono::milliseconds(1 + i % 5));
+    HeartbeatRequest request;
+    request.set_node(large);
+    HeartbeatResponse response;
+    (void)worker->Heartbeat(&context, request, &response);
+  }
+  EXPECT_TRUE(Heartbeat(*worker).ok());
+  EXPECT_EQ(figures_->refused_connections, 0u);
+}
+
+}  // namespace
+}  // namespace pawl
