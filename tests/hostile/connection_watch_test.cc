@@ -1,4 +1,7 @@
 // A port with TLS and small limits, and peers with a certificate that exceed them.
+#include <openssl/bio.h>
+#include <openssl/ssl.h>
+
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -15,7 +18,6 @@
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "client_lib/security/admission/guarded_port.h"
 #include "client_lib/security/security.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.grpc.pb.h"
@@ -41,6 +43,13 @@ class Service final : public Scheduler::CallbackService {
   }
 };
 
+void ResetStreams(Http2Connection& connection) {
+  for (int i = 0; i < 64; ++i) {
+    connection.StartCall(kHeartbeat);
+    connection.ResetStream();
+  }
+}
+
 class ConnectionWatchTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -51,7 +60,7 @@ class ConnectionWatchTest : public testing::Test {
     security_ = *Security::Open({.tls_dir = folder_ + "/server"}, kAllRoles);
     listening_.emplace(security_->Listening());
     listening_->ledger.burst_stray_seconds = 0.2;
-    listening_->ledger.max_incomplete_bytes = 8 * kMiB;
+    listening_->ledger.max_incomplete_bytes = 16 * kMiB;
     listening_->ledger.first_exclusion = kExclusion;
     listening_->quotas = std::make_shared<PeerQuotas>(
         PeerLimits{.tokens_per_second = 100, .burst_tokens = 2000, .max_debt_seconds = 5});
@@ -97,17 +106,20 @@ class ConnectionWatchTest : public testing::Test {
     if (!connection.has_value()) return std::nullopt;
     return Http2Connection(*std::move(connection));
   }
-  // Runs `attack` until its connection has ended; returns whether it has.
-  static bool IsEnded(Http2Connection& connection, const std::function<void()>& attack) {
+  // Attacks, on one connection after the other, until the port closes one; returns whether it has.
+  bool IsClosed(const std::function<void(Http2Connection& connection)>& attack) {
     const MonotonicTime end = Clock::Real().Now() + kTimeout;
-    while (connection.is_open() && Clock::Real().Now() < end) {
-      attack();
-      connection.TakeAnswers();
+    while (Clock::Real().Now() < end) {
+      std::optional<Http2Connection> connection = Connect();
+      while (connection.has_value() && connection->is_open() && Clock::Real().Now() < end) {
+        attack(*connection);
+        connection->TakeAnswers();
+        if (figures_->refused_connections > 0) return true;
+      }
     }
-    return !connection.is_open();
+    return false;
   }
   void ExpectOnlyTheOffenderIsClosed() {
-    EXPECT_GE(figures_->refused_connections, 1u);
     EXPECT_TRUE(Heartbeat(*bystander_).ok());
     EXPECT_EQ(bystander_channel_->GetState(false), GRPC_CHANNEL_READY);
   }
@@ -127,43 +139,31 @@ class ConnectionWatchTest : public testing::Test {
 };
 
 TEST_F(ConnectionWatchTest, MetadataThatNeverEndsCostsTheConnection) {
-  auto connection = Connect();
-  ASSERT_TRUE(connection.has_value());
   const std::string value(8 * kMiB, 'x');
-  EXPECT_TRUE(IsEnded(*connection, [&] {
-    connection->StartCall(kHeartbeat, {{"x-attack", value}});
+  EXPECT_TRUE(IsClosed([&](Http2Connection& connection) {
+    connection.StartCall(kHeartbeat, {{"x-attack", value}});
   }));
   ExpectOnlyTheOffenderIsClosed();
 }
 
 TEST_F(ConnectionWatchTest, MessagesThatNeverEndCostTheConnection) {
-  auto connection = Connect();
-  ASSERT_TRUE(connection.has_value());
-  // Of 60 MiB.
+  // It announces 60 MiB.
   std::string begin("\0\x03\xc0\0\0", 5);
   begin.append(size_t{64} << 10, 'x');
-  std::vector<uint32_t> streams;
-  EXPECT_TRUE(IsEnded(*connection, [&] {
-    if (streams.size() < 16) {
-      connection->StartCall(kHeartbeat);
-      streams.push_back(connection->last_stream());
-      connection->SendSome(streams.back(), begin);
+  EXPECT_TRUE(IsClosed([&](Http2Connection& connection) {
+    constexpr uint32_t kStreamsEnd = 33;
+    if (connection.last_stream() + 2 < kStreamsEnd) {
+      connection.StartCall(kHeartbeat);
+      connection.SendSome(connection.last_stream(), begin);
     }
-    for (const uint32_t stream : streams)
-      connection->SendSome(stream, absl::string_view(begin).substr(5));
+    for (uint32_t stream = 1; stream < connection.last_stream() + 2; stream += 2)
+      connection.SendSome(stream, absl::string_view(begin).substr(5));
   }));
   ExpectOnlyTheOffenderIsClosed();
 }
 
 TEST_F(ConnectionWatchTest, CallsThatAreResetAtOnceCostTheConnection) {
-  auto connection = Connect();
-  ASSERT_TRUE(connection.has_value());
-  EXPECT_TRUE(IsEnded(*connection, [&] {
-    for (int i = 0; i < 64; ++i) {
-      connection->StartCall(kHeartbeat);
-      connection->ResetStream();
-    }
-  }));
+  EXPECT_TRUE(IsClosed(ResetStreams));
   ExpectOnlyTheOffenderIsClosed();
 }
 
@@ -180,20 +180,14 @@ TEST_F(ConnectionWatchTest, CallsOfAnotherRoleCostTheConnection) {
     }
     return false;
   }));
+  EXPECT_GE(figures_->refused_connections, 1u);
   ExpectOnlyTheOffenderIsClosed();
 }
 
 TEST_F(ConnectionWatchTest, PeerGetsNoOtherConnectionUntilItsExclusionEnds) {
-  auto connection = Connect();
-  ASSERT_TRUE(connection.has_value());
-  ASSERT_TRUE(IsEnded(*connection, [&] {
-    for (int i = 0; i < 64; ++i) {
-      connection->StartCall(kHeartbeat);
-      connection->ResetStream();
-    }
-  }));
+  ASSERT_TRUE(IsClosed(ResetStreams));
   const MonotonicTime offended = Clock::Real().Now();
-  // A connection that stays open for this long is not an excluded one.
+  // An excluded peer's connection does not stay open for so long.
   constexpr std::chrono::milliseconds kStays{500};
   EXPECT_TRUE(Eventually([&] {
     auto next = Connect();
@@ -203,6 +197,58 @@ TEST_F(ConnectionWatchTest, PeerGetsNoOtherConnectionUntilItsExclusionEnds) {
     return next->is_open();
   }));
   EXPECT_GE(Clock::Real().Now() - offended, kExclusion);
+}
+
+// Limits of gRPC that Pawl sets.
+
+TEST_F(ConnectionWatchTest, MetadataBeyondTheLimitIsRefused) {
+  const auto call = [&](size_t bytes) {
+    grpc::ClientContext context;
+    SetDeadline(context, kTimeout);
+    context.AddMetadata("x-large", std::string(bytes, 'x'));
+    HeartbeatResponse response;
+    return bystander_->Heartbeat(&context, HeartbeatRequest(), &response).error_code();
+  };
+  EXPECT_EQ(call(size_t{32} << 10), grpc::OK);
+  EXPECT_EQ(call(size_t{128} << 10), grpc::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ConnectionWatchTest, StreamsBeyondTheLimitEndTheConnection) {
+  auto connection = Connect();
+  ASSERT_TRUE(connection.has_value());
+  for (int i = 0; i < kMaxStreamsPerConnection; ++i) connection->StartCall(kHeartbeat);
+  constexpr std::chrono::milliseconds kStays{500};
+  const MonotonicTime end = Clock::Real().Now() + kStays;
+  while (connection->is_open() && Clock::Real().Now() < end) connection->TakeAnswers();
+  ASSERT_TRUE(connection->is_open());
+  EXPECT_TRUE(Eventually([&] {
+    connection->StartCall(kHeartbeat);
+    return !connection->TakeAnswers();
+  }));
+}
+
+TEST_F(ConnectionWatchTest, HandshakeThatStopsEndsInTime) {
+  // The first message of a real handshake.
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
+                                                                  SSL_CTX_free);
+  const std::unique_ptr<SSL, decltype(&SSL_free)> ssl(SSL_new(context.get()), SSL_free);
+  SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+  SSL_set_connect_state(ssl.get());
+  SSL_do_handshake(ssl.get());
+  std::string hello(4096, '\0');
+  const int size = BIO_read(SSL_get_wbio(ssl.get()), hello.data(), static_cast<int>(hello.size()));
+  ASSERT_GT(size, 0);
+  hello.resize(static_cast<size_t>(size));
+  std::optional<RawConnection> connection = RawConnection::Open(address_);
+  ASSERT_TRUE(connection.has_value());
+  ASSERT_TRUE(connection->Send(hello));
+  const MonotonicTime begin = Clock::Real().Now();
+  EXPECT_TRUE(Eventually([&] {
+    connection->AwaitAnswer();
+    return !connection->Send("x");
+  }));
+  EXPECT_GE(Clock::Real().Now() - begin, kHandshakeTimeout / 2);
+  EXPECT_EQ(figures_->refused_connections, 0u);
 }
 
 TEST_F(ConnectionWatchTest, LargeMessagesAndCancelledOnesKeepTheConnection) {

@@ -26,6 +26,7 @@ constexpr uint64_t kMaxMessageBytes = uint64_t{64} << 20;
 constexpr size_t kAgreeingCounts = 5;
 // Refusals that gRPC may not have counted as ended yet.
 constexpr uint64_t kLateRefusals = 1024;
+constexpr absl::string_view kDebtReason = "its calls are refused, or cancelled before they arrive";
 // Connections of a peer that offend at the same time count once.
 constexpr std::chrono::seconds kOneOffence{1};
 
@@ -105,7 +106,7 @@ void ConnectionLedger::Identify(const std::string& name, const std::string& peer
   peer.incomplete_bytes += connection->incomplete_bytes;
   if (is_trusted || now >= peer.excluded_until) return;
   connection->is_offender = true;
-  offenders_.push_back({name, connection->peer, "its peer is excluded"});
+  offenders_.push_back({name, connection->peer, ""});
 }
 
 void ConnectionLedger::OnAdmitted(const std::string& name, uint64_t bytes) {
@@ -237,31 +238,38 @@ void ConnectionLedger::OnStreams(const std::string& name, Streams streams, Monot
   connection.unexplained = connection.received - connection.explained;
   const uint64_t open_streams = Minus(streams.started, streams.ended);
   if (slot.connections == 1) {
-    const uint64_t open = OpenCalls(slot);
-    connection.excess.push_back(Minus(open, open_streams));
+    connection.excess.push_back(Minus(OpenCalls(slot), open_streams));
     if (connection.excess.size() > kAgreeingCounts) connection.excess.pop_front();
     const uint64_t lost = *std::min_element(connection.excess.begin(), connection.excess.end());
     if (connection.excess.size() == kAgreeingCounts && lost > 0) {
       slot.lost += lost;
       for (uint64_t& excess : connection.excess) excess -= lost;
-      SetIncomplete(connection, connection.incomplete_bytes / open * (open - lost));
     }
   }
   const uint64_t unadmitted = Minus(streams.started, connection.admitted + open_streams);
   if (unadmitted <= connection.unadmitted) return;
   const uint64_t more = unadmitted - connection.unadmitted;
   connection.unadmitted = unadmitted;
+  // Their bytes are no longer in memory: the average of those that have not arrived completely.
+  const uint64_t still_open = std::min(open_streams, Minus(streams.started, connection.admitted));
+  SetIncomplete(connection, connection.incomplete_bytes / (still_open + more) * still_open);
   const uint64_t all_refused = slot.gate->refused;
   const uint64_t refused = std::min(more, Minus(all_refused, connection.refused));
   connection.refused = std::max(connection.refused + refused, Minus(all_refused, kLateRefusals));
   const double tokens = static_cast<double>(refused) * kRefusedCost +
                         static_cast<double>(more - refused) * kAbandonedCost;
-  if (quotas_->Charge(connection.peer, tokens, now))
-    Offend(name, connection, "its calls are refused, or cancelled before they arrive", now);
+  if (quotas_->Charge(connection.peer, tokens, now)) Offend(name, connection, kDebtReason, now);
 }
 
-void ConnectionLedger::Offend(const std::string& name, Connection& connection, const char* reason,
-                              MonotonicTime now) {
+void ConnectionLedger::OnDebt(const std::string& name, MonotonicTime now) {
+  MutexLock lock(mu_);
+  Connection* const connection = Find(name);
+  if (connection == nullptr || !connection->is_identified || connection->is_offender) return;
+  Offend(name, *connection, kDebtReason, now);
+}
+
+void ConnectionLedger::Offend(const std::string& name, Connection& connection,
+                              absl::string_view reason, MonotonicTime now) {
   connection.is_offender = true;
   offenders_.push_back({name, connection.peer, reason});
   Peer& peer = PeerAt(connection.peer, now);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/security/admission/gate_counts.h"
@@ -78,8 +79,8 @@ class ConnectionLedger {
   struct Offender {
     std::string connection;
     std::string peer;
-    // For the log.
-    const char* reason = "";
+    // For the log; empty: it is a new connection of an excluded peer.
+    absl::string_view reason;
   };
 
   // `quotas` are charged for calls that never get to them.
@@ -107,6 +108,9 @@ class ConnectionLedger {
   // Whether OnStreams may find something.
   bool WantsStreams(const std::string& connection);
   void OnStreams(const std::string& connection, Streams streams, MonotonicTime now);
+
+  // PeerQuotas has found that the peer is deep in debt.
+  void OnDebt(const std::string& connection, MonotonicTime now);
 
   // Each offender once.
   std::vector<Offender> TakeOffenders();
@@ -178,7 +182,7 @@ class ConnectionLedger {
   // What explains bytes that a connection has received, in bytes.
   static int64_t Explained(const Connection& connection, uint64_t sent);
   void CheckIncomplete(const std::string& peer, MonotonicTime now) PAWL_REQUIRES(mu_);
-  void Offend(const std::string& name, Connection& connection, const char* reason,
+  void Offend(const std::string& name, Connection& connection, absl::string_view reason,
               MonotonicTime now) PAWL_REQUIRES(mu_);
 
   const LedgerLimits limits_;

@@ -68,10 +68,8 @@ class ConnectionLedgerTest : public ::testing::Test {
   // Their connections.
   std::vector<std::string> Offenders() {
     std::vector<std::string> names;
-    for (const ConnectionLedger::Offender& offender : ledger().TakeOffenders()) {
-      EXPECT_STRNE(offender.reason, "");
+    for (const ConnectionLedger::Offender& offender : ledger().TakeOffenders())
       names.push_back(offender.connection);
-    }
     return names;
   }
   // Metadata that never ends, 1 MiB in each interval.
@@ -126,6 +124,40 @@ TEST_F(ConnectionLedgerTest, PushesWhoseDeadlinesExpireAreNoOffence) {
     for (int look = 0; look < 10; ++look) Look();
     EXPECT_EQ(Offenders(), Names()) << step;
   }
+}
+
+TEST_F(ConnectionLedgerTest, PushesThatExpireAmongOthersAreNoOffence) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  Pass("a", 8);
+  for (int step = 0; step < 50; ++step) {
+    Receive("a", 32 * kMiB);
+    Look();
+    End("a", 8);
+    Pass("a", 8);
+    EXPECT_EQ(Offenders(), Names()) << step;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, OpenCallHoldsNoMoreThanTheLargestMessage) {
+  limits_.max_incomplete_bytes = 80 * kMiB;
+  Connect("a");
+  Pass("a");
+  for (int look = 0; look < 20; ++look) {
+    // Much of it belongs to calls that have ended.
+    Receive("a", 10 * kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, PingsAreNoOffence) {
+  Connect("a");
+  for (int look = 0; look < 60; ++look) {
+    Receive("a", 10 << 10);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
 }
 
 TEST_F(ConnectionLedgerTest, BytesThatGrpcExplainsLateAreNoOffence) {
@@ -266,13 +298,13 @@ TEST_F(ConnectionLedgerTest, CallsThatAreResetPutThePeerInDebt) {
   Connect("a");
   Connect("b", "client");
   // The burst, and half of the debt of five seconds.
-  Pass("a", 600);
-  End("a", 600);
+  Pass("a", 400);
+  End("a", 400);
   Receive("a", kMiB);
   Look();
   EXPECT_EQ(Offenders(), Names());
-  Pass("a", 200);
-  End("a", 200);
+  Pass("a", 100);
+  End("a", 100);
   Receive("a", kMiB);
   Look();
   EXPECT_EQ(Offenders(), Names({"a"}));
@@ -313,6 +345,13 @@ TEST_F(ConnectionLedgerTest, PeerGetsNoConnectionUntilItsExclusionEnds) {
   EXPECT_EQ(Offenders(), Names());
 }
 
+TEST_F(ConnectionLedgerTest, PeerDeepInDebtIsExcluded) {
+  Connect("a");
+  ledger().OnDebt("a", now_);
+  Connect("b");
+  EXPECT_EQ(Offenders(), Names({"a", "b"}));
+}
+
 TEST_F(ConnectionLedgerTest, ExclusionsGrowAndAreForgotten) {
   const auto exclusion = [&] {
     const std::string name = absl::StrCat("a", now_.time_since_epoch().count());
@@ -342,7 +381,7 @@ TEST_F(ConnectionLedgerTest, NextConnectionHasNoNewBurst) {
 
 TEST_F(ConnectionLedgerTest, OffenderMayHoldFewerIncompleteBytes) {
   limits_.max_incomplete_bytes = 64 * kMiB;
-  const auto bytes_until_offence = [&](const std::string& name) -> uint64_t {
+  const auto mib_until_offence = [&](const std::string& name) -> uint64_t {
     Connect(name);
     Pass(name, 4);
     for (uint64_t mib = 1; mib <= 200; ++mib) {
@@ -352,9 +391,27 @@ TEST_F(ConnectionLedgerTest, OffenderMayHoldFewerIncompleteBytes) {
     }
     return 0;
   };
-  EXPECT_EQ(bytes_until_offence("a"), 65u);
-  now_ += limits_.first_exclusion;
-  EXPECT_EQ(bytes_until_offence("b"), 33u);
+  for (const uint64_t mib : {65, 33, 17, 9, 9}) {
+    EXPECT_EQ(mib_until_offence(absl::StrCat(mib)), mib);
+    now_ += limits_.max_exclusion;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, DebtOfStrayTimeIsBounded) {
+  Connect("first");
+  const int looks = LooksUntilStrayOffence("first");
+  ASSERT_GT(looks, 0);
+  now_ += limits_.offences_last;
+  for (int i = 0; i < 20; ++i) Connect(absl::StrCat("a", i));
+  for (int look = 0; look < 20; ++look) {
+    for (int i = 0; i < 20; ++i) Receive(absl::StrCat("a", i), kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders().size(), 20u);
+  // The burst and the greatest debt, with their exclusion.
+  now_ += seconds(15) + limits_.first_exclusion;
+  Connect("next");
+  EXPECT_EQ(LooksUntilStrayOffence("next"), looks);
 }
 
 TEST_F(ConnectionLedgerTest, PeersBeyondTheTableShareTheirLimits) {

@@ -407,9 +407,10 @@ void GuardedPort::Watch() {
        watch_->Look(connections, Clock::Real().Now())) {
     CloseHandedOver(offender.connection);
     if (security_.figures != nullptr) ++security_.figures->refused_connections;
+    if (offender.reason.empty()) continue;
     if (log_limiter_.Allows(Clock::Real().Now())) {
       spdlog::warn("closed a connection of {} (from {}): {}", offender.peer, offender.connection,
-                   offender.reason);
+                   std::string(offender.reason));
     }
   }
 }
@@ -418,6 +419,7 @@ void GuardedPort::CloseHandedOver(const std::string& connection) {
   MutexLock lock(mu_);
   const std::optional<int> descriptor = table_.HandedOver(connection);
   if (!descriptor.has_value()) return;
+  table_.DelayHandshakes(table_.Find(*descriptor)->remote.host, Clock::Real().Now());
   // gRPC may close the descriptor at any time, and another socket get it: look at a copy.
   const int copy = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return;

@@ -48,7 +48,7 @@ inline constexpr double kRegistrationCost = 20;
 inline constexpr double kRefusedCost = 20;
 // A call that its peer cancelled before its message had arrived. Deadlines of many calls may expire
 // at once: kMaxStreamsPerConnection for each of several connections.
-inline constexpr double kAbandonedCost = 2;
+inline constexpr double kAbandonedCost = 3;
 // Peers that are told apart; further ones share the limits of one.
 inline constexpr size_t kMaxPeers = 4096;
 

@@ -144,6 +144,7 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
         enforcer.Wake();
         return;
       case PeerQuotas::Verdict::kRefuseAndClose:
+        enforcer.ledger_.OnDebt(remote.connection, Now());
         enforcer.close_(remote.connection);
         [[fallthrough]];
       case PeerQuotas::Verdict::kRefuse:
