@@ -32,6 +32,12 @@ constexpr std::chrono::seconds kOneOffence{1};
 
 uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
+// The bytes of incomplete messages that belong to the `open` calls. The others are no longer in
+// memory; calls count with their average.
+uint64_t WithoutEnded(uint64_t bytes, uint64_t open, uint64_t ended) {
+  return ended == 0 ? bytes : bytes / (open + ended) * open;
+}
+
 }  // namespace
 
 ConnectionLedger::Connection* ConnectionLedger::Find(const std::string& connection) {
@@ -118,6 +124,15 @@ void ConnectionLedger::OnAdmitted(const std::string& name, uint64_t bytes) {
   ++slots_[connection->slot].admitted;
 }
 
+void ConnectionLedger::OnAbandoned(const std::string& name) {
+  MutexLock lock(mu_);
+  Connection* const connection = Find(name);
+  if (connection == nullptr) return;
+  ++connection->admitted;
+  ++connection->abandoned;
+  ++slots_[connection->slot].admitted;
+}
+
 uint64_t ConnectionLedger::OpenCalls(Slot& slot) {
   const uint64_t passed = slot.gate->passed;
   if (passed < slot.admitted + slot.lost) {
@@ -175,7 +190,6 @@ void ConnectionLedger::OnBytes(const std::string& name, Bytes bytes, double proc
   connection.admitted_then = connection.admitted;
   connection.had_open_calls = open > 0;
   connection.unexplained = std::min(connection.unexplained, received - explained);
-  if (connection.is_identified && !connection.is_offender) CheckIncomplete(connection.peer, now);
 }
 
 void ConnectionLedger::SetIncomplete(Connection& connection, uint64_t bytes) {
@@ -215,7 +229,6 @@ void ConnectionLedger::CheckIncomplete(const std::string& name, MonotonicTime no
             [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const auto& [bytes, entry] : largest) {
     if (peer.incomplete_bytes <= limit / 2) break;
-    SetIncomplete(*entry.second, 0);
     Offend(*entry.first, *entry.second, "its messages do not end", now);
   }
 }
@@ -247,17 +260,23 @@ void ConnectionLedger::OnStreams(const std::string& name, Streams streams, Monot
     }
   }
   const uint64_t unadmitted = Minus(streams.started, connection.admitted + open_streams);
-  if (unadmitted <= connection.unadmitted) return;
-  const uint64_t more = unadmitted - connection.unadmitted;
-  connection.unadmitted = unadmitted;
-  // Their bytes are no longer in memory: the average of those that have not arrived completely.
-  const uint64_t still_open = std::min(open_streams, Minus(streams.started, connection.admitted));
-  SetIncomplete(connection, connection.incomplete_bytes / (still_open + more) * still_open);
-  const uint64_t all_refused = slot.gate->refused;
-  const uint64_t refused = std::min(more, Minus(all_refused, connection.refused));
+  if (unadmitted > connection.unadmitted) {
+    const uint64_t more = unadmitted - connection.unadmitted;
+    connection.unadmitted = unadmitted;
+    const uint64_t still_open = std::min(open_streams, Minus(streams.started, connection.admitted));
+    SetIncomplete(connection, WithoutEnded(connection.incomplete_bytes, still_open, more));
+    ChargeUnadmitted(name, connection, more, now);
+  }
+  CheckIncomplete(connection.peer, now);
+}
+
+void ConnectionLedger::ChargeUnadmitted(const std::string& name, Connection& connection,
+                                        uint64_t calls, MonotonicTime now) {
+  const uint64_t all_refused = slots_[connection.slot].gate->refused;
+  const uint64_t refused = std::min(calls, Minus(all_refused, connection.refused));
   connection.refused = std::max(connection.refused + refused, Minus(all_refused, kLateRefusals));
   const double tokens = static_cast<double>(refused) * kRefusedCost +
-                        static_cast<double>(more - refused) * kAbandonedCost;
+                        static_cast<double>(calls - refused) * kAbandonedCost;
   if (quotas_->Charge(connection.peer, tokens, now)) Offend(name, connection, kDebtReason, now);
 }
 
@@ -271,6 +290,7 @@ void ConnectionLedger::OnDebt(const std::string& name, MonotonicTime now) {
 void ConnectionLedger::Offend(const std::string& name, Connection& connection,
                               absl::string_view reason, MonotonicTime now) {
   connection.is_offender = true;
+  SetIncomplete(connection, 0);
   offenders_.push_back({name, connection.peer, reason});
   Peer& peer = PeerAt(connection.peer, now);
   if (peer.offences > 0 && now - peer.offended_at < kOneOffence) return;

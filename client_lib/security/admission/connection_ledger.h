@@ -18,32 +18,11 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/security/admission/gate_counts.h"
+#include "client_lib/security/admission/ledger_limits.h"
 #include "client_lib/security/admission/peer_quotas.h"
 #include "client_lib/security/admission/token_bucket.h"
 
 namespace pawl {
-
-// The limits of one peer (PeerName) at one port. Several processes may share a name, so that all
-// are far above what Pawl's client does: it has at most 32 MiB of pushes in flight to a server
-// (kMaxBytesInFlightPerServer in client_lib/session/messenger.h), and ends calls by a deadline.
-struct LedgerLimits {
-  // The processor time spent on stray bytes, which are part of no message: metadata, control
-  // frames, and what arrives for calls that have ended, for instance the rest of a push that the
-  // server gave up. gRPC 1.51 spends a second on 8 MiB of metadata (CVE-2023-33953).
-  double burst_stray_seconds = 1;
-  double stray_seconds_per_second = 0.1;
-  // Bytes of messages that have not arrived completely. They are in gRPC's memory, which all peers
-  // share.
-  uint64_t max_incomplete_bytes = uint64_t{512} << 20;
-  // How long a peer gets no new connection, after the first offence and at most. Each offence
-  // multiplies it by kExclusionGrowth, and halves max_incomplete_bytes, at most kMaxHalvings times.
-  std::chrono::milliseconds first_exclusion{2000};
-  std::chrono::milliseconds max_exclusion{60000};
-  // Offences are forgotten after this time without another.
-  std::chrono::seconds offences_last{600};
-};
-inline constexpr int kExclusionGrowth = 4;
-inline constexpr int kMaxHalvings = 3;
 
 // Compares what the kernel and gRPC say of each connection with the calls that have arrived
 // completely. What gRPC spends on a connection before that is invisible to PeerQuotas: calls that
@@ -101,6 +80,8 @@ class ConnectionLedger {
 
   // A call has arrived completely, with a message of that size.
   void OnAdmitted(const std::string& connection, uint64_t bytes);
+  // A call ended before its message had arrived, and counts as admitted: PeerQuotas knows of it.
+  void OnAbandoned(const std::string& connection);
 
   // Call it regularly. `processor_seconds`: of the process, since any time.
   void OnBytes(const std::string& connection, Bytes bytes, double processor_seconds,
@@ -148,6 +129,8 @@ class ConnectionLedger {
     bool is_offender = false;
     uint64_t admitted = 0;
     uint64_t admitted_bytes = 0;
+    // Among the admitted ones, since the last OnBytes.
+    uint64_t abandoned = 0;
 
     // At the last OnBytes.
     MonotonicTime sampled_at;
@@ -181,6 +164,9 @@ class ConnectionLedger {
       PAWL_REQUIRES(mu_);
   // What explains bytes that a connection has received, in bytes.
   static int64_t Explained(const Connection& connection, uint64_t sent);
+  // So many more calls have ended without being admitted.
+  void ChargeUnadmitted(const std::string& name, Connection& connection, uint64_t calls,
+                        MonotonicTime now) PAWL_REQUIRES(mu_);
   void CheckIncomplete(const std::string& peer, MonotonicTime now) PAWL_REQUIRES(mu_);
   void Offend(const std::string& name, Connection& connection, absl::string_view reason,
               MonotonicTime now) PAWL_REQUIRES(mu_);

@@ -139,6 +139,20 @@ TEST_F(ConnectionLedgerTest, PushesThatExpireAmongOthersAreNoOffence) {
   }
 }
 
+TEST_F(ConnectionLedgerTest, AbandonedPushesAmongOthersAreNoOffence) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  Pass("a", 2);
+  for (int step = 0; step < 50; ++step) {
+    Receive("a", 32 * kMiB);
+    ledger().OnAbandoned("a");
+    End("a");
+    Look();
+    Pass("a");
+    EXPECT_EQ(Offenders(), Names()) << step;
+  }
+}
+
 TEST_F(ConnectionLedgerTest, OpenCallHoldsNoMoreThanTheLargestMessage) {
   limits_.max_incomplete_bytes = 80 * kMiB;
   Connect("a");

@@ -36,7 +36,7 @@ struct ConnectionLimits {
 };
 
 // The handshakes that a connection costs in addition if its peer is excluded (ConnectionLedger).
-inline constexpr double kExcludedHandshakes = 10;
+inline constexpr double kExcludedHandshakes = 25;
 
 // Which connections there are. Those that gRPC has are known to have ended only when another one
 // gets their file descriptor, or by Sweep. For one thread.

@@ -20,7 +20,7 @@ namespace pawl {
 // How often connections are looked at; new ones more often while a peer is excluded, so that its
 // own end soon.
 inline constexpr std::chrono::milliseconds kWatchInterval{100};
-inline constexpr std::chrono::milliseconds kAlertWatchInterval{20};
+inline constexpr std::chrono::milliseconds kAlertWatchInterval{5};
 // Bound the cost of a look: others have their turn at the next one.
 inline constexpr size_t kMaxWatchedAtOnce = 1024;
 inline constexpr int kMaxReadAtOnce = 256;

@@ -25,6 +25,8 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/security/admission/connection_ledger.h"
+#include "client_lib/security/admission/connection_watch.h"
 #include "client_lib/security/admission/transport_statistics.h"
 #include "grpcpp/resource_quota.h"
 #include "spdlog/spdlog.h"
@@ -36,6 +38,9 @@ constexpr int kBacklog = 4096;
 // Connections accepted before others are looked at.
 constexpr int kMaxAcceptedAtOnce = 64;
 constexpr int kMaxEvents = 256;
+// Bound what is discarded of a connection that is closed: more than the kernel keeps.
+constexpr size_t kDiscardBytes = size_t{16} << 20;
+constexpr int kMaxDiscards = 16;
 // How often the thread looks at deadlines, and at queued connections.
 constexpr std::chrono::milliseconds kIdleInterval{500};
 constexpr std::chrono::milliseconds kQueueInterval{10};
@@ -423,7 +428,13 @@ void GuardedPort::CloseHandedOver(const std::string& connection) {
   // gRPC may close the descriptor at any time, and another socket get it: look at a copy.
   const int copy = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return;
-  if (SocketInode(copy) == table_.Find(*descriptor)->inode) shutdown(copy, SHUT_RDWR);
+  if (SocketInode(copy) == table_.Find(*descriptor)->inode) {
+    shutdown(copy, SHUT_RDWR);
+    // Otherwise gRPC would serve what the kernel has received, which may be thousands of calls.
+    for (int i = 0; i < kMaxDiscards; ++i) {
+      if (recv(copy, nullptr, kDiscardBytes, MSG_TRUNC | MSG_DONTWAIT) <= 0) break;
+    }
+  }
   close(copy);
 }
 

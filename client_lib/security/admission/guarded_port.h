@@ -13,10 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/connection_table.h"
-#include "client_lib/security/admission/connection_watch.h"
 #include "client_lib/security/admission/gate_counts.h"
+#include "client_lib/security/admission/ledger_limits.h"
 #include "client_lib/security/admission/peer_quotas.h"
 #include "client_lib/security/admission/quota_interceptor.h"
 #include "client_lib/security/rate_limiter.h"
@@ -24,6 +23,8 @@
 #include "grpcpp/server_builder.h"
 
 namespace pawl {
+
+class ConnectionWatch;
 
 // Counts for status and metrics.
 struct AdmissionFigures {
@@ -54,8 +55,8 @@ struct ListenerSecurity {
   // Credentials like those above that count what the gate decides. Null: it is not counted.
   std::function<std::shared_ptr<grpc::ServerCredentials>(std::shared_ptr<GateCounts>)>
       counting_credentials;
-  // Peers that the ledger ignores.
-  ConnectionWatch::IsTrusted is_trusted;
+  // Peers that the ledger ignores, by the URIs of their certificate. Null: none.
+  std::function<bool(const std::vector<std::string>& uris)> is_trusted;
   // Null: not counted.
   std::shared_ptr<AdmissionFigures> figures;
 };

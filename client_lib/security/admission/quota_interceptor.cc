@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/transport.h"
 #include "client_lib/security/admission/admitted_call.h"
+#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/remote_address.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -59,11 +60,13 @@ bool IsRaw(const ServerRpcInfo& info) {
           absl::StartsWith(method, "/pawl.Replication/"));
 }
 
-// REQUIRES: IsRaw.
-bool HasBytes(InterceptorBatchMethods* methods) {
+// Whether the request has arrived, and is one that its service can read; true for a stream.
+bool HasMessage(const ServerRpcInfo& info, InterceptorBatchMethods* methods) {
+  if (info.type() != ServerRpcInfo::Type::UNARY) return true;
   if (!methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) return false;
-  const auto* const bytes = static_cast<const grpc::ByteBuffer*>(methods->GetRecvMessage());
-  return bytes != nullptr && bytes->Valid();
+  const void* const message = methods->GetRecvMessage();
+  if (message == nullptr || !IsRaw(info)) return message != nullptr;
+  return static_cast<const grpc::ByteBuffer*>(message)->Valid();
 }
 
 // The size of the request, as its service receives it.
@@ -128,14 +131,18 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
     const RemoteAddress remote = RemoteAddressOfPeer(context.peer());
     // Once the call waits, the other thread may end it, and this with it.
     QuotaEnforcer& enforcer = enforcer_;
-    enforcer.ledger_.OnAdmitted(remote.connection, call_.bytes);
+    if (HasMessage(info_, methods)) {
+      enforcer.ledger_.OnAdmitted(remote.connection, call_.bytes);
+    } else {
+      enforcer.ledger_.OnAbandoned(remote.connection);
+    }
     if (enforcer.stopped_) {
       methods->Proceed();
       return;
     }
     const std::string peer = PeerName(UrisOf(context), remote.host);
     // Cancelled before its message has arrived: its handler does nothing.
-    const bool is_abandoned = IsRaw(info_) && !HasBytes(methods);
+    const bool is_abandoned = IsRaw(info_) && !HasMessage(info_, methods);
     switch (is_abandoned ? enforcer.quotas_->OnAbandoned(peer, Now())
                          : enforcer.quotas_->Begin(peer, call_, Now())) {
       case PeerQuotas::Verdict::kRun:

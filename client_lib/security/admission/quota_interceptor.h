@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "client_lib/base/mutex.h"
-#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/peer_quotas.h"
 #include "grpcpp/server_builder.h"
 
 namespace pawl {
+
+class ConnectionLedger;
 
 // Sees every call of a server after the gate and before the handler, with its request, and the
 // status that ends it. A call that must wait reaches its handler later, on a thread of this class;
