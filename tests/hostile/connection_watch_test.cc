@@ -213,7 +213,7 @@ TEST_F(ConnectionWatchTest, MetadataBeyondTheLimitIsRefused) {
     return bystander_->Heartbeat(&context, HeartbeatRequest(), &response).error_code();
   };
   EXPECT_EQ(call(size_t{32} << 10), grpc::OK);
-  EXPECT_EQ(call(size_t{128} << 10), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(call(size_t{256} << 10), grpc::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(ConnectionWatchTest, StreamsBeyondTheLimitEndTheConnection) {

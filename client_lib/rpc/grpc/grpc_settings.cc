@@ -8,7 +8,7 @@ namespace {
 static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "both limits apply to the same messages");
 
 // The metadata of a call that a server receives: a ticket or a token. Answers may carry more.
-constexpr int kMaxRequestMetadataBytes = 64 << 10;
+constexpr int kMaxRequestMetadataBytes = 128 << 10;
 // What a server reads of a connection before it looks at others. With gRPC's 4
 // MiB, metadata that is expensive to parse would hold a thread for longer.
 constexpr int kMaxReadChunkBytes = 1 << 20;

@@ -80,7 +80,7 @@ class ConnectionLedger {
 
   // A call has arrived completely, with a message of that size.
   void OnAdmitted(const std::string& connection, uint64_t bytes);
-  // A call ended before its message had arrived, and counts as admitted: PeerQuotas knows of it.
+  // The same for a call whose message is empty, perhaps because it has not arrived completely.
   void OnAbandoned(const std::string& connection);
 
   // Call it regularly. `processor_seconds`: of the process, since any time.

@@ -60,13 +60,11 @@ bool IsRaw(const ServerRpcInfo& info) {
           absl::StartsWith(method, "/pawl.Replication/"));
 }
 
-// Whether the request has arrived, and is one that its service can read; true for a stream.
-bool HasMessage(const ServerRpcInfo& info, InterceptorBatchMethods* methods) {
-  if (info.type() != ServerRpcInfo::Type::UNARY) return true;
+// REQUIRES: IsRaw.
+bool HasBytes(InterceptorBatchMethods* methods) {
   if (!methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) return false;
-  const void* const message = methods->GetRecvMessage();
-  if (message == nullptr || !IsRaw(info)) return message != nullptr;
-  return static_cast<const grpc::ByteBuffer*>(message)->Valid();
+  const auto* const bytes = static_cast<const grpc::ByteBuffer*>(methods->GetRecvMessage());
+  return bytes != nullptr && bytes->Valid();
 }
 
 // The size of the request, as its service receives it.
@@ -131,7 +129,8 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
     const RemoteAddress remote = RemoteAddressOfPeer(context.peer());
     // Once the call waits, the other thread may end it, and this with it.
     QuotaEnforcer& enforcer = enforcer_;
-    if (HasMessage(info_, methods)) {
+    // gRPC gives services an empty message for one that has not arrived completely.
+    if (call_.bytes > 0) {
       enforcer.ledger_.OnAdmitted(remote.connection, call_.bytes);
     } else {
       enforcer.ledger_.OnAbandoned(remote.connection);
@@ -142,7 +141,7 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
     }
     const std::string peer = PeerName(UrisOf(context), remote.host);
     // Cancelled before its message has arrived: its handler does nothing.
-    const bool is_abandoned = IsRaw(info_) && !HasMessage(info_, methods);
+    const bool is_abandoned = IsRaw(info_) && !HasBytes(methods);
     switch (is_abandoned ? enforcer.quotas_->OnAbandoned(peer, Now())
                          : enforcer.quotas_->Begin(peer, call_, Now())) {
       case PeerQuotas::Verdict::kRun:
