@@ -250,8 +250,15 @@ void ConnectionLedger::OnStreams(const std::string& name, Streams streams, Monot
   Slot& slot = slots_[connection.slot];
   connection.unexplained = connection.received - connection.explained;
   const uint64_t open_streams = Minus(streams.started, streams.ended);
+  const uint64_t incomplete = std::min(open_streams, Minus(streams.started, connection.admitted));
   if (slot.connections == 1) {
-    connection.excess.push_back(Minus(OpenCalls(slot), open_streams));
+    const uint64_t open = OpenCalls(slot);
+    // The bytes were attributed to all that seemed open.
+    if (open > incomplete) {
+      SetIncomplete(connection,
+                    WithoutEnded(connection.incomplete_bytes, incomplete, open - incomplete));
+    }
+    connection.excess.push_back(Minus(open, open_streams));
     if (connection.excess.size() > kAgreeingCounts) connection.excess.pop_front();
     const uint64_t lost = *std::min_element(connection.excess.begin(), connection.excess.end());
     if (connection.excess.size() == kAgreeingCounts && lost > 0) {
@@ -263,8 +270,7 @@ void ConnectionLedger::OnStreams(const std::string& name, Streams streams, Monot
   if (unadmitted > connection.unadmitted) {
     const uint64_t more = unadmitted - connection.unadmitted;
     connection.unadmitted = unadmitted;
-    const uint64_t still_open = std::min(open_streams, Minus(streams.started, connection.admitted));
-    SetIncomplete(connection, WithoutEnded(connection.incomplete_bytes, still_open, more));
+    SetIncomplete(connection, WithoutEnded(connection.incomplete_bytes, incomplete, more));
     ChargeUnadmitted(name, connection, more, now);
   }
   CheckIncomplete(connection.peer, now);

@@ -153,6 +153,19 @@ TEST_F(ConnectionLedgerTest, AbandonedPushesAmongOthersAreNoOffence) {
   }
 }
 
+TEST_F(ConnectionLedgerTest, CallsThatOnlySeemOpenHoldNoBytes) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  // They have ended, but gRPC never told the services.
+  Pass("a", 20);
+  connections_["a"].streams.ended = 19;
+  for (int look = 0; look < 3; ++look) {
+    Receive("a", 60 * kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
 TEST_F(ConnectionLedgerTest, OpenCallHoldsNoMoreThanTheLargestMessage) {
   limits_.max_incomplete_bytes = 80 * kMiB;
   Connect("a");
