@@ -10,7 +10,9 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/security/admission/gate_counts.h"
 #include "client_lib/security/grpc_log.h"
+#include "client_lib/security/identity.h"
 #include "client_lib/security/rate_limiter.h"
 #include "client_lib/security/tls/memory_files.h"
 #include "grpcpp/security/credentials.h"
@@ -183,6 +185,17 @@ std::shared_ptr<grpc::ChannelCredentials> Security::To(RoleSet peers) const {
 ListenerSecurity Security::Listening() const {
   ListenerSecurity listening(is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials());
   listening.is_tls = is_tls();
+  if (is_tls()) {
+    listening.counting_credentials = [tls = tls_,
+                                      gate = gate_](std::shared_ptr<GateCounts> counts) {
+      return tls->Listening(gate, std::move(counts));
+    };
+    // They carry the job: a limit on them would stop it, and who holds their keys can do that too.
+    listening.is_trusted = [](const std::vector<std::string>& uris) {
+      const absl::StatusOr<Identity> peer = IdentityAmong(uris);
+      return peer.ok() && (peer->role == PeerRole::kScheduler || peer->role == PeerRole::kServer);
+    };
+  }
   listening.quotas = quotas_;
   listening.figures = figures_;
   return listening;

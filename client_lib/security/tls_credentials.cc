@@ -65,7 +65,8 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
 
 class GateProcessor final : public grpc::AuthMetadataProcessor {
  public:
-  explicit GateProcessor(std::shared_ptr<const Gate> gate) : gate_(std::move(gate)) {}
+  GateProcessor(std::shared_ptr<const Gate> gate, std::shared_ptr<GateCounts> counts)
+      : gate_(std::move(gate)), counts_(std::move(counts)) {}
 
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* peer, OutputMetadata*,
@@ -81,12 +82,15 @@ class GateProcessor final : public grpc::AuthMetadataProcessor {
     };
     // Handlers must not read another token than the gate has checked.
     const bool is_ambiguous = metadata.count(kTokenMetadata) > 1;
-    return ToGrpcStatus(gate_->Check(uris, text_of(":path"),
-                                     is_ambiguous ? "several tokens" : text_of(kTokenMetadata)));
+    const absl::Status status = gate_->Check(
+        uris, text_of(":path"), is_ambiguous ? "several tokens" : text_of(kTokenMetadata));
+    if (counts_ != nullptr) ++(status.ok() ? counts_->passed : counts_->refused);
+    return ToGrpcStatus(status);
   }
 
  private:
   const std::shared_ptr<const Gate> gate_;
+  const std::shared_ptr<GateCounts> counts_;
 };
 
 // What a process connects with.
@@ -181,8 +185,9 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     return token_source_ == nullptr ? credentials : WithToken(credentials, token_source_);
   }
 
+  using TlsCredentials::Listening;
   std::shared_ptr<grpc::ServerCredentials> Listening(
-      std::shared_ptr<const Gate> gate) const override {
+      std::shared_ptr<const Gate> gate, std::shared_ptr<GateCounts> counts) const override {
     tls::TlsServerCredentialsOptions options(provider_);
     Apply(options);
     // With tokens the gate refuses callers that have neither.
@@ -190,7 +195,8 @@ class ReloadedTlsCredentials final : public TlsCredentials {
                                       ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
                                       : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
     std::shared_ptr<grpc::ServerCredentials> credentials = tls::TlsServerCredentials(options);
-    credentials->SetAuthMetadataProcessor(std::make_shared<GateProcessor>(std::move(gate)));
+    credentials->SetAuthMetadataProcessor(
+        std::make_shared<GateProcessor>(std::move(gate), std::move(counts)));
     return credentials;
   }
 

@@ -7,11 +7,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
+#include "client_lib/security/admission/gate_counts.h"
 #include "client_lib/security/gate.h"
 #include "client_lib/security/identity.h"
 #include "client_lib/security/method_roles.h"
@@ -75,9 +77,13 @@ class TlsCredentials {
   virtual std::shared_ptr<grpc::ChannelCredentials> To(RoleSet peers) const = 0;
   // For a listener. Clients need a certificate, and `gate` decides on every call. If there is
   // tokens(), connections without a certificate are possible too; `gate` must then be one that
-  // checks them. REQUIRES: the process has a certificate.
+  // checks them. `counts`, unless null, counts its decisions. REQUIRES: the process has a
+  // certificate.
   virtual std::shared_ptr<grpc::ServerCredentials> Listening(
-      std::shared_ptr<const Gate> gate) const = 0;
+      std::shared_ptr<const Gate> gate, std::shared_ptr<GateCounts> counts) const = 0;
+  std::shared_ptr<grpc::ServerCredentials> Listening(std::shared_ptr<const Gate> gate) const {
+    return Listening(std::move(gate), nullptr);
+  }
 
   // Null if --tls_dir had no kTokensFolder at the start, or the process has no certificate.
   virtual std::shared_ptr<const TokenVerifier> tokens() const = 0;

@@ -190,6 +190,8 @@ class Caller {
     while (in_flight_ >= kCallsInFlight) TakeOne();
     auto* const call = new OneCall;
     SetDeadline(call->context, timeout);
+    // While there is no connection, further calls would cost only this process.
+    call->context.set_wait_for_ready(true);
     if (metadata_bytes > 0) call->context.AddMetadata("x-attack", std::string(metadata_bytes, 'x'));
     const grpc::Slice slice(message);
     const grpc::ByteBuffer request(&slice, 1);

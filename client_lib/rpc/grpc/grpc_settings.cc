@@ -7,6 +7,12 @@ namespace {
 
 static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "both limits apply to the same messages");
 
+// The metadata of a call that a server receives: a ticket or a token. Answers may carry more.
+constexpr int kMaxRequestMetadataBytes = 128 << 10;
+// What a server reads of a connection before it looks at others. With gRPC's 4
+// MiB, metadata that is expensive to parse would hold a thread for longer.
+constexpr int kMaxReadChunkBytes = 1 << 20;
+
 int Milliseconds(std::chrono::milliseconds duration) { return static_cast<int>(duration.count()); }
 
 int MaxMessageBytes(ChannelKind kind) {
@@ -51,7 +57,8 @@ void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Milliseconds(kMinimumPingInterval));
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxRequestMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadChunkBytes);
   builder.SetMaxReceiveMessageSize(MaxMessageBytes(kind));
   builder.SetMaxSendMessageSize(MaxMessageBytes(kind));
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);

@@ -89,6 +89,11 @@ std::vector<int> ConnectionTable::TakeTurns(MonotonicTime now) {
   return turns;
 }
 
+void ConnectionTable::DelayHandshakes(const std::string& name, MonotonicTime now) {
+  const auto host = hosts_.find(name);
+  if (host != hosts_.end()) host->second.handshakes.Take(kExcludedHandshakes, now);
+}
+
 std::vector<int> ConnectionTable::Overdue(MonotonicTime now) {
   std::vector<int> overdue;
   while (!arrivals_.empty()) {

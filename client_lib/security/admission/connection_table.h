@@ -35,6 +35,9 @@ struct ConnectionLimits {
   std::chrono::milliseconds max_silence{5000};
 };
 
+// The handshakes that a connection costs in addition if its peer is excluded (ConnectionLedger).
+inline constexpr double kExcludedHandshakes = 25;
+
 // Which connections there are. Those that gRPC has are known to have ended only when another one
 // gets their file descriptor, or by Sweep. For one thread.
 class ConnectionTable {
@@ -76,6 +79,8 @@ class ConnectionTable {
   // The queued connections that may continue now; each host's in order of their arrival. They count
   // as handed over.
   std::vector<int> TakeTurns(MonotonicTime now);
+  // A connection of the host was closed after its handshake: the next ones wait longer.
+  void DelayHandshakes(const std::string& host, MonotonicTime now);
   bool HasQueued() const { return queued_ > 0; }
   // Those that are not handed over and have been there for max_silence.
   std::vector<int> Overdue(MonotonicTime now);
@@ -86,6 +91,12 @@ class ConnectionTable {
   // Removes the connections handed over that `is_open` does not find, and forgets hosts without
   // connections.
   void Sweep(MonotonicTime now, const std::function<bool(int descriptor, uint64_t inode)>& is_open);
+  template <typename Function>
+  void ForEachHandedOver(Function function) const {
+    for (const auto& [descriptor, connection] : connections_) {
+      if (connection.phase == Phase::kHandedOver) function(descriptor, connection);
+    }
+  }
   // The descriptor of a connection handed over, by RemoteAddress::connection.
   std::optional<int> HandedOver(const std::string& connection) const;
 

@@ -107,6 +107,17 @@ TEST_F(ConnectionTableTest, HandshakesOfAHostTakeTurns) {
   EXPECT_FALSE(table_.HasQueued());
 }
 
+TEST_F(ConnectionTableTest, HostWithAnExcludedPeerHasNoBurst) {
+  AddHandedOver("a");
+  AddHandedOver("b");
+  table_.DelayHandshakes("a", now_);
+  const int next = Add("a");
+  const int other = Add("b");
+  for (const int descriptor : {next, other}) table_.SetQueued(descriptor);
+  EXPECT_EQ(table_.TakeTurns(now_), std::vector<int>{other});
+  EXPECT_EQ(table_.TakeTurns(now_ + milliseconds(110)), std::vector<int>{next});
+}
+
 TEST_F(ConnectionTableTest, SilenceAndWaitingEndInTime) {
   AddHandedOver("a");
   const int silent = Add("b");

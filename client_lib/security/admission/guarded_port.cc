@@ -9,7 +9,6 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,12 +19,17 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
+#include "client_lib/security/admission/connection_ledger.h"
+#include "client_lib/security/admission/connection_watch.h"
+#include "client_lib/security/admission/transport_statistics.h"
 #include "grpcpp/resource_quota.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -34,6 +38,9 @@ constexpr int kBacklog = 4096;
 // Connections accepted before others are looked at.
 constexpr int kMaxAcceptedAtOnce = 64;
 constexpr int kMaxEvents = 256;
+// Bound what is discarded of a connection that is closed: more than the kernel keeps.
+constexpr size_t kDiscardBytes = size_t{16} << 20;
+constexpr int kMaxDiscards = 16;
 // How often the thread looks at deadlines, and at queued connections.
 constexpr std::chrono::milliseconds kIdleInterval{500};
 constexpr std::chrono::milliseconds kQueueInterval{10};
@@ -69,13 +76,6 @@ Beginning PlaintextBeginning(absl::string_view begin) {
   if (!absl::StartsWith(kHttp2Preface, begin.substr(0, kHttp2Preface.size())))
     return Beginning::kOther;
   return begin.size() >= kHttp2Preface.size() ? Beginning::kHandshake : Beginning::kIncomplete;
-}
-
-// 0: there is no socket with that descriptor.
-uint64_t InodeOf(int descriptor) {
-  struct stat status = {};
-  if (fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) return 0;
-  return status.st_ino;
 }
 
 absl::Status CannotListen(const std::string& address, const char* what, int error) {
@@ -197,13 +197,23 @@ absl::Status GuardedPort::Listen(grpc::ServerBuilder& builder, const std::string
   grpc::ResourceQuota memory("port");
   memory.Resize(security_.max_memory_bytes);
   builder.SetResourceQuota(memory);
-  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      security_.credentials);
+  const auto accept_with = [&](const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+    acceptors_.push_back(builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials));
+  };
   if (security_.quotas != nullptr) {
+    watch_ = std::make_unique<ConnectionWatch>(port_, security_.ledger, security_.quotas,
+                                               security_.is_trusted);
     enforcer_ = std::make_unique<QuotaEnforcer>(
-        security_.quotas, [this](const std::string& connection) { CloseHandedOver(connection); });
+        security_.quotas, watch_->ledger(),
+        [this](const std::string& connection) { CloseHandedOver(connection); });
     enforcer_->AddTo(builder);
+  }
+  if (watch_ == nullptr || security_.counting_credentials == nullptr) {
+    accept_with(security_.credentials);
+  } else {
+    for (size_t slot = 0; slot < ConnectionLedger::kSlots; ++slot)
+      accept_with(security_.counting_credentials(watch_->ledger().counts(slot)));
   }
   return absl::OkStatus();
 }
@@ -238,7 +248,11 @@ void GuardedPort::Run() {
       MutexLock lock(mu_);
       has_queued = table_.HasQueued();
     }
-    const auto interval = has_queued || lacks_descriptors_ ? kQueueInterval : kIdleInterval;
+    auto interval = has_queued || lacks_descriptors_ ? kQueueInterval : kIdleInterval;
+    if (watch_ != nullptr) {
+      interval = std::min(interval, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                        watch_->Interval(Clock::Real().Now())));
+    }
     const int count =
         epoll_wait(epoll_, events.data(), kMaxEvents, static_cast<int>(interval.count()));
     lacks_descriptors_ = false;
@@ -262,6 +276,7 @@ void GuardedPort::Run() {
     for (const int descriptor : overdue) Close(descriptor);
     for (const int descriptor : turns) HandOver(descriptor);
     if (now >= swept_at_ + kIdleSweepInterval) Sweep();
+    if (watch_ != nullptr && watch_->IsDue(now)) Watch();
   }
 }
 
@@ -280,7 +295,7 @@ void GuardedPort::Accept(int listener) {
     }
     const MonotonicTime now = Clock::Real().Now();
     const RemoteAddress remote = RemoteAddressOf(address);
-    const uint64_t inode = InodeOf(descriptor);
+    const uint64_t inode = SocketInode(descriptor);
     const auto has_room = [&] {
       MutexLock lock(mu_);
       // The connection that had this descriptor has ended.
@@ -345,10 +360,15 @@ void GuardedPort::Look(int descriptor) {
 }
 
 void GuardedPort::HandOver(int descriptor) {
+  size_t slot = 0;
+  if (watch_ != nullptr) {
+    MutexLock lock(mu_);
+    slot = watch_->ledger().Add(table_.Find(descriptor)->remote.connection, Clock::Real().Now());
+  }
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = listeners_.front();
   connection.fd = descriptor;
-  acceptor_->HandleNewConnection(&connection);
+  acceptors_[slot % acceptors_.size()]->HandleNewConnection(&connection);
 }
 
 void GuardedPort::Close(int descriptor) {
@@ -363,19 +383,58 @@ void GuardedPort::Close(int descriptor) {
 void GuardedPort::Sweep() {
   const MonotonicTime now = Clock::Real().Now();
   swept_at_ = now;
-  MutexLock lock(mu_);
-  table_.Sweep(now, [](int descriptor, uint64_t inode) { return InodeOf(descriptor) == inode; });
-  if (security_.figures != nullptr) security_.figures->connections = table_.size();
+  absl::flat_hash_set<std::string> open;
+  {
+    MutexLock lock(mu_);
+    table_.Sweep(now,
+                 [](int descriptor, uint64_t inode) { return SocketInode(descriptor) == inode; });
+    if (security_.figures != nullptr) security_.figures->connections = table_.size();
+    if (watch_ == nullptr) return;
+    table_.ForEachHandedOver([&](int, const ConnectionTable::Connection& connection) {
+      open.insert(connection.remote.connection);
+    });
+  }
+  watch_->Sweep([&](const std::string& connection) { return open.contains(connection); }, now);
+}
+
+void GuardedPort::Watch() {
+  std::vector<ConnectionWatch::Connection> connections;
+  {
+    MutexLock lock(mu_);
+    const size_t turns = 1 + table_.size() / kMaxWatchedAtOnce;
+    const size_t turn = looks_++ % turns;
+    table_.ForEachHandedOver([&](int descriptor, const ConnectionTable::Connection& connection) {
+      if (static_cast<size_t>(descriptor) % turns == turn)
+        connections.push_back({descriptor, connection.inode, connection.remote.connection});
+    });
+  }
+  for (const ConnectionLedger::Offender& offender :
+       watch_->Look(connections, Clock::Real().Now())) {
+    CloseHandedOver(offender.connection);
+    if (security_.figures != nullptr) ++security_.figures->refused_connections;
+    if (offender.reason.empty()) continue;
+    if (log_limiter_.Allows(Clock::Real().Now())) {
+      spdlog::warn("closed a connection of {} (from {}): {}", offender.peer, offender.connection,
+                   std::string(offender.reason));
+    }
+  }
 }
 
 void GuardedPort::CloseHandedOver(const std::string& connection) {
   MutexLock lock(mu_);
   const std::optional<int> descriptor = table_.HandedOver(connection);
   if (!descriptor.has_value()) return;
+  table_.DelayHandshakes(table_.Find(*descriptor)->remote.host, Clock::Real().Now());
   // gRPC may close the descriptor at any time, and another socket get it: look at a copy.
   const int copy = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return;
-  if (InodeOf(copy) == table_.Find(*descriptor)->inode) shutdown(copy, SHUT_RDWR);
+  if (SocketInode(copy) == table_.Find(*descriptor)->inode) {
+    shutdown(copy, SHUT_RDWR);
+    // Otherwise gRPC would serve what the kernel has received, which may be thousands of calls.
+    for (int i = 0; i < kMaxDiscards; ++i) {
+      if (recv(copy, nullptr, kDiscardBytes, MSG_TRUNC | MSG_DONTWAIT) <= 0) break;
+    }
+  }
   close(copy);
 }
 

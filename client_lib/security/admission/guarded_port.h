@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,12 +14,17 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/security/admission/connection_table.h"
+#include "client_lib/security/admission/gate_counts.h"
+#include "client_lib/security/admission/ledger_limits.h"
 #include "client_lib/security/admission/peer_quotas.h"
 #include "client_lib/security/admission/quota_interceptor.h"
+#include "client_lib/security/rate_limiter.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
 namespace pawl {
+
+class ConnectionWatch;
 
 // Counts for status and metrics.
 struct AdmissionFigures {
@@ -44,6 +50,13 @@ struct ListenerSecurity {
   uint64_t max_memory_bytes = uint64_t{1} << 30;
   // Null: calls are not limited by peer, because without certificates peers cannot be told apart.
   std::shared_ptr<PeerQuotas> quotas;
+  // With quotas: limits on what never becomes a call.
+  LedgerLimits ledger;
+  // Credentials like those above that count what the gate decides. Null: it is not counted.
+  std::function<std::shared_ptr<grpc::ServerCredentials>(std::shared_ptr<GateCounts>)>
+      counting_credentials;
+  // Peers that the ledger ignores, by the URIs of their certificate. Null: none.
+  std::function<bool(const std::vector<std::string>& uris)> is_trusted;
   // Null: not counted.
   std::shared_ptr<AdmissionFigures> figures;
 };
@@ -53,7 +66,8 @@ struct ListenerSecurity {
 //
 // A thread of this class accepts. It hands a connection over to gRPC when its first bytes have
 // come and look like those of a gRPC client; garbage and silence cost little. It limits the
-// connections of the port and of each remote host, and the handshakes of each host. Thread-safe.
+// connections of the port and of each remote host, and the handshakes of each host. With quotas it
+// also closes connections that cost much and give nothing (ConnectionLedger). Thread-safe.
 //
 //   GuardedPort port(security);
 //   port.Listen(builder, "0.0.0.0:7000");
@@ -93,11 +107,15 @@ class GuardedPort {
   void HandOver(int descriptor);
   void Close(int descriptor);
   void Sweep();
+  void Watch();
   void CloseHandedOver(const std::string& connection);
 
   const ListenerSecurity security_;
+  // Null without quotas.
+  std::unique_ptr<ConnectionWatch> watch_;
   std::unique_ptr<QuotaEnforcer> enforcer_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  // One for each slot of the ledger, if the gate's decisions are counted.
+  std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> acceptors_;
   std::vector<int> listeners_;
   int port_ = 0;
   int epoll_ = -1;
@@ -109,6 +127,8 @@ class GuardedPort {
   // Used by the thread only.
   MonotonicTime swept_at_;
   bool lacks_descriptors_ = false;
+  size_t looks_ = 0;
+  RateLimiter log_limiter_{kMaxRefusalsLoggedPerSecond};
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace pawl {
 namespace {
@@ -42,6 +43,13 @@ CallCost CostOf(absl::string_view method) {
   if (absl::StartsWith(method, "/pawl.Replication/")) return {CallKind::kReplication, 0};
   if (method == "/pawl.Scheduler/Register") return {CallKind::kControl, kRegistrationCost};
   return {CallKind::kControl, 1};
+}
+
+std::string PeerName(const std::vector<std::string>& uris, absl::string_view host) {
+  std::string name;
+  for (const std::string& uri : uris) absl::StrAppend(&name, uri, " ");
+  absl::StrAppend(&name, host);
+  return name;
 }
 
 PeerQuotas::Peer& PeerQuotas::PeerAt(const std::string& name, MonotonicTime now, Call& call) {
@@ -103,13 +111,17 @@ bool PeerQuotas::IsDeepInDebt(Peer& peer, MonotonicTime now) const {
 }
 
 PeerQuotas::Verdict PeerQuotas::OnAbandoned(const std::string& name, MonotonicTime now) {
+  return Charge(name, kAbandonedCost, now) ? Verdict::kRefuseAndClose : Verdict::kRun;
+}
+
+bool PeerQuotas::Charge(const std::string& name, double tokens, MonotonicTime now) {
   MutexLock lock(mu_);
   Call call;
   Peer& peer = PeerAt(name, now, call);
-  peer.tokens.Take(kAbandonedCost, now, limits_.max_debt_seconds);
-  if (!IsDeepInDebt(peer, now)) return Verdict::kRun;
+  peer.tokens.Take(tokens, now, limits_.max_debt_seconds);
+  if (!IsDeepInDebt(peer, now)) return false;
   ++refused_;
-  return Verdict::kRefuseAndClose;
+  return true;
 }
 
 void PeerQuotas::OnRefused(Call& call, MonotonicTime now) {

@@ -46,8 +46,9 @@ struct PeerLimits {
 };
 inline constexpr double kRegistrationCost = 20;
 inline constexpr double kRefusedCost = 20;
-// A call that its peer cancelled before its message had arrived.
-inline constexpr double kAbandonedCost = 5;
+// A call that its peer cancelled before its message had arrived. Deadlines of many calls may expire
+// at once: kMaxStreamsPerConnection for each of several connections.
+inline constexpr double kAbandonedCost = 3;
 // Peers that are told apart; further ones share the limits of one.
 inline constexpr size_t kMaxPeers = 4096;
 
@@ -57,6 +58,10 @@ struct CallCost {
   double tokens = 1;
 };
 CallCost CostOf(absl::string_view method);
+
+// The peer with these URIs in its certificate, none without one, on a host
+// (RemoteAddress::host).
+std::string PeerName(const std::vector<std::string>& uris, absl::string_view host);
 
 // Counts what each peer has in progress. Thread-safe.
 class PeerQuotas {
@@ -89,6 +94,9 @@ class PeerQuotas {
   // A call without a message, which is not counted. kRun or, if the peer is deep in debt,
   // kRefuseAndClose.
   Verdict OnAbandoned(const std::string& peer, MonotonicTime now);
+  // Calls of the peer ended before Begin. Returns whether the peer is deep in debt, so that its
+  // connection must end.
+  bool Charge(const std::string& peer, double tokens, MonotonicTime now);
   // The call was refused for its content or its sender.
   void OnRefused(Call& call, MonotonicTime now);
   // REQUIRES: the call is not waiting.

@@ -104,6 +104,15 @@ TEST_F(PeerQuotasTest, FrequentCallsArePaced) {
   EXPECT_EQ(quotas().TakeReady(now_), std::vector<Call*>{&waiting});
 }
 
+TEST_F(PeerQuotasTest, RegistrationsCostMore) {
+  for (int i = 0; i < 2; ++i) {
+    Call& call = Make("/pawl.Scheduler/Register");
+    ASSERT_EQ(Begin(call), Verdict::kRun) << i;
+    quotas().End(call, now_);
+  }
+  EXPECT_EQ(Begin(Make("/pawl.Scheduler/Register")), Verdict::kWait);
+}
+
 TEST_F(PeerQuotasTest, PushesAreFree) {
   for (int i = 0; i < 1000; ++i) {
     Call& call = Make(kPush);

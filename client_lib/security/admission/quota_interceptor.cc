@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/transport.h"
 #include "client_lib/security/admission/admitted_call.h"
+#include "client_lib/security/admission/connection_ledger.h"
 #include "client_lib/security/admission/remote_address.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -77,10 +78,10 @@ uint64_t RequestBytes(const ServerRpcInfo& info, const void* message) {
   return static_cast<const google::protobuf::Message*>(message)->ByteSizeLong();
 }
 
-std::string CertificateOf(const grpc::ServerContextBase& context) {
-  std::string uris;
+std::vector<std::string> UrisOf(const grpc::ServerContextBase& context) {
+  std::vector<std::string> uris;
   for (const grpc::string_ref& uri : context.auth_context()->FindPropertyValues("peer_uri"))
-    absl::StrAppend(&uris, absl::string_view(uri.data(), uri.size()), " ");
+    uris.emplace_back(uri.data(), uri.size());
   return uris;
 }
 
@@ -128,11 +129,17 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
     const RemoteAddress remote = RemoteAddressOfPeer(context.peer());
     // Once the call waits, the other thread may end it, and this with it.
     QuotaEnforcer& enforcer = enforcer_;
+    // gRPC gives services an empty message for one that has not arrived completely.
+    if (call_.bytes > 0) {
+      enforcer.ledger_.OnAdmitted(remote.connection, call_.bytes);
+    } else {
+      enforcer.ledger_.OnAbandoned(remote.connection);
+    }
     if (enforcer.stopped_) {
       methods->Proceed();
       return;
     }
-    const std::string peer = absl::StrCat(CertificateOf(context), remote.host);
+    const std::string peer = PeerName(UrisOf(context), remote.host);
     // Cancelled before its message has arrived: its handler does nothing.
     const bool is_abandoned = IsRaw(info_) && !HasBytes(methods);
     switch (is_abandoned ? enforcer.quotas_->OnAbandoned(peer, Now())
@@ -143,6 +150,7 @@ class QuotaEnforcer::Interceptor final : public grpc::experimental::Interceptor 
         enforcer.Wake();
         return;
       case PeerQuotas::Verdict::kRefuseAndClose:
+        enforcer.ledger_.OnDebt(remote.connection, Now());
         enforcer.close_(remote.connection);
         [[fallthrough]];
       case PeerQuotas::Verdict::kRefuse:
@@ -189,8 +197,12 @@ class ContextAllocator final : public grpc::ContextAllocator {
 
 }  // namespace
 
-QuotaEnforcer::QuotaEnforcer(std::shared_ptr<PeerQuotas> quotas, CloseConnection close)
-    : quotas_(std::move(quotas)), close_(std::move(close)), thread_([this] { Run(); }) {}
+QuotaEnforcer::QuotaEnforcer(std::shared_ptr<PeerQuotas> quotas, ConnectionLedger& ledger,
+                             CloseConnection close)
+    : quotas_(std::move(quotas)),
+      ledger_(ledger),
+      close_(std::move(close)),
+      thread_([this] { Run(); }) {}
 
 QuotaEnforcer::~QuotaEnforcer() { Stop(); }
 

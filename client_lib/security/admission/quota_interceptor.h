@@ -15,6 +15,8 @@
 
 namespace pawl {
 
+class ConnectionLedger;
+
 // Sees every call of a server after the gate and before the handler, with its request, and the
 // status that ends it. A call that must wait reaches its handler later, on a thread of this class;
 // a refused call's handler finds out with RefusalOf. Outlives the server.
@@ -23,7 +25,9 @@ class QuotaEnforcer {
   // `close` ends a connection, by RemoteAddress::connection. Thread-safe.
   using CloseConnection = std::function<void(const std::string& connection)>;
 
-  QuotaEnforcer(std::shared_ptr<PeerQuotas> quotas, CloseConnection close);
+  // `ledger` hears of every call and outlives this.
+  QuotaEnforcer(std::shared_ptr<PeerQuotas> quotas, ConnectionLedger& ledger,
+                CloseConnection close);
   // Stops; see Stop.
   ~QuotaEnforcer();
   QuotaEnforcer(const QuotaEnforcer&) = delete;
@@ -43,6 +47,7 @@ class QuotaEnforcer {
   static void Continue(const std::vector<PeerQuotas::Call*>& calls);
 
   const std::shared_ptr<PeerQuotas> quotas_;
+  ConnectionLedger& ledger_;
   const CloseConnection close_;
   Mutex mu_;
   CondVar wake_;

@@ -1,0 +1,189 @@
+// Which connections cost much and give nothing.
+#ifndef PAWL_CLIENT_LIB_SECURITY_ADMISSION_CONNECTION_LEDGER_H_
+#define PAWL_CLIENT_LIB_SECURITY_ADMISSION_CONNECTION_LEDGER_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/security/admission/gate_counts.h"
+#include "client_lib/security/admission/ledger_limits.h"
+#include "client_lib/security/admission/peer_quotas.h"
+#include "client_lib/security/admission/token_bucket.h"
+
+namespace pawl {
+
+// Compares what the kernel and gRPC say of each connection with the calls that have arrived
+// completely. What gRPC spends on a connection before that is invisible to PeerQuotas: calls that
+// the gate refuses, calls that are reset, metadata and messages that do not end.
+//
+// The gate does not know the connection of a call, so each connection has a slot, whose calls the
+// gate counts. Connections share a slot if there are more than kSlots; then they get the benefit of
+// the doubt. Invariants:
+// 1. A call passes the gate before it is admitted.
+// 2. A call that has passed, was not admitted, and has not ended is open: its message is arriving.
+// 3. Bytes that arrive while no call of a slot is open, and none passes, are stray. If gRPC is busy
+//    with those of a connection for a while, it needs a thread and what the process's processor
+//    time says, at most all of the time.
+// Thread-safe.
+class ConnectionLedger {
+ public:
+  static constexpr size_t kSlots = 32;
+
+  // What the kernel says of a connection, since it began.
+  struct Bytes {
+    // Those that gRPC has read.
+    uint64_t received = 0;
+    // Those that it has not read yet.
+    uint64_t unread = 0;
+    uint64_t sent = 0;
+  };
+  // What gRPC says of a connection.
+  struct Streams {
+    uint64_t started = 0;
+    uint64_t ended = 0;
+  };
+  // A connection to be closed.
+  struct Offender {
+    std::string connection;
+    std::string peer;
+    // For the log; empty: it is a new connection of an excluded peer.
+    absl::string_view reason;
+  };
+
+  // `quotas` are charged for calls that never get to them.
+  ConnectionLedger(const LedgerLimits& limits, std::shared_ptr<PeerQuotas> quotas)
+      : limits_(limits), quotas_(std::move(quotas)) {}
+
+  std::shared_ptr<GateCounts> counts(size_t slot) { return slots_[slot].gate; }
+
+  // A new connection, by RemoteAddress::connection; returns its slot. One of the same name has
+  // ended.
+  size_t Add(const std::string& connection, MonotonicTime now);
+  // Forgets connections for which `is_open` returns false.
+  void Sweep(const std::function<bool(const std::string&)>& is_open, MonotonicTime now);
+  // The peer at the other end, once its handshake has ended. `is_trusted`: the ledger ignores the
+  // connection.
+  void Identify(const std::string& connection, const std::string& peer, bool is_trusted,
+                MonotonicTime now);
+
+  // A call has arrived completely, with a message of that size.
+  void OnAdmitted(const std::string& connection, uint64_t bytes);
+  // The same for a call whose message is empty, perhaps because it has not arrived completely.
+  void OnAbandoned(const std::string& connection);
+
+  // Call it regularly. `processor_seconds`: of the process, since any time.
+  void OnBytes(const std::string& connection, Bytes bytes, double processor_seconds,
+               MonotonicTime now);
+  // Whether OnStreams may find something.
+  bool WantsStreams(const std::string& connection);
+  void OnStreams(const std::string& connection, Streams streams, MonotonicTime now);
+
+  // PeerQuotas has found that the peer is deep in debt.
+  void OnDebt(const std::string& connection, MonotonicTime now);
+
+  // Each offender once.
+  std::vector<Offender> TakeOffenders();
+  // Whether some peer gets no new connection now, so that new ones must be identified soon.
+  bool HasExcluded(MonotonicTime now);
+
+ private:
+  struct Slot {
+    std::shared_ptr<GateCounts> gate = std::make_shared<GateCounts>();
+    size_t connections = 0;
+    uint64_t admitted = 0;
+    // Calls that passed, and have ended without being admitted.
+    uint64_t lost = 0;
+    // The slot that has been empty for longest comes first.
+    uint64_t emptied = 0;
+    // The count of lost calls was wrong.
+    bool is_doubtful = false;
+  };
+  struct Peer {
+    Peer(const LedgerLimits& limits, MonotonicTime now)
+        : stray_seconds(limits.stray_seconds_per_second, limits.burst_stray_seconds, now) {}
+    TokenBucket stray_seconds;
+    // The sum over its connections.
+    uint64_t incomplete_bytes = 0;
+    size_t connections = 0;
+    int offences = 0;
+    MonotonicTime offended_at;
+    MonotonicTime excluded_until;
+  };
+  struct Connection {
+    size_t slot = 0;
+    std::string peer;
+    bool is_identified = false;
+    bool is_trusted = false;
+    bool is_offender = false;
+    uint64_t admitted = 0;
+    uint64_t admitted_bytes = 0;
+    // Among the admitted ones, since the last OnBytes.
+    uint64_t abandoned = 0;
+
+    // At the last OnBytes.
+    MonotonicTime sampled_at;
+    int64_t received = 0;
+    int64_t explained = 0;
+    uint64_t passed = 0;
+    uint64_t admitted_then = 0;
+    bool had_open_calls = false;
+    double processor_seconds = 0;
+    // Since gRPC is busy with stray bytes.
+    int stray_looks = 0;
+    uint64_t stray_bytes = 0;
+    double stray_seconds = 0;
+    uint64_t incomplete_bytes = 0;
+
+    // At the last OnStreams, or less if bytes have been explained since.
+    int64_t unexplained = 0;
+    uint64_t unadmitted = 0;
+    uint64_t refused = 0;
+    // The last few: how many more calls of the slot seemed open than the connection has streams.
+    std::deque<uint64_t> excess;
+  };
+
+  // Calls of the slot whose message is arriving.
+  uint64_t OpenCalls(Slot& slot) PAWL_REQUIRES(mu_);
+  Connection* Find(const std::string& connection) PAWL_REQUIRES(mu_);
+  void Remove(Connection& connection) PAWL_REQUIRES(mu_);
+  Peer& PeerAt(const std::string& name, MonotonicTime now) PAWL_REQUIRES(mu_);
+  void SetIncomplete(Connection& connection, uint64_t bytes) PAWL_REQUIRES(mu_);
+  void CheckStray(const std::string& name, Connection& connection, MonotonicTime now)
+      PAWL_REQUIRES(mu_);
+  // What explains bytes that a connection has received, in bytes.
+  static int64_t Explained(const Connection& connection, uint64_t sent);
+  // So many more calls have ended without being admitted.
+  void ChargeUnadmitted(const std::string& name, Connection& connection, uint64_t calls,
+                        MonotonicTime now) PAWL_REQUIRES(mu_);
+  void CheckIncomplete(const std::string& peer, MonotonicTime now) PAWL_REQUIRES(mu_);
+  void Offend(const std::string& name, Connection& connection, absl::string_view reason,
+              MonotonicTime now) PAWL_REQUIRES(mu_);
+
+  const LedgerLimits limits_;
+  const std::shared_ptr<PeerQuotas> quotas_;
+  // The array is constant; the rest of a slot is guarded.
+  std::array<Slot, kSlots> slots_;
+  Mutex mu_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Connection>> connections_ PAWL_GUARDED_BY(mu_);
+  // Those of identified connections, and those that have offended.
+  absl::flat_hash_map<std::string, Peer> peers_ PAWL_GUARDED_BY(mu_);
+  std::vector<Offender> offenders_ PAWL_GUARDED_BY(mu_);
+  MonotonicTime excluded_until_ PAWL_GUARDED_BY(mu_);
+  uint64_t emptied_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SECURITY_ADMISSION_CONNECTION_LEDGER_H_

@@ -1,0 +1,459 @@
+#include "client_lib/security/admission/connection_ledger.h"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr milliseconds kInterval{100};
+
+class ConnectionLedgerTest : public ::testing::Test {
+ protected:
+  // A connection as the kernel and gRPC see it.
+  struct Connection {
+    size_t slot = 0;
+    ConnectionLedger::Bytes bytes;
+    ConnectionLedger::Streams streams;
+  };
+
+  ConnectionLedger& ledger() {
+    if (ledger_ == nullptr)
+      ledger_ = std::make_unique<ConnectionLedger>(limits_, std::make_shared<PeerQuotas>(quotas_));
+    return *ledger_;
+  }
+  void Connect(const std::string& name, const std::string& peer = "worker", bool trusted = false) {
+    connections_[name] = Connection();
+    connections_[name].slot = ledger().Add(name, now_);
+    ledger().Identify(name, peer, trusted, now_);
+  }
+  // The gate decides on `calls` calls.
+  void Pass(const std::string& name, uint64_t calls = 1) {
+    ledger().counts(connections_[name].slot)->passed += calls;
+    connections_[name].streams.started += calls;
+  }
+  void Refuse(const std::string& name, uint64_t calls) {
+    ledger().counts(connections_[name].slot)->refused += calls;
+    connections_[name].streams.started += calls;
+    connections_[name].streams.ended += calls;
+  }
+  void Receive(const std::string& name, uint64_t bytes) {
+    connections_[name].bytes.received += bytes;
+  }
+  // A message has arrived; the call has not ended.
+  void Admit(const std::string& name, uint64_t bytes) { ledger().OnAdmitted(name, bytes); }
+  void End(const std::string& name, uint64_t calls = 1) {
+    connections_[name].streams.ended += calls;
+  }
+  // Looks at all connections after the interval.
+  void Look() {
+    now_ += kInterval;
+    processor_seconds_ += load_ * Seconds(kInterval);
+    for (const auto& [name, connection] : connections_) {
+      ledger().OnBytes(name, connection.bytes, processor_seconds_, now_);
+      if (ledger().WantsStreams(name)) ledger().OnStreams(name, connection.streams, now_);
+    }
+  }
+  // Their connections.
+  std::vector<std::string> Offenders() {
+    std::vector<std::string> names;
+    for (const ConnectionLedger::Offender& offender : ledger().TakeOffenders())
+      names.push_back(offender.connection);
+    return names;
+  }
+  // Metadata that never ends, 1 MiB in each interval.
+  int LooksUntilStrayOffence(const std::string& name) {
+    for (int looks = 1; looks <= 100; ++looks) {
+      Receive(name, kMiB);
+      Look();
+      if (!Offenders().empty()) return looks;
+    }
+    return 0;
+  }
+
+  LedgerLimits limits_;
+  PeerLimits quotas_;
+  MonotonicTime now_{seconds(1000)};
+  // Processors that the process uses.
+  double load_ = 2;
+  double processor_seconds_ = 100;
+  std::unique_ptr<ConnectionLedger> ledger_;
+  std::map<std::string, Connection> connections_;
+};
+
+using Names = std::vector<std::string>;
+
+// What honest clients do.
+
+TEST_F(ConnectionLedgerTest, PushesOnASlowLinkAreNoOffence) {
+  Connect("a");
+  for (int step = 0; step < 20; ++step) {
+    Pass("a", 8);
+    for (int look = 0; look < 32; ++look) {
+      Receive("a", kMiB);
+      Look();
+    }
+    for (int i = 0; i < 8; ++i) Admit("a", 4 * kMiB);
+    Receive("a", 300 << 10);
+    End("a", 8);
+    Look();
+    EXPECT_EQ(Offenders(), Names());
+  }
+}
+
+TEST_F(ConnectionLedgerTest, PushesWhoseDeadlinesExpireAreNoOffence) {
+  Connect("a");
+  for (int step = 0; step < 50; ++step) {
+    Pass("a", 8);
+    for (int look = 0; look < 10; ++look) {
+      Receive("a", 3 * kMiB);
+      Look();
+    }
+    End("a", 8);
+    for (int look = 0; look < 10; ++look) Look();
+    EXPECT_EQ(Offenders(), Names()) << step;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, PushesThatExpireAmongOthersAreNoOffence) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  Pass("a", 8);
+  for (int step = 0; step < 50; ++step) {
+    Receive("a", 32 * kMiB);
+    Look();
+    End("a", 8);
+    Pass("a", 8);
+    EXPECT_EQ(Offenders(), Names()) << step;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, AbandonedPushesAmongOthersAreNoOffence) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  Pass("a", 2);
+  for (int step = 0; step < 50; ++step) {
+    Receive("a", 32 * kMiB);
+    ledger().OnAbandoned("a");
+    End("a");
+    Look();
+    Pass("a");
+    EXPECT_EQ(Offenders(), Names()) << step;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, CallsThatOnlySeemOpenHoldNoBytes) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  // They have ended, but gRPC never told the services.
+  Pass("a", 20);
+  connections_["a"].streams.ended = 19;
+  for (int look = 0; look < 3; ++look) {
+    Receive("a", 60 * kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, OpenCallHoldsNoMoreThanTheLargestMessage) {
+  limits_.max_incomplete_bytes = 80 * kMiB;
+  Connect("a");
+  Pass("a");
+  for (int look = 0; look < 20; ++look) {
+    // Much of it belongs to calls that have ended.
+    Receive("a", 10 * kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, PingsAreNoOffence) {
+  Connect("a");
+  for (int look = 0; look < 60; ++look) {
+    Receive("a", 10 << 10);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, BytesThatGrpcExplainsLateAreNoOffence) {
+  Connect("a");
+  for (int step = 0; step < 100; ++step) {
+    Receive("a", 6 * kMiB);
+    Look();
+    Look();
+    Pass("a");
+    Look();
+    Admit("a", 6 * kMiB);
+    End("a");
+    Look();
+    EXPECT_EQ(Offenders(), Names()) << step;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, ProcessWithoutProcessorTimeClosesNothing) {
+  load_ = 0.01;
+  Connect("a");
+  Receive("a", 4 * kMiB);
+  connections_["a"].bytes.unread = 6 * kMiB;
+  for (int look = 0; look < 50; ++look) Look();
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, ProcessThatWasStoppedClosesNothing) {
+  Connect("a");
+  for (int stop = 0; stop < 10; ++stop) {
+    Receive("a", 4 * kMiB);
+    connections_["a"].bytes.unread = 6 * kMiB;
+    Look();
+    Look();
+    now_ += seconds(10);
+    processor_seconds_ += 10;
+    Look();
+    Pass("a");
+    Look();
+    Admit("a", 4 * kMiB);
+    End("a");
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, AcknowledgementsOfLargePullsAreNoOffence) {
+  Connect("a");
+  Pass("a");
+  Admit("a", 100);
+  for (int look = 0; look < 1000; ++look) {
+    connections_["a"].bytes.sent += 100 * kMiB;
+    Receive("a", 5 * kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, CallsOfAllStreamsThatExpireAtOnceAreNoOffence) {
+  for (const char* const name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+    Connect(name);
+    Pass(name, 768);
+    Receive(name, 8 * kMiB);
+  }
+  Look();
+  for (const auto& [name, connection] : connections_) End(name, 768);
+  for (const auto& [name, connection] : connections_) Receive(name, kMiB);
+  Look();
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+}
+
+// What the ledger is for.
+
+TEST_F(ConnectionLedgerTest, MetadataThatNeverEndsIsAnOffence) {
+  Connect("a");
+  Connect("b");
+  connections_["a"].streams.started = 1;
+  const int looks = LooksUntilStrayOffence("a");
+  EXPECT_GE(looks, 8);
+  EXPECT_LE(looks, 16);
+}
+
+TEST_F(ConnectionLedgerTest, MetadataThatGrpcIsSlowWithIsAnOffence) {
+  Connect("a");
+  Receive("a", kMiB);
+  connections_["a"].bytes.unread = 6 * kMiB;
+  for (int look = 0; look < 8; ++look) Look();
+  EXPECT_EQ(Offenders(), Names());
+  for (int look = 0; look < 8; ++look) Look();
+  EXPECT_EQ(Offenders(), Names({"a"}));
+}
+
+TEST_F(ConnectionLedgerTest, CancelledCallsDoNotExcuseMetadata) {
+  Connect("a");
+  Pass("a", 5);
+  End("a", 5);
+  const int looks = LooksUntilStrayOffence("a");
+  EXPECT_GT(looks, 0);
+  EXPECT_LE(looks, 30);
+}
+
+TEST_F(ConnectionLedgerTest, ConnectionsThatShareASlotHaveTheBenefitOfTheDoubt) {
+  for (size_t i = 0; i < ConnectionLedger::kSlots; ++i) Connect(absl::StrCat("a", i), "client");
+  Connect("b");
+  const std::string other = [&] {
+    for (const auto& [name, connection] : connections_) {
+      if (name != "b" && connection.slot == connections_["b"].slot) return name;
+    }
+    return std::string();
+  }();
+  Pass(other);
+  EXPECT_EQ(LooksUntilStrayOffence("b"), 0);
+  Admit(other, 1);
+  EXPECT_GT(LooksUntilStrayOffence("b"), 0);
+}
+
+TEST_F(ConnectionLedgerTest, MessagesThatNeverEndAreAnOffenceOfTheLargest) {
+  limits_.max_incomplete_bytes = 100 * kMiB;
+  Connect("a");
+  Connect("b");
+  Connect("c", "client");
+  for (const char* const name : {"a", "b", "c"}) Pass(name, 4);
+  for (int look = 0; look < 10; ++look) {
+    Receive("a", 8 * kMiB);
+    Receive("b", 2 * kMiB);
+    Receive("c", 10 * kMiB);
+    Look();
+    ASSERT_EQ(Offenders(), Names()) << look;
+  }
+  Receive("a", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names({"a"}));
+}
+
+TEST_F(ConnectionLedgerTest, CallsThatAreResetPutThePeerInDebt) {
+  quotas_.burst_tokens = 1000;
+  quotas_.tokens_per_second = 100;
+  Connect("a");
+  Connect("b", "client");
+  // The burst, and half of the debt of five seconds.
+  Pass("a", 400);
+  End("a", 400);
+  Receive("a", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+  Pass("a", 100);
+  End("a", 100);
+  Receive("a", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names({"a"}));
+}
+
+TEST_F(ConnectionLedgerTest, CallsThatTheGateRefusesCostMore) {
+  quotas_.burst_tokens = 1000;
+  quotas_.tokens_per_second = 100;
+  Connect("a");
+  Refuse("a", 60);
+  Receive("a", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names());
+  Refuse("a", 20);
+  Receive("a", kMiB);
+  Look();
+  EXPECT_EQ(Offenders(), Names({"a"}));
+}
+
+TEST_F(ConnectionLedgerTest, TrustedPeersAreIgnored) {
+  Connect("a", "server", true);
+  EXPECT_EQ(LooksUntilStrayOffence("a"), 0);
+}
+
+// After an offence.
+
+TEST_F(ConnectionLedgerTest, PeerGetsNoConnectionUntilItsExclusionEnds) {
+  Connect("a");
+  ASSERT_GT(LooksUntilStrayOffence("a"), 0);
+  EXPECT_TRUE(ledger().HasExcluded(now_));
+  Connect("b");
+  EXPECT_EQ(Offenders(), Names({"b"}));
+  Connect("c", "client");
+  EXPECT_EQ(Offenders(), Names());
+  now_ += limits_.first_exclusion;
+  EXPECT_FALSE(ledger().HasExcluded(now_));
+  Connect("d");
+  EXPECT_EQ(Offenders(), Names());
+}
+
+TEST_F(ConnectionLedgerTest, PeerDeepInDebtIsExcluded) {
+  Connect("a");
+  ledger().OnDebt("a", now_);
+  Connect("b");
+  EXPECT_EQ(Offenders(), Names({"a", "b"}));
+}
+
+TEST_F(ConnectionLedgerTest, ExclusionsGrowAndAreForgotten) {
+  const auto exclusion = [&] {
+    const std::string name = absl::StrCat("a", now_.time_since_epoch().count());
+    Connect(name);
+    EXPECT_GT(LooksUntilStrayOffence(name), 0);
+    const MonotonicTime begin = now_;
+    while (ledger().HasExcluded(now_)) now_ += kInterval;
+    return now_ - begin;
+  };
+  EXPECT_EQ(exclusion(), limits_.first_exclusion);
+  EXPECT_EQ(exclusion(), kExclusionGrowth * limits_.first_exclusion);
+  EXPECT_EQ(exclusion(), kExclusionGrowth * kExclusionGrowth * limits_.first_exclusion);
+  EXPECT_EQ(exclusion(), limits_.max_exclusion);
+  now_ += limits_.offences_last;
+  EXPECT_EQ(exclusion(), limits_.first_exclusion);
+}
+
+TEST_F(ConnectionLedgerTest, NextConnectionHasNoNewBurst) {
+  Connect("a");
+  const int first = LooksUntilStrayOffence("a");
+  ledger().Sweep([](const std::string&) { return false; }, now_);
+  connections_.clear();
+  now_ += limits_.first_exclusion;
+  Connect("b");
+  EXPECT_LT(LooksUntilStrayOffence("b"), first);
+}
+
+TEST_F(ConnectionLedgerTest, OffenderMayHoldFewerIncompleteBytes) {
+  limits_.max_incomplete_bytes = 64 * kMiB;
+  const auto mib_until_offence = [&](const std::string& name) -> uint64_t {
+    Connect(name);
+    Pass(name, 4);
+    for (uint64_t mib = 1; mib <= 200; ++mib) {
+      Receive(name, kMiB);
+      Look();
+      if (!Offenders().empty()) return mib;
+    }
+    return 0;
+  };
+  for (const uint64_t mib : {65, 33, 17, 9, 9}) {
+    EXPECT_EQ(mib_until_offence(absl::StrCat(mib)), mib);
+    now_ += limits_.max_exclusion;
+  }
+}
+
+TEST_F(ConnectionLedgerTest, DebtOfStrayTimeIsBounded) {
+  Connect("first");
+  const int looks = LooksUntilStrayOffence("first");
+  ASSERT_GT(looks, 0);
+  now_ += limits_.offences_last;
+  for (int i = 0; i < 20; ++i) Connect(absl::StrCat("a", i));
+  for (int look = 0; look < 20; ++look) {
+    for (int i = 0; i < 20; ++i) Receive(absl::StrCat("a", i), kMiB);
+    Look();
+  }
+  EXPECT_EQ(Offenders().size(), 20u);
+  // The burst and the greatest debt, with their exclusion.
+  now_ += seconds(15) + limits_.first_exclusion;
+  Connect("next");
+  EXPECT_EQ(LooksUntilStrayOffence("next"), looks);
+}
+
+TEST_F(ConnectionLedgerTest, PeersBeyondTheTableShareTheirLimits) {
+  for (size_t i = 0; i < kMaxPeers; ++i) Connect(absl::StrCat("a", i), absl::StrCat("client", i));
+  Connect("b", "worker1");
+  ASSERT_GT(LooksUntilStrayOffence("b"), 0);
+  Connect("c", "worker2");
+  EXPECT_EQ(Offenders(), Names({"c"}));
+  // Peers without connections make room.
+  now_ += limits_.offences_last;
+  ledger().Sweep([](const std::string&) { return false; }, now_);
+  connections_.clear();
+  Connect("d", "worker3");
+  EXPECT_EQ(Offenders(), Names());
+}
+
+}  // namespace
+}  // namespace pawl
