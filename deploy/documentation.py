@@ -33,8 +33,16 @@ PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 ORDINARY_WORDS = {"run"}
 # Names of other projects.
 NAMES = {
+    "BackupAndRestore",
+    "KeyedOptimizerWrapper",
     "OPENBLAS_CORETYPE",
     "PATH",
+    "SavedModel",
+    "SidecarEvaluator",
+    "StringLookup",
+    "TrainPipelineSparseDist",
+    "clip_grad_norm_",
+    "keras",
     "clientAuth",
     "memfd_create",
     "scrontab",

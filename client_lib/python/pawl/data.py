@@ -116,7 +116,7 @@ class Sampler:
         ), end - begin
 
     def identity(self) -> dict[str, Any]:
-        """What decides the samples of a step, but for the number of ranks."""
+        """The settings, apart from the number of ranks, that determine a step's samples."""
         return {
             "samples": self.length,
             "batch_size": self.batch_size,
@@ -225,7 +225,7 @@ class Arrays:
         return self.sampler.share(step, rank, ranks)
 
     def identity(self) -> dict[str, Any]:
-        """What decides the batch of a step, but for the number of ranks."""
+        """The settings, apart from the number of ranks, that determine a step's batch."""
         return {**self.sampler.identity(), "checksum of the data": self._fingerprint}
 
     def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
@@ -255,8 +255,12 @@ class _Loader:
         return self._sampler.identity()
 
     def batches(self, rank: int, ranks: int, first_step: int) -> Iterator[Any]:
+        import torch  # pylint: disable=import-outside-toplevel  # a DataLoader is torch's
+
         self._sampler.set_position(rank, ranks, first_step)
-        return iter(self._loader)
+        # A new iterator draws a seed from the generator of the rank that computes.
+        with torch.random.fork_rng(devices=[]):
+            return iter(self._loader)
 
 
 class _Stream:

@@ -36,7 +36,7 @@ _FOLLOW_INTERVAL_S = 0.05
 _PROGRESS_INTERVAL_S = 0.5
 # How long a rank's step may take, unless pawl.init or PAWL_STEP_TIMEOUT_S says otherwise.
 _STEP_TIMEOUT_S = 600.0
-# Others wait longer for it: the worker is restarted in this time.
+# Extra time that other ranks wait, so that the worker can be restarted.
 _RESTART_S = 120.0
 # As a number of steps: not known.
 _ENDLESS = data_module.ENDLESS
@@ -69,8 +69,8 @@ class StepPart(Protocol):
     def begin(self, job: "Job", rank: "Rank") -> None:
         """Before the rank's batch is given to the program."""
 
-    def prefetch(self, job: "Job", rank: "Rank", step: int, batch: Any) -> None:
-        """The rank's batch of the next step is known."""
+    def prefetch(self, job: "Job", rank: "Rank", step: int, wanted: Any) -> None:
+        """Starts to fetch what steps()'s `prefetch` has returned for the rank's next batch."""
 
     def forget(self, job: "Job") -> None:
         """The program has ended the step without Job.end_step: drop what it has recorded."""
@@ -98,7 +98,7 @@ class Rank:
         # How many evaluations it has reported, and the latest.
         self.evaluations = 0
         self.evaluation: Optional[Future[Any]] = None
-        # What its step pushes, where the step ends only with the evaluation.
+        # The items of a step that waits for its evaluation; None: no step waits.
         self.unsent: Optional[list[Any]] = None
         # Known once a stream has ended.
         self.step_count = _ENDLESS
@@ -140,7 +140,7 @@ class Job:
         self._version = 0
         self._assignment: Optional[Future[Any]] = None
         self._rank: Optional[Rank] = None
-        # Whether that rank's step has begun and not ended: it stays until then.
+        # Whether that rank's step is being computed. The rank is not given up meanwhile.
         self._computing = False
         self._position: Optional[tuple[int, int]] = None
         self._step = 0
@@ -248,7 +248,8 @@ class Job:
         self._source, self.begin_at = source, begin_at
         end = self._end = begin_at + source.step_count()
         self._states = kept_module.StateTable(self.client, self.mode)
-        initial = self._kept.save()
+        # A copy: states share the objects' tensors.
+        initial = kept_module.decode(kept_module.encode(self._kept.save()))
         while True:
             self._follow()
             rank = self._next_rank(end)
@@ -309,8 +310,12 @@ class Job:
 
         Under `pawl run` the process then ends, so that it is restarted: other ranks wait for it.
         """
+        # Not sys.stderr: a notebook replaces it by what is no file.
+        if sys.__stderr__ is None:
+            yield
+            return
         faulthandler.dump_traceback_later(
-            self._step_timeout, exit="PAWL_WORKER_DIR" in os.environ
+            self._step_timeout, exit="PAWL_WORKER_DIR" in os.environ, file=sys.__stderr__
         )
         try:
             yield
@@ -389,7 +394,7 @@ class Job:
         )
 
     def _end_stream(self, rank: Rank) -> None:
-        """The rank has no batches any more. Others must not wait for it."""
+        """The rank's stream has ended. Others must not wait for it."""
         if self._end < _ENDLESS:
             raise errors.FailedPreconditionError(
                 "the data of rank %d ends at step %d; step_count() says %d"
@@ -424,7 +429,7 @@ class Job:
     def _send(self, rank: Rank, items: list[Any]) -> None:
         """Pushes the items and the rank's state, and ends the step before rank.step."""
         self._settle(rank)
-        # Before that, rank 0 may still assign, and nothing may be pushed.
+        # In earlier steps rank 0 may still assign, and nothing may be pushed.
         if rank.step > self.begin_at:
             assert self._states is not None and rank.state is not None
             items = items + self._states.items(rank.number, rank.step, rank.state)
@@ -474,6 +479,11 @@ class Job:
         """
         while True:
             for rank in list(self._hosted.values()):
+                if rank.step < min(self._end, rank.step_count):
+                    raise errors.InternalError(
+                        "rank %d came after the loop and has done %d of %d steps; this worker must "
+                        "be restarted" % (rank.number, rank.step, self._end)
+                    )
                 self._finish_rank(rank)
             # A stream's length is not known, and so not whether another rank has ended.
             if self._end >= _ENDLESS or not self._pause():
@@ -591,7 +601,7 @@ class Job:
         self.end_step([])
 
     def _follow(self) -> None:
-        """Hosts the ranks that the scheduler assigns to this process, but for finished ones."""
+        """Hosts the ranks that the scheduler assigns to this process, except finished ones."""
         self._ask_for_assignment()
         self._give_up_others()
         for number, incarnation in sorted(self._assigned.items()):
@@ -653,11 +663,12 @@ class Job:
 
     def _close(self, number: int) -> None:
         rank = self._hosted.pop(number)
+        steps = _ended_steps(rank)
         if self._states is not None:
             self._states.forget(number)
         if self._loaded == number:
             self._loaded = -1
-        self._done[number] = (rank.step, rank.samples)
+        self._done[number] = (steps, rank.samples)
         rank.session.close()
 
     def _is_trained(self, end: int) -> bool:
@@ -668,13 +679,16 @@ class Job:
         for rank in self._hosted.values():
             if rank.unsent is not None and rank.evaluation is not None:
                 rank.evaluation.done(_FOLLOW_INTERVAL_S)
+                self._report()
                 return False
         for rank in list(self._hosted.values()):
             while rank.ending is not None and not rank.ending.done(_FOLLOW_INTERVAL_S):
                 self._follow()
                 if self._next_rank(end) is not None:
                     return False
-            self._settle(rank)
+            # Another incarnation may have taken its place meanwhile.
+            if self._hosted.get(rank.number) is rank:
+                self._settle(rank)
         self._report(now=True)
         if end >= _ENDLESS:
             # A worker that has never had a rank stands by for others.
@@ -708,7 +722,7 @@ class Job:
         raise SystemExit(0)
 
     def _give_up_others(self) -> None:
-        """Returns the ranks that are assigned to this process no more, once their step has ended.
+        """Gives up ranks that are no longer assigned to this process, once their steps have ended.
 
         Does not wait for that: it may depend on a rank that this process hosts.
         """
@@ -725,8 +739,8 @@ class Job:
 
     def _progress(self) -> dict[str, Any]:
         for rank in self._hosted.values():
-            self._done[rank.number] = (rank.step, rank.samples)
-        steps = [rank.step for rank in self._hosted.values()] or [
+            self._done[rank.number] = (_ended_steps(rank), rank.samples)
+        steps = [_ended_steps(rank) for rank in self._hosted.values()] or [
             ended for ended, _ in self._done.values()
         ]
         return {
@@ -755,6 +769,12 @@ class Job:
         )
 
 
+def _ended_steps(rank: Rank) -> int:
+    """The rank's steps that the servers have acknowledged."""
+    is_ending = rank.ending is not None and not rank.ending.done()
+    return rank.step - (rank.unsent is not None or is_ending)
+
+
 def _evaluation_of(text: str) -> dict[str, Any]:
     return json.loads(text).get("result", {})
 
@@ -781,7 +801,8 @@ def init(
         )
     options.setdefault("tune_process", True)
     if step_timeout is None:
-        step_timeout = _seconds_of(os.environ.get("PAWL_STEP_TIMEOUT_S", str(_STEP_TIMEOUT_S)))
+        step_timeout = os.environ.get("PAWL_STEP_TIMEOUT_S", _STEP_TIMEOUT_S)  # type: ignore
+    step_timeout = _seconds_of(step_timeout)
     options.setdefault("call_timeout", step_timeout + _RESTART_S)
     options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
     folder = os.environ.get("PAWL_WORKER_DIR")
@@ -795,21 +816,28 @@ def init(
 
     def at_exit() -> None:
         if not _abi.is_forked() and not failed and job.is_trained and not job._is_finished:
-            with contextlib.suppress(errors.CancelledError):
+            try:
                 job.finish()
+            except errors.CancelledError:
+                pass
+            except errors.Error:
+                traceback.print_exc()
+                sys.stderr.flush()
+                # An exception would not change the exit code here.
+                os._exit(1)
 
     atexit.register(at_exit)
     return job
 
 
-def _seconds_of(text: str) -> float:
+def _seconds_of(text: Any) -> float:
     try:
         seconds = float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < 1e6:
         raise errors.InvalidArgumentError(
-            "PAWL_STEP_TIMEOUT_S is %r; a number of seconds from 0.1 to 999999 is wanted" % text
+            "the step timeout is %r; it must be above 0 and below 1e6 seconds" % text
         )
     return seconds
 

@@ -48,7 +48,7 @@ def encode(tree: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The tree that encode has got; torch's tensors as such."""
+    """The tree that was encoded; torch's tensors stay tensors."""
     end = 8 + int.from_bytes(data[:8], "little")
     return _restore(json.loads(data[8:end]), memoryview(data)[end:])
 
@@ -145,6 +145,8 @@ class _Saved:
 
     def __init__(self, areas: int):
         self.data: Optional[bytes] = None
+        # Whether this process has pushed a whole state.
+        self.is_certain = False
         self.area = 0
         self.rows: list[Optional[np.ndarray]] = [None] * areas
 
@@ -183,7 +185,13 @@ class StateTable:
         if old is not None:
             common = min(len(old), len(rows))
             changed[:common] = (old[:common] != rows[:common]).any(1)
-        saved.data, saved.area, saved.rows[area] = data, area, rows
+        saved.area = area
+        if saved.is_certain:
+            saved.data, saved.rows[area] = data, rows
+        else:
+            # A predecessor may have pushed another state for this step, and the servers keep the
+            # rows that came first. The next push has all rows again.
+            saved.data, saved.is_certain = None, True
         places = np.flatnonzero(changed)
         keys = _keys(rank, area, places)
         return [client_module.push_item(self._table, keys, rows[places], distinct=True)]

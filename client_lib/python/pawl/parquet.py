@@ -124,7 +124,7 @@ class Parquet:
         return self._sampler.share(step, rank, ranks)
 
     def identity(self) -> dict[str, Any]:
-        """What decides the batch of a step, but for the number of ranks."""
+        """The settings, apart from the number of ranks, that determine a step's batch."""
         return {
             **self._sampler.identity(),
             "data's seed": self._seed,
@@ -154,7 +154,7 @@ class Parquet:
             first = self._ends[number] - window.num_rows
             parts.append(window.take(positions[places == number] - first))
         table = _import_pyarrow().concat_tables(parts)
-        return {name: _to_numpy(table.column(name)) for name in table.column_names}
+        return {name: _to_numpy(name, table.column(name)) for name in table.column_names}
 
     def _plan(self, epoch: int) -> None:
         """Divides the epoch's row groups into windows."""
@@ -198,7 +198,7 @@ class Parquet:
             tables.append(table)
         table = pyarrow.concat_tables(tables).combine_chunks()
         if self._shuffle:
-            seed = self._seed * 1000003 + number + 1
+            seed = (self._seed * 1000003 + number + 1) % 2**64
             order = Sampler(table.num_rows, table.num_rows, seed=seed).order_of(epoch)
             table = table.take(order)
         self._read[epoch, number] = table
@@ -218,19 +218,25 @@ def _expand(paths: Any, filesystem: Any) -> list[str]:
     return found
 
 
-def _to_numpy(column: Any) -> Any:
+def _check_no_nulls(name: str, array: Any) -> None:
+    if array.null_count:
+        raise errors.InvalidArgumentError(
+            "column %r has %d empty values; replace them in the files" % (name, array.null_count)
+        )
+
+
+def _to_numpy(name: str, column: Any) -> Any:
     """An array, or (values, offsets) of a column of lists."""
     pyarrow = _import_pyarrow()
-    if column.null_count:
-        raise errors.InvalidArgumentError(
-            "a column has %d empty values; replace them in the files" % column.null_count
-        )
+    _check_no_nulls(name, column)
     array = column.combine_chunks()
     if isinstance(array, pyarrow.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pyarrow.array([], array.type)
     if pyarrow.types.is_list(array.type) or pyarrow.types.is_large_list(array.type):
         offsets = array.offsets.to_numpy().astype(np.int64)
-        return array.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0]
+        values = array.flatten()
+        _check_no_nulls(name, values)
+        return values.to_numpy(zero_copy_only=False), offsets - offsets[0]
     # Numbers may be a read-only view, which torch.from_numpy warns of.
     return array.to_numpy(zero_copy_only=False, writable=True)
 

@@ -103,7 +103,7 @@ def train(
                     process.kill()
                 raise
     if code != 0:
-        raise errors.FailedPreconditionError("the job has not completed:\n" + "".join(lines))
+        raise errors.FailedPreconditionError("the job did not complete:\n" + "".join(lines))
     metrics = next(
         line.split(" in ", 1)[1].strip() for line in reversed(lines) if "metrics in " in line
     )

@@ -137,6 +137,8 @@ class _Dense:
         self._is_assigned = np.zeros(1, np.float32)
         self._step = -1
         self._coming: Optional[tuple[int, Future[Any], list[np.ndarray]]] = None
+        # The parameters of step _step.
+        self._values: list[np.ndarray] = []
 
     def create(self, client: Client) -> None:
         """Creates the tables, in the parameters' order."""
@@ -229,16 +231,16 @@ class _Dense:
         return self._coming[1]
 
     def load(self, step: int) -> None:
-        """Puts the parameters that start has fetched into the model."""
-        if self._coming is None or self._coming[0] != step:
-            return
-        _, future, values = self._coming
-        self._coming = None
-        future.wait()
+        """Puts the step's parameters into the model: a rank's kept state may have replaced them."""
+        if self._coming is not None and self._coming[0] == step:
+            _, future, self._values = self._coming
+            self._coming = None
+            future.wait()
+            self._step = step
         with torch.no_grad():
-            for (_, parameter), value in zip(self._named, values):
+            for (_, parameter), value in zip(self._named, self._values):
                 parameter.copy_(torch.from_numpy(value).view(parameter.shape))
-        self._step = step
+
 
 
 def _copy(tensor: torch.Tensor) -> np.ndarray:

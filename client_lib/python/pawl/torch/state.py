@@ -181,8 +181,8 @@ def _check_names(what: str, given: set[str], wanted: set[str]) -> None:
     if not missing and not other:
         return
     raise errors.InvalidArgumentError(
-        "the state has no %s %s and has %s that the model has not; pass strict=False to load the "
-        "rest" % (what, ", ".join(missing) or "less", ", ".join(other) or "none")
+        "the state does not match the model: missing %ss: %s; unknown %ss: %s; pass strict=False "
+        "to load the rest" % (what, ", ".join(missing) or "none", what, ", ".join(other) or "none")
     )
 
 
