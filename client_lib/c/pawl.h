@@ -92,8 +92,8 @@ typedef struct pawl_options {
   // Whether the library may set malloc and Abseil's locks of this process to its needs, which
   // doubles the throughput of large calls.
   int tune_process;
-  // Instead of a certificate, for a client without ranks: a token (`pawlctl token`), or the file that
-  // has it and is read again when it changes. NULL: the environment's PAWL_TOKEN.
+  // A token (`pawlctl token`), or a file that holds one and is read again when it changes, instead
+  // of a certificate; for clients without ranks. NULL: the environment's PAWL_TOKEN.
   const char* token;
   const char* token_file;
   // With a token: the file of the authorities that sign the daemons' certificates. NULL: ca.pem in

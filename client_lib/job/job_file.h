@@ -30,8 +30,8 @@ absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name);
 // The same for protobuf's JSON: fields by their names in proto/job.proto, enums as text.
 absl::StatusOr<Job> ParseJsonJob(absl::string_view text, const std::string& name);
 
-// Reads and parses the file, as JSON if its name ends in .json, and resolves its paths against its folder. Neither fills in defaults
-// nor validates values. NOT_FOUND if the file does not exist.
+// Reads and parses the file (as JSON if its name ends in .json), and resolves its paths against its
+// folder. Neither fills in defaults nor validates values. NOT_FOUND if the file does not exist.
 absl::StatusOr<Job> ReadJobFile(const std::string& path);
 
 // Makes relative paths of the job absolute: they are relative to `folder`, which is made absolute

@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_CURVE_CURVE_RECORDER_H_
 #define PAWL_SCHEDULER_CURVE_CURVE_RECORDER_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -17,7 +18,7 @@ namespace pawl {
 // write is logged, and ends the recording: the job continues. Thread-safe.
 class CurveRecorder {
  public:
-  // Called by the recorder's thread, without locks.
+  // Called by the constructor, then by the recorder's thread, without locks.
   using ReadStatus = std::function<GetStatusResponse()>;
 
   CurveRecorder(std::unique_ptr<EventFile> file, ReadStatus status,

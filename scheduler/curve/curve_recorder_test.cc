@@ -1,5 +1,6 @@
 #include "scheduler/curve/curve_recorder.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>

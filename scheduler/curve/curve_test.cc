@@ -1,6 +1,7 @@
 #include "scheduler/curve/curve.h"
 
 #include <map>
+#include <string>
 
 #include "gtest/gtest.h"
 

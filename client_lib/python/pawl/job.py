@@ -142,6 +142,7 @@ class Job:
         self._rank: Optional[Rank] = None
         # Whether that rank's step is being computed. The rank is not given up meanwhile.
         self._computing = False
+        # The rank and the servers' step number of the latest batch; None before the first.
         self._position: Optional[tuple[int, int]] = None
         self._step = 0
         self._step_ended = False
@@ -502,10 +503,6 @@ class Job:
         if math.isfinite(loss):
             self._loss = float(loss)
 
-    def position(self) -> Optional[tuple[int, int]]:
-        """The rank and the servers' step number of the latest batch; None before the first."""
-        return self._position
-
     def fail(self, reason: str) -> None:
         """Ends the job, for all its workers, as FAILED for this reason.
 
@@ -516,6 +513,21 @@ class Job:
         progress = json.dumps({**self._progress(), "failure": reason[:4000]}).encode()
         self.client.call("pawl_finish_rank", self._position[0], progress, 0).wait()
 
+    def on_exception(self, error: BaseException) -> None:
+        """The program ends by an exception. Fails the job if it ended so before, at the same step.
+
+        A program that is restarted would do so for ever (bad data, a mistake in the model).
+        """
+        folder = os.environ.get("PAWL_WORKER_DIR")
+        is_own = isinstance(error, Exception) and not isinstance(error, errors.CancelledError)
+        if not folder or not is_own or not self.is_open or self._position is None:
+            return
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        if _is_repeated(folder, self._position, lines[-1]):
+            with contextlib.suppress(errors.Error):
+                # The most telling line first: texts are cut at their end.
+                self.fail("".join([lines[-1]] + lines))
+
     def close(self) -> None:
         """Leaves the job. Ranks that are not finished go to other workers."""
         self.client.close()
@@ -523,9 +535,12 @@ class Job:
     def __enter__(self) -> "Job":
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        del trace
         if kind is None and self.is_trained:
             self.finish()
+        if error is not None:
+            self.on_exception(error)
         self.close()
 
     def hosted_session(self) -> Session:
@@ -811,7 +826,7 @@ def init(
     _current = job = Job(Client(scheduler, worker=True, **options), step_timeout)
     if folder:
         _write_node(folder, job.client, options["node"][2])
-    failed = _watch_for_exceptions(job, folder)
+    failed = _watch_for_exceptions(job)
     _leave_on_sigterm()
 
     def at_exit() -> None:
@@ -889,33 +904,22 @@ def _leave_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
-def _watch_for_exceptions(job: Job, folder: Optional[str]) -> list[BaseException]:
-    """A list that gets the exception that ends the program.
-
-    A program that is restarted and ends by the same exception at the same step would do so for ever
-    (bad data, a mistake in the model). The second time the job fails, with the traceback.
-    """
+def _watch_for_exceptions(job: Job) -> list[BaseException]:
+    """A list that gets the exception that ends the program."""
     failed: list[BaseException] = []
     previous = sys.excepthook
 
     def hook(kind: Any, error: BaseException, trace: Any) -> None:
         failed.append(error)
         previous(kind, error, trace)
-        if folder and isinstance(error, Exception) and not isinstance(error, errors.CancelledError):
-            lines = traceback.format_exception(kind, error, trace)
-            if _is_repeated(folder, job.position(), lines[-1]):
-                with contextlib.suppress(errors.Error):
-                    # The most telling line first: texts are cut at their end.
-                    job.fail("".join([lines[-1]] + lines))
+        job.on_exception(error)
 
     sys.excepthook = hook
     return failed
 
 
-def _is_repeated(folder: str, position: Optional[tuple[int, int]], text: str) -> bool:
+def _is_repeated(folder: str, position: tuple[int, int], text: str) -> bool:
     """Whether the worker's previous process has ended in the same way. Notes it for the next."""
-    if position is None:
-        return False
     path = os.path.join(folder, "exception.json")
     now = {"rank": position[0], "step": position[1], "exception": text}
     try:

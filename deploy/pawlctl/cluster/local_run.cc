@@ -251,7 +251,8 @@ class Run {
     }
     if (child.Succeeded()) {
       // It left on request, as after SIGTERM, or its program ended early.
-      if (absl::StartsWith(child.name(), "worker") && !cluster_.HasWorker()) {
+      const bool is_worker = absl::StartsWith(child.name(), "worker");
+      if (is_worker && state_ != FINISHING && !cluster_.HasWorker()) {
         Fail(absl::StrCat(what, " before the job ended, and no worker is left"), &child);
         StopJob(failure_);
       } else if (answered) {

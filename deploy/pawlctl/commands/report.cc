@@ -167,9 +167,11 @@ std::string SlowestRanksText(const GetStatusResponse& status) {
     behind.push_back(
         absl::StrCat(rank, " (", node == nodes.end() ? "no worker" : node->second, ")"));
   }
-  return absl::StrCat("rank ", absl::StrJoin(behind, ", "),
-                      count > kNamed ? absl::StrCat(" and ", count - kNamed, " more") : "",
-                      " after step ", FormatCount(least->second), ", others after step ",
+  return absl::StrCat(count > 1 ? "ranks " : "rank ", absl::StrJoin(behind, ", "),
+                      count > kNamed ? absl::StrCat(" and ", count - kNamed, " more have ")
+                      : count > 1    ? " have "
+                                     : " has ",
+                      "ended ", FormatCount(least->second), " steps; the fastest has ended ",
                       FormatCount(most->second));
 }
 

@@ -85,8 +85,8 @@ TEST(ReportTest, StatusNamesTheRanksThatOthersWaitFor) {
   add_progress(0, 13);
   const std::string text = StatusText(status, nullptr);
   EXPECT_TRUE(absl::StrContains(text,
-                                "slowest       rank 1 (no worker), 2 (worker-0) after step 12, "
-                                "others after step 13"))
+                                "slowest       ranks 1 (no worker), 2 (worker-0) have ended 12 "
+                                "steps; the fastest has ended 13"))
       << text;
   status.mutable_job()->mutable_consistency()->set_mode(ASYNC);
   EXPECT_FALSE(absl::StrContains(StatusText(status, nullptr), "slowest"));
