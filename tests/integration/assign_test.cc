@@ -288,8 +288,7 @@ TEST_F(SyncAssignTest, RankIsRefusedAfterTheFirstStep) {
   const AssignItem item = {.table = table, .keys = keys, .values = values};
   const absl::Status refused = worker.Assign({&item, 1}).get();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(std::string(refused.message()).find("only in the job's first step"),
-            std::string::npos)
+  EXPECT_NE(std::string(refused.message()).find("only in the job's first step"), std::string::npos)
       << refused;
   // A free-running client may.
   const std::unique_ptr<Client> client = Join(CLIENT_ROLE);
