@@ -421,6 +421,11 @@ class Session:
             raise errors.CancelledError("rank %s is closed" % self.rank)
         return self._handle
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the rank has not been closed."""
+        return self._handle is not None
+
     def close(self) -> None:
         """Stops hosting the rank. Ranks only."""
         handle, self._handle = self._handle, None

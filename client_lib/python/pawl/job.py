@@ -25,6 +25,7 @@ from pawl import (
 )
 from pawl.client import Client, Session, Status
 from pawl.futures import Future
+from pawl.worker_folder import WorkerFolder
 
 _log = logging.getLogger("pawl")
 
@@ -518,12 +519,12 @@ class Job:
 
         A program that is restarted would do so for ever (bad data, a mistake in the model).
         """
-        folder = os.environ.get("PAWL_WORKER_DIR")
+        folder = WorkerFolder.from_environment()
         is_own = isinstance(error, Exception) and not isinstance(error, errors.CancelledError)
-        if not folder or not is_own or not self.is_open or self._position is None:
+        if folder is None or not is_own or not self.is_open or self._position is None:
             return
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        if _is_repeated(folder, self._position, lines[-1]):
+        if folder.is_repeated(*self._position, lines[-1]):
             with contextlib.suppress(errors.Error):
                 # The most telling line first: texts are cut at their end.
                 self.fail("".join([lines[-1]] + lines))
@@ -820,12 +821,13 @@ def init(
     step_timeout = _seconds_of(step_timeout)
     options.setdefault("call_timeout", step_timeout + _RESTART_S)
     options.setdefault("description", "%s:%d" % (os.uname().nodename, os.getpid()))
-    folder = os.environ.get("PAWL_WORKER_DIR")
-    if folder:
-        options.setdefault("node", _previous_node(folder))
+    folder = WorkerFolder.from_environment()
+    if folder is not None:
+        options.setdefault("node", folder.previous_node())
     _current = job = Job(Client(scheduler, worker=True, **options), step_timeout)
-    if folder:
-        _write_node(folder, job.client, options["node"][2])
+    if folder is not None:
+        description = job.client.describe()
+        folder.write_node(description["node"], int(description["job_id"]), options["node"][2])
     failed = _watch_for_exceptions(job)
     _leave_on_sigterm()
 
@@ -857,46 +859,6 @@ def _seconds_of(text: Any) -> float:
     return seconds
 
 
-def _node_file(folder: str) -> str:
-    return os.path.join(folder, "node.json")
-
-
-def _previous_node(folder: str) -> tuple[str, int, int]:
-    """The node that a process with this folder was, and how many processes have had the folder."""
-    os.makedirs(folder, exist_ok=True)
-    try:
-        with open(_node_file(folder), encoding="utf-8") as file:
-            node = json.load(file)
-        found = (str(node["node"]), int(node["job_id"]), int(node["start_count"]) + 1)
-    except FileNotFoundError:
-        found = ("", 0, 1)
-    except (ValueError, KeyError, TypeError) as error:
-        raise errors.InvalidArgumentError(
-            "%s is damaged (%s): remove it" % (_node_file(folder), error)
-        ) from error
-    # Before this process registers, so that a count is used only once.
-    _replace(_node_file(folder), dict(zip(("node", "job_id", "start_count"), found)))
-    return found
-
-
-def _write_node(folder: str, client: Client, start_count: int) -> None:
-    description = client.describe()
-    _replace(
-        _node_file(folder),
-        {
-            "node": description["node"],
-            "job_id": description["job_id"],
-            "start_count": start_count,
-        },
-    )
-
-
-def _replace(path: str, content: dict[str, Any]) -> None:
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(content, file)
-    os.replace(path + ".new", path)
-
-
 def _leave_on_sigterm() -> None:
     """Ends the program as an exception does, so that its ranks go to others at once."""
     is_main = threading.current_thread() is threading.main_thread()
@@ -916,16 +878,3 @@ def _watch_for_exceptions(job: Job) -> list[BaseException]:
 
     sys.excepthook = hook
     return failed
-
-
-def _is_repeated(folder: str, position: tuple[int, int], text: str) -> bool:
-    """Whether the worker's previous process has ended in the same way. Notes it for the next."""
-    path = os.path.join(folder, "exception.json")
-    now = {"rank": position[0], "step": position[1], "exception": text}
-    try:
-        with open(path, encoding="utf-8") as file:
-            before = json.load(file)
-    except (OSError, ValueError):
-        before = None
-    _replace(path, now)
-    return before == now

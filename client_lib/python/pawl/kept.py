@@ -48,9 +48,15 @@ def encode(tree: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The tree that was encoded; torch's tensors stay tensors."""
-    end = 8 + int.from_bytes(data[:8], "little")
-    return _restore(json.loads(data[8:end]), memoryview(data)[end:])
+    """The tree that was encoded; torch's tensors stay tensors.
+
+    Raises DataLossError for bytes that encode has not made: they come from servers.
+    """
+    try:
+        end = 8 + int.from_bytes(data[:8], "little")
+        return _restore(json.loads(data[8:end]), memoryview(data)[end:])
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, RecursionError) as error:
+        raise errors.DataLossError("a saved state cannot be read: %s" % error) from error
 
 
 class _Arrays:
@@ -120,7 +126,10 @@ def _restore(value: Any, arrays: memoryview) -> Any:
 
     # An empty buffer is refused.
     flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    return flat.view(getattr(torch, value[3])).reshape(value[4])
+    dtype = getattr(torch, value[3], None)
+    if kind != "tensor" or not isinstance(dtype, torch.dtype):
+        raise ValueError("there is no %s of %r" % (kind, value[3]))
+    return flat.view(dtype).reshape(value[4])
 
 
 def _to_rows(data: bytes) -> np.ndarray:

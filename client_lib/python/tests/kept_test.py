@@ -41,6 +41,15 @@ class EncodingTest(unittest.TestCase):
             self.assertTrue(torch.equal(restored[name], tree[name]))
         self.assertEqual(kept.encode(restored), kept.encode(tree))
 
+    def test_other_bytes_are_data_loss(self):
+        whole = kept.encode({"a": torch.ones(3), "b": [1, "text"]})
+        damaged = [b"", whole[:9], whole[:-5], whole.replace(b"float32", b"ops\x20\x20\x20\x20")]
+        damaged.append(whole.replace(b"tensor", b"sensor"))
+        damaged.append((2**63).to_bytes(8, "little") + b"[" * 100000)
+        for data in damaged:
+            with self.assertRaises(errors.DataLossError):
+                kept.decode(data)
+
     def test_other_types_are_named(self):
         with self.assertRaisesRegex(ValueError, r"state\['a'\]\[1\] is a set"):
             kept.encode({"a": [1, {2}]})

@@ -241,8 +241,8 @@ class LookupModule(torch.nn.Module):
         super().__init__()
         self.handles: list[TableHandle] = []
         self._recorded: list[Fetch] = []
-        # By rank and step: the input, its version, and its rows on their way.
-        self._prefetched: dict[tuple[Optional[int], int], tuple[Any, int, Fetch]] = {}
+        # By session and step: the input, its version, and its rows on their way.
+        self._prefetched: dict[tuple[Session, int], tuple[Any, int, Fetch]] = {}
         self._client: Optional[Client] = None
         # Whether an optimizer pushes what is recorded.
         self.has_optimizer = False
@@ -275,11 +275,11 @@ class LookupModule(torch.nn.Module):
         """Starts to fetch what forward will need for these inputs, by a rank for a later step."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         fetch = Fetch(self.wanted(*inputs), self.client())
-        # The rank does not go back to earlier steps.
-        for rank, earlier in list(self._prefetched):
-            if rank == session.rank and earlier < step - 1:
-                del self._prefetched[rank, earlier]
-        self._prefetched[session.rank, step] = (
+        # A rank does not go back to earlier steps, and may have left this process.
+        for other, earlier in list(self._prefetched):
+            if not other.is_open or other is session and earlier < step - 1:
+                del self._prefetched[other, earlier]
+        self._prefetched[session, step] = (
             inputs[0],
             _version_of(inputs[0]),
             fetch.start(session, step),
@@ -297,7 +297,7 @@ class LookupModule(torch.nn.Module):
             session = job.hosted_session()
         prefetched = None
         if job is not None:
-            prefetched = self._prefetched.pop((session.rank, session.step), None)
+            prefetched = self._prefetched.pop((session, session.step), None)
         if (
             prefetched is not None
             and prefetched[0] is inputs[0]
