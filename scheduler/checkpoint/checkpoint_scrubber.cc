@@ -25,35 +25,7 @@ CheckpointScrubber::CheckpointScrubber(Env& env, CheckpointScrubberOptions optio
       options_(std::move(options)),
       events_(std::move(events)),
       store_(env, options_.dir) {
-  thread_ = std::thread([this] { Run(); });
-}
-
-CheckpointScrubber::~CheckpointScrubber() {
-  Stop(Clock::Real().Now());
-  thread_.join();
-}
-
-bool CheckpointScrubber::Stop(MonotonicTime deadline) {
-  MutexLock lock(mu_);
-  stopping_ = true;
-  changed_.NotifyAll();
-  while (!stopped_) {
-    if (!changed_.WaitUntil(mu_, deadline)) break;
-  }
-  return stopped_;
-}
-
-bool CheckpointScrubber::IsStopping() const {
-  MutexLock lock(mu_);
-  return stopping_;
-}
-
-bool CheckpointScrubber::Sleep(MonotonicDuration duration) {
-  const MonotonicTime until = Clock::Real().Now() + duration;
-  MutexLock lock(mu_);
-  while (!stopping_ && changed_.WaitUntil(mu_, until)) {
-  }
-  return !stopping_;
+  thread_.Start([this] { Run(); });
 }
 
 void CheckpointScrubber::Throttle() {
@@ -79,9 +51,6 @@ void CheckpointScrubber::Run() {
   do {
     if (AwaitPermission()) Pass();
   } while (Sleep(options_.pause));
-  MutexLock lock(mu_);
-  stopped_ = true;
-  changed_.NotifyAll();
 }
 
 void CheckpointScrubber::Pass() {

@@ -8,14 +8,13 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/limits.h"
-#include "client_lib/base/mutex.h"
+#include "client_lib/daemon/background_thread.h"
 #include "proto/checkpoint.pb.h"
 #include "server/storage/checkpoint/checkpoint_store.h"
 
@@ -53,17 +52,16 @@ class CheckpointScrubber {
 
   // `env` outlives this.
   CheckpointScrubber(Env& env, CheckpointScrubberOptions options, Events events);
-  // Waits for the read in progress without a deadline: see Stop.
-  ~CheckpointScrubber();
+  // The destructor waits for the read in progress without a deadline: see Stop.
   CheckpointScrubber(const CheckpointScrubber&) = delete;
   CheckpointScrubber& operator=(const CheckpointScrubber&) = delete;
 
   // Stops reading. No event is called after it has returned true. False: a read has not returned by
   // `deadline`; if the shared file system hangs, only the end of the process stops the read.
-  bool Stop(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
+  bool Stop(MonotonicTime deadline) { return thread_.Stop(deadline); }
 
  private:
-  void Run() PAWL_EXCLUDES(mu_);
+  void Run();
   void Pass();
   void ScrubOne(const CheckpointId& id);
   // Runs `read`, which reads `bytes` bytes, and a second time if it finds damage.
@@ -77,9 +75,9 @@ class CheckpointScrubber {
   // Pauses for the bytes that were read since the last call.
   void Throttle();
   // Calls Throttle first. Both return false when the scrubber stops.
-  bool AwaitPermission() PAWL_EXCLUDES(mu_);
-  bool Sleep(MonotonicDuration duration) PAWL_EXCLUDES(mu_);
-  bool IsStopping() const PAWL_EXCLUDES(mu_);
+  bool AwaitPermission();
+  bool Sleep(MonotonicDuration duration) { return thread_.Sleep(duration); }
+  bool IsStopping() const { return thread_.IsStopping(); }
 
   Env& env_;
   const CheckpointScrubberOptions options_;
@@ -95,11 +93,8 @@ class CheckpointScrubber {
   absl::Status error_;
   absl::Status last_error_;
 
-  mutable Mutex mu_;
-  CondVar changed_;
-  bool stopping_ PAWL_GUARDED_BY(mu_) = false;
-  bool stopped_ PAWL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // Last: its destructor waits for a thread that uses the other members.
+  BackgroundThread thread_;
 };
 
 }  // namespace pawl

@@ -10,42 +10,18 @@ namespace pawl {
 CurveRecorder::CurveRecorder(std::unique_ptr<EventFile> file, ReadStatus status,
                              MonotonicDuration interval)
     : file_(std::move(file)), status_(std::move(status)), interval_(interval), curve_(status_()) {
-  thread_ = std::thread([this] { Run(); });
-}
-
-CurveRecorder::~CurveRecorder() {
-  Stop(Clock::Real().Now());
-  thread_.join();
-}
-
-bool CurveRecorder::Stop(MonotonicTime deadline) {
-  MutexLock lock(mu_);
-  stopping_ = true;
-  changed_.NotifyAll();
-  while (!stopped_) {
-    if (!changed_.WaitUntil(mu_, deadline)) break;
-  }
-  return stopped_;
+  thread_.Start([this] { Run(); });
 }
 
 void CurveRecorder::Run() {
-  for (bool is_last = false; !is_last;) {
-    {
-      const MonotonicTime until = Clock::Real().Now() + interval_;
-      MutexLock lock(mu_);
-      while (!stopping_ && changed_.WaitUntil(mu_, until)) {
-      }
-      is_last = stopping_;
-    }
+  for (bool goes_on = true; goes_on;) {
+    goes_on = thread_.Sleep(interval_);
     if (const absl::Status status = Record(); !status.ok()) {
       spdlog::error("--tensorboard_dir: {}; the learning curve ends here",
                     std::string(status.message()));
-      break;
+      return;
     }
   }
-  MutexLock lock(mu_);
-  stopped_ = true;
-  changed_.NotifyAll();
 }
 
 absl::Status CurveRecorder::Record() {

@@ -5,10 +5,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <thread>
 
 #include "client_lib/base/clock.h"
-#include "client_lib/base/mutex.h"
+#include "client_lib/daemon/background_thread.h"
 #include "scheduler/curve/curve.h"
 #include "scheduler/curve/event_file.h"
 
@@ -23,17 +22,16 @@ class CurveRecorder {
 
   CurveRecorder(std::unique_ptr<EventFile> file, ReadStatus status,
                 MonotonicDuration interval = std::chrono::seconds(2));
-  // Waits for the write in progress without a deadline: see Stop.
-  ~CurveRecorder();
+  // The destructor waits for the write in progress without a deadline: see Stop.
   CurveRecorder(const CurveRecorder&) = delete;
   CurveRecorder& operator=(const CurveRecorder&) = delete;
 
   // Writes the last points and stops. False: a write has not returned by `deadline`; if the file
   // system hangs, only the end of the process stops it.
-  bool Stop(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
+  bool Stop(MonotonicTime deadline) { return thread_.Stop(deadline); }
 
  private:
-  void Run() PAWL_EXCLUDES(mu_);
+  void Run();
   absl::Status Record();
 
   const std::unique_ptr<EventFile> file_;
@@ -42,11 +40,8 @@ class CurveRecorder {
   // Used by the thread alone, once it runs.
   Curve curve_;
 
-  Mutex mu_;
-  CondVar changed_;
-  bool stopping_ PAWL_GUARDED_BY(mu_) = false;
-  bool stopped_ PAWL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // Last: its destructor waits for a thread that uses the other members.
+  BackgroundThread thread_;
 };
 
 }  // namespace pawl

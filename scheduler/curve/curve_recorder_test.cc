@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "client_lib/base/env.h"
+#include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
