@@ -116,8 +116,8 @@ const char* const kCommons[] = {
     "clip_value: 0.5",
     "clip_norm: 1",
     "l2: 0.01",
-    "clip_value: 0.5 clip_norm: 1 l1: 0.001 l2: 0.01 schedule { cosine { total_steps: 5000 } "
-    "warmup_steps: 1000 }",
+    ("clip_value: 0.5 clip_norm: 1 l1: 0.001 l2: 0.01 schedule { cosine { total_steps: 5000 } "
+     "warmup_steps: 1000 }"),
 };
 
 std::vector<Optimizer> AllSpecs() {

@@ -193,11 +193,10 @@ std::optional<MonotonicTime> PeerQuotas::NextReady(MonotonicTime now) {
   MutexLock lock(mu_);
   std::optional<MonotonicTime> next;
   for (const std::shared_ptr<Peer>& peer : with_waiting_) {
+    bool has_room = false;
+    for (const Peer::OfKind& kind : peer->kinds)
+      has_room = has_room || (!kind.waiting.empty() && HasRoom(*peer, *kind.waiting.front()));
     // A peer with tokens waits for the end of one of its calls.
-    const bool has_room =
-        std::any_of(peer->kinds.begin(), peer->kinds.end(), [&](const Peer::OfKind& kind) {
-          return !kind.waiting.empty() && HasRoom(*peer, *kind.waiting.front());
-        });
     if (!has_room) continue;
     const MonotonicTime at = peer->tokens.HasTokenAt(now);
     next = next.has_value() ? std::min(*next, at) : at;

@@ -27,7 +27,7 @@ inline constexpr uint32_t kHarnessPartitions = 4;
 Job HarnessJob(Durability durability);
 PartitionOptions HarnessPartitionOptions();
 
-class ServerLogHarness : public DurableLog::Owner {
+class ServerLogHarness final : public DurableLog::Owner {
  public:
   // Retries everything after 1 ms; segments and the log are small.
   static ServerLogOptions QuickOptions(const std::string& data_folder);
