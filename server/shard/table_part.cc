@@ -174,6 +174,7 @@ void TablePart::Assign(const Assignment& assignment) {
 
 void TablePart::ReadSlots(const ByteView& keys, char* out) const {
   std::vector<float> initial(StateFloats(table_->MaxRowWidth()));
+  if (initial.empty()) return;
   std::vector<float> slots(initial.size());
   for (const uint64_t key : CopyKeys(keys)) {
     const size_t width = table_->RowWidth(key);
