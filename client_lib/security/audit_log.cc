@@ -34,15 +34,15 @@ absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path
 }
 
 void AuditLog::Write(const AuditRecord& record) {
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone())},
       {"who", Text(record.who)},
-      {"from", Text(record.from)},
-      {"method", Text(record.method)},
-      {"request", Text(record.request)},
-      {"code", absl::StatusCodeToString(record.result.code())},
-      {"message", Text(record.result.message())},
   };
+  if (!record.from.empty()) line["from"] = Text(record.from);
+  line["method"] = Text(record.method);
+  if (!record.request.empty()) line["request"] = Text(record.request);
+  line["code"] = absl::StatusCodeToString(record.result.code());
+  line["message"] = Text(record.result.message());
   logger_->info(line.dump());
 }
 

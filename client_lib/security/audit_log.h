@@ -35,8 +35,8 @@ struct AuditRecord {
   absl::Status result;
 };
 
-// One JSON object per line and record: time, who, from, method, request, code, message. Records
-// are written at once and not synced. Thread-safe.
+// One JSON object per line and record: time, who, from and request unless empty, method, code,
+// message. Records are written at once and not synced. Thread-safe.
 class AuditLog {
  public:
   // Appends to `path`. An error names the file.

@@ -18,7 +18,8 @@ absl::Status Gate::Check(const std::vector<std::string>& uris, absl::string_view
                          absl::string_view authorization) const {
   const auto refuse = [&](std::string peer, std::string reason, absl::Status answer) {
     ++refused_;
-    on_refusal_({std::move(peer), BoundedText(path, kMaxShownMethod), std::move(reason)});
+    on_refusal_(
+        {std::move(peer), BoundedText(path, kMaxShownMethod), std::move(reason), answer.code()});
     return answer;
   };
   const bool has_token = uris.empty() && tokens_ != nullptr;
@@ -49,12 +50,13 @@ absl::Status Gate::Check(const std::vector<std::string>& uris, absl::string_view
     return refuse(shown, "there is no such rpc", absl::UnimplementedError("no such rpc"));
   }
   if (!roles->Contains(peer->role)) {
-    return refuse(shown,
-                  absl::StrCat("the rpc is for the roles ", roles->Describe(), ", not for ",
-                               RoleName(peer->role)),
-                  absl::PermissionDeniedError(
-                      absl::StrCat("the role of this ", has_token ? "token, " : "certificate, ",
-                                   RoleName(peer->role), ", may not call this rpc")));
+    return refuse(
+        shown,
+        absl::StrCat("the rpc is for the roles ", roles->Describe(), ", not for ",
+                     RoleName(peer->role)),
+        absl::PermissionDeniedError(absl::StrCat(
+            "the role of this ", has_token ? "token" : "certificate", ", ", RoleName(peer->role),
+            ", may not call ", path, ": it is for the roles ", roles->Describe())));
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,8 @@ class Gate {
     std::string peer;
     std::string method;
     std::string reason;
+    // What the peer gets.
+    absl::StatusCode code;
   };
   // Called on gRPC's threads for each refused call; must be thread-safe and must not block.
   using OnRefusal = absl::AnyInvocable<void(const Refusal&) const>;
@@ -36,7 +38,7 @@ class Gate {
 
   // OK: the peer may call the rpc. UNAUTHENTICATED: it has no identity of this job.
   // PERMISSION_DENIED: its role may not call the rpc. UNIMPLEMENTED: there is no such rpc. The
-  // message tells the peer nothing that it does not know; on_refusal gets the details.
+  // message tells the peer no more than the documents do; on_refusal gets the details.
   // `authorization` is the call's metadata kTokenMetadata. It counts only for a peer without a
   // certificate.
   absl::Status Check(const std::vector<std::string>& uris, absl::string_view path,

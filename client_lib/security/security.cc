@@ -157,7 +157,7 @@ Security::Security(bool insecure, std::shared_ptr<TlsCredentials> tls, AuditLog*
                         .from = "",
                         .method = refusal.method,
                         .request = "",
-                        .result = absl::PermissionDeniedError(refusal.reason)});
+                        .result = absl::Status(refusal.code, refusal.reason)});
         }
         spdlog::warn("refused {} to {}: {}", refusal.method, refusal.peer, refusal.reason);
       },

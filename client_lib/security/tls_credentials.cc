@@ -25,6 +25,8 @@ namespace tls = grpc::experimental;
 
 // How often gRPC looks at the checked files, in seconds; the least it accepts.
 constexpr unsigned int kProviderInterval = 1;
+// The time after which gRPC has seen a change of its files for sure.
+constexpr std::chrono::seconds kProviderDelay{2 * kProviderInterval};
 
 // Accepts peers of the same job with one of the roles, whatever their host.
 class PeerVerifier final : public tls::ExternalCertificateVerifier {
@@ -157,7 +159,9 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   }
 
   absl::Status Start() {
-    if (!options_.dir.empty()) PAWL_RETURN_IF_ERROR(CheckRevocationLists(env_, options_.dir));
+    if (!options_.dir.empty()) {
+      PAWL_RETURN_IF_ERROR(CheckRevocationLists(env_, options_.dir, files_.certificate_pem));
+    }
     revocation_lists_ = RevocationLists(env_, options_.dir);
     PAWL_RETURN_IF_ERROR(Give(files_));
     const std::string authorities = memory_.files().authorities.path();
@@ -259,6 +263,10 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     if (files.ok()) status = CheckStillSame(*files);
     const bool is_new = status.ok() && !files->IsSameAs(files_);
     const bool has_new_lists = ReloadRevocationLists();
+    if (has_new_lists || is_new) {
+      revocation_status_ = CheckRevocationLists(
+          env_, options_.dir, is_new ? files->certificate_pem : files_.certificate_pem);
+    }
     if (is_new) {
       status = Give(*files);
     } else if (has_new_lists || Clock::Real().Now() - given_ >= options_.max_session_age) {
@@ -266,6 +274,7 @@ class ReloadedTlsCredentials final : public TlsCredentials {
       status.Update(Give(files_));
     }
     const bool gave = is_new && status.ok();
+    const bool obeys_new_lists = TakeObeyedLists(has_new_lists);
     status.Update(revocation_status_);
     const absl::StatusOr<bool> has_new_keys = ReloadTokenKeys();
     status.Update(has_new_keys.status());
@@ -273,6 +282,7 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     CertificateState state;
     {
       MutexLock lock(mu_);
+      if (obeys_new_lists) ++state_.revocations;
       if (!has_changed && status == state_.reload_status) return;
       state_.reload_status = status;
       if (gave) state_.not_after = files->not_after;
@@ -289,7 +299,16 @@ class ReloadedTlsCredentials final : public TlsCredentials {
     auto lists = RevocationLists(env_, options_.dir);
     if (lists == revocation_lists_) return false;
     revocation_lists_ = std::move(lists);
-    revocation_status_ = CheckRevocationLists(env_, options_.dir);
+    return true;
+  }
+
+  // Returns true once after the last change of kRevokedFolder, when gRPC no longer resumes sessions
+  // from before it.
+  bool TakeObeyedLists(bool has_new_lists) {
+    const MonotonicTime now = Clock::Real().Now();
+    if (has_new_lists) lists_changed_ = now;
+    if (!lists_changed_.has_value() || now < *lists_changed_ + kProviderDelay) return false;
+    lists_changed_.reset();
     return true;
   }
 
@@ -314,6 +333,7 @@ class ReloadedTlsCredentials final : public TlsCredentials {
   MonotonicTime given_;
   std::vector<std::pair<std::string, uint64_t>> revocation_lists_;
   absl::Status revocation_status_;
+  std::optional<MonotonicTime> lists_changed_;
   // Those in use.
   OwnFiles files_;
 

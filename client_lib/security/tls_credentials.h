@@ -40,6 +40,9 @@ struct CertificateState {
   bool is_token = false;
   // Successful reloads since the start, and changes of kRevokedFolder and kTokensFolder.
   uint64_t reloads = 0;
+  // Changes of kRevokedFolder that every new handshake obeys. A connection from before the last one
+  // may be of a peer whose certificate has been revoked.
+  uint64_t revocations = 0;
   // Why the files that are in --tls_dir now are not in use; OK if they are.
   absl::Status reload_status;
 };

@@ -161,7 +161,10 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(Env& env, const std::string& dir, int64_t 
   const std::string key_path = JoinPath(dir, kKeyFile);
   const std::string authorities_path = JoinPath(dir, kAuthoritiesFile);
   TlsFiles files;
-  PAWL_ASSIGN_OR_RETURN(files.authorities_pem, ReadWholeFile(env, authorities_path, kMaxFileBytes));
+  absl::StatusOr<std::string> authorities_pem = ReadWholeFile(env, authorities_path, kMaxFileBytes);
+  if (!authorities_pem.ok() && absl::IsNotFound(env.List(dir).status()))
+    return absl::NotFoundError(absl::StrCat("there is no folder ", dir));
+  PAWL_ASSIGN_OR_RETURN(files.authorities_pem, std::move(authorities_pem));
   PAWL_ASSIGN_OR_RETURN(files.certificate_pem, ReadWholeFile(env, certificate_path, kMaxFileBytes));
   PAWL_ASSIGN_OR_RETURN(files.key_pem, ReadWholeFile(env, key_path, kMaxFileBytes));
   PAWL_RETURN_IF_ERROR(CheckIsPrivate(key_path));

@@ -65,6 +65,11 @@ TEST_F(TlsFilesTest, EachMissingFileIsNamed) {
   }
 }
 
+TEST_F(TlsFilesTest, MissingFolderIsNamed) {
+  const auto files = ReadTlsFiles(Env::Real(), "/nonexistent", UnixNow());
+  EXPECT_EQ(files.status(), absl::NotFoundError("there is no folder /nonexistent"));
+}
+
 TEST_F(TlsFilesTest, KeyOfAnotherCertificateIsRefused) {
   Copy("worker/key.pem", kKeyFile);
   ExpectRefused(Read(), Path(kKeyFile), "is not the key of");

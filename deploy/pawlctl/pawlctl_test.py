@@ -551,10 +551,11 @@ class PawlctlTest(unittest.TestCase):
             file.write("nonsense")
         for changes, part in (
             ({"role": "worker"}, "must be client or reader or operator"),
-            ({"role": "admin"}, "the role must be one of"),
+            ({"role": "admin"}, "--role=admin must be client or reader or operator"),
             ({"role": None}, "--role"),
             ({"for": None}, "--for"),
-            ({"for": "a b"}, "the name must be"),
+            ({"for": "a b"}, "--for=a b: only letters"),
+            ({"for": "a/b"}, "--for=a/b: only letters"),
             ({"hours": "25"}, "--hours=25 must be 1 to 24"),
             ({"hours": "0"}, "--hours=0 must be 1 to 24"),
             ({"job": None}, "--tls_dir=FOLDER is needed"),

@@ -1,11 +1,40 @@
 #include "deploy/pawlctl/scheduler_connection.h"
 
+#include <algorithm>
+#include <initializer_list>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc/grpc_conversions.h"
 #include "client_lib/rpc/grpc/grpc_settings.h"
 #include "grpcpp/create_channel.h"
 
 namespace pawl {
+namespace {
+
+// `message`: of gRPC, for a call that has not been answered.
+absl::string_view WhatToCheck(absl::string_view message) {
+  // The words are those of gRPC 1.51 and OpenSSL.
+  const auto mentions = [&](std::initializer_list<absl::string_view> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](absl::string_view word) { return absl::StrContains(message, word); });
+  };
+  if (mentions({"Custom verification check failed"}))
+    return "is that the address of this job's scheduler, and --tls_dir of the same job?";
+  if (mentions({"missing selected ALPN property"}))
+    return "is that the address of its metrics (--metrics_listen) instead of --listen?";
+  if (mentions({"Socket closed", "Connection reset", "SSL"})) {
+    return "it may have ended, or one side has refused the TLS handshake: do both use TLS, do both "
+           "certificates come from an authority in the other's ca.pem, are they valid and not "
+           "revoked, and does the scheduler accept tokens, if this is one? Its log says more "
+           "(`Handshake failed`)";
+  }
+  return "is its job still running, and is the address right (--scheduler or PAWL_SCHEDULER; "
+         "pawlctl "
+         "run writes it to scheduler.addr in its --out)?";
+}
+
+}  // namespace
 
 SchedulerConnection::SchedulerConnection(const std::string& address, const Security& security)
     : address_(address),
@@ -106,11 +135,9 @@ absl::Status SchedulerConnection::ToStatus(const grpc::Status& status) const {
   const absl::Status answer = FromGrpcStatus(status);
   const std::string message(answer.message());
   if (absl::IsUnavailable(answer) || absl::IsDeadlineExceeded(answer)) {
-    return absl::Status(
-        answer.code(),
-        absl::StrCat("the scheduler at ", address_, " does not answer (", message,
-                     "); is its job still running, and is the address right (--scheduler or "
-                     "PAWL_SCHEDULER; pawlctl run writes it to scheduler.addr in its --out)?"));
+    return absl::Status(answer.code(),
+                        absl::StrCat("the scheduler at ", address_, " does not answer (", message,
+                                     "); ", WhatToCheck(message)));
   }
   return absl::Status(answer.code(), absl::StrCat("the scheduler at ", address_, ": ", message));
 }

@@ -29,14 +29,17 @@ class RevocationListsTest : public testing::Test {
     EXPECT_TRUE(absl::EndsWith(list_, ".r0")) << list_;
   }
 
+  absl::Status Check(const std::string& certificate = "") {
+    return CheckRevocationLists(Env::Real(), dir_, certificate);
+  }
   std::string Path(const std::string& name) const { return absl::StrCat(dir_, "/crl/", name); }
   void ExpectRefused(const std::string& name, const std::string& part) {
-    const absl::Status status = CheckRevocationLists(Env::Real(), dir_);
+    const absl::Status status = Check();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_TRUE(absl::StrContains(status.message(), Path(name))) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
     std::filesystem::remove(Path(name));
-    EXPECT_TRUE(CheckRevocationLists(Env::Real(), dir_).ok());
+    EXPECT_TRUE(Check().ok());
   }
 
   std::string folder_;
@@ -45,14 +48,14 @@ class RevocationListsTest : public testing::Test {
 };
 
 TEST_F(RevocationListsTest, ListsAreAccepted) {
-  EXPECT_TRUE(CheckRevocationLists(Env::Real(), dir_).ok());
+  EXPECT_TRUE(Check().ok());
   std::filesystem::copy_file(Path(list_), Path(list_.substr(0, list_.size() - 1) + "17"));
   // Kubernetes' names in a mounted secret.
   std::ofstream(Path("..data")) << "nonsense";
-  EXPECT_TRUE(CheckRevocationLists(Env::Real(), dir_).ok());
+  EXPECT_TRUE(Check().ok());
   EXPECT_EQ(RevocationLists(Env::Real(), dir_).size(), 2u);
   std::filesystem::remove_all(Path(""));
-  EXPECT_TRUE(CheckRevocationLists(Env::Real(), dir_).ok());
+  EXPECT_TRUE(Check().ok());
 }
 
 // OpenSSL would trust it.
@@ -76,6 +79,20 @@ TEST_F(RevocationListsTest, ListsWithOtherNamesAreRefused) {
     std::filesystem::copy_file(Path(list_), Path(name));
     ExpectRefused(name, absl::StrCat("must be ", list_));
   }
+}
+
+TEST_F(RevocationListsTest, OwnRevokedCertificateIsRefused) {
+  const auto certificate = [this](const std::string& role) {
+    return ReadTestFile(absl::StrCat(folder_, "/", role, "/cert.pem"));
+  };
+  EXPECT_TRUE(Check(certificate("server")).ok());
+  const absl::Status revoked = Check(certificate("reader"));
+  EXPECT_EQ(revoked.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(revoked.message(), Path(list_))) << revoked;
+  EXPECT_TRUE(absl::StrContains(revoked.message(), "cert.pem has been revoked")) << revoked;
+  const std::string other = absl::StrCat(folder_, "-other");
+  ASSERT_TRUE(MakeTestCertificates(other, "flights", {"--roles=reader"}).ok());
+  EXPECT_TRUE(Check(ReadTestFile(absl::StrCat(other, "/reader/cert.pem"))).ok());
 }
 
 TEST_F(RevocationListsTest, GarbageIsRefused) {

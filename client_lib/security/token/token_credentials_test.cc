@@ -153,7 +153,9 @@ TEST_F(TokenCredentialsTest, HolderCallsWhatItsRoleMay) {
   EXPECT_EQ(service_.last_caller(), absl::StrCat(kAlice, " (token ", token.id, ")"));
   const grpc::Status stopped = Call(reader->To(kSchedulerRole), &Scheduler::Stub::StopJob);
   EXPECT_EQ(stopped.error_code(), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(stopped.error_message(), "the role of this token, reader, may not call this rpc");
+  EXPECT_EQ(stopped.error_message(),
+            "the role of this token, reader, may not call /pawl.Scheduler/StopJob: it is for the "
+            "roles operator");
   EXPECT_EQ(service_.calls(), 1);
   EXPECT_EQ(security_->Report().refused_calls(), 1u);
 

@@ -31,34 +31,36 @@ constexpr char kDefaultWait[] = "10m";
 
 bool HasEnded(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
-// Asks for the status until `done` returns true, the time is up, or a signal arrives. Retries while
-// the scheduler is unreachable.
+// Asks for the status until `missing`, which says what is left to do, returns nothing, the time is
+// up, or a signal arrives. Retries while the scheduler is unreachable.
 int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options,
             MonotonicDuration wait, SignalWaiter& signals,
-            const std::function<bool(const GetStatusResponse&)>& done) {
+            const std::function<std::string(const GetStatusResponse&)>& missing) {
   Console console;
   const Clock& clock = Clock::Real();
   const MonotonicTime end = clock.Now() + wait;
   MonotonicTime next_line = clock.Now() + kLineInterval;
+  std::string left;
   while (true) {
     const absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
     if (status.ok()) {
-      if (done(*status)) return kExitDone;
+      left = missing(*status);
+      if (left.empty()) return kExitDone;
       if (HasEnded(status->state())) {
         console.Error(absl::StrCat("the job ended before that: ", JobState_Name(status->state())));
         return kExitFailed;
       }
       if (!options.json && clock.Now() >= next_line) {
-        console.Line(MovesText(status->moves()));
+        console.Line(left);
         next_line = clock.Now() + kLineInterval;
       }
     } else if (ExitCodeOf(status.status()) != kExitUnreachable) {
       return ReportError(status.status());
     }
     if (clock.Now() >= end) {
-      console.Error(
-          absl::StrCat("not done within ", FormatSeconds(Seconds(wait)), " (--wait); it continues",
-                       status.ok() ? absl::StrCat(": ", MovesText(status->moves())) : ""));
+      console.Error(absl::StrCat("not done within ", FormatSeconds(Seconds(wait)),
+                                 " (--wait); it continues",
+                                 status.ok() ? absl::StrCat(": ", left) : ""));
       return kExitFailed;
     }
     if (const int signal = signals.Wait(kPollInterval); signal != 0) return kExitSignal + signal;
@@ -112,7 +114,8 @@ int Scale(const ScaleOptions& scale) {
       console.Line(absl::StrCat(scaled->servers_missing(),
                                 " more servers are needed; pawlctl run starts them for its own "
                                 "cluster, elsewhere run: pawl-server --scheduler=",
-                                options.scheduler, " --listen=HOST:0 --data_dir=FOLDER"));
+                                options.scheduler, " --listen=HOST:0 --data_dir=FOLDER",
+                                options.security->is_tls() ? " --tls_dir=FOLDER" : ""));
     }
     if (scaled->workers_missing() > 0) {
       console.Line(
@@ -125,9 +128,17 @@ int Scale(const ScaleOptions& scale) {
   }
   if (!wait.has_value()) return kExitDone;
   return WaitFor(scheduler, options, *wait, signals, [&scale](const GetStatusResponse& status) {
-    return CountOf(status, SERVER_ROLE) == scale.servers.value_or(CountOf(status, SERVER_ROLE)) &&
-           CountOf(status, WORKER_ROLE) == scale.workers.value_or(CountOf(status, WORKER_ROLE)) &&
-           status.moves().settled();
+    std::vector<std::string> missing;
+    const auto compare = [&](const std::optional<uint32_t>& wanted, Role role,
+                             absl::string_view nodes) {
+      const uint32_t count = CountOf(status, role);
+      if (wanted.value_or(count) != count)
+        missing.push_back(absl::StrCat("waiting for ", *wanted, " ", nodes, ", now ", count));
+    };
+    compare(scale.servers, SERVER_ROLE, "servers");
+    compare(scale.workers, WORKER_ROLE, "workers");
+    if (!status.moves().settled()) missing.push_back(MovesText(status.moves()));
+    return absl::StrJoin(missing, "; ");
   });
 }
 
@@ -157,9 +168,12 @@ int Drain(const NodeOptions& drain) {
   }
   if (!drain.wait.has_value()) return kExitDone;
   return WaitFor(scheduler, options, *drain.wait, signals, [&](const GetStatusResponse& status) {
-    return std::none_of(status.nodes().begin(), status.nodes().end(), [&](const NodeStatus& other) {
-      return other.node() == node && !other.gone();
-    });
+    const bool has_left = std::none_of(
+        status.nodes().begin(), status.nodes().end(),
+        [&](const NodeStatus& other) { return other.node() == node && !other.gone(); });
+    if (has_left) return std::string();
+    return status.moves().settled() ? absl::StrCat("waiting for ", node, " to leave")
+                                    : MovesText(status.moves());
   });
 }
 

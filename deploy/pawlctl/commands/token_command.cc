@@ -136,13 +136,16 @@ absl::Status Check(TokenOptions& options) {
   }
   if (!options.tls_dir.empty() && !options.job.empty())
     return absl::InvalidArgumentError("--job is that of the certificate in --tls_dir; omit it");
-  const absl::StatusOr<Identity> identity =
-      ParseIdentity(absl::StrCat("spiffe://d/pawl/j/", options.role, "/", options.name));
-  PAWL_RETURN_IF_ERROR(Annotate(identity.status(), "--role and --for"));
-  if (!kTokenRoles.Contains(identity->role)) {
+  const absl::StatusOr<Identity> role =
+      ParseIdentity(absl::StrCat("spiffe://d/pawl/j/", options.role));
+  if (!role.ok() || !kTokenRoles.Contains(role->role)) {
     return absl::InvalidArgumentError(absl::StrCat("--role=", options.role, " must be ",
                                                    kTokenRoles.Describe(),
                                                    "; daemons have certificates"));
+  }
+  if (!ParseIdentity(absl::StrCat("spiffe://d/pawl/j/reader/", options.name)).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--for=", options.name, ": only letters, digits and . - _ are possible, 128 at most"));
   }
   return absl::OkStatus();
 }
@@ -159,12 +162,15 @@ void AddTokenCommand(CommandLine& line) {
       "needs the token and the file ca.pem. Keep it secret: what it allows, everybody who has it\n"
       "can do.\n"
       "\n"
+      "  umask 077\n"
       "  pawlctl token --role=reader --for=alice --hours=8 --tls_dir=tls/operator > alice.token\n"
       "  pawlctl status --token_file=alice.token --ca=ca.pem",
       [options] { return PrintToken(*options); },
       "Exit codes: 0: done; 2: wrong command line or files.");
-  AddFlag(command, "--role", "ROLE", options->role,
-          "What the holder may do: reader, client or operator.", {.required = true});
+  AddFlag(
+      command, "--role", "ROLE", options->role,
+      "What the holder may do: reader (also of all parameters), client (also push) or operator.",
+      {.required = true});
   AddFlag(command, "--for", "NAME", options->name,
           "The holder, for logs: letters, digits and . - _", {.required = true});
   AddFlag(command, "--hours", "N", options->hours,

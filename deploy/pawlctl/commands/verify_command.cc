@@ -33,12 +33,13 @@ class Verification {
         scheduler_(options.scheduler, security_),
         deadline_(Clock::Real().Now() + options.timeout) {}
 
-  // Asks all servers until every partition is decided or the time is up. Fails if no round
-  // compared anything.
+  // Asks all servers until every partition is decided, the time is up or a process refuses to
+  // answer. Fails if no round compared anything.
   absl::Status Run() {
     absl::Status last_error;
     while (!comparison_.decided()) {
       if (const absl::Status status = Round(); !status.ok()) last_error = status;
+      if (absl::IsPermissionDenied(last_error) || absl::IsUnauthenticated(last_error)) break;
       if (TimeLeft() <= kRoundPause) break;
       if (!comparison_.decided()) std::this_thread::sleep_for(kRoundPause);
     }
