@@ -186,6 +186,7 @@ ListenerSecurity Security::Listening() const {
   ListenerSecurity listening(is_tls() ? tls_->Listening(gate_) : grpc::InsecureServerCredentials());
   listening.is_tls = is_tls();
   if (is_tls()) {
+    listening.revocations = [tls = tls_] { return tls->State().revocations; };
     listening.counting_credentials = [tls = tls_,
                                       gate = gate_](std::shared_ptr<GateCounts> counts) {
       return tls->Listening(gate, std::move(counts));

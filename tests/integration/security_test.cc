@@ -288,6 +288,33 @@ TEST_F(SecurityTest, CallInTheNameOfAnotherNodeNeedsItsTicket) {
   for (const NodeStatus& node : status->nodes()) EXPECT_FALSE(node.gone()) << node.node();
 }
 
+// Certificates are checked during handshakes only, so connections must end.
+TEST_F(SecurityTest, RevokedPeersLoseTheirConnections) {
+  const auto stub_of = [this](const std::string& role) {
+    return Scheduler::NewStub(grpc::CreateCustomChannel(cluster_->scheduler_address(),
+                                                        Credulous(cluster_->tls_dir(role)),
+                                                        ChannelSettings(ChannelKind::kControl)));
+  };
+  const auto answer = [](Scheduler::Stub& stub) {
+    grpc::ClientContext context;
+    SetDeadline(context, kTimeout);
+    GetStatusResponse response;
+    return stub.GetStatus(&context, GetStatusRequest(), &response).error_code();
+  };
+  const auto reader = stub_of("reader");
+  const auto other = stub_of("operator");
+  ASSERT_EQ(answer(*reader), grpc::StatusCode::OK);
+  ASSERT_EQ(answer(*other), grpc::StatusCode::OK);
+  const std::string tls = absl::StrCat(cluster_->folder(), "/tls");
+  ASSERT_TRUE(
+      MakeTestCertificates(tls, "test", {absl::StrCat("--revoke=", tls, "/reader/cert.pem")}).ok());
+  EXPECT_TRUE(
+      Eventually([&] { return answer(*reader) == grpc::StatusCode::UNAVAILABLE; }, kTimeout));
+  EXPECT_TRUE(Eventually([&] { return answer(*other) == grpc::StatusCode::OK; }, kTimeout));
+  EXPECT_EQ(answer(*reader), grpc::StatusCode::UNAVAILABLE);
+  ExpectJobIsUndisturbed();
+}
+
 TEST_F(SecurityTest, CertificatesAreReplacedWhileTheJobRuns) {
   const auto certificate = [&] {
     std::ifstream file(absl::StrCat(cluster_->tls_dir("server"), "/cert.pem"));

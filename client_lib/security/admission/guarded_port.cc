@@ -241,6 +241,7 @@ void GuardedPort::Stop() {
 
 void GuardedPort::Run() {
   std::array<epoll_event, kMaxEvents> events;
+  if (security_.revocations != nullptr) revocations_ = security_.revocations();
   swept_at_ = Clock::Real().Now();
   while (!stopping_) {
     bool has_queued = false;
@@ -275,7 +276,10 @@ void GuardedPort::Run() {
     }
     for (const int descriptor : overdue) Close(descriptor);
     for (const int descriptor : turns) HandOver(descriptor);
-    if (now >= swept_at_ + kIdleSweepInterval) Sweep();
+    if (now >= swept_at_ + kIdleSweepInterval) {
+      Sweep();
+      CloseAllIfRevoked();
+    }
     if (watch_ != nullptr && watch_->IsDue(now)) Watch();
   }
 }
@@ -436,6 +440,21 @@ void GuardedPort::CloseHandedOver(const std::string& connection) {
     }
   }
   close(copy);
+}
+
+void GuardedPort::CloseAllIfRevoked() {
+  if (security_.revocations == nullptr) return;
+  const uint64_t revocations = security_.revocations();
+  if (revocations == revocations_) return;
+  revocations_ = revocations;
+  MutexLock lock(mu_);
+  table_.ForEachHandedOver([](int descriptor, const ConnectionTable::Connection& connection) {
+    // A copy, as in CloseHandedOver.
+    const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return;
+    if (SocketInode(copy) == connection.inode) shutdown(copy, SHUT_RDWR);
+    close(copy);
+  });
 }
 
 }  // namespace pawl

@@ -57,6 +57,9 @@ struct ListenerSecurity {
       counting_credentials;
   // Peers that the ledger ignores, by the URIs of their certificate. Null: none.
   std::function<bool(const std::vector<std::string>& uris)> is_trusted;
+  // Grows when certificates have been revoked. The port then closes all connections, so that their
+  // peers must pass another handshake. Null: connections stay.
+  std::function<uint64_t()> revocations;
   // Null: not counted.
   std::shared_ptr<AdmissionFigures> figures;
 };
@@ -109,6 +112,7 @@ class GuardedPort {
   void Sweep();
   void Watch();
   void CloseHandedOver(const std::string& connection);
+  void CloseAllIfRevoked();
 
   const ListenerSecurity security_;
   // Null without quotas.
@@ -128,6 +132,8 @@ class GuardedPort {
   MonotonicTime swept_at_;
   bool lacks_descriptors_ = false;
   size_t looks_ = 0;
+  // The last value of ListenerSecurity::revocations.
+  uint64_t revocations_ = 0;
   RateLimiter log_limiter_{kMaxRefusalsLoggedPerSecond};
   std::thread thread_;
 };

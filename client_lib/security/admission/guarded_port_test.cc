@@ -102,6 +102,11 @@ class RawSocket {
     return poll(&ready, 1, static_cast<int>(time.count())) == 1 &&
            recv(descriptor_, &byte, 1, 0) <= 0;
   }
+  // The same after answers, which may be unread.
+  bool HangsUpWithin(milliseconds time) {
+    pollfd ready = {descriptor_, POLLRDHUP, 0};
+    return poll(&ready, 1, static_cast<int>(time.count())) == 1;
+  }
   // Whether the peer sends something within the time.
   bool IsAnsweredWithin(milliseconds time) {
     pollfd ready = {descriptor_, POLLIN, 0};
@@ -165,6 +170,23 @@ TEST_F(GuardedPortTest, ClientsConnectByEveryAddressOfAWildcard) {
   const auto by_name = MakeStub("localhost");
   EXPECT_TRUE(Heartbeat(*by_name).ok());
   EXPECT_TRUE(Eventually([&] { return security_.figures->connections == 2; }));
+}
+
+TEST_F(GuardedPortTest, ConnectionsCloseOnceWhenCertificatesAreRevoked) {
+  auto revocations = std::make_shared<std::atomic<uint64_t>>(3);
+  security_.revocations = [revocations] { return revocations->load(); };
+  Listen();
+  RawSocket connection(port_->port());
+  connection.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  EXPECT_TRUE(connection.IsAnsweredWithin(kTimeout));
+  // Several looks of the port.
+  EXPECT_FALSE(connection.HangsUpWithin(seconds(3)));
+  ++*revocations;
+  EXPECT_TRUE(connection.HangsUpWithin(kTimeout));
+  RawSocket next(port_->port());
+  next.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  EXPECT_TRUE(next.IsAnsweredWithin(kTimeout));
+  EXPECT_FALSE(next.HangsUpWithin(seconds(3)));
 }
 
 TEST_F(GuardedPortTest, TakenPortIsNamed) {
